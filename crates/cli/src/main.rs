@@ -1,0 +1,2 @@
+//! The tightfit command.
+fn main() {}

@@ -1,0 +1,124 @@
+//! Everything that can go wrong in this crate, as facts that a caller can match and a text that says what to do.
+
+use std::path::PathBuf;
+
+use crate::{Bytes, Problem};
+
+/// What failed, on what, by how much, and what to try; causes stay in [`std::error::Error::source`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A size in bytes that cannot be read.
+    #[error("`{text}` is not a size; write bytes or a unit, as in 64MiB, 1.5GiB, 512MB, or unlimited")]
+    BadSize {
+        /// What was given.
+        text: String,
+    },
+
+    /// A word that is none of the words allowed there.
+    #[error("`{word}` is not one of the {what}: {}", known.join(", "))]
+    UnknownWord {
+        /// What kind of word was expected.
+        what: &'static str,
+        /// What was given.
+        word: String,
+        /// What is allowed.
+        known: Vec<String>,
+    },
+
+    /// A line of text that is not a problem or a layer.
+    #[error("cannot read `{line}` as a convolution: {what}")]
+    BadLine {
+        /// The line as given.
+        line: String,
+        /// What is wrong with it.
+        what: String,
+    },
+
+    /// A convolution that cannot exist.
+    #[error("impossible convolution: {what}")]
+    BadProblem {
+        /// Which size is wrong, and why.
+        what: String,
+    },
+
+    /// No candidate of any size fits the limit.
+    #[error(
+        "{problem}: needs at least {needed} of workspace, the limit is {limit}; raise it to that, or profile smaller micro-batches"
+    )]
+    OverLimit {
+        /// The kernel that does not fit.
+        problem: Box<Problem>,
+        /// The least workspace of any configuration.
+        needed: Bytes,
+        /// The limit that was given.
+        limit: Bytes,
+    },
+
+    /// The measured sizes do not add up to the mini-batch.
+    #[error("{problem}: no measured micro-batch sizes add up to {}; profile it first, with a policy that includes them", problem.batch())]
+    NotProfiled {
+        /// The kernel without measurements.
+        problem: Box<Problem>,
+    },
+
+    /// The kernels together need more than the total.
+    #[error("the kernels need at least {needed} of workspace together, the total is {total}; raise it to that")]
+    OverTotal {
+        /// The sum of the least workspaces.
+        needed: Bytes,
+        /// The total that was given.
+        total: Bytes,
+    },
+
+    /// An algorithm will not compute this problem.
+    #[error("{algorithm} refuses {problem}: {reason}")]
+    Refused {
+        /// The algorithm that refuses.
+        algorithm: String,
+        /// The problem as given.
+        problem: Box<Problem>,
+        /// Why.
+        reason: String,
+    },
+
+    /// A backend failed while it computed or measured.
+    #[error("{backend}: {what}")]
+    Backend {
+        /// Which backend.
+        backend: String,
+        /// What it was doing, on what.
+        what: String,
+        /// The error underneath, if there is one.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+
+    /// A file that cannot be read or written.
+    #[error("{}: {what}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        what: String,
+        /// The error underneath, if there is one.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+
+    /// The person at the terminal asked to stop; what was measured is kept.
+    #[error("interrupted; what was measured is kept, and the same command goes on from there")]
+    Interrupted,
+}
+
+impl Error {
+    /// An [`Error::UnknownWord`] with the list of known ones.
+    pub fn unknown_word<S: Into<String>>(what: &'static str, word: &str, known: impl IntoIterator<Item = S>) -> Error {
+        Error::UnknownWord { what, word: word.to_owned(), known: known.into_iter().map(Into::into).collect() }
+    }
+
+    /// Whether more memory would help: the command exits with 3.
+    pub fn is_does_not_fit(&self) -> bool {
+        matches!(self, Error::OverLimit { .. } | Error::OverTotal { .. })
+    }
+}

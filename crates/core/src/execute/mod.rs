@@ -1,0 +1,1 @@
+//! Runs configurations and proves that they compute the same.

@@ -1,0 +1,1 @@
+//! Networks as graphs of layers, and the built-in ones.

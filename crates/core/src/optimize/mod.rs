@@ -1,0 +1,6 @@
+//! From measurements to configurations: divide one mini-batch under a limit (WR), find the front of one kernel, allot
+//! one total to all kernels (WD), and check every answer with code that shares nothing with what found it.
+
+mod configuration;
+
+pub use configuration::{Candidate, Configuration, DivisionCost};

@@ -1,0 +1,68 @@
+//! Order of a tensor's dimensions in memory.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Which dimension lies innermost. Named for two spatial dimensions and meant for three as well (NCDHW, NDHWC).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Channels outside, width innermost; filters k, c, (t,) r, s.
+    #[default]
+    Nchw,
+    /// Channels innermost; filters k, (t,) r, s, c.
+    Nhwc,
+}
+
+impl Layout {
+    /// Both, in the order of the documentation.
+    pub const ALL: [Layout; 2] = [Layout::Nchw, Layout::Nhwc];
+
+    /// The name used in text forms, files and options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Nchw => "nchw",
+            Layout::Nhwc => "nhwc",
+        }
+    }
+
+    /// Strides, in elements, of a packed tensor of `channels` and three spatial `extents` (the first 1 where there are
+    /// two): sample, channel, and the three spatial dimensions. Filters lie the same way, with k in place of n.
+    ///
+    /// ```
+    /// use tightfit_core::Layout;
+    /// assert_eq!(Layout::Nchw.strides(3, [1, 4, 5]), [60, 20, 20, 5, 1]);
+    /// assert_eq!(Layout::Nhwc.strides(3, [1, 4, 5]), [60, 1, 60, 15, 3]);
+    /// ```
+    pub fn strides(self, channels: usize, extents: [usize; 3]) -> [usize; 5] {
+        let [d, h, w] = extents;
+        let sample = channels * d * h * w;
+        match self {
+            Layout::Nchw => [sample, d * h * w, h * w, w, 1],
+            Layout::Nhwc => [sample, 1, h * w * channels, w * channels, channels],
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Layout {
+    type Err = Error;
+
+    /// # Errors
+    /// [`Error::UnknownWord`], which lists both names.
+    fn from_str(text: &str) -> Result<Layout, Error> {
+        Layout::ALL
+            .into_iter()
+            .find(|layout| layout.name() == text)
+            .ok_or_else(|| Error::unknown_word("layout", text, Layout::ALL.map(Layout::name)))
+    }
+}

@@ -1,0 +1,53 @@
+//! The three convolution operations of training.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// What is computed from what; y = x * w throughout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// y from x and w.
+    Forward,
+    /// dx from dy and w.
+    BackwardData,
+    /// dw from dy and x: the only one whose output has no batch dimension, so micro-batches add up in it.
+    BackwardFilter,
+}
+
+impl Operation {
+    /// All three, in the order in which a training step runs and reports list them.
+    pub const ALL: [Operation; 3] = [Operation::Forward, Operation::BackwardData, Operation::BackwardFilter];
+
+    /// The name used in text forms, files and options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Forward => "forward",
+            Operation::BackwardData => "backward-data",
+            Operation::BackwardFilter => "backward-filter",
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Operation {
+    type Err = Error;
+
+    /// # Errors
+    /// [`Error::UnknownWord`], which lists the three names.
+    fn from_str(text: &str) -> Result<Operation, Error> {
+        Operation::ALL
+            .into_iter()
+            .find(|operation| operation.name() == text)
+            .ok_or_else(|| Error::unknown_word("operation", text, Operation::ALL.map(Operation::name)))
+    }
+}

@@ -1,0 +1,115 @@
+//! One timed (algorithm, micro-batch).
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, Candidate, Nanos};
+
+/// A library's algorithm by its stable name, such as `winograd-4x4` or `legacy:fft-tiling`.
+///
+/// The name alone identifies it to the backend that offered it; the cache, files and reports carry it as it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Algorithm(Arc<str>);
+
+impl Algorithm {
+    /// The algorithm of that name.
+    pub fn new(name: &str) -> Algorithm {
+        Algorithm(name.into())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// What a library says of an algorithm's arithmetic, as a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Notes(pub u32);
+
+impl Notes {
+    /// Nothing to say.
+    pub const NONE: Notes = Notes(0);
+    /// Uses tensor cores.
+    pub const TENSOR_CORE: Notes = Notes(1);
+    /// Converts its inputs to a narrower type.
+    pub const DOWN_CONVERT: Notes = Notes(2);
+    /// Sums in a narrower type.
+    pub const REDUCED_PRECISION: Notes = Notes(4);
+    /// Goes through Fourier transforms.
+    pub const FFT: Notes = Notes(8);
+    /// Goes through Winograd transforms.
+    pub const WINOGRAD: Notes = Notes(16);
+    /// Two runs may differ in the last bits.
+    pub const NONDETERMINISTIC: Notes = Notes(32);
+
+    const NAMES: [(Notes, &'static str); 6] = [
+        (Notes::TENSOR_CORE, "tensor-core"),
+        (Notes::DOWN_CONVERT, "down-convert"),
+        (Notes::REDUCED_PRECISION, "reduced-precision"),
+        (Notes::FFT, "fft"),
+        (Notes::WINOGRAD, "winograd"),
+        (Notes::NONDETERMINISTIC, "nondeterministic"),
+    ];
+
+    /// Whether every note of `other` is in this set.
+    pub fn contains(self, other: Notes) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The notes of both sets.
+    pub fn with(self, other: Notes) -> Notes {
+        Notes(self.0 | other.0)
+    }
+}
+
+impl fmt::Display for Notes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> =
+            Notes::NAMES.iter().filter(|(note, _)| self.contains(*note)).map(|(_, name)| *name).collect();
+        f.pad(&names.join("+"))
+    }
+}
+
+/// What one algorithm takes for one micro-batch: a median time, and how sure it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Which algorithm.
+    pub algorithm: Algorithm,
+    /// Samples in the call.
+    pub micro_batch: usize,
+    /// Median time of a call, micro-batches back to back.
+    pub time: Nanos,
+    /// Median time of a call alone, with its launch gaps, where the backend tells it apart.
+    pub single: Option<Nanos>,
+    /// Exact workspace of the call.
+    pub workspace: Bytes,
+    /// Spread of the repeats: (third quartile - first quartile) / median.
+    pub spread: f64,
+    /// How many repeats the median is of.
+    pub repeats: u32,
+    /// What the library says of its arithmetic.
+    pub notes: Notes,
+}
+
+impl Measurement {
+    /// The measurement as something to build configurations from.
+    pub fn candidate(&self) -> Candidate {
+        Candidate {
+            algorithm: self.algorithm.clone(),
+            micro_batch: self.micro_batch,
+            time: self.time,
+            workspace: self.workspace,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The two quantities that every decision weighs: bytes and time, both whole numbers, so that sums are exact and the
+//! order in which they are added never matters.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, Mul, Sub};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// A number of bytes, printed and read in binary units (`64 MiB`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+const UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+impl Bytes {
+    /// No bytes at all.
+    pub const ZERO: Bytes = Bytes(0);
+    /// More than any device has: no limit.
+    pub const UNLIMITED: Bytes = Bytes(u64::MAX);
+
+    /// `n` kibibytes.
+    pub const fn kib(n: u64) -> Bytes {
+        Bytes(n << 10)
+    }
+
+    /// `n` mebibytes.
+    pub const fn mib(n: u64) -> Bytes {
+        Bytes(n << 20)
+    }
+
+    /// `n` gibibytes.
+    pub const fn gib(n: u64) -> Bytes {
+        Bytes(n << 30)
+    }
+
+    /// The number of bytes of `count` elements of `size` bytes, or the largest number if that overflows.
+    pub fn of(count: usize, size: usize) -> Bytes {
+        Bytes((count as u64).saturating_mul(size as u64))
+    }
+
+    /// These bytes less `other`, and zero where `other` is larger.
+    pub fn saturating_sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Bytes {
+    type Output = Bytes;
+    fn add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Bytes>>(bytes: I) -> Bytes {
+        bytes.fold(Bytes::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Bytes::UNLIMITED {
+            return f.pad("unlimited");
+        }
+        let (name, unit) = UNITS[..4].iter().find(|(_, unit)| self.0 >= *unit).unwrap_or(&("B", 1));
+        let text = if self.0.is_multiple_of(*unit) {
+            format!("{} {name}", self.0 / unit)
+        } else {
+            format!("{:.1} {name}", self.0 as f64 / *unit as f64)
+        };
+        f.pad(&text)
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = Error;
+
+    /// Reads `64MiB`, `1.5 GiB`, `512MB`, plain bytes, or `unlimited`; upper and lower case are the same.
+    ///
+    /// # Errors
+    /// [`Error::BadSize`] for anything else.
+    fn from_str(text: &str) -> Result<Bytes, Error> {
+        let bad = || Error::BadSize { text: text.to_owned() };
+        let lower = text.trim().to_ascii_lowercase();
+        if lower == "unlimited" {
+            return Ok(Bytes::UNLIMITED);
+        }
+        let split = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
+        let (number, unit) = (&lower[..split], lower[split..].trim());
+        let unit = match unit {
+            "" => 1,
+            _ => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(bad)?.1,
+        };
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(unit).map(Bytes).ok_or_else(bad);
+        }
+        let bytes = number.parse::<f64>().map_err(|_| bad())? * unit as f64;
+        if bytes < u64::MAX as f64 { Ok(Bytes(bytes.round() as u64)) } else { Err(bad()) }
+    }
+}
+
+/// A span of time in whole nanoseconds, printed in microseconds or milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// No time at all.
+    pub const ZERO: Nanos = Nanos(0);
+
+    /// The nearest whole number of nanoseconds to `us` microseconds; zero for a negative or undefined number.
+    pub fn from_micros(us: f64) -> Nanos {
+        Nanos((us * 1e3).round() as u64)
+    }
+
+    /// This time in microseconds.
+    pub fn as_micros(self) -> f64 {
+        self.0 as f64 / 1e3
+    }
+
+    /// This time in milliseconds.
+    pub fn as_millis(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// This time in seconds.
+    pub fn as_secs(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// How many times as long this is as `other`; infinite where `other` is zero.
+    pub fn ratio(self, other: Nanos) -> f64 {
+        self.0 as f64 / other.0 as f64
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Nanos;
+    fn sub(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Mul<u64> for Nanos {
+    type Output = Nanos;
+    fn mul(self, times: u64) -> Nanos {
+        Nanos(self.0.saturating_mul(times))
+    }
+}
+
+impl Sum for Nanos {
+    fn sum<I: Iterator<Item = Nanos>>(times: I) -> Nanos {
+        times.fold(Nanos::ZERO, Add::add)
+    }
+}
+
+impl From<std::time::Duration> for Nanos {
+    fn from(time: std::time::Duration) -> Nanos {
+        Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.0 {
+            0..1_000_000 => format!("{:.1} us", self.as_micros()),
+            1_000_000..10_000_000_000 => format!("{:.2} ms", self.as_millis()),
+            _ => format!("{:.1} s", self.as_secs()),
+        };
+        f.pad(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_and_print() {
+        for (text, bytes) in [
+            ("64MiB", Bytes::mib(64)),
+            ("64 mib", Bytes::mib(64)),
+            ("1.5GiB", Bytes::mib(1536)),
+            ("0", Bytes::ZERO),
+            ("512", Bytes(512)),
+            ("2kB", Bytes(2000)),
+            ("unlimited", Bytes::UNLIMITED),
+        ] {
+            assert_eq!(text.parse::<Bytes>().unwrap(), bytes, "{text}");
+        }
+        for bytes in [Bytes(1), Bytes::kib(3), Bytes::mib(64), Bytes::gib(8), Bytes::UNLIMITED] {
+            assert_eq!(bytes.to_string().parse::<Bytes>().unwrap(), bytes);
+        }
+        assert_eq!(Bytes(1536 << 10).to_string(), "1.5 MiB");
+    }
+
+    #[test]
+    fn bad_sizes_are_refused_by_name() {
+        for text in ["", "MiB", "64 Mi", "-1", "1e9999GiB", "99999999999TiB", "1.2.3", "0x10"] {
+            let message = text.parse::<Bytes>().unwrap_err().to_string();
+            assert!(message.contains(text), "{message}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Convolution algorithms on the CPU.
