@@ -94,6 +94,15 @@ pub enum Error {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 
+    /// A device that can do nothing more until the process ends; what was measured is kept.
+    #[error("{device} is lost: {what}; what was measured is kept, start the command again to go on")]
+    DeviceLost {
+        /// Which device.
+        device: String,
+        /// What it was doing, and the status it gave.
+        what: String,
+    },
+
     /// A file that cannot be read or written.
     #[error("{}: {what}", path.display())]
     File {
@@ -115,6 +124,11 @@ impl Error {
     /// An [`Error::UnknownWord`] with the list of known ones.
     pub fn unknown_word<S: Into<String>>(what: &'static str, word: &str, known: impl IntoIterator<Item = S>) -> Error {
         Error::UnknownWord { what, word: word.to_owned(), known: known.into_iter().map(Into::into).collect() }
+    }
+
+    /// Whether measuring has to end with it: the device is lost, or stopping was asked for.
+    pub fn is_fatal(&self) -> bool {
+        matches!(self, Error::DeviceLost { .. } | Error::Interrupted)
     }
 
     /// Whether more memory would help: the command exits with 3.

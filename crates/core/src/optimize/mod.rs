@@ -2,5 +2,8 @@
 //! one total to all kernels (WD), and check every answer with code that shares nothing with what found it.
 
 mod configuration;
+mod fit;
+mod policy;
 
 pub use configuration::{Candidate, Configuration, DivisionCost};
+pub use policy::{Candidates, Limit, Policy, candidates};
