@@ -4,6 +4,8 @@
 mod configuration;
 mod fit;
 mod policy;
+mod survey;
 
 pub use configuration::{Candidate, Configuration, DivisionCost};
 pub use policy::{Candidates, Limit, Policy, candidates};
+pub use survey::{Progress, Scope, Silent, Survey, survey};

@@ -88,10 +88,19 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The most that any one kernel may use.
-    pub fn largest(self) -> Bytes {
+    /// The limit itself: the most that any one kernel may use.
+    pub fn bytes(self) -> Bytes {
         let (Limit::PerKernel(bytes) | Limit::Total(bytes) | Limit::One(bytes)) = self;
         bytes
+    }
+
+    /// The workspace that a network needs whose kernels need `workspaces`: their sum where each kernel holds its own,
+    /// the largest where all share one.
+    pub fn combine(self, workspaces: impl Iterator<Item = Bytes>) -> Bytes {
+        match self {
+            Limit::PerKernel(_) | Limit::Total(_) => workspaces.sum(),
+            Limit::One(_) => workspaces.max().unwrap_or_default(),
+        }
     }
 
     /// The limits under which `fit` looks for sizes: the limit itself, or for a total M, M/2, M/4, .. since nobody
@@ -112,9 +121,6 @@ pub struct Candidates {
     pub candidates: Vec<Candidate>,
     /// What dividing this kernel costs.
     pub cost: DivisionCost,
-    /// The fastest candidate of the whole mini-batch measured without regard to the policy's other sizes; none if no
-    /// algorithm computes it undivided within the limits.
-    pub undivided: Option<Candidate>,
 }
 
 /// Measures what `policy` asks for, for a kernel under `limits`, and gives the candidates that it admits.
@@ -143,11 +149,9 @@ pub fn candidates(
         None => fit(problem, limits, profiler)?,
     };
     found.sort();
-    let whole = |candidate: &&Candidate| candidate.micro_batch == problem.batch();
-    let undivided = found.iter().filter(whole).min_by_key(|c| (c.time, c.workspace)).cloned();
     let divides = policy != Policy::Undivided && problem.operation() == Operation::BackwardFilter;
     let cost = if divides { profiler.backend().division_cost(problem)? } else { DivisionCost::default() };
-    Ok(Candidates { candidates: found, cost, undivided })
+    Ok(Candidates { candidates: found, cost })
 }
 
 /// Measures every algorithm of one size whose workspace is within the limit.

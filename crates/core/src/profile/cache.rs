@@ -122,8 +122,21 @@ impl Cache {
             return Err(Error::File { path: path.to_owned(), what, source: None });
         }
         let cache = Cache::connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        cache.check(&cache.lock()).map_err(|error| cache.refuse(error))?;
-        Ok(cache)
+        let checked = cache.check(&cache.lock());
+        match checked {
+            Ok(()) => Ok(cache),
+            // A journal written ahead wants a file of its own beside the cache, which a read-only folder cannot give;
+            // nobody can write there either, so the file may be taken as unchanging.
+            Err(Fault::Sql(error)) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
+                let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+                let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+                let cache = Cache::connect(format!("file:{name}?immutable=1").as_ref(), flags)?;
+                let cache = Cache { path: path.to_owned(), ..cache };
+                cache.check(&cache.lock()).map_err(|error| cache.refuse(error))?;
+                Ok(cache)
+            }
+            Err(fault) => Err(cache.refuse(fault)),
+        }
     }
 
     fn connect(path: &Path, flags: OpenFlags) -> Result<Cache, Error> {

@@ -89,6 +89,11 @@ impl<'a> Profiler<'a> {
         &self.spent
     }
 
+    /// What it has cost in all.
+    pub fn into_spent(self) -> Spent {
+        self.spent
+    }
+
     /// The batch sizes up to the problem's own that can be measured, rising: every one, or those of a recording.
     pub fn sizes(&self, problem: &Problem) -> Vec<usize> {
         match self.backend.sizes(problem) {

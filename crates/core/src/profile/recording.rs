@@ -92,6 +92,19 @@ impl Recording {
         recorded.rows.insert(m.micro_batch, row);
     }
 
+    /// Adds everything that another recording has.
+    pub fn merge(&mut self, other: Recording) {
+        for (shape, algorithms) in other.problems {
+            let problem = self.problems.entry(shape).or_default();
+            for (algorithm, recorded) in algorithms {
+                let known = problem.entry(algorithm).or_default();
+                known.notes = recorded.notes;
+                known.rows.extend(recorded.rows);
+            }
+        }
+        self.networks.extend(other.networks);
+    }
+
     /// Every problem's shape with its measurements; candidates that were not run are left out.
     pub fn measurements(&self) -> impl Iterator<Item = (&str, Vec<Measurement>)> {
         self.problems.iter().map(|(shape, algorithms)| {

@@ -1,7 +1,5 @@
 //! A backend that answers from recorded profiles: everything but running works on a machine without the device.
 
-use std::path::Path;
-
 use super::{Algorithm, Backend, Device, Effort, Measurement, Offer, Recording, Run, Scale, Tensors};
 use crate::{Bytes, Configuration, Error, Problem};
 
@@ -13,19 +11,23 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Replays the first device of a profile file.
+    /// Replays recordings of one device as one; where two have the same measurement, the later one stands.
     ///
     /// # Errors
-    /// As [`Recording::read`].
-    pub fn open(path: &Path) -> Result<Replay, Error> {
-        let mut recordings = Recording::read(path)?;
-        Ok(Replay::new(recordings.swap_remove(0)))
-    }
-
-    /// Replays a recording.
-    pub fn new(recording: Recording) -> Replay {
-        let device = Device { backend: "replay".to_owned(), ..recording.device.clone() };
-        Replay { device, recording }
+    /// [`Error::Backend`] naming both devices if there are several, or if there is no recording.
+    pub fn of(recordings: impl IntoIterator<Item = Recording>) -> Result<Replay, Error> {
+        let refuse = |what| Error::Backend { backend: "replay".to_owned(), what, source: None };
+        let mut recordings = recordings.into_iter();
+        let mut all = recordings.next().ok_or_else(|| refuse("there is no recording to replay".to_owned()))?;
+        for recording in recordings {
+            if recording.device != all.device {
+                let (one, other) = (&all.device, &recording.device);
+                return Err(refuse(format!("one replay is of one device, and these are two: {one} and {other}")));
+            }
+            all.merge(recording);
+        }
+        let device = Device { backend: "replay".to_owned(), ..all.device.clone() };
+        Ok(Replay { device, recording: all })
     }
 
     fn refused(problem: &Problem, algorithm: &Algorithm, reason: &str) -> Error {
