@@ -42,47 +42,53 @@ pub fn front(title: &str, front: &[Configuration]) -> String {
     let mut canvas = Canvas::new(width, columns.bottom() + 62.0);
     legend::draw_head(title, &entries, width, &mut canvas);
 
-    let most = front.iter().map(Configuration::time).max().unwrap_or_default();
-    let time = Axis::of_times("time", most);
-    let workspace = Axis::of_doubling_bytes("workspace", front.iter().map(Configuration::workspace));
-    curve.draw_bottom(&workspace, &mut canvas);
-    curve.draw_left(&time, &mut canvas);
-    let points: Vec<_> =
-        front.iter().map(|c| (curve.x(workspace.at_bytes(c.workspace())), curve.y(time.at_time(c.time())))).collect();
-    canvas.path(&stairs(&points), GRAY, 1);
-    for (index, (&point, configuration)) in points.iter().zip(front).enumerate() {
-        let marker = if shown.contains(&index) { Marker::Circle } else { Marker::Dot };
-        canvas.marker(marker, point, INK, &describe(configuration));
-    }
-
+    draw_curve(front, &shown, curve, &mut canvas);
     let batch = front.iter().map(Configuration::batch).max().unwrap_or(1);
-    let samples = Axis::of_samples("mini-batch [samples]", batch);
-    columns.draw_left(&samples, &mut canvas);
+    columns.draw_left(&Axis::of_samples("mini-batch [samples]", batch), &mut canvas);
     let slot = columns.width / shown.len().max(1) as f64;
-    let mut free = f64::NEG_INFINITY;
-    for (number, &index) in shown.iter().enumerate() {
-        let (configuration, point) = (&front[index], points[index]);
-        let name = (number + 1).to_string();
-        // Points may lie closer than their numbers are wide; the tooltip still tells them apart.
-        if point.0 - text_width(&name, SMALL) / 2.0 >= free {
-            canvas.text((point.0 + 7.0, point.1 - 9.0), Anchor::Middle, SMALL, &name);
-            free = point.0 + text_width(&name, SMALL) / 2.0 + 4.0;
-        }
-        let middle = columns.left + slot * (number as f64 + 0.5);
+    for (index, configuration) in shown.iter().map(|&index| &front[index]).enumerate() {
+        let middle = columns.left + slot * (index as f64 + 0.5);
         let column = Frame { left: middle - BLOCK / 2.0, width: BLOCK, ..columns };
         draw_blocks(configuration, batch, column, color, &mut canvas);
-        for (line, text) in
-            [name, configuration.workspace().to_string(), configuration.time().to_string()].iter().enumerate()
-        {
-            let size = if line == 0 { TEXT } else { SMALL };
-            canvas.text((middle, columns.bottom() + 14.0 + 15.0 * line as f64), Anchor::Middle, size, text);
-        }
+        let below = columns.bottom() + 14.0;
+        canvas.text((middle, below), Anchor::Middle, TEXT, &number(index));
+        canvas.text((middle, below + 15.0), Anchor::Middle, SMALL, &configuration.workspace().to_string());
+        canvas.text((middle, below + 30.0), Anchor::Middle, SMALL, &configuration.time().to_string());
     }
     canvas.line((columns.left, columns.bottom()), (columns.right(), columns.bottom()), INK);
     if front.is_empty() {
         canvas.text((curve.x(0.5), curve.y(0.5)), Anchor::Middle, TEXT, "no configuration");
     }
     canvas.finish(title)
+}
+
+/// The number that ties a point to its column.
+fn number(index: usize) -> String {
+    (index + 1).to_string()
+}
+
+/// Time against workspace: every point, and the numbers of those `shown`.
+fn draw_curve(front: &[Configuration], shown: &[usize], frame: Frame, canvas: &mut Canvas) {
+    let time = Axis::of_times("time", front.iter().map(Configuration::time).max().unwrap_or_default());
+    let workspace = Axis::of_doubling_bytes("workspace", front.iter().map(Configuration::workspace));
+    frame.draw_bottom(&workspace, canvas);
+    frame.draw_left(&time, canvas);
+    let points: Vec<_> =
+        front.iter().map(|c| (frame.x(workspace.at_bytes(c.workspace())), frame.y(time.at_time(c.time())))).collect();
+    canvas.path(&stairs(&points), GRAY, 1);
+    for (index, (&point, configuration)) in points.iter().zip(front).enumerate() {
+        let marker = if shown.contains(&index) { Marker::Circle } else { Marker::Dot };
+        canvas.marker(marker, point, INK, &describe(configuration));
+    }
+    let mut free = f64::NEG_INFINITY;
+    for (name, (x, y)) in shown.iter().enumerate().map(|(i, &index)| (number(i), points[index])) {
+        // Points may lie closer than their numbers are wide; the tooltip still tells them apart.
+        let half = text_width(&name, SMALL) / 2.0;
+        if x - half >= free {
+            canvas.text((x + 7.0, y - 9.0), Anchor::Middle, SMALL, &name);
+            free = x + half + 4.0;
+        }
+    }
 }
 
 /// One block for each micro-batch, or one for a whole run of equal ones where they are too small to hold a number.
@@ -117,7 +123,7 @@ fn describe(configuration: &Configuration) -> String {
     format!("{configuration}: {}, {}", configuration.time(), configuration.workspace())
 }
 
-/// The algorithms of all configurations, in the order of their names, so that one kernel's pictures share colors.
+/// The algorithms of all configurations, by name: colors do not depend on the order of the points.
 fn algorithms(front: &[Configuration]) -> Vec<Algorithm> {
     let mut algorithms: Vec<_> = front.iter().flat_map(|c| c.parts()).map(|part| part.algorithm.clone()).collect();
     algorithms.sort();
