@@ -17,6 +17,7 @@ pub mod optimize;
 pub mod problem;
 pub mod profile;
 mod quantity;
+pub mod report;
 
 pub use error::Error;
 pub use optimize::{Candidate, Configuration, DivisionCost};
