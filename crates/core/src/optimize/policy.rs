@@ -94,6 +94,11 @@ impl Limit {
         bytes
     }
 
+    /// The limit in bytes; none for unlimited.
+    pub fn finite(self) -> Option<Bytes> {
+        Some(self.bytes()).filter(|bytes| *bytes != Bytes::UNLIMITED)
+    }
+
     /// The workspace that a network needs whose kernels need `workspaces`: their sum where each kernel holds its own,
     /// the largest where all share one.
     pub fn combine(self, workspaces: impl Iterator<Item = Bytes>) -> Bytes {

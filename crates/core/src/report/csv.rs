@@ -1,7 +1,8 @@
 //! The result as comma-separated values: a line for each kernel, units in the header.
 
-use super::{Align, Grid, Limit, Optimized};
+use super::{Align, Grid, Optimized};
 use crate::Configuration;
+use crate::optimize::Limit;
 
 const FIELDS: [&str; 15] = [
     "layer",
@@ -50,10 +51,10 @@ pub fn csv(optimized: &Optimized) -> String {
             undivided.algorithms,
             undivided.workspace_bytes,
             limit_of.to_owned(),
-            known(seen.and_then(|seen| seen.max_relative_error_undivided)),
-            known(seen.map(|seen| seen.max_relative_error_reference)),
+            known(seen.and_then(|seen| seen.error_undivided)),
+            known(seen.map(|seen| seen.error_reference)),
             known(seen.map(|seen| seen.outputs_compared)),
-            known(seen.map(|seen| seen.measured_time.as_micros())),
+            known(seen.map(|seen| seen.time.as_micros())),
         ]);
     }
     grid.csv()

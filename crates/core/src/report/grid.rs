@@ -49,6 +49,16 @@ impl Grid {
         self.rows.push(row);
     }
 
+    /// The rows as a JSON array of objects, their keys the columns' names.
+    pub fn json(&self) -> String {
+        let object = |row: &Vec<String>| {
+            let fields = self.columns.iter().zip(row).map(|((name, _), cell)| (name.clone(), cell.clone().into()));
+            serde_json::Value::Object(fields.collect())
+        };
+        let rows: Vec<_> = self.rows.iter().map(object).collect();
+        format!("{:#}\n", serde_json::Value::Array(rows))
+    }
+
     /// The grid as aligned text with a line under the header; every line ends in a line feed.
     pub fn table(&self, terminal: Terminal) -> String {
         let mut table = Table::new();

@@ -4,7 +4,9 @@
 
 use serde::Serialize;
 
-use super::{Limit, Optimized, OptimizedKernel, Verification};
+use super::{Optimized, OptimizedKernel};
+use crate::execute::Verified;
+use crate::optimize::Limit;
 use crate::{Bytes, Candidate, Configuration, Operation, Types};
 
 /// Writes the result as one indented JSON object that ends in a line feed.
@@ -94,8 +96,10 @@ struct CandidateObject<'a> {
 struct VerificationObject {
     max_relative_error_undivided: Option<f64>,
     max_relative_error_reference: f64,
+    undivided_max_relative_error_reference: Option<f64>,
     outputs_compared: usize,
     measured_time_us: f64,
+    undivided_measured_time_us: Option<f64>,
 }
 
 impl<'a> Document<'a> {
@@ -175,12 +179,14 @@ impl<'a> CandidateObject<'a> {
 }
 
 impl VerificationObject {
-    fn of(seen: &Verification) -> VerificationObject {
+    fn of(seen: &Verified) -> VerificationObject {
         VerificationObject {
-            max_relative_error_undivided: seen.max_relative_error_undivided,
-            max_relative_error_reference: seen.max_relative_error_reference,
+            max_relative_error_undivided: seen.error_undivided,
+            max_relative_error_reference: seen.error_reference,
+            undivided_max_relative_error_reference: seen.undivided_error_reference,
             outputs_compared: seen.outputs_compared,
-            measured_time_us: seen.measured_time.as_micros(),
+            measured_time_us: seen.time.as_micros(),
+            undivided_measured_time_us: seen.undivided_time.map(|time| time.as_micros()),
         }
     }
 }
@@ -249,8 +255,10 @@ mod tests {
               "verification": {
                 "max_relative_error_undivided": null,
                 "max_relative_error_reference": 5e-6,
+                "undivided_max_relative_error_reference": null,
                 "outputs_compared": 4096,
-                "measured_time_us": 4300.0
+                "measured_time_us": 4300.0,
+                "undivided_measured_time_us": null
               }
             }
           ]

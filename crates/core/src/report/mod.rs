@@ -19,7 +19,7 @@ mod table;
 pub use csv::csv;
 pub use grid::{Align, Grid, Terminal};
 pub use json::json;
-pub use optimized::{Limit, Optimized, OptimizedKernel, Profiling, Verification};
+pub use optimized::{Optimized, OptimizedKernel, Profiling};
 pub use table::table;
 
 #[cfg(test)]

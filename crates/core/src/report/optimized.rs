@@ -1,53 +1,8 @@
 //! The result of `optimize` and `verify`: a network's kernels, each with the configuration chosen for it.
 
+use crate::execute::Verified;
+use crate::optimize::Limit;
 use crate::{Bytes, Configuration, Device, Layout, Nanos, Problem, Types};
-
-/// What the workspace limit is a limit of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// Each kernel may use this much (WR).
-    PerKernel(Bytes),
-    /// All kernels together may use this much (WD).
-    Total(Bytes),
-    /// Kernels that never overlap share one workspace of this size.
-    One(Bytes),
-}
-
-impl Limit {
-    /// The limit itself.
-    pub fn bytes(self) -> Bytes {
-        match self {
-            Limit::PerKernel(bytes) | Limit::Total(bytes) | Limit::One(bytes) => bytes,
-        }
-    }
-
-    /// The limit, and none where it is [`Bytes::UNLIMITED`].
-    pub fn finite(self) -> Option<Bytes> {
-        Some(self.bytes()).filter(|&bytes| bytes != Bytes::UNLIMITED)
-    }
-
-    /// The workspace that a network needs whose kernels need `workspaces`: their sum where each kernel holds its own,
-    /// the largest where all share one.
-    pub fn combine(self, workspaces: impl Iterator<Item = Bytes>) -> Bytes {
-        match self {
-            Limit::PerKernel(_) | Limit::Total(_) => workspaces.sum(),
-            Limit::One(_) => workspaces.max().unwrap_or_default(),
-        }
-    }
-}
-
-/// How far the outputs of a run configuration were from the truth, and how long it took.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Verification {
-    /// Largest relative error against the undivided run; none where nothing fits undivided.
-    pub max_relative_error_undivided: Option<f64>,
-    /// Largest relative error against the 64-bit reference.
-    pub max_relative_error_reference: f64,
-    /// How many outputs were compared with the reference.
-    pub outputs_compared: usize,
-    /// Time of the whole configuration as it ran, divisions and all.
-    pub measured_time: Nanos,
-}
 
 /// One kernel and what was chosen for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +18,7 @@ pub struct OptimizedKernel {
     /// The choices there were, by rising workspace, where a front was computed.
     pub front: Option<Vec<Configuration>>,
     /// What running it showed, where it was run.
-    pub verification: Option<Verification>,
+    pub verification: Option<Verified>,
 }
 
 impl OptimizedKernel {
@@ -137,7 +92,15 @@ impl Optimized {
         if self.kernels.is_empty() {
             return None;
         }
-        self.kernels.iter().map(|kernel| kernel.verification.as_ref().map(|seen| seen.measured_time)).sum()
+        self.kernels.iter().map(|kernel| kernel.verification.as_ref().map(|seen| seen.time)).sum()
+    }
+
+    /// Time of all kernels undivided as they ran; none where some kernel was not run or fits nothing undivided.
+    pub fn undivided_measured_time(&self) -> Option<Nanos> {
+        if self.kernels.is_empty() {
+            return None;
+        }
+        self.kernels.iter().map(|kernel| kernel.verification.as_ref()?.undivided_time).sum()
     }
 }
 

@@ -1,6 +1,8 @@
 //! Small made-up results, with numbers that are easy to add up.
 
-use super::{Limit, Optimized, OptimizedKernel, Profiling, Verification};
+use super::{Optimized, OptimizedKernel, Profiling};
+use crate::execute::Verified;
+use crate::optimize::Limit;
 use crate::{
     Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Layout, Nanos, Operation, Problem, Types,
 };
@@ -76,16 +78,20 @@ pub fn alexnet() -> Optimized {
 pub fn verified() -> Optimized {
     let mut optimized = alexnet();
     for (kernel, error) in optimized.kernels.iter_mut().zip([0.0, 2.5e-6]) {
-        kernel.verification = Some(Verification {
-            max_relative_error_undivided: Some(error),
-            max_relative_error_reference: error * 2.0,
+        kernel.verification = Some(Verified {
+            error_undivided: Some(error),
+            error_reference: error * 2.0,
+            undivided_error_reference: Some(error),
             outputs_compared: 4096,
-            measured_time: kernel.configuration.time() + Nanos(300_000),
+            time: kernel.configuration.time() + Nanos(300_000),
+            undivided_time: kernel.undivided.as_ref().map(|undivided| undivided.time() + Nanos(100_000)),
         });
     }
     optimized.kernels[1].undivided = None;
     if let Some(seen) = &mut optimized.kernels[1].verification {
-        seen.max_relative_error_undivided = None;
+        seen.error_undivided = None;
+        seen.undivided_error_reference = None;
+        seen.undivided_time = None;
     }
     Optimized {
         limit: Limit::Total(Bytes::mib(120)),

@@ -1,6 +1,7 @@
 //! The result as a table: a head that says what was asked, a line for each kernel, and the totals.
 
-use super::{Align, Grid, Limit, Optimized, OptimizedKernel, Terminal};
+use super::{Align, Grid, Optimized, OptimizedKernel, Terminal};
+use crate::optimize::Limit;
 
 /// Writes the result as a table for a terminal, readable from 80 columns on; every line ends in a line feed.
 ///
@@ -45,10 +46,7 @@ fn kernels(optimized: &Optimized, terminal: Terminal) -> String {
             gain(kernel),
         ];
         if let Some(seen) = &kernel.verification {
-            row.extend([
-                seen.max_relative_error_undivided.map_or("-".to_owned(), error),
-                error(seen.max_relative_error_reference),
-            ]);
+            row.extend([seen.error_undivided.map_or("-".to_owned(), error), error(seen.error_reference)]);
         }
         grid.push(row);
     }
@@ -82,7 +80,11 @@ fn totals(optimized: &Optimized) -> String {
         format!("{}{speedup} ({divided} of {} kernels divided)", optimized.time(), optimized.kernels.len()),
     );
     if let Some(time) = optimized.measured_time() {
-        line("measured", format!("{time} when run"));
+        let gain = match optimized.undivided_measured_time() {
+            Some(undivided) => format!(", undivided {undivided}, {:.2}x as fast", undivided.ratio(time)),
+            None => String::new(),
+        };
+        line("run", format!("{time}{gain}"));
     }
     let least = optimized.least_workspace.map(|least| format!(", the least possible is {least}")).unwrap_or_default();
     let in_all = if let Limit::One(_) = optimized.limit { "shared" } else { "in all" };
@@ -151,7 +153,7 @@ mod tests {
 
         undivided   does not fit: conv2 forward
         divided     6.00 ms (1 of 2 kernels divided)
-        measured    6.60 ms when run
+        run         6.60 ms
         workspace   56 MiB in all, the least possible is 1 MiB
         gap         at most 0.0125 % above the least time possible
         search      stopped after 1000000 states
@@ -176,10 +178,10 @@ mod tests {
         layer  operation  configuration  time [µs]  workspace  gain
         ------------------------------------------------------------
 
-        undivided   0.0 us
-        divided     0.0 us (0 of 0 kernels divided)
+        undivided   0.0 µs
+        divided     0.0 µs (0 of 0 kernels divided)
         workspace   0 B in all
-        profiling   0.0 us, 0 measurements
+        profiling   0.0 µs, 0 measurements
         "#);
     }
 

@@ -15,7 +15,8 @@
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, INK, TEXT, text_width};
 use super::legend::{self, Entry};
-use crate::report::{Limit, Optimized, OptimizedKernel};
+use crate::optimize::Limit;
+use crate::report::{Optimized, OptimizedKernel};
 use crate::{Bytes, Configuration, Operation};
 
 const ROW: f64 = 20.0;

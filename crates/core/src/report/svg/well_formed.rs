@@ -2,7 +2,8 @@
 
 use super::canvas::text_width;
 use super::{Curve, allotment, front, limits, per_layer};
-use crate::report::{Limit, Optimized, samples};
+use crate::optimize::Limit;
+use crate::report::{Optimized, samples};
 use crate::{Bytes, Nanos};
 
 /// Reads a document as a stack of elements and gives all its text; panics where tags do not match, attributes are not
