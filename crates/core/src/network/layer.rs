@@ -104,9 +104,10 @@ pub enum PoolingMethod {
 /// Windows over each spatial dimension.
 ///
 /// ```text
-/// input 6, window 3, stride 2      |= = =|= =|=|          the third window would begin at 4 and end at 7
-/// ceil off                         |0 0 0| |              2 outputs: whole windows only
-/// ceil on                              |1 1 1|2 2 .|      3 outputs: the last one is cut at the edge
+/// input    0 1 2 3 4 5        window 3, stride 2
+///          [---]
+///              [---]
+///                  [--:      cut by the edge: there with `ceil` alone
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pooling {
@@ -120,6 +121,9 @@ pub struct Pooling {
 
 impl Pooling {
     /// Extents of the output (o, p, q), o = 1 for two dimensions.
+    ///
+    /// # Panics
+    /// If a window is larger than its padded input, or a size is zero; in a network neither is so.
     pub fn outputs(&self) -> [usize; 3] {
         self.axes.map(|axis| {
             let whole = axis.output();
@@ -213,7 +217,8 @@ impl LayerKind {
             | LayerKind::Dropout { .. }
             | LayerKind::SoftmaxLoss => one()?,
         };
-        shape.checked_len().map(|_| shape).ok_or_else(|| format!("gives {shape}, not 1 to 2^60 elements"))
+        let tensor = (1..=1 << 60).contains(&shape.len());
+        if tensor { Ok(shape) } else { Err(format!("gives {shape}, not 1 to 2^60 elements")) }
     }
 
     /// Numbers to learn on inputs of these shapes, which [`LayerKind::output`] has accepted.

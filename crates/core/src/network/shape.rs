@@ -64,15 +64,9 @@ impl Shape {
         self.extents
     }
 
-    /// Elements of one sample, or `None` if there are none, or more than the 2^60 that a tensor may have.
-    pub(super) fn checked_len(&self) -> Option<usize> {
-        let len = self.extents.iter().try_fold(self.channels, |product, &extent| product.checked_mul(extent))?;
-        (1..=1 << 60).contains(&len).then_some(len)
-    }
-
-    /// Elements of one sample.
+    /// Elements of one sample, or the largest number if that overflows, which no shape in a network does.
     pub fn len(&self) -> usize {
-        self.channels * self.extents.iter().product::<usize>()
+        self.extents.iter().fold(self.channels, |product, &extent| product.saturating_mul(extent))
     }
 
     /// Whether there are no elements; never so in a network.
