@@ -42,6 +42,29 @@ pub enum Error {
         what: String,
     },
 
+    /// A layer that cannot be where it is, or a network that cannot be asked what it was asked.
+    #[error("network {network}, layer {layer}: {what}")]
+    BadNetwork {
+        /// The network.
+        network: String,
+        /// The layer.
+        layer: String,
+        /// What is wrong with it.
+        what: String,
+    },
+
+    /// A line of a layer list that is not a layer.
+    #[error("{list}, line {line}: not a layer of the list")]
+    BadList {
+        /// The list's name.
+        list: String,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        #[source]
+        source: Box<Error>,
+    },
+
     /// No candidate of any size fits the limit.
     #[error(
         "{problem}: needs at least {needed} of workspace, the limit is {limit}; raise it to that, or profile smaller micro-batches"
