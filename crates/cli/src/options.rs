@@ -113,6 +113,9 @@ pub struct Sizes {
     /// Which micro-batch sizes may be used: undivided, power-of-two, all or fit
     #[arg(long, default_value = "fit", env = "TIGHTFIT_POLICY")]
     pub policy: Policy,
+    /// Measure only what the policy asks for; "undivided" is then the best of those, not of every algorithm
+    #[arg(long)]
+    pub no_baseline: bool,
 }
 
 #[derive(Args)]
@@ -125,8 +128,9 @@ pub struct NetworksOptions {
 pub struct ProfileOptions {
     #[command(flatten)]
     pub selection: Selection,
-    #[command(flatten)]
-    pub sizes: Sizes,
+    /// Which micro-batch sizes to measure: undivided, power-of-two, all or fit
+    #[arg(long, default_value = "fit", env = "TIGHTFIT_POLICY")]
+    pub policy: Policy,
     /// Limits for which to measure; candidates over the largest are not run
     #[arg(long, value_delimiter = ',', default_value = "64MiB", env = "TIGHTFIT_WORKSPACE")]
     pub workspace: Vec<Bytes>,

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use tightfit_core::network::{Kernel, Network, distinct};
-use tightfit_core::optimize::{self, AllotOptions, Candidates, Limit, Policy, Scope, Survey, survey};
+use tightfit_core::optimize::{self, Candidates, Limit, Policy, Scope, SearchOptions, Survey, points, survey};
 use tightfit_core::report::{Optimized, OptimizedKernel, Profiling};
 use tightfit_core::{Bytes, Configuration, Error, Nanos, Problem};
 
 use crate::failure::Failure;
-use crate::options::{Common, Selection};
+use crate::options::{Common, Selection, Sizes};
 use crate::progress::Bar;
 use crate::session::{Session, nothing_selected};
 
@@ -72,11 +72,13 @@ impl Selected {
         &self,
         session: &mut Session,
         common: &Common,
-        policy: Policy,
+        sizes: &Sizes,
         limit: Limit,
     ) -> Result<Optimized, Failure> {
         let started = Instant::now();
-        let found = self.survey(session, policy, limit.ladder(), Some(limit.bytes()))?;
+        let policy = sizes.policy;
+        let baseline = Some(limit.bytes()).filter(|_| !sizes.no_baseline);
+        let found = self.survey(session, policy, limit.ladder(), baseline)?;
         crate::session::tell_of(&found.spent, common);
         let chosen = choose(&self.kernels, &found.candidates, limit)?;
         let replayed = session.device().backend == "replay";
@@ -93,6 +95,7 @@ impl Selected {
             stop: chosen.stop,
             profiling: Profiling {
                 time: if replayed { found.spent.time } else { Nanos::from(started.elapsed()) },
+                kernel_time: found.spent.kernel_time,
                 measurements: found.spent.measured + found.spent.cached,
             },
             least_workspace: chosen.least,
@@ -141,9 +144,10 @@ fn choose(kernels: &[Kernel], candidates: &HashMap<Problem, Candidates>, limit: 
     };
     let of_kernels: Vec<Vec<Configuration>> = kernels.iter().map(|kernel| fronts[&kernel.problem].clone()).collect();
     let least = of_kernels.iter().filter_map(|front| front.first()).map(Configuration::workspace).sum();
-    let allotment = optimize::allot(&of_kernels, total, &AllotOptions::default())?;
+    let fronts: Vec<_> = of_kernels.iter().map(|front| points(front)).collect();
+    let allotment = optimize::allot(&fronts, total, &SearchOptions::default())?;
     let chosen = kernels.iter().zip(of_kernels).zip(&allotment.choice);
     let kernels =
         chosen.map(|((kernel, front), &choice)| optimized(kernel, front[choice].clone(), Some(front))).collect();
-    Ok(Chosen { kernels, gap: allotment.gap, stop: Some(allotment.stop.to_string()), least: Some(least) })
+    Ok(Chosen { kernels, gap: allotment.gap(), stop: Some(allotment.stop.to_string()), least: Some(least) })
 }

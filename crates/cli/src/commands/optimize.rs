@@ -6,7 +6,7 @@ use tightfit_core::{Bytes, Error};
 
 use super::print_optimized;
 use crate::failure::{Failure, write_file};
-use crate::options::{Common, OptimizeOptions, Picture};
+use crate::options::{Common, OptimizeOptions, Picture, Sizes};
 use crate::session::Session;
 use crate::solve::Selected;
 
@@ -14,7 +14,7 @@ pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
     let mut session = Session::open(common)?;
     let selected = Selected::new(&options.selection, common)?;
     let limit = options.bound.limit();
-    let optimized = selected.optimize(&mut session, common, options.sizes.policy, limit)?;
+    let optimized = selected.optimize(&mut session, common, &options.sizes, limit)?;
     if let Some(path) = &options.plot {
         let picture = options.picture.unwrap_or(match (&optimized.kernels[..], limit) {
             ([_], _) => Picture::Front,
@@ -74,6 +74,7 @@ fn curves(
     limits.reverse();
     let mut curves = Vec::new();
     for policy in Policy::ALL {
+        let sizes = Sizes { policy, no_baseline: false };
         let mut points = Vec::new();
         for &bytes in &limits {
             let limit = match limit {
@@ -81,7 +82,7 @@ fn curves(
                 Limit::Total(_) => Limit::Total(bytes),
                 Limit::One(_) => Limit::One(bytes),
             };
-            match selected.optimize(session, common, policy, limit) {
+            match selected.optimize(session, common, &sizes, limit) {
                 Ok(optimized) => points.push((bytes, optimized.time())),
                 Err(Failure::Error(Error::OverLimit { .. } | Error::OverTotal { .. } | Error::NotProfiled { .. })) => {}
                 Err(failure) => return Err(failure),

@@ -15,7 +15,7 @@ use crate::solve::Selected;
 pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
     let mut session = Session::open(common)?;
     let selected = Selected::new(&options.selection, common)?;
-    let mut optimized = selected.optimize(&mut session, common, options.sizes.policy, options.bound.limit())?;
+    let mut optimized = selected.optimize(&mut session, common, &options.sizes, options.bound.limit())?;
     let outputs = if options.full { usize::MAX } else { SAMPLED_OUTPUTS };
     let scale = Scale { alpha: options.alpha, beta: options.beta };
     let backend = session.backends[0].as_mut();

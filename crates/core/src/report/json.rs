@@ -61,6 +61,7 @@ enum LimitKey {
 #[derive(Serialize)]
 struct ProfilingObject {
     time_us: f64,
+    kernel_time_us: f64,
     measurements: usize,
 }
 
@@ -125,6 +126,7 @@ impl<'a> Document<'a> {
             stop: optimized.stop.as_deref(),
             profiling: ProfilingObject {
                 time_us: optimized.profiling.time.as_micros(),
+                kernel_time_us: optimized.profiling.kernel_time.as_micros(),
                 measurements: optimized.profiling.measurements,
             },
             kernels: optimized.kernels.iter().map(KernelObject::of).collect(),
@@ -222,6 +224,7 @@ mod tests {
           "stop": "stopped after 1000000 states",
           "profiling": {
             "time_us": 12300000.0,
+            "kernel_time_us": 800000.0,
             "measurements": 456
           },
           "kernels": [
