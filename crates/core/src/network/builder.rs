@@ -337,7 +337,7 @@ mod tests {
         for (name, part, fault) in faults {
             let mut net = image();
             // What comes after the first fault does not hide it.
-            fault(&mut net).fully_connected("later", 0);
+            fault(&mut net).fully_connected("later", 0).conv("later", Filters::new(0, 0));
             let Err(Error::BadNetwork { network, layer, what }) = net.finish() else {
                 panic!("{name}, {part}: accepted")
             };
