@@ -94,6 +94,13 @@ pub enum Error {
         total: Bytes,
     },
 
+    /// The batches that devices were measured at do not add up to the mini-batch.
+    #[error("no measured batches of the devices add up to {mini_batch}; measure more sizes, or allow more")]
+    NoSplit {
+        /// The mini-batch that was to be split.
+        mini_batch: usize,
+    },
+
     /// An algorithm will not compute this problem.
     #[error("{algorithm} refuses {problem}: {reason}")]
     Refused {
