@@ -26,5 +26,8 @@ mod unfold;
 mod winograd;
 mod workspace;
 
+#[cfg(test)]
+mod tests;
+
 pub use backend::CpuBackend;
 pub use direct::reference;
