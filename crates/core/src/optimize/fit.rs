@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Candidate;
+use super::{Candidate, DivisionCost, divide};
 use crate::profile::{Algorithm, Profiler};
 use crate::{Bytes, Error, Nanos, Problem};
 
@@ -241,7 +241,7 @@ impl<'p, 'b> Search<'p, 'b> {
         let mut rounded = BTreeSet::new();
         for _ in 0..ROUNDS {
             let before = self.measured.len();
-            let winners = self.winners();
+            let winners = self.winners(limit);
             let algorithms: BTreeSet<usize> = winners.iter().map(|&(algorithm, _)| algorithm).collect();
             for &algorithm in &algorithms {
                 let Some(&m) = largest.get(&algorithm) else { continue };
@@ -295,29 +295,12 @@ impl<'p, 'b> Search<'p, 'b> {
     }
 
     /// Algorithm and size of the candidates in the fastest division of what was measured so far.
-    fn winners(&self) -> BTreeSet<(usize, usize)> {
-        let mut best: BTreeMap<usize, (Nanos, usize)> = BTreeMap::new();
-        for (&(algorithm, size), candidate) in &self.measured {
-            let entry = (candidate.time, algorithm);
-            best.entry(size).and_modify(|kept| *kept = (*kept).min(entry)).or_insert(entry);
-        }
-        let sizes: Vec<(usize, Nanos, usize)> = best.iter().map(|(&s, &(time, a))| (s, time, a)).collect();
-        let batch = self.problem.batch();
-        let mut least: Vec<Option<(Nanos, usize)>> = vec![None; batch + 1];
-        least[0] = Some((Nanos::ZERO, 0));
-        for total in 1..=batch {
-            let ways = sizes.iter().enumerate().take_while(|(_, way)| way.0 <= total);
-            least[total] = ways.filter_map(|(i, way)| least[total - way.0].map(|rest| (rest.0 + way.1, i))).min();
-        }
-        let mut winners = BTreeSet::new();
-        let mut left = batch;
-        while left > 0
-            && let Some((_, i)) = least[left]
-        {
-            let (size, _, algorithm) = sizes[i];
-            winners.insert((algorithm, size));
-            left -= size;
-        }
-        winners
+    fn winners(&self, limit: Bytes) -> BTreeSet<(usize, usize)> {
+        let candidates: Vec<Candidate> = self.measured.values().cloned().collect();
+        let divided = divide(&self.problem, &candidates, limit, DivisionCost::default());
+        // Nothing that adds up yet is nothing to refine.
+        let parts = divided.iter().flat_map(|configuration| configuration.parts());
+        let place = |part: &Candidate| self.algorithms.iter().position(|algorithm| *algorithm == part.algorithm);
+        parts.filter_map(|part| Some((place(part)?, part.micro_batch))).collect()
     }
 }

@@ -7,6 +7,7 @@ mod measurement;
 mod profiler;
 mod recording;
 mod replay;
+mod statistics;
 
 pub use backend::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
 pub use cache::{Cache, Summary};
@@ -14,3 +15,4 @@ pub use measurement::{Algorithm, Measurement, Notes};
 pub use profiler::{Profiler, Skipped, Spent};
 pub use recording::{RecordedNetwork, Recording};
 pub use replay::Replay;
+pub use statistics::{Sample, sample};

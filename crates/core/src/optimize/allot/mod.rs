@@ -18,6 +18,7 @@ mod knapsack;
 mod relax;
 mod search;
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::{Bytes, Error, Nanos};
@@ -55,6 +56,16 @@ pub enum Stop {
     StateLimit,
     /// More time was needed than allowed; the answer is the best found.
     TimeLimit,
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Stop::Proven => "proven best",
+            Stop::StateLimit => "ended at its limit of states",
+            Stop::TimeLimit => "ended at its time limit",
+        })
+    }
 }
 
 /// How far a search may go.
