@@ -171,12 +171,12 @@ impl<'p, 'b> Search<'p, 'b> {
     }
 
     fn run(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<(), Error> {
-        let foretold = self.screen(limit, largest)?;
+        let (foretold, unknown) = self.screen(limit, largest)?;
         // Power-of-two runs m, m/2, m/4, ..: about twice m samples of each algorithm.
         let power_of_two: f64 = foretold.iter().map(|&(algorithm, time)| 2.0 * time * largest[&algorithm] as f64).sum();
         let best = foretold.first().map_or(0.0, |&(_, time)| time);
         let (promising, others): (Vec<_>, Vec<_>) = foretold.iter().partition(|(_, time)| *time <= PROMISING * best);
-        for (algorithm, _) in promising {
+        for algorithm in unknown.into_iter().chain(promising.into_iter().map(|(algorithm, _)| algorithm)) {
             self.fill(algorithm, largest[&algorithm], limit)?;
         }
         for (algorithm, time) in others {
@@ -195,9 +195,14 @@ impl<'p, 'b> Search<'p, 'b> {
         self.refine(limit, largest, share.min(spent * (1.0 + REFINE_MOST)))
     }
 
-    /// Foretold nanoseconds a sample at its largest size for each algorithm, the best first.
-    fn screen(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<Vec<(usize, f64)>, Error> {
-        let mut foretold = Vec::new();
+    /// Foretold nanoseconds a sample at its largest size for each algorithm, the best first; and the algorithms that
+    /// could not be measured at any screening size.
+    fn screen(
+        &mut self,
+        limit: Bytes,
+        largest: &BTreeMap<usize, usize>,
+    ) -> Result<(Vec<(usize, f64)>, Vec<usize>), Error> {
+        let (mut foretold, mut unknown) = (Vec::new(), Vec::new());
         for (&algorithm, &m) in largest {
             let mut points = Vec::new();
             for size in SCREEN {
@@ -216,11 +221,11 @@ impl<'p, 'b> Search<'p, 'b> {
                     foretold.push((algorithm, (slow + slope * (m - high)) / m));
                 }
                 [(size, time)] => foretold.push((algorithm, time / size)),
-                _ => {}
+                _ => unknown.push(algorithm),
             }
         }
         foretold.sort_by(|a, b| a.1.total_cmp(&b.1));
-        Ok(foretold)
+        Ok((foretold, unknown))
     }
 
     /// Measures m, the equal divisions of the mini-batch into as many parts as m needs and one more, and the remainder.
