@@ -72,6 +72,20 @@ proptest! {
         }
     }
 
+    /// All points save nearly the same time a byte, so no bound tells them apart early and the beams leave sums out.
+    #[test]
+    fn narrow_searches_claim_no_more_than_they_know(
+        noise in proptest::collection::vec((1_u64..100_000, 0_u64..200), 56), percent in 20_u64..70,
+    ) {
+        let point = |&(w, noise): &(u64, u64)| (Bytes(w), Nanos(1_000_000 - 5 * w + noise));
+        let kernels: Vec<Front> =
+            noise.chunks(4).map(|c| c.iter().map(point).chain([(Bytes(0), Nanos(1_000_000))]).collect()).collect();
+        let total = Bytes(1_000 * 14 * percent);
+        let full = allot(&kernels, total, &options(Speedups { beam: false, ..Speedups::default() })).unwrap();
+        let beams = allot(&kernels, total, &options(Speedups::default())).unwrap();
+        prop_assert_eq!((beams.time, beams.stop), (full.time, Stop::Proven));
+    }
+
     #[test]
     fn limits_keep_a_valid_answer_and_a_true_bound(kernels in some_kernels(1..7, 30), slack in 0_u64..60, states in 0_usize..40, bits in 0_usize..64) {
         let least: u64 = kernels.iter().map(|f| f.iter().map(|p| p.0.0).min().unwrap()).sum();

@@ -62,7 +62,7 @@ pub enum Stop {
 pub struct SearchOptions {
     /// Most partial sums kept by one pass of the search, up to 40 bytes each.
     pub states: usize,
-    /// Most time; the answer comes within a few milliseconds after it.
+    /// Most time; it is looked at between points, so the answer comes up to about a tenth of a second after it.
     pub time: Duration,
     /// Which speed-ups are in use.
     pub speedups: Speedups,
@@ -70,7 +70,7 @@ pub struct SearchOptions {
 
 impl Default for SearchOptions {
     fn default() -> SearchOptions {
-        SearchOptions { states: 4_000_000, time: Duration::from_millis(900), speedups: Speedups::default() }
+        SearchOptions { states: 4_000_000, time: Duration::from_millis(800), speedups: Speedups::default() }
     }
 }
 
