@@ -41,7 +41,7 @@ pub fn undivided(problem: &Problem, candidates: &[Candidate], limit: Bytes) -> O
 /// ```
 /// use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Nanos, Problem, optimize::divide};
 /// let problem: Problem = "forward n256 c96 h27 w27 k256 r5 s5 pad2 f32".parse()?;
-/// let candidate = |name, micro_batch, us, mib| Candidate {
+/// let candidate = |name, micro_batch, us: u64, mib| Candidate {
 ///     algorithm: Algorithm::new(name), micro_batch, time: Nanos(us * 1000), workspace: Bytes::mib(mib),
 /// };
 /// let candidates = [candidate("fft", 256, 2400, 213), candidate("fft", 64, 650, 58), candidate("gemm", 256, 5100, 4)];

@@ -71,9 +71,9 @@ impl fmt::Display for Stop {
 /// How far a search may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchOptions {
-    /// Most partial sums kept by one pass of the search, about 16 bytes each.
+    /// Most partial sums kept by one pass of the search, up to 40 bytes each.
     pub states: usize,
-    /// Most time; the answer comes within a few milliseconds after it.
+    /// Most time; it is looked at between points, so the answer comes up to about a tenth of a second after it.
     pub time: Duration,
     /// Which speed-ups are in use.
     pub speedups: Speedups,
@@ -81,7 +81,7 @@ pub struct SearchOptions {
 
 impl Default for SearchOptions {
     fn default() -> SearchOptions {
-        SearchOptions { states: 8_000_000, time: Duration::from_millis(900), speedups: Speedups::default() }
+        SearchOptions { states: 4_000_000, time: Duration::from_millis(800), speedups: Speedups::default() }
     }
 }
 

@@ -48,8 +48,8 @@ struct Step {
     point: u32,
 }
 
-/// What comes before the first step.
-const START: u32 = u32::MAX;
+/// What every trace begins with: the sum over no kernels.
+const START: Step = Step { before: 0, point: 0 };
 
 /// The best completed sum: its last step, the kernels taken in before that step, and the segments that follow whole.
 struct Found {
@@ -66,7 +66,7 @@ pub(super) fn search(core: &Knapsack, slope: (u64, u64), answer: &mut Answer, li
     let mut pass = Pass::new(core, slope, answer.gain, limits);
     let mut left_out = 0;
     let mut stop = Stop::Proven;
-    let mut sums = vec![Sum { weight: 0, gain: 0, bound: u64::MAX, last: Step { before: START, point: 0 } }];
+    let mut sums = vec![Sum { weight: 0, gain: 0, bound: u64::MAX, last: START }];
     for level in 0..pass.order.len() {
         match pass.take_in(level, &sums) {
             Ok(next) => sums = next,
@@ -122,7 +122,7 @@ impl<'a> Pass<'a> {
             least.push((first.weight.saturating_add(weight), first.gain + gain));
         }
         least.reverse();
-        Pass { segments: segments(core), core, limits, order, place, least, trace: Vec::new(), best, found: None }
+        Pass { segments: segments(core), core, limits, order, place, least, trace: vec![START], best, found: None }
     }
 
     /// The segments of the kernels that come after `level`.
@@ -134,7 +134,7 @@ impl<'a> Pass<'a> {
     fn take_in(&mut self, level: usize, sums: &[Sum]) -> Result<Vec<Sum>, Stop> {
         let Limits { states, deadline, speedups, .. } = *self.limits;
         let curve = Curve::new(self.least[level + 1], self.rest(level), self.core.capacity);
-        let first = if level == 0 { START } else { (self.trace.len() - sums.len()) as u32 };
+        let first = (self.trace.len() - sums.len()) as u32;
         let mut next = Vec::new();
         for (point, taken) in (0..).zip(self.core.front(self.order[level])) {
             let mut whole = usize::MAX;
@@ -154,7 +154,7 @@ impl<'a> Pass<'a> {
                     next.push(Sum { weight, gain, bound, last });
                 }
             }
-            if self.trace.len() + next.len() > states.min(START as usize) {
+            if self.trace.len() + next.len() > states.min(u32::MAX as usize) {
                 return Err(Stop::StateLimit);
             }
             if Instant::now() > deadline {
@@ -194,9 +194,7 @@ impl<'a> Pass<'a> {
         let mut step = *last;
         for &kernel in self.order[..=*level].iter().rev() {
             choice[kernel] = self.core.front(kernel)[step.point as usize];
-            if let Some(&before) = self.trace.get(step.before as usize) {
-                step = before;
-            }
+            step = self.trace[step.before as usize];
         }
         for segment in self.rest(*level).take(*whole) {
             choice[segment.kernel] = segment.to;
