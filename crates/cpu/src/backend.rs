@@ -53,11 +53,8 @@ impl CpuBackend {
 
     /// The algorithm, and its workspace in floats.
     fn method(&self, problem: &Problem, algorithm: &Algorithm) -> Result<(&'static Method, usize), Error> {
-        let refuse = |reason| Error::Refused {
-            algorithm: algorithm.name().to_owned(),
-            problem: Box::new(*problem),
-            reason,
-        };
+        let refuse =
+            |reason| Error::Refused { algorithm: algorithm.name().to_owned(), problem: Box::new(*problem), reason };
         let method = Method::named(algorithm.name()).ok_or_else(|| {
             let names: Vec<_> = METHODS.iter().map(|method| method.name).collect();
             refuse(format!("the CPU has no such algorithm; it has {}", names.join(", ")))

@@ -93,14 +93,7 @@ fn unfold_block(call: &Call, samples: Samples, group: usize, columns: &mut [f32]
     }
 }
 
-fn forward(
-    call: &Call,
-    samples: Samples,
-    y: &mut [f32],
-    columns: &mut [f32],
-    scratch: &mut [f32],
-    threads: usize,
-) {
+fn forward(call: &Call, samples: Samples, y: &mut [f32], columns: &mut [f32], scratch: &mut [f32], threads: usize) {
     let shape = &call.shape;
     let width = samples.count * shape.positions();
     let (x_strides, y_strides) = sample_strides(shape);

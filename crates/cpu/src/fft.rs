@@ -41,7 +41,10 @@ pub fn workspace_tiles(problem: &Problem, threads: usize) -> Result<usize, Strin
     check(problem)?;
     let axes = problem.convolution().axes();
     if axes.iter().any(|axis| axis.filter > TILE) {
-        return Err(format!("a filter of {}x{} is larger than its {TILE}x{TILE} tiles", axes[0].filter, axes[1].filter));
+        return Err(format!(
+            "a filter of {}x{} is larger than its {TILE}x{TILE} tiles",
+            axes[0].filter, axes[1].filter
+        ));
     }
     transform::workspace(&Fourier::tiles(problem), problem, threads)
 }
@@ -211,7 +214,10 @@ impl Transform for Fourier {
         let (inner, points): (&mut [Complex32], &[Complex32]) = (cast_slice_mut(inner), cast_slice(points));
         let scale = 1.0 / (height * width) as f32;
         for (lane, tile) in block.chunks_mut(height * width).enumerate() {
-            columns.iter_mut().zip(points[lane..].iter().step_by(LANES)).for_each(|(into, &value)| *into = value * scale);
+            columns
+                .iter_mut()
+                .zip(points[lane..].iter().step_by(LANES))
+                .for_each(|(into, &value)| *into = value * scale);
             self.columns_back.process_with_scratch(columns, inner);
             for (y, into) in tile.chunks_mut(width).take(self.height(role)).enumerate() {
                 half.iter_mut().zip(columns[y..].iter().step_by(height)).for_each(|(into, &value)| *into = value);
@@ -230,7 +236,8 @@ mod tests {
 
     #[test]
     fn fast_sizes_are_even_and_near() {
-        for (least, fast) in [(1, 2), (2, 2), (3, 4), (7, 8), (11, 12), (31, 32), (34, 36), (58, 60), (127, 128), (226, 240)]
+        for (least, fast) in
+            [(1, 2), (2, 2), (3, 4), (7, 8), (11, 12), (31, 32), (34, 36), (58, 60), (127, 128), (226, 240)]
         {
             assert_eq!(fast_size(least), fast, "from {least}");
         }

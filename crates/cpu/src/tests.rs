@@ -142,7 +142,8 @@ prop_compose! {
 
 fn any_problem() -> impl Strategy<Value = Problem> {
     let pointwise = (1usize..9).prop_map(|input| Axis::new(input, 1));
-    let large = (5usize..40, 2usize..12).prop_map(|(input, filter)| Axis::new(input.max(filter), filter).pad(filter / 3));
+    let large =
+        (5usize..40, 2usize..12).prop_map(|(input, filter)| Axis::new(input.max(filter), filter).pad(filter / 3));
     let axes = prop_oneof![
         2 => prop::collection::vec(any_axis(), 2..4),
         3 => prop::collection::vec(dense_axis(), 2),
@@ -300,7 +301,8 @@ fn only_the_implicit_gemm_keeps_its_workspace_as_the_batch_grows() {
     let mut cpu = CpuBackend::new(Some(2));
     for operation in Operation::ALL {
         let small = problem("forward n2 c4 h20 w20 k4 r3 s3 pad1 f32").with_operation(operation);
-        for (one, two) in cpu.offers(&small).unwrap().into_iter().zip(cpu.offers(&small.with_batch(8).unwrap()).unwrap())
+        for (one, two) in
+            cpu.offers(&small).unwrap().into_iter().zip(cpu.offers(&small.with_batch(8).unwrap()).unwrap())
         {
             let constant = ["direct", "implicit-gemm"].contains(&one.algorithm.name());
             let (one, two) = (one.workspace.unwrap(), two.workspace.unwrap());

@@ -25,7 +25,8 @@ impl<'a> Workspace<'a> {
 
 /// So many floats as a count that memory can hold: under 2^60.
 pub fn floats(count: u128) -> Result<usize, String> {
-    usize::try_from(count).ok().filter(|&count| count < 1 << 60).ok_or_else(|| {
-        format!("its workspace would be {count} floats, more than memory can address")
-    })
+    usize::try_from(count)
+        .ok()
+        .filter(|&count| count < 1 << 60)
+        .ok_or_else(|| format!("its workspace would be {count} floats, more than memory can address"))
 }
