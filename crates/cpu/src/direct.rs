@@ -34,7 +34,7 @@ pub fn run(call: &Call, output: &mut [f32], _workspace: &mut [f32]) {
         if call.problem.operation() == Operation::BackwardFilter {
             return backward_filter(call, index, piece);
         }
-        let all = if planar { 1 } else { shape.groups * strides_channels(call) };
+        let all = if planar { 1 } else { channels_of_output(call) };
         for channel in 0..all {
             let first = channel * strides[1];
             let at = (index / channels, index % channels + channel);
@@ -46,9 +46,9 @@ pub fn run(call: &Call, output: &mut [f32], _workspace: &mut [f32]) {
     });
 }
 
-/// Channels of one group in the tensor that is computed.
-fn strides_channels(call: &Call) -> usize {
-    if call.problem.operation() == Operation::Forward { call.shape.k } else { call.shape.c }
+/// Channels of the tensor that is computed, over all groups.
+fn channels_of_output(call: &Call) -> usize {
+    call.shape.groups * if call.problem.operation() == Operation::Forward { call.shape.k } else { call.shape.c }
 }
 
 /// Multiplies by beta; beta = 0 writes zeros without reading.

@@ -181,11 +181,12 @@ pub fn run<T: Transform>(transform: &T, call: &Call, output: &mut [f32], workspa
         }
         let (rows, columns, depth) = if filter { (k, c, t) } else { (k, t, c) };
         let right_strides = if filter { Strides::rows(t).transposed() } else { Strides::rows(t) };
-        let items = product.chunks_mut(rows * columns * kind.width()).enumerate().collect();
+        let [left_len, right_len, product_len] =
+            [rows * depth, depth * columns, rows * columns].map(|elements| elements * kind.width());
+        let items = product.chunks_mut(product_len).enumerate().collect();
         call.team.share(items, &mut [], |(point, product): (usize, &mut [f32]), _, threads| {
-            let at = |matrix, floats| &<[f32]>::chunks(matrix, floats).nth(point).unwrap_or_default()[..];
-            let left = (at(left, rows * depth * kind.width()), Strides::rows(depth));
-            let right = (at(right, depth * columns * kind.width()), right_strides);
+            let left = (&left[point * left_len..][..left_len], Strides::rows(depth));
+            let right = (&right[point * right_len..][..right_len], right_strides);
             let product = (product, Strides::rows(columns));
             multiply(kind, (rows, columns, depth), 1.0, left, right, 0.0, product, threads);
         });
@@ -418,7 +419,6 @@ impl<T: Transform> Stage<'_, T> {
                 }
             }
         });
-        debug_assert!(s <= width);
     }
 }
 
