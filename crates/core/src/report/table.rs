@@ -94,7 +94,7 @@ fn totals(optimized: &Optimized) -> String {
         (0.0, _) => {}
         (gap, _) => line("gap", format!("at most {:.4} % above the least time possible", gap * 100.0)),
     }
-    if let Some(stop) = &optimized.stop {
+    if let (Some(stop), true) = (&optimized.stop, optimized.gap > 0.0) {
         line("search", stop.clone());
     }
     let profiling = optimized.profiling;
