@@ -81,7 +81,7 @@ fn what_cannot_be_done_says_why() {
     for (arguments, parts) in [
         ("optimize lenet --workspace 1MiB", &["conv1", "mini-batch"][..]),
         ("optimize lenet --batch 0 --workspace 1MiB", &["n is 0"]),
-        ("optimize lenet --batch 99999999999999 --workspace 1MiB", &["2^60"]),
+        ("optimize lenet --batch 99999999999999 --workspace 1MiB", &["99999999999999", "1048576"]),
         ("optimize missing.txt --batch 4 --workspace 1MiB", &["missing.txt"]),
         ("optimize lenet --batch 4 --workspace 1MiB --backend replay:missing.gz", &["missing.gz"]),
         ("optimize lenet --batch 2 --workspace 1MiB --plot no/such/folder.svg", &["folder.svg"]),

@@ -156,6 +156,12 @@ impl Error {
         Error::UnknownWord { what, word: word.to_owned(), known: known.into_iter().map(Into::into).collect() }
     }
 
+    /// The message with those of its causes, on one line.
+    pub fn chain(&self) -> String {
+        let causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
+
     /// Whether measuring has to end with it: the device is lost, or stopping was asked for.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Error::DeviceLost { .. } | Error::Interrupted)

@@ -11,8 +11,8 @@ use crate::session::Session;
 use crate::solve::Selected;
 
 pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
-    let mut session = Session::open(common)?;
     let selected = Selected::new(&options.selection, common)?;
+    let mut session = Session::open(common)?;
     let limit = options.bound.limit();
     let optimized = selected.optimize(&mut session, common, &options.sizes, limit)?;
     if let Some(path) = &options.plot {

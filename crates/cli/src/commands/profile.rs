@@ -14,8 +14,8 @@ use crate::session::{Session, tell_of};
 use crate::solve::Selected;
 
 pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
-    let mut session = Session::open(common)?;
     let selected = Selected::new(&options.selection, common)?;
+    let mut session = Session::open(common)?;
     let started = Instant::now();
     let found = selected.survey(&mut session, options.policy, options.workspace.clone(), None)?;
     let wall = Nanos::from(started.elapsed());

@@ -13,8 +13,8 @@ use crate::session::Session;
 use crate::solve::Selected;
 
 pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
-    let mut session = Session::open(common)?;
     let selected = Selected::new(&options.selection, common)?;
+    let mut session = Session::open(common)?;
     let mut optimized = selected.optimize(&mut session, common, &options.sizes, options.bound.limit())?;
     let outputs = if options.full { usize::MAX } else { SAMPLED_OUTPUTS };
     let scale = Scale { alpha: options.alpha, beta: options.beta };

@@ -53,6 +53,14 @@ pub(super) fn fit(problem: &Problem, limits: &[Bytes], profiler: &mut Profiler<'
     Ok(search.measured.into_values().collect())
 }
 
+/// What screening tells of each algorithm.
+struct Screened {
+    /// Nanoseconds a sample at the largest size, the best first.
+    foretold: Vec<(usize, f64)>,
+    /// Those that could not be measured at any screening size.
+    unknown: Vec<usize>,
+}
+
 struct Search<'p, 'b> {
     problem: Problem,
     profiler: &'p mut Profiler<'b>,
@@ -171,7 +179,7 @@ impl<'p, 'b> Search<'p, 'b> {
     }
 
     fn run(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<(), Error> {
-        let (foretold, unknown) = self.screen(limit, largest)?;
+        let Screened { foretold, unknown } = self.screen(limit, largest)?;
         // Power-of-two runs m, m/2, m/4, ..: about twice m samples of each algorithm.
         let power_of_two: f64 = foretold.iter().map(|&(algorithm, time)| 2.0 * time * largest[&algorithm] as f64).sum();
         let best = foretold.first().map_or(0.0, |&(_, time)| time);
@@ -195,13 +203,8 @@ impl<'p, 'b> Search<'p, 'b> {
         self.refine(limit, largest, share.min(spent * (1.0 + REFINE_MOST)))
     }
 
-    /// Foretold nanoseconds a sample at its largest size for each algorithm, the best first; and the algorithms that
-    /// could not be measured at any screening size.
-    fn screen(
-        &mut self,
-        limit: Bytes,
-        largest: &BTreeMap<usize, usize>,
-    ) -> Result<(Vec<(usize, f64)>, Vec<usize>), Error> {
+    /// Measures every algorithm at the screening sizes within its reach.
+    fn screen(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<Screened, Error> {
         let (mut foretold, mut unknown) = (Vec::new(), Vec::new());
         for (&algorithm, &m) in largest {
             let mut points = Vec::new();
@@ -225,7 +228,7 @@ impl<'p, 'b> Search<'p, 'b> {
             }
         }
         foretold.sort_by(|a, b| a.1.total_cmp(&b.1));
-        Ok((foretold, unknown))
+        Ok(Screened { foretold, unknown })
     }
 
     /// Measures m, the equal divisions of the mini-batch into as many parts as m needs and one more, and the remainder.

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::divide;
 use super::policy::{Candidates, Policy, candidates};
 use crate::profile::{Backend, Cache, Profiler, Spent};
-use crate::{Bytes, Error, Problem};
+use crate::{Bytes, Candidate, Error, Nanos, Problem};
 
 /// Told how a survey gets on; called from several threads.
 pub trait Progress: Sync {
@@ -54,7 +55,8 @@ pub struct Scope<'a> {
 /// first, as it gets free.
 ///
 /// # Errors
-/// The first error of any device after which measuring cannot go on; what was measured is in the cache.
+/// [`Error::OverLimit`] with the least workspace that would do for a kernel of which nothing fits the largest limit;
+/// [`Error::NotProfiled`] if every candidate that fits failed. The first error of any device after which measuring cannot go on; what was measured is in the cache.
 pub fn survey(
     problems: &[Problem],
     scope: &Scope<'_>,
@@ -114,5 +116,33 @@ fn survey_one(problem: &Problem, scope: &Scope<'_>, profiler: &mut Profiler<'_>)
         found.candidates.sort();
         found.candidates.dedup();
     }
-    Ok(found)
+    let limit = scope.limits.iter().copied().max().unwrap_or_default();
+    match divide(problem, &found.candidates, limit, found.cost) {
+        Ok(_) => Ok(found),
+        Err(error) => Err(least_that_would_fit(problem, limit, &found, profiler)?.unwrap_or(error)),
+    }
+}
+
+/// The error that says how much workspace would be enough for a kernel of which nothing fits `limit`. Candidates over the
+/// limit were never run, so it is made from workspaces alone.
+fn least_that_would_fit(
+    problem: &Problem,
+    limit: Bytes,
+    found: &Candidates,
+    profiler: &mut Profiler<'_>,
+) -> Result<Option<Error>, Error> {
+    let known = profiler.sizes(problem);
+    let mut untimed = Vec::new();
+    for size in Policy::PowerOfTwo.sizes(problem.batch()).unwrap_or_default() {
+        if known.binary_search(&size).is_err() {
+            continue;
+        }
+        for offer in profiler.offers(&problem.with_batch(size)?)? {
+            if let Ok(workspace) = offer.workspace {
+                let algorithm = offer.algorithm.clone();
+                untimed.push(Candidate { micro_batch: size, algorithm, time: Nanos::ZERO, workspace });
+            }
+        }
+    }
+    Ok(divide(problem, &untimed, limit, found.cost).err())
 }

@@ -194,14 +194,14 @@ impl<'a> Profiler<'a> {
                     && self.spent.cache_failure.is_none()
                     && let Err(error) = cache.keep(self.backend.device(), problem, &measurement)
                 {
-                    self.spent.cache_failure = Some(error.to_string());
+                    self.spent.cache_failure = Some(error.chain());
                 }
                 Ok(Some(measurement))
             }
             Err(error) if error.is_fatal() => Err(error),
             Err(error) => {
                 let (problem, algorithm) = (*problem, algorithm.clone());
-                self.spent.skipped.push(Skipped { problem, algorithm, reason: error.to_string() });
+                self.spent.skipped.push(Skipped { problem, algorithm, reason: error.chain() });
                 Ok(None)
             }
         }
