@@ -67,9 +67,9 @@ impl<'a> Set<'a> {
         let (d, h, c, [x, w, y]) = (self.client.dnn, self.client.handle, self.convolution, self.data);
         let ([alpha, beta], (space, bytes)) = ([&factors[0], &factors[1]], workspace);
         match operation {
-            Operation::Forward => d.cudnnConvolutionForward(
-                h, alpha, self.x, x, self.w, w, c, algorithm, space, bytes, beta, self.y, y,
-            ),
+            Operation::Forward => {
+                d.cudnnConvolutionForward(h, alpha, self.x, x, self.w, w, c, algorithm, space, bytes, beta, self.y, y)
+            }
             Operation::BackwardData => d.cudnnConvolutionBackwardData(
                 h, alpha, self.w, w, self.y, y, c, algorithm, space, bytes, beta, self.x, x,
             ),
@@ -182,7 +182,9 @@ fn workspaces_grow_stay_and_jump() {
     let client = client();
     let sizes = |algorithm| -> Vec<usize> {
         (1..=16)
-            .map(|n| Set::new(&client, &Case::dense(n, 2, 2), F32, F32).workspace(Operation::Forward, algorithm).unwrap())
+            .map(|n| {
+                Set::new(&client, &Case::dense(n, 2, 2), F32, F32).workspace(Operation::Forward, algorithm).unwrap()
+            })
             .collect()
     };
     assert!(sizes(0).iter().all(|&s| s == 0));
@@ -234,7 +236,8 @@ fn a_captured_convolution_runs_at_each_launch() {
     cuda.cuMemsetD8_v2(set.data[2], 0, case.data(2).len() * 4);
     for launch in 1..=3 {
         cuda.cuGraphLaunch(executable, client.stream);
-        let expected: Vec<f32> = case.expected(Operation::Forward).0.iter().map(|&s| s as f32 * launch as f32).collect();
+        let expected: Vec<f32> =
+            case.expected(Operation::Forward).0.iter().map(|&s| s as f32 * launch as f32).collect();
         assert_eq!(set.output(Operation::Forward), expected);
     }
 }
