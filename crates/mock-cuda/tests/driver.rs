@@ -21,7 +21,7 @@ fn work_waits_for_work_of_another_stream() {
     cuda.begin();
     let (slow, fast, event) = (cuda.stream(), cuda.stream(), cuda.event());
     let (a, b) = (cuda.allocate(64), cuda.allocate(64));
-    cuda.tightfitMockCudaDelay(0, 20_000);
+    cuda.tightfitMockCudaDelay(0, 100_000);
     cuda.cuMemsetD8Async(a, 7, 64, slow);
     cuda.cuEventRecord(event, slow);
     assert_eq!(cuda.cuEventQuery(event), NOT_READY);
@@ -38,7 +38,7 @@ fn without_waiting_the_other_stream_is_ahead() {
     cuda.begin();
     let (slow, fast) = (cuda.stream(), cuda.stream());
     let (a, b) = (cuda.allocate(64), cuda.allocate(64));
-    cuda.tightfitMockCudaDelay(0, 50_000);
+    cuda.tightfitMockCudaDelay(0, 200_000);
     cuda.cuMemsetD8Async(a, 7, 64, slow);
     cuda.cuMemcpyDtoDAsync_v2(b, a, 64, fast);
     cuda.cuStreamSynchronize(fast);
@@ -52,13 +52,14 @@ fn default_stream_waits_for_blocking_streams_only() {
     let (mut blocking, free) = (0, cuda.stream());
     cuda.cuStreamCreate(&mut blocking, 0);
     let a = cuda.allocate(2);
-    cuda.tightfitMockCudaDelay(u64::MAX, 20_000);
+    cuda.tightfitMockCudaDelay(0, 100_000);
+    cuda.tightfitMockCudaDelay(1, 20_000);
+    cuda.cuMemsetD8Async(a, 2, 1, free);
     cuda.cuMemsetD8Async(a, 1, 1, blocking);
     assert_eq!(cuda.bytes(a, 1), [1]);
-    cuda.cuMemsetD8Async(a, 2, 1, free);
-    cuda.tightfitMockCudaDelay(u64::MAX, 0);
-    assert_eq!(cuda.bytes(a, 1), [1], "a non-blocking stream is not waited for");
+    assert_eq!(cuda.cuStreamQuery(free), NOT_READY, "a non-blocking stream is not waited for");
     cuda.cuStreamSynchronize(free);
+    assert_eq!(cuda.bytes(a, 1), [2]);
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn access_after_free_is_an_error() {
     let cuda = cuda();
     cuda.begin();
     let (a, stream) = (cuda.allocate(64), cuda.stream());
-    cuda.tightfitMockCudaDelay(0, 20_000);
+    cuda.tightfitMockCudaDelay(0, 100_000);
     cuda.cuMemsetD8Async(a, 0, 64, stream);
     assert_eq!(cuda.cuMemFree_v2(a), SUCCESS);
     assert_eq!(cuda.cuStreamSynchronize(stream), ILLEGAL_ADDRESS);
@@ -147,7 +148,7 @@ fn pinned_copies_are_late_and_pageable_ones_are_not() {
     let cuda = cuda();
     cuda.begin();
     let (a, stream, pinned) = (cuda.allocate(1), cuda.stream(), cuda.pinned(1));
-    cuda.tightfitMockCudaDelay(0, 20_000);
+    cuda.tightfitMockCudaDelay(0, 100_000);
     let mut pageable = 1u8;
     cuda.cuMemcpyHtoDAsync_v2(a, ptr::from_ref(&pageable).cast(), 1, stream);
     pageable = 2;
