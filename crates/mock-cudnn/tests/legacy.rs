@@ -306,7 +306,8 @@ fn every_function_fails_in_turn() {
         answers.push(("cudnnConvolutionBackwardData", status));
         let status = d.cudnnConvolutionBackwardFilter(handle, &one, t, a, t, b, c, 0, 0, 0, &one, filter, y);
         answers.push(("cudnnConvolutionBackwardFilter", status));
-        client.cuda.cuStreamSynchronize(client.stream);
+        // Not only the stream: with a failed cudnnSetStream the work went to the default one.
+        client.cuda.cuCtxSynchronize();
         client.cuda.cuMemFree_v2(data);
         answers.push(("cudnnDestroyTensorDescriptor", d.cudnnDestroyTensorDescriptor(tensor)));
         answers.push(("cudnnDestroyFilterDescriptor", d.cudnnDestroyFilterDescriptor(filter)));
