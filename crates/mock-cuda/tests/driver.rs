@@ -259,3 +259,35 @@ fn a_context_that_ends_counts_what_was_forgotten() {
     assert_eq!((cuda.count("leaked"), cuda.count("allocations"), cuda.count("streams")), (2, 0, 0));
     assert_eq!(cuda.cuMemAlloc_v2(&mut 0, 1), 201);
 }
+
+#[test]
+fn a_graph_never_keeps_pageable_memory() {
+    let cuda = cuda();
+    cuda.begin();
+    let (stream, a, mut byte) = (cuda.stream(), cuda.allocate(1), 0u8);
+    cuda.cuStreamBeginCapture_v2(stream, 2);
+    assert_eq!(cuda.cuMemcpyDtoHAsync_v2(ptr::from_mut(&mut byte).cast(), a, 1, stream), CAPTURE_UNSUPPORTED);
+    assert_eq!(cuda.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
+}
+
+/// In a child process, whose environment says what the driver is; the name makes it the only test run there.
+#[test]
+fn the_environment_describes_the_driver() {
+    const CHILD: &str = "TIGHTFIT_MOCK_TEST_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "the_environment_describes_the_driver"]).env(CHILD, "1");
+        child.env("TIGHTFIT_MOCK_CUDA_DEVICES", "3").env("TIGHTFIT_MOCK_CUDA_MEMORY", "512");
+        child.env("TIGHTFIT_MOCK_CUDA_VERSION", "12040").env("TIGHTFIT_MOCK_CUDA_FAIL", "cuMemAlloc_v2:2:2,nonsense");
+        assert!(child.output().unwrap().status.success());
+        return;
+    }
+    let cuda = cuda();
+    cuda.begin();
+    let (mut devices, mut version, mut bytes) = (0, 0, 0);
+    cuda.cuDeviceGetCount(&mut devices);
+    cuda.cuDriverGetVersion(&mut version);
+    cuda.cuDeviceTotalMem_v2(&mut bytes, 2);
+    assert_eq!((devices, version, bytes), (3, 12040, 512));
+    assert_eq!([0; 3].map(|_| cuda.cuMemAlloc_v2(&mut 0, 1)), [0, OUT_OF_MEMORY, 0]);
+}
