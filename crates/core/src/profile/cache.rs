@@ -403,8 +403,9 @@ fn refuse(path: &Path, fault: Fault) -> Error {
         Fault::Sql(error) => match code {
             Some(ErrorCode::NotADatabase) => "is not a tightfit cache; name another file with --cache".to_owned(),
             Some(ErrorCode::DatabaseCorrupt) => damaged(&error.to_string()),
-            Some(ErrorCode::DiskFull) => {
-                "the disk is full; free some space, or name a file elsewhere with --cache".to_owned()
+            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => {
+                "cannot be written, as on a full disk; free some space, or name a file elsewhere with --cache"
+                    .to_owned()
             }
             Some(ErrorCode::ReadOnly) => "is read-only; copy it and name the copy with --cache".to_owned(),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
