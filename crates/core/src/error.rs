@@ -94,6 +94,18 @@ pub enum Error {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 
+    /// The device, or the context that the process has on it, is lost: every later call fails.
+    #[error("{backend}: {what}; the device is lost to this process, start anew (what was measured is kept)")]
+    DeviceLost {
+        /// Which backend.
+        backend: String,
+        /// What it was doing, on what.
+        what: String,
+        /// The error underneath, if there is one.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+
     /// A file that cannot be read or written.
     #[error("{}: {what}", path.display())]
     File {
@@ -115,6 +127,11 @@ impl Error {
     /// An [`Error::UnknownWord`] with the list of known ones.
     pub fn unknown_word<S: Into<String>>(what: &'static str, word: &str, known: impl IntoIterator<Item = S>) -> Error {
         Error::UnknownWord { what, word: word.to_owned(), known: known.into_iter().map(Into::into).collect() }
+    }
+
+    /// Whether nothing more can be measured or run in this process: go on to save what there is.
+    pub fn is_fatal(&self) -> bool {
+        matches!(self, Error::DeviceLost { .. } | Error::Interrupted)
     }
 
     /// Whether more memory would help: the command exits with 3.
