@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use tightfit_core::{Bytes, Error};
+use tightfit_core::{Bytes, Error, Operation};
 
 use crate::sys::cudnn::CudnnStatus;
 use crate::sys::driver::DriverStatus;
@@ -112,6 +112,23 @@ pub enum CudaError {
         value: usize,
     },
 
+    /// Padding that the legacy interface has no words for.
+    #[error("the padding before and after differs, which the legacy interface cannot say")]
+    Uneven,
+
+    /// A legacy call on half-precision data that should write f32.
+    #[error("the legacy interface has no call on half-precision data that writes f32")]
+    MixedOutput,
+
+    /// A name that the legacy interface does not have.
+    #[error("{operation} has no algorithm {name}")]
+    NoSuchAlgorithm {
+        /// The name.
+        name: String,
+        /// The operation it was asked for.
+        operation: Operation,
+    },
+
     /// A part of device or host memory that is not in its buffer.
     #[error("bytes {start} to {end} of a buffer of {len}")]
     OutOfBounds {
@@ -161,7 +178,7 @@ impl CudaError {
 
     /// Whether the library has nothing for what was asked, rather than that something went wrong.
     pub fn is_not_supported(&self) -> bool {
-        matches!(self, CudaError::TooLarge { .. })
+        matches!(self, CudaError::TooLarge { .. } | CudaError::Uneven)
             || matches!(self, CudaError::Cudnn { status, .. } if status.is_not_supported())
     }
 

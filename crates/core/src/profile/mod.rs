@@ -3,6 +3,8 @@
 
 mod backend;
 mod measurement;
+mod statistics;
 
 pub use backend::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
 pub use measurement::{Algorithm, Measurement, Notes};
+pub use statistics::{Sample, sample};

@@ -201,7 +201,18 @@ pub unsafe fn forward(
     // SAFETY: both factors are read before the call returns; the rest is the caller's.
     check(cudnn, "cudnnConvolutionForward", unsafe {
         (cudnn.forward)(
-            handle, alpha.cast(), x.0, x.1, w.0, w.1, *convolution, *algorithm, workspace.0, workspace.1, beta.cast(), y.0,
+            handle,
+            alpha.cast(),
+            x.0,
+            x.1,
+            w.0,
+            w.1,
+            *convolution,
+            *algorithm,
+            workspace.0,
+            workspace.1,
+            beta.cast(),
+            y.0,
             y.1,
         )
     })
@@ -223,8 +234,19 @@ pub unsafe fn backward_data(
     // SAFETY: both factors are read before the call returns; the rest is the caller's.
     check(cudnn, "cudnnConvolutionBackwardData", unsafe {
         (cudnn.backward_data)(
-            handle, alpha.cast(), w.0, w.1, dy.0, dy.1, *convolution, *algorithm, workspace.0, workspace.1, beta.cast(),
-            dx.0, dx.1,
+            handle,
+            alpha.cast(),
+            w.0,
+            w.1,
+            dy.0,
+            dy.1,
+            *convolution,
+            *algorithm,
+            workspace.0,
+            workspace.1,
+            beta.cast(),
+            dx.0,
+            dx.1,
         )
     })
 }
@@ -245,8 +267,19 @@ pub unsafe fn backward_filter(
     // SAFETY: both factors are read before the call returns; the rest is the caller's.
     check(cudnn, "cudnnConvolutionBackwardFilter", unsafe {
         (cudnn.backward_filter)(
-            handle, alpha.cast(), x.0, x.1, dy.0, dy.1, *convolution, *algorithm, workspace.0, workspace.1, beta.cast(),
-            dw.0, dw.1,
+            handle,
+            alpha.cast(),
+            x.0,
+            x.1,
+            dy.0,
+            dy.1,
+            *convolution,
+            *algorithm,
+            workspace.0,
+            workspace.1,
+            beta.cast(),
+            dw.0,
+            dw.1,
         )
     })
 }

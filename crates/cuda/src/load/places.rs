@@ -31,9 +31,8 @@ pub fn cudnn(name: &'static str) -> impl Iterator<Item = Place> {
         let packages = root.iter().flat_map(|root| site_packages(root)).map(|site| in_site(&site, name));
         own.into_iter().chain(packages).map(|path| place(variable, path)).collect::<Vec<_>>()
     });
-    let python = std::iter::once_with(python_path)
-        .flatten()
-        .map(move |site| place("python3's sys.path", in_site(&site, name)));
+    let python =
+        std::iter::once_with(python_path).flatten().map(move |site| place("python3's sys.path", in_site(&site, name)));
     let toolkit = ["/usr/local/cuda/lib64", "/opt/cuda/lib64"]
         .into_iter()
         .map(move |folder| place("a CUDA toolkit", Path::new(folder).join(name)));
@@ -81,7 +80,8 @@ fn python_path() -> Vec<PathBuf> {
 ///                      cublas/lib/libcublasLt.so.12, cuda_nvrtc/lib/ ..         wheels for CUDA 12
 /// ```
 pub fn neighbors(cudnn: &Path) -> Vec<PathBuf> {
-    const OUTSIDE: [&str; 5] = ["libcudart.so.", "libnvrtc-builtins.so.", "libnvrtc.so.", "libcublasLt.so.", "libcublas.so."];
+    const OUTSIDE: [&str; 5] =
+        ["libcudart.so.", "libnvrtc-builtins.so.", "libnvrtc.so.", "libcublasLt.so.", "libcublas.so."];
     const PARTS: [&str; 7] = [
         "libcudnn_graph.so.",
         "libcudnn_ops.so.",

@@ -141,9 +141,8 @@ impl Descriptor {
         let calling = self.handle.enter()?;
         let none: &mut [BackendDescriptor] = &mut [];
         // SAFETY: the object is alive, and no place is offered to write to.
-        let count = unsafe {
-            call::backend_get(calling.cudnn, self.raw, attribute, ElementType::BACKEND_DESCRIPTOR, none)
-        }?;
+        let count =
+            unsafe { call::backend_get(calling.cudnn, self.raw, attribute, ElementType::BACKEND_DESCRIPTOR, none) }?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 

@@ -24,10 +24,7 @@ impl Graph {
     ///
     /// # Errors
     /// Those of `enqueue`; [`CudaError::Driver`] if the work cannot be captured.
-    pub fn capture(
-        stream: &Stream,
-        enqueue: impl FnOnce() -> Result<(), CudaError>,
-    ) -> Result<Graph, CudaError> {
+    pub fn capture(stream: &Stream, enqueue: impl FnOnce() -> Result<(), CudaError>) -> Result<Graph, CudaError> {
         let context = stream.context();
         let driver = context.enter()?;
         // SAFETY: the stream is alive.

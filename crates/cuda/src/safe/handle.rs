@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Context, Stream};
+use crate::CudaError;
 use crate::call::cudnn as call;
 use crate::load::{self, CudnnVersion, Found};
 use crate::sys::cudnn::{self as sys, Cudnn};
-use crate::CudaError;
 
 /// A cuDNN handle whose work goes to one stream.
 ///

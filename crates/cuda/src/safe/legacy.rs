@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tightfit_core::Operation;
 use tightfit_core::profile::Scale;
 
-use super::{Handle, Slice, SliceMut};
+use super::{Handle, Slice};
 use crate::CudaError;
 use crate::call::cudnn as call;
 use crate::sys::cudnn::{self as sys, DataType, LegacyAlgorithm, MathType, TensorFormat};
@@ -158,7 +158,9 @@ impl Legacy {
         unsafe {
             match self.operation {
                 Operation::Forward => call::forward_workspace(cudnn, handle, x, w, convolution, y, algorithm),
-                Operation::BackwardData => call::backward_data_workspace(cudnn, handle, w, y, convolution, x, algorithm),
+                Operation::BackwardData => {
+                    call::backward_data_workspace(cudnn, handle, w, y, convolution, x, algorithm)
+                }
                 Operation::BackwardFilter => {
                     call::backward_filter_workspace(cudnn, handle, x, y, convolution, w, algorithm)
                 }
@@ -172,15 +174,15 @@ impl Legacy {
     /// [`CudaError::Cudnn`].
     ///
     /// # Safety
-    /// `data`, `other` and `output` are at least as long as the descriptors say, in the order of
-    /// [`tightfit_core::profile::Tensors`].
+    /// `data`, `other` and `output` are at least as long as the descriptors say, `workspace` as
+    /// [`Legacy::workspace`] says; the first three in the order of [`tightfit_core::profile::Tensors`].
     pub unsafe fn enqueue(
         &self,
         algorithm: LegacyAlgorithm,
         data: Slice<'_>,
         other: Slice<'_>,
-        output: &SliceMut<'_>,
-        workspace: &SliceMut<'_>,
+        output: Slice<'_>,
+        workspace: Slice<'_>,
         scale: Scale,
     ) -> Result<(), CudaError> {
         let calling = self.handle.enter()?;
@@ -202,9 +204,7 @@ impl Legacy {
         // contract, and its buffers wait for queued work before they are freed.
         unsafe {
             match self.operation {
-                Operation::Forward => {
-                    call::forward(cudnn, handle, &legacy, (self.w.raw, other), (self.y.raw, output))
-                }
+                Operation::Forward => call::forward(cudnn, handle, &legacy, (self.w.raw, other), (self.y.raw, output)),
                 Operation::BackwardData => {
                     call::backward_data(cudnn, handle, &legacy, (self.w.raw, other), (self.x.raw, output))
                 }

@@ -139,6 +139,17 @@ impl Slice<'_> {
         unsafe { call::memcpy_dtoh(driver, to.as_mut_ptr().cast(), self.raw, self.len) }
     }
 
+    /// A part of this part.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`].
+    pub fn part(&self, range: Range<usize>) -> Result<Self, CudaError> {
+        if range.start > range.end || range.end > self.len {
+            return Err(CudaError::OutOfBounds { start: range.start, end: range.end, len: self.len });
+        }
+        Ok(Slice { raw: self.raw.offset(range.start), len: range.len(), ..*self })
+    }
+
     /// Its address, for calls of this crate.
     pub(crate) fn raw(&self) -> DevicePtr {
         self.raw

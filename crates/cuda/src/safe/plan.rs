@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::{Descriptor, Slice, SliceMut};
+use super::{Descriptor, Slice};
 use crate::CudaError;
 use crate::call::cudnn as call;
 use crate::sys::cudnn::{Attribute, Kind};
@@ -57,17 +57,17 @@ impl Plan {
     pub fn bind<'a>(
         &'a self,
         inputs: &[Slice<'a>],
-        output: &SliceMut<'a>,
-        workspace: &SliceMut<'a>,
+        output: Slice<'a>,
+        workspace: Slice<'a>,
     ) -> Result<Bound<'a>, CudaError> {
-        let parts: Vec<Slice<'a>> = inputs.iter().copied().chain([**output]).collect();
+        let parts: Vec<Slice<'a>> = inputs.iter().copied().chain([output]).collect();
         for (tensor, part) in self.tensors.iter().zip(&parts) {
             fits(tensor.bytes, part)?;
             if !part.raw().0.is_multiple_of(tensor.alignment as u64) {
                 return Err(CudaError::Misaligned { address: part.raw().0, alignment: tensor.alignment });
             }
         }
-        fits(self.workspace, workspace)?;
+        fits(self.workspace, &workspace)?;
         let ids: Vec<i64> = self.tensors.iter().map(|tensor| tensor.id).collect();
         let addresses: Vec<_> = parts.iter().map(Slice::raw).collect();
         let pack = Descriptor::new(self.descriptor.handle(), Kind::VARIANT_PACK)?
@@ -99,8 +99,6 @@ impl Bound<'_> {
         let calling = self.pack.handle().enter()?;
         // SAFETY: plan and pack are alive; `bind` checked the memory against what the plan was made for, and its
         // buffers wait for queued work before they are freed.
-        unsafe {
-            call::backend_execute(calling.cudnn, calling.handle, self.plan.descriptor.raw(), self.pack.raw())
-        }
+        unsafe { call::backend_execute(calling.cudnn, calling.handle, self.plan.descriptor.raw(), self.pack.raw()) }
     }
 }

@@ -1,0 +1,107 @@
+//! When a timing is good enough: how often to repeat, and what to say of the repeats.
+//!
+//! ```text
+//! warm-up | 1 | 2 | 3 | ..      at least `least`, then until (q3 - q1) / median is small, or `most`, or time is up
+//!           |
+//!           over three times the best so far: this one is enough
+//! ```
+
+use super::Effort;
+use crate::{Error, Nanos};
+
+/// The middle of repeated times, and how far they lie apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Median time; of an even number of repeats, the mean of the middle two.
+    pub median: Nanos,
+    /// (third quartile - first quartile) / median; 0 of fewer than two repeats.
+    pub spread: f64,
+    /// Repeats that counted.
+    pub repeats: u32,
+}
+
+/// Times `run`, which gives the time of one run, as often as `effort` asks for.
+///
+/// At least one run counts, whatever `effort` says.
+///
+/// # Errors
+/// The first error of `run`.
+pub fn sample(effort: &Effort, mut run: impl FnMut() -> Result<Nanos, Error>) -> Result<Sample, Error> {
+    for _ in 0..effort.warm_up {
+        run()?;
+    }
+    let mut times = vec![run()?];
+    let mut spent = times[0];
+    let hopeless = effort.best.is_some_and(|best| times[0] > best * 3);
+    let most = if hopeless { 1 } else { effort.most.max(1) as usize };
+    while times.len() < most && spent < effort.cap {
+        if times.len() >= effort.least.max(2) as usize && summarize(&mut times).spread <= effort.spread {
+            break;
+        }
+        let time = run()?;
+        spent = spent + time;
+        times.push(time);
+    }
+    Ok(summarize(&mut times))
+}
+
+/// Median and spread of times, which it sorts. Quartiles are interpolated between neighbors.
+fn summarize(times: &mut [Nanos]) -> Sample {
+    times.sort_unstable();
+    let at = |quarter: f64| {
+        let place = quarter / 4.0 * (times.len() - 1) as f64;
+        let (low, high) = (times[place.floor() as usize].0 as f64, times[place.ceil() as usize].0 as f64);
+        low + (high - low) * place.fract()
+    };
+    let median = at(2.0);
+    let spread = if median > 0.0 { (at(3.0) - at(1.0)) / median } else { 0.0 };
+    Sample { median: Nanos(median.round() as u64), spread, repeats: u32::try_from(times.len()).unwrap_or(u32::MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds recorded times; how many were asked for is checked by the caller.
+    fn feed(effort: &Effort, times: &[u64]) -> (Sample, usize) {
+        let mut asked = 0;
+        let sample = sample(effort, || {
+            asked += 1;
+            Ok(Nanos(times[(asked - 1).min(times.len() - 1)]))
+        });
+        (sample.unwrap(), asked)
+    }
+
+    const EFFORT: Effort = Effort { warm_up: 1, least: 3, most: 9, spread: 0.05, cap: Nanos(1_000_000), best: None };
+
+    #[test]
+    fn steady_times_end_at_the_least_number() {
+        let (sample, asked) = feed(&EFFORT, &[999, 100, 100, 101]);
+        assert_eq!((sample.median, sample.repeats, asked), (Nanos(100), 3, 4));
+    }
+
+    #[test]
+    fn restless_times_go_on_to_the_most() {
+        let (sample, _) = feed(&EFFORT, &[0, 100, 200, 300, 400, 500, 600, 700, 800, 900]);
+        assert_eq!((sample.median, sample.repeats), (Nanos(500), 9));
+        assert!((sample.spread - 0.8).abs() < 1e-12, "{}", sample.spread);
+    }
+
+    #[test]
+    fn the_cap_ends_it() {
+        let (sample, _) = feed(&Effort { cap: Nanos(250), ..EFFORT }, &[0, 100, 200, 300]);
+        assert_eq!((sample.median, sample.repeats), (Nanos(150), 2));
+    }
+
+    #[test]
+    fn three_times_the_best_is_run_once() {
+        let effort = Effort { best: Some(Nanos(100)), ..EFFORT };
+        assert_eq!(feed(&effort, &[0, 301]).0.repeats, 1);
+        assert_eq!(feed(&effort, &[0, 300]).0.repeats, 3);
+    }
+
+    #[test]
+    fn errors_end_it() {
+        assert!(matches!(sample(&EFFORT, || Err(Error::Interrupted)), Err(Error::Interrupted)));
+    }
+}
