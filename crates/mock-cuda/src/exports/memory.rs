@@ -1,0 +1,231 @@
+//! Allocation, copies, fills.
+//!
+//! A copy between host and device is a piece of work like any other. What the host sees of it:
+//! ```text
+//! host memory   host to device                      device to host
+//! pinned        read when the stream gets there     written when the stream gets there
+//! pageable      read during the call                the call waits for the stream (counted as a synchronization)
+//! ```
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use super::{Handle, Out, put, room};
+use crate::control::{call, count_synchronization, description, release};
+use crate::error::Code;
+use crate::memory::{Block, Place};
+use crate::state::state;
+use crate::stream::Work;
+
+/// Virtual time of a transfer: a launch, then bytes at so many per microsecond.
+fn duration(bytes: usize, per_micro: u64) -> u64 {
+    2_000 + (bytes as u64).saturating_mul(1_000) / per_micro
+}
+/// Bytes per microsecond between host and device.
+const LINK: u64 = 50_000;
+/// Bytes per microsecond on the device.
+const DEVICE: u64 = 2_000_000;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) -> c_int {
+    call("cuMemGetInfo_v2", || {
+        let state = state();
+        let used = state.memory.bytes(Place::Device(state.healthy_device()?));
+        let memory = description().memory;
+        put(free, usize::try_from(memory.saturating_sub(used)).unwrap_or(usize::MAX))?;
+        put(total, usize::try_from(memory).unwrap_or(usize::MAX))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemAlloc_v2(pointer: Out<u64>, bytes: usize) -> c_int {
+    call("cuMemAlloc_v2", || {
+        let pointer = room(pointer)?;
+        let mut state = state();
+        let device = state.healthy_device()?;
+        state.refuse_under_capture()?;
+        pointer.write(state.memory.allocate(bytes, Place::Device(device), description().memory)? as u64);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemFree_v2(pointer: u64) -> c_int {
+    release("cuMemFree_v2", || free(pointer as usize, false))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemHostAlloc(pointer: Out<*mut c_void>, bytes: usize, flags: c_uint) -> c_int {
+    call("cuMemHostAlloc", || {
+        let pointer = room(pointer)?;
+        let mut state = state();
+        state.healthy_device()?;
+        state.refuse_under_capture()?;
+        if flags > 7 {
+            return Err(Code::INVALID_VALUE);
+        }
+        pointer.write(state.memory.allocate(bytes, Place::Host, u64::MAX)? as *mut c_void);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemFreeHost(pointer: *mut c_void) -> c_int {
+    release("cuMemFreeHost", || free(pointer as usize, true))
+}
+
+fn free(address: usize, on_host: bool) -> Result<(), Code> {
+    let mut state = state();
+    let device = state.device()?;
+    state.refuse_under_capture()?;
+    if address == 0 && !on_host {
+        return Ok(());
+    }
+    state.memory.free(address, on_host)?;
+    state.health(device)
+}
+
+/// One side of a copy.
+#[derive(Clone)]
+enum Side {
+    /// A range that must be alive when the copy runs.
+    Tracked(usize),
+    /// Pageable memory, taken during the call.
+    Staged(Arc<[u8]>),
+    /// Pageable memory that the caller keeps while it waits.
+    Pageable(usize),
+}
+
+impl Side {
+    /// The address, and what keeps it alive while the copy runs.
+    fn hold(&self, len: usize) -> Result<(usize, Option<Arc<Block>>), Code> {
+        match self {
+            Side::Tracked(address) => Ok((*address, Some(state().memory.hold(*address, len)?))),
+            Side::Staged(bytes) => Ok((bytes.as_ptr() as usize, None)),
+            Side::Pageable(address) => Ok((*address, None)),
+        }
+    }
+}
+
+fn copy(to: Side, from: Side, len: usize, per_micro: u64) -> Work {
+    let run = move || {
+        let ((to, _to_block), (from, _from_block)) = (to.hold(len)?, from.hold(len)?);
+        // SAFETY: a tracked range is alive and held until the end of the copy; staged bytes are owned by `from`; pageable
+        // memory is the caller's, who waits for this very copy. `copy` allows overlap.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len) };
+        Ok(())
+    };
+    Work { run: Arc::new(run), nanos: duration(len, per_micro) }
+}
+
+/// Submits to a stream; waits for it where the host must see the result at once.
+fn submit(stream: Handle, work: Work, wait: bool) -> Result<(), Code> {
+    let mut state = state();
+    state.healthy_device()?;
+    if wait {
+        state.refuse_under_capture()?;
+    }
+    let stream = state.submit(stream, work)?;
+    drop(state);
+    if wait {
+        count_synchronization();
+        stream.synchronize();
+        return crate::state::state().health(stream.device);
+    }
+    Ok(())
+}
+
+fn checked(address: usize, len: usize) -> Result<(), Code> {
+    if address == 0 && len > 0 { Err(Code::INVALID_VALUE) } else { Ok(()) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> c_int {
+    call("cuMemcpyHtoD_v2", || {
+        checked(from as usize, bytes)?;
+        submit(0, copy(Side::Tracked(to as usize), host(from as usize), bytes, LINK), true)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> c_int {
+    call("cuMemcpyDtoH_v2", || {
+        checked(to as usize, bytes)?;
+        submit(0, copy(host(to as usize), Side::Tracked(from as usize), bytes, LINK), true)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> c_int {
+    call("cuMemcpyDtoD_v2", || {
+        submit(0, copy(Side::Tracked(to as usize), Side::Tracked(from as usize), bytes, DEVICE), true)
+    })
+}
+
+/// Host memory that stays valid while the caller waits.
+fn host(address: usize) -> Side {
+    if state().memory.is_pinned(address) { Side::Tracked(address) } else { Side::Pageable(address) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle) -> c_int {
+    call("cuMemcpyHtoDAsync_v2", || {
+        checked(from as usize, bytes)?;
+        let from = if state().memory.is_pinned(from as usize) {
+            Side::Tracked(from as usize)
+        } else if bytes == 0 {
+            Side::Staged(Arc::default())
+        } else {
+            // SAFETY: the caller gives `bytes` readable bytes at `from` for the time of the call.
+            Side::Staged(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.into())
+        };
+        submit(stream, copy(Side::Tracked(to as usize), from, bytes, LINK), false)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Handle) -> c_int {
+    call("cuMemcpyDtoHAsync_v2", || {
+        checked(to as usize, bytes)?;
+        let to = host(to as usize);
+        let pageable = matches!(to, Side::Pageable(_));
+        submit(stream, copy(to, Side::Tracked(from as usize), bytes, LINK), pageable)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle) -> c_int {
+    call("cuMemcpyDtoDAsync_v2", || {
+        submit(stream, copy(Side::Tracked(to as usize), Side::Tracked(from as usize), bytes, DEVICE), false)
+    })
+}
+
+/// Fills with a repeated pattern of one or four bytes.
+fn fill<const N: usize>(to: u64, pattern: [u8; N], count: usize) -> Result<Work, Code> {
+    let (to, len) = (to as usize, count.checked_mul(N).ok_or(Code::INVALID_VALUE)?);
+    if !to.is_multiple_of(N) {
+        return Err(Code::INVALID_VALUE);
+    }
+    let run = move || {
+        let _block = state().memory.hold(to, len)?;
+        // SAFETY: the range is alive and held; `to` is a multiple of N, the size of the pattern, whose alignment is 1.
+        unsafe { std::slice::from_raw_parts_mut(to as *mut [u8; N], count) }.fill(pattern);
+        Ok(())
+    };
+    Ok(Work { run: Arc::new(run), nanos: duration(len, DEVICE) })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemsetD8_v2(to: u64, value: u8, count: usize) -> c_int {
+    call("cuMemsetD8_v2", || submit(0, fill(to, [value], count)?, true))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: Handle) -> c_int {
+    call("cuMemsetD8Async", || submit(stream, fill(to, [value], count)?, false))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: Handle) -> c_int {
+    call("cuMemsetD32Async", || submit(stream, fill(to, value.to_ne_bytes(), count)?, false))
+}

@@ -1,0 +1,137 @@
+//! The functions that no driver has: what tests steer and count with, and what mock-cudnn puts work into streams with.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Handle;
+use crate::control;
+use crate::error::Code;
+use crate::memory::Block;
+use crate::state::state;
+use crate::stream::Work;
+
+/// The text at a C string; empty for null.
+fn text<'a>(text: *const c_char) -> &'a str {
+    if text.is_null() {
+        return "";
+    }
+    // SAFETY: the caller gives null or a string with its end, alive for the time of the call.
+    unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("")
+}
+
+/// Back to what the environment says: no object alive, no failure planned, all counts zero.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaReset() {
+    control::reset();
+}
+
+/// Makes the `nth` call of a function from now on answer `status`; a null name or `*` means any function.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaFail(name: *const c_char, nth: u64, status: c_int) {
+    control::fail(text(name), nth, status);
+}
+
+/// Makes each piece of work of a stream, by its order of creation, begin so much later (all streams: `u64::MAX`).
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaDelay(ordinal: u64, micros: u64) {
+    control::set_delay(ordinal, Duration::from_micros(micros));
+}
+
+/// Virtual (not 0) or real (0) event times.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaVirtualClock(on: c_int) {
+    control::set_clock(on != 0);
+}
+
+/// Sets the number of devices.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaSetDevices(devices: u64) {
+    control::describe(|d| d.devices = usize::try_from(devices).unwrap_or(usize::MAX));
+}
+
+/// Sets the bytes of each device.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaSetMemory(bytes: u64) {
+    control::describe(|d| d.memory = bytes);
+}
+
+/// Sets the devices' name.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaSetName(name: *const c_char) {
+    control::describe(|d| d.name = text(name).to_owned());
+}
+
+/// Sets the driver's version (13000 is CUDA 13.0).
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaSetVersion(version: c_int) {
+    control::describe(|d| d.version = version);
+}
+
+/// Calls of a function since the last reset; of all functions for null or `*`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaCalls(name: *const c_char) -> u64 {
+    control::calls(text(name))
+}
+
+/// A count by its name (README.md); `u64::MAX` for a name it does not know.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaCount(kind: *const c_char) -> u64 {
+    state().count(text(kind)).unwrap_or(u64::MAX)
+}
+
+/// What a piece of foreign work carries, given back when the work is forgotten.
+struct Foreign {
+    run: extern "C" fn(*mut c_void) -> c_int,
+    forget: extern "C" fn(*mut c_void),
+    data: *mut c_void,
+}
+
+// SAFETY: whoever enqueues owes data that any thread may use, see `tightfitMockCudaEnqueue`.
+unsafe impl Send for Foreign {}
+// SAFETY: as above.
+unsafe impl Sync for Foreign {}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        (self.forget)(self.data);
+    }
+}
+
+/// Puts work into a stream, or into the graph it is capturing. `run` may be called many times and from any thread, until
+/// `forget` is called once; it answers a `CUresult`. On an error `forget` has been called.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaEnqueue(
+    stream: Handle,
+    run: extern "C" fn(*mut c_void) -> c_int,
+    forget: extern "C" fn(*mut c_void),
+    data: *mut c_void,
+    nanos: u64,
+) -> c_int {
+    let foreign = Foreign { run, forget, data };
+    let run = move || {
+        let whole = &foreign;
+        match (whole.run)(whole.data) {
+            0 => Ok(()),
+            code => Err(Code(code)),
+        }
+    };
+    let submitted = state().submit(stream, Work { run: Arc::new(run), nanos });
+    submitted.err().unwrap_or(Code::SUCCESS).0
+}
+
+/// Keeps the block of a range alive until [`tightfitMockCudaLetGo`]; null if the range is not within one live block.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaHold(address: u64, bytes: u64) -> *const c_void {
+    let (Ok(address), Ok(bytes)) = (usize::try_from(address), usize::try_from(bytes)) else { return std::ptr::null() };
+    state().memory.hold(address, bytes).map_or(std::ptr::null(), |block| Arc::into_raw(block).cast())
+}
+
+/// Ends what [`tightfitMockCudaHold`] gave; nothing for null.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudaLetGo(held: *const c_void) {
+    if !held.is_null() {
+        // SAFETY: the caller passes what `tightfitMockCudaHold` gave, once.
+        drop(unsafe { Arc::from_raw(held.cast::<Block>()) });
+    }
+}

@@ -1,0 +1,142 @@
+//! Device and pinned host memory: blocks of the host's own, each known by its exact range.
+//!
+//! A device pointer is the host address itself. Every access names its range and is looked up among the live blocks:
+//! ```text
+//!   |<-- block, filled with 0xFF -->|<- 256 bytes of nothing ->|<-- block -->|
+//!        [ fits ]        [ does not fit ........ ]                              -> illegal address
+//! ```
+//! Whoever works on a block holds it, so that a block freed too early makes the next access fail, never the process.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::Code;
+
+/// Alignment of every block, and the gap after it.
+const ALIGNMENT: usize = 256;
+
+/// Where a block is said to lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On the device of this ordinal.
+    Device(usize),
+    /// Pinned on the host.
+    Host,
+}
+
+/// One allocation; its memory returns to the system when the last holder lets go.
+pub struct Block {
+    base: *mut u8,
+    len: usize,
+    layout: Layout,
+    place: Place,
+}
+
+// SAFETY: a block only owns memory; whoever reads or writes it orders the accesses, as with any device memory.
+unsafe impl Send for Block {}
+// SAFETY: as above; `&Block` gives out nothing but the range.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn new(len: usize, place: Place) -> Option<Block> {
+        let layout = Layout::from_size_align(len.checked_add(ALIGNMENT)?, ALIGNMENT).ok()?;
+        // SAFETY: the size is at least ALIGNMENT, so not zero.
+        let base = unsafe { alloc(layout) };
+        if base.is_null() {
+            return None;
+        }
+        // SAFETY: `len` bytes are within what was just allocated. 0xFF in every byte is a NaN in every float type.
+        unsafe { base.write_bytes(0xFF, len) };
+        Some(Block { base, len, layout, place })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout, and dropped once.
+        unsafe { dealloc(self.base, self.layout) };
+    }
+}
+
+/// All live blocks, and the bytes each device has in use.
+#[derive(Default)]
+pub struct Memory {
+    blocks: BTreeMap<usize, Arc<Block>>,
+    peak: u64,
+}
+
+impl Memory {
+    /// Allocates a block full of 0xFF; on a device no more than `limit` bytes live at once.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_VALUE`] for no bytes, [`Code::OUT_OF_MEMORY`] over the limit.
+    pub fn allocate(&mut self, len: usize, place: Place, limit: u64) -> Result<usize, Code> {
+        if len == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        if self.bytes(place).checked_add(len as u64).is_none_or(|sum| sum > limit) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let block = Block::new(len, place).ok_or(Code::OUT_OF_MEMORY)?;
+        let address = block.base as usize;
+        self.blocks.insert(address, Arc::new(block));
+        if let Place::Device(_) = place {
+            self.peak = self.peak.max(self.bytes(place));
+        }
+        Ok(address)
+    }
+
+    /// Forgets the block that begins at `address`.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_VALUE`] if no live block of that kind begins there: never allocated, freed before, or the other kind.
+    pub fn free(&mut self, address: usize, on_host: bool) -> Result<(), Code> {
+        match self.blocks.get(&address) {
+            Some(block) if (block.place == Place::Host) == on_host => {
+                self.blocks.remove(&address);
+                Ok(())
+            }
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    /// The live block that holds the whole range.
+    ///
+    /// # Errors
+    /// [`Code::ILLEGAL_ADDRESS`] if there is none.
+    pub fn hold(&self, address: usize, len: usize) -> Result<Arc<Block>, Code> {
+        let (base, block) = self.blocks.range(..=address).next_back().ok_or(Code::ILLEGAL_ADDRESS)?;
+        match (address - base).checked_add(len) {
+            Some(end) if end <= block.len => Ok(block.clone()),
+            _ => Err(Code::ILLEGAL_ADDRESS),
+        }
+    }
+
+    /// Whether the address lies in a live pinned block.
+    pub fn is_pinned(&self, address: usize) -> bool {
+        self.hold(address, 0).is_ok_and(|block| block.place == Place::Host)
+    }
+
+    /// Live bytes in a place.
+    pub fn bytes(&self, place: Place) -> u64 {
+        self.blocks.values().filter(|b| b.place == place).map(|b| b.len as u64).sum()
+    }
+
+    /// Live blocks, on the host or on any device.
+    pub fn count(&self, on_host: bool) -> u64 {
+        self.blocks.values().filter(|b| (b.place == Place::Host) == on_host).count() as u64
+    }
+
+    /// Most bytes that any one device had in use.
+    pub fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// Forgets every block of a device; says how many there were.
+    pub fn forget(&mut self, device: usize) -> u64 {
+        let before = self.blocks.len();
+        self.blocks.retain(|_, b| b.place != Place::Device(device));
+        (before - self.blocks.len()) as u64
+    }
+}

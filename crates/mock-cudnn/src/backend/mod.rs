@@ -1,0 +1,5 @@
+//! .
+pub fn count() -> u64 {
+    0
+}
+pub fn reset() {}

@@ -1,0 +1,87 @@
+//! Library handles, versions and error texts.
+
+use std::ffi::{c_char, c_int};
+use std::ptr;
+use std::sync::Mutex;
+
+use crate::control::{self, call, release};
+use crate::injection::lock;
+use crate::status::Status;
+use crate::table::Table;
+use crate::{Handle, Out, driver, room};
+
+/// Handles, each with its stream.
+static HANDLES: Mutex<Table<usize>> = Mutex::new(Table::new(0x6000_0000));
+
+/// The stream of a handle.
+///
+/// # Errors
+/// [`Status::BAD_PARAM`] if there is no such handle.
+pub fn stream_of(handle: Handle) -> Result<usize, Status> {
+    lock(&HANDLES).get(handle).copied()
+}
+
+/// Live handles.
+pub fn count() -> u64 {
+    lock(&HANDLES).len() as u64
+}
+
+/// Forgets all handles.
+pub fn reset() {
+    lock(&HANDLES).clear();
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnGetVersion() -> usize {
+    control::version()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnGetErrorString(status: c_int) -> *const c_char {
+    Status(status).name().unwrap_or(c"CUDNN_UNKNOWN_STATUS").as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnGetLastErrorString(message: *mut c_char, max_size: usize) {
+    if message.is_null() || max_size == 0 {
+        return;
+    }
+    let text = control::last_error();
+    let shown = &text.as_bytes()[..text.as_bytes().len().min(max_size - 1)];
+    // SAFETY: the caller gives room for `max_size` bytes; the text and its end take at most that.
+    unsafe {
+        ptr::copy_nonoverlapping(shown.as_ptr(), message.cast(), shown.len());
+        message.add(shown.len()).write(0);
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnCreate(handle: Out<Handle>) -> c_int {
+    call("cudnnCreate", || {
+        let handle = room(handle)?;
+        driver::check()?;
+        handle.write(lock(&HANDLES).insert(0));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnDestroy(handle: Handle) -> c_int {
+    release("cudnnDestroy", || lock(&HANDLES).remove(handle).map(|_| ()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnSetStream(handle: Handle, stream: usize) -> c_int {
+    call("cudnnSetStream", || {
+        *lock(&HANDLES).get_mut(handle)? = stream;
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnGetStream(handle: Handle, stream: Out<usize>) -> c_int {
+    call("cudnnGetStream", || {
+        room(stream)?.write(stream_of(handle)?);
+        Ok(())
+    })
+}

@@ -1,0 +1,7 @@
+//! The legacy interface: descriptors, and algorithms by number.
+
+mod algorithm;
+mod convolution;
+mod descriptor;
+
+pub use descriptor::{count, reset};

@@ -1,0 +1,42 @@
+//! The status codes that this library answers, with their names.
+
+use std::ffi::CStr;
+
+/// A `cudnnStatus_t`: any integer, because tests ask for unknown ones too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status(pub i32);
+
+macro_rules! statuses {
+    ($($name:ident = $value:literal, $symbol:literal;)*) => {
+        impl Status {
+            $(#[doc = stringify!($symbol)] pub const $name: Status = Status($value);)*
+
+            /// The status's symbol, where it is known.
+            pub fn name(self) -> Option<&'static CStr> {
+                match self { $(Status::$name => Some($symbol),)* _ => None }
+            }
+        }
+    };
+}
+
+statuses! {
+    SUCCESS = 0, c"CUDNN_STATUS_SUCCESS";
+    NOT_INITIALIZED = 1001, c"CUDNN_STATUS_NOT_INITIALIZED";
+    BAD_PARAM = 2000, c"CUDNN_STATUS_BAD_PARAM";
+    NULL_POINTER = 2002, c"CUDNN_STATUS_BAD_PARAM_NULL_POINTER";
+    MISALIGNED_POINTER = 2003, c"CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER";
+    NOT_FINALIZED = 2004, c"CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED";
+    OUT_OF_BOUND = 2005, c"CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND";
+    SIZE_INSUFFICIENT = 2006, c"CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT";
+    SHAPE_MISMATCH = 2008, c"CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH";
+    ATTRIBUTE_TYPE = 2010, c"CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE";
+    DESCRIPTOR_TYPE = 2012, c"CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE";
+    NOT_SUPPORTED = 3000, c"CUDNN_STATUS_NOT_SUPPORTED";
+    UNSUPPORTED_PATTERN = 3001, c"CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN";
+    UNSUPPORTED_SHAPE = 3002, c"CUDNN_STATUS_NOT_SUPPORTED_SHAPE";
+    UNSUPPORTED_TYPE = 3003, c"CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE";
+    UNSUPPORTED_LAYOUT = 3004, c"CUDNN_STATUS_NOT_SUPPORTED_LAYOUT";
+    INTERNAL_ERROR = 4000, c"CUDNN_STATUS_INTERNAL_ERROR";
+    EXECUTION_FAILED = 5000, c"CUDNN_STATUS_EXECUTION_FAILED";
+    EXECUTION_FAILED_DRIVER = 5001, c"CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER";
+}

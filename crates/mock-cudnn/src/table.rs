@@ -1,0 +1,66 @@
+//! Live objects by handle. A handle is used again as soon as its object is gone, as addresses are in the real library:
+//! whoever keeps things by handle must notice the destruction.
+
+use crate::status::Status;
+
+/// Objects of one kind.
+pub struct Table<T> {
+    base: usize,
+    slots: Vec<Option<T>>,
+    free: Vec<usize>,
+}
+
+/// Distance of two handles.
+const STEP: usize = 64;
+
+impl<T> Table<T> {
+    /// An empty table whose handles begin at `base`.
+    pub const fn new(base: usize) -> Table<T> {
+        Table { base, slots: Vec::new(), free: Vec::new() }
+    }
+
+    /// Adds an object; gives its handle.
+    pub fn insert(&mut self, object: T) -> usize {
+        let index = self.free.pop().unwrap_or(self.slots.len());
+        if index == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[index] = Some(object);
+        self.base + index * STEP
+    }
+
+    fn index(&self, handle: usize) -> Result<usize, Status> {
+        let offset = handle.checked_sub(self.base).filter(|o| o.is_multiple_of(STEP)).ok_or(Status::BAD_PARAM)?;
+        Some(offset / STEP).filter(|&i| i < self.slots.len()).ok_or(Status::BAD_PARAM)
+    }
+
+    /// The object of a handle.
+    pub fn get(&self, handle: usize) -> Result<&T, Status> {
+        self.slots[self.index(handle)?].as_ref().ok_or(Status::BAD_PARAM)
+    }
+
+    /// The object of a handle, to change.
+    pub fn get_mut(&mut self, handle: usize) -> Result<&mut T, Status> {
+        let index = self.index(handle)?;
+        self.slots[index].as_mut().ok_or(Status::BAD_PARAM)
+    }
+
+    /// Takes an object out.
+    pub fn remove(&mut self, handle: usize) -> Result<T, Status> {
+        let index = self.index(handle)?;
+        let object = self.slots[index].take().ok_or(Status::BAD_PARAM)?;
+        self.free.push(index);
+        Ok(object)
+    }
+
+    /// Live objects.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Forgets all objects.
+    pub fn clear(&mut self) {
+        self.slots.clear();
+        self.free.clear();
+    }
+}
