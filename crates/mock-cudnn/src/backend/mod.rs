@@ -1,5 +1,135 @@
-//! .
-pub fn count() -> u64 {
-    0
+//! The backend API: descriptors with attributes, finalized into operations, graphs, engines and plans.
+//!
+//! ```text
+//! tensors, convolution -> operation -> graph -> heuristics -> configurations -> plan -> execute with a variant pack
+//!                                        \----> engine by index ---/
+//! ```
+//! `attribute` which attributes exist · `build` what finalizing makes of them · `engine` engines, knobs, heuristics ·
+//! `answer` what can be asked afterwards · `execute` running a plan
+
+mod answer;
+mod attribute;
+mod build;
+mod engine;
+mod execute;
+
+use std::ffi::{c_int, c_void};
+use std::sync::Mutex;
+
+use attribute::{Attributes, Kind};
+use build::Built;
+
+use crate::control::{call, release};
+use crate::injection::lock;
+use crate::status::Status;
+use crate::table::Table;
+use crate::{Handle, Out, room};
+
+/// One descriptor: attributes until it is finalized, then what they made.
+struct Descriptor {
+    kind: Kind,
+    attributes: Attributes,
+    built: Option<Built>,
 }
-pub fn reset() {}
+
+static DESCRIPTORS: Mutex<Table<Descriptor>> = Mutex::new(Table::new(0x6400_0000));
+
+/// Live descriptors.
+pub fn count() -> u64 {
+    lock(&DESCRIPTORS).len() as u64
+}
+
+/// Forgets all descriptors.
+pub fn reset() {
+    lock(&DESCRIPTORS).clear();
+}
+
+/// What a finalized descriptor holds.
+fn built(handle: Handle) -> Result<Built, Status> {
+    lock(&DESCRIPTORS).get(handle)?.built.clone().ok_or(Status::NOT_FINALIZED)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, descriptor: Out<Handle>) -> c_int {
+    call("cudnnBackendCreateDescriptor", || {
+        let descriptor = room(descriptor)?;
+        let new = Descriptor { kind: Kind::from_raw(kind)?, attributes: Attributes::default(), built: None };
+        descriptor.write(lock(&DESCRIPTORS).insert(new));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendDestroyDescriptor(descriptor: Handle) -> c_int {
+    release("cudnnBackendDestroyDescriptor", || lock(&DESCRIPTORS).remove(descriptor).map(|_| ()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendSetAttribute(
+    descriptor: Handle,
+    name: c_int,
+    of_type: c_int,
+    count: i64,
+    array: *const c_void,
+) -> c_int {
+    call("cudnnBackendSetAttribute", || {
+        let kind = {
+            let descriptors = lock(&DESCRIPTORS);
+            let descriptor = descriptors.get(descriptor)?;
+            if descriptor.built.is_some() {
+                return Err(Status::BAD_PARAM);
+            }
+            descriptor.kind
+        };
+        attribute::check(kind, name, of_type, count)?;
+        // SAFETY: the caller gives `count` elements of the type it names, as `read` expects.
+        let value = unsafe { attribute::read(of_type, count, array) }?;
+        lock(&DESCRIPTORS).get_mut(descriptor)?.attributes.set(name, value);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendFinalize(descriptor: Handle) -> c_int {
+    call("cudnnBackendFinalize", || {
+        let (kind, attributes) = {
+            let descriptors = lock(&DESCRIPTORS);
+            let descriptor = descriptors.get(descriptor)?;
+            if descriptor.built.is_some() {
+                return Err(Status::BAD_PARAM);
+            }
+            (descriptor.kind, descriptor.attributes.clone())
+        };
+        let built = build::build(kind, &attributes)?;
+        lock(&DESCRIPTORS).get_mut(descriptor)?.built = Some(built);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendGetAttribute(
+    descriptor: Handle,
+    name: c_int,
+    of_type: c_int,
+    requested: i64,
+    count: Out<i64>,
+    array: *mut c_void,
+) -> c_int {
+    call("cudnnBackendGetAttribute", || {
+        let answer = answer::answer(&built(descriptor)?, name)?;
+        // SAFETY: the caller gives room for `requested` elements of the type it names, as `write` expects.
+        let available = unsafe { answer.write(of_type, requested, array) }?;
+        if let Some(count) = count {
+            count.write(available);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendExecute(handle: Handle, plan: Handle, variant_pack: Handle) -> c_int {
+    call("cudnnBackendExecute", || match (built(plan)?, built(variant_pack)?) {
+        (Built::Plan(config), Built::VariantPack(pack)) => execute::execute(handle, &config, &pack),
+        _ => Err(Status::DESCRIPTOR_TYPE),
+    })
+}

@@ -1,0 +1,177 @@
+//! Both mock libraries, built if needed, loaded once, and used by one test at a time.
+
+#![allow(non_snake_case, dead_code)]
+
+use std::ffi::{CString, c_char, c_void};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use libloading::Library;
+
+/// A library's functions as methods: `fn name(arguments) -> result;`
+#[macro_export]
+macro_rules! functions {
+    ($library:ident { $(fn $name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)* }) => {
+        pub struct $library(pub Library);
+        impl $library {
+            $(pub fn $name(&self, $($argument: $kind),*) $(-> $result)? {
+                type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
+                // SAFETY: the types are those of the C header; pointers are to live locals of the tests.
+                unsafe { self.0.get::<Function>(stringify!($name).as_bytes()).unwrap()($($argument),*) }
+            })*
+        }
+    };
+}
+
+functions!(Cuda {
+    fn cuInit(flags: u32) -> i32;
+    fn cuDriverGetVersion(version: *mut i32) -> i32;
+    fn cuDeviceGetCount(count: *mut i32) -> i32;
+    fn cuDeviceGet(device: *mut i32, ordinal: i32) -> i32;
+    fn cuDeviceGetName(name: *mut c_char, len: i32, device: i32) -> i32;
+    fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: i32) -> i32;
+    fn cuDeviceGetAttribute(value: *mut i32, attribute: i32, device: i32) -> i32;
+    fn cuDeviceTotalMem_v2(bytes: *mut usize, device: i32) -> i32;
+    fn cuDevicePrimaryCtxRetain(context: *mut usize, device: i32) -> i32;
+    fn cuDevicePrimaryCtxRelease_v2(device: i32) -> i32;
+    fn cuCtxSetCurrent(context: usize) -> i32;
+    fn cuCtxGetCurrent(context: *mut usize) -> i32;
+    fn cuCtxSynchronize() -> i32;
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> i32;
+    fn cuMemAlloc_v2(pointer: *mut u64, bytes: usize) -> i32;
+    fn cuMemFree_v2(pointer: u64) -> i32;
+    fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: u32) -> i32;
+    fn cuMemFreeHost(pointer: *mut c_void) -> i32;
+    fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> i32;
+    fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> i32;
+    fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> i32;
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: usize) -> i32;
+    fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: usize) -> i32;
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) -> i32;
+    fn cuMemsetD8_v2(to: u64, value: u8, count: usize) -> i32;
+    fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: usize) -> i32;
+    fn cuMemsetD32Async(to: u64, value: u32, count: usize, stream: usize) -> i32;
+    fn cuStreamCreate(stream: *mut usize, flags: u32) -> i32;
+    fn cuStreamDestroy_v2(stream: usize) -> i32;
+    fn cuStreamSynchronize(stream: usize) -> i32;
+    fn cuStreamQuery(stream: usize) -> i32;
+    fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> i32;
+    fn cuStreamIsCapturing(stream: usize, status: *mut i32) -> i32;
+    fn cuStreamBeginCapture_v2(stream: usize, mode: i32) -> i32;
+    fn cuStreamEndCapture(stream: usize, graph: *mut usize) -> i32;
+    fn cuGraphInstantiateWithFlags(executable: *mut usize, graph: usize, flags: u64) -> i32;
+    fn cuGraphLaunch(executable: usize, stream: usize) -> i32;
+    fn cuGraphExecDestroy(executable: usize) -> i32;
+    fn cuGraphDestroy(graph: usize) -> i32;
+    fn cuEventCreate(event: *mut usize, flags: u32) -> i32;
+    fn cuEventRecord(event: usize, stream: usize) -> i32;
+    fn cuEventQuery(event: usize) -> i32;
+    fn cuEventSynchronize(event: usize) -> i32;
+    fn cuEventElapsedTime(milliseconds: *mut f32, start: usize, end: usize) -> i32;
+    fn cuEventDestroy_v2(event: usize) -> i32;
+    fn cuGetErrorName(error: i32, text: *mut *const c_char) -> i32;
+    fn tightfitMockCudaReset();
+    fn tightfitMockCudaFail(name: *const c_char, nth: u64, status: i32);
+    fn tightfitMockCudaDelay(ordinal: u64, micros: u64);
+    fn tightfitMockCudaVirtualClock(on: i32);
+    fn tightfitMockCudaSetDevices(devices: u64);
+    fn tightfitMockCudaSetMemory(bytes: u64);
+    fn tightfitMockCudaCalls(name: *const c_char) -> u64;
+    fn tightfitMockCudaCount(kind: *const c_char) -> u64;
+});
+
+/// Where cargo puts libraries, beside the folder of this test's executable.
+fn folder() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned()
+}
+
+/// Builds both mocks and gives the path of one.
+pub fn path(library: &str) -> PathBuf {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "-p", "tightfit-mock-cuda", "-p", "tightfit-mock-cudnn"]);
+        if folder().ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success(), "the mocks do not build");
+    });
+    folder().join(library)
+}
+
+/// The driver, freshly reset, for one test alone.
+pub fn cuda() -> MutexGuard<'static, Cuda> {
+    static CUDA: OnceLock<Mutex<Cuda>> = OnceLock::new();
+    let load = || {
+        // SAFETY: the library's initializers only set up Rust's own state.
+        let library = unsafe { Library::new(path("libtightfit_mock_cuda.so")) }.unwrap();
+        Mutex::new(Cuda(library))
+    };
+    let cuda = CUDA.get_or_init(load).lock().unwrap_or_else(PoisonError::into_inner);
+    cuda.tightfitMockCudaReset();
+    cuda
+}
+
+impl Cuda {
+    /// Initializes, and makes device 0's context current.
+    pub fn begin(&self) {
+        self.begin_on(0);
+    }
+
+    pub fn begin_on(&self, device: i32) {
+        let mut context = 0;
+        assert_eq!(self.cuInit(0), 0);
+        assert_eq!(self.cuDevicePrimaryCtxRetain(&mut context, device), 0);
+        assert_eq!(self.cuCtxSetCurrent(context), 0);
+    }
+
+    pub fn allocate(&self, bytes: usize) -> u64 {
+        let mut pointer = 0;
+        assert_eq!(self.cuMemAlloc_v2(&mut pointer, bytes), 0);
+        pointer
+    }
+
+    pub fn pinned(&self, bytes: usize) -> *mut u8 {
+        let mut pointer = std::ptr::null_mut();
+        assert_eq!(self.cuMemHostAlloc(&mut pointer, bytes, 0), 0);
+        pointer.cast()
+    }
+
+    /// A stream that does not wait for the default one.
+    pub fn stream(&self) -> usize {
+        let mut stream = 0;
+        assert_eq!(self.cuStreamCreate(&mut stream, 1), 0);
+        stream
+    }
+
+    pub fn event(&self) -> usize {
+        let mut event = 0;
+        assert_eq!(self.cuEventCreate(&mut event, 0), 0);
+        event
+    }
+
+    pub fn bytes(&self, pointer: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        assert_eq!(self.cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), pointer, len), 0);
+        bytes
+    }
+
+    pub fn count(&self, kind: &str) -> u64 {
+        self.tightfitMockCudaCount(CString::new(kind).unwrap().as_ptr())
+    }
+
+    pub fn calls(&self, name: &str) -> u64 {
+        self.tightfitMockCudaCalls(CString::new(name).unwrap().as_ptr())
+    }
+
+    pub fn fail(&self, name: &str, nth: u64, status: i32) {
+        self.tightfitMockCudaFail(CString::new(name).unwrap().as_ptr(), nth, status);
+    }
+
+    pub fn elapsed(&self, start: usize, end: usize) -> f32 {
+        let mut milliseconds = f32::NAN;
+        assert_eq!(self.cuEventElapsedTime(&mut milliseconds, start, end), 0);
+        milliseconds
+    }
+}

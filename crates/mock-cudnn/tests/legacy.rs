@@ -1,0 +1,270 @@
+//! The legacy interface: every algorithm computes or refuses, and the rules of workspaces, streams and failures.
+
+mod client;
+
+use client::case::{Case, OPERATIONS, Operation, cases};
+use client::{Client, F16, F32, client, round};
+
+const NOT_SUPPORTED: i32 = 3000;
+const BAD_PARAM: i32 = 2000;
+const FMA_MATH: i32 = 3;
+
+/// Descriptors and device data of one case.
+struct Set<'a> {
+    client: &'a Client,
+    case: Case,
+    kind: i32,
+    x: usize,
+    w: usize,
+    y: usize,
+    convolution: usize,
+    data: [u64; 3],
+}
+
+impl<'a> Set<'a> {
+    fn new(client: &'a Client, case: &Case, kind: i32, compute: i32) -> Set<'a> {
+        let narrow = |v: Vec<i64>| -> Vec<i32> { v.into_iter().map(|d| d as i32).collect() };
+        let dims = case.dims();
+        let tensor = |i: usize| {
+            let strides = case.strides(&dims[i]);
+            client.tensor(kind, &narrow(case.described(&dims[i])), &narrow(case.described(&strides)))
+        };
+        let (mut w, mut convolution, filter) = (0, 0, narrow(case.described(&dims[1])));
+        client.dnn.cudnnCreateFilterDescriptor(&mut w);
+        let format = i32::from(case.channels_last);
+        let count = filter.len() as i32;
+        assert_eq!(client.dnn.cudnnSetFilterNdDescriptor(w, kind, format, count, filter.as_ptr()), 0);
+        client.dnn.cudnnCreateConvolutionDescriptor(&mut convolution);
+        let [pad, stride, dilation] = [case.pre, case.stride, case.dilation].map(|v| narrow(case.spatially(&v)));
+        let (pad, stride, dilation) = (pad.as_ptr(), stride.as_ptr(), dilation.as_ptr());
+        let spatial = case.spatial as i32;
+        let status =
+            client.dnn.cudnnSetConvolutionNdDescriptor(convolution, spatial, pad, stride, dilation, 1, compute);
+        assert_eq!(status, 0);
+        client.dnn.cudnnSetConvolutionGroupCount(convolution, case.groups as i32);
+        client.dnn.cudnnSetConvolutionMathType(convolution, FMA_MATH);
+        let data = [0, 1, 2].map(|i| client.upload(kind, &case.data(i)));
+        Set { client, case: case.clone(), kind, x: tensor(0), w, y: tensor(2), convolution, data }
+    }
+
+    fn workspace(&self, operation: Operation, algorithm: i32) -> Result<usize, i32> {
+        let (d, h, c, mut bytes) = (self.client.dnn, self.client.handle, self.convolution, 0);
+        let status = match operation {
+            Operation::Forward => {
+                d.cudnnGetConvolutionForwardWorkspaceSize(h, self.x, self.w, c, self.y, algorithm, &mut bytes)
+            }
+            Operation::BackwardData => {
+                d.cudnnGetConvolutionBackwardDataWorkspaceSize(h, self.w, self.y, c, self.x, algorithm, &mut bytes)
+            }
+            Operation::BackwardFilter => {
+                d.cudnnGetConvolutionBackwardFilterWorkspaceSize(h, self.x, self.y, c, self.w, algorithm, &mut bytes)
+            }
+        };
+        if status == 0 { Ok(bytes) } else { Err(status) }
+    }
+
+    fn run(&self, operation: Operation, algorithm: i32, factors: [f32; 2], workspace: (u64, usize)) -> i32 {
+        let (d, h, c, [x, w, y]) = (self.client.dnn, self.client.handle, self.convolution, self.data);
+        let ([alpha, beta], (space, bytes)) = ([&factors[0], &factors[1]], workspace);
+        match operation {
+            Operation::Forward => d.cudnnConvolutionForward(
+                h, alpha, self.x, x, self.w, w, c, algorithm, space, bytes, beta, self.y, y,
+            ),
+            Operation::BackwardData => d.cudnnConvolutionBackwardData(
+                h, alpha, self.w, w, self.y, y, c, algorithm, space, bytes, beta, self.x, x,
+            ),
+            Operation::BackwardFilter => d.cudnnConvolutionBackwardFilter(
+                h, alpha, self.x, x, self.y, y, c, algorithm, space, bytes, beta, self.w, w,
+            ),
+        }
+    }
+
+    fn output(&self, operation: Operation) -> Vec<f32> {
+        let which = Case::output(operation);
+        self.client.download(self.kind, self.data[which], self.case.data(which).len())
+    }
+}
+
+impl Drop for Set<'_> {
+    fn drop(&mut self) {
+        self.client.dnn.cudnnDestroyTensorDescriptor(self.x);
+        self.client.dnn.cudnnDestroyTensorDescriptor(self.y);
+        self.client.dnn.cudnnDestroyFilterDescriptor(self.w);
+        self.client.dnn.cudnnDestroyConvolutionDescriptor(self.convolution);
+        for data in self.data {
+            self.client.cuda.cuMemFree_v2(data);
+        }
+    }
+}
+
+/// Algorithms whose transforms are not exact.
+fn is_transform(operation: Operation, algorithm: i32) -> bool {
+    match operation {
+        Operation::Forward => algorithm >= 4,
+        Operation::BackwardData => algorithm >= 2,
+        Operation::BackwardFilter => algorithm == 2 || algorithm >= 5,
+    }
+}
+
+#[test]
+fn every_algorithm_computes_the_definition_or_refuses() {
+    let client = client();
+    let mut computed = 0;
+    for (case, operation) in cases().iter().flat_map(|c| OPERATIONS.map(|o| (c, o))) {
+        let (sums, magnitudes) = case.expected(operation);
+        for algorithm in 0..[8, 6, 7][operation as usize] {
+            let set = Set::new(&client, case, F32, F32);
+            let bytes = match set.workspace(operation, algorithm) {
+                Ok(bytes) => bytes,
+                Err(status) => {
+                    assert_eq!(status, NOT_SUPPORTED, "{case:?} {operation:?} {algorithm}");
+                    assert!(algorithm > 1, "the first two compute everything");
+                    assert_eq!(set.run(operation, algorithm, [1.0, 0.0], (0, 0)), NOT_SUPPORTED);
+                    continue;
+                }
+            };
+            computed += 1;
+            let workspace = (if bytes > 0 { client.cuda.allocate(bytes) } else { 0 }, bytes);
+            let which = Case::output(operation);
+            client.cuda.cuMemsetD8_v2(set.data[which], 0xFF, case.data(which).len() * 4);
+            assert_eq!(set.run(operation, algorithm, [2.0, 0.0], workspace), 0, "NaN before does not matter");
+            assert_eq!(set.run(operation, algorithm, [-1.0, 3.0], workspace), 0);
+            for ((got, sum), magnitude) in set.output(operation).iter().zip(&sums).zip(&magnitudes) {
+                // -1 + 3 * 2; the transforms add at most 5e-7 of the magnitudes in each of the 7 shares, f32 rounds once.
+                let slack = if is_transform(operation, algorithm) { 4e-6 * magnitude } else { 0.0 };
+                let error = (f64::from(*got) - 5.0 * sum).abs();
+                assert!(error <= slack, "{case:?} {operation:?} {algorithm}: {got} for {}", 5.0 * sum);
+            }
+            client.cuda.cuMemFree_v2(workspace.0);
+        }
+    }
+    assert!(computed > 60, "{computed}");
+    assert_eq!((client.cuda.count("allocations"), client.count("tensor-descriptors")), (0, 0));
+}
+
+#[test]
+fn half_sums_are_rounded_after_every_addition() {
+    let client = client();
+    let case = Case { input: [1, 1, 1], filter: [1, 1, 1], pre: [0; 3], post: [0; 3], ..Case::dense(1, 4, 1) };
+    for (compute, order, expected) in [(F32, 0, 2052.0), (F16, 0, 2048.0), (F16, 1, 2052.0)] {
+        let set = Set::new(&client, &case, F16, compute);
+        // 2048 + 1 rounds to 2048 in f16, but 1 + 1 + 1 + 2048 = 2051 rounds to 2052.
+        let [x, w] = [client.upload(F16, &[2048.0, 1.0, 1.0, 1.0]), client.upload(F16, &[1.0; 4])];
+        client.cuda.cuMemcpyDtoD_v2(set.data[0], x, 8);
+        client.cuda.cuMemcpyDtoD_v2(set.data[1], w, 8);
+        let bytes = set.workspace(Operation::Forward, order).unwrap();
+        let space = client.cuda.allocate(bytes.max(1));
+        assert_eq!(set.run(Operation::Forward, order, [1.0, 0.0], (space, bytes)), 0);
+        assert_eq!(set.output(Operation::Forward), [expected], "compute {compute}, algorithm {order}");
+    }
+}
+
+#[test]
+fn tensor_cores_round_what_they_read() {
+    let client = client();
+    let case = Case { input: [1, 1, 1], filter: [1, 1, 1], pre: [0; 3], post: [0; 3], ..Case::dense(1, 1, 1) };
+    let value = 1.0 + 1.0 / 4096.0;
+    for (math, expected) in [(FMA_MATH, value), (0, 1.0)] {
+        let set = Set::new(&client, &case, F32, F32);
+        client.dnn.cudnnSetConvolutionMathType(set.convolution, math);
+        let data = client.upload(F32, &[value, 1.0]);
+        client.cuda.cuMemcpyDtoD_v2(set.data[0], data, 4);
+        client.cuda.cuMemcpyDtoD_v2(set.data[1], data + 4, 4);
+        let bytes = set.workspace(Operation::Forward, 1).unwrap();
+        assert_eq!(set.run(Operation::Forward, 1, [1.0, 0.0], (client.cuda.allocate(bytes), bytes)), 0);
+        assert_eq!(set.output(Operation::Forward), [expected]);
+    }
+    assert_eq!(round(F16, value), 1.0, "halves are coarser still");
+}
+
+#[test]
+fn workspaces_grow_stay_and_jump() {
+    let client = client();
+    let sizes = |algorithm| -> Vec<usize> {
+        (1..=16)
+            .map(|n| Set::new(&client, &Case::dense(n, 2, 2), F32, F32).workspace(Operation::Forward, algorithm).unwrap())
+            .collect()
+    };
+    assert!(sizes(0).iter().all(|&s| s == 0));
+    let constant = sizes(1);
+    assert!(constant[0] > 0 && constant.iter().all(|&s| s == constant[0]));
+    assert!(sizes(4).is_sorted_by(|a, b| a < b));
+    let tiled = sizes(5);
+    assert!(tiled[7] < tiled[6] && tiled[15] > tiled[7], "less where 8 divides the batch: {tiled:?}");
+}
+
+#[test]
+fn workspace_too_small_is_refused_or_caught() {
+    let client = client();
+    let set = Set::new(&client, &Case::dense(2, 2, 2), F32, F32);
+    let bytes = set.workspace(Operation::Forward, 2).unwrap();
+    let small = client.cuda.allocate(bytes - 256);
+    assert_eq!(set.run(Operation::Forward, 2, [1.0, 0.0], (small, bytes - 256)), BAD_PARAM);
+    client.dnn.tightfitMockCudnnLieWorkspace(-256);
+    assert_eq!(set.workspace(Operation::Forward, 2), Ok(bytes - 256));
+    assert_eq!(set.run(Operation::Forward, 2, [1.0, 0.0], (small, bytes - 256)), 0, "told so little, so given");
+    assert_eq!(client.cuda.cuStreamSynchronize(client.stream), 700);
+}
+
+#[test]
+fn two_streams_in_one_workspace_are_caught() {
+    let client = client();
+    let set = Set::new(&client, &Case::dense(8, 8, 8), F32, F32);
+    let (bytes, second) = (set.workspace(Operation::Forward, 2).unwrap(), client.cuda.stream());
+    let space = (client.cuda.allocate(bytes), bytes);
+    for _ in 0..200 {
+        set.run(Operation::Forward, 2, [1.0, 0.0], space);
+        client.dnn.cudnnSetStream(client.handle, second);
+        set.run(Operation::Forward, 2, [1.0, 0.0], space);
+        client.dnn.cudnnSetStream(client.handle, client.stream);
+    }
+    assert_eq!(client.cuda.cuCtxSynchronize(), 719);
+}
+
+#[test]
+fn a_captured_convolution_runs_at_each_launch() {
+    let client = client();
+    let (case, cuda) = (Case::dense(1, 1, 1), &client.cuda);
+    let set = Set::new(&client, &case, F32, F32);
+    cuda.cuStreamBeginCapture_v2(client.stream, 0);
+    assert_eq!(set.run(Operation::Forward, 0, [1.0, 1.0], (0, 0)), 0);
+    let (mut graph, mut executable) = (0, 0);
+    cuda.cuStreamEndCapture(client.stream, &mut graph);
+    cuda.cuGraphInstantiateWithFlags(&mut executable, graph, 0);
+    cuda.cuMemsetD8_v2(set.data[2], 0, case.data(2).len() * 4);
+    for launch in 1..=3 {
+        cuda.cuGraphLaunch(executable, client.stream);
+        let expected: Vec<f32> = case.expected(Operation::Forward).0.iter().map(|&s| s as f32 * launch as f32).collect();
+        assert_eq!(set.output(Operation::Forward), expected);
+    }
+}
+
+#[test]
+fn one_wrong_element_on_request() {
+    let client = client();
+    let case = Case::dense(1, 1, 1);
+    let set = Set::new(&client, &case, F32, F32);
+    client.dnn.tightfitMockCudnnSpoil(2);
+    let right: Vec<f32> = case.expected(Operation::Forward).0.iter().map(|&s| s as f32).collect();
+    for spoiled in [false, true, false] {
+        set.run(Operation::Forward, 0, [1.0, 0.0], (0, 0));
+        let got = set.output(Operation::Forward);
+        assert_eq!((got[0] != right[0], &got[1..]), (spoiled, &right[1..]));
+    }
+}
+
+#[test]
+fn handles_are_used_again_and_failures_are_told() {
+    let client = client();
+    let first = client.tensor(F32, &[1, 1, 1, 1], &[1; 4]);
+    client.fail("cudnnDestroyTensorDescriptor", 1, 99999);
+    assert_eq!(client.dnn.cudnnDestroyTensorDescriptor(first), 99999);
+    assert_eq!(client.count("tensor-descriptors"), 0, "given back all the same");
+    assert_eq!(client.tensor(F32, &[1, 1, 1, 1], &[1; 4]), first);
+    client.fail("cudnnCreateTensorDescriptor", 2, 4000);
+    let mut tensor = 0;
+    let statuses = [0; 3].map(|_: i32| client.dnn.cudnnCreateTensorDescriptor(&mut tensor));
+    assert_eq!(statuses, [0, 4000, 0]);
+    client.dnn.tightfitMockCudnnSetVersion(8907);
+    assert_eq!(client.dnn.cudnnGetVersion(), 8907);
+}
