@@ -52,8 +52,14 @@ impl Context {
         self.current()
     }
 
-    /// As [`Context::enter`], without looking at recorded errors: for destructors.
-    pub(crate) fn current(&self) -> Result<&Driver, CudaError> {
+    /// Calls a destructor with this context current, and records what goes wrong. An object is destroyed even where making
+    /// the context current fails: most likely it is current, and nobody will come back to it.
+    pub(crate) fn destroy(&self, destructor: impl FnOnce(&Driver) -> Result<(), CudaError>) {
+        self.record(self.current().map(|_| ()));
+        self.record(destructor(&self.driver));
+    }
+
+    fn current(&self) -> Result<&Driver, CudaError> {
         // SAFETY: the context is retained as long as `self` lives.
         unsafe { call::ctx_set_current(&self.driver, self.raw) }?;
         Ok(&self.driver)

@@ -81,7 +81,6 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: made in `new` and destroyed only here; the driver finishes what still refers to it.
-        let destroyed = self.context.current().and_then(|driver| unsafe { call::event_destroy(driver, self.raw) });
-        self.context.record(destroyed);
+        self.context.destroy(|driver| unsafe { call::event_destroy(driver, self.raw) });
     }
 }

@@ -65,7 +65,6 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         // SAFETY: made in `capture` and destroyed only here; a launch under way is finished by the driver.
-        let destroyed = self.context.current().and_then(|driver| unsafe { call::graph_exec_destroy(driver, self.raw) });
-        self.context.record(destroyed);
+        self.context.destroy(|driver| unsafe { call::graph_exec_destroy(driver, self.raw) });
     }
 }

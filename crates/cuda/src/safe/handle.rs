@@ -78,8 +78,7 @@ impl Handle {
 
     /// Calls a destructor and records what it says.
     pub(crate) fn destroy(&self, destructor: impl FnOnce(&Calling<'_>) -> Result<(), CudaError>) {
-        let destroyed = self.context().current().and_then(|_| destructor(&self.calling()));
-        self.context().record(destroyed);
+        self.context().destroy(|_| destructor(&self.calling()));
     }
 
     fn calling(&self) -> Calling<'_> {

@@ -81,13 +81,12 @@ impl Drop for DeviceBuffer {
             return;
         }
         // Work that uses the bytes may still be queued, and nothing else holds it back.
-        let freed = self.context.current().and_then(|driver| {
+        self.context.destroy(|driver| {
             // SAFETY: the context is current.
             let waited = unsafe { call::ctx_synchronize(driver) };
             // SAFETY: taken in `new`, freed only here, and no work is left that uses it.
             waited.and(unsafe { call::mem_free(driver, self.raw) })
         });
-        self.context.record(freed);
     }
 }
 
@@ -133,6 +132,9 @@ impl Slice<'_> {
     /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`].
     pub fn download(&self, to: &mut [u8]) -> Result<(), CudaError> {
         self.must_be(to.len())?;
+        if to.is_empty() {
+            return Ok(());
+        }
         self.context.synchronize()?;
         let driver = self.context.enter()?;
         // SAFETY: `to` is as long as this part, which is alive for as long as its buffer is borrowed.
@@ -177,6 +179,9 @@ impl<'a> SliceMut<'a> {
     /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`].
     pub fn upload(&mut self, from: &[u8]) -> Result<(), CudaError> {
         self.must_be(from.len())?;
+        if from.is_empty() {
+            return Ok(());
+        }
         self.context.synchronize()?;
         let driver = self.context.enter()?;
         // SAFETY: `from` is as long as this part, which is alive and borrowed for writing.
@@ -284,12 +289,11 @@ impl Drop for PinnedBuffer {
             return;
         }
         // A copy may still be queued if its owner did not wait for it.
-        let freed = self.context.current().and_then(|driver| {
+        self.context.destroy(|driver| {
             // SAFETY: the context is current.
             let waited = unsafe { call::ctx_synchronize(driver) };
             // SAFETY: taken in `new`, freed only here, and no copy is left that uses it.
             waited.and(unsafe { call::mem_free_host(driver, self.raw) })
         });
-        self.context.record(freed);
     }
 }

@@ -63,7 +63,6 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         // SAFETY: made in `new` and destroyed only here; work still queued is finished by the driver.
-        let destroyed = self.context.current().and_then(|driver| unsafe { call::stream_destroy(driver, self.raw) });
-        self.context.record(destroyed);
+        self.context.destroy(|driver| unsafe { call::stream_destroy(driver, self.raw) });
     }
 }
