@@ -108,10 +108,27 @@ pub fn doctor(options: &Options) -> Vec<Finding> {
     ]
 }
 
-/// The version of the kernel's driver, which the driver's own interface does not tell.
+/// The version of the kernel's driver, which the driver's own interface does not tell: release and branch, as in `580.159`.
 pub(crate) fn driver_version() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+    version_in(&std::fs::read_to_string("/proc/driver/nvidia/version").ok()?)
+}
+
+fn version_in(text: &str) -> Option<String> {
     let digits =
         |word: &&str| word.contains('.') && word.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
-    text.lines().next()?.split_whitespace().find(digits).map(str::to_owned)
+    let version = text.lines().next()?.split_whitespace().find(digits)?;
+    Some(version.split('.').take(2).collect::<Vec<_>>().join("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_line_gives_release_and_branch() {
+        let line =
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (builder)\nGCC 12.3";
+        assert_eq!(version_in(line).as_deref(), Some("580.159"));
+        assert_eq!(version_in(""), None);
+    }
 }

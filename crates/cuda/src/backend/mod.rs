@@ -56,18 +56,7 @@ pub struct Options {
     pub capture: bool,
 }
 
-/// Convolutions on one NVIDIA GPU.
-///
-/// ```no_run
-/// use tightfit_core::Backend;
-/// use tightfit_cuda::{CudaBackend, Options};
-///
-/// let mut backend = CudaBackend::open(&Options::default())?;
-/// for offer in backend.offers(&"forward n64 c64 h56 w56 k64 r3 s3 pad1 f32".parse()?)? {
-///     println!("{} {:?}", offer.algorithm, offer.workspace);
-/// }
-/// # Ok::<(), tightfit_core::Error>(())
-/// ```
+/// Convolutions on one NVIDIA GPU; the crate's page has an example.
 pub struct CudaBackend {
     // Fields are dropped in this order: what was made with the handle before the handle.
     calls: Recent<CallKey, Prepared>,
