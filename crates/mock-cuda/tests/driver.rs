@@ -21,7 +21,7 @@ fn work_waits_for_work_of_another_stream() {
     cuda.begin();
     let (slow, fast, event) = (cuda.stream(), cuda.stream(), cuda.event());
     let (a, b) = (cuda.allocate(64), cuda.allocate(64));
-    cuda.tightfitMockCudaDelay(0, 20_000);
+    cuda.tightfitMockCudaDelay(0, 100_000);
     cuda.cuMemsetD8Async(a, 7, 64, slow);
     cuda.cuEventRecord(event, slow);
     assert_eq!(cuda.cuEventQuery(event), NOT_READY);
@@ -38,7 +38,7 @@ fn without_waiting_the_other_stream_is_ahead() {
     cuda.begin();
     let (slow, fast) = (cuda.stream(), cuda.stream());
     let (a, b) = (cuda.allocate(64), cuda.allocate(64));
-    cuda.tightfitMockCudaDelay(0, 50_000);
+    cuda.tightfitMockCudaDelay(0, 200_000);
     cuda.cuMemsetD8Async(a, 7, 64, slow);
     cuda.cuMemcpyDtoDAsync_v2(b, a, 64, fast);
     cuda.cuStreamSynchronize(fast);
@@ -52,13 +52,14 @@ fn default_stream_waits_for_blocking_streams_only() {
     let (mut blocking, free) = (0, cuda.stream());
     cuda.cuStreamCreate(&mut blocking, 0);
     let a = cuda.allocate(2);
-    cuda.tightfitMockCudaDelay(u64::MAX, 20_000);
+    cuda.tightfitMockCudaDelay(0, 100_000);
+    cuda.tightfitMockCudaDelay(1, 20_000);
+    cuda.cuMemsetD8Async(a, 2, 1, free);
     cuda.cuMemsetD8Async(a, 1, 1, blocking);
     assert_eq!(cuda.bytes(a, 1), [1]);
-    cuda.cuMemsetD8Async(a, 2, 1, free);
-    cuda.tightfitMockCudaDelay(u64::MAX, 0);
-    assert_eq!(cuda.bytes(a, 1), [1], "a non-blocking stream is not waited for");
+    assert_eq!(cuda.cuStreamQuery(free), NOT_READY, "a non-blocking stream is not waited for");
     cuda.cuStreamSynchronize(free);
+    assert_eq!(cuda.bytes(a, 1), [2]);
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn access_after_free_is_an_error() {
     let cuda = cuda();
     cuda.begin();
     let (a, stream) = (cuda.allocate(64), cuda.stream());
-    cuda.tightfitMockCudaDelay(0, 20_000);
+    cuda.tightfitMockCudaDelay(0, 100_000);
     cuda.cuMemsetD8Async(a, 0, 64, stream);
     assert_eq!(cuda.cuMemFree_v2(a), SUCCESS);
     assert_eq!(cuda.cuStreamSynchronize(stream), ILLEGAL_ADDRESS);
@@ -147,7 +148,7 @@ fn pinned_copies_are_late_and_pageable_ones_are_not() {
     let cuda = cuda();
     cuda.begin();
     let (a, stream, pinned) = (cuda.allocate(1), cuda.stream(), cuda.pinned(1));
-    cuda.tightfitMockCudaDelay(0, 20_000);
+    cuda.tightfitMockCudaDelay(0, 100_000);
     let mut pageable = 1u8;
     cuda.cuMemcpyHtoDAsync_v2(a, ptr::from_ref(&pageable).cast(), 1, stream);
     pageable = 2;
@@ -257,4 +258,36 @@ fn a_context_that_ends_counts_what_was_forgotten() {
     assert_eq!(cuda.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
     assert_eq!((cuda.count("leaked"), cuda.count("allocations"), cuda.count("streams")), (2, 0, 0));
     assert_eq!(cuda.cuMemAlloc_v2(&mut 0, 1), 201);
+}
+
+#[test]
+fn a_graph_never_keeps_pageable_memory() {
+    let cuda = cuda();
+    cuda.begin();
+    let (stream, a, mut byte) = (cuda.stream(), cuda.allocate(1), 0u8);
+    cuda.cuStreamBeginCapture_v2(stream, 2);
+    assert_eq!(cuda.cuMemcpyDtoHAsync_v2(ptr::from_mut(&mut byte).cast(), a, 1, stream), CAPTURE_UNSUPPORTED);
+    assert_eq!(cuda.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
+}
+
+/// In a child process, whose environment says what the driver is; the name makes it the only test run there.
+#[test]
+fn the_environment_describes_the_driver() {
+    const CHILD: &str = "TIGHTFIT_MOCK_TEST_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "the_environment_describes_the_driver"]).env(CHILD, "1");
+        child.env("TIGHTFIT_MOCK_CUDA_DEVICES", "3").env("TIGHTFIT_MOCK_CUDA_MEMORY", "512");
+        child.env("TIGHTFIT_MOCK_CUDA_VERSION", "12040").env("TIGHTFIT_MOCK_CUDA_FAIL", "cuMemAlloc_v2:2:2,nonsense");
+        assert!(child.output().unwrap().status.success());
+        return;
+    }
+    let cuda = cuda();
+    cuda.begin();
+    let (mut devices, mut version, mut bytes) = (0, 0, 0);
+    cuda.cuDeviceGetCount(&mut devices);
+    cuda.cuDriverGetVersion(&mut version);
+    cuda.cuDeviceTotalMem_v2(&mut bytes, 2);
+    assert_eq!((devices, version, bytes), (3, 12040, 512));
+    assert_eq!([0; 3].map(|_| cuda.cuMemAlloc_v2(&mut 0, 1)), [0, OUT_OF_MEMORY, 0]);
 }

@@ -25,7 +25,7 @@ impl DataType {
             0 => Ok(DataType::F32),
             2 => Ok(DataType::F16),
             9 => Ok(DataType::Bf16),
-            0..=21 => Err(Status::UNSUPPORTED_TYPE),
+            1 | 3..=8 | 10..=21 => Err(Status::UNSUPPORTED_TYPE),
             _ => Err(Status::BAD_PARAM),
         }
     }

@@ -67,9 +67,9 @@ impl<'a> Set<'a> {
         let (d, h, c, [x, w, y]) = (self.client.dnn, self.client.handle, self.convolution, self.data);
         let ([alpha, beta], (space, bytes)) = ([&factors[0], &factors[1]], workspace);
         match operation {
-            Operation::Forward => d.cudnnConvolutionForward(
-                h, alpha, self.x, x, self.w, w, c, algorithm, space, bytes, beta, self.y, y,
-            ),
+            Operation::Forward => {
+                d.cudnnConvolutionForward(h, alpha, self.x, x, self.w, w, c, algorithm, space, bytes, beta, self.y, y)
+            }
             Operation::BackwardData => d.cudnnConvolutionBackwardData(
                 h, alpha, self.w, w, self.y, y, c, algorithm, space, bytes, beta, self.x, x,
             ),
@@ -182,7 +182,9 @@ fn workspaces_grow_stay_and_jump() {
     let client = client();
     let sizes = |algorithm| -> Vec<usize> {
         (1..=16)
-            .map(|n| Set::new(&client, &Case::dense(n, 2, 2), F32, F32).workspace(Operation::Forward, algorithm).unwrap())
+            .map(|n| {
+                Set::new(&client, &Case::dense(n, 2, 2), F32, F32).workspace(Operation::Forward, algorithm).unwrap()
+            })
             .collect()
     };
     assert!(sizes(0).iter().all(|&s| s == 0));
@@ -234,7 +236,8 @@ fn a_captured_convolution_runs_at_each_launch() {
     cuda.cuMemsetD8_v2(set.data[2], 0, case.data(2).len() * 4);
     for launch in 1..=3 {
         cuda.cuGraphLaunch(executable, client.stream);
-        let expected: Vec<f32> = case.expected(Operation::Forward).0.iter().map(|&s| s as f32 * launch as f32).collect();
+        let expected: Vec<f32> =
+            case.expected(Operation::Forward).0.iter().map(|&s| s as f32 * launch as f32).collect();
         assert_eq!(set.output(Operation::Forward), expected);
     }
 }
@@ -267,4 +270,88 @@ fn handles_are_used_again_and_failures_are_told() {
     assert_eq!(statuses, [0, 4000, 0]);
     client.dnn.tightfitMockCudnnSetVersion(8907);
     assert_eq!(client.dnn.cudnnGetVersion(), 8907);
+}
+
+#[test]
+fn every_function_fails_in_turn() {
+    let client = client();
+    let program = |client: &Client| {
+        let mut answers = Vec::new();
+        let (d, mut tensor, mut filter, mut convolution) = (client.dnn, 0, 0, 0);
+        let (mut handle, mut stream, ones) = (0, 0, [1; 4]);
+        let (ones, zeros) = (ones.as_ptr(), [0; 2]);
+        answers.push(("cudnnCreate", d.cudnnCreate(&mut handle)));
+        answers.push(("cudnnSetStream", d.cudnnSetStream(handle, client.stream)));
+        answers.push(("cudnnGetStream", d.cudnnGetStream(handle, &mut stream)));
+        answers.push(("cudnnCreateTensorDescriptor", d.cudnnCreateTensorDescriptor(&mut tensor)));
+        answers.push(("cudnnSetTensorNdDescriptor", d.cudnnSetTensorNdDescriptor(tensor, F32, 4, ones, ones)));
+        answers.push(("cudnnCreateFilterDescriptor", d.cudnnCreateFilterDescriptor(&mut filter)));
+        answers.push(("cudnnSetFilterNdDescriptor", d.cudnnSetFilterNdDescriptor(filter, F32, 0, 4, ones)));
+        answers.push(("cudnnCreateConvolutionDescriptor", d.cudnnCreateConvolutionDescriptor(&mut convolution)));
+        let status = d.cudnnSetConvolutionNdDescriptor(convolution, 2, zeros.as_ptr(), ones, ones, 1, F32);
+        answers.push(("cudnnSetConvolutionNdDescriptor", status));
+        answers.push(("cudnnSetConvolutionGroupCount", d.cudnnSetConvolutionGroupCount(convolution, 1)));
+        answers.push(("cudnnSetConvolutionMathType", d.cudnnSetConvolutionMathType(convolution, 0)));
+        let (t, c, data, one, mut bytes) = (tensor, convolution, client.cuda.allocate(12), 1.0, 0);
+        let [a, b, y] = [data, data + 4, data + 8];
+        let status = d.cudnnGetConvolutionForwardWorkspaceSize(handle, t, filter, c, t, 0, &mut bytes);
+        answers.push(("cudnnGetConvolutionForwardWorkspaceSize", status));
+        let status = d.cudnnGetConvolutionBackwardDataWorkspaceSize(handle, filter, t, c, t, 0, &mut bytes);
+        answers.push(("cudnnGetConvolutionBackwardDataWorkspaceSize", status));
+        let status = d.cudnnGetConvolutionBackwardFilterWorkspaceSize(handle, t, t, c, filter, 0, &mut bytes);
+        answers.push(("cudnnGetConvolutionBackwardFilterWorkspaceSize", status));
+        let status = d.cudnnConvolutionForward(handle, &one, t, a, filter, b, c, 0, 0, 0, &one, t, y);
+        answers.push(("cudnnConvolutionForward", status));
+        let status = d.cudnnConvolutionBackwardData(handle, &one, filter, a, t, b, c, 0, 0, 0, &one, t, y);
+        answers.push(("cudnnConvolutionBackwardData", status));
+        let status = d.cudnnConvolutionBackwardFilter(handle, &one, t, a, t, b, c, 0, 0, 0, &one, filter, y);
+        answers.push(("cudnnConvolutionBackwardFilter", status));
+        // Not only the stream: with a failed cudnnSetStream the work went to the default one.
+        client.cuda.cuCtxSynchronize();
+        client.cuda.cuMemFree_v2(data);
+        answers.push(("cudnnDestroyTensorDescriptor", d.cudnnDestroyTensorDescriptor(tensor)));
+        answers.push(("cudnnDestroyFilterDescriptor", d.cudnnDestroyFilterDescriptor(filter)));
+        answers.push(("cudnnDestroyConvolutionDescriptor", d.cudnnDestroyConvolutionDescriptor(convolution)));
+        answers.push(("cudnnDestroy", d.cudnnDestroy(handle)));
+        answers
+    };
+    let whole = program(&client);
+    assert!(whole.iter().all(|&(_, status)| status == 0), "{whole:?}");
+    for (name, status) in whole.iter().flat_map(|&(name, _)| [(name, 4000), (name, 99999)]) {
+        client.fail(name, 1, status);
+        assert!(program(&client).contains(&(name, status)), "{name} did not fail");
+        let live = ["tensor-descriptors", "filter-descriptors", "convolution-descriptors"].map(|k| client.count(k));
+        assert_eq!((live, client.count("handles")), ([0; 3], 1), "{name}");
+    }
+}
+
+#[test]
+fn threads_with_their_own_handles_do_not_disturb_each_other() {
+    let client = client();
+    let case = Case::dense(2, 2, 2);
+    let (sums, set) = (case.expected(Operation::Forward).0, Set::new(&client, &case, F32, F32));
+    let expected: Vec<f32> = sums.iter().map(|&s| s as f32).collect();
+    let (cuda, dnn, len) = (&*client.cuda, client.dnn, expected.len());
+    let (x, w, y, c, [dx, dw, _]) = (set.x, set.w, set.y, set.convolution, set.data);
+    let mut context = 0;
+    cuda.cuCtxGetCurrent(&mut context);
+    let work = move || {
+        cuda.cuCtxSetCurrent(context);
+        let (mut handle, stream, out) = (0, cuda.stream(), cuda.allocate(len * 4));
+        assert_eq!(dnn.cudnnCreate(&mut handle) + dnn.cudnnSetStream(handle, stream), 0);
+        for _ in 0..20 {
+            let status = dnn.cudnnConvolutionForward(handle, &1.0, x, dx, w, dw, c, 0, 0, 0, &0.0, y, out);
+            assert_eq!(status, 0);
+        }
+        assert_eq!(cuda.cuStreamSynchronize(stream), 0);
+        let floats = |bytes: Vec<u8>| bytes.chunks(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let result: Vec<f32> = floats(cuda.bytes(out, len * 4));
+        assert_eq!(dnn.cudnnDestroy(handle) + cuda.cuStreamDestroy_v2(stream) + cuda.cuMemFree_v2(out), 0);
+        result
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().for_each(|t| assert_eq!(t.join().unwrap(), expected));
+    });
+    assert_eq!((client.count("handles"), client.count("executions")), (1, 160));
 }

@@ -124,6 +124,11 @@ fn submit(stream: Handle, work: Work, wait: bool) -> Result<(), Code> {
     state.healthy_device()?;
     if wait {
         state.refuse_under_capture()?;
+        // In relaxed mode too: a graph must not keep the address of memory that is only lent for the call.
+        if let Some((_, capture)) = state.capture(stream) {
+            capture.invalid = true;
+            return Err(Code::CAPTURE_UNSUPPORTED);
+        }
     }
     let stream = state.submit(stream, work)?;
     drop(state);

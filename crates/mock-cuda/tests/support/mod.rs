@@ -15,7 +15,8 @@ macro_rules! functions {
     ($library:ident { $(fn $name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)* }) => {
         pub struct $library(pub Library);
         impl $library {
-            $(pub fn $name(&self, $($argument: $kind),*) $(-> $result)? {
+            $(#[allow(clippy::too_many_arguments)] // as many as in C
+            pub fn $name(&self, $($argument: $kind),*) $(-> $result)? {
                 type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
                 // SAFETY: the types are those of the C header; pointers are to live locals of the tests.
                 unsafe { self.0.get::<Function>(stringify!($name).as_bytes()).unwrap()($($argument),*) }

@@ -53,11 +53,7 @@ impl Case {
             (self.input[i] + self.pre[i] + self.post[i] - reach) / self.stride[i] + 1
         });
         let five = |a: i64, b: i64, s: [i64; 3]| [a, b, s[0], s[1], s[2]];
-        [
-            five(self.n, self.c, self.input),
-            five(self.k, self.c / self.groups, self.filter),
-            five(self.n, self.k, q),
-        ]
+        [five(self.n, self.c, self.input), five(self.k, self.c / self.groups, self.filter), five(self.n, self.k, q)]
     }
 
     /// Packed strides of five dimensions in this case's layout.
