@@ -1,2 +1,36 @@
-//! The tightfit command.
-fn main() {}
+//! The `tightfit` command: reads the options, runs one command, and turns what went wrong into a message and an exit
+//! code (0 done, 1 failed, 2 wrong usage, 3 does not fit).
+#![forbid(unsafe_code)]
+
+mod commands;
+mod failure;
+mod options;
+mod progress;
+mod session;
+mod solve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::options::{Command, Options};
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let level = ["warn", "info", "debug", "trace"][usize::from(options.common.verbose.min(3))];
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TIGHTFIT_LOG").unwrap_or_else(|_| level.into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let common = &options.common;
+    let result = match &options.command {
+        Command::Networks(arguments) => commands::networks::run(arguments, common),
+        Command::Doctor => commands::doctor::run(common),
+        Command::Profile(arguments) => commands::profile::run(arguments, common),
+        Command::Optimize(arguments) => commands::optimize::run(arguments, common),
+        Command::Verify(arguments) => commands::verify::run(arguments, common),
+        Command::Cache(arguments) => commands::cache::run(arguments, common),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -42,6 +42,29 @@ pub enum Error {
         what: String,
     },
 
+    /// A layer that cannot be where it is, or a network that cannot be asked what it was asked.
+    #[error("network {network}, layer {layer}: {what}")]
+    BadNetwork {
+        /// The network.
+        network: String,
+        /// The layer.
+        layer: String,
+        /// What is wrong with it.
+        what: String,
+    },
+
+    /// A line of a layer list that is not a layer.
+    #[error("{list}, line {line}: not a layer of the list")]
+    BadList {
+        /// The list's name.
+        list: String,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        #[source]
+        source: Box<Error>,
+    },
+
     /// No candidate of any size fits the limit.
     #[error(
         "{problem}: needs at least {needed} of workspace, the limit is {limit}; raise it to that, or profile smaller micro-batches"
@@ -69,6 +92,13 @@ pub enum Error {
         needed: Bytes,
         /// The total that was given.
         total: Bytes,
+    },
+
+    /// The batches that devices were measured at do not add up to the mini-batch.
+    #[error("no measured batches of the devices add up to {mini_batch}; measure more sizes, or allow more")]
+    NoSplit {
+        /// The mini-batch that was to be split.
+        mini_batch: usize,
     },
 
     /// An algorithm will not compute this problem.
@@ -129,7 +159,13 @@ impl Error {
         Error::UnknownWord { what, word: word.to_owned(), known: known.into_iter().map(Into::into).collect() }
     }
 
-    /// Whether nothing more can be measured or run in this process: go on to save what there is.
+    /// The message with those of its causes, on one line.
+    pub fn chain(&self) -> String {
+        let causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
+
+    /// Whether measuring has to end with it: the device is lost, or stopping was asked for.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Error::DeviceLost { .. } | Error::Interrupted)
     }

@@ -17,8 +17,10 @@ pub mod optimize;
 pub mod problem;
 pub mod profile;
 mod quantity;
+pub mod report;
 
 pub use error::Error;
+pub use network::Network;
 pub use optimize::{Candidate, Configuration, DivisionCost};
 pub use problem::{Axis, Convolution, Layout, Operation, Problem, Types};
 pub use profile::{Algorithm, Backend, Device, Measurement, Notes, Offer};

@@ -185,7 +185,7 @@ impl From<std::time::Duration> for Nanos {
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self.0 {
-            0..1_000_000 => format!("{:.1} us", self.as_micros()),
+            0..1_000_000 => format!("{:.1} µs", self.as_micros()),
             1_000_000..10_000_000_000 => format!("{:.2} ms", self.as_millis()),
             _ => format!("{:.1} s", self.as_secs()),
         };

@@ -1,1 +1,33 @@
-//! Convolution algorithms on the CPU.
+//! Convolution algorithms on the CPU: the backend that is always there.
+//!
+//! | algorithm | workspace | where it applies |
+//! |---|---|---|
+//! | `direct` | none | everywhere: the specification |
+//! | `implicit-gemm` | a tile of columns a thread | everywhere |
+//! | `explicit-gemm` | the columns of the micro-batch | everywhere |
+//! | `winograd-2x2`, `winograd-4x4` | transformed input, filters and output | 2-D, 3x3 filters, stride and dilation 1 |
+//! | `fft`, `fft-tiling` | spectra of input, filters and output | 2-D, stride and dilation 1 |
+//!
+//! Each computes forward, backward-data and backward-filter in both layouts, with groups, any padding, and any alpha and
+//! beta, in f32. One algorithm is one file; `transform` is what the last four share, `unfold` what the two GEMMs do.
+
+mod backend;
+mod direct;
+mod explicit_gemm;
+mod fft;
+mod gemm;
+mod implicit_gemm;
+mod machine;
+mod method;
+mod shape;
+mod team;
+mod transform;
+mod unfold;
+mod winograd;
+mod workspace;
+
+#[cfg(test)]
+mod tests;
+
+pub use backend::CpuBackend;
+pub use direct::reference;

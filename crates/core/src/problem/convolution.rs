@@ -48,7 +48,8 @@ impl Axis {
         (self.input + self.pad_before + self.pad_after - self.reach()) / self.stride + 1
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Says what is wrong with an axis that cannot be computed.
+    pub(crate) fn check(&self) -> Result<(), String> {
         let Axis { input, filter, pad_before, pad_after, stride, dilation } = *self;
         if input == 0 || filter == 0 || stride == 0 || dilation == 0 {
             return Err(format!(

@@ -40,10 +40,13 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The largest mini-batch: optimizers keep a table by samples.
+    pub const MOST_SAMPLES: usize = 1 << 20;
+
     /// The problem of running `operation` of `convolution` on `batch` samples.
     ///
     /// # Errors
-    /// [`Error::BadProblem`] if `batch` is zero or a tensor would have more than 2^62 bytes.
+    /// [`Error::BadProblem`] if `batch` is zero or over [`Problem::MOST_SAMPLES`], or a tensor has more than 2^60 elements.
     pub fn new(
         convolution: Convolution,
         operation: Operation,
@@ -51,17 +54,18 @@ impl Problem {
         types: Types,
         layout: Layout,
     ) -> Result<Problem, Error> {
-        let problem = Problem { convolution, operation, batch, types, layout };
+        let bad = |what| Err(Error::BadProblem { what });
         if batch == 0 {
-            return Err(Error::BadProblem { what: "n is 0, and at least one sample is needed".to_owned() });
+            return bad("n is 0, and at least one sample is needed".to_owned());
+        }
+        if batch > Problem::MOST_SAMPLES {
+            return bad(format!("n is {batch}, and {} samples are the most", Problem::MOST_SAMPLES));
         }
         let largest = convolution.input_len().max(convolution.output_len());
         if largest.checked_mul(batch).is_none_or(|elements| elements > 1 << 60) {
-            return Err(Error::BadProblem {
-                what: format!("n{batch} of {largest} elements a sample is more than 2^60"),
-            });
+            return bad(format!("n{batch} of {largest} elements a sample is more than 2^60"));
         }
-        Ok(problem)
+        Ok(Problem { convolution, operation, batch, types, layout })
     }
 
     /// The same problem on another number of samples.

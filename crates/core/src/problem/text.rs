@@ -76,8 +76,24 @@ impl FromStr for Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} n{} {} {}", self.operation, self.batch, self.convolution, self.types)?;
-        if self.layout != Layout::default() { write!(f, " {}", self.layout) } else { Ok(()) }
+        let shape = self.shape();
+        let (operation, rest) = shape.split_once(' ').unwrap_or((&shape, ""));
+        write!(f, "{operation} n{} {rest}", self.batch)
+    }
+}
+
+impl Problem {
+    /// The one-line form without the mini-batch: what all micro-batches of a kernel share, and what profiles are kept by.
+    ///
+    /// ```
+    /// # use tightfit_core::Problem;
+    /// let problem: Problem = "forward n8 c3 h32 w32 k16 r3 s3 pad1 f32".parse()?;
+    /// assert_eq!(problem.shape(), "forward c3 h32 w32 k16 r3 s3 pad1 f32");
+    /// # Ok::<(), tightfit_core::Error>(())
+    /// ```
+    pub fn shape(&self) -> String {
+        let layout = if self.layout == Layout::default() { String::new() } else { format!(" {}", self.layout) };
+        format!("{} {} {}{layout}", self.operation, self.convolution, self.types)
     }
 }
 

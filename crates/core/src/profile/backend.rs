@@ -58,7 +58,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Effort {
-        Effort { warm_up: 1, least: 3, most: 15, spread: 0.05, cap: Nanos(1_000_000_000), best: None }
+        Effort { warm_up: 1, least: 3, most: 15, spread: 0.05, cap: Nanos(250_000_000), best: None }
     }
 }
 

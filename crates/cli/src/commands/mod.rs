@@ -1,0 +1,39 @@
+//! One command a file.
+
+pub mod cache;
+pub mod doctor;
+pub mod networks;
+pub mod optimize;
+pub mod profile;
+pub mod verify;
+
+use std::io::IsTerminal;
+
+use tightfit_core::report::{self, Grid, Optimized, Terminal};
+
+use crate::failure::{Failure, print};
+use crate::options::Format;
+
+/// The terminal that standard output is; a pipe gets a fixed width and no styles.
+fn terminal() -> Terminal {
+    let is_terminal = std::io::stdout().is_terminal();
+    let width = is_terminal.then(|| std::env::var("COLUMNS").ok()?.parse().ok()).flatten();
+    Terminal { width: width.or(is_terminal.then_some(120)), styled: is_terminal }
+}
+
+fn print_optimized(optimized: &Optimized, format: Format) -> Result<(), Failure> {
+    print(&match format {
+        Format::Table => report::table(optimized, terminal()),
+        Format::Json => report::json(optimized),
+        Format::Csv => report::csv(optimized),
+    })
+}
+
+/// Prints rows as the format asks; as JSON one object a row, its keys the columns' names.
+fn print_grid(grid: &Grid, format: Format) -> Result<(), Failure> {
+    print(&match format {
+        Format::Table => grid.table(terminal()),
+        Format::Csv => grid.csv(),
+        Format::Json => grid.json(),
+    })
+}

@@ -1,0 +1,61 @@
+//! `tightfit networks [NAME]`
+
+use tightfit_core::network::{LayerKind, Network, names};
+use tightfit_core::report::{Align, Grid};
+
+use super::print_grid;
+use crate::failure::Failure;
+use crate::options::{Common, NetworksOptions};
+
+pub fn run(options: &NetworksOptions, common: &Common) -> Result<(), Failure> {
+    let grid = match &options.network {
+        None => all()?,
+        Some(name) => layers(&Network::open(name)?),
+    };
+    print_grid(&grid, common.format)
+}
+
+fn all() -> Result<Grid, Failure> {
+    let (left, right) = (Align::Left, Align::Right);
+    let mut grid = Grid::new([
+        ("network", left),
+        ("convolutions", right),
+        ("parameters", right),
+        ("GMAC", right),
+        ("what it is", left),
+    ]);
+    for (name, what) in names() {
+        let network = Network::open(name)?;
+        let convolutions = network.convolutions().count();
+        let multiply_adds = format!("{:.3}", network.multiply_adds() / 1e9);
+        let cells = [
+            name.to_owned(),
+            convolutions.to_string(),
+            network.parameters().to_string(),
+            multiply_adds,
+            what.to_owned(),
+        ];
+        grid.push(cells);
+    }
+    Ok(grid)
+}
+
+fn layers(network: &Network) -> Grid {
+    let (left, right) = (Align::Left, Align::Right);
+    let mut grid =
+        Grid::new([("layer", left), ("kind", left), ("output", left), ("parameters", right), ("convolution", left)]);
+    for layer in network.layers() {
+        let convolution = match &layer.kind {
+            LayerKind::Convolution { convolution, .. } => convolution.to_string(),
+            _ => String::new(),
+        };
+        grid.push([
+            layer.name.clone(),
+            layer.kind.name().to_owned(),
+            layer.shape.to_string(),
+            layer.parameters.to_string(),
+            convolution,
+        ]);
+    }
+    grid
+}

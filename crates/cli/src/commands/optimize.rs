@@ -1,0 +1,94 @@
+//! `tightfit optimize NETWORK`
+
+use tightfit_core::optimize::{Limit, Policy};
+use tightfit_core::report::{Optimized, svg};
+use tightfit_core::{Bytes, Error};
+
+use super::print_optimized;
+use crate::failure::{Failure, write_file};
+use crate::options::{Common, OptimizeOptions, Picture, Sizes};
+use crate::session::Session;
+use crate::solve::Selected;
+
+pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
+    let selected = Selected::new(&options.selection, common)?;
+    let mut session = Session::open(common)?;
+    let limit = options.bound.limit();
+    let optimized = selected.optimize(&mut session, common, &options.sizes, limit)?;
+    if let Some(path) = &options.plot {
+        let picture = options.picture.unwrap_or(match (&optimized.kernels[..], limit) {
+            ([_], _) => Picture::Front,
+            (_, Limit::Total(_)) => Picture::Allotment,
+            _ => Picture::Layers,
+        });
+        write_file(path, &draw(picture, &optimized, &selected, &mut session, common)?)?;
+    }
+    print_optimized(&optimized, common.format)
+}
+
+fn draw(
+    picture: Picture,
+    optimized: &Optimized,
+    selected: &Selected,
+    session: &mut Session,
+    common: &Common,
+) -> Result<String, Failure> {
+    let batch = optimized.batch.map(|batch| format!(", mini-batch {batch}")).unwrap_or_default();
+    let title = format!("{}{batch}, {}, {}", optimized.network, optimized.types, optimized.device.name);
+    match picture {
+        Picture::Front => match &optimized.kernels[..] {
+            [kernel] => Ok(svg::front(
+                &format!(
+                    "{} {}{batch}, {}, {}",
+                    kernel.layer,
+                    kernel.problem.operation(),
+                    optimized.types,
+                    optimized.device.name
+                ),
+                kernel.front.as_deref().unwrap_or_default(),
+            )),
+            kernels => Err(Failure::Usage(format!(
+                "a front is of one kernel, and {} are selected; choose one with --layers and --operations",
+                kernels.len()
+            ))),
+        },
+        Picture::Allotment => Ok(svg::allotment(&title, optimized)),
+        Picture::Layers => Ok(svg::per_layer(&title, &[(&optimized.limit.bytes().to_string(), optimized)])),
+        Picture::Limits => {
+            let curves = curves(optimized.limit, selected, session, common)?;
+            Ok(svg::limits(&title, "workspace limit", &curves))
+        }
+    }
+}
+
+/// The network's time under limits from 1 MiB to the given one, doubling, for every policy.
+fn curves(
+    limit: Limit,
+    selected: &Selected,
+    session: &mut Session,
+    common: &Common,
+) -> Result<Vec<svg::Curve>, Failure> {
+    let largest = limit.bytes().min(Bytes::gib(64));
+    let limits = std::iter::successors(Some(largest), |bytes| Some(Bytes(bytes.0 / 2)));
+    let mut limits: Vec<Bytes> = limits.take_while(|bytes| *bytes >= Bytes::mib(1)).collect();
+    limits.reverse();
+    let mut curves = Vec::new();
+    for policy in Policy::ALL {
+        let sizes = Sizes { policy, no_baseline: false };
+        let mut points = Vec::new();
+        for &bytes in &limits {
+            let limit = match limit {
+                Limit::PerKernel(_) => Limit::PerKernel(bytes),
+                Limit::Total(_) => Limit::Total(bytes),
+                Limit::One(_) => Limit::One(bytes),
+            };
+            match selected.optimize(session, common, &sizes, limit) {
+                Ok(optimized) => points.push((bytes, optimized.time())),
+                Err(Failure::Error(Error::OverLimit { .. } | Error::OverTotal { .. } | Error::NotProfiled { .. })) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        curves.push(svg::Curve { name: policy.name().to_owned(), points });
+    }
+    Ok(curves)
+}

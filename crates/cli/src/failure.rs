@@ -1,0 +1,84 @@
+//! How a command ends when it fails.
+
+use std::error::Error as _;
+use std::process::ExitCode;
+
+use tightfit_core::Error;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// The options make no sense together (exit code 2).
+    Usage(String),
+    /// Something answered wrongly, such as a verification (exit code 1).
+    Wrong(String),
+    /// An error of the libraries (exit code 1, or 3 where more memory would help).
+    Error(Error),
+    /// The reader of the output went away, as `head` does; nothing to say.
+    Closed,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Error(error)
+    }
+}
+
+impl Failure {
+    /// Writes the message to standard error, causes on lines of their own, and gives the exit code.
+    pub fn report(&self) -> ExitCode {
+        match self {
+            Failure::Usage(message) => {
+                eprintln!("error: {message}\n\nFor more information, try '--help'.");
+                ExitCode::from(2)
+            }
+            Failure::Wrong(message) => {
+                eprintln!("error: {message}");
+                ExitCode::from(1)
+            }
+            Failure::Error(error) => {
+                eprintln!("error: {error}");
+                let mut cause = error.source();
+                while let Some(source) = cause {
+                    eprintln!("  caused by: {source}");
+                    cause = source.source();
+                }
+                match error {
+                    Error::Interrupted => ExitCode::from(130),
+                    // A name or a size that cannot be read is wrong usage wherever it was noticed.
+                    Error::UnknownWord { .. } | Error::BadSize { .. } => ExitCode::from(2),
+                    error if error.is_does_not_fit() => ExitCode::from(3),
+                    _ => ExitCode::from(1),
+                }
+            }
+            Failure::Closed => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// Writes to standard output.
+///
+/// # Errors
+/// [`Failure::Closed`] where nobody reads any more; [`Failure::Wrong`] for a full disk behind a redirection.
+pub fn print(text: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Failure::Closed,
+        _ => Failure::Wrong(format!("standard output cannot be written: {error}")),
+    })
+}
+
+/// Writes a file whole or not at all.
+///
+/// # Errors
+/// [`Error::File`] naming it.
+pub fn write_file(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| {
+        Failure::Error(Error::File {
+            path: path.to_owned(),
+            what: "cannot be written; is the folder there, is it writable, is the disk full?".to_owned(),
+            source: Some(error.into()),
+        })
+    })
+}

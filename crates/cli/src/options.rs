@@ -1,0 +1,263 @@
+//! The words of the command line. Every option is an environment variable too.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use tightfit_core::execute::Values;
+use tightfit_core::optimize::{Limit, Policy};
+use tightfit_core::{Bytes, Layout, Operation, Types};
+
+/// Fit convolutional networks into the memory you have, as fast as that memory allows.
+#[derive(Parser)]
+#[command(name = "tightfit", version, propagate_version = true, disable_help_subcommand = true)]
+pub struct Options {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the built-in networks, or one network's layers
+    Networks(NetworksOptions),
+    /// Say which backends and libraries were found, where, which versions, and what to do about the rest
+    Doctor,
+    /// Measure a network's convolutions and keep the measurements
+    Profile(ProfileOptions),
+    /// Divide a network's convolutions so that the fastest algorithms fit a workspace limit
+    Optimize(OptimizeOptions),
+    /// Optimize, run the result, and compare it with undivided convolutions and with 64-bit arithmetic
+    Verify(VerifyOptions),
+    /// Look after the measurements kept on disk
+    Cache(CacheOptions),
+}
+
+/// Options that every command takes.
+#[derive(Args)]
+pub struct Common {
+    /// What computes: auto, cpu, cuda, or replay:FILE[,FILE ..] with recorded profiles
+    #[arg(long, global = true, default_value = "auto", env = "TIGHTFIT_BACKEND", help_heading = "Common options")]
+    pub backend: String,
+    /// Number types: f32, tf32, f16, f16-f32 or bf16
+    #[arg(long, global = true, default_value = "f32", env = "TIGHTFIT_TYPES", help_heading = "Common options")]
+    pub types: Types,
+    /// Order of the dimensions in memory: nchw or nhwc
+    #[arg(long, global = true, default_value = "nchw", env = "TIGHTFIT_LAYOUT", help_heading = "Common options")]
+    pub layout: Layout,
+    /// Threads of the CPU backend [default: one a core]
+    #[arg(long, global = true, env = "TIGHTFIT_THREADS", help_heading = "Common options")]
+    pub threads: Option<usize>,
+    /// GPUs to measure on, of one kind
+    #[arg(
+        long,
+        global = true,
+        value_delimiter = ',',
+        default_value = "0",
+        env = "TIGHTFIT_DEVICES",
+        help_heading = "Common options"
+    )]
+    pub devices: Vec<usize>,
+    /// cuDNN's library or the folder it is in [default: looked for in Python's packages and the system]
+    #[arg(long, global = true, value_name = "PATH", env = "TIGHTFIT_CUDNN", help_heading = "Common options")]
+    pub cudnn: Option<PathBuf>,
+    /// Try every engine of cuDNN's backend API by index, not only those that its heuristics list
+    #[arg(long, global = true, help_heading = "Common options")]
+    pub every_engine: bool,
+    /// Use only algorithms that give the same bits every time
+    #[arg(long, global = true, help_heading = "Common options")]
+    pub deterministic: bool,
+    /// Use only algorithms whose arithmetic is of the same class (tensor cores, FFT, Winograd, ..) as the undivided choice
+    #[arg(long, global = true, help_heading = "Common options")]
+    pub exact_class: bool,
+    /// Where measurements are kept, or none [default: tightfit/cache.db in the user's cache folder]
+    #[arg(long, global = true, value_name = "FILE", env = "TIGHTFIT_CACHE", help_heading = "Common options")]
+    pub cache: Option<PathBuf>,
+    /// How to print results
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "table",
+        env = "TIGHTFIT_FORMAT",
+        help_heading = "Common options"
+    )]
+    pub format: Format,
+    /// Seed of the random data that `verify` computes with
+    #[arg(long, global = true, default_value_t = 1, env = "TIGHTFIT_SEED", help_heading = "Common options")]
+    pub seed: u64,
+    /// Say more, on standard error; repeat for still more
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Common options")]
+    pub verbose: u8,
+}
+
+/// A format of results.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For eyes
+    Table,
+    /// For programs
+    Json,
+    /// For spreadsheets
+    Csv,
+}
+
+/// Which kernels to look at.
+#[derive(Args)]
+pub struct Selection {
+    /// A built-in network (see `tightfit networks`) or a file of layers
+    pub network: String,
+    /// Mini-batch [default: what the layers of a list state]
+    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH")]
+    pub batch: Option<usize>,
+    /// Operations to look at
+    #[arg(long, value_delimiter = ',', default_value = "forward,backward-data,backward-filter")]
+    pub operations: Vec<Operation>,
+    /// Only layers of these names
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub layers: Vec<String>,
+}
+
+/// Which micro-batch sizes may be used.
+#[derive(Args)]
+pub struct Sizes {
+    /// Which micro-batch sizes may be used: undivided, power-of-two, all or fit
+    #[arg(long, default_value = "fit", env = "TIGHTFIT_POLICY")]
+    pub policy: Policy,
+    /// Measure only what the policy asks for; "undivided" is then the best of those, not of every algorithm
+    #[arg(long)]
+    pub no_baseline: bool,
+}
+
+#[derive(Args)]
+pub struct NetworksOptions {
+    /// A built-in network, or a file of layers
+    pub network: Option<String>,
+}
+
+#[derive(Args)]
+pub struct ProfileOptions {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Which micro-batch sizes to measure: undivided, power-of-two, all or fit
+    #[arg(long, default_value = "fit", env = "TIGHTFIT_POLICY")]
+    pub policy: Policy,
+    /// Limits for which to measure; candidates over the largest are not run
+    #[arg(long, value_delimiter = ',', default_value = "64MiB", env = "TIGHTFIT_WORKSPACE")]
+    pub workspace: Vec<Bytes>,
+}
+
+/// What bounds the workspace: exactly one of the three.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct Bound {
+    /// A limit for each kernel, such as 64MiB
+    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_WORKSPACE")]
+    pub workspace: Option<Bytes>,
+    /// One total, divided among all kernels so that they are fastest together
+    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_TOTAL_WORKSPACE")]
+    pub total_workspace: Option<Bytes>,
+    /// One workspace that the kernels share, one after another
+    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_ONE_WORKSPACE")]
+    pub one_workspace: Option<Bytes>,
+}
+
+impl Bound {
+    pub fn limit(&self) -> Limit {
+        // The group makes sure that one of the three is there; unlimited is what a missing limit means.
+        let per_kernel = self.workspace.unwrap_or(Bytes::UNLIMITED);
+        match (self.total_workspace, self.one_workspace) {
+            (Some(total), _) => Limit::Total(total),
+            (None, Some(one)) => Limit::One(one),
+            (None, None) => Limit::PerKernel(per_kernel),
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct OptimizeOptions {
+    #[command(flatten)]
+    pub selection: Selection,
+    #[command(flatten)]
+    pub bound: Bound,
+    #[command(flatten)]
+    pub sizes: Sizes,
+    /// Draw the result as SVG
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// What to draw [default: allotment with --total-workspace, front for one kernel, else layers]
+    #[arg(long, value_enum, requires = "plot")]
+    pub picture: Option<Picture>,
+}
+
+/// A picture of a result.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Picture {
+    /// One kernel's time against workspace, with the divisions
+    Front,
+    /// Memory and time of every layer
+    Layers,
+    /// How a total is divided among kernels
+    Allotment,
+    /// Time of the network against the limit, for every policy
+    Limits,
+}
+
+#[derive(Args)]
+pub struct VerifyOptions {
+    #[command(flatten)]
+    pub selection: Selection,
+    #[command(flatten)]
+    pub bound: Bound,
+    #[command(flatten)]
+    pub sizes: Sizes,
+    /// Compare every output with 64-bit arithmetic, instead of 4096 a kernel
+    #[arg(long)]
+    pub full: bool,
+    /// Numbers to compute with: real, or whole (then sums are exact)
+    #[arg(long, default_value = "real")]
+    pub values: Values,
+    /// Factor of the result
+    #[arg(long, default_value_t = 1.0, allow_hyphen_values = true)]
+    pub alpha: f32,
+    /// Factor of what the output holds before
+    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
+    pub beta: f32,
+}
+
+#[derive(Args)]
+pub struct CacheOptions {
+    #[command(subcommand)]
+    pub action: CacheAction,
+}
+
+/// What to do with the cache.
+#[derive(Subcommand)]
+pub enum CacheAction {
+    /// Show for which devices it holds how much
+    List,
+    /// Write everything to a profile file (packed if its name ends in .gz)
+    Export {
+        /// The file to write
+        file: PathBuf,
+    },
+    /// Take in profile files
+    Import {
+        /// Files written by `export`, or recorded profiles
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Take in other caches
+    Merge {
+        /// Cache files
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Forget measurements
+    Clear {
+        /// Only of devices whose name contains this
+        #[arg(long)]
+        device: Option<String>,
+    },
+}

@@ -1,0 +1,148 @@
+//! What a command works with: backends, the cache, and the wish to stop.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tightfit_core::profile::{Cache, Recording, Replay};
+use tightfit_core::{Backend, Device, Error};
+use tightfit_cpu::CpuBackend;
+use tightfit_cuda::CudaBackend;
+
+use crate::failure::Failure;
+use crate::options::Common;
+
+/// Backends of one kind, and where their measurements are kept.
+pub struct Session {
+    pub backends: Vec<Box<dyn Backend>>,
+    pub cache: Option<Cache>,
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Session {
+    /// Opens what the options name.
+    ///
+    /// # Errors
+    /// Those of the backend and of the cache; [`Failure::Usage`] for a backend that there is not.
+    pub fn open(common: &Common) -> Result<Session, Failure> {
+        let backends = backends(common)?;
+        // What was recorded elsewhere is not this machine's to keep.
+        let cache = if common.backend.starts_with("replay:") { None } else { open_cache(common)? };
+        Ok(Session { backends, cache, stop: stop_on_interrupt() })
+    }
+
+    pub fn device(&self) -> &Device {
+        self.backends[0].device()
+    }
+}
+
+fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
+    let cpu = || -> Vec<Box<dyn Backend>> { vec![Box::new(CpuBackend::new(common.threads))] };
+    match common.backend.as_str() {
+        "cpu" => Ok(cpu()),
+        "cuda" => cuda(common),
+        "auto" => match cuda(common) {
+            Ok(backends) => Ok(backends),
+            Err(failure) => {
+                tracing::info!("no CUDA device: {failure:?}");
+                Ok(cpu())
+            }
+        },
+        replay => match replay.strip_prefix("replay:") {
+            Some(files) => {
+                let mut recordings = Vec::new();
+                for file in files.split(',') {
+                    recordings.extend(Recording::read(file.as_ref())?);
+                }
+                Ok(vec![Box::new(Replay::of(recordings)?)])
+            }
+            None => {
+                Err(Failure::Usage(format!("`{replay}` is not a backend; there are auto, cpu, cuda and replay:FILE")))
+            }
+        },
+    }
+}
+
+/// What the options ask of the CUDA backend on one device.
+pub fn cuda_options(common: &Common, device: usize) -> tightfit_cuda::Options {
+    tightfit_cuda::Options {
+        device,
+        cudnn: common.cudnn.clone(),
+        every_engine: common.every_engine,
+        ..tightfit_cuda::Options::default()
+    }
+}
+
+/// One backend a device. Measurements of one device serve the others, so they must be of one kind.
+fn cuda(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
+    let mut backends: Vec<Box<dyn Backend>> = Vec::new();
+    for &device in &common.devices {
+        let opened = CudaBackend::open(&cuda_options(common, device));
+        let backend = opened.map_err(|error| Failure::Error(error.while_doing(format!("opening device {device}"))))?;
+        if let Some(first) = backends.first()
+            && first.device() != backend.device()
+        {
+            let (one, other) = (first.device(), backend.device());
+            let devices = format!("devices {} and {device} are not of one kind: {one} and {other}", common.devices[0]);
+            return Err(Failure::Usage(format!("{devices}; name devices of one kind with --devices")));
+        }
+        backends.push(Box::new(backend));
+    }
+    if backends.is_empty() { Err(Failure::Usage("--devices names no device".to_owned())) } else { Ok(backends) }
+}
+
+/// The cache that the options name; none for `--cache none`.
+///
+/// # Errors
+/// As [`Cache::open`].
+pub fn open_cache(common: &Common) -> Result<Option<Cache>, Failure> {
+    Ok(cache_path(common).map(|path| Cache::open(&path)).transpose()?)
+}
+
+/// Where the cache is; none for `--cache none`, or where there is no folder for a user's caches.
+pub fn cache_path(common: &Common) -> Option<PathBuf> {
+    match &common.cache {
+        Some(path) if path.as_os_str() == "none" => None,
+        Some(path) => Some(path.clone()),
+        None => {
+            let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+            let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+            Some(caches.join("tightfit").join("cache.db"))
+        }
+    }
+}
+
+/// A flag that Ctrl-C sets: the measurement at hand is finished and kept. A second Ctrl-C ends the program at once.
+fn stop_on_interrupt() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    let handler = move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        eprintln!("\nstopping after the measurement at hand; once more to stop at once");
+    };
+    if let Err(error) = ctrlc::set_handler(handler) {
+        eprintln!("note: Ctrl-C will end the program at once ({error}); what was measured is kept all the same");
+    }
+    stop
+}
+
+/// Warns of measurements that could not be kept and lists, with -v, what was left out.
+pub fn tell_of(spent: &tightfit_core::profile::Spent, common: &Common) {
+    if let Some(failure) = &spent.cache_failure {
+        eprintln!("warning: measurements could not be kept: {failure}");
+    }
+    if common.verbose > 0 {
+        for skipped in &spent.skipped {
+            eprintln!("left out: {} on {}: {}", skipped.algorithm, skipped.problem, skipped.reason);
+        }
+    } else if !spent.skipped.is_empty() {
+        eprintln!("note: {} candidates failed and were left out; -v lists them", spent.skipped.len());
+    }
+}
+
+/// The error for a network without kernels to work on.
+pub fn nothing_selected(network: &str, known: Vec<String>) -> Failure {
+    Failure::Error(Error::UnknownWord { what: "layers", word: network.to_owned(), known })
+}

@@ -1,0 +1,347 @@
+//! The command as a person or a script meets it: words, exit codes, messages, and what survives bad luck.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const TIGHTFIT: &str = env!("CARGO_BIN_EXE_tightfit");
+const RECORDED: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz");
+
+/// The command with nothing of this machine's settings, its cache in `folder`.
+fn tightfit(folder: &Path) -> Command {
+    let mut command = Command::new(TIGHTFIT);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
+        command.env_remove(name);
+    }
+    command.env("TIGHTFIT_CACHE", folder.join("cache.db")).env("TIGHTFIT_THREADS", "1").stdin(Stdio::null());
+    command
+}
+
+fn run(folder: &Path, arguments: &str) -> Output {
+    tightfit(folder).args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Standard output of a command that must succeed.
+fn succeed(folder: &Path, arguments: &str) -> String {
+    let output = run(folder, arguments);
+    assert!(output.status.success(), "{arguments}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Standard error of a command that must fail with `code`; never a panic.
+fn fail(folder: &Path, arguments: &str, code: i32) -> String {
+    let output = run(folder, arguments);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments}: {message}");
+    assert!(!message.contains("panicked"), "{arguments}: {message}");
+    message
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn wrong_words_are_named_with_the_right_ones() {
+    let folder = folder();
+    for (arguments, parts) in [
+        ("optimize alexnett --batch 4 --workspace 1MiB", &["alexnett", "alexnet"][..]),
+        ("optimize lenet --batch 4 --workspace 1Mi", &["1Mi", "64MiB"]),
+        ("optimize lenet --batch 4", &["--workspace", "--total-workspace"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --total-workspace 1MiB", &["cannot be used with"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --policy best", &["best", "power-of-two"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --layers conv9", &["conv9", "conv1"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --types f64", &["f64", "tf32"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --backend abacus", &["abacus", "cpu"]),
+        ("divide lenet", &["divide"]),
+    ] {
+        let message = fail(folder.path(), arguments, 2);
+        for part in parts {
+            assert!(message.contains(part), "{arguments}: {message}");
+        }
+    }
+    assert!(!folder.path().join("cache.db").exists(), "nothing was measured");
+}
+
+#[test]
+fn what_cannot_be_done_says_why() {
+    let folder = folder();
+    for (arguments, parts) in [
+        ("optimize lenet --workspace 1MiB", &["conv1", "mini-batch"][..]),
+        ("optimize lenet --batch 0 --workspace 1MiB", &["n is 0"]),
+        ("optimize lenet --batch 99999999999999 --workspace 1MiB", &["99999999999999", "1048576"]),
+        ("optimize missing.txt --batch 4 --workspace 1MiB", &["missing.txt"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --backend replay:missing.gz", &["missing.gz"]),
+        ("optimize lenet --batch 2 --workspace 1MiB --plot no/such/folder.svg", &["folder.svg"]),
+    ] {
+        let message = fail(folder.path(), arguments, 1);
+        for part in parts {
+            assert!(message.contains(part), "{arguments}: {message}");
+        }
+    }
+    let verify = format!("verify alexnet-1col --batch 256 --workspace 64MiB --backend replay:{RECORDED}");
+    assert!(fail(folder.path(), &verify, 1).contains("cannot run anything"));
+}
+
+#[test]
+fn what_does_not_fit_exits_with_3_and_the_least_that_would() {
+    let folder = folder();
+    let list = folder.path().join("wide.txt");
+    // 13 kernels of one recorded problem that needs workspace under every recorded algorithm but two.
+    fs::write(&list, "only c64 h27 w27 k192 r5 s5 pad2\n").unwrap();
+    let profile = folder.path().join("fft.jsonl");
+    fs::write(
+        &profile,
+        r#"{"format":"tightfit-profile","version":1}
+{"device":{"backend":"cuda","name":"X","library":"1","threads":0}}
+{"problem":"forward c64 h27 w27 k192 r5 s5 pad2 f32","algorithm":"fft","notes":8,"rows":[[1,1000,1000,0.0,3,null],[2,1500,2000,0.0,3,null],[4,2500,4000,0.0,3,null]]}
+"#,
+    )
+    .unwrap();
+    let common = format!("{} --batch 4 --operations forward --backend replay:{}", list.display(), profile.display());
+    for (bound, least) in
+        [("--workspace 999", "1000 B"), ("--total-workspace 999", "1000 B"), ("--one-workspace 999", "1000 B")]
+    {
+        let message = fail(folder.path(), &format!("optimize {common} {bound}"), 3);
+        assert!(message.contains(least) || message.contains("1000"), "{bound}: {message}");
+    }
+    let fits = json(&succeed(folder.path(), &format!("optimize {common} --workspace 1000 --format json")));
+    assert_eq!(fits["kernels"][0]["configuration"].as_array().unwrap().len(), 4);
+    assert_eq!(fits["undivided_time_us"], serde_json::Value::Null);
+}
+
+#[test]
+fn replayed_figures_are_exact() {
+    let folder = folder();
+    for (policy, undivided, time) in [("undivided", 37.8, 37.8), ("power-of-two", 37.8, 22.9), ("all", 37.8, 21.7)] {
+        let arguments = format!(
+            "optimize alexnet-1col --batch 256 --workspace 64MiB --backend replay:{RECORDED} --policy {policy} --format json"
+        );
+        let result = json(&succeed(folder.path(), &arguments));
+        let ms = |name: &str| (result[name].as_f64().unwrap() / 100.0).round() / 10.0;
+        assert_eq!((ms("undivided_time_us"), ms("time_us")), (undivided, time), "{policy}");
+        assert_eq!(result["kernels"].as_array().unwrap().len(), 15);
+    }
+    assert!(!folder.path().join("cache.db").exists(), "a replay is not kept");
+}
+
+#[test]
+fn every_format_has_every_kernel() {
+    let folder = folder();
+    let arguments = "verify lenet --batch 6 --workspace 64KiB";
+    let table = succeed(folder.path(), arguments);
+    let csv = succeed(folder.path(), &format!("{arguments} --format csv"));
+    let object = json(&succeed(folder.path(), &format!("{arguments} --format json")));
+    assert_eq!(csv.lines().count(), 1 + 6);
+    assert_eq!(object["kernels"].as_array().unwrap().len(), 6);
+    for operation in ["forward", "backward-data", "backward-filter"] {
+        assert_eq!(table.matches(operation).count(), 2, "{table}");
+    }
+    for kernel in object["kernels"].as_array().unwrap() {
+        let samples: u64 =
+            kernel["configuration"].as_array().unwrap().iter().map(|c| c["micro_batch"].as_u64().unwrap()).sum();
+        assert_eq!(samples, 6);
+        assert!(kernel["workspace_bytes"].as_u64().unwrap() <= 64 << 10);
+        assert!(kernel["verification"]["max_relative_error_reference"].as_f64().unwrap() < 1e-4);
+    }
+}
+
+#[test]
+fn pictures_are_drawn() {
+    let folder = folder();
+    let common = format!("--batch 256 --backend replay:{RECORDED}");
+    for (name, arguments, word) in [
+        ("front", "--layers conv2 --operations forward --workspace 512MiB", "fft-tiling"),
+        ("layers", "--workspace 64MiB", "conv5"),
+        ("allotment", "--total-workspace 120MiB", "conv5"),
+        ("limits", "--workspace 512MiB --policy power-of-two", "undivided"),
+    ] {
+        let file = folder.path().join(format!("{name}.svg"));
+        succeed(
+            folder.path(),
+            &format!("optimize alexnet-1col {common} {arguments} --picture {name} --plot {}", file.display()),
+        );
+        let svg = fs::read_to_string(&file).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains(word), "{name}");
+    }
+    let several = format!("optimize alexnet-1col {common} --workspace 1MiB --picture front --plot x.svg");
+    assert!(fail(folder.path(), &several, 2).contains("--layers"));
+}
+
+#[test]
+fn a_second_run_measures_nothing() {
+    let folder = folder();
+    let arguments = "profile lenet --batch 4 --workspace 1MiB --policy power-of-two --format json";
+    let figures = |text: &str| {
+        let object = json(text);
+        (object["measured"].as_u64().unwrap(), object["cached"].as_u64().unwrap())
+    };
+    let (measured, cached) = figures(&succeed(folder.path(), arguments));
+    assert!(measured > 0 && cached == 0);
+    assert_eq!(figures(&succeed(folder.path(), arguments)), (0, measured));
+    // Another limit uses the same measurements, filtered.
+    let smaller =
+        succeed(folder.path(), "optimize lenet --batch 4 --workspace 10KiB --policy power-of-two --format json");
+    assert!(
+        json(&smaller)["kernels"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|k| k["workspace_bytes"].as_u64().unwrap() <= 10 << 10)
+    );
+    // Other threads are another device.
+    assert_eq!(figures(&succeed(folder.path(), &format!("{arguments} --threads 2"))), (measured, 0));
+}
+
+fn measurements(folder: &Path) -> usize {
+    if !folder.join("cache.db").exists() {
+        return 0;
+    }
+    let output = run(folder, "cache list --format json");
+    // While another process makes the file there may be nothing to list yet.
+    let Ok(rows) = serde_json::from_slice::<serde_json::Value>(&output.stdout) else { return 0 };
+    rows.as_array().unwrap().iter().map(|row| row["measurements"].as_str().unwrap().parse::<usize>().unwrap()).sum()
+}
+
+/// A long profile in the background, once it has kept `count` measurements.
+fn profiling(folder: &Path, count: usize) -> Child {
+    let mut child = tightfit(folder)
+        .args("profile vgg16 --batch 2 --workspace 64MiB --policy all".split_whitespace())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while measurements(folder) < count {
+        assert!(started.elapsed() < Duration::from_secs(120), "nothing was kept");
+        assert!(child.try_wait().unwrap().is_none(), "it ended early");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    child
+}
+
+#[test]
+fn killed_while_profiling_keeps_what_was_measured() {
+    let folder = folder();
+    let mut child = profiling(folder.path(), 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let kept = measurements(folder.path());
+    assert!(kept >= 3);
+    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
+    assert!(measurements(folder.path()) > kept);
+}
+
+#[test]
+fn interrupted_says_so_and_keeps_what_was_measured() {
+    let folder = folder();
+    let child = profiling(folder.path(), 2);
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{message}");
+    assert!(message.contains("interrupted") && message.contains("kept"), "{message}");
+    assert!(measurements(folder.path()) >= 2);
+}
+
+#[test]
+fn two_processes_share_one_cache() {
+    let folder = folder();
+    let start = || {
+        let arguments = "profile lenet --batch 8 --workspace 1MiB --policy all";
+        tightfit(folder.path())
+            .args(arguments.split_whitespace())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let children: Vec<Child> = (0..3).map(|_| start()).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let together = measurements(folder.path());
+    succeed(folder.path(), "profile lenet --batch 8 --workspace 1MiB --policy all");
+    assert_eq!(measurements(folder.path()), together, "nothing was lost between them");
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let folder = folder();
+    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
+    let before = measurements(folder.path());
+    // Files may not grow past 60 KiB: what a full disk is to a program, without filling one.
+    let limited = |arguments: &str| {
+        let script = format!("trap '' XFSZ; ulimit -f 60; exec {TIGHTFIT} {arguments}");
+        let cache = folder.path().join("cache.db");
+        Command::new("bash")
+            .args(["-c", &script])
+            .env("TIGHTFIT_CACHE", cache)
+            .env("TIGHTFIT_THREADS", "1")
+            .output()
+            .unwrap()
+    };
+    let profile = limited("profile lenet --batch 9 --workspace 4MiB --policy all");
+    let message = text(&profile.stderr);
+    assert_eq!(profile.status.code(), Some(1), "{message}");
+    assert!(message.contains("cache.db") && message.contains("full disk"), "{message}");
+    assert!(text(&profile.stdout).contains("measurements"), "the result is shown all the same");
+    // The optimizer needs no disk: it warns, and answers.
+    let optimize = limited("optimize lenet --batch 9 --workspace 4MiB --policy all");
+    assert!(optimize.status.success(), "{}", text(&optimize.stderr));
+    assert!(text(&optimize.stderr).contains("warning") && text(&optimize.stdout).contains("conv2"));
+    assert!(measurements(folder.path()) >= before);
+}
+
+#[test]
+fn a_damaged_cache_is_named_and_left_alone() {
+    let folder = folder();
+    succeed(folder.path(), "profile lenet --batch 4 --workspace 1MiB --policy all");
+    let path = folder.path().join("cache.db");
+    let whole = fs::read(&path).unwrap();
+    let half = &whole[..whole.len() / 2];
+    fs::write(&path, half).unwrap();
+    let message = fail(folder.path(), "optimize lenet --batch 4 --workspace 1MiB", 1);
+    assert!(message.contains("cache.db") && message.contains("damaged") && message.contains("--cache"), "{message}");
+    assert_eq!(fs::read(&path).unwrap(), half);
+    assert!(succeed(folder.path(), "doctor").contains("unusable"));
+    succeed(folder.path(), "optimize lenet --batch 4 --workspace 1MiB --cache none");
+}
+
+#[test]
+fn caches_travel() {
+    let one = folder();
+    let two = folder();
+    succeed(one.path(), "profile lenet --batch 4 --workspace 1MiB --policy all");
+    let file = one.path().join("lenet.jsonl.gz");
+    succeed(one.path(), &format!("cache export {}", file.display()));
+    succeed(two.path(), &format!("cache import {}", file.display()));
+    assert_eq!(measurements(two.path()), measurements(one.path()));
+    let replay = format!(
+        "optimize lenet --batch 4 --workspace 1MiB --policy all --format csv --backend replay:{}",
+        file.display()
+    );
+    let here = succeed(one.path(), "optimize lenet --batch 4 --workspace 1MiB --policy all --format csv");
+    assert_eq!(succeed(two.path(), &replay), here);
+    let merged = folder();
+    succeed(
+        merged.path(),
+        &format!("cache merge {} {}", one.path().join("cache.db").display(), two.path().join("cache.db").display()),
+    );
+    assert_eq!(measurements(merged.path()), measurements(one.path()));
+    assert!(succeed(merged.path(), "cache clear").contains("forgot"));
+    assert_eq!(measurements(merged.path()), 0);
+}

@@ -1,0 +1,60 @@
+//! Times of the optimizers: WR, fronts, splits, and WD on the committed instances.
+
+mod instances;
+
+use divan::{Bencher, black_box};
+use tightfit_core::optimize::{SearchOptions, allot, divide, front, split};
+use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Nanos, Problem};
+
+fn main() {
+    divan::main();
+}
+
+fn problem(batch: usize) -> Problem {
+    format!("forward n{batch} c64 h27 w27 k192 r5 s5 pad2 f32").parse().expect("a problem")
+}
+
+/// Eight algorithms at every size: the more workspace, the faster, unevenly in the size.
+fn candidates(batch: usize) -> Vec<Candidate> {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"].map(Algorithm::new);
+    let sizes = (1..=batch).flat_map(|size| names.iter().zip(1..).map(move |name| (size as u64, name)));
+    sizes
+        .map(|(size, (name, speed))| Candidate {
+            algorithm: name.clone(),
+            micro_batch: size as usize,
+            time: Nanos(20_000 + size * 40_000 / speed + size * 7919 % 997 * 10),
+            workspace: Bytes((speed - 1) * (size * 500_000 + size * 104_729 % 9973)),
+        })
+        .collect()
+}
+
+/// Without a limit no size is beaten by a sum of smaller ones, so nothing is skipped.
+#[divan::bench(args = [256, 1024])]
+fn divide_every_size(bencher: Bencher<'_, '_>, batch: usize) {
+    let (problem, candidates) = (problem(batch), candidates(batch));
+    bencher.bench(|| divide(&problem, black_box(&candidates), Bytes::UNLIMITED, DivisionCost::default()));
+}
+
+#[divan::bench(args = [256])]
+fn front_every_size(bencher: Bencher<'_, '_>, batch: usize) {
+    let (problem, candidates) = (problem(batch), candidates(batch));
+    bencher.bench(|| front(&problem, black_box(&candidates), Bytes::UNLIMITED, DivisionCost::default()));
+}
+
+#[divan::bench(args = [(256, 8), (4096, 64)])]
+fn split_every_size(bencher: Bencher<'_, '_>, (mini_batch, devices): (usize, u64)) {
+    let time = |device: u64, size: u64| Nanos(50_000 + size * 30_000 * (1 + device % 4) + size * 7919 % 997 * 50);
+    let device = |device| (1..=mini_batch).map(|size| (size, time(device, size as u64))).collect();
+    let times: Vec<Vec<_>> = (0..devices).map(device).collect();
+    bencher.bench(|| split(black_box(&times), mini_batch));
+}
+
+#[divan::bench(args = instances::SHAPES, sample_count = 3)]
+fn allot_30_instances(bencher: Bencher<'_, '_>, shape: &str) {
+    let instances = instances::read(shape);
+    bencher.bench(|| {
+        for instance in &instances {
+            black_box(allot(&instance.kernels, instance.total, &SearchOptions::default()).expect(&instance.name));
+        }
+    });
+}

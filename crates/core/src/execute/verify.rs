@@ -1,0 +1,132 @@
+//! The proof that a configuration computes what it should.
+
+use super::Data;
+use crate::profile::{Backend, Scale, Tensors};
+use crate::{Configuration, Error, Nanos, Problem};
+
+/// How many outputs of a kernel are compared with the reference, unless all are asked for.
+pub const SAMPLED_OUTPUTS: usize = 4096;
+
+/// Computes chosen outputs (by their place in memory) in f64.
+pub type Reference = fn(&Problem, Tensors<'_>, Scale, &[usize]) -> Vec<f64>;
+
+/// How far a configuration's output is from what it should be.
+///
+/// Errors are the largest difference over the largest magnitude of the outputs it is compared with: a relative error
+/// that does not blow up at outputs near zero.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verified {
+    /// Divided against undivided, over all outputs; none where nothing fits undivided.
+    pub error_undivided: Option<f64>,
+    /// Divided against f64.
+    pub error_reference: f64,
+    /// Undivided against f64; none where nothing fits undivided.
+    pub undivided_error_reference: Option<f64>,
+    /// Outputs compared with f64.
+    pub outputs_compared: usize,
+    /// Time of the configuration as it ran.
+    pub time: Nanos,
+    /// Time of the undivided configuration as it ran.
+    pub undivided_time: Option<Nanos>,
+}
+
+/// What to run and on what.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial<'a> {
+    /// The kernel on its whole mini-batch.
+    pub problem: &'a Problem,
+    /// The configuration to verify.
+    pub configuration: &'a Configuration,
+    /// The undivided one to compare it with; none where nothing fits undivided.
+    pub undivided: Option<&'a Configuration>,
+    /// The tensors.
+    pub data: &'a Data,
+    /// Factors of result and output.
+    pub scale: Scale,
+}
+
+/// Runs a configuration and its undivided counterpart and compares every output of one with the other, and `outputs` of
+/// them (spread evenly; all where there are fewer) with `reference`.
+///
+/// Each is run twice and the faster time kept: the first run of an algorithm may pay for setting up.
+///
+/// # Errors
+/// As [`Backend::run`].
+pub fn verify(
+    backend: &mut dyn Backend,
+    trial: &Trial<'_>,
+    reference: Reference,
+    outputs: usize,
+) -> Result<Verified, Error> {
+    let Trial { problem, configuration, undivided, data, scale } = *trial;
+    let tensors = data.tensors();
+    let mut run = |configuration: &Configuration| -> Result<(Vec<f32>, Nanos), Error> {
+        let first = backend.run(problem, configuration, tensors, scale)?;
+        let second = backend.run(problem, configuration, tensors, scale)?;
+        Ok((second.output, first.time.min(second.time)))
+    };
+    let (output, time) = run(configuration)?;
+    let undivided = match undivided {
+        // One and the same configuration need not run again.
+        Some(undivided) if undivided == configuration => Some((output.clone(), time)),
+        Some(undivided) => Some(run(undivided)?),
+        None => None,
+    };
+    let at = sample(output.len(), outputs);
+    let truth = reference(problem, tensors, scale, &at);
+    let against_truth =
+        |output: &[f32]| largest_error(at.iter().map(|&i| f64::from(output[i])).zip(truth.iter().copied()));
+    let wide = |values: &[f32]| values.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
+    Ok(Verified {
+        error_undivided: undivided.as_ref().map(|(u, _)| largest_error(wide(&output).into_iter().zip(wide(u)))),
+        error_reference: against_truth(&output),
+        undivided_error_reference: undivided.as_ref().map(|(u, _)| against_truth(u)),
+        outputs_compared: at.len(),
+        time,
+        undivided_time: undivided.map(|(_, time)| time),
+    })
+}
+
+/// `count` places spread evenly over `len`, the first and the last among them; all where there are fewer.
+fn sample(len: usize, count: usize) -> Vec<usize> {
+    if len <= count || count < 2 {
+        return (0..len).collect();
+    }
+    (0..count).map(|i| (i as u128 * (len - 1) as u128 / (count - 1) as u128) as usize).collect()
+}
+
+/// The largest difference over the largest magnitude of the second; infinite if anything is not a number.
+fn largest_error(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let (mut difference, mut magnitude) = (0.0f64, 0.0f64);
+    for (value, truth) in pairs {
+        let distance = (value - truth).abs();
+        if !distance.is_finite() {
+            return f64::INFINITY;
+        }
+        difference = difference.max(distance);
+        magnitude = magnitude.max(truth.abs());
+    }
+    if difference == 0.0 { 0.0 } else { difference / magnitude }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_reach_both_ends() {
+        assert_eq!(sample(3, 10), [0, 1, 2]);
+        let spread = sample(1_000_000, 4096);
+        assert_eq!((spread[0], spread[4095], spread.len()), (0, 999_999, 4096));
+        assert!(spread.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn errors_are_seen() {
+        let error = |pairs: &[(f64, f64)]| largest_error(pairs.iter().copied());
+        assert_eq!(error(&[(1.0, 1.0), (0.0, 0.0)]), 0.0);
+        assert_eq!(error(&[(1.5, 1.0), (-2.0, -2.0)]), 0.25);
+        assert_eq!(error(&[(f64::NAN, 1.0)]), f64::INFINITY);
+        assert_eq!(error(&[(1.0, 0.0)]), f64::INFINITY);
+    }
+}

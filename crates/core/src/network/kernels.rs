@@ -1,0 +1,73 @@
+//! The convolution problems of a network, and which of them are the same problem.
+
+use std::collections::HashMap;
+
+use super::Network;
+use crate::{Error, Layout, Operation, Problem, Types};
+
+/// One convolution operation of a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Name of the layer.
+    pub layer: String,
+    /// What it computes.
+    pub problem: Problem,
+}
+
+impl Network {
+    /// Every convolution in order, each with every one of `operations` in the order given.
+    ///
+    /// A mini-batch given here holds for all; with `None` each convolution takes the one that the network states, as layer
+    /// lists do. The first layer's backward-data is among them: training does not need it, and the papers count it.
+    ///
+    /// ```
+    /// use tightfit_core::{Layout, Network, Operation, Types};
+    /// let alexnet = Network::open("alexnet")?;
+    /// let kernels = alexnet.kernels(Some(256), &Operation::ALL, Types::F32, Layout::Nchw)?;
+    /// assert_eq!(kernels.len(), 15);
+    /// assert_eq!(kernels[3].problem.to_string(), "forward n256 c96 h27 w27 k256 r5 s5 pad2 groups2 f32");
+    /// # Ok::<(), tightfit_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadNetwork`] naming the first layer without a mini-batch; [`Error::BadProblem`] if one is zero or makes a
+    /// tensor too large.
+    pub fn kernels(
+        &self,
+        batch: Option<usize>,
+        operations: &[Operation],
+        types: Types,
+        layout: Layout,
+    ) -> Result<Vec<Kernel>, Error> {
+        let mut kernels = Vec::new();
+        for (id, convolution) in self.convolutions() {
+            let layer = &self.layer(id).name;
+            let batch = batch.or_else(|| self.own_batch(id)).ok_or_else(|| Error::BadNetwork {
+                network: self.name.clone(),
+                layer: layer.clone(),
+                what: "states no mini-batch (n); give one for the whole network".to_owned(),
+            })?;
+            for &operation in operations {
+                let problem = Problem::new(*convolution, operation, batch, types, layout)?;
+                kernels.push(Kernel { layer: layer.clone(), problem });
+            }
+        }
+        Ok(kernels)
+    }
+}
+
+/// Each problem once, in order of first appearance, with the indices of the kernels that have it.
+///
+/// So a shape is measured once, and its multiplicity is kept.
+pub fn distinct(kernels: &[Kernel]) -> Vec<(Problem, Vec<usize>)> {
+    let mut place = HashMap::new();
+    let mut groups: Vec<(Problem, Vec<usize>)> = Vec::new();
+    for (index, kernel) in kernels.iter().enumerate() {
+        let group = *place.entry(kernel.problem).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some((_, members)) => members.push(index),
+            None => groups.push((kernel.problem, vec![index])),
+        }
+    }
+    groups
+}

@@ -1,0 +1,42 @@
+//! Dropping points that cannot be part of a better answer.
+//!
+//! Charge every byte the slope of the relaxation. Then each kernel has a best point at that charge, and any other point
+//! falls short of it by some amount. The relaxation's bound is reached only with best points everywhere; an answer with
+//! another point is at least its shortfall below. Where that is more than what separates the bound from the answer
+//! known, the point goes. All amounts are multiplied by the slope's weight, so everything stays whole.
+
+use super::knapsack::{Knapsack, Point};
+
+/// What `point` is worth once every byte is charged `slope`, times the slope's weight.
+fn charged(point: &Point, (gain, weight): (u64, u64)) -> i128 {
+    weight as i128 * point.gain as i128 - gain as i128 * point.weight as i128
+}
+
+/// The knapsack with only those points that an answer of more than `known` gain can hold; of each front its best points
+/// always stay.
+pub(super) fn fix(knapsack: &Knapsack, slope: (u64, u64), known: u64) -> Knapsack {
+    let best = |front: &Vec<Point>| front.iter().map(|point| charged(point, slope)).max().unwrap_or_default();
+    let best: Vec<i128> = knapsack.fronts.iter().map(best).collect();
+    let everywhere: i128 = knapsack.kernels.iter().map(|&front| best[front]).sum();
+    let (gain, weight) = slope;
+    let most = gain as i128 * knapsack.capacity as i128 + everywhere;
+    let to_spare = (most - weight as i128 * (known as i128 + 1)).max(0);
+    let kept = |(front, best): (&Vec<Point>, &i128)| {
+        front.iter().filter(|point| best - charged(point, slope) <= to_spare).copied().collect()
+    };
+    Knapsack {
+        fronts: knapsack.fronts.iter().zip(&best).map(kept).collect(),
+        kernels: knapsack.kernels.clone(),
+        ..*knapsack
+    }
+}
+
+/// How far a front's second-best point falls short of its best at the charge `slope`; none for a single point.
+pub(super) fn second_best(front: &[Point], slope: (u64, u64)) -> Option<i128> {
+    let mut values: Vec<i128> = front.iter().map(|point| charged(point, slope)).collect();
+    values.sort_unstable();
+    match values.as_slice() {
+        [.., second, best] => Some(best - second),
+        _ => None,
+    }
+}

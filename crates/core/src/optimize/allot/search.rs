@@ -1,0 +1,204 @@
+//! The search: kernel by kernel, all sums of (weight, gain) that can still lead to something better.
+//!
+//! ```text
+//! sums so far   (0, 0)  (4, 7)
+//! next kernel   (0, 0)  (3, 6)
+//! their sums    (0, 0)  (3, 6)  (4, 7)  (7, 13)    those that others beat, or without hope, go
+//! ```
+//!
+//! The kernels not yet taken in have a relaxation of their own, a concave line over the capacity left. One walk down
+//! that line, beside the sums by rising weight, gives for each sum its bound, and by whole segments alone an answer. So
+//! every sum is completed at once, and the best answer rises fast. Kernels whose second-best point is nearest to their
+//! best come first: those are undecided, and the others seldom leave their best point.
+
+use std::cmp::Reverse;
+use std::time::Instant;
+
+use super::fix::second_best;
+use super::knapsack::{Answer, Knapsack};
+use super::relax::{Curve, Segment, segments};
+use super::{Speedups, Stop};
+
+/// How far one pass may go.
+pub(super) struct Limits {
+    /// Sums kept per kernel; of more, those with the least bounds are left out.
+    pub width: usize,
+    /// Sums kept in all.
+    pub states: usize,
+    /// When to stop.
+    pub deadline: Instant,
+    /// What to make use of.
+    pub speedups: Speedups,
+}
+
+/// One sum over the kernels taken in.
+#[derive(Clone, Copy)]
+struct Sum {
+    weight: u64,
+    gain: u64,
+    /// No completion gains more.
+    bound: u64,
+    last: Step,
+}
+
+/// How a sum came about: where in the trace the sum before it is, and the point of its last kernel.
+#[derive(Clone, Copy)]
+struct Step {
+    before: u32,
+    point: u32,
+}
+
+/// What every trace begins with: the sum over no kernels.
+const START: Step = Step { before: 0, point: 0 };
+
+/// The best completed sum: its last step, the kernels taken in before that step, and the segments that follow whole.
+struct Found {
+    last: Step,
+    level: usize,
+    whole: usize,
+}
+
+/// Searches `core` for more than the gain of `answer`, and improves it.
+///
+/// Gives the most that any choice may still gain, equal to the answer's where that is proven best, and what ended the
+/// pass (`Proven` also where only the width left something out).
+pub(super) fn search(core: &Knapsack, slope: (u64, u64), answer: &mut Answer, limits: &Limits) -> (u64, Stop) {
+    let mut pass = Pass::new(core, slope, answer.gain, limits);
+    let mut left_out = 0;
+    let mut stop = Stop::Proven;
+    let mut sums = vec![Sum { weight: 0, gain: 0, bound: u64::MAX, last: START }];
+    for level in 0..pass.order.len() {
+        match pass.take_in(level, &sums) {
+            Ok(next) => sums = next,
+            Err(why) => {
+                stop = why;
+                left_out = sums.iter().map(|sum| sum.bound).fold(left_out, u64::max);
+                break;
+            }
+        }
+        left_out = left_out.max(pass.thin(&mut sums));
+        if sums.is_empty() {
+            break;
+        }
+        pass.trace.extend(sums.iter().map(|sum| sum.last));
+    }
+    if let Some(better) = pass.answer() {
+        *answer = better;
+    }
+    (left_out.max(answer.gain), stop)
+}
+
+struct Pass<'a> {
+    core: &'a Knapsack,
+    limits: &'a Limits,
+    /// The kernels as the search takes them in.
+    order: Vec<usize>,
+    /// The place of each kernel in that order.
+    place: Vec<usize>,
+    /// Least weight, with its gain, of the kernels from each place on.
+    least: Vec<(u64, u64)>,
+    /// The hulls of all kernels, steepest first.
+    segments: Vec<Segment>,
+    /// The last step of every sum that was kept; those of the latest kernel are at the end.
+    trace: Vec<Step>,
+    best: u64,
+    found: Option<Found>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(core: &'a Knapsack, slope: (u64, u64), best: u64, limits: &'a Limits) -> Pass<'a> {
+        let shortfall: Vec<_> = core.fronts.iter().map(|front| second_best(front, slope)).collect();
+        let mut order: Vec<usize> = (0..core.kernels.len()).collect();
+        // Kernels with one point left have nothing to decide and go last: no sum lives to see them.
+        order.sort_by_key(|&kernel| {
+            let front = core.kernels[kernel];
+            (shortfall[front].is_none(), shortfall[front], front)
+        });
+        let mut place = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(at, &kernel)| place[kernel] = at);
+        let mut least = vec![(0, 0)];
+        for &kernel in order.iter().rev() {
+            let (first, (weight, gain)) = (core.front(kernel)[0], least[least.len() - 1]);
+            least.push((first.weight.saturating_add(weight), first.gain + gain));
+        }
+        least.reverse();
+        Pass { segments: segments(core), core, limits, order, place, least, trace: vec![START], best, found: None }
+    }
+
+    /// The segments of the kernels that come after `level`.
+    fn rest(&self, level: usize) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().filter(move |segment| self.place[segment.kernel] > level)
+    }
+
+    /// Every sum with every point of the kernel at `level`, except what does not fit or has no hope.
+    fn take_in(&mut self, level: usize, sums: &[Sum]) -> Result<Vec<Sum>, Stop> {
+        let Limits { states, deadline, speedups, .. } = *self.limits;
+        let curve = Curve::new(self.least[level + 1], self.rest(level), self.core.capacity);
+        let first = (self.trace.len() - sums.len()) as u32;
+        let mut next = Vec::new();
+        for (point, taken) in (0..).zip(self.core.front(self.order[level])) {
+            let mut whole = usize::MAX;
+            for (before, sum) in (first..).zip(sums) {
+                let (weight, gain) = (sum.weight.saturating_add(taken.weight), sum.gain + taken.gain);
+                // Sums come by rising weight: what does not fit now will not fit later, and the walk goes one way.
+                let Some(left) = self.core.capacity.checked_sub(weight) else { break };
+                let Some(fit) = curve.whole(left, whole) else { break };
+                whole = fit;
+                let last = Step { before, point };
+                if gain + curve.gain(whole) > self.best {
+                    self.best = gain + curve.gain(whole);
+                    self.found = Some(Found { last, level, whole });
+                }
+                let bound = gain + curve.bound(left, whole);
+                if bound > self.best || !speedups.bound {
+                    next.push(Sum { weight, gain, bound, last });
+                }
+            }
+            if self.trace.len() + next.len() > states.min(u32::MAX as usize) {
+                return Err(Stop::StateLimit);
+            }
+            if Instant::now() > deadline {
+                return Err(Stop::TimeLimit);
+            }
+        }
+        Ok(next)
+    }
+
+    /// Sorts sums by weight and drops those that others beat or that the latest answer leaves no hope, then those beyond
+    /// the width; gives the largest bound of the latter.
+    fn thin(&self, sums: &mut Vec<Sum>) -> u64 {
+        let speedups = self.limits.speedups;
+        sums.sort_by_key(|sum| (sum.weight, Reverse(sum.gain)));
+        let mut most = None;
+        sums.retain(|sum| {
+            if (speedups.bound && sum.bound <= self.best) || (speedups.dominance && Some(sum.gain) <= most) {
+                return false;
+            }
+            most = most.max(Some(sum.gain));
+            true
+        });
+        let width = self.limits.width;
+        if sums.len() <= width {
+            return 0;
+        }
+        sums.select_nth_unstable_by_key(width, |sum| (Reverse(sum.bound), sum.weight, sum.gain));
+        let left_out = sums.drain(width..).map(|sum| sum.bound).max().unwrap_or_default();
+        sums.sort_by_key(|sum| sum.weight);
+        left_out
+    }
+
+    /// The best completed sum, point by point; none if nothing better was found.
+    fn answer(&self) -> Option<Answer> {
+        let Found { last, level, whole } = self.found.as_ref()?;
+        let mut choice: Vec<_> = (0..self.core.kernels.len()).map(|kernel| self.core.front(kernel)[0]).collect();
+        let mut step = *last;
+        for &kernel in self.order[..=*level].iter().rev() {
+            choice[kernel] = self.core.front(kernel)[step.point as usize];
+            step = self.trace[step.before as usize];
+        }
+        for segment in self.rest(*level).take(*whole) {
+            choice[segment.kernel] = segment.to;
+        }
+        Some(Answer::new(choice))
+    }
+}

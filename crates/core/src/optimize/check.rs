@@ -1,0 +1,273 @@
+//! Independent checks of every answer of this module.
+//!
+//! Nothing here is shared with what finds the answers, and nothing is clever: sums are added up again in 128 bits and
+//! points are compared pair by pair. An empty list of violations means that the answer is valid; of being best, only what
+//! can be seen without searching is checked.
+
+use super::{Allotment, Split, Stop};
+use crate::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
+
+/// What is wrong with an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Violation {
+    /// A micro-batch is none of the candidates.
+    NotACandidate {
+        /// Which of the parts.
+        part: usize,
+    },
+    /// The parts do not add up to the samples there are.
+    Samples {
+        /// What they add up to.
+        found: usize,
+        /// What they should add up to.
+        expected: usize,
+    },
+    /// More workspace than allowed.
+    OverLimit {
+        /// What is used.
+        used: Bytes,
+        /// What is allowed.
+        limit: Bytes,
+    },
+    /// The cost of dividing is not the one given, or is counted where nothing is divided.
+    Cost {
+        /// What is counted.
+        found: DivisionCost,
+        /// What should be.
+        expected: DivisionCost,
+    },
+    /// A stated time is not what the parts add up to.
+    Time {
+        /// What is stated.
+        stated: Nanos,
+        /// What they add up to.
+        actual: Nanos,
+    },
+    /// A stated workspace is not that of the parts.
+    Workspace {
+        /// What is stated.
+        stated: Bytes,
+        /// What they use.
+        actual: Bytes,
+    },
+    /// Of two points of a front, one is no worse than the other in both time and workspace.
+    Dominated {
+        /// The worse point.
+        point: usize,
+        /// The point that beats or equals it.
+        by: usize,
+    },
+    /// A point of a front comes before one with less workspace.
+    Order {
+        /// The first of the two.
+        point: usize,
+    },
+    /// A front lacks a point: equal micro-batches of one candidate beat all that it has.
+    Missed {
+        /// The candidate.
+        candidate: usize,
+    },
+    /// There is not one choice for each kernel, or one batch for each device.
+    Count {
+        /// How many there are.
+        found: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// A kernel is given a point that it does not have.
+    NoSuchPoint {
+        /// The kernel.
+        kernel: usize,
+        /// The index it is given.
+        point: usize,
+    },
+    /// The bound is above the answer, or below it where the answer is said to be proven.
+    Bound {
+        /// The bound.
+        bound: Nanos,
+        /// The time of the answer.
+        time: Nanos,
+    },
+    /// An answer said to be proven gets faster by changing one kernel within the total.
+    Improvable {
+        /// The kernel.
+        kernel: usize,
+        /// The point that would be faster.
+        point: usize,
+    },
+    /// A device is given a batch that it was not measured at.
+    NoSuchBatch {
+        /// The device.
+        device: usize,
+        /// The batch it is given.
+        batch: usize,
+    },
+}
+
+/// Checks a configuration: its parts are candidates, add up to the mini-batch, and fit the limit with the cost of
+/// dividing.
+pub fn check_configuration(
+    problem: &Problem,
+    candidates: &[Candidate],
+    limit: Bytes,
+    cost: DivisionCost,
+    configuration: &Configuration,
+) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let parts = configuration.parts();
+    for (part, used) in parts.iter().enumerate() {
+        if !candidates.contains(used) {
+            violations.push(Violation::NotACandidate { part });
+        }
+    }
+    let found = parts.iter().map(|part| part.micro_batch).sum();
+    if found != problem.batch() {
+        violations.push(Violation::Samples { found, expected: problem.batch() });
+    }
+    let expected = if parts.len() > 1 { cost } else { DivisionCost::default() };
+    if configuration.cost() != expected {
+        violations.push(Violation::Cost { found: configuration.cost(), expected });
+    }
+    let largest = parts.iter().map(|part| part.workspace.0 as u128).max().unwrap_or(0);
+    let used = bytes(largest + expected.workspace.0 as u128);
+    if used > limit {
+        violations.push(Violation::OverLimit { used, limit });
+    }
+    if configuration.workspace() != used {
+        violations.push(Violation::Workspace { stated: configuration.workspace(), actual: used });
+    }
+    let actual = nanos(parts.iter().map(|part| part.time.0 as u128).sum::<u128>() + expected.time.0 as u128);
+    if configuration.time() != actual {
+        violations.push(Violation::Time { stated: configuration.time(), actual });
+    }
+    violations
+}
+
+/// Checks a front: every configuration, their order, that none is beaten by another, and that none made of equal
+/// micro-batches beats them all.
+///
+/// Cost: quadratic in the front, and front × candidates.
+pub fn check_front(
+    problem: &Problem,
+    candidates: &[Candidate],
+    limit: Bytes,
+    cost: DivisionCost,
+    front: &[Configuration],
+) -> Vec<Violation> {
+    let mut violations: Vec<Violation> = front
+        .iter()
+        .flat_map(|configuration| check_configuration(problem, candidates, limit, cost, configuration))
+        .collect();
+    let points: Vec<(Bytes, Nanos)> = front.iter().map(|point| (point.workspace(), point.time())).collect();
+    for (point, &(workspace, time)) in points.iter().enumerate() {
+        for (by, &(less, faster)) in points.iter().enumerate() {
+            let equal = (less, faster) == (workspace, time);
+            if less <= workspace && faster <= time && (!equal || by < point) {
+                violations.push(Violation::Dominated { point, by });
+            }
+            if by == point + 1 && less < workspace {
+                violations.push(Violation::Order { point });
+            }
+        }
+    }
+    for (position, candidate) in candidates.iter().enumerate() {
+        if candidate.micro_batch == 0 || !problem.batch().is_multiple_of(candidate.micro_batch) {
+            continue;
+        }
+        let times = problem.batch() / candidate.micro_batch;
+        let cost = if times > 1 { cost } else { DivisionCost::default() };
+        let workspace = bytes(candidate.workspace.0 as u128 + cost.workspace.0 as u128);
+        let time = nanos(candidate.time.0 as u128 * times as u128 + cost.time.0 as u128);
+        if workspace <= limit && !points.iter().any(|&(less, faster)| less <= workspace && faster <= time) {
+            violations.push(Violation::Missed { candidate: position });
+        }
+    }
+    violations
+}
+
+/// Checks an allotment: one existing point for every kernel, within the total, with the time, workspace and bound stated;
+/// and, where it is said to be proven, that no kernel alone can be made faster.
+pub fn check_allotment(fronts: &[Vec<(Bytes, Nanos)>], total: Bytes, allotment: &Allotment) -> Vec<Violation> {
+    if allotment.choice.len() != fronts.len() {
+        return vec![Violation::Count { found: allotment.choice.len(), expected: fronts.len() }];
+    }
+    let mut violations = Vec::new();
+    let (mut workspace, mut time) = (0_u128, 0_u128);
+    for (kernel, (front, &point)) in fronts.iter().zip(&allotment.choice).enumerate() {
+        match front.get(point) {
+            Some(&(bytes, nanos)) => {
+                workspace += bytes.0 as u128;
+                time += nanos.0 as u128;
+            }
+            None => violations.push(Violation::NoSuchPoint { kernel, point }),
+        }
+    }
+    if !violations.is_empty() {
+        return violations;
+    }
+    if workspace > total.0 as u128 {
+        violations.push(Violation::OverLimit { used: bytes(workspace), limit: total });
+    }
+    if allotment.workspace != bytes(workspace) {
+        violations.push(Violation::Workspace { stated: allotment.workspace, actual: bytes(workspace) });
+    }
+    if allotment.time != nanos(time) {
+        violations.push(Violation::Time { stated: allotment.time, actual: nanos(time) });
+    }
+    let (bound, proven) = (allotment.bound, allotment.stop == Stop::Proven);
+    if bound > allotment.time || (proven && bound != allotment.time) {
+        violations.push(Violation::Bound { bound, time: allotment.time });
+    }
+    if !proven {
+        return violations;
+    }
+    for (kernel, (front, &now)) in fronts.iter().zip(&allotment.choice).enumerate() {
+        for (point, &(bytes, nanos)) in front.iter().enumerate() {
+            let changed = workspace - front[now].0.0 as u128 + bytes.0 as u128;
+            if nanos < front[now].1 && changed <= total.0 as u128 {
+                violations.push(Violation::Improvable { kernel, point });
+            }
+        }
+    }
+    violations
+}
+
+/// Checks a split: measured batches that add up to the mini-batch, with the times stated.
+pub fn check_split(times: &[Vec<(usize, Nanos)>], mini_batch: usize, split: &Split) -> Vec<Violation> {
+    if split.batches.len() != times.len() {
+        return vec![Violation::Count { found: split.batches.len(), expected: times.len() }];
+    }
+    let mut violations = Vec::new();
+    let found = split.batches.iter().sum();
+    if found != mini_batch {
+        violations.push(Violation::Samples { found, expected: mini_batch });
+    }
+    let (mut slowest, mut sum) = (0_u64, 0_u128);
+    for (device, (entries, &batch)) in times.iter().zip(&split.batches).enumerate() {
+        if batch == 0 {
+            continue;
+        }
+        match entries.iter().filter(|entry| entry.0 == batch).map(|entry| entry.1.0).min() {
+            Some(time) => {
+                slowest = slowest.max(time);
+                sum += time as u128;
+            }
+            None => violations.push(Violation::NoSuchBatch { device, batch }),
+        }
+    }
+    for (stated, actual) in [(split.time, Nanos(slowest)), (split.device_time, nanos(sum))] {
+        if stated != actual {
+            violations.push(Violation::Time { stated, actual });
+        }
+    }
+    violations
+}
+
+fn bytes(sum: u128) -> Bytes {
+    Bytes(u64::try_from(sum).unwrap_or(u64::MAX))
+}
+
+fn nanos(sum: u128) -> Nanos {
+    Nanos(u64::try_from(sum).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,183 @@
+//! WR: the fastest division of one mini-batch whose every micro-batch fits a workspace limit.
+//!
+//! Micro-batches run one after another, so times add up and the order does not matter: choosing them is an unbounded
+//! knapsack over the samples. Candidates are taken in one by one, and each improves every sum that it can be part of:
+//!
+//! ```text
+//! samples       1    2    3    4    5    6
+//! with 1 in 5   5   10   15   20   25   30
+//! + 3 in 9      5   10    9   14   19   18     6 = 3 + 3
+//! + 4 in 10     5   10    9   10   15   18     5 = 4 + 1, and 6 stays: 4 + 1 + 1 takes 20
+//! ```
+
+use std::cmp::Ordering;
+
+use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+
+/// The fastest candidate of the whole mini-batch within the limit, if there is one; of equally fast ones that with the
+/// least workspace.
+pub fn undivided(problem: &Problem, candidates: &[Candidate], limit: Bytes) -> Option<Configuration> {
+    candidates
+        .iter()
+        .filter(|candidate| candidate.micro_batch == problem.batch() && candidate.workspace <= limit)
+        .min_by(|a, b| faster(a, b))
+        .map(|candidate| Configuration::new(vec![candidate.clone()], DivisionCost::default()))
+}
+
+/// Divides the mini-batch of `problem` into micro-batches so that the summed time is least and the workspace within
+/// `limit`.
+///
+/// The candidates run one after another in one workspace, so the limit binds each alone, not their sum. Two or more pay
+/// `cost` once: its time, and its bytes beside every micro-batch's workspace. Of equally fast configurations the one with
+/// fewest micro-batches is taken, then the one with the least workspace; the order of the candidates changes nothing.
+///
+/// - Cost: O(candidates + mini-batch × sizes).
+/// - Source: Oyama et al. 2018, III.B.
+///
+/// # Errors
+/// [`Error::OverLimit`], with the least workspace of any configuration, if none is within the limit;
+/// [`Error::NotProfiled`] if no sizes add up to the mini-batch.
+///
+/// ```
+/// use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Nanos, Problem, optimize::divide};
+/// let problem: Problem = "forward n256 c96 h27 w27 k256 r5 s5 pad2 f32".parse()?;
+/// let candidate = |name, micro_batch, us: u64, mib| Candidate {
+///     algorithm: Algorithm::new(name), micro_batch, time: Nanos(us * 1000), workspace: Bytes::mib(mib),
+/// };
+/// let candidates = [candidate("fft", 256, 2400, 213), candidate("fft", 64, 650, 58), candidate("gemm", 256, 5100, 4)];
+/// let divided = divide(&problem, &candidates, Bytes::mib(64), DivisionCost::default())?;
+/// assert_eq!(divided.to_string(), "4 x 64 fft");
+/// # Ok::<(), tightfit_core::Error>(())
+/// ```
+pub fn divide(
+    problem: &Problem,
+    candidates: &[Candidate],
+    limit: Bytes,
+    cost: DivisionCost,
+) -> Result<Configuration, Error> {
+    let whole = undivided(problem, candidates, limit);
+    let mut fastest: Vec<Option<&Candidate>> = vec![None; problem.batch()];
+    for candidate in parts(problem, candidates, limit, cost) {
+        let best = &mut fastest[candidate.micro_batch];
+        if best.is_none_or(|best| faster(candidate, best).is_lt()) {
+            *best = Some(candidate);
+        }
+    }
+    let mut sums = Sums::new(problem.batch());
+    fastest.into_iter().flatten().for_each(|candidate| sums.add(candidate));
+    match (whole, sums.configuration(cost)) {
+        (Some(whole), Some(divided)) => Ok(if divided.time() < whole.time() { divided } else { whole }),
+        (Some(only), None) | (None, Some(only)) => Ok(only),
+        (None, None) => Err(too_little(problem, candidates, limit, cost)),
+    }
+}
+
+/// Divides every kernel under `limit` where kernels never overlap, so that one workspace serves them all; gives the
+/// configurations and the bytes of that workspace: the largest of theirs, not the sum.
+///
+/// # Errors
+/// As [`divide`], of the first kernel that fails.
+pub fn one_workspace(
+    kernels: &[(&Problem, &[Candidate], DivisionCost)],
+    limit: Bytes,
+) -> Result<(Vec<Configuration>, Bytes), Error> {
+    let divided: Result<Vec<_>, _> =
+        kernels.iter().map(|(problem, candidates, cost)| divide(problem, candidates, limit, *cost)).collect();
+    let divided = divided?;
+    let workspace = divided.iter().map(Configuration::workspace).max().unwrap_or_default();
+    Ok((divided, workspace))
+}
+
+/// The candidates that may be one of several micro-batches: smaller than the mini-batch, and within what the scratch of
+/// dividing leaves of the limit.
+pub(super) fn parts<'a>(
+    problem: &Problem,
+    candidates: &'a [Candidate],
+    limit: Bytes,
+    cost: DivisionCost,
+) -> impl Iterator<Item = &'a Candidate> + use<'a> {
+    let left = limit.0.checked_sub(cost.workspace.0).map(Bytes);
+    let batch = problem.batch();
+    candidates
+        .iter()
+        .filter(move |candidate| (1..batch).contains(&candidate.micro_batch) && Some(candidate.workspace) <= left)
+}
+
+/// Why there is no configuration within the limit.
+pub(super) fn too_little(problem: &Problem, candidates: &[Candidate], limit: Bytes, cost: DivisionCost) -> Error {
+    let whole = candidates.iter().filter(|candidate| candidate.micro_batch == problem.batch());
+    let whole = whole.map(|candidate| candidate.workspace).min();
+    let mut rising: Vec<_> = parts(problem, candidates, Bytes::UNLIMITED, cost).collect();
+    rising.sort_by_key(|candidate| candidate.workspace);
+    let mut sums = Sums::new(problem.batch());
+    let divided = rising.into_iter().find_map(|candidate| {
+        sums.add(candidate);
+        sums.time().map(|_| candidate.workspace + cost.workspace)
+    });
+    match whole.into_iter().chain(divided).min() {
+        Some(needed) => Error::OverLimit { problem: Box::new(*problem), needed, limit },
+        None => Error::NotProfiled { problem: Box::new(*problem) },
+    }
+}
+
+/// Orders candidates of one size: the faster first, then the smaller, then by name.
+fn faster(a: &Candidate, b: &Candidate) -> Ordering {
+    (a.time, a.workspace, &a.algorithm).cmp(&(b.time, b.workspace, &b.algorithm))
+}
+
+/// The best sum of candidates for every number of samples up to a mini-batch, over the candidates taken in so far.
+pub(super) struct Sums<'a> {
+    /// By samples; none where nothing adds up.
+    best: Vec<Option<Sum<'a>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Sum<'a> {
+    /// Compared in this order: less time, then fewer micro-batches, then less workspace.
+    value: (Nanos, usize, Bytes),
+    /// One of its candidates; the others are those of the sum without it. The empty sum has none.
+    last: Option<&'a Candidate>,
+}
+
+impl<'a> Sums<'a> {
+    /// Of no candidates: zero samples take no time, and nothing else adds up.
+    pub(super) fn new(batch: usize) -> Sums<'a> {
+        let mut best = vec![None; batch + 1];
+        best[0] = Some(Sum { value: (Nanos::ZERO, 0, Bytes::ZERO), last: None });
+        Sums { best }
+    }
+
+    /// Takes in one more candidate, to be used any number of times.
+    ///
+    /// Rising order lets a sum that already holds it hold it again. A candidate no better than a known sum of its size
+    /// can replace that sum nowhere to advantage.
+    pub(super) fn add(&mut self, candidate: &'a Candidate) {
+        let size = candidate.micro_batch;
+        for samples in size..self.best.len() {
+            let Some(Sum { value: (time, parts, workspace), .. }) = self.best[samples - size] else { continue };
+            let value = (time + candidate.time, parts + 1, workspace.max(candidate.workspace));
+            if self.best[samples].is_none_or(|best| value < best.value) {
+                self.best[samples] = Some(Sum { value, last: Some(candidate) });
+            } else if samples == size {
+                return;
+            }
+        }
+    }
+
+    /// The least time of the whole mini-batch, without the cost of dividing.
+    pub(super) fn time(&self) -> Option<Nanos> {
+        self.best.last().copied().flatten().map(|sum| sum.value.0)
+    }
+
+    /// The configuration that takes this least time.
+    pub(super) fn configuration(&self, cost: DivisionCost) -> Option<Configuration> {
+        let mut samples = self.best.len() - 1;
+        self.best[samples]?;
+        let mut parts = Vec::new();
+        while let Some(candidate) = self.best[samples].and_then(|sum| sum.last) {
+            parts.push(candidate.clone());
+            samples -= candidate.micro_batch;
+        }
+        Some(Configuration::new(parts, cost))
+    }
+}

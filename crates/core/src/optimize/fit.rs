@@ -1,0 +1,314 @@
+//! The `fit` policy: measures the few sizes that fill the limit best, for less than half of what power-of-two costs.
+//!
+//! Asking for a workspace runs nothing, so the largest size m that fits is free to know for every algorithm. Then
+//!
+//! ```text
+//! screen   each algorithm at 4 and at 32 samples (or m): a line through both foretells its time a sample at m
+//! fill     the promising ones at m, at equal divisions of the mini-batch near m, and at the remainders
+//! probe    the others at m alone, cheapest first, while the budget lasts: a library may switch kernels at large sizes
+//! refine   the algorithms of the winning division at round sizes between m/2 and m, then between its neighbors
+//! ```
+//!
+//! Foretold times also give what power-of-two would cost, hence the budget. The constants were chosen on one recorded
+//! network (AlexNet, one column, f32, all 256 sizes, limits of 8 to 512 MiB) and then held against seven others; the
+//! table is in `docs/results.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Candidate, DivisionCost, divide};
+use crate::profile::{Algorithm, Profiler};
+use crate::{Bytes, Error, Nanos, Problem};
+
+/// Sizes at which every algorithm is screened.
+const SCREEN: [usize; 2] = [4, 32];
+/// An algorithm is filled in if its time a sample is at most this many times the best one's.
+const PROMISING: f64 = 1.3;
+/// Probing ends at this share of what power-of-two is foretold to cost.
+const PROBE_SHARE: f64 = 0.38;
+/// Refining ends at this share of it, but is always given `REFINE_LEAST` of what was spent before, and at most
+/// `REFINE_MOST`.
+const REFINE_SHARE: f64 = 0.43;
+const REFINE_LEAST: f64 = 0.15;
+const REFINE_MOST: f64 = 0.4;
+/// Round sizes are multiples of the largest power of two within a twelfth of m.
+const ROUND: usize = 12;
+/// Rounds of refining: the first tries round sizes, the others halve the gaps beside the winning ones.
+const ROUNDS: usize = 4;
+
+/// Measures the sizes that fit `limits` best and gives all candidates measured on the way that are within the largest.
+///
+/// # Errors
+/// As [`Profiler::measure`].
+pub(super) fn fit(problem: &Problem, limits: &[Bytes], profiler: &mut Profiler<'_>) -> Result<Vec<Candidate>, Error> {
+    let mut search = Search::new(problem, profiler)?;
+    let mut filled = BTreeMap::new();
+    for &limit in limits {
+        let largest = search.largest_sizes(limit)?;
+        // A smaller limit under which every algorithm still reaches the same size asks for nothing new.
+        if filled != largest {
+            search.run(limit, &largest)?;
+            filled = largest;
+        }
+    }
+    Ok(search.measured.into_values().collect())
+}
+
+/// What screening tells of each algorithm.
+struct Screened {
+    /// Nanoseconds a sample at the largest size, the best first.
+    foretold: Vec<(usize, f64)>,
+    /// Those that could not be measured at any screening size.
+    unknown: Vec<usize>,
+}
+
+struct Search<'p, 'b> {
+    problem: Problem,
+    profiler: &'p mut Profiler<'b>,
+    algorithms: Vec<Algorithm>,
+    /// Sizes that can be measured at all, rising.
+    sizes: Vec<usize>,
+    workspaces: BTreeMap<(usize, usize), Option<Bytes>>,
+    /// By algorithm (its place in `algorithms`) and size.
+    measured: BTreeMap<(usize, usize), Candidate>,
+    failed: BTreeSet<(usize, usize)>,
+}
+
+impl<'p, 'b> Search<'p, 'b> {
+    fn new(problem: &Problem, profiler: &'p mut Profiler<'b>) -> Result<Search<'p, 'b>, Error> {
+        let sizes = profiler.sizes(problem);
+        // Libraries list other engines at other sizes; the two ends and the screening sizes show nearly all of them.
+        let mut algorithms = BTreeSet::new();
+        let ends = sizes.last().copied().into_iter().chain(SCREEN).chain(sizes.first().copied());
+        for size in ends.filter(|size| sizes.binary_search(size).is_ok()) {
+            let offers = profiler.offers(&problem.with_batch(size)?)?;
+            algorithms.extend(offers.iter().filter(|o| o.workspace.is_ok()).map(|o| o.algorithm.clone()));
+        }
+        Ok(Search {
+            problem: *problem,
+            profiler,
+            algorithms: algorithms.into_iter().collect(),
+            sizes,
+            workspaces: BTreeMap::new(),
+            measured: BTreeMap::new(),
+            failed: BTreeSet::new(),
+        })
+    }
+
+    /// The largest size of each algorithm within the limit.
+    ///
+    /// Workspaces need not grow with the size: the equal divisions of the mini-batch are asked from the top, and the
+    /// gap above the first that fits is halved.
+    fn largest_sizes(&mut self, limit: Bytes) -> Result<BTreeMap<usize, usize>, Error> {
+        let batch = self.problem.batch();
+        let mut divisions: Vec<usize> = (1..=batch).filter_map(|parts| self.snap(batch.div_ceil(parts))).collect();
+        divisions.dedup();
+        let mut largest = BTreeMap::new();
+        for algorithm in 0..self.algorithms.len() {
+            let mut above = None;
+            for &size in &divisions {
+                if self.fits(algorithm, size, limit)? {
+                    let m = self.largest_between(algorithm, size, above, limit)?;
+                    largest.insert(algorithm, m);
+                    break;
+                }
+                above = Some(size);
+            }
+        }
+        Ok(largest)
+    }
+
+    fn largest_between(
+        &mut self,
+        algorithm: usize,
+        fits: usize,
+        above: Option<usize>,
+        limit: Bytes,
+    ) -> Result<usize, Error> {
+        let place = |search: &Self, size: usize| search.sizes.partition_point(|&known| known < size);
+        let Some(above) = above else { return Ok(fits) };
+        let (mut low, mut high) = (place(self, fits), place(self, above));
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            if self.fits(algorithm, self.sizes[middle], limit)? { low = middle } else { high = middle }
+        }
+        Ok(self.sizes[low])
+    }
+
+    fn fits(&mut self, algorithm: usize, size: usize, limit: Bytes) -> Result<bool, Error> {
+        let bytes = match self.workspaces.get(&(algorithm, size)) {
+            Some(bytes) => *bytes,
+            None => {
+                let problem = self.problem.with_batch(size)?;
+                let bytes = self.profiler.workspace(&problem, &self.algorithms[algorithm])?;
+                self.workspaces.insert((algorithm, size), bytes);
+                bytes
+            }
+        };
+        Ok(bytes.is_some_and(|bytes| bytes <= limit) && !self.failed.contains(&(algorithm, size)))
+    }
+
+    /// The largest size that can be measured and is not over `size`.
+    fn snap(&self, size: usize) -> Option<usize> {
+        self.sizes[..self.sizes.partition_point(|&known| known <= size)].last().copied()
+    }
+
+    fn measure(&mut self, algorithm: usize, size: usize, limit: Bytes) -> Result<Option<Nanos>, Error> {
+        let Some(size) = self.snap(size) else { return Ok(None) };
+        if let Some(candidate) = self.measured.get(&(algorithm, size)) {
+            return Ok(Some(candidate.time));
+        }
+        if !self.fits(algorithm, size, limit)? {
+            return Ok(None);
+        }
+        let best = self.measured.values().filter(|c| c.micro_batch == size).map(|c| c.time).min();
+        let problem = self.problem.with_batch(size)?;
+        let Some(measurement) = self.profiler.measure(&problem, &self.algorithms[algorithm].clone(), best)? else {
+            self.failed.insert((algorithm, size));
+            return Ok(None);
+        };
+        self.measured.insert((algorithm, size), measurement.candidate());
+        Ok(Some(measurement.time))
+    }
+
+    fn spent(&self) -> f64 {
+        self.measured.values().map(|candidate| candidate.time.0 as f64).sum()
+    }
+
+    fn best_per_sample(&self) -> f64 {
+        self.measured.values().map(|c| c.time.0 as f64 / c.micro_batch as f64).fold(f64::INFINITY, f64::min)
+    }
+
+    fn run(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<(), Error> {
+        let Screened { foretold, unknown } = self.screen(limit, largest)?;
+        // Power-of-two runs m, m/2, m/4, ..: about twice m samples of each algorithm.
+        let power_of_two: f64 = foretold.iter().map(|&(algorithm, time)| 2.0 * time * largest[&algorithm] as f64).sum();
+        let best = foretold.first().map_or(0.0, |&(_, time)| time);
+        let (promising, others): (Vec<_>, Vec<_>) = foretold.iter().partition(|(_, time)| *time <= PROMISING * best);
+        for algorithm in unknown.into_iter().chain(promising.into_iter().map(|(algorithm, _)| algorithm)) {
+            self.fill(algorithm, largest[&algorithm], limit)?;
+        }
+        for (algorithm, time) in others {
+            let m = largest[&algorithm];
+            if time <= self.best_per_sample() {
+                self.fill(algorithm, m, limit)?;
+            } else if self.spent() + time * m as f64 <= PROBE_SHARE * power_of_two
+                && let Some(measured) = self.measure(algorithm, m, limit)?
+                && measured.0 as f64 / m as f64 <= PROMISING * self.best_per_sample()
+            {
+                self.fill(algorithm, m, limit)?;
+            }
+        }
+        let spent = self.spent();
+        let share = (REFINE_SHARE * power_of_two).max(spent * (1.0 + REFINE_LEAST));
+        self.refine(limit, largest, share.min(spent * (1.0 + REFINE_MOST)))
+    }
+
+    /// Measures every algorithm at the screening sizes within its reach.
+    fn screen(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<Screened, Error> {
+        let (mut foretold, mut unknown) = (Vec::new(), Vec::new());
+        for (&algorithm, &m) in largest {
+            let mut points = Vec::new();
+            for size in SCREEN {
+                let size = self.snap(size.min(m));
+                if let Some(size) = size
+                    && let Some(time) = self.measure(algorithm, size, limit)?
+                    && points.last().is_none_or(|&(before, _)| before < size as f64)
+                {
+                    points.push((size as f64, time.0 as f64));
+                }
+            }
+            let m = m as f64;
+            match points[..] {
+                [(low, fast), (high, slow)] => {
+                    let slope = ((slow - fast) / (high - low)).max(0.0);
+                    foretold.push((algorithm, (slow + slope * (m - high)) / m));
+                }
+                [(size, time)] => foretold.push((algorithm, time / size)),
+                _ => unknown.push(algorithm),
+            }
+        }
+        foretold.sort_by(|a, b| a.1.total_cmp(&b.1));
+        Ok(Screened { foretold, unknown })
+    }
+
+    /// Measures m, the equal divisions of the mini-batch into as many parts as m needs and one more, and the remainder.
+    fn fill(&mut self, algorithm: usize, m: usize, limit: Bytes) -> Result<(), Error> {
+        let batch = self.problem.batch();
+        let parts = batch.div_ceil(m);
+        let mut sizes = BTreeSet::from([m, batch % m]);
+        for parts in [parts, parts + 1] {
+            sizes.extend([batch / parts, batch.div_ceil(parts)]);
+        }
+        for size in sizes.into_iter().filter(|&size| size > 0 && size <= m) {
+            self.measure(algorithm, size, limit)?;
+        }
+        Ok(())
+    }
+
+    fn refine(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>, budget: f64) -> Result<(), Error> {
+        let mut rounded = BTreeSet::new();
+        for _ in 0..ROUNDS {
+            let before = self.measured.len();
+            let winners = self.winners(limit);
+            let algorithms: BTreeSet<usize> = winners.iter().map(|&(algorithm, _)| algorithm).collect();
+            for &algorithm in &algorithms {
+                let Some(&m) = largest.get(&algorithm) else { continue };
+                let sizes = if rounded.insert(algorithm) {
+                    self.round_sizes(m)
+                } else {
+                    self.between_neighbors(algorithm, &winners)
+                };
+                for size in sizes.into_iter().filter(|&size| size > 0 && size <= m) {
+                    if self.spent() > budget {
+                        return Ok(());
+                    }
+                    self.measure(algorithm, size, limit)?;
+                    let remainder = self.problem.batch() % size;
+                    for &other in algorithms.iter().filter(|_| remainder > 0) {
+                        if largest.get(&other).is_some_and(|&m| remainder <= m) {
+                            self.measure(other, remainder, limit)?;
+                        }
+                    }
+                }
+            }
+            if self.measured.len() == before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Multiples of a power of two from m down to m/2, and what they leave of the mini-batch.
+    fn round_sizes(&self, m: usize) -> Vec<usize> {
+        let step = 1 << (m / ROUND).max(1).ilog2();
+        let multiples: Vec<usize> = (1..=m / step).rev().map(|i| i * step).take_while(|&size| size >= m / 2).collect();
+        let left = multiples.iter().filter_map(|&size| self.problem.batch().checked_sub(size));
+        multiples.iter().copied().chain(left).collect()
+    }
+
+    /// The middles of the gaps between each winning size and its measured neighbors.
+    fn between_neighbors(&self, algorithm: usize, winners: &BTreeSet<(usize, usize)>) -> Vec<usize> {
+        let known: Vec<usize> = self.measured.range((algorithm, 0)..(algorithm + 1, 0)).map(|(key, _)| key.1).collect();
+        let mut sizes = Vec::new();
+        for &(_, size) in winners.iter().filter(|(winner, _)| *winner == algorithm) {
+            let place = known.partition_point(|&known| known < size);
+            if place > 0 {
+                sizes.push(usize::midpoint(known[place - 1], size));
+            }
+            if let Some(&above) = known.get(place + 1) {
+                sizes.push((above + size).div_ceil(2));
+            }
+        }
+        sizes
+    }
+
+    /// Algorithm and size of the candidates in the fastest division of what was measured so far.
+    fn winners(&self, limit: Bytes) -> BTreeSet<(usize, usize)> {
+        let candidates: Vec<Candidate> = self.measured.values().cloned().collect();
+        let divided = divide(&self.problem, &candidates, limit, DivisionCost::default());
+        // Nothing that adds up yet is nothing to refine.
+        let parts = divided.iter().flat_map(|configuration| configuration.parts());
+        let place = |part: &Candidate| self.algorithms.iter().position(|algorithm| *algorithm == part.algorithm);
+        parts.filter_map(|part| Some((place(part)?, part.micro_batch))).collect()
+    }
+}

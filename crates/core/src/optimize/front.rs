@@ -1,0 +1,73 @@
+//! The Pareto front of one kernel: its configurations that no other beats in both time and workspace (the papers'
+//! "desirable set").
+//!
+//! ```text
+//! time
+//!  |  a                 a  gemm, no workspace
+//!  |      b             b  4 x 64 fft
+//!  |          x         x  beaten by c: slower in the same workspace
+//!  |          c    d    c  2 x 128 fft      d  256 fft
+//!  +------------------- workspace
+//! ```
+//!
+//! Only workspaces of candidates can be maxima of candidates, so WR under each of those as the limit finds every point.
+//! Rising limits only add candidates, and [`Sums`] takes them in one by one: the whole front costs no more than one WR
+//! over all candidates.
+
+use super::divide::{Sums, parts, too_little};
+use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+
+/// The configurations within `limit` that no other beats in both time and workspace, by rising workspace, hence falling
+/// time; of equal points the one with fewest micro-batches.
+///
+/// As a set of (time, workspace) points this is what the papers' recurrence over sets of configurations gives, at far
+/// less cost. (Their pruning as printed removes every point, each being no better than itself; of equal points one has
+/// to stay.)
+///
+/// - Cost: O(candidates × mini-batch).
+/// - Source: Oyama et al. 2018, III.C.
+///
+/// # Errors
+/// [`Error::OverLimit`] or [`Error::NotProfiled`], as [`divide`](super::divide), where there is no point.
+pub fn front(
+    problem: &Problem,
+    candidates: &[Candidate],
+    limit: Bytes,
+    cost: DivisionCost,
+) -> Result<Vec<Configuration>, Error> {
+    let whole = |candidate: &&Candidate| candidate.micro_batch == problem.batch() && candidate.workspace <= limit;
+    let mut found: Vec<Configuration> = candidates
+        .iter()
+        .filter(whole)
+        .map(|candidate| Configuration::new(vec![candidate.clone()], DivisionCost::default()))
+        .collect();
+    found.sort_by(|a, b| a.parts().cmp(b.parts()));
+
+    let mut rising: Vec<&Candidate> = parts(problem, candidates, limit, cost).collect();
+    rising.sort_by(|a, b| a.workspace.cmp(&b.workspace).then_with(|| a.cmp(b)));
+    let mut sums = Sums::new(problem.batch());
+    let mut fastest = None;
+    for same in rising.chunk_by(|a, b| a.workspace == b.workspace) {
+        same.iter().for_each(|candidate| sums.add(candidate));
+        if sums.time().is_some_and(|time| fastest.is_none_or(|fastest| time < fastest)) {
+            fastest = sums.time();
+            found.extend(sums.configuration(cost));
+        }
+    }
+
+    found.sort_by_cached_key(|found| (found.workspace(), found.time(), found.parts().len()));
+    let mut fastest = None;
+    found.retain(|point| {
+        let faster = fastest.is_none_or(|fastest| point.time() < fastest);
+        if faster {
+            fastest = Some(point.time());
+        }
+        faster
+    });
+    if found.is_empty() { Err(too_little(problem, candidates, limit, cost)) } else { Ok(found) }
+}
+
+/// The (workspace, time) points of configurations, as [`allot`](super::allot()) reads them.
+pub fn points(front: &[Configuration]) -> Vec<(Bytes, Nanos)> {
+    front.iter().map(|point| (point.workspace(), point.time())).collect()
+}

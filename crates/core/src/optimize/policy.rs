@@ -1,0 +1,181 @@
+//! Which micro-batch sizes may be used, and so have to be measured.
+//!
+//! **Source**: Oyama et al. 2018, III.B, for undivided, power-of-two and all; `fit` is our own, see [`super::fit`].
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::fit::fit;
+use super::{Candidate, DivisionCost};
+use crate::profile::Profiler;
+use crate::{Bytes, Error, Nanos, Operation, Problem};
+
+/// A rule for the sizes of micro-batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// The whole mini-batch alone.
+    Undivided,
+    /// 1, 2, 4, .. and the whole mini-batch.
+    PowerOfTwo,
+    /// Every size.
+    All,
+    /// The few sizes that fill the limit best, found while measuring.
+    #[default]
+    Fit,
+}
+
+impl Policy {
+    /// All four, in the order of the documentation.
+    pub const ALL: [Policy; 4] = [Policy::Undivided, Policy::PowerOfTwo, Policy::All, Policy::Fit];
+
+    /// The name used in options and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Undivided => "undivided",
+            Policy::PowerOfTwo => "power-of-two",
+            Policy::All => "all",
+            Policy::Fit => "fit",
+        }
+    }
+
+    /// The sizes for a mini-batch, rising; none where they are found while measuring ([`Policy::Fit`]).
+    ///
+    /// ```
+    /// use tightfit_core::optimize::Policy;
+    /// assert_eq!(Policy::PowerOfTwo.sizes(6), Some(vec![1, 2, 4, 6]));
+    /// ```
+    pub fn sizes(self, mini_batch: usize) -> Option<Vec<usize>> {
+        match self {
+            Policy::Undivided => Some(vec![mini_batch]),
+            Policy::PowerOfTwo => {
+                let powers = std::iter::successors(Some(1usize), |size| size.checked_mul(2));
+                Some(powers.take_while(|&size| size < mini_batch).chain([mini_batch]).collect())
+            }
+            Policy::All => Some((1..=mini_batch).collect()),
+            Policy::Fit => None,
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Policy {
+    type Err = Error;
+
+    /// # Errors
+    /// [`Error::UnknownWord`], which lists the four names.
+    fn from_str(text: &str) -> Result<Policy, Error> {
+        Policy::ALL
+            .into_iter()
+            .find(|policy| policy.name() == text)
+            .ok_or_else(|| Error::unknown_word("policy", text, Policy::ALL.map(Policy::name)))
+    }
+}
+
+/// What the workspace of a network's kernels must not exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// A limit for each kernel alone (WR).
+    PerKernel(Bytes),
+    /// One total, divided among the kernels (WD).
+    Total(Bytes),
+    /// One workspace that all kernels share, one after another.
+    One(Bytes),
+}
+
+impl Limit {
+    /// The limit itself: the most that any one kernel may use.
+    pub fn bytes(self) -> Bytes {
+        let (Limit::PerKernel(bytes) | Limit::Total(bytes) | Limit::One(bytes)) = self;
+        bytes
+    }
+
+    /// The limit in bytes; none for unlimited.
+    pub fn finite(self) -> Option<Bytes> {
+        Some(self.bytes()).filter(|bytes| *bytes != Bytes::UNLIMITED)
+    }
+
+    /// The workspace that a network needs whose kernels need `workspaces`: their sum where each kernel holds its own,
+    /// the largest where all share one.
+    pub fn combine(self, workspaces: impl Iterator<Item = Bytes>) -> Bytes {
+        match self {
+            Limit::PerKernel(_) | Limit::Total(_) => workspaces.sum(),
+            Limit::One(_) => workspaces.max().unwrap_or_default(),
+        }
+    }
+
+    /// The limits under which `fit` looks for sizes: the limit itself, or for a total M, M/2, M/4, .. since nobody
+    /// knows yet how much of it each kernel will get.
+    pub fn ladder(self) -> Vec<Bytes> {
+        match self {
+            Limit::PerKernel(bytes) | Limit::One(bytes) => vec![bytes],
+            // A thousandth of the total is less than any kernel worth dividing would be given.
+            Limit::Total(bytes) => (0..=10).map(|halvings| Bytes(bytes.0 >> halvings)).collect(),
+        }
+    }
+}
+
+/// What is known of one kernel: the candidates that a policy admits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidates {
+    /// Every candidate within the limits, in no particular order.
+    pub candidates: Vec<Candidate>,
+    /// What dividing this kernel costs.
+    pub cost: DivisionCost,
+}
+
+/// Measures what `policy` asks for, for a kernel under `limits`, and gives the candidates that it admits.
+///
+/// A candidate over the largest limit is never run. With [`Policy::Fit`] the sizes follow from the limits; the other
+/// policies name their sizes themselves, and a recording that lacks some of them gives what it has.
+///
+/// # Errors
+/// As [`Profiler::measure`]; nothing is lost, since every measurement made is kept already.
+pub fn candidates(
+    policy: Policy,
+    problem: &Problem,
+    limits: &[Bytes],
+    profiler: &mut Profiler<'_>,
+) -> Result<Candidates, Error> {
+    let largest = limits.iter().copied().max().unwrap_or_default();
+    let mut found = match policy.sizes(problem.batch()) {
+        Some(sizes) => {
+            let known = profiler.sizes(problem);
+            let mut found = Vec::new();
+            for size in sizes.into_iter().filter(|size| known.binary_search(size).is_ok()) {
+                measure_size(&problem.with_batch(size)?, largest, profiler, &mut found)?;
+            }
+            found
+        }
+        None => fit(problem, limits, profiler)?,
+    };
+    found.sort();
+    let divides = policy != Policy::Undivided && problem.operation() == Operation::BackwardFilter;
+    let cost = if divides { profiler.backend().division_cost(problem)? } else { DivisionCost::default() };
+    Ok(Candidates { candidates: found, cost })
+}
+
+/// Measures every algorithm of one size whose workspace is within the limit.
+fn measure_size(
+    problem: &Problem,
+    limit: Bytes,
+    profiler: &mut Profiler<'_>,
+    found: &mut Vec<Candidate>,
+) -> Result<(), Error> {
+    let offers = profiler.offers(problem)?.to_vec();
+    let mut best: Option<Nanos> = None;
+    for offer in offers {
+        if !offer.workspace.is_ok_and(|bytes| bytes <= limit) {
+            continue;
+        }
+        if let Some(measurement) = profiler.measure(problem, &offer.algorithm, best)? {
+            best = Some(best.map_or(measurement.time, |best| best.min(measurement.time)));
+            found.push(measurement.candidate());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! An uneven mini-batch for unequal devices: the split whose slowest device is done first.
+//!
+//! ```text
+//! K80     |==== 14 ====|
+//! K80     |==== 14 ====|
+//! 750Ti   |== 4 ==|    ' the step ends here
+//! ```
+//!
+//! Under a given longest time each device may get some batches and not others; whether those can add up to the
+//! mini-batch is asked of a set of reachable sums, one bit a sum. The least longest time is searched among the times
+//! that were measured, and of the splits within it the one with the least sum of times is taken.
+
+use crate::{Error, Nanos};
+
+/// How many samples each device gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// Samples of each device, in the order given; 0 for a device that would only slow the others down.
+    pub batches: Vec<usize>,
+    /// Time of the slowest device.
+    pub time: Nanos,
+    /// Sum of the times of all devices.
+    pub device_time: Nanos,
+}
+
+/// Splits `mini_batch` samples over devices so that the slowest is done as early as possible.
+///
+/// `times` lists for each device the batches it may get and how long each takes; a batch that it cannot hold, or should
+/// not get, is left out. Any device may get 0 samples, in no time. Of splits with equal slowest time the one with the
+/// least sum of times is taken, then the one that gives the first devices most.
+///
+/// - Cost: O(entries × mini-batch / 64 × log entries) for the slowest time; entries × mini-batch once for the split, over
+///   the entries not slower than that.
+/// - Source: Oyama et al. 2018, III.E, whose 0-1 program this solves exactly.
+///
+/// # Errors
+/// [`Error::NoSplit`] if no batches of the devices add up to the mini-batch.
+pub fn split(times: &[Vec<(usize, Nanos)>], mini_batch: usize) -> Result<Split, Error> {
+    let mut thresholds: Vec<Nanos> = times.iter().flatten().map(|&(_, time)| time).collect();
+    thresholds.push(Nanos::ZERO);
+    thresholds.sort_unstable();
+    thresholds.dedup();
+    // Reachability only grows with the threshold, so the least one is found by halving.
+    let least = thresholds.partition_point(|&longest| !reachable(times, mini_batch, longest));
+    let longest = *thresholds.get(least).ok_or(Error::NoSplit { mini_batch })?;
+    Ok(cheapest(times, mini_batch, longest))
+}
+
+/// The batches of a device that take at most `longest`; those beyond the mini-batch cannot be part of it.
+fn allowed(device: &[(usize, Nanos)], mini_batch: usize, longest: Nanos) -> impl Iterator<Item = (usize, Nanos)> {
+    device.iter().copied().filter(move |&(batch, time)| (1..=mini_batch).contains(&batch) && time <= longest)
+}
+
+/// Whether batches that each take at most `longest` add up to the mini-batch.
+fn reachable(times: &[Vec<(usize, Nanos)>], mini_batch: usize, longest: Nanos) -> bool {
+    let mut sums = vec![0_u64; mini_batch / 64 + 1];
+    sums[0] = 1;
+    for device in times {
+        let before = sums.clone();
+        for (batch, _) in allowed(device, mini_batch, longest) {
+            let (words, bits) = (batch / 64, batch % 64);
+            for (into, word) in (words..sums.len()).zip(&before) {
+                sums[into] |= word << bits;
+            }
+            if bits > 0 {
+                for (into, word) in (words + 1..sums.len()).zip(&before) {
+                    sums[into] |= word >> (64 - bits);
+                }
+            }
+        }
+    }
+    sums[mini_batch / 64] >> (mini_batch % 64) & 1 == 1
+}
+
+/// The split with the least sum of times, none above `longest`, which must be possible.
+fn cheapest(times: &[Vec<(usize, Nanos)>], mini_batch: usize, longest: Nanos) -> Split {
+    const NEVER: u64 = u64::MAX;
+    // Devices are taken in from the last to the first: reading back from the first then prefers its larger batches.
+    let mut least = vec![NEVER; mini_batch + 1];
+    least[0] = 0;
+    let mut given: Vec<Vec<usize>> = Vec::with_capacity(times.len());
+    for device in times.iter().rev() {
+        let before = least.clone();
+        let mut batches = vec![0; mini_batch + 1];
+        let mut entries: Vec<_> = allowed(device, mini_batch, longest).collect();
+        entries.sort_unstable();
+        for (batch, time) in entries {
+            for (samples, &rest) in (batch..).zip(&before[..=mini_batch - batch]) {
+                let sum = rest.saturating_add(time.0);
+                if sum < NEVER && sum <= least[samples] {
+                    least[samples] = sum;
+                    batches[samples] = batch;
+                }
+            }
+        }
+        given.push(batches);
+    }
+    let mut left = mini_batch;
+    let batches: Vec<usize> = given
+        .iter()
+        .rev()
+        .map(|batches| {
+            let batch = batches[left];
+            left -= batch;
+            batch
+        })
+        .collect();
+    let spent = |(device, &batch): (&Vec<(usize, Nanos)>, &usize)| {
+        device.iter().filter(|&&(size, _)| size == batch && batch > 0).map(|&(_, time)| time).min().unwrap_or_default()
+    };
+    let spent: Vec<Nanos> = times.iter().zip(&batches).map(spent).collect();
+    Split { batches, time: spent.iter().copied().max().unwrap_or_default(), device_time: spent.into_iter().sum() }
+}

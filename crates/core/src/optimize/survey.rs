@@ -1,0 +1,163 @@
+//! Finds the candidates of a whole network's kernels: each distinct problem once, over as many devices as there are.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::divide;
+use super::policy::{Candidates, Policy, candidates};
+use crate::profile::{Admission, Backend, Cache, Profiler, Spent};
+use crate::{Bytes, Candidate, Error, Nanos, Problem};
+
+/// Told how a survey gets on; called from several threads.
+pub trait Progress: Sync {
+    /// A problem was begun: its place among all, and how many there are.
+    fn begin(&self, problem: &Problem, place: usize, of: usize);
+    /// A problem is done; `share` of all the work (by floating-point operations) is behind.
+    fn done(&self, share: f64);
+}
+
+/// Says nothing.
+pub struct Silent;
+
+impl Progress for Silent {
+    fn begin(&self, _: &Problem, _: usize, _: usize) {}
+    fn done(&self, _: f64) {}
+}
+
+/// The candidates of every distinct problem, and what finding them cost.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// By problem at its mini-batch.
+    pub candidates: HashMap<Problem, Candidates>,
+    /// Time, measurements, and what was skipped.
+    pub spent: Spent,
+}
+
+/// What to look for.
+#[derive(Clone)]
+pub struct Scope<'a> {
+    /// Which micro-batch sizes may be used.
+    pub policy: Policy,
+    /// Limits under which they are to be good; see [`super::Limit::ladder`].
+    pub limits: Vec<Bytes>,
+    /// Also measure every algorithm on the whole mini-batch within this limit, so that "undivided" is the best there is
+    /// and dividing never loses to it.
+    pub baseline: Option<Bytes>,
+    /// Only algorithms that give the same bits every time.
+    pub deterministic: bool,
+    /// Only algorithms of the numerical class of the best undivided one.
+    pub exact_class: bool,
+    /// Where measurements are kept, and looked for first.
+    pub cache: Option<&'a Cache>,
+    /// Set to stop: what was measured stays in the cache.
+    pub stop: &'a AtomicBool,
+}
+
+/// Surveys `problems`, which should be distinct. The devices behind `backends` must be of one kind, since their
+/// measurements serve each other (Oyama et al. 2018, III.B: parallel evaluation); each takes the next problem, largest
+/// first, as it gets free.
+///
+/// # Errors
+/// [`Error::OverLimit`] with the least workspace that would do for a kernel of which nothing fits the largest limit;
+/// [`Error::NotProfiled`] if every candidate that fits failed. The first error of any device after which measuring cannot go on; what was measured is in the cache.
+pub fn survey(
+    problems: &[Problem],
+    scope: &Scope<'_>,
+    backends: &mut [Box<dyn Backend>],
+    progress: &dyn Progress,
+) -> Result<Survey, Error> {
+    let mut order: Vec<&Problem> = problems.iter().collect();
+    order.sort_by(|a, b| b.flops().total_cmp(&a.flops()).then_with(|| a.cmp(b)));
+    let all: f64 = order.iter().map(|problem| problem.flops()).sum();
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new((Survey::default(), 0.0, None));
+    let work = |backend: &mut dyn Backend| {
+        let mut profiler = Profiler::new(backend, scope.cache, scope.stop);
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&problem) = order.get(place) else { break };
+            progress.begin(problem, place, order.len());
+            let result = survey_one(problem, scope, &mut profiler);
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            match result {
+                Ok(candidates) => {
+                    found.0.candidates.insert(*problem, candidates);
+                    found.1 += problem.flops();
+                    progress.done(found.1 / all);
+                }
+                Err(error) => {
+                    found.2.get_or_insert(error);
+                    // The other devices finish the problem at hand.
+                    next.store(order.len(), Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.0.spent.add(profiler.into_spent());
+    };
+    match backends {
+        [backend] => work(backend.as_mut()),
+        _ => std::thread::scope(|threads| {
+            for backend in backends.iter_mut() {
+                threads.spawn(|| work(backend.as_mut()));
+            }
+        }),
+    }
+    let (survey, _, error) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match error {
+        Some(error) => Err(error),
+        None => Ok(survey),
+    }
+}
+
+fn survey_one(problem: &Problem, scope: &Scope<'_>, profiler: &mut Profiler<'_>) -> Result<Candidates, Error> {
+    let limit = scope.limits.iter().copied().max().unwrap_or_default();
+    let mut admission = Admission { deterministic: scope.deterministic, class: None };
+    profiler.admit(admission);
+    if scope.exact_class {
+        let whole = candidates(Policy::Undivided, problem, &[limit], profiler)?.candidates;
+        if let Some(best) = whole.iter().min_by_key(|candidate| (candidate.time, candidate.workspace)) {
+            let offers = profiler.offers(problem)?;
+            admission.class =
+                offers.iter().find(|offer| offer.algorithm == best.algorithm).map(|offer| offer.notes.class());
+            profiler.admit(admission);
+        }
+    }
+    let mut found = candidates(scope.policy, problem, &scope.limits, profiler)?;
+    if let Some(limit) = scope.baseline {
+        let undivided = candidates(Policy::Undivided, problem, &[limit], profiler)?;
+        found.candidates.extend(undivided.candidates);
+        found.candidates.sort();
+        found.candidates.dedup();
+    }
+    match divide(problem, &found.candidates, limit, found.cost) {
+        Ok(_) => Ok(found),
+        Err(error) => Err(least_that_would_fit(problem, limit, &found, profiler)?.unwrap_or(error)),
+    }
+}
+
+/// The error that says how much workspace would be enough for a kernel of which nothing fits `limit`. Candidates over the
+/// limit were never run, so it is made from workspaces alone.
+fn least_that_would_fit(
+    problem: &Problem,
+    limit: Bytes,
+    found: &Candidates,
+    profiler: &mut Profiler<'_>,
+) -> Result<Option<Error>, Error> {
+    let known = profiler.sizes(problem);
+    let mut untimed = Vec::new();
+    for size in Policy::PowerOfTwo.sizes(problem.batch()).unwrap_or_default() {
+        if known.binary_search(&size).is_err() {
+            continue;
+        }
+        for offer in profiler.offers(&problem.with_batch(size)?)? {
+            if let Ok(workspace) = offer.workspace {
+                let algorithm = offer.algorithm.clone();
+                untimed.push(Candidate { micro_batch: size, algorithm, time: Nanos::ZERO, workspace });
+            }
+        }
+    }
+    Ok(divide(problem, &untimed, limit, found.cost).err())
+}

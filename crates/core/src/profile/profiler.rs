@@ -1,0 +1,244 @@
+//! Asks a backend for measurements, each of them once: from memory, from the cache, and only then by running.
+//!
+//! ```text
+//! policy --> Profiler::measure --> known in this run? --> in the cache? --> Backend::measure --> cache
+//! ```
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::{Algorithm, Backend, Cache, Effort, Measurement, Notes, Offer};
+use crate::{Bytes, Error, Nanos, Problem};
+
+/// What profiling has cost and met so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// Wall-clock time of the measurements made, all repeats included; the recorded times in a replay.
+    pub time: Nanos,
+    /// One call of every candidate that was asked for, cached or not: the cost of a policy whatever was known before.
+    pub kernel_time: Nanos,
+    /// Measurements made.
+    pub measured: usize,
+    /// Measurements found in the cache.
+    pub cached: usize,
+    /// Candidates left out because they failed, with the reason.
+    pub skipped: Vec<Skipped>,
+    /// The first failure to write to the cache; measuring went on without it.
+    pub cache_failure: Option<String>,
+}
+
+/// A candidate that could not be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The problem at the micro-batch that failed.
+    pub problem: Problem,
+    /// Which algorithm.
+    pub algorithm: Algorithm,
+    /// Why.
+    pub reason: String,
+}
+
+impl Spent {
+    /// Adds what another profiler spent.
+    pub fn add(&mut self, other: Spent) {
+        self.time = self.time + other.time;
+        self.kernel_time = self.kernel_time + other.kernel_time;
+        self.measured += other.measured;
+        self.cached += other.cached;
+        self.skipped.extend(other.skipped);
+        self.cache_failure = self.cache_failure.take().or(other.cache_failure);
+    }
+}
+
+/// Which algorithms may be used, by what their library says of their arithmetic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// Only those that give the same bits every time.
+    pub deterministic: bool,
+    /// Only those of this numerical class (see [`Notes::class`]).
+    pub class: Option<Notes>,
+}
+
+impl Admission {
+    /// Why an algorithm with these notes may not be used; none if it may.
+    fn refuses(self, notes: Notes) -> Option<String> {
+        if self.deterministic && notes.contains(Notes::NONDETERMINISTIC) {
+            return Some("is not deterministic".to_owned());
+        }
+        let class = self.class.filter(|class| *class != notes.class())?;
+        Some(format!("its arithmetic ({}) is not of the class asked for ({class})", notes.class()))
+    }
+}
+
+/// The measurements of one backend, made on demand and kept.
+pub struct Profiler<'a> {
+    backend: &'a mut dyn Backend,
+    cache: Option<&'a Cache>,
+    stop: &'a AtomicBool,
+    effort: Effort,
+    admission: Admission,
+    known: HashMap<(Problem, Algorithm), Option<Measurement>>,
+    loaded: HashMap<Problem, Vec<Measurement>>,
+    offers: HashMap<Problem, Vec<Offer>>,
+    spent: Spent,
+}
+
+impl<'a> Profiler<'a> {
+    /// A profiler of `backend`, which looks into `cache` first and keeps what it measures there. Once `stop` is set,
+    /// every further measurement is refused with [`Error::Interrupted`].
+    pub fn new(backend: &'a mut dyn Backend, cache: Option<&'a Cache>, stop: &'a AtomicBool) -> Profiler<'a> {
+        Profiler {
+            backend,
+            cache,
+            stop,
+            effort: Effort::default(),
+            admission: Admission::default(),
+            known: HashMap::new(),
+            loaded: HashMap::new(),
+            offers: HashMap::new(),
+            spent: Spent::default(),
+        }
+    }
+
+    /// The backend underneath.
+    pub fn backend(&mut self) -> &mut dyn Backend {
+        self.backend
+    }
+
+    /// What it has cost so far.
+    pub fn spent(&self) -> &Spent {
+        &self.spent
+    }
+
+    /// What it has cost in all.
+    pub fn into_spent(self) -> Spent {
+        self.spent
+    }
+
+    /// The batch sizes up to the problem's own that can be measured, rising: every one, or those of a recording.
+    pub fn sizes(&self, problem: &Problem) -> Vec<usize> {
+        match self.backend.sizes(problem) {
+            Some(mut sizes) => {
+                sizes.retain(|&size| size <= problem.batch());
+                sizes
+            }
+            None => (1..=problem.batch()).collect(),
+        }
+    }
+
+    /// From now on offers only what `admission` admits.
+    pub fn admit(&mut self, admission: Admission) {
+        if self.admission != admission {
+            self.admission = admission;
+            self.offers.clear();
+        }
+    }
+
+    /// Every algorithm's workspace or refusal for the problem at its batch; asked of the backend once.
+    ///
+    /// # Errors
+    /// As [`Backend::offers`].
+    pub fn offers(&mut self, problem: &Problem) -> Result<&[Offer], Error> {
+        if !self.offers.contains_key(problem) {
+            let mut offers = self.backend.offers(problem)?;
+            for offer in &mut offers {
+                if let Some(reason) = self.admission.refuses(offer.notes) {
+                    offer.workspace = Err(reason);
+                }
+            }
+            self.offers.insert(*problem, offers);
+        }
+        Ok(&self.offers[problem])
+    }
+
+    /// The algorithm's workspace for the problem at its batch; none if it refuses.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if the library cannot be asked.
+    pub fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Bytes>, Error> {
+        if let Some(offers) = self.offers.get(problem)
+            && let Some(offer) = offers.iter().find(|offer| offer.algorithm == *algorithm)
+        {
+            return Ok(offer.workspace.as_ref().ok().copied());
+        }
+        match self.backend.workspace(problem, algorithm) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Error::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The measurement of `algorithm` on the problem at its batch; none if it cannot be had, which is remembered in
+    /// [`Spent::skipped`]. `best` is the time of the best algorithm of this size so far.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] once stopping was asked for; a backend's error after which it cannot go on.
+    pub fn measure(
+        &mut self,
+        problem: &Problem,
+        algorithm: &Algorithm,
+        best: Option<Nanos>,
+    ) -> Result<Option<Measurement>, Error> {
+        let key = (*problem, algorithm.clone());
+        if let Some(known) = self.known.get(&key) {
+            return Ok(known.clone());
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        let measurement = match self.find_cached(problem, algorithm)? {
+            Some(cached) => {
+                self.spent.cached += 1;
+                Some(cached)
+            }
+            None => self.run(problem, algorithm, best)?,
+        };
+        if let Some(measurement) = &measurement {
+            self.spent.kernel_time = self.spent.kernel_time + measurement.time;
+        }
+        self.known.insert(key, measurement.clone());
+        Ok(measurement)
+    }
+
+    fn find_cached(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Measurement>, Error> {
+        let Some(cache) = self.cache else { return Ok(None) };
+        let shape = problem.with_batch(1)?;
+        if !self.loaded.contains_key(&shape) {
+            self.loaded.insert(shape, cache.measurements(self.backend.device(), problem)?);
+        }
+        let fits = |m: &&Measurement| m.micro_batch == problem.batch() && m.algorithm == *algorithm;
+        Ok(self.loaded[&shape].iter().find(fits).cloned())
+    }
+
+    fn run(
+        &mut self,
+        problem: &Problem,
+        algorithm: &Algorithm,
+        best: Option<Nanos>,
+    ) -> Result<Option<Measurement>, Error> {
+        let started = Instant::now();
+        let effort = Effort { best, ..self.effort };
+        match self.backend.measure(problem, algorithm, &effort) {
+            Ok(measurement) => {
+                // A replay answers at once; what the recorded calls took is the honest figure there.
+                let wall = Nanos::from(started.elapsed());
+                self.spent.time = self.spent.time + wall.max(measurement.time);
+                self.spent.measured += 1;
+                if let Some(cache) = self.cache
+                    && self.spent.cache_failure.is_none()
+                    && let Err(error) = cache.keep(self.backend.device(), problem, &measurement)
+                {
+                    self.spent.cache_failure = Some(error.chain());
+                }
+                Ok(Some(measurement))
+            }
+            Err(error) if error.is_fatal() => Err(error),
+            Err(error) => {
+                let (problem, algorithm) = (*problem, algorithm.clone());
+                self.spent.skipped.push(Skipped { problem, algorithm, reason: error.chain() });
+                Ok(None)
+            }
+        }
+    }
+}

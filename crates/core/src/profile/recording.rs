@@ -1,0 +1,256 @@
+//! Profiles as files: what one device was measured at, to be exchanged, committed and replayed.
+//!
+//! Lines of JSON, packed with gzip where the name ends in `.gz` (`docs/cache-format.md` has the fields):
+//!
+//! ```text
+//! {"format":"tightfit-profile","version":1}
+//! {"device":{"backend":"cuda","name":"NVIDIA H200","library":"cudnn 9.19.0","threads":0}}
+//! {"network":{"name":"alexnet","batch":256,"layers":[["conv1","forward c3 h227 ...",256], ..]}}
+//! {"problem":"forward c3 h227 ...","algorithm":"legacy:gemm","notes":0,"rows":[[n, time_ns, workspace_bytes, spread, repeats, single_ns], ..]}
+//! ```
+//!
+//! A time of null stands for a candidate whose workspace is known and that was not run.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use serde::{Deserialize, Serialize};
+
+use super::{Algorithm, Device, Measurement, Notes};
+use crate::{Bytes, Error, Nanos};
+
+const FORMAT: &str = "tightfit-profile";
+const VERSION: u32 = 1;
+
+/// The measurements of one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recording {
+    /// Where they were made.
+    pub device: Device,
+    /// Networks that were profiled, with names and order of their layers.
+    pub networks: Vec<RecordedNetwork>,
+    problems: BTreeMap<String, BTreeMap<Algorithm, Recorded>>,
+}
+
+/// Names and order of a network's kernels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedNetwork {
+    /// The network's name.
+    pub name: String,
+    /// Its mini-batch.
+    pub batch: usize,
+    /// Layer name, the problem's shape ([`crate::Problem::shape`]) and mini-batch of each kernel.
+    pub layers: Vec<(String, String, usize)>,
+}
+
+/// What is known of one algorithm on one problem, by micro-batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Recorded {
+    pub(super) notes: Notes,
+    pub(super) rows: BTreeMap<usize, Row>,
+}
+
+/// One candidate: without a time, it was not run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Row {
+    pub(super) time: Option<Nanos>,
+    pub(super) workspace: Bytes,
+    pub(super) spread: f64,
+    pub(super) repeats: u32,
+    pub(super) single: Option<Nanos>,
+}
+
+/// Micro-batch, time, workspace, spread, repeats and single time of a line.
+type JsonRow = (usize, Option<u64>, u64, f64, u32, Option<u64>);
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum Line {
+    Format { format: String, version: u32 },
+    Device { device: Device },
+    Network { network: RecordedNetwork },
+    Problem { problem: String, algorithm: Algorithm, notes: Notes, rows: Vec<JsonRow> },
+}
+
+impl Recording {
+    /// An empty recording.
+    pub fn new(device: Device) -> Recording {
+        Recording { device, networks: Vec::new(), problems: BTreeMap::new() }
+    }
+
+    /// Adds a measurement of a problem's shape.
+    pub fn add(&mut self, shape: &str, m: Measurement) {
+        let recorded = self.problems.entry(shape.to_owned()).or_default().entry(m.algorithm).or_default();
+        recorded.notes = m.notes;
+        let row =
+            Row { time: Some(m.time), workspace: m.workspace, spread: m.spread, repeats: m.repeats, single: m.single };
+        recorded.rows.insert(m.micro_batch, row);
+    }
+
+    /// Adds everything that another recording has.
+    pub fn merge(&mut self, other: Recording) {
+        for (shape, algorithms) in other.problems {
+            let problem = self.problems.entry(shape).or_default();
+            for (algorithm, recorded) in algorithms {
+                let known = problem.entry(algorithm).or_default();
+                known.notes = recorded.notes;
+                known.rows.extend(recorded.rows);
+            }
+        }
+        self.networks.extend(other.networks);
+    }
+
+    /// Every problem's shape with its measurements; candidates that were not run are left out.
+    pub fn measurements(&self) -> impl Iterator<Item = (&str, Vec<Measurement>)> {
+        self.problems.iter().map(|(shape, algorithms)| {
+            let all = algorithms.iter().flat_map(|(algorithm, recorded)| {
+                recorded.rows.iter().filter_map(|(&n, row)| row.measurement(algorithm, recorded.notes, n))
+            });
+            (shape.as_str(), all.collect())
+        })
+    }
+
+    pub(super) fn algorithms(&self, shape: &str) -> Option<&BTreeMap<Algorithm, Recorded>> {
+        self.problems.get(shape)
+    }
+
+    /// Reads the recordings of a file, one a device.
+    ///
+    /// # Errors
+    /// [`Error::File`] naming the line if the file cannot be read, ends early, or is of another format or version.
+    pub fn read(path: &Path) -> Result<Vec<Recording>, Error> {
+        let file = |what: String, source| Error::File { path: path.to_owned(), what, source };
+        let opened = File::open(path).map_err(|e| file("cannot be opened".to_owned(), Some(e.into())))?;
+        let packed = path.extension().is_some_and(|extension| extension == "gz");
+        let reader: Box<dyn Read> = if packed { Box::new(GzDecoder::new(opened)) } else { Box::new(opened) };
+        let mut recordings: Vec<Recording> = Vec::new();
+        let mut networks = Vec::new();
+        for (number, text) in BufReader::new(reader).lines().enumerate() {
+            let number = number + 1;
+            let text = text.map_err(|e| {
+                file(format!("line {number} cannot be read; the file may be cut off, fetch it again"), Some(e.into()))
+            })?;
+            let line: Line = serde_json::from_str(&text).map_err(|e| {
+                file(format!("line {number} is not a line of a profile; the file may be cut off"), Some(e.into()))
+            })?;
+            match (number, line) {
+                (1, Line::Format { format, version }) if format == FORMAT && version == VERSION => {}
+                (1, Line::Format { format, version }) => {
+                    let what =
+                        format!("is `{format}` version {version}; this program reads `{FORMAT}` version {VERSION}");
+                    return Err(file(what, None));
+                }
+                (1, _) | (_, Line::Format { .. }) => {
+                    return Err(file(
+                        format!("line {number}: a profile begins, and only begins, with its format"),
+                        None,
+                    ));
+                }
+                (_, Line::Device { device }) => recordings.push(Recording::new(device)),
+                (_, Line::Network { network }) => networks.push(network),
+                (_, Line::Problem { problem, algorithm, notes, rows }) => {
+                    let Some(recording) = recordings.last_mut() else {
+                        return Err(file(format!("line {number}: a problem comes before its device"), None));
+                    };
+                    let recorded = recording.problems.entry(problem).or_default().entry(algorithm).or_default();
+                    recorded.notes = notes;
+                    recorded.rows.extend(rows.into_iter().map(|row| (row.0, Row::from(row))));
+                }
+            }
+        }
+        if recordings.is_empty() {
+            return Err(file("has no device in it; it may be cut off".to_owned(), None));
+        }
+        for recording in &mut recordings {
+            recording.networks.clone_from(&networks);
+        }
+        Ok(recordings)
+    }
+
+    /// Writes recordings to a file, whole or not at all: into a neighbor first, then renamed.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the file cannot be written; one that was there stays as it was.
+    pub fn write(path: &Path, recordings: &[Recording]) -> Result<(), Error> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let part = path.with_file_name(name);
+        let write = || -> std::io::Result<()> {
+            let out = BufWriter::new(File::create(&part)?);
+            if path.extension().is_some_and(|extension| extension == "gz") {
+                let mut packed = GzEncoder::new(out, Compression::best());
+                write_lines(&mut packed, recordings)?;
+                packed.finish()?.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
+            } else {
+                let mut out = out;
+                write_lines(&mut out, recordings)?;
+                out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
+            }
+            std::fs::rename(&part, path)
+        };
+        write().map_err(|error| {
+            // The neighbor may not even exist; the error to report is the first one.
+            let _ = std::fs::remove_file(&part);
+            let what = "cannot be written; is the folder there, is it writable, is the disk full?".to_owned();
+            Error::File { path: path.to_owned(), what, source: Some(error.into()) }
+        })
+    }
+}
+
+fn write_lines(out: &mut impl Write, recordings: &[Recording]) -> std::io::Result<()> {
+    let mut line = |line: Line| -> std::io::Result<()> {
+        serde_json::to_writer(&mut *out, &line)?;
+        out.write_all(b"\n")
+    };
+    line(Line::Format { format: FORMAT.to_owned(), version: VERSION })?;
+    for network in recordings.first().map_or(&[][..], |recording| &recording.networks) {
+        line(Line::Network { network: network.clone() })?;
+    }
+    for recording in recordings {
+        line(Line::Device { device: recording.device.clone() })?;
+        for (problem, algorithms) in &recording.problems {
+            for (algorithm, recorded) in algorithms {
+                line(Line::Problem {
+                    problem: problem.clone(),
+                    algorithm: algorithm.clone(),
+                    notes: recorded.notes,
+                    rows: recorded.rows.iter().map(|(&n, row)| row.json(n)).collect(),
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Row {
+    fn json(&self, n: usize) -> JsonRow {
+        let single = self.single.map(|time| time.0);
+        // Four digits of a spread are more than it is worth, and keep files small.
+        let spread = (self.spread * 1e4).round() / 1e4;
+        (n, self.time.map(|time| time.0), self.workspace.0, spread, self.repeats, single)
+    }
+
+    pub(super) fn measurement(&self, algorithm: &Algorithm, notes: Notes, micro_batch: usize) -> Option<Measurement> {
+        Some(Measurement {
+            algorithm: algorithm.clone(),
+            micro_batch,
+            time: self.time?,
+            single: self.single,
+            workspace: self.workspace,
+            spread: self.spread,
+            repeats: self.repeats,
+            notes,
+        })
+    }
+}
+
+impl From<JsonRow> for Row {
+    fn from((_, time, workspace, spread, repeats, single): JsonRow) -> Row {
+        Row { time: time.map(Nanos), workspace: Bytes(workspace), spread, repeats, single: single.map(Nanos) }
+    }
+}

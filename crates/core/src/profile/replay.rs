@@ -1,0 +1,98 @@
+//! A backend that answers from recorded profiles: everything but running works on a machine without the device.
+
+use super::{Algorithm, Backend, Device, Effort, Measurement, Offer, Recording, Run, Scale, Tensors};
+use crate::{Bytes, Configuration, Error, Problem};
+
+/// A recorded device.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    device: Device,
+    recording: Recording,
+}
+
+impl Replay {
+    /// Replays recordings of one device as one; where two have the same measurement, the later one stands.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] naming both devices if there are several, or if there is no recording.
+    pub fn of(recordings: impl IntoIterator<Item = Recording>) -> Result<Replay, Error> {
+        let refuse = |what| Error::Backend { backend: "replay".to_owned(), what, source: None };
+        let mut recordings = recordings.into_iter();
+        let mut all = recordings.next().ok_or_else(|| refuse("there is no recording to replay".to_owned()))?;
+        for recording in recordings {
+            if recording.device != all.device {
+                let (one, other) = (&all.device, &recording.device);
+                return Err(refuse(format!("one replay is of one device, and these are two: {one} and {other}")));
+            }
+            all.merge(recording);
+        }
+        let device = Device { backend: "replay".to_owned(), ..all.device.clone() };
+        Ok(Replay { device, recording: all })
+    }
+
+    fn refused(problem: &Problem, algorithm: &Algorithm, reason: &str) -> Error {
+        Error::Refused {
+            algorithm: algorithm.name().to_owned(),
+            problem: Box::new(*problem),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+impl Backend for Replay {
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
+        let Some(algorithms) = self.recording.algorithms(&problem.shape()) else { return Ok(Vec::new()) };
+        let offers = algorithms.iter().map(|(algorithm, recorded)| {
+            let row = recorded.rows.get(&problem.batch());
+            let workspace = match row {
+                Some(row) if row.time.is_some() => Ok(row.workspace),
+                Some(_) => Err("was not run when the profile was recorded".to_owned()),
+                None => Err("is not recorded at this size".to_owned()),
+            };
+            Offer { algorithm: algorithm.clone(), notes: recorded.notes, workspace }
+        });
+        Ok(offers.collect())
+    }
+
+    fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error> {
+        let offers = self.offers(problem)?;
+        match offers.into_iter().find(|offer| offer.algorithm == *algorithm) {
+            Some(offer) => offer.workspace.map_err(|reason| Replay::refused(problem, algorithm, &reason)),
+            None => Err(Replay::refused(problem, algorithm, "is not in the recording")),
+        }
+    }
+
+    fn sizes(&self, problem: &Problem) -> Option<Vec<usize>> {
+        let algorithms = self.recording.algorithms(&problem.shape());
+        let mut sizes: Vec<usize> =
+            algorithms.iter().flat_map(|all| all.values()).flat_map(|recorded| recorded.rows.keys().copied()).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        Some(sizes)
+    }
+
+    fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, _: &Effort) -> Result<Measurement, Error> {
+        let recorded = self.recording.algorithms(&problem.shape()).and_then(|all| all.get(algorithm));
+        recorded
+            .and_then(|recorded| {
+                let row = recorded.rows.get(&problem.batch())?;
+                row.measurement(algorithm, recorded.notes, problem.batch())
+            })
+            .ok_or_else(|| Replay::refused(problem, algorithm, "was not measured at this size when it was recorded"))
+    }
+
+    fn run(&mut self, _: &Problem, _: &Configuration, _: Tensors<'_>, _: Scale) -> Result<Run, Error> {
+        Err(Error::Backend {
+            backend: "replay".to_owned(),
+            what: format!(
+                "a recorded profile of {} cannot run anything; use --backend cpu, or cuda where there is a GPU",
+                self.device.name
+            ),
+            source: None,
+        })
+    }
+}

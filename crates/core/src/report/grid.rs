@@ -1,0 +1,156 @@
+//! Rows under a header, written either as an aligned table or as comma-separated values.
+
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+
+/// The side on which a column is flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// What the table is written on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terminal {
+    /// Columns of characters: long cells are wrapped to fit. None for as wide as it gets.
+    pub width: Option<u16>,
+    /// Whether the header may be set in bold, by an escape sequence.
+    pub styled: bool,
+}
+
+/// Rows under a header.
+///
+/// ```
+/// use tightfit_core::report::{Align, Grid, Terminal};
+/// let mut grid = Grid::new([("network", Align::Left), ("layers", Align::Right)]);
+/// grid.push(["alexnet", "5"]);
+/// grid.push(["a, b", "13"]);
+/// assert_eq!(grid.csv(), "network,layers\nalexnet,5\n\"a, b\",13\n");
+/// assert_eq!(grid.table(Terminal::default()).lines().nth(2), Some("alexnet       5"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    columns: Vec<(String, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Grid {
+    /// A grid of these columns, without rows.
+    pub fn new<S: Into<String>>(columns: impl IntoIterator<Item = (S, Align)>) -> Grid {
+        Grid { columns: columns.into_iter().map(|(name, align)| (name.into(), align)).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row. Missing cells are written empty, cells without a column are left out.
+    pub fn push<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
+        row.resize(self.columns.len(), String::new());
+        self.rows.push(row);
+    }
+
+    /// The rows as a JSON array of objects, their keys the columns' names.
+    pub fn json(&self) -> String {
+        let object = |row: &Vec<String>| {
+            let fields = self.columns.iter().zip(row).map(|((name, _), cell)| (name.clone(), cell.clone().into()));
+            serde_json::Value::Object(fields.collect())
+        };
+        let rows: Vec<_> = self.rows.iter().map(object).collect();
+        format!("{:#}\n", serde_json::Value::Array(rows))
+    }
+
+    /// The grid as aligned text with a line under the header; every line ends in a line feed.
+    pub fn table(&self, terminal: Terminal) -> String {
+        let mut table = Table::new();
+        table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-')));
+        table.force_no_tty();
+        if terminal.styled {
+            table.enforce_styling();
+        }
+        if let Some(width) = terminal.width {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        }
+        table.set_header(self.columns.iter().map(|(name, _)| Cell::new(name).add_attribute(Attribute::Bold)));
+        table.add_rows(&self.rows);
+        for (column, (_, align)) in table.column_iter_mut().zip(&self.columns) {
+            column.set_padding((0, 1));
+            column.set_cell_alignment(match align {
+                Align::Left => CellAlignment::Left,
+                Align::Right => CellAlignment::Right,
+            });
+        }
+        table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    }
+
+    /// The grid as comma-separated values, one line for the header and one for each row.
+    ///
+    /// **Source**: RFC 4180, with line feeds alone between the lines: a cell is quoted where it has to be, and quotes
+    /// in it are doubled.
+    pub fn csv(&self) -> String {
+        let header = self.columns.iter().map(|(name, _)| quoted(name)).collect::<Vec<_>>();
+        let rows = self.rows.iter().map(|row| row.iter().map(|cell| quoted(cell)).collect());
+        std::iter::once(header).chain(rows).map(|cells| cells.join(",") + "\n").collect()
+    }
+}
+
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid() -> Grid {
+        let mut grid = Grid::new([("layer", Align::Left), ("configuration", Align::Left), ("time [µs]", Align::Right)]);
+        grid.push(["conv1", "2 x 128 fft-tiling", "1234.5"]);
+        grid.push(["conv2, \"wide\"", "100 a-long-name + 100 a-long-name + 56 another-long-name", "7.0"]);
+        grid.push(["short row"]);
+        grid
+    }
+
+    #[test]
+    fn cells_are_quoted_where_they_must_be() {
+        insta::assert_snapshot!(grid().csv(), @r#"
+        layer,configuration,time [µs]
+        conv1,2 x 128 fft-tiling,1234.5
+        "conv2, ""wide""",100 a-long-name + 100 a-long-name + 56 another-long-name,7.0
+        short row,,
+        "#);
+        assert_eq!(quoted("a\r\nb"), "\"a\r\nb\"");
+    }
+
+    #[test]
+    fn tables_align_and_wrap() {
+        insta::assert_snapshot!(grid().table(Terminal::default()), @r#"
+        layer          configuration                                             time [µs]
+        -----------------------------------------------------------------------------------
+        conv1          2 x 128 fft-tiling                                           1234.5
+        conv2, "wide"  100 a-long-name + 100 a-long-name + 56 another-long-name        7.0
+        short row
+        "#);
+        insta::assert_snapshot!(grid().table(Terminal { width: Some(50), styled: false }), @r#"
+        layer          configuration            time [µs]
+        --------------------------------------------------
+        conv1          2 x 128 fft-tiling          1234.5
+        conv2, "wide"  100 a-long-name + 100          7.0
+                       a-long-name + 56
+                       another-long-name
+        short row
+        "#);
+    }
+
+    #[test]
+    fn only_styled_tables_hold_escapes() {
+        assert!(!grid().table(Terminal::default()).contains('\u{1b}'));
+        assert!(grid().table(Terminal { width: None, styled: true }).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_grid_without_rows_is_its_header() {
+        let grid = Grid::new([("layer", Align::Left)]);
+        assert_eq!(grid.csv(), "layer\n");
+        assert!(grid.table(Terminal { width: Some(1), styled: false }).starts_with('l'));
+        assert_eq!(Grid::new::<&str>([]).csv(), "\n");
+    }
+}

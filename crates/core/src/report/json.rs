@@ -1,0 +1,316 @@
+//! The result as JSON, whose keys are a promise to programs: keys are added, never renamed.
+//!
+//! The structs below are the document, key for key; the types they are made from stay free to change.
+
+use serde::Serialize;
+
+use super::{Optimized, OptimizedKernel};
+use crate::execute::Verified;
+use crate::optimize::Limit;
+use crate::{Bytes, Candidate, Configuration, Operation, Types};
+
+/// Writes the result as one indented JSON object that ends in a line feed.
+///
+/// Of `workspace_limit_bytes`, `total_workspace_bytes` and `one_workspace_bytes` one is there, null where it is
+/// unlimited. Times are in µs and may have a fraction of three digits. Null stands for what does not exist:
+/// `undivided` where nothing fits undivided, `undivided_time_us` and `speedup` where that holds of some kernel, an
+/// error that is not a finite number. A divided kernel's `time_us` and `workspace_bytes` count what dividing itself costs,
+/// which is in none of its micro-batches.
+pub fn json(optimized: &Optimized) -> String {
+    // Plain structs with text keys, written to memory: nothing here can fail.
+    serde_json::to_string_pretty(&Document::of(optimized)).unwrap_or_default() + "\n"
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    network: &'a str,
+    batch: Option<usize>,
+    backend: &'a str,
+    device: &'a str,
+    library: &'a str,
+    threads: usize,
+    types: Types,
+    layout: &'static str,
+    policy: &'a str,
+    #[serde(flatten)]
+    limit: LimitKey,
+    least_workspace_bytes: Option<Bytes>,
+    workspace_bytes: Bytes,
+    undivided_time_us: Option<f64>,
+    time_us: f64,
+    speedup: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_time_us: Option<f64>,
+    gap: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop: Option<&'a str>,
+    profiling: ProfilingObject,
+    kernels: Vec<KernelObject<'a>>,
+}
+
+#[derive(Serialize)]
+enum LimitKey {
+    #[serde(rename = "workspace_limit_bytes")]
+    PerKernel(Option<Bytes>),
+    #[serde(rename = "total_workspace_bytes")]
+    Total(Option<Bytes>),
+    #[serde(rename = "one_workspace_bytes")]
+    One(Option<Bytes>),
+}
+
+#[derive(Serialize)]
+struct ProfilingObject {
+    time_us: f64,
+    kernel_time_us: f64,
+    measurements: usize,
+}
+
+#[derive(Serialize)]
+struct KernelObject<'a> {
+    layer: &'a str,
+    operation: Operation,
+    problem: String,
+    undivided: Option<UndividedObject<'a>>,
+    configuration: Vec<CandidateObject<'a>>,
+    time_us: f64,
+    workspace_bytes: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verification: Option<VerificationObject>,
+}
+
+#[derive(Serialize)]
+struct UndividedObject<'a> {
+    algorithm: &'a str,
+    time_us: f64,
+    workspace_bytes: Bytes,
+}
+
+#[derive(Serialize)]
+struct CandidateObject<'a> {
+    micro_batch: usize,
+    algorithm: &'a str,
+    time_us: f64,
+    workspace_bytes: Bytes,
+}
+
+#[derive(Serialize)]
+struct VerificationObject {
+    max_relative_error_undivided: Option<f64>,
+    max_relative_error_reference: f64,
+    undivided_max_relative_error_reference: Option<f64>,
+    outputs_compared: usize,
+    measured_time_us: f64,
+    undivided_measured_time_us: Option<f64>,
+}
+
+impl<'a> Document<'a> {
+    fn of(optimized: &'a Optimized) -> Document<'a> {
+        Document {
+            network: &optimized.network,
+            batch: optimized.batch,
+            backend: &optimized.device.backend,
+            device: &optimized.device.name,
+            library: &optimized.device.library,
+            threads: optimized.device.threads,
+            types: optimized.types,
+            layout: optimized.layout.name(),
+            policy: &optimized.policy,
+            limit: LimitKey::of(optimized.limit),
+            least_workspace_bytes: optimized.least_workspace,
+            workspace_bytes: optimized.workspace(),
+            undivided_time_us: optimized.undivided_time().map(|time| time.as_micros()),
+            time_us: optimized.time().as_micros(),
+            speedup: optimized.speedup(),
+            measured_time_us: optimized.measured_time().map(|time| time.as_micros()),
+            gap: optimized.gap,
+            stop: optimized.stop.as_deref(),
+            profiling: ProfilingObject {
+                time_us: optimized.profiling.time.as_micros(),
+                kernel_time_us: optimized.profiling.kernel_time.as_micros(),
+                measurements: optimized.profiling.measurements,
+            },
+            kernels: optimized.kernels.iter().map(KernelObject::of).collect(),
+        }
+    }
+}
+
+impl LimitKey {
+    fn of(limit: Limit) -> LimitKey {
+        match limit {
+            Limit::PerKernel(_) => LimitKey::PerKernel(limit.finite()),
+            Limit::Total(_) => LimitKey::Total(limit.finite()),
+            Limit::One(_) => LimitKey::One(limit.finite()),
+        }
+    }
+}
+
+impl<'a> KernelObject<'a> {
+    fn of(kernel: &'a OptimizedKernel) -> KernelObject<'a> {
+        KernelObject {
+            layer: &kernel.layer,
+            operation: kernel.problem.operation(),
+            problem: kernel.problem.to_string(),
+            undivided: kernel.undivided.as_ref().and_then(UndividedObject::of),
+            configuration: kernel.configuration.parts().iter().map(CandidateObject::of).collect(),
+            time_us: kernel.configuration.time().as_micros(),
+            workspace_bytes: kernel.configuration.workspace(),
+            verification: kernel.verification.as_ref().map(VerificationObject::of),
+        }
+    }
+}
+
+impl<'a> UndividedObject<'a> {
+    fn of(configuration: &'a Configuration) -> Option<UndividedObject<'a>> {
+        Some(UndividedObject {
+            algorithm: configuration.parts().first()?.algorithm.name(),
+            time_us: configuration.time().as_micros(),
+            workspace_bytes: configuration.workspace(),
+        })
+    }
+}
+
+impl<'a> CandidateObject<'a> {
+    fn of(candidate: &'a Candidate) -> CandidateObject<'a> {
+        CandidateObject {
+            micro_batch: candidate.micro_batch,
+            algorithm: candidate.algorithm.name(),
+            time_us: candidate.time.as_micros(),
+            workspace_bytes: candidate.workspace,
+        }
+    }
+}
+
+impl VerificationObject {
+    fn of(seen: &Verified) -> VerificationObject {
+        VerificationObject {
+            max_relative_error_undivided: seen.error_undivided,
+            max_relative_error_reference: seen.error_reference,
+            undivided_max_relative_error_reference: seen.undivided_error_reference,
+            outputs_compared: seen.outputs_compared,
+            measured_time_us: seen.time.as_micros(),
+            undivided_measured_time_us: seen.undivided_time.map(|time| time.as_micros()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    #[test]
+    fn the_whole_document() {
+        let mut optimized = samples::verified();
+        optimized.kernels.drain(..1);
+        insta::assert_snapshot!(json(&optimized), @r#"
+        {
+          "network": "alexnet",
+          "batch": 256,
+          "backend": "cuda",
+          "device": "NVIDIA H200",
+          "library": "cudnn 9.19.0",
+          "threads": 0,
+          "types": "f32",
+          "layout": "nchw",
+          "policy": "fit",
+          "total_workspace_bytes": 125829120,
+          "least_workspace_bytes": 1048576,
+          "workspace_bytes": 50331648,
+          "undivided_time_us": null,
+          "time_us": 4000.0,
+          "speedup": null,
+          "measured_time_us": 4300.0,
+          "gap": 0.000125,
+          "stop": "stopped after 1000000 states",
+          "profiling": {
+            "time_us": 12300000.0,
+            "kernel_time_us": 800000.0,
+            "measurements": 456
+          },
+          "kernels": [
+            {
+              "layer": "conv2",
+              "operation": "forward",
+              "problem": "forward n256 c96 h27 w27 k256 r5 s5 pad2 groups2 f32",
+              "undivided": null,
+              "configuration": [
+                {
+                  "micro_batch": 100,
+                  "algorithm": "fft",
+                  "time_us": 1500.0,
+                  "workspace_bytes": 50331648
+                },
+                {
+                  "micro_batch": 100,
+                  "algorithm": "fft",
+                  "time_us": 1500.0,
+                  "workspace_bytes": 50331648
+                },
+                {
+                  "micro_batch": 56,
+                  "algorithm": "winograd-4x4",
+                  "time_us": 1000.0,
+                  "workspace_bytes": 41943040
+                }
+              ],
+              "time_us": 4000.0,
+              "workspace_bytes": 50331648,
+              "verification": {
+                "max_relative_error_undivided": null,
+                "max_relative_error_reference": 5e-6,
+                "undivided_max_relative_error_reference": null,
+                "outputs_compared": 4096,
+                "measured_time_us": 4300.0,
+                "undivided_measured_time_us": null
+              }
+            }
+          ]
+        }
+        "#);
+    }
+
+    #[test]
+    fn nothing_at_all() {
+        insta::assert_snapshot!(json(&samples::empty()), @r#"
+        {
+          "network": "alexnet",
+          "batch": 256,
+          "backend": "cuda",
+          "device": "NVIDIA H200",
+          "library": "cudnn 9.19.0",
+          "threads": 0,
+          "types": "f32",
+          "layout": "nchw",
+          "policy": "fit",
+          "workspace_limit_bytes": 67108864,
+          "least_workspace_bytes": null,
+          "workspace_bytes": 0,
+          "undivided_time_us": 0.0,
+          "time_us": 0.0,
+          "speedup": null,
+          "gap": 0.0,
+          "profiling": {
+            "time_us": 0.0,
+            "measurements": 0
+          },
+          "kernels": []
+        }
+        "#);
+    }
+
+    #[test]
+    fn exactly_one_limit_is_named() {
+        let keys = ["workspace_limit_bytes", "total_workspace_bytes", "one_workspace_bytes"];
+        let limits = [Limit::PerKernel, Limit::Total, Limit::One];
+        for (index, limit) in limits.into_iter().enumerate() {
+            for bytes in [Bytes::mib(64), Bytes::UNLIMITED] {
+                let text = json(&Optimized { limit: limit(bytes), ..samples::alexnet() });
+                let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+                for (other, key) in keys.iter().enumerate() {
+                    assert_eq!(value.get(key).is_some(), other == index, "{key}");
+                }
+                assert_eq!(value[keys[index]].as_u64(), (bytes != Bytes::UNLIMITED).then_some(bytes.0));
+            }
+        }
+    }
+}

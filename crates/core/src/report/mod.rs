@@ -1,0 +1,26 @@
+//! What was found, for eyes and for programs: one output format a file, all of them from the same [`Optimized`].
+//!
+//! ```text
+//!                 +-> table   a terminal            +-> svg::front      one kernel: time against workspace
+//! Optimized ------+-> csv     a spreadsheet         +-> svg::allotment  one network: who got how much workspace
+//!                 +-> json    a program             +-> svg::per_layer  one network under several limits
+//!                 +-> svg ------------------------> +-> svg::limits     one network: time against the limit
+//! ```
+//!
+//! Everything here only reads, and gives a string; empty results give empty reports.
+
+mod csv;
+mod grid;
+mod json;
+mod optimized;
+pub mod svg;
+mod table;
+
+pub use csv::csv;
+pub use grid::{Align, Grid, Terminal};
+pub use json::json;
+pub use optimized::{Optimized, OptimizedKernel, Profiling};
+pub use table::table;
+
+#[cfg(test)]
+mod samples;

@@ -1,0 +1,170 @@
+//! One kernel's Pareto front: time against workspace, and under it how each point divides the mini-batch.
+//!
+//! ```text
+//! time |1           each point of the front has its number;
+//!      |  2
+//!      |      3     the column of that number shows its micro-batches,
+//!      +--------    one block each, colored by algorithm
+//!       1  2  3
+//! ```
+//!
+//! **Source**: Oyama et al. 2018, figures 6 and 10.
+
+use super::axis::{Axis, Frame};
+use super::canvas::{Anchor, Canvas, GRAY, INK, Marker, TEXT, text_width};
+use super::legend::{self, Entry};
+use crate::{Algorithm, Configuration};
+
+/// Most columns drawn; of a longer front they are spread evenly, and its ends are always among them.
+const COLUMNS: usize = 16;
+/// Width of a column with its labels, and of its blocks.
+const SLOT: f64 = 66.0;
+const BLOCK: f64 = 46.0;
+/// Least height of a block that holds a number.
+const READABLE: f64 = 13.0;
+const SMALL: f64 = 10.0;
+
+/// Draws the front of one kernel, given by rising workspace as [`OptimizedKernel::front`] holds it.
+///
+/// All points are drawn; of more than 16, those that also show their division are spread evenly.
+///
+/// [`OptimizedKernel::front`]: crate::report::OptimizedKernel::front
+pub fn front(title: &str, front: &[Configuration]) -> String {
+    let algorithms = algorithms(front);
+    let color = |algorithm: &Algorithm| legend::color(algorithms.iter().position(|a| a == algorithm).unwrap_or(0));
+    let entries: Vec<_> = algorithms.iter().map(|algorithm| Entry::area(algorithm.name(), color(algorithm))).collect();
+    let shown = spread(front.len(), COLUMNS);
+
+    let (left, right) = (90.0, 40.0);
+    let width = (left + right + SLOT * shown.len() as f64).max(640.0);
+    let curve = Frame { left, top: legend::head_height(&entries, width), width: width - left - right, height: 240.0 };
+    let columns = Frame { top: curve.bottom() + 76.0, height: 220.0, ..curve };
+    let mut canvas = Canvas::new(width, columns.bottom() + 62.0);
+    legend::draw_head(title, &entries, width, &mut canvas);
+
+    draw_curve(front, &shown, curve, &mut canvas);
+    let batch = front.iter().map(Configuration::batch).max().unwrap_or(1);
+    columns.draw_left(&Axis::of_samples("mini-batch [samples]", batch), &mut canvas);
+    let slot = columns.width / shown.len().max(1) as f64;
+    for (index, configuration) in shown.iter().map(|&index| &front[index]).enumerate() {
+        let middle = columns.left + slot * (index as f64 + 0.5);
+        let column = Frame { left: middle - BLOCK / 2.0, width: BLOCK, ..columns };
+        draw_blocks(configuration, batch, column, color, &mut canvas);
+        let below = columns.bottom() + 14.0;
+        canvas.text((middle, below), Anchor::Middle, TEXT, &number(index));
+        canvas.text((middle, below + 15.0), Anchor::Middle, SMALL, &configuration.workspace().to_string());
+        canvas.text((middle, below + 30.0), Anchor::Middle, SMALL, &configuration.time().to_string());
+    }
+    canvas.line((columns.left, columns.bottom()), (columns.right(), columns.bottom()), INK);
+    if front.is_empty() {
+        canvas.text((curve.x(0.5), curve.y(0.5)), Anchor::Middle, TEXT, "no configuration");
+    }
+    canvas.finish(title)
+}
+
+/// The number that ties a point to its column.
+fn number(index: usize) -> String {
+    (index + 1).to_string()
+}
+
+/// Time against workspace: every point, and the numbers of those `shown`.
+fn draw_curve(front: &[Configuration], shown: &[usize], frame: Frame, canvas: &mut Canvas) {
+    let time = Axis::of_times("time", front.iter().map(Configuration::time).max().unwrap_or_default());
+    let workspace = Axis::of_doubling_bytes("workspace", front.iter().map(Configuration::workspace));
+    frame.draw_bottom(&workspace, canvas);
+    frame.draw_left(&time, canvas);
+    let points: Vec<_> =
+        front.iter().map(|c| (frame.x(workspace.at_bytes(c.workspace())), frame.y(time.at_time(c.time())))).collect();
+    canvas.path(&stairs(&points), GRAY, 1);
+    for (index, (&point, configuration)) in points.iter().zip(front).enumerate() {
+        let marker = if shown.contains(&index) { Marker::Circle } else { Marker::Dot };
+        canvas.marker(marker, point, INK, &describe(configuration));
+    }
+    let mut free = f64::NEG_INFINITY;
+    for (name, (x, y)) in shown.iter().enumerate().map(|(i, &index)| (number(i), points[index])) {
+        // Points may lie closer than their numbers are wide; the tooltip still tells them apart.
+        let half = text_width(&name, SMALL) / 2.0;
+        if x - half >= free {
+            canvas.text((x + 7.0, y - 9.0), Anchor::Middle, SMALL, &name);
+            free = x + half + 4.0;
+        }
+    }
+}
+
+/// One block for each micro-batch, or one for a whole run of equal ones where they are too small to hold a number.
+fn draw_blocks(
+    configuration: &Configuration,
+    batch: usize,
+    column: Frame,
+    color: impl Fn(&Algorithm) -> &'static str,
+    canvas: &mut Canvas,
+) {
+    let parts = configuration.parts();
+    let mut below = 0;
+    for run in parts.chunk_by(|a, b| a.micro_batch == b.micro_batch && a.algorithm == b.algorithm) {
+        let (size, fill) = (run[0].micro_batch, color(&run[0].algorithm));
+        let apart = column.height * size as f64 / batch as f64 >= READABLE;
+        let (blocks, samples) = if apart { (run.len(), size) } else { (1, size * run.len()) };
+        for _ in 0..blocks {
+            let height = column.height * samples as f64 / batch as f64;
+            let top = column.y((below + samples) as f64 / batch as f64);
+            canvas.rect((column.left, top), (column.width, (height - 1.0).max(0.5)), fill, &describe(configuration));
+            if height >= READABLE {
+                let label = if samples == size { size.to_string() } else { format!("{} x {size}", run.len()) };
+                let middle = (column.left + column.width / 2.0, top + height / 2.0);
+                canvas.colored_text(middle, Anchor::Middle, SMALL, legend::ink_on(fill), &label);
+            }
+            below += samples;
+        }
+    }
+}
+
+fn describe(configuration: &Configuration) -> String {
+    format!("{configuration}: {}, {}", configuration.time(), configuration.workspace())
+}
+
+/// The algorithms of all configurations, by name: colors do not depend on the order of the points.
+fn algorithms(front: &[Configuration]) -> Vec<Algorithm> {
+    let mut algorithms: Vec<_> = front.iter().flat_map(|c| c.parts()).map(|part| part.algorithm.clone()).collect();
+    algorithms.sort();
+    algorithms.dedup();
+    algorithms
+}
+
+/// Up to `most` of `0..count`, evenly spread, the ends among them.
+fn spread(count: usize, most: usize) -> Vec<usize> {
+    if count <= most { (0..count).collect() } else { (0..most).map(|i| i * (count - 1) / (most - 1)).collect() }
+}
+
+/// The best time for every workspace: it falls only where the next point is reached.
+fn stairs(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let corners = points.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
+    corners.chain(points.last().copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::samples;
+
+    #[test]
+    fn long_fronts_show_both_ends() {
+        for count in [0, 1, 16, 17, 300] {
+            let shown = spread(count, 16);
+            assert_eq!(shown.len(), count.min(16));
+            assert!(shown.windows(2).all(|pair| pair[0] < pair[1]), "{shown:?}");
+            assert_eq!(shown.last().copied(), count.checked_sub(1));
+        }
+    }
+
+    #[test]
+    fn blocks_are_micro_batches_or_runs_of_small_ones() {
+        let front = [
+            samples::configuration(&[(1, "gemm", 4, 0); 256]),
+            samples::configuration(&[(100, "fft", 300, 9), (100, "fft", 300, 9), (56, "gemm", 100, 2)]),
+        ];
+        let picture = super::front("conv2 forward", &front);
+        assert!(picture.contains(">256 x 1<") && picture.contains(">56<"));
+        assert_eq!(picture.matches(">100<").count(), 2);
+    }
+}

@@ -1,0 +1,27 @@
+//! Charts as SVG: one picture a file, drawn with a small canvas, axes and a legend of our own.
+//!
+//! Own, because these pictures need what chart libraries lack: an axis of bytes by powers of two, with places for "none"
+//! and "unlimited", and columns whose blocks are micro-batches. Every function gives a whole SVG document with
+//! generic fonts; a picture grows with what it shows, so that labels stay readable from one kernel to hundreds.
+//!
+//! ```text
+//! canvas    shapes and text in pixels, y downwards
+//! axis      values -> 0..1, ticks -> lines and labels around a frame
+//! legend    one color and one marker for each name
+//! ```
+
+mod allotment;
+mod axis;
+mod canvas;
+mod front;
+mod legend;
+mod limits;
+mod per_layer;
+
+pub use allotment::allotment;
+pub use front::front;
+pub use limits::{Curve, limits};
+pub use per_layer::per_layer;
+
+#[cfg(test)]
+mod well_formed;

@@ -1,0 +1,159 @@
+//! Memory and time of each layer, under one limit or several side by side.
+//!
+//! ```text
+//! bytes |      ww            | time     a bar for each limit: feature maps (m), weights (x), workspace (w);
+//!       | ww   ww            |          a point for each limit: time of the layer's operations, on the right axis
+//!       | xx . mm .    mm .  |
+//!       +-conv1--conv2-----+
+//! ```
+//!
+//! **Source**: Oyama et al. 2018, figure 1.
+
+use super::axis::{Axis, Frame};
+use super::canvas::{Anchor, Canvas, INK, TEXT, text_width};
+use super::legend::{self, Entry};
+use crate::report::Optimized;
+use crate::{Bytes, Nanos};
+
+const BAR: f64 = 16.0;
+const GAP: f64 = 18.0;
+/// Feature maps and weights; the workspaces take colors from the legend's order after them.
+const MAPS: &str = "#BBBBBB";
+const WEIGHTS: &str = "#777777";
+/// Times, dark over any bar; their shape says under which limit.
+const TIMES: &str = "#000000";
+
+/// A layer under one limit.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    workspace: Bytes,
+    time: Nanos,
+}
+
+/// A layer: what it holds anyway, and what it costs under each limit.
+struct Layer<'a> {
+    name: &'a str,
+    maps: Bytes,
+    weights: Bytes,
+    costs: Vec<Cost>,
+}
+
+impl Layer<'_> {
+    fn bytes(&self, cost: &Cost) -> Bytes {
+        self.maps + self.weights + cost.workspace
+    }
+}
+
+/// Draws results of one network under several limits, each with the name that the legend gives it (such as `64 MiB`).
+///
+/// Feature maps are the layer's input and output on the whole mini-batch, without their gradients. Of the operations of
+/// one layer the times add up, and the largest workspace counts.
+pub fn per_layer(title: &str, results: &[(&str, &Optimized)]) -> String {
+    let layers = layers(results);
+    let mut entries = vec![Entry::area("feature maps", MAPS), Entry::area("weights", WEIGHTS)];
+    entries.extend(
+        results.iter().enumerate().map(|(i, (limit, _))| Entry::area(format!("workspace, {limit}"), legend::color(i))),
+    );
+    entries.extend(
+        results
+            .iter()
+            .enumerate()
+            .map(|(i, (limit, _))| Entry::points(format!("time, {limit}"), TIMES, legend::marker(i))),
+    );
+
+    let slot = (BAR * results.len() as f64 + GAP).max(40.0);
+    let widest = layers.iter().map(|layer| text_width(layer.name, TEXT)).fold(0.0, f64::max);
+    let turned = widest > slot - 4.0;
+    let (left, right) = (f64::max(100.0, if turned { widest * 0.71 } else { 0.0 }), 100.0);
+    let width = (left + right + slot * layers.len() as f64).max(640.0);
+    let frame = Frame { left, top: legend::head_height(&entries, width), width: width - left - right, height: 320.0 };
+    let labels = if turned { widest * 0.71 + 16.0 } else { 20.0 };
+    let mut canvas = Canvas::new(width, frame.bottom() + labels + 16.0);
+    legend::draw_head(title, &entries, width, &mut canvas);
+
+    let costs = || layers.iter().flat_map(|layer| layer.costs.iter().map(move |cost| (layer, cost)));
+    let bytes = Axis::of_bytes("memory", costs().map(|(layer, cost)| layer.bytes(cost)).max().unwrap_or_default());
+    let time = Axis::of_times("time", costs().map(|(_, cost)| cost.time).max().unwrap_or_default());
+    frame.draw_left(&bytes, &mut canvas);
+    frame.draw_right(&time, &mut canvas);
+
+    let slot = frame.width / layers.len().max(1) as f64;
+    for (index, layer) in layers.iter().enumerate() {
+        let middle = frame.left + slot * (index as f64 + 0.5);
+        let first = middle - BAR * layer.costs.len() as f64 / 2.0;
+        for (i, cost) in layer.costs.iter().enumerate() {
+            let x = first + BAR * i as f64;
+            let mut below = Bytes::ZERO;
+            for (name, part, fill) in [
+                ("feature maps", layer.maps, MAPS),
+                ("weights", layer.weights, WEIGHTS),
+                ("workspace", cost.workspace, legend::color(i)),
+            ] {
+                let (from, to) = (frame.y(bytes.at_bytes(below)), frame.y(bytes.at_bytes(below + part)));
+                canvas.rect((x + 1.0, to), (BAR - 2.0, from - to), fill, &format!("{}: {name} {part}", layer.name));
+                below = below + part;
+            }
+        }
+        for (i, cost) in layer.costs.iter().enumerate() {
+            let at = (first + BAR * (i as f64 + 0.5), frame.y(time.at_time(cost.time)));
+            canvas.marker(legend::marker(i), at, TIMES, &format!("{}: {}", layer.name, cost.time));
+        }
+        if turned {
+            canvas.turned_text((middle + 4.0, frame.bottom() + 12.0), Anchor::End, TEXT, -45.0, layer.name);
+        } else {
+            canvas.text((middle, frame.bottom() + 14.0), Anchor::Middle, TEXT, layer.name);
+        }
+    }
+    canvas.line((frame.left, frame.bottom()), (frame.right(), frame.bottom()), INK);
+    if layers.is_empty() {
+        canvas.text((frame.x(0.5), frame.y(0.5)), Anchor::Middle, TEXT, "no layers");
+    }
+    canvas.finish(title)
+}
+
+/// The layers of all results in the order of their first kernel.
+fn layers<'a>(results: &[(&str, &'a Optimized)]) -> Vec<Layer<'a>> {
+    let mut layers: Vec<Layer<'a>> = Vec::new();
+    for (index, (_, optimized)) in results.iter().enumerate() {
+        for kernel in &optimized.kernels {
+            let known = layers.iter().position(|layer| layer.name == kernel.layer);
+            let at = known.unwrap_or_else(|| {
+                let (problem, size) = (&kernel.problem, kernel.problem.types().storage().size());
+                layers.push(Layer {
+                    name: &kernel.layer,
+                    maps: Bytes::of(problem.input_len() + problem.output_len(), size),
+                    weights: Bytes::of(problem.filter_len(), size),
+                    costs: vec![Cost::default(); results.len()],
+                });
+                layers.len() - 1
+            });
+            let cost = &mut layers[at].costs[index];
+            cost.workspace = cost.workspace.max(kernel.configuration.workspace());
+            cost.time = cost.time + kernel.configuration.time();
+        }
+    }
+    layers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::samples;
+
+    #[test]
+    fn operations_of_one_layer_are_taken_together() {
+        let optimized = samples::network(6);
+        let layers = layers(&[("8 GiB", &optimized), ("again", &optimized)]);
+        assert_eq!(layers.len(), 2);
+        for (layer, kernels) in layers.iter().zip(optimized.kernels.chunks(3)) {
+            assert_eq!(layer.maps + layer.weights, kernels[0].problem.tensor_bytes());
+            for cost in &layer.costs {
+                assert_eq!(cost.time, kernels.iter().map(|kernel| kernel.configuration.time()).sum());
+                assert_eq!(
+                    cost.workspace,
+                    kernels.iter().map(|kernel| kernel.configuration.workspace()).max().unwrap()
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The result as a table: a head that says what was asked, a line for each kernel, and the totals.
+
+use super::{Align, Grid, Optimized, OptimizedKernel, Terminal};
+use crate::optimize::Limit;
+
+/// Writes the result as a table for a terminal, readable from 80 columns on; every line ends in a line feed.
+///
+/// The column `gain` says how many times as fast as undivided a kernel has become, `undivided` where it was left as it
+/// was, or `fits now` where nothing fits undivided. Columns of errors appear where some kernel was run and compared.
+pub fn table(optimized: &Optimized, terminal: Terminal) -> String {
+    head(optimized) + "\n" + &kernels(optimized, terminal) + "\n" + &totals(optimized)
+}
+
+fn head(optimized: &Optimized) -> String {
+    let Optimized { network, batch, device, types, layout, policy, limit, .. } = optimized;
+    let batch = batch.map(|batch| format!(", mini-batch {batch}")).unwrap_or_default();
+    let limit = match limit {
+        Limit::PerKernel(bytes) => format!("workspace limit {bytes} per kernel"),
+        Limit::Total(bytes) => format!("total workspace {bytes}"),
+        Limit::One(bytes) => format!("one workspace of {bytes}"),
+    };
+    format!("{network}{batch}, {types} {layout}, {device}\npolicy {policy}, {limit}\n")
+}
+
+fn kernels(optimized: &Optimized, terminal: Terminal) -> String {
+    let verified = optimized.kernels.iter().any(|kernel| kernel.verification.is_some());
+    let mut columns = vec![
+        ("layer", Align::Left),
+        ("operation", Align::Left),
+        ("configuration", Align::Left),
+        ("time [µs]", Align::Right),
+        ("workspace", Align::Right),
+        ("gain", Align::Right),
+    ];
+    if verified {
+        columns.extend([("error to undivided", Align::Right), ("error to f64", Align::Right)]);
+    }
+    let mut grid = Grid::new(columns);
+    for kernel in &optimized.kernels {
+        let mut row = vec![
+            kernel.layer.clone(),
+            kernel.problem.operation().to_string(),
+            kernel.configuration.to_string(),
+            format!("{:.1}", kernel.configuration.time().as_micros()),
+            kernel.configuration.workspace().to_string(),
+            gain(kernel),
+        ];
+        if let Some(seen) = &kernel.verification {
+            row.extend([seen.error_undivided.map_or("-".to_owned(), error), error(seen.error_reference)]);
+        }
+        grid.push(row);
+    }
+    grid.table(terminal)
+}
+
+fn gain(kernel: &OptimizedKernel) -> String {
+    match &kernel.undivided {
+        None => "fits now".to_owned(),
+        Some(undivided) if *undivided == kernel.configuration => "undivided".to_owned(),
+        Some(_) => kernel.speedup().map_or("-".to_owned(), |speedup| format!("{speedup:.2}x")),
+    }
+}
+
+fn error(error: f64) -> String {
+    if error == 0.0 { "0".to_owned() } else { format!("{error:.1e}") }
+}
+
+fn totals(optimized: &Optimized) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| text += &format!("{name:<12}{value}\n");
+    let divided = optimized.kernels.iter().filter(|kernel| kernel.configuration.is_divided()).count();
+
+    match optimized.undivided_time() {
+        Some(time) => line("undivided", time.to_string()),
+        None => line("undivided", format!("does not fit: {}", unfit(optimized))),
+    }
+    let speedup = optimized.speedup().map(|speedup| format!(", {speedup:.2}x as fast")).unwrap_or_default();
+    line(
+        "divided",
+        format!("{}{speedup} ({divided} of {} kernels divided)", optimized.time(), optimized.kernels.len()),
+    );
+    if let Some(time) = optimized.measured_time() {
+        let gain = match optimized.undivided_measured_time() {
+            Some(undivided) => format!(", undivided {undivided}, {:.2}x as fast", undivided.ratio(time)),
+            None => String::new(),
+        };
+        line("run", format!("{time}{gain}"));
+    }
+    let least = optimized.least_workspace.map(|least| format!(", the least possible is {least}")).unwrap_or_default();
+    let in_all = if let Limit::One(_) = optimized.limit { "shared" } else { "in all" };
+    line("workspace", format!("{} {in_all}{least}", optimized.workspace()));
+    match (optimized.gap, optimized.limit) {
+        (0.0, Limit::Total(_)) => line("gap", "0, proven: no allotment takes less time".to_owned()),
+        (0.0, _) => {}
+        (gap, _) => line("gap", format!("at most {:.4} % above the least time possible", gap * 100.0)),
+    }
+    if let (Some(stop), true) = (&optimized.stop, optimized.gap > 0.0) {
+        line("search", stop.clone());
+    }
+    let profiling = optimized.profiling;
+    line("profiling", format!("{}, {} measurements", profiling.time, profiling.measurements));
+    text
+}
+
+/// The first kernel that fits nothing undivided, and how many others there are.
+fn unfit(optimized: &Optimized) -> String {
+    let mut unfit = optimized.kernels.iter().filter(|kernel| kernel.undivided.is_none());
+    let first = unfit.next().map(|kernel| format!("{} {}", kernel.layer, kernel.problem.operation()));
+    let more = match unfit.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    first.unwrap_or_default() + &more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    const WIDE: Terminal = Terminal { width: Some(100), styled: false };
+
+    #[test]
+    fn a_limit_per_kernel() {
+        insta::assert_snapshot!(table(&samples::alexnet(), WIDE), @r#"
+        alexnet, mini-batch 256, f32 nchw, NVIDIA H200 (cudnn 9.19.0)
+        policy fit, workspace limit 64 MiB per kernel
+
+        layer  operation  configuration                  time [µs]  workspace       gain
+        ---------------------------------------------------------------------------------
+        conv1  forward    256 implicit-gemm                 2000.0      8 MiB  undivided
+        conv2  forward    2 x 100 fft + 56 winograd-4x4     4000.0     48 MiB      1.75x
+
+        undivided   9.00 ms
+        divided     6.00 ms, 1.50x as fast (1 of 2 kernels divided)
+        workspace   56 MiB in all
+        profiling   12.3 s, 456 measurements
+        "#);
+    }
+
+    #[test]
+    fn verified_with_a_kernel_that_fits_nothing_undivided() {
+        insta::assert_snapshot!(table(&samples::verified(), WIDE), @r#"
+        alexnet, mini-batch 256, f32 nchw, NVIDIA H200 (cudnn 9.19.0)
+        policy fit, total workspace 120 MiB
+
+        layer  operation  configuration      time [µs]  workspace       gain   error to  error to f64
+                                                                              undivided
+        ----------------------------------------------------------------------------------------------
+        conv1  forward    256 implicit-gemm     2000.0      8 MiB  undivided          0             0
+        conv2  forward    2 x 100 fft + 56      4000.0     48 MiB   fits now          -        5.0e-6
+                          winograd-4x4
+
+        undivided   does not fit: conv2 forward
+        divided     6.00 ms (1 of 2 kernels divided)
+        run         6.60 ms
+        workspace   56 MiB in all, the least possible is 1 MiB
+        gap         at most 0.0125 % above the least time possible
+        search      stopped after 1000000 states
+        profiling   12.3 s, 456 measurements
+        "#);
+    }
+
+    #[test]
+    fn a_proven_allotment_says_so() {
+        let proven = Optimized { gap: 0.0, ..samples::verified() };
+        assert!(table(&proven, WIDE).contains("proven"));
+        assert!(!table(&samples::verified(), WIDE).contains("proven"));
+        assert!(!table(&samples::alexnet(), WIDE).contains("gap "), "a limit per kernel is always met exactly");
+    }
+
+    #[test]
+    fn nothing_at_all() {
+        insta::assert_snapshot!(table(&samples::empty(), WIDE), @r#"
+        alexnet, mini-batch 256, f32 nchw, NVIDIA H200 (cudnn 9.19.0)
+        policy fit, workspace limit 64 MiB per kernel
+
+        layer  operation  configuration  time [µs]  workspace  gain
+        ------------------------------------------------------------
+
+        undivided   0.0 µs
+        divided     0.0 µs (0 of 0 kernels divided)
+        workspace   0 B in all
+        profiling   0.0 µs, 0 measurements
+        "#);
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for kernels in [1, 160] {
+            let text = table(&samples::network(kernels), WIDE);
+            assert_eq!(text.lines().filter(|line| line.starts_with("inception_")).count(), kernels);
+            assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The cache as several programs and unlucky disks see it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use tightfit_core::network::Kernel;
+use tightfit_core::profile::{Cache, Recording};
+use tightfit_core::{Algorithm, Bytes, Device, Error, Measurement, Nanos, Notes, Problem};
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn device(name: &str) -> Device {
+    Device { backend: "cpu".to_owned(), name: name.to_owned(), library: "1.0".to_owned(), threads: 2 }
+}
+
+fn problem(batch: usize) -> Problem {
+    format!("forward n{batch} c3 h8 w8 k4 r3 s3 f32").parse().unwrap()
+}
+
+fn measurement(algorithm: &str, micro_batch: usize, ns: u64) -> Measurement {
+    Measurement {
+        algorithm: Algorithm::new(algorithm),
+        micro_batch,
+        time: Nanos(ns),
+        single: Some(Nanos(ns + 1)),
+        workspace: Bytes(64 * micro_batch as u64),
+        spread: 0.25,
+        repeats: 3,
+        notes: Notes::FFT,
+    }
+}
+
+fn message(result: Result<Cache, Error>) -> String {
+    match result {
+        Ok(_) => panic!("the cache opened"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn what_is_kept_is_found_again() {
+    let folder = folder();
+    let path = folder.path().join("deep/er/cache.db");
+    let cache = Cache::open(&path).unwrap();
+    let (gemm, fft) = (measurement("gemm", 4, 100), measurement("fft", 2, 70));
+    cache.keep(&device("a"), &problem(4), &gemm).unwrap();
+    cache.keep(&device("a"), &problem(2), &fft).unwrap();
+    cache.keep(&device("b"), &problem(4), &measurement("gemm", 4, 55)).unwrap();
+    drop(cache);
+    let cache = Cache::open(&path).unwrap();
+    // Any batch of the shape finds all micro-batches; another device, library or thread count finds none.
+    let mut found = cache.measurements(&device("a"), &problem(256)).unwrap();
+    found.sort_by_key(|m| m.micro_batch);
+    assert_eq!(found, [fft, gemm]);
+    let older = Device { library: "0.9".to_owned(), ..device("a") };
+    let single = Device { threads: 1, ..device("a") };
+    for other in [older, single, device("c")] {
+        assert_eq!(cache.measurements(&other, &problem(4)).unwrap(), []);
+    }
+    assert_eq!(cache.measurements(&device("a"), &"forward n4 c3 h8 w8 k4 r3 s3 tf32".parse().unwrap()).unwrap(), []);
+}
+
+#[test]
+fn more_repeats_win() {
+    let folder = folder();
+    let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
+    let once = Measurement { repeats: 1, ..measurement("gemm", 4, 900) };
+    let often = Measurement { repeats: 9, ..measurement("gemm", 4, 100) };
+    for (m, expected) in [(&once, 900), (&often, 100), (&once, 100)] {
+        cache.keep(&device("a"), &problem(4), m).unwrap();
+        assert_eq!(cache.measurements(&device("a"), &problem(4)).unwrap()[0].time, Nanos(expected));
+    }
+}
+
+#[test]
+fn recordings_carry_everything_from_cache_to_cache() {
+    let folder = folder();
+    let one = Cache::open(&folder.path().join("one.db")).unwrap();
+    one.keep(&device("a"), &problem(4), &measurement("gemm", 4, 100)).unwrap();
+    one.keep(&device("b"), &problem(4), &measurement("fft", 3, 50)).unwrap();
+    let kernels = [Kernel { layer: "conv1".to_owned(), problem: problem(4) }];
+    one.keep_network("tiny", 4, &kernels).unwrap();
+    let recordings = one.recordings().unwrap();
+    assert_eq!(recordings.len(), 2);
+    for name in ["plain.jsonl", "packed.jsonl.gz"] {
+        let file = folder.path().join(name);
+        Recording::write(&file, &recordings).unwrap();
+        assert_eq!(Recording::read(&file).unwrap(), recordings, "{name}");
+        let two = Cache::open(&folder.path().join(format!("{name}.db"))).unwrap();
+        for recording in Recording::read(&file).unwrap() {
+            two.import(&recording).unwrap();
+        }
+        assert_eq!(two.recordings().unwrap(), recordings, "{name}");
+        assert_eq!(two.recordings().unwrap()[0].networks[0].layers[0].0, "conv1");
+    }
+}
+
+#[test]
+fn threads_and_connections_write_together() {
+    let folder = folder();
+    let path = folder.path().join("cache.db");
+    std::thread::scope(|threads| {
+        for thread in 0..8 {
+            let path = &path;
+            threads.spawn(move || {
+                // Opened at the same moment as well: one of them makes the tables.
+                let cache = Cache::open(path).unwrap();
+                for size in 1..=50 {
+                    let algorithm = format!("algorithm-{}", (thread + size) % 4);
+                    cache.keep(&device("a"), &problem(size), &measurement(&algorithm, size, 10)).unwrap();
+                }
+            });
+        }
+    });
+    let cache = Cache::open(&path).unwrap();
+    assert_eq!(cache.measurements(&device("a"), &problem(1)).unwrap().len(), 200);
+}
+
+/// A cache file with some thousand rows, closed, so that everything is in the one file.
+fn filled(folder: &Path) -> PathBuf {
+    let path = folder.join("cache.db");
+    let cache = Cache::open(&path).unwrap();
+    let many: Vec<_> = (1..=2000).map(|size| measurement("gemm", size, 10)).collect();
+    cache.keep_all(&device("a"), &problem(1).shape(), &many).unwrap();
+    path
+}
+
+#[test]
+fn a_damaged_file_is_named_and_left_as_it_was() {
+    let folder = folder();
+    let path = filled(folder.path());
+    let whole = fs::read(&path).unwrap();
+    let mut scribbled = whole.clone();
+    scribbled[20_000..30_000].fill(0xA5);
+    for (damage, bytes) in [("cut off", &whole[..whole.len() / 2]), ("scribbled on", &scribbled[..])] {
+        fs::write(&path, bytes).unwrap();
+        let text = message(Cache::open(&path));
+        assert!(text.contains("cache.db") && text.contains("damaged") && text.contains("--cache"), "{damage}: {text}");
+        assert_eq!(fs::read(&path).unwrap(), bytes, "{damage}");
+    }
+}
+
+#[test]
+fn what_is_no_cache_is_named_and_left_as_it_was() {
+    let folder = folder();
+    let text_file = folder.path().join("notes.txt");
+    fs::write(&text_file, "not a database, but long enough to be looked at as one, or so it seems\n".repeat(20))
+        .unwrap();
+    let foreign = folder.path().join("photos.db");
+    rusqlite::Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE photo (name TEXT)").unwrap();
+    for (path, part) in [(&text_file, "is not a tightfit cache"), (&foreign, "not a tightfit cache")] {
+        let before = fs::read(path).unwrap();
+        for text in [message(Cache::open(path)), message(Cache::open_read_only(path))] {
+            assert!(text.contains(part) && text.contains(path.to_str().unwrap()), "{text}");
+        }
+        assert_eq!(fs::read(path).unwrap(), before);
+    }
+}
+
+#[test]
+fn another_version_is_named_and_left_as_it_was() {
+    let folder = folder();
+    let path = filled(folder.path());
+    rusqlite::Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
+    let before = fs::read(&path).unwrap();
+    let text = message(Cache::open(&path));
+    assert!(text.contains("version 7") && text.contains("version 1"), "{text}");
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_folder_or_a_missing_file_is_an_error() {
+    let folder = folder();
+    assert!(message(Cache::open(folder.path())).contains("--cache"));
+    assert!(message(Cache::open_read_only(&folder.path().join("none.db"))).contains("no such file"));
+    let under_a_file = folder.path().join("file");
+    fs::write(&under_a_file, "").unwrap();
+    assert!(message(Cache::open(&under_a_file.join("cache.db"))).contains("--cache"));
+}
+
+#[test]
+fn clearing_is_by_device() {
+    let folder = folder();
+    let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
+    for name in ["NVIDIA H200", "NVIDIA A100"] {
+        cache.keep(&device(name), &problem(4), &measurement("gemm", 4, 1)).unwrap();
+    }
+    assert_eq!(cache.clear(Some("H200")).unwrap(), 1);
+    assert_eq!(cache.summary().unwrap().len(), 1);
+    assert_eq!(cache.clear(None).unwrap(), 1);
+}
+
+#[test]
+fn a_profile_cut_anywhere_is_refused_or_shorter() {
+    let folder = folder();
+    let file = folder.path().join("profile.jsonl.gz");
+    let mut recording = Recording::new(device("a"));
+    for size in 1..200 {
+        recording.add(&problem(1).shape(), measurement("gemm", size, size as u64 * 77));
+        recording.add(&problem(1).shape(), measurement("fft", size, size as u64 * 31));
+    }
+    Recording::write(&file, &[recording]).unwrap();
+    let whole = fs::read(&file).unwrap();
+    for end in 0..whole.len() {
+        fs::write(&file, &whole[..end]).unwrap();
+        let error = Recording::read(&file).unwrap_err().to_string();
+        assert!(error.contains("profile.jsonl.gz") && error.contains("cut off"), "{end}: {error}");
+    }
+}
+
+#[test]
+fn a_profile_that_cannot_be_written_leaves_the_old_one() {
+    let folder = folder();
+    let file = folder.path().join("profile.jsonl");
+    Recording::write(&file, &[Recording::new(device("a"))]).unwrap();
+    let before = fs::read(&file).unwrap();
+    let beside = folder.path().join("none").join("profile.jsonl");
+    let error = Recording::write(&beside, &[Recording::new(device("b"))]).unwrap_err();
+    assert!(error.to_string().contains("cannot be written"), "{error}");
+    assert_eq!(fs::read(&file).unwrap(), before);
+}

@@ -1,0 +1,228 @@
+//! The CPU as a [`Backend`]: asks the table of algorithms, times them on random data, and runs configurations in one
+//! workspace.
+
+use std::time::Instant;
+
+use tightfit_core::profile::{Effort, Run, Scale, Tensors, sample};
+use tightfit_core::{
+    Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement, Nanos, Offer, Operation, Problem,
+};
+
+use crate::machine;
+use crate::method::{Call, METHODS, Method};
+use crate::shape::Shape;
+use crate::team::Team;
+
+/// Bytes of an element.
+const FLOAT: usize = size_of::<f32>();
+
+/// The CPU backend: f32, two and three spatial dimensions, all cores unless told otherwise.
+///
+/// ```
+/// use tightfit_core::{Backend, Problem};
+/// let problem: Problem = "forward n8 c16 h14 w14 k16 r3 s3 pad1 f32".parse()?;
+/// let mut cpu = tightfit_cpu::CpuBackend::new(Some(2));
+/// for offer in cpu.offers(&problem)? {
+///     println!("{}: {:?}", offer.algorithm, offer.workspace);
+/// }
+/// # Ok::<(), tightfit_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct CpuBackend {
+    device: Device,
+    team: Team,
+    buffers: Buffers,
+}
+
+/// Random data to measure on, and the workspace: kept from one measurement to the next, and as large as the largest.
+#[derive(Debug, Default)]
+struct Buffers {
+    data: Vec<f32>,
+    other: Vec<f32>,
+    output: Vec<f32>,
+    workspace: Vec<f32>,
+}
+
+impl CpuBackend {
+    /// A backend of so many threads; of one for each core if none is said.
+    pub fn new(threads: Option<usize>) -> CpuBackend {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let team = Team::new(threads.unwrap_or_else(cores).max(1));
+        CpuBackend { device: machine::device(team.threads()), team, buffers: Buffers::default() }
+    }
+
+    /// The algorithm, and its workspace in floats.
+    fn method(&self, problem: &Problem, algorithm: &Algorithm) -> Result<(&'static Method, usize), Error> {
+        let refuse =
+            |reason| Error::Refused { algorithm: algorithm.name().to_owned(), problem: Box::new(*problem), reason };
+        let method = Method::named(algorithm.name()).ok_or_else(|| {
+            let names: Vec<_> = METHODS.iter().map(|method| method.name).collect();
+            refuse(format!("the CPU has no such algorithm; it has {}", names.join(", ")))
+        })?;
+        Ok((method, method.workspace(problem, self.team.threads()).map_err(refuse)?))
+    }
+}
+
+impl Backend for CpuBackend {
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
+        let offer = |method: &Method| Offer {
+            algorithm: Algorithm::new(method.name),
+            notes: method.notes,
+            workspace: method.workspace(problem, self.team.threads()).map(|floats| Bytes::of(floats, FLOAT)),
+        };
+        Ok(METHODS.iter().map(offer).collect())
+    }
+
+    fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error> {
+        self.method(problem, algorithm).map(|(_, floats)| Bytes::of(floats, FLOAT))
+    }
+
+    fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, effort: &Effort) -> Result<Measurement, Error> {
+        let (method, floats) = self.method(problem, algorithm)?;
+        let [data, other, output] = lengths(problem);
+        let buffers = &mut self.buffers;
+        for (buffer, length, what) in [
+            (&mut buffers.data, data, "data"),
+            (&mut buffers.other, other, "data"),
+            (&mut buffers.output, output, "the output"),
+            (&mut buffers.workspace, floats, "the workspace"),
+        ] {
+            extend(buffer, length).map_err(|source| no_memory(problem, what, length, source))?;
+        }
+        let call = Call {
+            problem,
+            shape: Shape::new(problem),
+            team: &self.team,
+            data: &buffers.data[..data],
+            other: &buffers.other[..other],
+            scale: Scale::OVERWRITE,
+        };
+        let times = sample(effort, || {
+            let start = Instant::now();
+            (method.run)(&call, &mut buffers.output[..output], &mut buffers.workspace[..floats]);
+            Ok(Nanos::from(start.elapsed()))
+        })?;
+        Ok(Measurement {
+            algorithm: algorithm.clone(),
+            micro_batch: problem.batch(),
+            time: times.median,
+            single: None,
+            workspace: Bytes::of(floats, FLOAT),
+            spread: times.spread,
+            repeats: times.repeats,
+            notes: method.notes,
+        })
+    }
+
+    fn run(
+        &mut self,
+        problem: &Problem,
+        configuration: &Configuration,
+        tensors: Tensors<'_>,
+        scale: Scale,
+    ) -> Result<Run, Error> {
+        check(problem, configuration, tensors)?;
+        let parts = configuration
+            .parts()
+            .iter()
+            .map(|part| {
+                let problem = problem.with_batch(part.micro_batch)?;
+                let (method, floats) = self.method(&problem, &part.algorithm)?;
+                Ok((problem, method, floats))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let needed = parts.iter().map(|part| part.2).max().unwrap_or(0);
+        let given = usize::try_from(configuration.workspace().0).unwrap_or(usize::MAX) / FLOAT;
+        if needed > given {
+            let (needed, given) = (Bytes::of(needed, FLOAT), configuration.workspace());
+            let threads = self.team.threads();
+            return Err(failure(format!(
+                "{problem}: {configuration} was planned with {given} of workspace and needs {needed} with {threads} \
+                 threads; measure it with the same number"
+            )));
+        }
+        let mut workspace = Vec::new();
+        extend(&mut workspace, given).map_err(|source| no_memory(problem, "the workspace", given, source))?;
+        let mut output = Vec::new();
+        let length = tensors.output.len();
+        output.try_reserve_exact(length).map_err(|source| no_memory(problem, "the output", length, source))?;
+        output.extend_from_slice(tensors.output);
+
+        let start = Instant::now();
+        let mut done = 0;
+        for (problem, method, floats) in &parts {
+            let [data, other, _] = lengths(problem);
+            let sum = problem.operation() == Operation::BackwardFilter;
+            // Micro-batches of backward-filter add up in one output, scaled by the caller's beta once.
+            let scale = if sum && done > 0 { Scale { beta: 1.0, ..scale } } else { scale };
+            let per_sample = |length: usize| length / problem.batch() * done;
+            let [_, _, piece] = lengths(problem);
+            let first = if sum { 0 } else { per_sample(piece) };
+            let call = Call {
+                problem,
+                shape: Shape::new(problem),
+                team: &self.team,
+                data: &tensors.data[per_sample(data)..][..data],
+                other: &tensors.other[if sum { per_sample(other) } else { 0 }..][..other],
+                scale,
+            };
+            (method.run)(&call, &mut output[first..first + piece], &mut workspace[..*floats]);
+            done += problem.batch();
+        }
+        Ok(Run { output, time: start.elapsed().into() })
+    }
+}
+
+/// Elements of the two inputs and the output of an operation, in the order of [`Tensors`].
+fn lengths(problem: &Problem) -> [usize; 3] {
+    let (x, w, y) = (problem.input_len(), problem.filter_len(), problem.output_len());
+    match problem.operation() {
+        Operation::Forward => [x, w, y],
+        Operation::BackwardData => [y, w, x],
+        Operation::BackwardFilter => [x, y, w],
+    }
+}
+
+/// Whether the configuration is of the problem's mini-batch, and the tensors of its sizes.
+fn check(problem: &Problem, configuration: &Configuration, tensors: Tensors<'_>) -> Result<(), Error> {
+    if configuration.batch() != problem.batch() {
+        let batch = configuration.batch();
+        return Err(failure(format!("{problem}: the configuration `{configuration}` is of {batch} samples")));
+    }
+    let given = [tensors.data.len(), tensors.other.len(), tensors.output.len()];
+    if given != lengths(problem) {
+        let needed = lengths(problem);
+        return Err(failure(format!("{problem}: data, other and output have {given:?} elements, not {needed:?}")));
+    }
+    Ok(())
+}
+
+/// Makes a buffer at least so long: with random numbers from -1 to 1, the same in every run.
+fn extend(buffer: &mut Vec<f32>, length: usize) -> Result<(), std::collections::TryReserveError> {
+    if buffer.len() >= length {
+        return Ok(());
+    }
+    // The old contents need not be copied, nor kept while the new memory is asked for.
+    *buffer = Vec::new();
+    buffer.try_reserve_exact(length)?;
+    let mut state = 0x9e37_79b9u32;
+    buffer.extend((0..length).map(|_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    }));
+    Ok(())
+}
+
+fn failure(what: String) -> Error {
+    Error::Backend { backend: "cpu".to_owned(), what, source: None }
+}
+
+fn no_memory(problem: &Problem, what: &str, length: usize, source: std::collections::TryReserveError) -> Error {
+    let bytes = Bytes::of(length, FLOAT);
+    let what = format!("{problem}: {bytes} of host memory for {what} cannot be had");
+    Error::Backend { backend: "cpu".to_owned(), what, source: Some(Box::new(source)) }
+}

@@ -1,0 +1,71 @@
+//! Threads that divide work in a fixed way: which thread does what depends on the number of items and threads alone, so
+//! results do too.
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// The threads of one backend.
+#[derive(Debug)]
+pub struct Team {
+    // None computes on the calling thread: one thread was asked for, or the system gave no more.
+    pool: Option<ThreadPool>,
+    threads: usize,
+}
+
+impl Team {
+    /// A team of so many threads; of one if the system gives none.
+    pub fn new(threads: usize) -> Team {
+        let pool = (threads > 1).then(|| ThreadPoolBuilder::new().num_threads(threads).build().ok()).flatten();
+        Team { threads: if pool.is_some() { threads } else { 1 }, pool }
+    }
+
+    /// How many threads there are.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Calls `each` once for every item, with a slice of `scratch` that is its own during the call.
+    ///
+    /// Every thread takes a run of neighboring items and an equal part of `scratch`. Where there are fewer items than
+    /// threads, they are done one after another, and `each` may use as many threads as its last argument says.
+    pub fn share<I: Send>(&self, items: Vec<I>, scratch: &mut [f32], each: impl Fn(I, &mut [f32], usize) + Sync) {
+        let part = scratch.len() / self.threads;
+        match &self.pool {
+            Some(pool) if items.len() >= self.threads => {
+                let (count, mut items, mut scratch) = (items.len(), items.into_iter(), scratch);
+                pool.scope(|scope| {
+                    for thread in 0..self.threads {
+                        let end = count * (thread + 1) / self.threads;
+                        let mine: Vec<I> = items.by_ref().take(end - count * thread / self.threads).collect();
+                        let (own, rest) = std::mem::take(&mut scratch).split_at_mut(part);
+                        scratch = rest;
+                        let each = &each;
+                        scope.spawn(move |_| mine.into_iter().for_each(|item| each(item, own, 1)));
+                    }
+                });
+            }
+            Some(pool) => pool.install(|| items.into_iter().for_each(|i| each(i, &mut scratch[..part], self.threads))),
+            None => items.into_iter().for_each(|item| each(item, scratch, 1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_is_done_once_with_its_own_scratch() {
+        for threads in 1..=3 {
+            for count in 0..7usize {
+                let mut done = vec![0u32; count];
+                let mut scratch = vec![0.0; 2 * threads];
+                Team::new(threads).share(done.iter_mut().collect(), &mut scratch, |item, own, inner| {
+                    assert_eq!(own.len(), 2);
+                    assert!(inner == 1 || inner == threads);
+                    *item += 1;
+                });
+                assert!(done.iter().all(|&times| times == 1), "{count} items on {threads} threads");
+            }
+        }
+    }
+}
