@@ -244,3 +244,16 @@ fn tensors_and_configurations_of_another_problem_are_refused() {
     }
     backend.run(&problem, &good, data.tensors(), Scale::OVERWRITE).unwrap();
 }
+
+#[test]
+fn where_sums_cannot_be_converted_half_gradients_stay_whole() {
+    let mocks = Mocks::new();
+    let mut backend = mocks.backend();
+    let problem: Problem = "backward-filter n3 c8 h5 w5 k8 r3 s3 pad1 f16-f32".parse().unwrap();
+    // Each of the two shapes of the first elementwise step is refused.
+    mocks.fail("cudnnBackendFinalize", 1, 3000);
+    mocks.fail("cudnnBackendFinalize", 2, 3000);
+    let cost = backend.division_cost(&problem).unwrap();
+    assert_eq!(cost.workspace, tightfit_core::Bytes::UNLIMITED);
+    assert_eq!(backend.division_cost(&problem).unwrap().workspace.0, 2304);
+}

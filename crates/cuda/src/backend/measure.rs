@@ -109,13 +109,19 @@ impl CudaBackend {
         time(&self.handle, &launches, effort)
     }
 
+    /// The f32 sum and its conversion; more than any limit where cuDNN has no engine for them, so that the mini-batch stays
+    /// whole.
     pub(super) fn measure_division(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
         if !sums_in_scratch(problem) {
             return Ok(DivisionCost::default());
         }
-        let timed = self.time_narrowing(problem);
-        let time = timed.map_err(|error| error.while_doing(format_args!("converting the sum of {problem}")))?;
-        Ok(DivisionCost { time, workspace: Bytes(sum_bytes(problem) as u64) })
+        match self.time_narrowing(problem) {
+            Ok(time) => Ok(DivisionCost { time, workspace: Bytes(sum_bytes(problem) as u64) }),
+            Err(error) if is_refusal(&error) && self.handle.context().synchronize().is_ok() => {
+                Ok(DivisionCost { time: Nanos(u64::MAX), workspace: Bytes::UNLIMITED })
+            }
+            Err(error) => Err(error.while_doing(format_args!("converting the sum of {problem}"))),
+        }
     }
 
     fn time_narrowing(&mut self, problem: &Problem) -> Result<Nanos, CudaError> {

@@ -28,6 +28,7 @@ use crate::CudaError;
 use crate::convolution::{
     Elementwise, Family, Graph, Name, Output, Prepared, Search, legacy_names, legacy_notes, prepare_legacy, proposals,
 };
+use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
 use recent::Recent;
 use scratch::Scratch;
@@ -58,7 +59,6 @@ pub struct Options {
 
 /// Convolutions on one NVIDIA GPU; the crate's page has an example.
 pub struct CudaBackend {
-    // Fields are dropped in this order: what was made with the handle before the handle.
     calls: Recent<CallKey, Prepared>,
     graphs: Recent<GraphKey, Graph>,
     elementwise: Recent<(Storage, usize), Elementwise>,
@@ -100,11 +100,8 @@ impl CudaBackend {
     pub fn open(options: &Options) -> Result<CudaBackend, CudaError> {
         let context = Arc::new(Context::open(options.cuda.as_deref(), options.device)?);
         let handle = Arc::new(Handle::open(options.cudnn.as_deref(), &context)?);
-        let library = format!("cudnn {} / cuda {}", handle.version(), context.cuda_version()?);
-        let library = match crate::doctor::driver_version() {
-            Some(version) => library.replacen('/', &format!("/ driver {version} /"), 1),
-            None => library,
-        };
+        let driver = driver_version().map_or_else(String::new, |version| format!("driver {version} / "));
+        let library = format!("cudnn {} / {driver}cuda {}", handle.version(), context.cuda_version()?);
         let device = Device { backend: "cuda".to_owned(), name: context.name()?, library, threads: 0 };
         Ok(CudaBackend {
             calls: Recent::new(CALLS),

@@ -103,7 +103,7 @@ impl Guarded {
     /// # Errors
     /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
     pub fn new(context: &Arc<Context>, len: usize, stream: &Stream) -> Result<Guarded, CudaError> {
-        let mut buffer = DeviceBuffer::new(context, len + 2 * MARGIN)?;
+        let mut buffer = DeviceBuffer::new(context, len.saturating_add(2 * MARGIN))?;
         for margin in margins(len) {
             buffer.slice_mut(margin)?.fill(MARK, stream)?;
         }

@@ -35,7 +35,10 @@ impl Elementwise {
     /// # Errors
     /// [`CudaError::Cudnn`] if cuDNN has no engine for one of them that does without workspace.
     pub fn new(handle: &Arc<Handle>, half: Storage, len: usize) -> Result<Elementwise, CudaError> {
-        let step = |mode, inputs: &[Storage], output| plan(handle, mode, inputs, output, len);
+        let step = |mode, inputs: &[Storage], output| {
+            let [channels, row] = packings(len);
+            plan(handle, mode, inputs, output, &channels).or_else(|_| plan(handle, mode, inputs, output, &row))
+        };
         Ok(Elementwise {
             widen: step(PointwiseMode::IDENTITY, &[half], Storage::F32)?,
             add: step(PointwiseMode::ADD, &[Storage::F32, half], Storage::F32)?,
@@ -44,25 +47,32 @@ impl Elementwise {
     }
 }
 
+/// The elements as one tensor, in the two shapes that engines know best: all channels of one point, whose neighbors are
+/// neighbors in either layout, and one row.
+fn packings(len: usize) -> [Packed; 2] {
+    [
+        Packed { extents: vec![1, len, 1, 1], strides: vec![len, 1, len, len] },
+        Packed { extents: vec![1, 1, len], strides: vec![len, len, 1] },
+    ]
+}
+
 /// The first engine without workspace that builds.
 fn plan(
     handle: &Arc<Handle>,
     mode: PointwiseMode,
     inputs: &[Storage],
     output: Storage,
-    len: usize,
+    packed: &Packed,
 ) -> Result<Plan, CudaError> {
-    // All in the channels, whose neighbors are neighbors in memory: packed in either layout.
-    let packed = Packed { extents: vec![1, len, 1, 1], strides: vec![len, 1, len, len] };
     let mut tensors = Vec::new();
     let mut operation = Descriptor::new(handle, Kind::OPERATION_POINTWISE)?;
     let places = [Attribute::OPERATION_POINTWISE_XDESC, Attribute::OPERATION_POINTWISE_BDESC];
     let inputs = places.into_iter().zip(inputs.iter().copied());
     for (place, storage) in inputs.chain([(Attribute::OPERATION_POINTWISE_YDESC, output)]) {
         let id = tensors.len() as i64 + 1;
-        let descriptor = tensor(handle, id, data_type(storage), &packed, 16)?;
+        let descriptor = tensor(handle, id, data_type(storage), packed, 16)?;
         operation = operation.with_objects(place, &[&descriptor])?;
-        tensors.push(Expected { id, bytes: len * storage.size(), alignment: 16 });
+        tensors.push(Expected { id, bytes: packed.len() * storage.size(), alignment: 16 });
     }
     let step = Descriptor::new(handle, Kind::POINTWISE)?
         .with(Attribute::POINTWISE_MODE, &[mode])?
