@@ -191,15 +191,18 @@ impl CudaBackend {
     fn requirement(&mut self, problem: &Problem, family: &Family) -> Result<(Bytes, Notes), CudaError> {
         let adds_up = problem.operation() == Operation::BackwardFilter;
         let half = problem.types().storage() != Storage::F32;
-        let scale = if adds_up && !half { ACCUMULATE } else { Scale::OVERWRITE };
-        let call = self.prepare(problem, family, Output::Own, scale)?;
+        let call = self.prepare(problem, family, Output::Own, Scale::OVERWRITE)?;
         let mut bytes = call.workspace();
-        if adds_up && half {
+        if adds_up && !half {
+            bytes = bytes.max(self.prepare(problem, family, Output::Own, ACCUMULATE)?.workspace());
+        } else if adds_up {
             // Divided, it may write f32; where it can't, it runs as undivided and is added up.
-            match self.prepare(problem, family, Output::F32, ACCUMULATE) {
-                Ok(mixed) => bytes = bytes.max(mixed.workspace()),
-                Err(error) if is_refusal(&error) => {}
-                Err(error) => return Err(error),
+            for scale in [Scale::OVERWRITE, ACCUMULATE] {
+                match self.prepare(problem, family, Output::F32, scale) {
+                    Ok(mixed) => bytes = bytes.max(mixed.workspace()),
+                    Err(error) if is_refusal(&error) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         let notes = match family {

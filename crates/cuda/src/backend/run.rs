@@ -65,12 +65,9 @@ impl CudaBackend {
         let needed = steps.iter().map(|(step, _)| step.workspace()).max().unwrap_or(0)
             + if summing { sum_bytes(problem) } else { 0 };
         if needed > workspace {
-            let what = format!(
-                "{configuration} on {problem} needs {}, and says {}",
-                Bytes(needed as u64),
-                configuration.workspace()
-            );
-            return Err(Error::Backend { backend: "cuda".to_owned(), what, source: None });
+            let (needed, workspace) = (Bytes(needed as u64), Bytes(workspace as u64));
+            let reason = format!("needs {needed} with alpha {} and beta {}, over {workspace}", scale.alpha, scale.beta);
+            return Err(Error::Refused { algorithm: configuration.to_string(), problem: Box::new(*problem), reason });
         }
         Ok(Program { steps, elementwise, workspace })
     }

@@ -185,7 +185,10 @@ impl<'a> SliceMut<'a> {
         self.context.synchronize()?;
         let driver = self.context.enter()?;
         // SAFETY: `from` is as long as this part, which is alive and borrowed for writing.
-        unsafe { call::memcpy_htod(driver, self.raw, from.as_ptr().cast(), self.len) }
+        unsafe { call::memcpy_htod(driver, self.raw, from.as_ptr().cast(), self.len) }?;
+        // The call returns once pageable memory is staged; our streams do not wait for the default stream, which brings
+        // the rest of the way, and would overtake it.
+        self.context.synchronize()
     }
 
     /// Enqueues filling it with one byte.
