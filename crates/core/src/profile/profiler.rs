@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::{Algorithm, Backend, Cache, Effort, Measurement, Notes, Offer};
-use crate::{Bytes, Error, Nanos, Problem};
+use crate::{Bytes, DivisionCost, Error, Nanos, Problem};
 
 /// What profiling has cost and met so far.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -99,11 +99,6 @@ impl<'a> Profiler<'a> {
             offers: HashMap::new(),
             spent: Spent::default(),
         }
-    }
-
-    /// The backend underneath.
-    pub fn backend(&mut self) -> &mut dyn Backend {
-        self.backend
     }
 
     /// What it has cost so far.
@@ -199,6 +194,27 @@ impl<'a> Profiler<'a> {
         }
         self.known.insert(key, measurement.clone());
         Ok(measurement)
+    }
+
+    /// What dividing the problem costs: from the cache, or asked of the backend and kept.
+    ///
+    /// # Errors
+    /// As [`Backend::division_cost`], and those of reading the cache.
+    pub fn division_cost(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
+        if let Some(cache) = self.cache
+            && let Some(cost) = cache.division_cost(self.backend.device(), problem)?
+        {
+            return Ok(cost);
+        }
+        let cost = self.backend.division_cost(problem)?;
+        if let Some(cache) = self.cache
+            && cost != DivisionCost::default()
+            && self.spent.cache_failure.is_none()
+            && let Err(error) = cache.keep_division_cost(self.backend.device(), &problem.shape(), cost)
+        {
+            self.spent.cache_failure = Some(error.chain());
+        }
+        Ok(cost)
     }
 
     fn find_cached(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Measurement>, Error> {
