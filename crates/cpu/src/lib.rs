@@ -20,6 +20,7 @@ mod implicit_gemm;
 mod machine;
 mod method;
 mod shape;
+mod simd;
 mod team;
 mod transform;
 mod unfold;
