@@ -11,7 +11,8 @@ use pulp::{Arch, Simd, WithSimd};
 
 /// Runs `work` with the widest vectors there are; worth it from about a microsecond of work on.
 ///
-/// Functions called in there take part only where they are inlined, so those with loops say `#[inline(always)]`.
+/// Functions called in there take part only where they are inlined, so those with loops say `#[inline(always)]`, and so
+/// does a closure too long to be inlined by itself.
 #[inline(always)]
 pub fn vectorized<R>(work: impl FnOnce() -> R) -> R {
     Arch::new().dispatch(work)

@@ -270,6 +270,7 @@ impl<T: Transform> Stage<'_, T> {
         let strips = strips(into, images.channels, tiles, step, T::KIND.width());
         self.call.team.share(strips, own, |mut strip, own, _| {
             let (block, points, scratch) = self.own(own);
+            // Beyond the extents tiles stay zero: nothing else writes there.
             self.clear_lanes(0, block);
             vectorized(
                 #[inline(always)]
@@ -282,13 +283,8 @@ impl<T: Transform> Stage<'_, T> {
                             let image = &data[tile / grid.tiles * images.strides[0] + channel * images.strides[1]..];
                             let start = grid.start(tile % grid.tiles);
                             let start = [0, 1].map(|i| start[i] as isize - images.pad[i]);
-                            self.gather(
-                                image,
-                                &images,
-                                start,
-                                extents,
-                                &mut block[lane * self.transform.lane_step()..],
-                            );
+                            let lane = &mut block[lane * self.transform.lane_step()..];
+                            self.gather(image, &images, start, extents, lane);
                         }
                         self.clear_lanes(count, block);
                         self.transform.forward(role, block, points, scratch);
