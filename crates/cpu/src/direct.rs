@@ -4,13 +4,14 @@
 //! y[n, k, p] = sum over c, r of w[k, c, r] · x[n, c, p · stride - pad + r · dilation]
 //! ```
 //!
-//! The sums run over rows: one filter element times one row of outputs, which is a loop over contiguous memory.
+//! The sums run over rows: one filter element times a plane of outputs, row by row, which are contiguous in nchw.
 
 use tightfit_core::profile::{Scale, Tensors};
 use tightfit_core::{Layout, Operation, Problem};
 
 use crate::method::Call;
 use crate::shape::{Shape, input_at, inside};
+use crate::simd::{Steps, add_rows, dot_rows};
 
 /// No workspace, and no problem that it refuses.
 pub fn workspace(_: &Problem, _: usize) -> Result<usize, String> {
@@ -63,13 +64,12 @@ pub fn prescale(output: &mut [f32], beta: f32) {
 /// y += alpha · x * w for one filter of one sample.
 fn forward(call: &Call, (n, k): (usize, usize), y: &mut [f32]) {
     let shape = &call.shape;
-    let step = (shape.y[4], shape.axes[2].stride * shape.x[4]);
     for c in 0..shape.c {
         let channel = k / shape.k * shape.c + c;
-        for_rows(shape, |tap, output, input, count| {
+        for_taps(shape, |tap, rows| {
             let factor = call.scale.alpha * call.other[k * shape.w[0] + c * shape.w[1] + tap];
-            let from = n * shape.x[0] + channel * shape.x[1] + input;
-            add(&mut y[output..], step.0, &call.data[from..], step.1, count, factor);
+            let x = &call.data[n * shape.x[0] + channel * shape.x[1]..];
+            add_rows(factor, (x, rows.input), (y, rows.output), rows.extent);
         });
     }
 }
@@ -78,12 +78,11 @@ fn forward(call: &Call, (n, k): (usize, usize), y: &mut [f32]) {
 fn backward_data(call: &Call, (n, channel): (usize, usize), dx: &mut [f32]) {
     let shape = &call.shape;
     let (group, c) = (channel / shape.c, channel % shape.c);
-    let step = (shape.axes[2].stride * shape.x[4], shape.y[4]);
     for k in group * shape.k..(group + 1) * shape.k {
-        for_rows(shape, |tap, output, input, count| {
+        for_taps(shape, |tap, rows| {
             let factor = call.scale.alpha * call.other[k * shape.w[0] + c * shape.w[1] + tap];
-            let from = n * shape.y[0] + k * shape.y[1] + output;
-            add(&mut dx[input..], step.0, &call.data[from..], step.1, count, factor);
+            let dy = &call.data[n * shape.y[0] + k * shape.y[1]..];
+            add_rows(factor, (dy, rows.output), (dx, rows.input), rows.extent);
         });
     }
 }
@@ -91,62 +90,54 @@ fn backward_data(call: &Call, (n, channel): (usize, usize), dx: &mut [f32]) {
 /// dw += alpha · x * dy for one filter.
 fn backward_filter(call: &Call, k: usize, dw: &mut [f32]) {
     let shape = &call.shape;
-    let step = (shape.y[4], shape.axes[2].stride * shape.x[4]);
     for n in 0..shape.n {
         for c in 0..shape.c {
             let channel = k / shape.k * shape.c + c;
-            for_rows(shape, |tap, output, input, count| {
-                let dy = &call.other[n * shape.y[0] + k * shape.y[1] + output..];
-                let x = &call.data[n * shape.x[0] + channel * shape.x[1] + input..];
-                dw[c * shape.w[1] + tap] += call.scale.alpha * dot(dy, step.0, x, step.1, count);
+            for_taps(shape, |tap, rows| {
+                let dy = &call.other[n * shape.y[0] + k * shape.y[1]..];
+                let x = &call.data[n * shape.x[0] + channel * shape.x[1]..];
+                let sum = dot_rows((dy, rows.output), (x, rows.input), rows.extent);
+                dw[c * shape.w[1] + tap] += call.scale.alpha * sum;
             });
         }
     }
 }
 
-/// Visits every filter element with every row of outputs: (offset of the element in a channel of w, offsets of the
-/// row's first output and of the input under it in a plane, number of outputs whose input is no padding).
-fn for_rows(shape: &Shape, mut visit: impl FnMut(usize, usize, usize, usize)) {
+/// The outputs of one filter element in one depth, and the inputs under them, none of which is padding.
+struct Rows {
+    output: Steps,
+    input: Steps,
+    /// How many rows, of how many outputs.
+    extent: [usize; 2],
+}
+
+/// Visits every filter element (its offset in a channel of w) with the rows of outputs of every depth.
+fn for_taps(shape: &Shape, mut visit: impl FnMut(usize, Rows)) {
     let [d, h, w] = &shape.axes;
     for t in 0..shape.filter[0] {
         for r in 0..shape.filter[1] {
             for s in 0..shape.filter[2] {
                 let tap = t * shape.w[2] + r * shape.w[3] + s * shape.w[4];
-                let row = inside(w, s);
-                let Some(column) = input_at(w, row.start, s).filter(|_| !row.is_empty()) else { continue };
-                for (o, p) in inside(d, t).flat_map(|o| inside(h, r).map(move |p| (o, p))) {
-                    let (Some(depth), Some(height)) = (input_at(d, o, t), input_at(h, p, r)) else { continue };
-                    let output = o * shape.y[2] + p * shape.y[3] + row.start * shape.y[4];
-                    let input = depth * shape.x[2] + height * shape.x[3] + column * shape.x[4];
-                    visit(tap, output, input, row.len());
+                let (rows, columns) = (inside(h, r), inside(w, s));
+                let extent = [rows.len(), columns.len()];
+                for o in inside(d, t) {
+                    let place = (input_at(d, o, t), input_at(h, rows.start, r), input_at(w, columns.start, s));
+                    let ((Some(z), Some(y), Some(x)), false) = (place, extent.contains(&0)) else { continue };
+                    let output = Steps {
+                        start: o * shape.y[2] + rows.start * shape.y[3] + columns.start * shape.y[4],
+                        row: shape.y[3],
+                        element: shape.y[4],
+                    };
+                    let input = Steps {
+                        start: z * shape.x[2] + y * shape.x[3] + x * shape.x[4],
+                        row: h.stride * shape.x[3],
+                        element: w.stride * shape.x[4],
+                    };
+                    visit(tap, Rows { output, input, extent });
                 }
             }
         }
     }
-}
-
-/// into += factor · from, every `step`-th element of each.
-fn add(into: &mut [f32], into_step: usize, from: &[f32], from_step: usize, count: usize, factor: f32) {
-    if into_step == 1 && from_step == 1 {
-        into[..count].iter_mut().zip(&from[..count]).for_each(|(into, from)| *into += factor * from);
-    } else {
-        let into = into.iter_mut().step_by(into_step).take(count);
-        into.zip(from.iter().step_by(from_step)).for_each(|(into, from)| *into += factor * from);
-    }
-}
-
-/// The sum of products, in sixteen partial sums where memory is contiguous.
-fn dot(a: &[f32], a_step: usize, b: &[f32], b_step: usize, count: usize) -> f32 {
-    if a_step != 1 || b_step != 1 {
-        return a.iter().step_by(a_step).zip(b.iter().step_by(b_step)).take(count).map(|(a, b)| a * b).sum();
-    }
-    let (a, a_rest) = a[..count].as_chunks::<16>();
-    let (b, b_rest) = b[..count].as_chunks::<16>();
-    let mut sums = [0.0; 16];
-    for (a, b) in a.iter().zip(b) {
-        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum += a * b);
-    }
-    sums.iter().sum::<f32>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f32>()
 }
 
 /// Chosen output elements in f64, straight from the definition: what every algorithm is compared with.

@@ -9,7 +9,8 @@
 //! | `fft`, `fft-tiling` | spectra of input, filters and output | 2-D, stride and dilation 1 |
 //!
 //! Each computes forward, backward-data and backward-filter in both layouts, with groups, any padding, and any alpha and
-//! beta, in f32. One algorithm is one file; `transform` is what the last four share, `unfold` what the two GEMMs do.
+//! beta, in f32. One algorithm is one file; `transform` is what the last four share, `unfold` what the two GEMMs do,
+//! `simd` how plain loops get the processor's widest vectors.
 
 mod backend;
 mod direct;
@@ -20,6 +21,7 @@ mod implicit_gemm;
 mod machine;
 mod method;
 mod shape;
+mod simd;
 mod team;
 mod transform;
 mod unfold;

@@ -21,6 +21,7 @@ use tightfit_core::{Layout, Operation, Problem};
 use crate::gemm::{Kind, Strides, multiply};
 use crate::method::Call;
 use crate::shape::Shape;
+use crate::simd::vectorized;
 use crate::workspace::{Workspace, floats};
 
 /// What a block of tiles holds.
@@ -219,36 +220,38 @@ impl<T: Transform> Stage<'_, T> {
     }
 
     /// Copies part of an image (rows and columns from `start` on, negative ones being zeros) into a lane of a block;
-    /// what the block's tile has beyond `extents`, and what the image lacks, becomes zero.
+    /// what the image lacks of `extents` becomes zero, what the block's tile has beyond them is left as it is.
+    #[inline(always)]
     fn gather(&self, image: &[f32], of: &Images, start: [isize; 2], extents: [usize; 2], lane: &mut [f32]) {
-        let [height, width] = self.transform.tile();
+        let [_, width] = self.transform.tile();
         let step = self.transform.element_step();
         let range = |dimension: usize| {
             let end = (of.extents[dimension] as isize - start[dimension]).clamp(0, extents[dimension] as isize);
             (-start[dimension]).clamp(0, end) as usize..end as usize
         };
         let (rows, columns) = (range(0), range(1));
-        for row in 0..height {
-            let into = &mut lane[row * width * step..];
+        for row in 0..extents[0] {
+            let into = &mut lane[row * width * step..][..(extents[1] - 1) * step + 1];
             if !rows.contains(&row) || columns.is_empty() {
-                into.iter_mut().step_by(step).take(width).for_each(|value| *value = 0.0);
+                into.iter_mut().step_by(step).for_each(|value| *value = 0.0);
                 continue;
             }
             // Inside the ranges both sums are at least zero.
             let y = (start[0] + row as isize) as usize;
             let x = (start[1] + columns.start as isize) as usize;
             let from = &image[y * of.strides[2] + x * of.strides[3]..];
-            if step == 1 && of.strides[3] == 1 {
-                into[..columns.start].fill(0.0);
-                into[columns.clone()].copy_from_slice(&from[..columns.len()]);
-                into[columns.end..width].fill(0.0);
-            } else if columns.len() == width && of.strides[3] == 1 {
-                into.iter_mut().step_by(step).zip(&from[..width]).for_each(|(into, &value)| *into = value);
-            } else {
-                for column in 0..width {
-                    let inside = columns.contains(&column);
-                    into[column * step] = if inside { from[(column - columns.start) * of.strides[3]] } else { 0.0 };
+            if of.strides[3] == 1 && columns.len() == extents[1] {
+                let from = &from[..extents[1]];
+                if step == 1 {
+                    into.copy_from_slice(from);
+                } else {
+                    (0..extents[1]).for_each(|column| into[column * step] = from[column]);
                 }
+                continue;
+            }
+            for column in 0..extents[1] {
+                let inside = columns.contains(&column);
+                into[column * step] = if inside { from[(column - columns.start) * of.strides[3]] } else { 0.0 };
             }
         }
     }
@@ -267,24 +270,33 @@ impl<T: Transform> Stage<'_, T> {
         let strips = strips(into, images.channels, tiles, step, T::KIND.width());
         self.call.team.share(strips, own, |mut strip, own, _| {
             let (block, points, scratch) = self.own(own);
-            for first in (0..strip.width).step_by(T::LANES) {
-                let count = T::LANES.min(strip.width - first);
-                for lane in 0..count {
-                    let tile = strip.first + first + lane;
-                    let channel = group * images.channels + strip.row;
-                    let image = &data[tile / grid.tiles * images.strides[0] + channel * images.strides[1]..];
-                    let start = grid.start(tile % grid.tiles);
-                    let start = [0, 1].map(|i| start[i] as isize - images.pad[i]);
-                    self.gather(image, &images, start, extents, &mut block[lane * self.transform.lane_step()..]);
-                }
-                self.clear_lanes(count, block);
-                self.transform.forward(role, block, points, scratch);
-                strip.write(points, T::LANES, first..first + count, T::KIND.width());
-            }
+            // Beyond the extents tiles stay zero: nothing else writes there.
+            self.clear_lanes(0, block);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for first in (0..strip.width).step_by(T::LANES) {
+                        let count = T::LANES.min(strip.width - first);
+                        for lane in 0..count {
+                            let tile = strip.first + first + lane;
+                            let channel = group * images.channels + strip.row;
+                            let image = &data[tile / grid.tiles * images.strides[0] + channel * images.strides[1]..];
+                            let start = grid.start(tile % grid.tiles);
+                            let start = [0, 1].map(|i| start[i] as isize - images.pad[i]);
+                            let lane = &mut block[lane * self.transform.lane_step()..];
+                            self.gather(image, &images, start, extents, lane);
+                        }
+                        self.clear_lanes(count, block);
+                        self.transform.forward(role, block, points, scratch);
+                        strip.write(points, T::LANES, first..first + count, T::KIND.width());
+                    }
+                },
+            );
         });
     }
 
     /// Zeros the lanes that hold no tile, so that nothing is computed from what the workspace held.
+    #[inline(always)]
     fn clear_lanes(&self, count: usize, block: &mut [f32]) {
         let [height, width] = self.transform.tile();
         for lane in count..T::LANES {
@@ -340,38 +352,53 @@ impl<T: Transform> Stage<'_, T> {
             Layout::Nhwc => (images.strides[0], channels),
         };
         let pieces = images.strides[0] / piece;
-        // (sample, first channel of the group, where it lies); neighbors in the product, which has samples innermost,
-        // should be neighbors here as well.
-        let mut items: Vec<(usize, usize, &mut [f32])> = output
+        // (channel, sample, where its first channel lies). Neighbors in the product, which has samples innermost, become
+        // neighbors here as well, so that small samples fill a block together.
+        let mut planes: Vec<(usize, usize, &mut [f32])> = output
             .chunks_mut(piece)
             .enumerate()
             .filter(|(index, _)| pieces == 1 || index % pieces / channels == group)
             .map(|(index, output)| {
-                let (sample, channel) = (index / pieces, index % pieces % channels);
                 let start = if pieces == 1 { group * channels * images.strides[1] } else { 0 };
-                (sample, channel, &mut output[start..])
+                (index % pieces % channels, index / pieces, &mut output[start..])
             })
             .collect();
-        items.sort_by_key(|&(sample, channel, _)| (channel, sample));
-        self.call.team.share(items, own, |(sample, first_channel, output), own, _| {
-            let (block, points, scratch) = self.own(own);
-            for i in 0..each {
-                let output = &mut output[i * images.strides[1]..];
-                for first in (0..grid.tiles).step_by(T::LANES) {
-                    let count = T::LANES.min(grid.tiles - first);
-                    let at = (first_channel + i) * tiles + sample * grid.tiles + first;
-                    read(from, channels * tiles, at, points, T::LANES, count, T::KIND.width());
-                    self.transform.inverse(Role::Output, points, block, scratch);
-                    for lane in 0..count {
-                        let start = grid.start(first + lane);
-                        self.scatter(&block[lane * self.transform.lane_step()..], &images, start, output);
-                    }
-                }
+        planes.sort_by_key(|&(channel, sample, _)| (channel, sample));
+        let together = T::LANES.div_ceil(grid.tiles).min(self.call.shape.n / self.call.team.threads()).max(1);
+        let mut items: Vec<Vec<(usize, usize, &mut [f32])>> = Vec::new();
+        for plane in planes {
+            match items.last_mut() {
+                Some(item) if item.len() < together && item[0].0 == plane.0 => item.push(plane),
+                _ => items.push(vec![plane]),
             }
+        }
+        self.call.team.share(items, own, |mut item, own, _| {
+            let (block, points, scratch) = self.own(own);
+            let (first_channel, first_sample, _) = item[0];
+            vectorized(
+                #[inline(always)]
+                || {
+                    for i in 0..each {
+                        for first in (0..item.len() * grid.tiles).step_by(T::LANES) {
+                            let count = T::LANES.min(item.len() * grid.tiles - first);
+                            let at = (first_channel + i) * tiles + first_sample * grid.tiles + first;
+                            read(from, channels * tiles, at, points, T::LANES, count, T::KIND.width());
+                            self.transform.inverse(Role::Output, points, block, scratch);
+                            for lane in 0..count {
+                                let (sample, tile) = ((first + lane) / grid.tiles, (first + lane) % grid.tiles);
+                                let output = &mut item[sample].2[i * images.strides[1]..];
+                                let lane = &block[lane * self.transform.lane_step()..];
+                                self.scatter(lane, &images, grid.start(tile), output);
+                            }
+                        }
+                    }
+                },
+            );
         });
     }
 
     /// Writes one lane's outputs into an image.
+    #[inline(always)]
     fn scatter(&self, lane: &[f32], of: &Images, [y, x]: [usize; 2], image: &mut [f32]) {
         let [_, width] = self.transform.tile();
         let [rows, columns] = self.transform.outputs();
@@ -385,6 +412,7 @@ impl<T: Transform> Stage<'_, T> {
     }
 
     /// output = beta · output + alpha · result, for a row of results.
+    #[inline(always)]
     fn store<'f>(&self, from: impl Iterator<Item = &'f f32>, into: &mut [f32], step: usize, count: usize) {
         let scale = self.call.scale;
         let into = into.iter_mut().step_by(step).take(count);
@@ -432,10 +460,17 @@ struct Strip<'a> {
 
 impl Strip<'_> {
     /// Stores the first lanes of a block's points at these columns.
+    #[inline(always)]
     fn write(&mut self, block: &[f32], lanes: usize, columns: Range<usize>, float: usize) {
-        for (into, from) in self.points.iter_mut().zip(block.chunks(lanes * float)) {
-            let into = &mut into[columns.start * float..columns.end * float];
-            into.copy_from_slice(&from[..into.len()]);
+        let (start, whole) = (columns.start * float, columns.len() == lanes);
+        for (into, from) in self.points.iter_mut().zip(block.chunks_exact(lanes * float)) {
+            if whole {
+                // A length known to the compiler: a vector or two, not a call.
+                into[start..start + lanes * float].copy_from_slice(from);
+            } else {
+                let into = &mut into[start..columns.end * float];
+                into.copy_from_slice(&from[..into.len()]);
+            }
         }
     }
 }
@@ -458,8 +493,14 @@ fn strips(tensor: &mut [f32], rows: usize, columns: usize, step: usize, float: u
 
 /// Loads `count` lanes of a block's points from a tensor whose points are `stride` elements apart; the other lanes
 /// become zero.
+#[inline(always)]
 fn read(from: &[f32], stride: usize, at: usize, block: &mut [f32], lanes: usize, count: usize, float: usize) {
-    for (point, block) in block.chunks_mut(lanes * float).enumerate() {
+    for (point, block) in block.chunks_exact_mut(lanes * float).enumerate() {
+        if count == lanes {
+            // A length known to the compiler: a vector or two, not a call.
+            block.copy_from_slice(&from[(point * stride + at) * float..][..lanes * float]);
+            continue;
+        }
         let (into, rest) = block.split_at_mut(count * float);
         into.copy_from_slice(&from[(point * stride + at) * float..][..count * float]);
         rest.fill(0.0);

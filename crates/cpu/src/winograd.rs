@@ -21,7 +21,10 @@ use crate::transform::{self, Role, Transform};
 const LANES: usize = 16;
 
 /// Floats of workspace of F(M x M, 3 x 3), whose tiles are T = M + 2 wide, or why it does not apply.
-pub fn workspace<const M: usize, const T: usize>(problem: &Problem, threads: usize) -> Result<usize, String> {
+pub fn workspace<const M: usize, const T: usize>(problem: &Problem, threads: usize) -> Result<usize, String>
+where
+    Winograd<M, T>: Maps<M, T>,
+{
     let convolution = problem.convolution();
     let axes = convolution.axes();
     if axes.len() != 2 {
@@ -40,17 +43,104 @@ pub fn workspace<const M: usize, const T: usize>(problem: &Problem, threads: usi
 }
 
 /// Runs F(M x M, 3 x 3) in its workspace.
-pub fn run<const M: usize, const T: usize>(call: &Call, output: &mut [f32], workspace: &mut [f32]) {
+pub fn run<const M: usize, const T: usize>(call: &Call, output: &mut [f32], workspace: &mut [f32])
+where
+    Winograd<M, T>: Maps<M, T>,
+{
     transform::run(&Winograd::<M, T>, call, output, workspace);
 }
 
 /// F(M x M, 3 x 3) with T = M + 2.
-struct Winograd<const M: usize, const T: usize>;
+pub struct Winograd<const M: usize, const T: usize>;
+
+/// The matrices of F(M, 3), each as the map of a column.
+pub trait Maps<const M: usize, const T: usize> {
+    /// Bᵀ x.
+    fn input(x: [f32; T]) -> [f32; T];
+    /// G w.
+    fn filter(w: [f32; 3]) -> [f32; T];
+    /// Gᵀ m.
+    fn filter_transposed(m: [f32; T]) -> [f32; 3];
+    /// Aᵀ m.
+    fn output(m: [f32; T]) -> [f32; M];
+    /// A dy.
+    fn output_transposed(dy: [f32; M]) -> [f32; T];
+}
+
+/// Interpolation at 0, 1, -1 and infinity.
+impl Maps<2, 4> for Winograd<2, 4> {
+    #[inline(always)]
+    fn input([a, b, c, d]: [f32; 4]) -> [f32; 4] {
+        [a - c, b + c, c - b, b - d]
+    }
+
+    #[inline(always)]
+    fn filter([a, b, c]: [f32; 3]) -> [f32; 4] {
+        let (even, odd) = (0.5 * (a + c), 0.5 * b);
+        [a, even + odd, even - odd, c]
+    }
+
+    #[inline(always)]
+    fn filter_transposed([a, b, c, d]: [f32; 4]) -> [f32; 3] {
+        let (even, odd) = (0.5 * (b + c), 0.5 * (b - c));
+        [a + even, odd, even + d]
+    }
+
+    #[inline(always)]
+    fn output([a, b, c, d]: [f32; 4]) -> [f32; 2] {
+        [a + b + c, b - c - d]
+    }
+
+    #[inline(always)]
+    fn output_transposed([a, b]: [f32; 2]) -> [f32; 4] {
+        [a, a + b, a - b, -b]
+    }
+}
+
+/// Interpolation at 0, 1, -1, 2, -2 and infinity.
+impl Maps<4, 6> for Winograd<4, 6> {
+    #[inline(always)]
+    fn input([a, b, c, d, e, f]: [f32; 6]) -> [f32; 6] {
+        let (even_1, odd_1) = (e - 4.0 * c, d - 4.0 * b);
+        let (even_2, odd_2) = (e - c, 2.0 * (d - b));
+        [4.0 * a - 5.0 * c + e, even_1 + odd_1, even_1 - odd_1, even_2 + odd_2, even_2 - odd_2, 4.0 * b - 5.0 * d + f]
+    }
+
+    #[inline(always)]
+    fn filter([a, b, c]: [f32; 3]) -> [f32; 6] {
+        let (even_1, odd_1) = ((a + c) * (-1.0 / 6.0), b * (-1.0 / 6.0));
+        let (even_2, odd_2) = (a * (1.0 / 24.0) + c * (1.0 / 6.0), b * (1.0 / 12.0));
+        [0.25 * a, even_1 + odd_1, even_1 - odd_1, even_2 + odd_2, even_2 - odd_2, c]
+    }
+
+    #[inline(always)]
+    fn filter_transposed([a, b, c, d, e, f]: [f32; 6]) -> [f32; 3] {
+        let (even_1, odd_1) = ((b + c) * (-1.0 / 6.0), (b - c) * (-1.0 / 6.0));
+        let (even_2, odd_2) = (d + e, (d - e) * (1.0 / 12.0));
+        [0.25 * a + even_1 + even_2 * (1.0 / 24.0), odd_1 + odd_2, even_1 + even_2 * (1.0 / 6.0) + f]
+    }
+
+    #[inline(always)]
+    fn output([a, b, c, d, e, f]: [f32; 6]) -> [f32; 4] {
+        let (even_1, odd_1, even_2, odd_2) = (b + c, b - c, d + e, d - e);
+        [a + even_1 + even_2, odd_1 + 2.0 * odd_2, even_1 + 4.0 * even_2, odd_1 + 8.0 * odd_2 + f]
+    }
+
+    #[inline(always)]
+    fn output_transposed([a, b, c, d]: [f32; 4]) -> [f32; 6] {
+        let (even_1, odd_1) = (a + c, b + d);
+        let (even_2, odd_2) = (a + 4.0 * c, 2.0 * b + 8.0 * d);
+        [a, even_1 + odd_1, even_1 - odd_1, even_2 + odd_2, even_2 - odd_2, d]
+    }
+}
 
 /// One element of sixteen tiles.
 type Lanes = [f32; LANES];
 
-impl<const M: usize, const T: usize> Transform for Winograd<M, T> {
+impl<const M: usize, const T: usize> Transform for Winograd<M, T>
+where
+    Winograd<M, T>: Maps<M, T>,
+{
     const LANES: usize = LANES;
     const KIND: Kind = Kind::Real;
 
@@ -78,30 +168,34 @@ impl<const M: usize, const T: usize> Transform for Winograd<M, T> {
         0
     }
 
+    #[inline(always)]
     fn forward(&self, role: Role, block: &[f32], points: &mut [f32], _: &mut [f32]) {
         let (Some(block), Some(points)) = (square::<T>(block), square_mut::<T>(points)) else { return };
         match role {
-            Role::Input => both_axes::<T, T, T>(block, points, input),
-            Role::Filter => both_axes::<T, 3, T>(block, points, filter),
-            Role::Output => both_axes::<T, M, T>(block, points, output_transposed::<M, T>),
+            Role::Input => both_axes::<T, T, T>(block, points, Self::input),
+            Role::Filter => both_axes::<T, 3, T>(block, points, Self::filter),
+            Role::Output => both_axes::<T, M, T>(block, points, Self::output_transposed),
         }
     }
 
+    #[inline(always)]
     fn inverse(&self, role: Role, points: &mut [f32], block: &mut [f32], _: &mut [f32]) {
         let (Some(points), Some(block)) = (square::<T>(points), square_mut::<T>(block)) else { return };
         match role {
-            Role::Filter => both_axes::<T, T, 3>(points, block, filter_transposed),
-            _ => both_axes::<T, T, M>(points, block, output::<M, T>),
+            Role::Filter => both_axes::<T, T, 3>(points, block, Self::filter_transposed),
+            _ => both_axes::<T, T, M>(points, block, Self::output),
         }
     }
 }
 
 /// The block as T rows of T elements of sixteen lanes. Always some: blocks and points are of exactly that size.
+#[inline(always)]
 fn square<const T: usize>(floats: &[f32]) -> Option<&[[Lanes; T]; T]> {
     floats.as_chunks::<LANES>().0.as_chunks::<T>().0.first_chunk()
 }
 
 /// As [`square`], to be written.
+#[inline(always)]
 fn square_mut<const T: usize>(floats: &mut [f32]) -> Option<&mut [[Lanes; T]; T]> {
     floats.as_chunks_mut::<LANES>().0.as_chunks_mut::<T>().0.first_chunk_mut()
 }
@@ -111,86 +205,24 @@ fn square_mut<const T: usize>(floats: &mut [f32]) -> Option<&mut [[Lanes; T]; T]
 fn both_axes<const T: usize, const I: usize, const O: usize>(
     from: &[[Lanes; T]; T],
     into: &mut [[Lanes; T]; T],
-    map: impl Fn([&Lanes; I]) -> [Lanes; O],
+    map: impl Fn([f32; I]) -> [f32; O],
 ) {
     let mut half = [[[0.0; LANES]; T]; O];
     for column in 0..I {
-        let mapped = map(std::array::from_fn(|i| &from[i][column]));
-        (0..O).for_each(|o| half[o][column] = mapped[o]);
-    }
-    for (row, half) in half.iter().enumerate() {
-        let mapped = map(std::array::from_fn(|i| &half[i]));
-        into[row][..O].copy_from_slice(&mapped);
-    }
-}
-
-/// The sum of elements times constants, those of zero left out at compile time once the table is unrolled.
-#[inline(always)]
-fn combine<const I: usize>(from: &[&Lanes; I], factors: &[f32; I]) -> Lanes {
-    let mut sum = [0.0; LANES];
-    for (from, &factor) in from.iter().zip(factors) {
-        if factor != 0.0 {
-            (0..LANES).for_each(|lane| sum[lane] += factor * from[lane]);
+        // Lanes innermost: the compiler turns this loop into one vector for each element.
+        for lane in 0..LANES {
+            let mut elements = [0.0; I];
+            (0..I).for_each(|i| elements[i] = from[i][column][lane]);
+            let mapped = map(elements);
+            (0..O).for_each(|o| half[o][column][lane] = mapped[o]);
         }
     }
-    sum
+    for (half, into) in half.iter().zip(into) {
+        for lane in 0..LANES {
+            let mut elements = [0.0; I];
+            (0..I).for_each(|i| elements[i] = half[i][lane]);
+            let mapped = map(elements);
+            (0..O).for_each(|o| into[o][lane] = mapped[o]);
+        }
+    }
 }
-
-/// Bᵀ x.
-#[inline(always)]
-fn input<const T: usize>(x: [&Lanes; T]) -> [Lanes; T] {
-    std::array::from_fn(|row| combine(&x, &std::array::from_fn(|i| if T == 4 { BT_2[row][i] } else { BT_4[row][i] })))
-}
-
-/// G w.
-#[inline(always)]
-fn filter<const T: usize>(w: [&Lanes; 3]) -> [Lanes; T] {
-    std::array::from_fn(|row| combine(&w, if T == 4 { &G_2[row] } else { &G_4[row] }))
-}
-
-/// Gᵀ m.
-#[inline(always)]
-fn filter_transposed<const T: usize>(m: [&Lanes; T]) -> [Lanes; 3] {
-    std::array::from_fn(|row| combine(&m, &std::array::from_fn(|i| if T == 4 { G_2[i][row] } else { G_4[i][row] })))
-}
-
-/// Aᵀ m.
-#[inline(always)]
-fn output<const M: usize, const T: usize>(m: [&Lanes; T]) -> [Lanes; M] {
-    std::array::from_fn(|row| combine(&m, &std::array::from_fn(|i| if T == 4 { AT_2[row][i] } else { AT_4[row][i] })))
-}
-
-/// A dy.
-#[inline(always)]
-fn output_transposed<const M: usize, const T: usize>(dy: [&Lanes; M]) -> [Lanes; T] {
-    std::array::from_fn(|row| combine(&dy, &std::array::from_fn(|i| if T == 4 { AT_2[i][row] } else { AT_4[i][row] })))
-}
-
-// Interpolation at 0, 1, -1 and infinity.
-const BT_2: [[f32; 4]; 4] = [[1.0, 0.0, -1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, -1.0, 1.0, 0.0], [0.0, 1.0, 0.0, -1.0]];
-const G_2: [[f32; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
-const AT_2: [[f32; 4]; 2] = [[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, -1.0]];
-
-// Interpolation at 0, 1, -1, 2, -2 and infinity.
-const BT_4: [[f32; 6]; 6] = [
-    [4.0, 0.0, -5.0, 0.0, 1.0, 0.0],
-    [0.0, -4.0, -4.0, 1.0, 1.0, 0.0],
-    [0.0, 4.0, -4.0, -1.0, 1.0, 0.0],
-    [0.0, -2.0, -1.0, 2.0, 1.0, 0.0],
-    [0.0, 2.0, -1.0, -2.0, 1.0, 0.0],
-    [0.0, 4.0, 0.0, -5.0, 0.0, 1.0],
-];
-const G_4: [[f32; 3]; 6] = [
-    [1.0 / 4.0, 0.0, 0.0],
-    [-1.0 / 6.0, -1.0 / 6.0, -1.0 / 6.0],
-    [-1.0 / 6.0, 1.0 / 6.0, -1.0 / 6.0],
-    [1.0 / 24.0, 1.0 / 12.0, 1.0 / 6.0],
-    [1.0 / 24.0, -1.0 / 12.0, 1.0 / 6.0],
-    [0.0, 0.0, 1.0],
-];
-const AT_4: [[f32; 6]; 4] = [
-    [1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
-    [0.0, 1.0, -1.0, 2.0, -2.0, 0.0],
-    [0.0, 1.0, 1.0, 4.0, 4.0, 0.0],
-    [0.0, 1.0, -1.0, 8.0, -8.0, 1.0],
-];
