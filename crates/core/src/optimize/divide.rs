@@ -72,6 +72,20 @@ pub fn divide(
     }
 }
 
+/// The least time of every batch up to `mini_batch`, by batch, divided or not; none where no sizes add up to it.
+///
+/// One recurrence answers for all of them, so asking how a step's time depends on its batch costs no more than one WR.
+/// Dividing itself is taken to cost nothing.
+///
+/// - Cost: O(mini-batch × candidates).
+/// - Source: Oyama et al. 2018, III.B: T(0), T(1), .., T(B).
+pub fn times(mini_batch: usize, candidates: &[Candidate], limit: Bytes) -> Vec<Option<Nanos>> {
+    let mut sums = Sums::new(mini_batch);
+    let usable = |candidate: &&Candidate| candidate.micro_batch > 0 && candidate.workspace <= limit;
+    candidates.iter().filter(usable).for_each(|candidate| sums.add(candidate));
+    sums.best.into_iter().map(|sum| sum.map(|sum| sum.value.0)).collect()
+}
+
 /// Divides every kernel under `limit` where kernels never overlap, so that one workspace serves them all; gives the
 /// configurations and the bytes of that workspace: the largest of theirs, not the sum.
 ///

@@ -115,6 +115,14 @@ impl Recording {
         })
     }
 
+    /// The measurements of one problem's shape; none where it is not recorded.
+    pub fn of(&self, shape: &str) -> Vec<Measurement> {
+        let of = |(algorithm, recorded): (&Algorithm, &Recorded)| -> Vec<Measurement> {
+            recorded.rows.iter().filter_map(|(&n, row)| row.measurement(algorithm, recorded.notes, n)).collect()
+        };
+        self.problems.get(shape).into_iter().flatten().flat_map(of).collect()
+    }
+
     pub(super) fn algorithms(&self, shape: &str) -> Option<&BTreeMap<Algorithm, Recorded>> {
         self.problems.get(shape)
     }
