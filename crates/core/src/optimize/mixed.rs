@@ -10,6 +10,9 @@ use super::{StepOptions, split, step_name, step_times};
 use crate::profile::Recording;
 use crate::{Bytes, Error, Nanos, Network};
 
+/// Batches that a device may be given, and the time of each.
+type Steps = Vec<(usize, Nanos)>;
+
 /// What one device gets, and how long its steps take.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceShare {
@@ -103,8 +106,8 @@ pub fn split_network(
         );
         return Err(Error::BadOption { what });
     }
-    let recordings = one_each(recordings);
-    let mut found: Vec<(&Recording, Vec<(usize, Nanos)>)> = Vec::with_capacity(devices.len());
+    let recordings = Recording::by_device(recordings);
+    let mut found: Vec<(&Recording, Steps)> = Vec::with_capacity(devices.len());
     for (place, name) in devices.iter().enumerate() {
         let options = StepOptions { memory: memory.get(place).copied().unwrap_or(options.memory), ..options.clone() };
         let same = |&earlier: &usize| devices[earlier] == *name && memory.get(earlier) == memory.get(place);
@@ -114,7 +117,7 @@ pub fn split_network(
         };
         found.push(device);
     }
-    let times: Vec<Vec<(usize, Nanos)>> = found.iter().map(|(_, steps)| steps.clone()).collect();
+    let times: Vec<Steps> = found.iter().map(|(_, steps)| steps.clone()).collect();
     let best = split(&times, mini_batch)?;
 
     let even = even(mini_batch, devices.len(), options.multiple_of);
@@ -159,18 +162,6 @@ fn even(mini_batch: usize, devices: usize, unit: usize) -> Vec<usize> {
     (0..devices).map(|place| (units / devices + usize::from(place < units % devices)) * unit).collect()
 }
 
-/// One recording for each device, in the order of appearance.
-fn one_each(recordings: &[Recording]) -> Vec<Recording> {
-    let mut each: Vec<Recording> = Vec::new();
-    for recording in recordings {
-        match each.iter_mut().find(|known| known.device == recording.device) {
-            Some(known) => known.merge(recording.clone()),
-            None => each.push(recording.clone()),
-        }
-    }
-    each
-}
-
 /// The one recorded device that a name means, and its steps.
 fn find<'a>(
     recordings: &'a [Recording],
@@ -178,18 +169,8 @@ fn find<'a>(
     network: &Network,
     mini_batch: usize,
     options: &StepOptions,
-) -> Result<(&'a Recording, Vec<(usize, Nanos)>), Error> {
-    let exact: Vec<&Recording> = recordings.iter().filter(|r| r.device.name.eq_ignore_ascii_case(name)).collect();
-    let part = name.to_lowercase();
-    let named: Vec<&Recording> = if exact.is_empty() {
-        recordings.iter().filter(|r| r.device.to_string().to_lowercase().contains(&part)).collect()
-    } else {
-        exact
-    };
-    if named.is_empty() {
-        let known = recordings.iter().map(|recording| recording.device.to_string());
-        return Err(Error::unknown_word("recorded devices", name, known));
-    }
+) -> Result<(&'a Recording, Steps), Error> {
+    let named = Recording::named(recordings, name)?;
     // Whether it is known at all does not depend on how much memory a device is said to have.
     let anywhere = StepOptions { memory: Bytes::UNLIMITED, multiple_of: 1, ..options.clone() };
     let mut known = Vec::new();

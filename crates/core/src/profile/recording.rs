@@ -105,6 +105,38 @@ impl Recording {
         self.networks.extend(other.networks);
     }
 
+    /// One recording for each device, in the order of appearance.
+    pub fn by_device(recordings: &[Recording]) -> Vec<Recording> {
+        let mut each: Vec<Recording> = Vec::new();
+        for recording in recordings {
+            match each.iter_mut().find(|known| known.device == recording.device) {
+                Some(known) => known.merge(recording.clone()),
+                None => each.push(recording.clone()),
+            }
+        }
+        each
+    }
+
+    /// The recordings of devices with this name or, where there are none, with this in their name and library; upper and
+    /// lower case are the same.
+    ///
+    /// # Errors
+    /// [`Error::UnknownWord`], which lists the devices there are, if it fits none.
+    pub fn named<'a>(recordings: &'a [Recording], name: &str) -> Result<Vec<&'a Recording>, Error> {
+        let exact: Vec<&Recording> = recordings.iter().filter(|r| r.device.name.eq_ignore_ascii_case(name)).collect();
+        if !exact.is_empty() {
+            return Ok(exact);
+        }
+        let part = name.to_lowercase();
+        let fits = |recording: &&Recording| recording.device.to_string().to_lowercase().contains(&part);
+        let partly: Vec<&Recording> = recordings.iter().filter(fits).collect();
+        if partly.is_empty() {
+            let known = recordings.iter().map(|recording| recording.device.to_string());
+            return Err(Error::unknown_word("recorded devices", name, known));
+        }
+        Ok(partly)
+    }
+
     /// Every problem's shape with its measurements; candidates that were not run are left out.
     pub fn measurements(&self) -> impl Iterator<Item = (&str, Vec<Measurement>)> {
         self.problems.iter().map(|(shape, algorithms)| {
