@@ -224,7 +224,7 @@ pub struct SplitOptions {
     #[arg(long, default_value = "all", env = "TIGHTFIT_POLICY")]
     pub policy: Policy,
     /// Time of the other layers for one sample, in microseconds, where steps are added up from convolutions
-    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0.0)]
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0.0, allow_hyphen_values = true)]
     pub rest: f64,
     /// Give each device a multiple of this power of two
     #[arg(long, value_name = "N", default_value_t = 1)]

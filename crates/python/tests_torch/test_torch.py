@@ -74,15 +74,27 @@ def one_rank(rank, batches, normed, steps, port, out):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     tt.init_process_group(backend="gloo")
+    result = train_part(rank, batches, normed, steps)
+    if rank == batches.index(max(batches)):
+        torch.save(result, out)
+    leave()
+
+
+def train_part(rank, batches, normed, steps):
     start = sum(batches[:rank])
-    parts = [(x[start : start + batches[rank]], y[start : start + batches[rank]]) for x, y in mini_batches(sum(batches), steps)]
+    part = slice(start, start + batches[rank])
+    parts = [(x[part], y[part]) for x, y in mini_batches(sum(batches), steps)]
     model = network(normed)
     model = tt.distribute(tt.sync_batch_norm(model) if normed else model, batches)
     loss = nn.functional.cross_entropy
     losses, first, last = train(model, parts, lambda m, x, y: tt.backward(m, x, lambda out: loss(out, y)), steps)
     dist.all_reduce(losses)
-    if rank == batches.index(max(batches)):
-        torch.save((losses / sum(batches), first, last), out)
+    return losses / sum(batches), first, last
+
+
+def leave():
+    """Ends together: a rank that is still talking to one that has gone would abort."""
+    dist.barrier()
     dist.destroy_process_group()
 
 
@@ -131,7 +143,7 @@ def unweighted_rank(rank, batches, port, out):
     nn.functional.cross_entropy(model(x[part]), y[part]).backward()
     if rank == 0:
         torch.save([parameter.grad for parameter in model.parameters()], out)
-    dist.destroy_process_group()
+    leave()
 
 
 def test_without_weights_the_gradient_is_another(tmp_path):

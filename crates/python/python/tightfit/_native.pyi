@@ -4,6 +4,19 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, final
 
+__all__ = [
+    "Recordings",
+    "front",
+    "merge",
+    "network",
+    "networks",
+    "optimize",
+    "parse_size",
+    "record_steps",
+    "split",
+    "split_times",
+]
+
 @final
 class Recordings:
     def __new__(cls, paths: Sequence[str | PathLike[str]]) -> Recordings: ...
