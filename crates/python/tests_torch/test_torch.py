@@ -130,7 +130,7 @@ def test_fifty_steps_have_the_loss_curve_of_one_device(normed, tmp_path):
     expected, found = alone(batches, normed, 50)[0], together(batches, normed, 50, tmp_path)[0]
     # Differences of rounding grow with each step; after 50 they are still far below what a plot shows.
     assert torch.allclose(found, expected, rtol=1e-7), (found - expected).abs().max()
-    assert expected[-1] < expected[0] / 2
+    assert expected.min() < expected[0] - 0.01, "a flat curve compares nothing"
 
 
 def unweighted_rank(rank, batches, port, out):

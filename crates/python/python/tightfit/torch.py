@@ -54,7 +54,7 @@ __all__ = [
 
 
 def init_process_group(**options: Any) -> int:
-    """Joins the processes that torchrun or SLURM started, with NCCL where each rank has a GPU, else gloo.
+    """Joins the processes that torchrun or SLURM started, with NCCL where there are GPUs, else gloo.
 
     Reads torchrun's ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``; under srun alone, SLURM's ``SLURM_PROCID``,
     ``SLURM_NTASKS``, ``SLURM_LOCALID`` stand in for them, and ``MASTER_ADDR`` has to name the first host where there are
@@ -89,9 +89,10 @@ def init_process_group(**options: Any) -> int:
         # Jobs that share a host get ports of their own, the same on every rank.
         os.environ["MASTER_PORT"] = str(20000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 20000)
     local_rank = int(os.environ["LOCAL_RANK"])
-    on_gpu = torch.cuda.is_available() and local_rank < torch.cuda.device_count()
+    on_gpu = torch.cuda.is_available()
     if on_gpu:
-        torch.cuda.set_device(local_rank)
+        # Where the launcher shows each rank its own GPU alone, that is number 0 to all of them.
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
     dist.init_process_group(**{"backend": "nccl" if on_gpu else "gloo", **options})
     return local_rank
 
