@@ -54,6 +54,18 @@ pub struct Common {
     /// GPUs to measure on, of one kind, by number [default: 0]; `split` takes names, such as K80,K80,K20Xm
     #[arg(long, global = true, value_delimiter = ',', env = "TIGHTFIT_DEVICES", help_heading = "Common options")]
     pub devices: Vec<String>,
+    /// cuDNN's library or the folder it is in [default: looked for in Python's packages and the system]
+    #[arg(long, global = true, value_name = "PATH", env = "TIGHTFIT_CUDNN", help_heading = "Common options")]
+    pub cudnn: Option<PathBuf>,
+    /// Try every engine of cuDNN's backend API by index, not only those that its heuristics list
+    #[arg(long, global = true, help_heading = "Common options")]
+    pub every_engine: bool,
+    /// Use only algorithms that give the same bits every time
+    #[arg(long, global = true, help_heading = "Common options")]
+    pub deterministic: bool,
+    /// Use only algorithms whose arithmetic is of the same class (tensor cores, FFT, Winograd, ..) as the undivided choice
+    #[arg(long, global = true, help_heading = "Common options")]
+    pub exact_class: bool,
     /// Where measurements are kept, or none [default: tightfit/cache.db in the user's cache folder]
     #[arg(long, global = true, value_name = "FILE", env = "TIGHTFIT_CACHE", help_heading = "Common options")]
     pub cache: Option<PathBuf>,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tightfit_core::profile::{Cache, Recording, Replay};
 use tightfit_core::{Backend, Device, Error};
 use tightfit_cpu::CpuBackend;
+use tightfit_cuda::CudaBackend;
 
 use crate::failure::Failure;
 use crate::options::Common;
@@ -36,8 +37,17 @@ impl Session {
 }
 
 fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
+    let cpu = || -> Vec<Box<dyn Backend>> { vec![Box::new(CpuBackend::new(common.threads))] };
     match common.backend.as_str() {
-        "auto" | "cpu" => Ok(vec![Box::new(CpuBackend::new(common.threads))]),
+        "cpu" => Ok(cpu()),
+        "cuda" => cuda(common),
+        "auto" => match cuda(common) {
+            Ok(backends) => Ok(backends),
+            Err(failure) => {
+                tracing::info!("no CUDA device: {failure:?}");
+                Ok(cpu())
+            }
+        },
         replay => match replay.strip_prefix("replay:") {
             Some(files) => {
                 let mut recordings = Vec::new();
@@ -51,6 +61,46 @@ fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
             }
         },
     }
+}
+
+/// What the options ask of the CUDA backend on one device.
+pub fn cuda_options(common: &Common, device: usize) -> tightfit_cuda::Options {
+    tightfit_cuda::Options {
+        device,
+        cudnn: common.cudnn.clone(),
+        every_engine: common.every_engine,
+        ..tightfit_cuda::Options::default()
+    }
+}
+
+/// The numbers of the GPUs that the options name; the first one where they name none.
+pub fn device_numbers(common: &Common) -> Result<Vec<usize>, Failure> {
+    if common.devices.is_empty() {
+        return Ok(vec![0]);
+    }
+    let number = |word: &String| {
+        word.parse().map_err(|_| Failure::Usage(format!("--devices {word}: GPUs are named by number here, as in 0,1")))
+    };
+    common.devices.iter().map(number).collect()
+}
+
+/// One backend a device. Measurements of one device serve the others, so they must be of one kind.
+fn cuda(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
+    let mut backends: Vec<Box<dyn Backend>> = Vec::new();
+    let numbers = device_numbers(common)?;
+    for &device in &numbers {
+        let opened = CudaBackend::open(&cuda_options(common, device));
+        let backend = opened.map_err(|error| Failure::Error(error.while_doing(format!("opening device {device}"))))?;
+        if let Some(first) = backends.first()
+            && first.device() != backend.device()
+        {
+            let (one, other) = (first.device(), backend.device());
+            let devices = format!("devices {} and {device} are not of one kind: {one} and {other}", numbers[0]);
+            return Err(Failure::Usage(format!("{devices}; name devices of one kind with --devices")));
+        }
+        backends.push(Box::new(backend));
+    }
+    Ok(backends)
 }
 
 /// The cache that the options name; none for `--cache none`.
@@ -85,13 +135,9 @@ fn stop_on_interrupt() -> Arc<AtomicBool> {
         eprintln!("\nstopping after the measurement at hand; once more to stop at once");
     };
     if let Err(error) = ctrlc::set_handler(handler) {
-        tracing_note(&error.to_string());
+        eprintln!("note: Ctrl-C will end the program at once ({error}); what was measured is kept all the same");
     }
     stop
-}
-
-fn tracing_note(error: &str) {
-    eprintln!("note: Ctrl-C will end the program at once ({error}); what was measured is kept all the same");
 }
 
 /// Warns of measurements that could not be kept and lists, with -v, what was left out.

@@ -48,6 +48,7 @@ impl Selected {
     pub fn survey(
         &self,
         session: &mut Session,
+        common: &Common,
         policy: Policy,
         limits: Vec<Bytes>,
         baseline: Option<Bytes>,
@@ -58,7 +59,15 @@ impl Selected {
         {
             eprintln!("warning: the network's layers could not be kept: {error}");
         }
-        let scope = Scope { policy, limits, baseline, cache: session.cache.as_ref(), stop: &session.stop };
+        let scope = Scope {
+            policy,
+            limits,
+            baseline,
+            deterministic: common.deterministic,
+            exact_class: common.exact_class,
+            cache: session.cache.as_ref(),
+            stop: &session.stop,
+        };
         let bar = Bar::new();
         Ok(survey(&problems, &scope, &mut session.backends, &bar)?)
     }
@@ -77,7 +86,7 @@ impl Selected {
         let started = Instant::now();
         let policy = sizes.policy;
         let baseline = Some(limit.bytes()).filter(|_| !sizes.no_baseline);
-        let found = self.survey(session, policy, limit.ladder(), baseline)?;
+        let found = self.survey(session, common, policy, limit.ladder(), baseline)?;
         crate::session::tell_of(&found.spent, common);
         let chosen = choose(&self.kernels, &found.candidates, limit)?;
         let replayed = session.device().backend == "replay";

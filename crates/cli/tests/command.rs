@@ -298,7 +298,7 @@ fn a_full_disk_loses_nothing() {
     let message = text(&profile.stderr);
     assert_eq!(profile.status.code(), Some(1), "{message}");
     assert!(message.contains("cache.db") && message.contains("full disk"), "{message}");
-    assert!(text(&profile.stdout).contains("measured"), "the result is shown all the same");
+    assert!(text(&profile.stdout).contains("measurements"), "the result is shown all the same");
     // The optimizer needs no disk: it warns, and answers.
     let optimize = limited("optimize lenet --batch 9 --workspace 4MiB --policy all");
     assert!(optimize.status.success(), "{}", text(&optimize.stderr));

@@ -153,13 +153,16 @@ pub enum Error {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 
-    /// A device that can do nothing more until the process ends; what was measured is kept.
-    #[error("{device} is lost: {what}; what was measured is kept, start the command again to go on")]
+    /// The device, or the context that the process has on it, is lost: every later call fails.
+    #[error("{backend}: {what}; the device is lost to this process, start anew (what was measured is kept)")]
     DeviceLost {
-        /// Which device.
-        device: String,
-        /// What it was doing, and the status it gave.
+        /// Which backend.
+        backend: String,
+        /// What it was doing, on what.
         what: String,
+        /// The error underneath, if there is one.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 
     /// A file that cannot be read or written.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tightfit_core::network::Kernel;
 use tightfit_core::profile::{Cache, Recording};
-use tightfit_core::{Algorithm, Bytes, Device, Error, Measurement, Nanos, Notes, Problem};
+use tightfit_core::{Algorithm, Bytes, Device, DivisionCost, Error, Measurement, Nanos, Notes, Problem};
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -83,6 +83,10 @@ fn recordings_carry_everything_from_cache_to_cache() {
     one.keep(&device("b"), &problem(4), &measurement("fft", 3, 50)).unwrap();
     let kernels = [Kernel { layer: "conv1".to_owned(), problem: problem(4) }];
     one.keep_network("tiny", 4, &kernels).unwrap();
+    let cost = DivisionCost { time: Nanos(4800), workspace: Bytes(512) };
+    one.keep_division_cost(&device("b"), &problem(4).shape(), cost).unwrap();
+    let never = DivisionCost { time: Nanos::ZERO, workspace: Bytes::UNLIMITED };
+    one.keep_division_cost(&device("a"), &problem(4).shape(), never).unwrap();
     let recordings = one.recordings().unwrap();
     assert_eq!(recordings.len(), 2);
     for name in ["plain.jsonl", "packed.jsonl.gz"] {
@@ -95,6 +99,8 @@ fn recordings_carry_everything_from_cache_to_cache() {
         }
         assert_eq!(two.recordings().unwrap(), recordings, "{name}");
         assert_eq!(two.recordings().unwrap()[0].networks[0].layers[0].0, "conv1");
+        assert_eq!(two.division_cost(&device("b"), &problem(9)).unwrap(), Some(cost));
+        assert_eq!(two.division_cost(&device("a"), &problem(9)).unwrap(), Some(never));
     }
 }
 

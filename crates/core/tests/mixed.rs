@@ -47,6 +47,14 @@ fn small() -> Network {
     Network::from_list("small", list).unwrap()
 }
 
+/// Backward-filter pays for being divided, as half precision does.
+fn cost(problem: &Problem) -> DivisionCost {
+    match problem.operation() {
+        Operation::BackwardFilter => DivisionCost { time: Nanos(25), workspace: Bytes(40) },
+        _ => DivisionCost::default(),
+    }
+}
+
 fn recorded(network: &Network, layout: Layout) -> (Recording, Vec<(Problem, Vec<Candidate>)>) {
     let mut recording = Recording::new(device("P100"));
     let mut known: Vec<(Problem, Vec<Candidate>)> = Vec::new();
@@ -67,6 +75,7 @@ fn recorded(network: &Network, layout: Layout) -> (Recording, Vec<(Problem, Vec<
                 candidates.push(m.candidate());
             }
         }
+        recording.add_division_cost(&kernel.problem.shape(), cost(&kernel.problem));
         known.push((kernel.problem, candidates));
     }
     (recording, known)
@@ -86,7 +95,7 @@ fn steps_add_up_what_dividing_each_kernel_gives() {
                     let (_, all) = known.iter().find(|(known, _)| known.shape() == problem.shape()).unwrap();
                     let sizes = policy.sizes(n).unwrap();
                     let admitted: Vec<_> = all.iter().filter(|c| sizes.contains(&c.micro_batch)).cloned().collect();
-                    divide(problem, &admitted, limit, DivisionCost::default()).unwrap().time()
+                    divide(problem, &admitted, limit, cost(problem)).unwrap().time()
                 };
                 (n, kernels.iter().map(|kernel| time(&kernel.problem)).sum::<Nanos>() + Nanos(11 * n as u64))
             });

@@ -23,6 +23,8 @@ struct Question {
     layout: Layout,
     policy: Policy,
     limit: Limit,
+    deterministic: bool,
+    exact_class: bool,
     replay: Replay,
 }
 
@@ -49,6 +51,10 @@ pub struct Words {
     bytes: u64,
     #[pyo3(item)]
     device: Option<String>,
+    #[pyo3(item)]
+    deterministic: bool,
+    #[pyo3(item)]
+    exact_class: bool,
 }
 
 impl Question {
@@ -85,6 +91,8 @@ impl Question {
             layout,
             policy: words.policy.parse().map_err(raise)?,
             limit,
+            deterministic: words.deterministic,
+            exact_class: words.exact_class,
             replay: Replay::of(devices.into_iter().cloned()).map_err(raise)?,
         })
     }
@@ -93,8 +101,15 @@ impl Question {
     fn answer(&self, stop: &AtomicBool) -> Result<(Device, Survey, Chosen), Error> {
         let problems: Vec<Problem> = distinct(&self.kernels).into_iter().map(|(problem, _)| problem).collect();
         let limit = self.limit;
-        let scope =
-            Scope { policy: self.policy, limits: limit.ladder(), baseline: Some(limit.bytes()), cache: None, stop };
+        let scope = Scope {
+            policy: self.policy,
+            limits: limit.ladder(),
+            baseline: Some(limit.bytes()),
+            deterministic: self.deterministic,
+            exact_class: self.exact_class,
+            cache: None,
+            stop,
+        };
         let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(self.replay.clone())];
         let found = survey(&problems, &scope, &mut backends, &Silent)?;
         let chosen = choose(&self.kernels, &found.candidates, limit)?;

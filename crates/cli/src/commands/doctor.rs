@@ -4,11 +4,12 @@ use tightfit_core::Backend;
 use tightfit_core::profile::Cache;
 use tightfit_core::report::{Align, Grid};
 use tightfit_cpu::CpuBackend;
+use tightfit_cuda::doctor::State;
 
 use super::print_grid;
 use crate::failure::Failure;
 use crate::options::Common;
-use crate::session::cache_path;
+use crate::session::{cache_path, cuda_options, device_numbers};
 
 pub fn run(common: &Common) -> Result<(), Failure> {
     let mut grid = Grid::new([
@@ -19,6 +20,16 @@ pub fn run(common: &Common) -> Result<(), Failure> {
     ]);
     let cpu = CpuBackend::new(common.threads);
     grid.push(["cpu backend", "ok", &cpu.device().to_string(), ""]);
+    let device = device_numbers(common)?[0];
+    for finding in tightfit_cuda::doctor::doctor(&cuda_options(common, device)) {
+        let (state, detail, advice) = match &finding.state {
+            State::Found { detail, path: Some(path) } => ("ok", format!("{detail}, {}", path.display()), ""),
+            State::Found { detail, path: None } => ("ok", detail.clone(), ""),
+            State::Missing { error, advice } => ("missing", error.to_string(), *advice),
+            State::NotReached => ("not tried", String::new(), "mend what is missing above first"),
+        };
+        grid.push([finding.what, state, &detail, advice]);
+    }
     let (state, place, advice) = match cache_path(common) {
         None => ("off", "none".to_owned(), "name a file with --cache to keep measurements".to_owned()),
         Some(path) if !path.exists() => {

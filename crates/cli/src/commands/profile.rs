@@ -17,7 +17,7 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
     let selected = Selected::new(&options.selection, common)?;
     let mut session = Session::open(common)?;
     let started = Instant::now();
-    let found = selected.survey(&mut session, options.policy, options.workspace.clone(), None)?;
+    let found = selected.survey(&mut session, common, options.policy, options.workspace.clone(), None)?;
     let wall = Nanos::from(started.elapsed());
     tell_of(&found.spent, common);
     let Spent { time, kernel_time, measured, cached, skipped, cache_failure } = &found.spent;

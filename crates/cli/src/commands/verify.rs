@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use tightfit_core::Error;
 use tightfit_core::execute::{Data, SAMPLED_OUTPUTS, Trial, verify};
 use tightfit_core::profile::Scale;
+use tightfit_core::{Device, Error, Problem, Types};
 
 use super::print_optimized;
 use crate::failure::Failure;
@@ -34,27 +34,35 @@ pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
         kernel.verification = Some(verify(backend, &trial, tightfit_cpu::reference, outputs)?);
     }
     print_optimized(&optimized, common.format)?;
-    let tolerance = tolerance(common);
     let wrong: Vec<String> = optimized
         .kernels
         .iter()
-        .filter(|kernel| kernel.verification.as_ref().is_some_and(|seen| seen.error_reference > tolerance))
-        .map(|kernel| format!("{} {}", kernel.layer, kernel.problem.operation()))
+        .filter_map(|kernel| {
+            let error = kernel.verification.as_ref()?.error_reference;
+            let allowed = tolerance(&kernel.problem, &optimized.device);
+            let (layer, operation) = (&kernel.layer, kernel.problem.operation());
+            (error > allowed).then(|| format!("{layer} {operation} by {error:.1e}, {allowed:.0e} is allowed"))
+        })
         .collect();
     if wrong.is_empty() {
         Ok(())
     } else {
-        Err(Failure::Wrong(format!("off by more than {tolerance:e} from 64-bit arithmetic: {}", wrong.join(", "))))
+        Err(Failure::Wrong(format!("too far from 64-bit arithmetic: {}", wrong.join(", "))))
     }
 }
 
 /// How far an output may be from 64-bit arithmetic, relative to the largest output.
 ///
-/// About a hundred roundings of the arithmetic's unit: transforms (Winograd, FFT) lose more than sums do.
-fn tolerance(common: &Common) -> f64 {
-    use tightfit_core::Types;
-    match common.types {
+/// About a thousand roundings of the arithmetic's unit: transforms lose more than sums do. For filters of 5x5 and more a
+/// GPU library's Winograd algorithm transforms tiles of 13x13 and loses three digits more (cuDNN 9.19: 6e-3 of the
+/// largest output); `--exact-class` keeps it out where the undivided choice is exacter.
+fn tolerance(problem: &Problem, device: &Device) -> f64 {
+    let large = problem.convolution().filter().iter().all(|&extent| extent == 1 || extent >= 5);
+    let pointwise = problem.convolution().filter() == [1, 1, 1];
+    match problem.types() {
+        Types::F32 if device.backend == "cuda" && large && !pointwise => 2e-2,
         Types::F32 => 1e-4,
+        Types::Tf32 | Types::F16F32 if large && !pointwise => 2e-2,
         Types::Tf32 | Types::F16F32 => 5e-3,
         Types::Bf16 => 3e-2,
         Types::F16 => 5e-2,

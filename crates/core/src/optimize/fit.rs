@@ -23,6 +23,8 @@ use crate::{Bytes, Error, Nanos, Problem};
 const SCREEN: [usize; 2] = [4, 32];
 /// An algorithm is filled in if its time a sample is at most this many times the best one's.
 const PROMISING: f64 = 1.3;
+/// An algorithm is left out if this many better ones reach at least as large a size.
+const RIVALS: usize = 4;
 /// Probing ends at this share of what power-of-two is foretold to cost.
 const PROBE_SHARE: f64 = 0.38;
 /// Refining ends at this share of it, but is always given `REFINE_LEAST` of what was spent before, and at most
@@ -183,8 +185,8 @@ impl<'p, 'b> Search<'p, 'b> {
         // Power-of-two runs m, m/2, m/4, ..: about twice m samples of each algorithm.
         let power_of_two: f64 = foretold.iter().map(|&(algorithm, time)| 2.0 * time * largest[&algorithm] as f64).sum();
         let best = foretold.first().map_or(0.0, |&(_, time)| time);
-        let (promising, others): (Vec<_>, Vec<_>) = foretold.iter().partition(|(_, time)| *time <= PROMISING * best);
-        for algorithm in unknown.into_iter().chain(promising.into_iter().map(|(algorithm, _)| algorithm)) {
+        let (promising, others) = self.promising(&foretold, largest, best);
+        for algorithm in unknown.into_iter().chain(promising) {
             self.fill(algorithm, largest[&algorithm], limit)?;
         }
         for (algorithm, time) in others {
@@ -201,6 +203,28 @@ impl<'p, 'b> Search<'p, 'b> {
         let spent = self.spent();
         let share = (REFINE_SHARE * power_of_two).max(spent * (1.0 + REFINE_LEAST));
         self.refine(limit, largest, share.min(spent * (1.0 + REFINE_MOST)))
+    }
+
+    /// Parts the foretold into algorithms worth filling in and others.
+    ///
+    /// Libraries offer dozens of variants of one method, alike in time and workspace: of those that reach no further
+    /// than `RIVALS` better ones do, none is worth its cost.
+    fn promising(
+        &self,
+        foretold: &[(usize, f64)],
+        largest: &BTreeMap<usize, usize>,
+        best: f64,
+    ) -> (Vec<usize>, Vec<(usize, f64)>) {
+        let (mut promising, mut others) = (Vec::new(), Vec::new());
+        for &(algorithm, time) in foretold {
+            let rivals = promising.iter().filter(|better| largest[better] >= largest[&algorithm]).count();
+            if time > PROMISING * best {
+                others.push((algorithm, time));
+            } else if rivals < RIVALS {
+                promising.push(algorithm);
+            }
+        }
+        (promising, others)
     }
 
     /// Measures every algorithm at the screening sizes within its reach.

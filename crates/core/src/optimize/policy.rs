@@ -155,7 +155,7 @@ pub fn candidates(
     };
     found.sort();
     let divides = policy != Policy::Undivided && problem.operation() == Operation::BackwardFilter;
-    let cost = if divides { profiler.backend().division_cost(problem)? } else { DivisionCost::default() };
+    let cost = if divides { profiler.division_cost(problem)? } else { DivisionCost::default() };
     Ok(Candidates { candidates: found, cost })
 }
 

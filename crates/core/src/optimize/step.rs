@@ -8,7 +8,7 @@
 //! A measured step is kept as a measurement like any other: its problem is [`step_name`], its algorithm says how it was
 //! run, its workspace is all the memory that the step took.
 
-use super::{Policy, times};
+use super::{DivisionCost, Policy, times};
 use crate::network::distinct;
 use crate::profile::Recording;
 use crate::{Bytes, Candidate, Error, Layout, Nanos, Network, Operation, Types};
@@ -113,7 +113,8 @@ fn from_convolutions(
             recording.of(&problem.shape()).iter().map(|measurement| measurement.candidate()).collect();
         candidates.retain(|candidate| candidate.workspace <= options.workspace);
         workspace = candidates.iter().map(|candidate| candidate.workspace).fold(workspace, Bytes::max);
-        let times = kernel_times(mini_batch, candidates, options.policy);
+        let cost = recording.division_cost(&problem.shape());
+        let times = kernel_times(mini_batch, candidates, options, cost);
         for (step, time) in steps.iter_mut().zip(times) {
             *step = step.zip(time).map(|(step, time)| step + time * members.len() as u64);
         }
@@ -124,14 +125,19 @@ fn from_convolutions(
 }
 
 /// The least time of one kernel at every batch, its micro-batches of the sizes that the policy admits.
-fn kernel_times(mini_batch: usize, candidates: Vec<Candidate>, policy: Policy) -> Vec<Option<Nanos>> {
-    let admitted = |size: usize| match policy {
+fn kernel_times(
+    mini_batch: usize,
+    candidates: Vec<Candidate>,
+    options: &StepOptions,
+    cost: DivisionCost,
+) -> Vec<Option<Nanos>> {
+    let admitted = |size: usize| match options.policy {
         Policy::Undivided => false,
         Policy::PowerOfTwo => size.is_power_of_two(),
         Policy::All | Policy::Fit => true,
     };
     let (divisible, whole): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|c| admitted(c.micro_batch));
-    let mut least = times(mini_batch, &divisible, Bytes::UNLIMITED);
+    let mut least = times(mini_batch, &divisible, options.workspace, cost);
     for candidate in whole.iter().filter(|candidate| (1..=mini_batch).contains(&candidate.micro_batch)) {
         let least = &mut least[candidate.micro_batch];
         *least = Some(least.map_or(candidate.time, |least| least.min(candidate.time)));

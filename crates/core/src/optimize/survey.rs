@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::divide;
 use super::policy::{Candidates, Policy, candidates};
-use crate::profile::{Backend, Cache, Profiler, Spent};
+use crate::profile::{Admission, Backend, Cache, Profiler, Spent};
 use crate::{Bytes, Candidate, Error, Nanos, Problem};
 
 /// Told how a survey gets on; called from several threads.
@@ -44,6 +44,10 @@ pub struct Scope<'a> {
     /// Also measure every algorithm on the whole mini-batch within this limit, so that "undivided" is the best there is
     /// and dividing never loses to it.
     pub baseline: Option<Bytes>,
+    /// Only algorithms that give the same bits every time.
+    pub deterministic: bool,
+    /// Only algorithms of the numerical class of the best undivided one.
+    pub exact_class: bool,
     /// Where measurements are kept, and looked for first.
     pub cache: Option<&'a Cache>,
     /// Set to stop: what was measured stays in the cache.
@@ -109,6 +113,18 @@ pub fn survey(
 }
 
 fn survey_one(problem: &Problem, scope: &Scope<'_>, profiler: &mut Profiler<'_>) -> Result<Candidates, Error> {
+    let limit = scope.limits.iter().copied().max().unwrap_or_default();
+    let mut admission = Admission { deterministic: scope.deterministic, class: None };
+    profiler.admit(admission);
+    if scope.exact_class {
+        let whole = candidates(Policy::Undivided, problem, &[limit], profiler)?.candidates;
+        if let Some(best) = whole.iter().min_by_key(|candidate| (candidate.time, candidate.workspace)) {
+            let offers = profiler.offers(problem)?;
+            admission.class =
+                offers.iter().find(|offer| offer.algorithm == best.algorithm).map(|offer| offer.notes.class());
+            profiler.admit(admission);
+        }
+    }
     let mut found = candidates(scope.policy, problem, &scope.limits, profiler)?;
     if let Some(limit) = scope.baseline {
         let undivided = candidates(Policy::Undivided, problem, &[limit], profiler)?;
@@ -116,7 +132,6 @@ fn survey_one(problem: &Problem, scope: &Scope<'_>, profiler: &mut Profiler<'_>)
         found.candidates.sort();
         found.candidates.dedup();
     }
-    let limit = scope.limits.iter().copied().max().unwrap_or_default();
     match divide(problem, &found.candidates, limit, found.cost) {
         Ok(_) => Ok(found),
         Err(error) => Err(least_that_would_fit(problem, limit, &found, profiler)?.unwrap_or(error)),

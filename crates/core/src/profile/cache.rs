@@ -12,7 +12,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transac
 
 use super::{Algorithm, Device, Measurement, Notes, Recording};
 use crate::network::Kernel;
-use crate::{Bytes, Error, Nanos, Problem};
+use crate::{Bytes, DivisionCost, Error, Nanos, Problem};
 
 /// Marks a file as a tightfit cache: "tfit".
 const APPLICATION: i32 = 0x7466_6974;
@@ -46,6 +46,13 @@ CREATE TABLE measurement (
     repeats INTEGER NOT NULL,
     notes INTEGER NOT NULL,
     PRIMARY KEY (device, problem, algorithm, micro_batch)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE division (
+    device INTEGER NOT NULL REFERENCES device (id),
+    problem INTEGER NOT NULL REFERENCES problem (id),
+    time_ns INTEGER NOT NULL,
+    workspace_bytes INTEGER NOT NULL,
+    PRIMARY KEY (device, problem)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE network (
     id INTEGER PRIMARY KEY,
@@ -255,6 +262,45 @@ impl Cache {
         write().map_err(|error| self.refuse(error.into()))
     }
 
+    /// What dividing the problem's shape costs on `device`, if that is known.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the file cannot be read.
+    pub fn division_cost(&self, device: &Device, problem: &Problem) -> Result<Option<DivisionCost>, Error> {
+        let read = || -> rusqlite::Result<Option<DivisionCost>> {
+            let connection = self.lock();
+            let mut statement = connection.prepare_cached(
+                "SELECT v.time_ns, v.workspace_bytes
+                 FROM division v JOIN device d ON d.id = v.device JOIN problem p ON p.id = v.problem
+                 WHERE d.backend = ? AND d.name = ? AND d.library = ? AND d.threads = ? AND p.shape = ?",
+            )?;
+            let key = params![device.backend, device.name, device.library, device.threads as i64, problem.shape()];
+            statement.query_row(key, |row| division(row, 0)).optional()
+        };
+        read().map_err(|error| self.refuse(error.into()))
+    }
+
+    /// Keeps what dividing a shape costs on `device`.
+    ///
+    /// # Errors
+    /// As [`Cache::keep`].
+    pub fn keep_division_cost(&self, device: &Device, shape: &str, cost: DivisionCost) -> Result<(), Error> {
+        let write = || -> rusqlite::Result<()> {
+            let mut connection = self.lock();
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let device = device_id(&transaction, device)?;
+            let problem = problem_id(&transaction, shape)?;
+            // "Never" is the largest number, which a signed column cannot hold.
+            let bytes = i64::try_from(cost.workspace.0).unwrap_or(i64::MAX);
+            transaction.execute(
+                "INSERT OR REPLACE INTO division VALUES (?, ?, ?, ?)",
+                params![device, problem, cost.time.0 as i64, bytes],
+            )?;
+            transaction.commit()
+        };
+        write().map_err(|error| self.refuse(error.into()))
+    }
+
     /// Keeps the names and order of a network's kernels, so that its profile can be read without the program that ran it.
     ///
     /// # Errors
@@ -300,7 +346,7 @@ impl Cache {
                  FROM measurement m JOIN device d ON d.id = m.device GROUP BY d.id ORDER BY 1, 2, 3, 4",
             )?;
             let rows = statement.query_map([], |row| {
-                Ok(Summary { device: device(row)?, problems: count(row, 4)?, measurements: count(row, 5)? })
+                Ok(Summary { device: device(row, 0)?, problems: count(row, 4)?, measurements: count(row, 5)? })
             })?;
             rows.collect()
         };
@@ -323,17 +369,23 @@ impl Cache {
             let mut recordings: Vec<Recording> = Vec::new();
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
-                let device = Device {
-                    backend: row.get(9)?,
-                    name: row.get(10)?,
-                    library: row.get(11)?,
-                    threads: count(row, 12)?,
-                };
+                let device = device(row, 9)?;
                 if recordings.last().is_none_or(|last| last.device != device) {
                     recordings.push(Recording::new(device));
                 }
                 if let Some(recording) = recordings.last_mut() {
                     recording.add(&row.get::<_, String>(8)?, measurement(row)?);
+                }
+            }
+            let mut statement = connection.prepare(
+                "SELECT v.time_ns, v.workspace_bytes, p.shape, d.backend, d.name, d.library, d.threads
+                 FROM division v JOIN device d ON d.id = v.device JOIN problem p ON p.id = v.problem",
+            )?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let of = device(row, 3)?;
+                for recording in recordings.iter_mut().filter(|recording| recording.device == of) {
+                    recording.add_division_cost(&row.get::<_, String>(2)?, division(row, 0)?);
                 }
             }
             let networks = read_networks(&connection)?;
@@ -355,6 +407,9 @@ impl Cache {
             self.keep_all(&recording.device, shape, &measurements)?;
             count += measurements.len();
         }
+        for (shape, cost) in recording.division_costs() {
+            self.keep_division_cost(&recording.device, shape, cost)?;
+        }
         for network in &recording.networks {
             self.keep_layers(&network.name, network.batch, &network.layers)?;
         }
@@ -368,9 +423,11 @@ impl Cache {
     pub fn clear(&self, device: Option<&str>) -> Result<usize, Error> {
         let pattern = format!("%{}%", device.unwrap_or_default());
         let connection = self.lock();
-        connection
-            .execute("DELETE FROM measurement WHERE device IN (SELECT id FROM device WHERE name LIKE ?)", [pattern])
-            .map_err(|error| self.refuse(error.into()))
+        let forget = |table: &str| {
+            let named = "SELECT id FROM device WHERE name LIKE ?";
+            connection.execute(&format!("DELETE FROM {table} WHERE device IN ({named})"), [&pattern])
+        };
+        forget("division").and_then(|_| forget("measurement")).map_err(|error| self.refuse(error.into()))
     }
 }
 
@@ -403,8 +460,9 @@ fn refuse(path: &Path, fault: Fault) -> Error {
         Fault::Sql(error) => match code {
             Some(ErrorCode::NotADatabase) => "is not a tightfit cache; name another file with --cache".to_owned(),
             Some(ErrorCode::DatabaseCorrupt) => damaged(&error.to_string()),
-            Some(ErrorCode::DiskFull) => {
-                "the disk is full; free some space, or name a file elsewhere with --cache".to_owned()
+            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => {
+                "cannot be written, as on a full disk; free some space, or name a file elsewhere with --cache"
+                    .to_owned()
             }
             Some(ErrorCode::ReadOnly) => "is read-only; copy it and name the copy with --cache".to_owned(),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
@@ -462,8 +520,21 @@ fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<usize> {
     usize::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
 }
 
-fn device(row: &Row<'_>) -> rusqlite::Result<Device> {
-    Ok(Device { backend: row.get(0)?, name: row.get(1)?, library: row.get(2)?, threads: count(row, 3)? })
+/// A device in four columns, from `first` on.
+fn device(row: &Row<'_>, first: usize) -> rusqlite::Result<Device> {
+    Ok(Device {
+        backend: row.get(first)?,
+        name: row.get(first + 1)?,
+        library: row.get(first + 2)?,
+        threads: count(row, first + 3)?,
+    })
+}
+
+/// A cost of dividing in two columns, from `first` on.
+fn division(row: &Row<'_>, first: usize) -> rusqlite::Result<DivisionCost> {
+    let bytes = count(row, first + 1)? as u64;
+    let workspace = if bytes == i64::MAX as u64 { Bytes::UNLIMITED } else { Bytes(bytes) };
+    Ok(DivisionCost { time: Nanos(count(row, first)? as u64), workspace })
 }
 
 fn measurement(row: &Row<'_>) -> rusqlite::Result<Measurement> {

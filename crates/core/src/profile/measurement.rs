@@ -67,6 +67,11 @@ impl Notes {
         self.0 & other.0 == other.0
     }
 
+    /// The notes that decide how results are rounded: all but whether two runs agree.
+    pub fn class(self) -> Notes {
+        Notes(self.0 & !Notes::NONDETERMINISTIC.0)
+    }
+
     /// The notes of both sets.
     pub fn with(self, other: Notes) -> Notes {
         Notes(self.0 | other.0)
@@ -77,7 +82,8 @@ impl fmt::Display for Notes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> =
             Notes::NAMES.iter().filter(|(note, _)| self.contains(*note)).map(|(_, name)| *name).collect();
-        f.pad(&names.join("+"))
+        let joined = names.join("+");
+        f.pad(if names.is_empty() { "plain" } else { &joined })
     }
 }
 

@@ -12,7 +12,7 @@ mod statistics;
 pub use backend::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
 pub use cache::{Cache, Summary};
 pub use measurement::{Algorithm, Measurement, Notes};
-pub use profiler::{Profiler, Skipped, Spent};
+pub use profiler::{Admission, Profiler, Skipped, Spent};
 pub use recording::{RecordedNetwork, Recording};
 pub use replay::Replay;
 pub use statistics::{Sample, sample};

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::{Algorithm, Backend, Cache, Effort, Measurement, Offer};
-use crate::{Bytes, Error, Nanos, Problem};
+use super::{Algorithm, Backend, Cache, Effort, Measurement, Notes, Offer};
+use crate::{Bytes, DivisionCost, Error, Nanos, Problem};
 
 /// What profiling has cost and met so far.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,12 +51,33 @@ impl Spent {
     }
 }
 
+/// Which algorithms may be used, by what their library says of their arithmetic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// Only those that give the same bits every time.
+    pub deterministic: bool,
+    /// Only those of this numerical class (see [`Notes::class`]).
+    pub class: Option<Notes>,
+}
+
+impl Admission {
+    /// Why an algorithm with these notes may not be used; none if it may.
+    fn refuses(self, notes: Notes) -> Option<String> {
+        if self.deterministic && notes.contains(Notes::NONDETERMINISTIC) {
+            return Some("is not deterministic".to_owned());
+        }
+        let class = self.class.filter(|class| *class != notes.class())?;
+        Some(format!("its arithmetic ({}) is not of the class asked for ({class})", notes.class()))
+    }
+}
+
 /// The measurements of one backend, made on demand and kept.
 pub struct Profiler<'a> {
     backend: &'a mut dyn Backend,
     cache: Option<&'a Cache>,
     stop: &'a AtomicBool,
     effort: Effort,
+    admission: Admission,
     known: HashMap<(Problem, Algorithm), Option<Measurement>>,
     loaded: HashMap<Problem, Vec<Measurement>>,
     offers: HashMap<Problem, Vec<Offer>>,
@@ -72,16 +93,12 @@ impl<'a> Profiler<'a> {
             cache,
             stop,
             effort: Effort::default(),
+            admission: Admission::default(),
             known: HashMap::new(),
             loaded: HashMap::new(),
             offers: HashMap::new(),
             spent: Spent::default(),
         }
-    }
-
-    /// The backend underneath.
-    pub fn backend(&mut self) -> &mut dyn Backend {
-        self.backend
     }
 
     /// What it has cost so far.
@@ -105,13 +122,26 @@ impl<'a> Profiler<'a> {
         }
     }
 
+    /// From now on offers only what `admission` admits.
+    pub fn admit(&mut self, admission: Admission) {
+        if self.admission != admission {
+            self.admission = admission;
+            self.offers.clear();
+        }
+    }
+
     /// Every algorithm's workspace or refusal for the problem at its batch; asked of the backend once.
     ///
     /// # Errors
     /// As [`Backend::offers`].
     pub fn offers(&mut self, problem: &Problem) -> Result<&[Offer], Error> {
         if !self.offers.contains_key(problem) {
-            let offers = self.backend.offers(problem)?;
+            let mut offers = self.backend.offers(problem)?;
+            for offer in &mut offers {
+                if let Some(reason) = self.admission.refuses(offer.notes) {
+                    offer.workspace = Err(reason);
+                }
+            }
             self.offers.insert(*problem, offers);
         }
         Ok(&self.offers[problem])
@@ -164,6 +194,27 @@ impl<'a> Profiler<'a> {
         }
         self.known.insert(key, measurement.clone());
         Ok(measurement)
+    }
+
+    /// What dividing the problem costs: from the cache, or asked of the backend and kept.
+    ///
+    /// # Errors
+    /// As [`Backend::division_cost`], and those of reading the cache.
+    pub fn division_cost(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
+        if let Some(cache) = self.cache
+            && let Some(cost) = cache.division_cost(self.backend.device(), problem)?
+        {
+            return Ok(cost);
+        }
+        let cost = self.backend.division_cost(problem)?;
+        if let Some(cache) = self.cache
+            && cost != DivisionCost::default()
+            && self.spent.cache_failure.is_none()
+            && let Err(error) = cache.keep_division_cost(self.backend.device(), &problem.shape(), cost)
+        {
+            self.spent.cache_failure = Some(error.chain());
+        }
+        Ok(cost)
     }
 
     fn find_cached(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Measurement>, Error> {

@@ -6,6 +6,7 @@
 //! {"format":"tightfit-profile","version":1}
 //! {"device":{"backend":"cuda","name":"NVIDIA H200","library":"cudnn 9.19.0","threads":0}}
 //! {"network":{"name":"alexnet","batch":256,"layers":[["conv1","forward c3 h227 ...",256], ..]}}
+//! {"division":"backward-filter c3 h227 ..","time_ns":4800,"workspace_bytes":139520}
 //! {"problem":"forward c3 h227 ...","algorithm":"legacy:gemm","notes":0,"rows":[[n, time_ns, workspace_bytes, spread, repeats, single_ns], ..]}
 //! ```
 //!
@@ -22,7 +23,7 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use super::{Algorithm, Device, Measurement, Notes};
-use crate::{Bytes, Error, Nanos};
+use crate::{Bytes, DivisionCost, Error, Nanos};
 
 const FORMAT: &str = "tightfit-profile";
 const VERSION: u32 = 1;
@@ -35,6 +36,7 @@ pub struct Recording {
     /// Networks that were profiled, with names and order of their layers.
     pub networks: Vec<RecordedNetwork>,
     problems: BTreeMap<String, BTreeMap<Algorithm, Recorded>>,
+    divisions: BTreeMap<String, DivisionCost>,
 }
 
 /// Names and order of a network's kernels.
@@ -74,13 +76,14 @@ enum Line {
     Format { format: String, version: u32 },
     Device { device: Device },
     Network { network: RecordedNetwork },
+    Division { division: String, time_ns: u64, workspace_bytes: u64 },
     Problem { problem: String, algorithm: Algorithm, notes: Notes, rows: Vec<JsonRow> },
 }
 
 impl Recording {
     /// An empty recording.
     pub fn new(device: Device) -> Recording {
-        Recording { device, networks: Vec::new(), problems: BTreeMap::new() }
+        Recording { device, networks: Vec::new(), problems: BTreeMap::new(), divisions: BTreeMap::new() }
     }
 
     /// Adds a measurement of a problem's shape.
@@ -102,6 +105,7 @@ impl Recording {
                 known.rows.extend(recorded.rows);
             }
         }
+        self.divisions.extend(other.divisions);
         self.networks.extend(other.networks);
     }
 
@@ -135,6 +139,36 @@ impl Recording {
             return Err(Error::unknown_word("recorded devices", name, known));
         }
         Ok(partly)
+    }
+
+    /// Adds what dividing a problem's shape costs.
+    pub fn add_division_cost(&mut self, shape: &str, cost: DivisionCost) {
+        self.divisions.insert(shape.to_owned(), cost);
+    }
+
+    /// What dividing costs, by problem's shape; nothing for those not named.
+    pub fn division_costs(&self) -> impl Iterator<Item = (&str, DivisionCost)> {
+        self.divisions.iter().map(|(shape, cost)| (shape.as_str(), *cost))
+    }
+
+    pub(crate) fn division_cost(&self, shape: &str) -> DivisionCost {
+        self.divisions.get(shape).copied().unwrap_or_default()
+    }
+
+    /// Takes a line of a file that belongs to this device in.
+    fn take(&mut self, line: Line) {
+        match line {
+            Line::Problem { problem, algorithm, notes, rows } => {
+                let recorded = self.problems.entry(problem).or_default().entry(algorithm).or_default();
+                recorded.notes = notes;
+                recorded.rows.extend(rows.into_iter().map(|row| (row.0, Row::from(row))));
+            }
+            Line::Division { division, time_ns, workspace_bytes } => {
+                let cost = DivisionCost { time: Nanos(time_ns), workspace: Bytes(workspace_bytes) };
+                self.divisions.insert(division, cost);
+            }
+            Line::Format { .. } | Line::Device { .. } | Line::Network { .. } => {}
+        }
     }
 
     /// Every problem's shape with its measurements; candidates that were not run are left out.
@@ -193,13 +227,11 @@ impl Recording {
                 }
                 (_, Line::Device { device }) => recordings.push(Recording::new(device)),
                 (_, Line::Network { network }) => networks.push(network),
-                (_, Line::Problem { problem, algorithm, notes, rows }) => {
+                (_, line) => {
                     let Some(recording) = recordings.last_mut() else {
                         return Err(file(format!("line {number}: a problem comes before its device"), None));
                     };
-                    let recorded = recording.problems.entry(problem).or_default().entry(algorithm).or_default();
-                    recorded.notes = notes;
-                    recorded.rows.extend(rows.into_iter().map(|row| (row.0, Row::from(row))));
+                    recording.take(line);
                 }
             }
         }
@@ -253,6 +285,10 @@ fn write_lines(out: &mut impl Write, recordings: &[Recording]) -> std::io::Resul
     }
     for recording in recordings {
         line(Line::Device { device: recording.device.clone() })?;
+        for (shape, cost) in recording.division_costs() {
+            let (time_ns, workspace_bytes) = (cost.time.0, cost.workspace.0);
+            line(Line::Division { division: shape.to_owned(), time_ns, workspace_bytes })?;
+        }
         for (problem, algorithms) in &recording.problems {
             for (algorithm, recorded) in algorithms {
                 line(Line::Problem {

@@ -1,7 +1,7 @@
 //! A backend that answers from recorded profiles: everything but running works on a machine without the device.
 
 use super::{Algorithm, Backend, Device, Effort, Measurement, Offer, Recording, Run, Scale, Tensors};
-use crate::{Bytes, Configuration, Error, Problem};
+use crate::{Bytes, Configuration, DivisionCost, Error, Problem};
 
 /// A recorded device.
 #[derive(Clone, Debug)]
@@ -83,6 +83,10 @@ impl Backend for Replay {
                 row.measurement(algorithm, recorded.notes, problem.batch())
             })
             .ok_or_else(|| Replay::refused(problem, algorithm, "was not measured at this size when it was recorded"))
+    }
+
+    fn division_cost(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
+        Ok(self.recording.division_cost(&problem.shape()))
     }
 
     fn run(&mut self, _: &Problem, _: &Configuration, _: Tensors<'_>, _: Scale) -> Result<Run, Error> {

@@ -148,7 +148,14 @@ fn checked(address: usize, len: usize) -> Result<(), Code> {
 pub extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> c_int {
     call("cuMemcpyHtoD_v2", || {
         checked(from as usize, bytes)?;
-        submit(0, copy(Side::Tracked(to as usize), host(from as usize), bytes, LINK), true)
+        let (to, from) = (Side::Tracked(to as usize), staged(from, bytes));
+        if matches!(from, Side::Tracked(_)) {
+            return submit(0, copy(to, from, bytes, LINK), true);
+        }
+        // From pageable memory the call waits for earlier work and returns once the bytes are staged: on their way, not
+        // there. A stream that does not wait for the default stream may overtake them.
+        submit(0, Work { run: Arc::new(|| Ok(())), nanos: 0 }, true)?;
+        submit(0, copy(to, from, bytes, LINK), false)
     })
 }
 
@@ -172,18 +179,23 @@ fn host(address: usize) -> Side {
     if state().memory.is_pinned(address) { Side::Tracked(address) } else { Side::Pageable(address) }
 }
 
+/// The source of a copy that may run after the call: pinned memory as it is, pageable memory as a copy of its bytes.
+fn staged(from: *const c_void, bytes: usize) -> Side {
+    if state().memory.is_pinned(from as usize) {
+        Side::Tracked(from as usize)
+    } else if bytes == 0 {
+        Side::Staged(Arc::default())
+    } else {
+        // SAFETY: the caller of the copy gives `bytes` readable bytes at `from` for the time of the call.
+        Side::Staged(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.into())
+    }
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle) -> c_int {
     call("cuMemcpyHtoDAsync_v2", || {
         checked(from as usize, bytes)?;
-        let from = if state().memory.is_pinned(from as usize) {
-            Side::Tracked(from as usize)
-        } else if bytes == 0 {
-            Side::Staged(Arc::default())
-        } else {
-            // SAFETY: the caller gives `bytes` readable bytes at `from` for the time of the call.
-            Side::Staged(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.into())
-        };
+        let from = staged(from, bytes);
         submit(stream, copy(Side::Tracked(to as usize), from, bytes, LINK), false)
     })
 }

@@ -23,6 +23,8 @@ def _words(
     operations: Sequence[str],
     layers: Sequence[str],
     device: str | None,
+    deterministic: bool,
+    exact_class: bool,
 ) -> dict[str, Any]:
     given = {bound: value for bound, value in bounds.items() if value is not None}
     if len(given) > 1:
@@ -39,6 +41,8 @@ def _words(
         "bound": bound,
         "bytes": size(value),
         "device": device,
+        "deterministic": deterministic,
+        "exact_class": exact_class,
     }
 
 
@@ -57,6 +61,8 @@ def optimize(
     profile: Profile | PathLike | Iterable[PathLike] | None = None,
     cache: PathLike | None = None,
     device: str | None = None,
+    deterministic: bool = False,
+    exact_class: bool = False,
 ) -> Optimized:
     """Chooses for every convolution of a network the fastest way to run it within a workspace limit.
 
@@ -82,6 +88,8 @@ def optimize(
         Where the measurements are: a :class:`Profile`, files, or a cache; else the default cache.
     device
         A part of the device's name, where the profile has several.
+    deterministic, exact_class
+        Only algorithms that give the same bits every time; only those whose arithmetic is of the undivided choice's class.
 
     Returns
     -------
@@ -102,7 +110,7 @@ def optimize(
     Source: Oyama et al. 2018, III.B (WR) and III.C (WD).
     """
     bounds = {"workspace": workspace, "total_workspace": total_workspace, "one_workspace": one_workspace}
-    words = _words(network, batch, bounds, policy, types, layout, operations, layers, device)
+    words = _words(network, batch, bounds, policy, types, layout, operations, layers, device, deterministic, exact_class)
     return read_optimized(_native.optimize(Profile.of(profile, cache)._recordings, words))
 
 
@@ -119,6 +127,8 @@ def front(
     profile: Profile | PathLike | Iterable[PathLike] | None = None,
     cache: PathLike | None = None,
     device: str | None = None,
+    deterministic: bool = False,
+    exact_class: bool = False,
 ) -> Front:
     """The Pareto front of one kernel: its configurations that no other beats in both time and workspace.
 
@@ -133,5 +143,5 @@ def front(
     -----
     Source: Oyama et al. 2018, III.C, whose figure 6 draws it.
     """
-    words = _words(network, batch, {"workspace": workspace}, policy, types, layout, [operation], [layer], device)
+    words = _words(network, batch, {"workspace": workspace}, policy, types, layout, [operation], [layer], device, deterministic, exact_class)
     return read_fronts(_native.front(Profile.of(profile, cache)._recordings, words))[0]

@@ -1,0 +1,199 @@
+//! How long a call takes: on random data, at the lowest alignment that a micro-batch's offset can have, back to back
+//! between two events.
+//!
+//! ```text
+//! single    event | call | event                          a call alone, with its launch gaps
+//! time      event | call call call call .. | event        divided by their number: what a series pays for each
+//! ```
+
+use tightfit_core::problem::Storage;
+use tightfit_core::profile::{Effort, Sample, Scale, sample};
+use tightfit_core::{Algorithm, Bytes, DivisionCost, Error, Measurement, Nanos, Operation, Problem};
+
+use super::steps::{Places, Step, sum_bytes, sums_in_scratch};
+use super::{ACCUMULATE, CudaBackend, excluded, is_refusal};
+use crate::CudaError;
+use crate::convolution::{Elementwise, Family, Launch, alignment, tensor_bytes};
+use crate::safe::{Event, Handle};
+
+/// Least span between two events that is worth dividing: hundreds of times what an event resolves.
+const SPAN: Nanos = Nanos(300_000);
+/// Most calls in one span.
+const CALLS: u64 = 10;
+/// A first call loads its kernels, which takes milliseconds; one that takes longer than this does so by itself.
+const LOADING: Nanos = Nanos(20_000_000);
+
+impl CudaBackend {
+    pub(super) fn measure_algorithm(
+        &mut self,
+        problem: &Problem,
+        algorithm: &Algorithm,
+        effort: &Effort,
+    ) -> Result<Measurement, Error> {
+        let (typed, family) = self.resolve(problem, algorithm)?;
+        let (workspace, notes) =
+            self.requirement(&typed, &family).map_err(|error| self.failed(problem, algorithm, error))?;
+        if let Some(reason) = excluded(typed.types(), notes) {
+            let (algorithm, reason) = (algorithm.name().to_owned(), reason.to_owned());
+            return Err(Error::Refused { algorithm, problem: Box::new(*problem), reason });
+        }
+        let timed = self.time_algorithm(&typed, &family, workspace, effort);
+        let (Sample { median, spread, repeats }, single) =
+            timed.map_err(|error| self.failed(problem, algorithm, error))?;
+        Ok(Measurement {
+            algorithm: algorithm.clone(),
+            micro_batch: problem.batch(),
+            time: median,
+            single: Some(single),
+            workspace,
+            spread,
+            repeats,
+            notes,
+        })
+    }
+
+    /// Times an algorithm in the form in which a micro-batch of a division runs, which for backward-filter adds to what is
+    /// there. Undivided it is no slower.
+    fn time_algorithm(
+        &mut self,
+        problem: &Problem,
+        family: &Family,
+        workspace: Bytes,
+        effort: &Effort,
+    ) -> Result<(Sample, Nanos), CudaError> {
+        let mut elementwise = None;
+        let step = if !sums_in_scratch(problem) {
+            let adds = problem.operation() == Operation::BackwardFilter;
+            self.plain_step(problem, family, if adds { ACCUMULATE } else { Scale::OVERWRITE })?
+        } else {
+            match self.elementwise(problem) {
+                Ok(steps) => {
+                    elementwise = Some(steps);
+                    self.summing_step(problem, family, Scale::OVERWRITE, false)?
+                }
+                // Without them nothing can be divided, but the whole mini-batch can run.
+                Err(error) if is_refusal(&error) => self.plain_step(problem, family, Scale::OVERWRITE)?,
+                Err(error) => return Err(error),
+            }
+        };
+        self.time_step(problem, &step, elementwise.as_deref(), workspace, effort)
+    }
+
+    fn time_step(
+        &mut self,
+        problem: &Problem,
+        step: &Step,
+        elementwise: Option<&Elementwise>,
+        workspace: Bytes,
+        effort: &Effort,
+    ) -> Result<(Sample, Nanos), CudaError> {
+        let storage = problem.types().storage();
+        let bytes = tensor_bytes(problem, storage);
+        let starts = starts(problem, storage);
+        let workspace = usize::try_from(workspace.0).unwrap_or(usize::MAX);
+        let sum = sum_bytes(problem);
+        let [data, other, output] = [0, 1, 2].map(|place| starts[place] + bytes[place]);
+        let lengths = [data, other, output, workspace.saturating_add(sum)];
+        let [in_data, in_other, in_output, in_scratch] =
+            self.scratch.reserve(lengths, storage, self.handle.stream())?;
+        in_scratch.slice_mut(0..sum)?.fill(0, self.handle.stream())?;
+        let places = Places {
+            data: in_data.slice(starts[0]..data)?,
+            other: in_other.slice(starts[1]..other)?,
+            output: *in_output.slice_mut(starts[2]..output)?,
+            sum: if sum > 0 { Some(in_scratch.slice(0..sum)?) } else { None },
+            workspace: in_scratch.slice(sum..sum + workspace)?,
+        };
+        let mut launches = Vec::new();
+        step.bind(places, elementwise, &mut launches)?;
+        time(&self.handle, &launches, effort)
+    }
+
+    /// The f32 sum and its conversion; more than any limit where cuDNN has no engine for them, so that the mini-batch stays
+    /// whole.
+    pub(super) fn measure_division(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
+        if !sums_in_scratch(problem) {
+            return Ok(DivisionCost::default());
+        }
+        match self.time_narrowing(problem) {
+            Ok(time) => Ok(DivisionCost { time, workspace: Bytes(sum_bytes(problem) as u64) }),
+            Err(error) if is_refusal(&error) && self.handle.context().synchronize().is_ok() => {
+                Ok(DivisionCost { time: Nanos(u64::MAX), workspace: Bytes::UNLIMITED })
+            }
+            Err(error) => Err(error.while_doing(format_args!("converting the sum of {problem}"))),
+        }
+    }
+
+    fn time_narrowing(&mut self, problem: &Problem) -> Result<Nanos, CudaError> {
+        let steps = self.elementwise(problem)?;
+        let storage = problem.types().storage();
+        let (bytes, sum) = (problem.filter_len() * storage.size(), sum_bytes(problem));
+        let [.., output, scratch] = self.scratch.reserve([0, 0, bytes, sum], storage, self.handle.stream())?;
+        scratch.slice_mut(0..sum)?.fill(0, self.handle.stream())?;
+        let none = scratch.slice(0..0)?;
+        let narrow = steps.narrow.bind(&[scratch.slice(0..sum)?], *output.slice_mut(0..bytes)?, none)?;
+        let (sample, _) = time(&self.handle, &[Launch::Plan(narrow)], &Effort::default())?;
+        Ok(sample.median)
+    }
+}
+
+/// Where data, other and output begin in their buffers: at the lowest alignment that the offset of a micro-batch of this
+/// size can have. Filters always begin a buffer.
+fn starts(problem: &Problem, storage: Storage) -> [usize; 3] {
+    let convolution = problem.convolution();
+    let x = alignment(problem.batch(), convolution.input_len(), storage);
+    let y = alignment(problem.batch(), convolution.output_len(), storage);
+    match problem.operation() {
+        Operation::Forward => [x, 0, y],
+        Operation::BackwardData => [y, 0, x],
+        Operation::BackwardFilter => [x, y, 0],
+    }
+}
+
+/// Times calls as a series and one alone, and waits for all of them, also where one fails.
+fn time(handle: &Handle, launches: &[Launch<'_>], effort: &Effort) -> Result<(Sample, Nanos), CudaError> {
+    let timed = time_series(handle, launches, effort);
+    let waited = handle.stream().synchronize();
+    timed.and_then(|timed| waited.map(|()| timed))
+}
+
+fn time_series(handle: &Handle, launches: &[Launch<'_>], effort: &Effort) -> Result<(Sample, Nanos), CudaError> {
+    let events = [Event::new(handle.context())?, Event::new(handle.context())?];
+    let span = |calls: u64| -> Result<Nanos, CudaError> {
+        let [start, end] = &events;
+        start.record(handle.stream())?;
+        for launch in (0..calls).flat_map(|_| launches) {
+            launch.enqueue()?;
+        }
+        end.record(handle.stream())?;
+        end.synchronize()?;
+        Ok(Nanos(end.since(start)?.0 / calls))
+    };
+    let first = span(1)?;
+    let hopeless = effort.best.is_some_and(|best| first > LOADING && first > best * 3);
+    let mut single = if hopeless { first } else { span(1)? };
+    let calls = if single >= SPAN { 1 } else { (SPAN.0 / single.0.max(1) + 1).min(CALLS) };
+    if calls > 1 {
+        let mut singles = [single, span(1)?, span(1)?];
+        singles.sort_unstable();
+        single = singles[1];
+    }
+    // A call that fills the span by itself was timed already; the calls so far have warmed up the device.
+    let mut known = (calls == 1).then_some(single);
+    let effort = Effort { warm_up: effort.warm_up.saturating_sub(2), ..*effort };
+    let mut failure = None;
+    let sampled = sample(&effort, || match known.take() {
+        Some(time) => Ok(time),
+        None => span(calls).map_err(|error| {
+            let stop = Error::Backend { backend: "cuda".to_owned(), what: error.to_string(), source: None };
+            failure = Some(error);
+            stop
+        }),
+    });
+    match (sampled, failure) {
+        (Ok(sample), _) => Ok((sample, single)),
+        (Err(_), Some(error)) => Err(error),
+        // Sampling fails only where the calls do.
+        (Err(_), None) => Err(CudaError::Answer { what: "a timing", count: 0, expected: "one" }),
+    }
+}

@@ -1,0 +1,352 @@
+//! cuDNN's two families of algorithms as one backend.
+//!
+//! Asking for workspaces needs descriptors but no memory; measuring and running take memory and wait for the device before
+//! they return. Between the micro-batches of a configuration nothing waits: they are enqueued on one stream, in which each
+//! begins when the one before has ended, so that one workspace serves them all.
+//!
+//! ```text
+//! host    enqueue a | enqueue b | enqueue c |            wait              |
+//! stream             |--- a, workspace ---|--- b, same ---|--- c, same ---|
+//! ```
+
+mod measure;
+mod recent;
+mod run;
+mod scratch;
+mod steps;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tightfit_core::problem::Storage;
+use tightfit_core::profile::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
+use tightfit_core::{
+    Algorithm, Bytes, Configuration, DivisionCost, Error, Measurement, Notes, Operation, Problem, Types,
+};
+
+use crate::CudaError;
+use crate::convolution::{
+    Elementwise, Family, Graph, Name, Output, Prepared, Search, legacy_names, legacy_notes, prepare_legacy, proposals,
+};
+use crate::doctor::driver_version;
+use crate::safe::{Context, Handle};
+use recent::Recent;
+use scratch::Scratch;
+
+/// Calls set up at once: enough for every algorithm of a kernel at every size that a policy asks for.
+const CALLS: usize = 512;
+/// Graphs at once; each serves all engines of a problem.
+const GRAPHS: usize = 64;
+/// Elementwise steps at once; each serves one number of filter elements.
+const STEPS: usize = 16;
+
+/// What to open, and which algorithms to offer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The device's ordinal, counted from 0 by the driver (so after `CUDA_VISIBLE_DEVICES`).
+    pub device: usize,
+    /// The driver's file or folder, in place of looking for it.
+    pub cuda: Option<PathBuf>,
+    /// cuDNN's file or folder, in place of looking for it.
+    pub cudnn: Option<PathBuf>,
+    /// Every engine of the backend interface, in place of those that its heuristics propose.
+    pub every_engine: bool,
+    /// Beside each engine, its knobs turned one at a time.
+    pub knobs: bool,
+    /// Run configurations as one captured CUDA graph.
+    pub capture: bool,
+}
+
+/// Convolutions on one NVIDIA GPU; the crate's page has an example.
+pub struct CudaBackend {
+    calls: Recent<CallKey, Prepared>,
+    graphs: Recent<GraphKey, Graph>,
+    elementwise: Recent<(Storage, usize), Elementwise>,
+    scratch: Scratch,
+    handle: Arc<Handle>,
+    device: Device,
+    search: Search,
+    capture: bool,
+}
+
+/// What a graph is made for; the factors by their bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct GraphKey {
+    problem: Problem,
+    output: Output,
+    factors: [u32; 2],
+}
+
+/// A call is that of an algorithm on a graph.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct CallKey {
+    graph: GraphKey,
+    family: Family,
+}
+
+impl GraphKey {
+    fn new(problem: &Problem, output: Output, scale: Scale) -> GraphKey {
+        GraphKey { problem: *problem, output, factors: [scale.alpha, scale.beta].map(f32::to_bits) }
+    }
+}
+
+impl CudaBackend {
+    /// Opens the driver, the device and cuDNN.
+    ///
+    /// # Errors
+    /// [`CudaError::Missing`] with every place where a library was looked for; [`CudaError::TooOld`];
+    /// [`CudaError::Symbol`]; [`CudaError::NoDevice`]; [`CudaError::Driver`] and [`CudaError::Cudnn`] if one does not
+    /// start.
+    pub fn open(options: &Options) -> Result<CudaBackend, CudaError> {
+        let context = Arc::new(Context::open(options.cuda.as_deref(), options.device)?);
+        let handle = Arc::new(Handle::open(options.cudnn.as_deref(), &context)?);
+        let driver = driver_version().map_or_else(String::new, |version| format!("driver {version} / "));
+        let library = format!("cudnn {} / {driver}cuda {}", handle.version(), context.cuda_version()?);
+        let device = Device { backend: "cuda".to_owned(), name: context.name()?, library, threads: 0 };
+        Ok(CudaBackend {
+            calls: Recent::new(CALLS),
+            graphs: Recent::new(GRAPHS),
+            elementwise: Recent::new(STEPS),
+            scratch: Scratch::new(&context)?,
+            handle,
+            device,
+            search: Search { every_engine: options.every_engine, knobs: options.knobs },
+            capture: options.capture,
+        })
+    }
+
+    /// Bytes of the device that are free, and all of them.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn memory(&self) -> Result<(Bytes, Bytes), CudaError> {
+        self.handle.context().memory()
+    }
+
+    /// The device's identity, which tells GPUs of one kind apart. No part of a measurement's key: GPUs of one kind share
+    /// their measurements.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn uuid(&self) -> Result<String, CudaError> {
+        self.handle.context().uuid()
+    }
+
+    /// The cuDNN handle, for work beside convolutions on the same context.
+    pub fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// The call of an algorithm on a problem in the problem's own types.
+    ///
+    /// # Errors
+    /// [`CudaError`], of which [`CudaError::is_not_supported`] says that the algorithm does not serve.
+    fn prepare(
+        &mut self,
+        problem: &Problem,
+        family: &Family,
+        output: Output,
+        scale: Scale,
+    ) -> Result<Arc<Prepared>, CudaError> {
+        let handle = self.handle.clone();
+        match family {
+            Family::Legacy(name) => {
+                // A legacy call is given its factors when it runs, so that one serves all.
+                let key =
+                    CallKey { graph: GraphKey::new(problem, Output::Own, Scale::OVERWRITE), family: family.clone() };
+                if output == Output::F32 && problem.types().storage() != Storage::F32 {
+                    return Err(CudaError::MixedOutput);
+                }
+                self.calls.get_or_make(key, || {
+                    prepare_legacy(&handle, problem, name)?.ok_or_else(|| CudaError::NoSuchAlgorithm {
+                        name: format!("legacy:{name}"),
+                        operation: problem.operation(),
+                    })
+                })
+            }
+            Family::Engine(engine) => {
+                let key = CallKey { graph: GraphKey::new(problem, output, scale), family: family.clone() };
+                if let Some(call) = self.calls.get(&key) {
+                    return Ok(call);
+                }
+                let graph = self.graph(problem, output, scale)?;
+                self.calls.get_or_make(key, || Prepared::engine(&graph, engine))
+            }
+        }
+    }
+
+    fn graph(&mut self, problem: &Problem, output: Output, scale: Scale) -> Result<Arc<Graph>, CudaError> {
+        let handle = self.handle.clone();
+        let key = GraphKey::new(problem, output, scale);
+        self.graphs.get_or_make(key, || Graph::new(&handle, problem, output, scale))
+    }
+
+    /// The elementwise steps on the problem's filters.
+    fn elementwise(&mut self, problem: &Problem) -> Result<Arc<Elementwise>, CudaError> {
+        let (handle, storage, len) = (self.handle.clone(), problem.types().storage(), problem.filter_len());
+        self.elementwise.get_or_make((storage, len), || Elementwise::new(&handle, storage, len))
+    }
+
+    /// Exact workspace of an algorithm in every form in which a configuration may run it, and what cuDNN says of it.
+    fn requirement(&mut self, problem: &Problem, family: &Family) -> Result<(Bytes, Notes), CudaError> {
+        let adds_up = problem.operation() == Operation::BackwardFilter;
+        let half = problem.types().storage() != Storage::F32;
+        let call = self.prepare(problem, family, Output::Own, Scale::OVERWRITE)?;
+        let mut bytes = call.workspace();
+        if adds_up && !half {
+            bytes = bytes.max(self.prepare(problem, family, Output::Own, ACCUMULATE)?.workspace());
+        } else if adds_up {
+            // Divided, it may write f32; where it can't, it runs as undivided and is added up.
+            for scale in [Scale::OVERWRITE, ACCUMULATE] {
+                match self.prepare(problem, family, Output::F32, scale) {
+                    Ok(mixed) => bytes = bytes.max(mixed.workspace()),
+                    Err(error) if is_refusal(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let notes = match family {
+            Family::Legacy(name) => legacy_notes(problem.operation(), name),
+            Family::Engine(_) => call.notes(),
+        };
+        Ok((Bytes(bytes as u64), notes))
+    }
+
+    /// The offers of one set of types.
+    fn offers_in(&mut self, problem: &Problem, wide: bool) -> Result<Vec<Offer>, CudaError> {
+        let legacy = legacy_names(problem.operation()).map(|name| Family::Legacy(name.to_owned()));
+        let mut families: Vec<(Family, Notes)> = legacy.map(|family| (family, Notes::NONE)).collect();
+        match self.graph(problem, Output::Own, Scale::OVERWRITE).and_then(|graph| proposals(&graph, self.search)) {
+            Ok(found) => families.extend(found.into_iter().map(|found| (Family::Engine(found.engine), found.notes))),
+            Err(error) if is_refusal(&error) => {}
+            Err(error) => return Err(error),
+        }
+        let mut offers = Vec::with_capacity(families.len());
+        for (family, mut notes) in families {
+            let workspace = match (excluded(problem.types(), notes), self.requirement(problem, &family)) {
+                (Some(reason), _) => Err(reason.to_owned()),
+                (None, Ok((bytes, said))) => {
+                    notes = said;
+                    Ok(bytes)
+                }
+                (None, Err(error)) if is_refusal(&error) => Err(error.to_string()),
+                (None, Err(error)) => return Err(error),
+            };
+            offers.push(Offer { algorithm: Algorithm::new(&Name { family, wide }.to_string()), notes, workspace });
+        }
+        Ok(offers)
+    }
+
+    /// What an algorithm's name stands for on a problem: the family, and the problem in the types that the name asks for.
+    fn resolve(&self, problem: &Problem, algorithm: &Algorithm) -> Result<(Problem, Family), Error> {
+        let refuse = |reason: &str| Error::Refused {
+            algorithm: algorithm.name().to_owned(),
+            problem: Box::new(*problem),
+            reason: reason.to_owned(),
+        };
+        let Name { family, wide } =
+            algorithm.name().parse().map_err(|()| refuse("no algorithm of the CUDA backend has this name"))?;
+        match (wide, problem.types()) {
+            (false, _) => Ok((*problem, family)),
+            (true, Types::F16) => Ok((widened(problem)?, family)),
+            (true, _) => Err(refuse("only f16 has a wider arithmetic to choose")),
+        }
+    }
+
+    /// How a failure on an algorithm reads: a refusal if the algorithm is to blame, so that others go on.
+    fn failed(&self, problem: &Problem, algorithm: &Algorithm, error: CudaError) -> Error {
+        // A kernel that failed leaves the context either well or lost; waiting for the device tells which.
+        let error = match self.handle.context().synchronize() {
+            Err(lost) if lost.is_sticky() => lost,
+            _ => error,
+        };
+        if is_refusal(&error) {
+            let reason = error.to_string();
+            return Error::Refused { algorithm: algorithm.name().to_owned(), problem: Box::new(*problem), reason };
+        }
+        error.while_doing(format_args!("{algorithm} on {problem}"))
+    }
+}
+
+/// Add to what is there.
+const ACCUMULATE: Scale = Scale { alpha: 1.0, beta: 1.0 };
+
+/// Whether an error says that an algorithm does not serve, rather than that the device, its memory or the library fails.
+fn is_refusal(error: &CudaError) -> bool {
+    let unfit = matches!(
+        error,
+        CudaError::Cudnn { .. }
+            | CudaError::OutOfBounds { .. }
+            | CudaError::Misaligned { .. }
+            | CudaError::Answer { .. }
+            | CudaError::MixedOutput
+            | CudaError::NoSuchAlgorithm { .. }
+    );
+    (unfit || error.is_not_supported()) && !error.is_out_of_memory() && !error.is_sticky()
+}
+
+/// Why types exclude an engine, by what cuDNN says of it.
+fn excluded(types: Types, notes: Notes) -> Option<&'static str> {
+    let single = matches!(types, Types::F32 | Types::Tf32);
+    match types {
+        Types::F32 if notes.contains(Notes::TENSOR_CORE) => {
+            Some("uses tensor cores, which f32 leaves out; tf32 has it")
+        }
+        _ if single && notes.contains(Notes::DOWN_CONVERT) => Some("converts its inputs to a narrower type"),
+        _ if single && notes.contains(Notes::REDUCED_PRECISION) => Some("sums in a narrower type"),
+        _ => None,
+    }
+}
+
+/// The same problem summed in f32.
+fn widened(problem: &Problem) -> Result<Problem, Error> {
+    Problem::new(*problem.convolution(), problem.operation(), problem.batch(), Types::F16F32, problem.layout())
+}
+
+impl Backend for CudaBackend {
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
+        let failed = |error: CudaError| error.while_doing(format_args!("asking for the algorithms of {problem}"));
+        let mut offers = self.offers_in(problem, false).map_err(failed)?;
+        if problem.types() == Types::F16 {
+            offers.extend(self.offers_in(&widened(problem)?, true).map_err(failed)?);
+        }
+        Ok(offers)
+    }
+
+    fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error> {
+        let (typed, family) = self.resolve(problem, algorithm)?;
+        match self.requirement(&typed, &family) {
+            Ok((bytes, notes)) => match excluded(typed.types(), notes) {
+                None => Ok(bytes),
+                Some(reason) => Err(Error::Refused {
+                    algorithm: algorithm.name().to_owned(),
+                    problem: Box::new(*problem),
+                    reason: reason.to_owned(),
+                }),
+            },
+            Err(error) => Err(self.failed(problem, algorithm, error)),
+        }
+    }
+
+    fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, effort: &Effort) -> Result<Measurement, Error> {
+        self.measure_algorithm(problem, algorithm, effort)
+    }
+
+    fn division_cost(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
+        self.measure_division(problem)
+    }
+
+    fn run(
+        &mut self,
+        problem: &Problem,
+        configuration: &Configuration,
+        tensors: Tensors<'_>,
+        scale: Scale,
+    ) -> Result<Run, Error> {
+        self.run_configuration(problem, configuration, tensors, scale)
+    }
+}

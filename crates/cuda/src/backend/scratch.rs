@@ -1,0 +1,136 @@
+//! The device memory that measuring uses: random data, an output, a workspace; taken once and reused as long as it is large
+//! enough.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tightfit_core::problem::Storage;
+
+use crate::CudaError;
+use crate::safe::{Context, DeviceBuffer, Stream};
+use crate::transfer;
+
+/// Bytes of random data made by the host; the rest repeats them.
+const PATTERN: usize = 1 << 20;
+
+/// Data, other, output and workspace, in that order.
+pub(super) struct Scratch {
+    context: Arc<Context>,
+    buffers: [DeviceBuffer; 4],
+    /// The type of the random data in the first three.
+    filled: Option<Storage>,
+}
+
+impl Scratch {
+    /// No memory yet.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn new(context: &Arc<Context>) -> Result<Scratch, CudaError> {
+        let none = || DeviceBuffer::new(context, 0);
+        Ok(Scratch { context: context.clone(), buffers: [none()?, none()?, none()?, none()?], filled: None })
+    }
+
+    /// The four buffers, each of at least the length asked for; the first three hold random data of a type, except where
+    /// an earlier measurement wrote its output.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`] if there is no room even after all of it was given back.
+    pub fn reserve(
+        &mut self,
+        lengths: [usize; 4],
+        storage: Storage,
+        stream: &Stream,
+    ) -> Result<&mut [DeviceBuffer; 4], CudaError> {
+        match self.grow(lengths) {
+            Err(error) if error.is_out_of_memory() => {
+                self.release()?;
+                self.grow(lengths)?;
+            }
+            grown => grown?,
+        }
+        if self.filled != Some(storage) {
+            let pattern = transfer::random(PATTERN / storage.size(), storage);
+            for buffer in &mut self.buffers[..3] {
+                let len = buffer.len();
+                let first = len.min(pattern.len());
+                buffer.slice_mut(0..first)?.upload(&pattern[..first])?;
+                buffer.slice_mut(0..len)?.repeat(first, stream)?;
+            }
+            self.filled = Some(storage);
+        }
+        Ok(&mut self.buffers)
+    }
+
+    /// Gives all of it back.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn release(&mut self) -> Result<(), CudaError> {
+        *self = Scratch::new(&self.context)?;
+        Ok(())
+    }
+
+    fn grow(&mut self, lengths: [usize; 4]) -> Result<(), CudaError> {
+        for (place, (buffer, len)) in self.buffers.iter_mut().zip(lengths).enumerate() {
+            if buffer.len() < len {
+                if place < 3 {
+                    self.filled = None;
+                }
+                // The old one goes first: both at once may not fit.
+                *buffer = DeviceBuffer::new(&self.context, 0)?;
+                *buffer = DeviceBuffer::new(&self.context, len)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Memory with a margin on both sides that nobody may write to.
+pub(super) struct Guarded {
+    buffer: DeviceBuffer,
+    len: usize,
+}
+
+/// Bytes of a margin: keeps the alignment of what is between.
+const MARGIN: usize = 256;
+/// What margins hold.
+const MARK: u8 = 0xA5;
+
+impl Guarded {
+    /// `len` bytes between two margins.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
+    pub fn new(context: &Arc<Context>, len: usize, stream: &Stream) -> Result<Guarded, CudaError> {
+        let mut buffer = DeviceBuffer::new(context, len.saturating_add(2 * MARGIN))?;
+        for margin in margins(len) {
+            buffer.slice_mut(margin)?.fill(MARK, stream)?;
+        }
+        Ok(Guarded { buffer, len })
+    }
+
+    /// The buffer, and the range between its margins.
+    pub fn inside(&mut self) -> (&mut DeviceBuffer, Range<usize>) {
+        (&mut self.buffer, MARGIN..MARGIN + self.len)
+    }
+
+    /// Whether both margins are as they were, once all work is done.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn is_intact(&self) -> Result<bool, CudaError> {
+        for margin in margins(self.len) {
+            let mut bytes = [0; MARGIN];
+            self.buffer.slice(margin)?.download(&mut bytes)?;
+            if bytes != [MARK; MARGIN] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn margins(len: usize) -> [Range<usize>; 2] {
+    [0..MARGIN, MARGIN + len..len + 2 * MARGIN]
+}

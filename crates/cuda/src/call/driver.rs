@@ -1,0 +1,257 @@
+//! The driver's calls. Every object passed in came from the same table and is alive, and the context it belongs to is
+//! current on the calling thread, unless a function's `# Safety` says otherwise.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use crate::CudaError;
+use crate::sys::DevicePtr;
+use crate::sys::driver::*;
+
+fn check(call: &'static str, status: DriverStatus) -> Result<(), CudaError> {
+    if status == DriverStatus::SUCCESS { Ok(()) } else { Err(CudaError::Driver { call, status }) }
+}
+
+/// Declares thin calls: name, C name, arguments as passed.
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident = $field:ident $symbol:literal ($($argument:ident: $type:ty),*);)*) => {$(
+        $(#[$doc])*
+        pub unsafe fn $name(driver: &Driver, $($argument: $type),*) -> Result<(), CudaError> {
+            // SAFETY: forwarded to the caller.
+            check($symbol, unsafe { (driver.$field)($($argument),*) })
+        }
+    )*};
+}
+
+/// Declares calls whose first parameter is where the answer goes.
+macro_rules! answers {
+    ($($(#[$doc:meta])* $name:ident = $field:ident $symbol:literal ($($argument:ident: $type:ty),*) -> $answer:ty = $empty:expr;)*) => {$(
+        $(#[$doc])*
+        pub unsafe fn $name(driver: &Driver, $($argument: $type),*) -> Result<$answer, CudaError> {
+            let mut answer: $answer = $empty;
+            // SAFETY: `answer` is a place for the value; the rest is forwarded to the caller.
+            check($symbol, unsafe { (driver.$field)(&mut answer, $($argument),*) })?;
+            Ok(answer)
+        }
+    )*};
+}
+
+calls! {
+    /// Starts the driver.
+    ///
+    /// # Safety
+    /// None beyond the table's: may be called again, from any thread.
+    init = init "cuInit" (flags: c_uint);
+    /// Gives the primary context back.
+    ///
+    /// # Safety
+    /// Retained once more than released, and nothing of it is used after the last release.
+    primary_ctx_release = primary_ctx_release "cuDevicePrimaryCtxRelease" (device: Device);
+    /// Makes a context the calling thread's.
+    ///
+    /// # Safety
+    /// The context is alive.
+    ctx_set_current = ctx_set_current "cuCtxSetCurrent" (context: Context);
+    /// Waits for all work of the current context.
+    ///
+    /// # Safety
+    /// As the module's.
+    ctx_synchronize = ctx_synchronize "cuCtxSynchronize" ();
+    /// Frees device memory.
+    ///
+    /// # Safety
+    /// From [`mem_alloc`], freed once, and no work still queued uses it.
+    mem_free = mem_free "cuMemFree" (address: DevicePtr);
+    /// Frees pinned host memory.
+    ///
+    /// # Safety
+    /// From [`mem_host_alloc`], freed once, and no copy still queued uses it.
+    mem_free_host = mem_free_host "cuMemFreeHost" (address: *mut c_void);
+    /// Copies host memory to the device and waits.
+    ///
+    /// # Safety
+    /// `bytes` are readable at `from` and belong to one device buffer at `to`.
+    memcpy_htod = memcpy_htod "cuMemcpyHtoD" (to: DevicePtr, from: *const c_void, bytes: usize);
+    /// Copies device memory to the host and waits.
+    ///
+    /// # Safety
+    /// `bytes` are writable at `to` and belong to one device buffer at `from`.
+    memcpy_dtoh = memcpy_dtoh "cuMemcpyDtoH" (to: *mut c_void, from: DevicePtr, bytes: usize);
+    /// Enqueues a copy from pinned host memory to the device.
+    ///
+    /// # Safety
+    /// As [`memcpy_htod`], and both sides stay alive and the source unchanged until the stream has done it.
+    memcpy_htod_async = memcpy_htod_async "cuMemcpyHtoDAsync"
+        (to: DevicePtr, from: *const c_void, bytes: usize, stream: Stream);
+    /// Enqueues a copy from the device to pinned host memory.
+    ///
+    /// # Safety
+    /// As [`memcpy_dtoh`], and both sides stay alive and the target untouched until the stream has done it.
+    memcpy_dtoh_async = memcpy_dtoh_async "cuMemcpyDtoHAsync"
+        (to: *mut c_void, from: DevicePtr, bytes: usize, stream: Stream);
+    /// Enqueues a copy within the device.
+    ///
+    /// # Safety
+    /// Both ranges belong to live device buffers, do not overlap, and stay alive until the stream has done it.
+    memcpy_dtod_async = memcpy_dtod_async "cuMemcpyDtoDAsync"
+        (to: DevicePtr, from: DevicePtr, bytes: usize, stream: Stream);
+    /// Enqueues filling device memory with one byte.
+    ///
+    /// # Safety
+    /// The range belongs to a device buffer that stays alive until the stream has done it.
+    memset_d8_async = memset_d8_async "cuMemsetD8Async" (to: DevicePtr, value: u8, bytes: usize, stream: Stream);
+    /// Destroys a stream once its work is done.
+    ///
+    /// # Safety
+    /// Destroyed once.
+    stream_destroy = stream_destroy "cuStreamDestroy" (stream: Stream);
+    /// Waits for a stream's work.
+    ///
+    /// # Safety
+    /// As the module's.
+    stream_synchronize = stream_synchronize "cuStreamSynchronize" (stream: Stream);
+    /// Makes later work of a stream wait for an event.
+    ///
+    /// # Safety
+    /// As the module's; `flags` is 0.
+    stream_wait_event = stream_wait_event "cuStreamWaitEvent" (stream: Stream, event: Event, flags: c_uint);
+    /// Records work into a graph from here on, in place of running it.
+    ///
+    /// # Safety
+    /// As the module's.
+    stream_begin_capture = stream_begin_capture "cuStreamBeginCapture" (stream: Stream, mode: CaptureMode);
+    /// Enqueues a graph.
+    ///
+    /// # Safety
+    /// All memory that the captured work uses is still alive, and stays so until the stream has done it.
+    graph_launch = graph_launch "cuGraphLaunch" (graph: GraphExec, stream: Stream);
+    /// Destroys a graph that was ready to launch.
+    ///
+    /// # Safety
+    /// Destroyed once.
+    graph_exec_destroy = graph_exec_destroy "cuGraphExecDestroy" (graph: GraphExec);
+    /// Destroys a captured graph.
+    ///
+    /// # Safety
+    /// Destroyed once.
+    graph_destroy = graph_destroy "cuGraphDestroy" (graph: Graph);
+    /// Enqueues an event.
+    ///
+    /// # Safety
+    /// As the module's.
+    event_record = event_record "cuEventRecord" (event: Event, stream: Stream);
+    /// Waits for an event.
+    ///
+    /// # Safety
+    /// As the module's.
+    event_synchronize = event_synchronize "cuEventSynchronize" (event: Event);
+    /// Destroys an event.
+    ///
+    /// # Safety
+    /// Destroyed once.
+    event_destroy = event_destroy "cuEventDestroy" (event: Event);
+}
+
+answers! {
+    /// The newest CUDA version that the driver serves, as 1000 · major + 10 · minor.
+    ///
+    /// # Safety
+    /// None beyond the table's.
+    driver_get_version = driver_get_version "cuDriverGetVersion" () -> c_int = 0;
+    /// How many devices there are.
+    ///
+    /// # Safety
+    /// After [`init`].
+    device_get_count = device_get_count "cuDeviceGetCount" () -> c_int = 0;
+    /// A device by its ordinal.
+    ///
+    /// # Safety
+    /// After [`init`].
+    device_get = device_get "cuDeviceGet" (ordinal: c_int) -> Device = Device(0);
+    /// A device's identity.
+    ///
+    /// # Safety
+    /// As the module's.
+    device_get_uuid = device_get_uuid "cuDeviceGetUuid" (device: Device) -> Uuid = Uuid::default();
+    /// The context that all users of a device in this process share.
+    ///
+    /// # Safety
+    /// Given back by [`primary_ctx_release`].
+    primary_ctx_retain = primary_ctx_retain "cuDevicePrimaryCtxRetain" (device: Device) -> Context = Context::NULL;
+    /// Takes device memory.
+    ///
+    /// # Safety
+    /// As the module's; `bytes` is not 0.
+    mem_alloc = mem_alloc "cuMemAlloc" (bytes: usize) -> DevicePtr = DevicePtr(0);
+    /// Takes pinned host memory.
+    ///
+    /// # Safety
+    /// As the module's; `bytes` is not 0.
+    mem_host_alloc = mem_host_alloc "cuMemHostAlloc" (bytes: usize, flags: c_uint) -> *mut c_void = std::ptr::null_mut();
+    /// A new stream.
+    ///
+    /// # Safety
+    /// As the module's.
+    stream_create = stream_create "cuStreamCreate" (flags: c_uint) -> Stream = Stream::NULL;
+    /// A new event.
+    ///
+    /// # Safety
+    /// As the module's.
+    event_create = event_create "cuEventCreate" (flags: c_uint) -> Event = Event::NULL;
+    /// Milliseconds between two events that have happened.
+    ///
+    /// # Safety
+    /// As the module's; both take the time.
+    event_elapsed_time = event_elapsed_time "cuEventElapsedTime" (start: Event, end: Event) -> f32 = 0.0;
+    /// A graph ready to launch.
+    ///
+    /// # Safety
+    /// As the module's; `flags` is 0.
+    graph_instantiate = graph_instantiate "cuGraphInstantiate" (graph: Graph, flags: u64) -> GraphExec = GraphExec::NULL;
+}
+
+/// The graph of what was enqueued since the capture began.
+///
+/// # Safety
+/// The stream is capturing.
+pub unsafe fn stream_end_capture(driver: &Driver, stream: Stream) -> Result<Graph, CudaError> {
+    let mut graph = Graph::NULL;
+    // SAFETY: `graph` is a place for the value; the rest is forwarded to the caller.
+    check("cuStreamEndCapture", unsafe { (driver.stream_end_capture)(stream, &mut graph) })?;
+    Ok(graph)
+}
+
+/// Free and total bytes of the current context's device.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn mem_get_info(driver: &Driver) -> Result<(usize, usize), CudaError> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both are places for the values; the rest is forwarded to the caller.
+    check("cuMemGetInfo", unsafe { (driver.mem_get_info)(&mut free, &mut total) })?;
+    Ok((free, total))
+}
+
+/// A device's name, such as `NVIDIA H200`.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn device_get_name(driver: &Driver, device: Device) -> Result<String, CudaError> {
+    let mut name = [0 as c_char; 256];
+    // One byte less than there is, so that the text ends whatever the driver writes.
+    // SAFETY: `name` has room for the length given; the rest is forwarded to the caller.
+    check("cuDeviceGetName", unsafe { (driver.device_get_name)(name.as_mut_ptr(), 255, device) })?;
+    // SAFETY: the last byte was never given to the driver and is 0.
+    Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+}
+
+/// Whether an event has happened.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn event_query(driver: &Driver, event: Event) -> Result<bool, CudaError> {
+    // SAFETY: forwarded to the caller.
+    match unsafe { (driver.event_query)(event) } {
+        DriverStatus::NOT_READY => Ok(false),
+        status => check("cuEventQuery", status).map(|()| true),
+    }
+}

@@ -1,0 +1,5 @@
+//! One function for each C function in use: its status becomes a `Result`, its out-parameter the value. They keep the
+//! obligations of C, listed under `# Safety`; [`safe`](crate::safe) is what upholds them.
+
+pub mod cudnn;
+pub mod driver;

@@ -1,0 +1,96 @@
+//! The three elementwise steps of adding up half-precision filter gradients in f32: widen, add, narrow. They are graphs of
+//! the backend interface, so that no kernel has to be compiled here.
+//!
+//! ```text
+//! widen    sum = dw              f32 <- half
+//! add      sum = sum + dw        f32 <- f32, half        in place
+//! narrow   dw = sum              half <- f32
+//! ```
+
+use std::sync::Arc;
+
+use tightfit_core::problem::Storage;
+
+use super::engines::configure;
+use super::geometry::{Packed, data_type};
+use super::graph::{Graph, single, tensor};
+use super::{Search, proposals};
+use crate::CudaError;
+use crate::safe::{Descriptor, Expected, Handle, Plan};
+use crate::sys::cudnn::{Attribute, DataType, Kind, PointwiseMode};
+
+/// The steps for one number of elements.
+pub(crate) struct Elementwise {
+    /// f32 from half.
+    pub widen: Plan,
+    /// f32 from f32 and half.
+    pub add: Plan,
+    /// Half from f32.
+    pub narrow: Plan,
+}
+
+impl Elementwise {
+    /// The steps on `len` elements of a half-precision type.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`] if cuDNN has no engine for one of them that does without workspace.
+    pub fn new(handle: &Arc<Handle>, half: Storage, len: usize) -> Result<Elementwise, CudaError> {
+        let step = |mode, inputs: &[Storage], output| {
+            let [channels, row] = packings(len);
+            plan(handle, mode, inputs, output, &channels).or_else(|_| plan(handle, mode, inputs, output, &row))
+        };
+        Ok(Elementwise {
+            widen: step(PointwiseMode::IDENTITY, &[half], Storage::F32)?,
+            add: step(PointwiseMode::ADD, &[Storage::F32, half], Storage::F32)?,
+            narrow: step(PointwiseMode::IDENTITY, &[Storage::F32], half)?,
+        })
+    }
+}
+
+/// The elements as one tensor, in the two shapes that engines know best: all channels of one point, whose neighbors are
+/// neighbors in either layout, and one row.
+fn packings(len: usize) -> [Packed; 2] {
+    [
+        Packed { extents: vec![1, len, 1, 1], strides: vec![len, 1, len, len] },
+        Packed { extents: vec![1, 1, len], strides: vec![len, len, 1] },
+    ]
+}
+
+/// The first engine without workspace that builds.
+fn plan(
+    handle: &Arc<Handle>,
+    mode: PointwiseMode,
+    inputs: &[Storage],
+    output: Storage,
+    packed: &Packed,
+) -> Result<Plan, CudaError> {
+    let mut tensors = Vec::new();
+    let mut operation = Descriptor::new(handle, Kind::OPERATION_POINTWISE)?;
+    let places = [Attribute::OPERATION_POINTWISE_XDESC, Attribute::OPERATION_POINTWISE_BDESC];
+    let inputs = places.into_iter().zip(inputs.iter().copied());
+    for (place, storage) in inputs.chain([(Attribute::OPERATION_POINTWISE_YDESC, output)]) {
+        let id = tensors.len() as i64 + 1;
+        let descriptor = tensor(handle, id, data_type(storage), packed, 16)?;
+        operation = operation.with_objects(place, &[&descriptor])?;
+        tensors.push(Expected { id, bytes: packed.len() * storage.size(), alignment: 16 });
+    }
+    let step = Descriptor::new(handle, Kind::POINTWISE)?
+        .with(Attribute::POINTWISE_MODE, &[mode])?
+        .with(Attribute::POINTWISE_MATH_PREC, &[DataType::FLOAT])?
+        .finalize()?;
+    let operation = operation.with_objects(Attribute::OPERATION_POINTWISE_PW_DESCRIPTOR, &[&step])?.finalize()?;
+    let graph = Graph { descriptor: single(handle, &operation)?, tensors };
+    let mut refusal = CudaError::Answer { what: "an elementwise step's engines", count: 0, expected: "one or more" };
+    for proposal in proposals(&graph, Search::default())? {
+        match configure(&graph, &proposal.engine) {
+            Ok((config, 0, _)) => match Plan::new(&config, graph.tensors.clone()) {
+                Ok(plan) if plan.workspace() == 0 => return Ok(plan),
+                Ok(_) => {}
+                Err(error) => refusal = error,
+            },
+            Ok(_) => {}
+            Err(error) => refusal = error,
+        }
+    }
+    Err(refusal)
+}

@@ -1,0 +1,169 @@
+//! The backend interface's engines: which cuDNN proposes for a graph, what it says of them, and how one is set up again
+//! from its name.
+
+use std::sync::Arc;
+
+use tightfit_core::Notes;
+
+use super::{Engine, Graph};
+use crate::CudaError;
+use crate::safe::Descriptor;
+use crate::sys::cudnn::{Attribute, HeuristicMode, Kind, KnobType, NumericalNote};
+
+/// Most notes an engine can have, and most knobs worth reading: both over what cuDNN 9 has.
+const MOST_NOTES: usize = 16;
+const MOST_KNOBS: usize = 64;
+/// Values of one knob worth trying.
+const MOST_VALUES: i64 = 32;
+
+/// Where engines are looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Search {
+    /// Every engine there is, by global index, in place of what the heuristics propose.
+    pub every_engine: bool,
+    /// Beside each engine, the engine with each of its knobs turned to each of its values, one at a time.
+    pub knobs: bool,
+}
+
+/// An engine that may serve, as cuDNN describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Proposal {
+    /// Which.
+    pub engine: Engine,
+    /// What cuDNN says of its arithmetic.
+    pub notes: Notes,
+}
+
+/// The engines for a graph, each once, in the order of cuDNN's preference.
+///
+/// # Errors
+/// [`CudaError::Cudnn`] if cuDNN cannot be asked. A mode of the heuristics without an answer is none.
+pub(crate) fn proposals(graph: &Graph, search: Search) -> Result<Vec<Proposal>, CudaError> {
+    let mut found: Vec<Proposal> = Vec::new();
+    let mut add = |proposal: Proposal| {
+        if !found.iter().any(|known| known.engine == proposal.engine) {
+            found.push(proposal);
+        }
+    };
+    if search.every_engine {
+        let count: i64 = graph.descriptor.get_one(Attribute::OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, "the engine count")?;
+        for index in 0..count {
+            // An engine that does not serve the graph does not finalize: most of them.
+            let Ok(engine) = engine(graph, index) else { continue };
+            add(Proposal { engine: Engine { index, knobs: Vec::new() }, notes: notes(&engine)? });
+        }
+    } else {
+        for mode in [HeuristicMode::INSTANT, HeuristicMode::B, HeuristicMode::FALLBACK] {
+            for config in heuristics(graph, mode)? {
+                add(proposal(&config)?);
+            }
+        }
+    }
+    if search.knobs {
+        for Proposal { engine: Engine { index, .. }, notes } in found.clone() {
+            for knob in turned(&*engine(graph, index)?)? {
+                let engine = Engine { index, knobs: vec![knob] };
+                if !found.iter().any(|known| known.engine == engine) {
+                    found.push(Proposal { engine, notes });
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The configurations that one mode of the heuristics lists; none where it has no answer.
+fn heuristics(graph: &Graph, mode: HeuristicMode) -> Result<Vec<Descriptor>, CudaError> {
+    let heuristic = Descriptor::new(graph.descriptor.handle(), Kind::ENGINEHEUR)?
+        .with_objects(Attribute::ENGINEHEUR_OPERATION_GRAPH, &[&graph.descriptor])?
+        .with(Attribute::ENGINEHEUR_MODE, &[mode])?
+        .finalize();
+    let heuristic = match heuristic {
+        Err(error) if error.is_not_supported() => return Ok(Vec::new()),
+        heuristic => heuristic?,
+    };
+    let count = heuristic.count(Attribute::ENGINEHEUR_RESULTS)?;
+    heuristic.get_objects(Attribute::ENGINEHEUR_RESULTS, Kind::ENGINECFG, count)
+}
+
+/// What a listed configuration is.
+fn proposal(config: &Descriptor) -> Result<Proposal, CudaError> {
+    let engines = config.get_objects(Attribute::ENGINECFG_ENGINE, Kind::ENGINE, 1)?;
+    let what = "a configuration's engine";
+    let engine = engines.first().ok_or(CudaError::Answer { what, count: 0, expected: "one" })?;
+    let mut knobs = Vec::new();
+    for choice in config.get_objects(Attribute::ENGINECFG_KNOB_CHOICES, Kind::KNOB_CHOICE, MOST_KNOBS)? {
+        let knob: KnobType = choice.get_one(Attribute::KNOB_CHOICE_KNOB_TYPE, "a knob's type")?;
+        knobs.push((knob.0, choice.get_one::<i64>(Attribute::KNOB_CHOICE_KNOB_VALUE, "a knob's value")?));
+    }
+    knobs.sort_unstable();
+    let index = engine.get_one(Attribute::ENGINE_GLOBAL_INDEX, "an engine's index")?;
+    Ok(Proposal { engine: Engine { index, knobs }, notes: notes(engine)? })
+}
+
+/// An engine of a graph by its global index.
+fn engine(graph: &Graph, index: i64) -> Result<Arc<Descriptor>, CudaError> {
+    Descriptor::new(graph.descriptor.handle(), Kind::ENGINE)?
+        .with_objects(Attribute::ENGINE_OPERATION_GRAPH, &[&graph.descriptor])?
+        .with(Attribute::ENGINE_GLOBAL_INDEX, &[index])?
+        .finalize()
+}
+
+/// What cuDNN says of an engine's arithmetic. Notes that nobody here decides by are left out.
+fn notes(engine: &Descriptor) -> Result<Notes, CudaError> {
+    let notes: Vec<NumericalNote> = engine.get(Attribute::ENGINE_NUMERICAL_NOTE, MOST_NOTES)?;
+    Ok(notes.into_iter().fold(Notes::NONE, |all, note| {
+        all.with(match note {
+            NumericalNote::TENSOR_CORE => Notes::TENSOR_CORE,
+            NumericalNote::DOWN_CONVERT_INPUTS => Notes::DOWN_CONVERT,
+            NumericalNote::REDUCED_PRECISION_REDUCTION => Notes::REDUCED_PRECISION,
+            NumericalNote::FFT => Notes::FFT,
+            NumericalNote::NONDETERMINISTIC => Notes::NONDETERMINISTIC,
+            NumericalNote::WINOGRAD
+            | NumericalNote::WINOGRAD_TILE_4X4
+            | NumericalNote::WINOGRAD_TILE_6X6
+            | NumericalNote::WINOGRAD_TILE_13X13 => Notes::WINOGRAD,
+            _ => Notes::NONE,
+        })
+    }))
+}
+
+/// Every setting of every knob of an engine, one knob at a time.
+fn turned(engine: &Descriptor) -> Result<Vec<(i32, i64)>, CudaError> {
+    let mut settings = Vec::new();
+    for info in engine.get_objects(Attribute::ENGINE_KNOB_INFO, Kind::KNOB_INFO, MOST_KNOBS)? {
+        let knob: KnobType = info.get_one(Attribute::KNOB_INFO_TYPE, "a knob's type")?;
+        let least: i64 = info.get_one(Attribute::KNOB_INFO_MINIMUM_VALUE, "a knob's least value")?;
+        let most: i64 = info.get_one(Attribute::KNOB_INFO_MAXIMUM_VALUE, "a knob's largest value")?;
+        let stride: i64 = info.get_one(Attribute::KNOB_INFO_STRIDE, "a knob's stride")?;
+        let values = (0..MOST_VALUES).map(|step| least.saturating_add(step.saturating_mul(stride.max(1))));
+        settings.extend(values.take_while(|value| *value <= most).map(|value| (knob.0, value)));
+    }
+    Ok(settings)
+}
+
+/// An engine with its knobs set, its exact workspace, asked without building a plan, and what cuDNN says of it.
+///
+/// # Errors
+/// [`CudaError::Cudnn`], with a status that says so if the engine does not serve the graph; [`CudaError::Answer`].
+pub(crate) fn configure(graph: &Graph, wanted: &Engine) -> Result<(Arc<Descriptor>, usize, Notes), CudaError> {
+    let engine = engine(graph, wanted.index)?;
+    let choice = |&(knob, value): &(i32, i64)| {
+        Descriptor::new(graph.descriptor.handle(), Kind::KNOB_CHOICE)?
+            .with(Attribute::KNOB_CHOICE_KNOB_TYPE, &[KnobType(knob)])?
+            .with(Attribute::KNOB_CHOICE_KNOB_VALUE, &[value])?
+            .finalize()
+    };
+    let choices: Vec<Arc<Descriptor>> = wanted.knobs.iter().map(choice).collect::<Result<_, CudaError>>()?;
+    let mut config = Descriptor::new(graph.descriptor.handle(), Kind::ENGINECFG)?
+        .with_objects(Attribute::ENGINECFG_ENGINE, &[&engine])?;
+    if !choices.is_empty() {
+        config = config.with_objects(Attribute::ENGINECFG_KNOB_CHOICES, &choices.iter().collect::<Vec<_>>())?;
+    }
+    let config = config.finalize()?;
+    let what = "a configuration's workspace";
+    let bytes: i64 = config.get_one(Attribute::ENGINECFG_WORKSPACE_SIZE, what)?;
+    let workspace =
+        usize::try_from(bytes).map_err(|_| CudaError::Answer { what, count: bytes, expected: "0 or more" })?;
+    Ok((config, workspace, notes(&engine)?))
+}

@@ -1,0 +1,156 @@
+//! A problem as cuDNN's descriptors want it: extents, strides, types, and how its memory is aligned.
+
+use tightfit_core::problem::Storage;
+use tightfit_core::{Axis, Layout, Problem, Types};
+
+use crate::sys::cudnn::{DataType, MathType, TensorFormat};
+
+/// Extents and strides of the three tensors (n, c, then spatial; k, c of one group, then spatial), and the window.
+pub(crate) struct Geometry {
+    /// x or dx.
+    pub x: Packed,
+    /// w or dw.
+    pub w: Packed,
+    /// y or dy.
+    pub y: Packed,
+    /// Zeros before, for each spatial dimension.
+    pub before: Vec<usize>,
+    /// Zeros after.
+    pub after: Vec<usize>,
+    /// Strides of the window.
+    pub strides: Vec<usize>,
+    /// Dilations of the filter.
+    pub dilations: Vec<usize>,
+    /// Order of the dimensions.
+    pub format: TensorFormat,
+    /// Type of the elements.
+    pub data: DataType,
+    /// Type in which products are summed.
+    pub arithmetic: DataType,
+    /// Which instructions are allowed.
+    pub math: MathType,
+}
+
+/// A tensor without gaps.
+pub(crate) struct Packed {
+    /// Extents, in cuDNN's order whatever the layout.
+    pub extents: Vec<usize>,
+    /// Elements between neighbors of each dimension.
+    pub strides: Vec<usize>,
+}
+
+impl Packed {
+    fn new(layout: Layout, outer: usize, channels: usize, spatial: [usize; 3], dimensions: usize) -> Packed {
+        let all = layout.strides(channels, spatial);
+        // The dimensions in use are the last ones; one that is not there has extent 1 and does not move the others.
+        let used = |values: &[usize]| values[3 - dimensions..].to_vec();
+        Packed {
+            extents: [vec![outer, channels], used(&spatial)].concat(),
+            strides: [all[..2].to_vec(), used(&all[2..])].concat(),
+        }
+    }
+
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        self.extents.iter().product()
+    }
+}
+
+impl Geometry {
+    /// The geometry of a problem in its own types.
+    pub fn of(problem: &Problem) -> Geometry {
+        let convolution = problem.convolution();
+        let (layout, axes) = (problem.layout(), convolution.axes());
+        let packed = |outer, channels, spatial| Packed::new(layout, outer, channels, spatial, axes.len());
+        let (channels, filters) = (convolution.channels(), convolution.filters());
+        let each = |field: fn(&Axis) -> usize| axes.iter().map(field).collect::<Vec<_>>();
+        let (arithmetic, math) = arithmetic(problem.types());
+        Geometry {
+            x: packed(problem.batch(), channels, convolution.inputs()),
+            w: packed(filters, channels / convolution.groups(), convolution.filter()),
+            y: packed(problem.batch(), filters, convolution.outputs()),
+            before: each(|axis| axis.pad_before),
+            after: each(|axis| axis.pad_after),
+            strides: each(|axis| axis.stride),
+            dilations: each(|axis| axis.dilation),
+            format: match layout {
+                Layout::Nchw => TensorFormat::NCHW,
+                Layout::Nhwc => TensorFormat::NHWC,
+            },
+            data: data_type(problem.types().storage()),
+            arithmetic,
+            math,
+        }
+    }
+}
+
+/// cuDNN's word for how an element is stored.
+pub(crate) fn data_type(storage: Storage) -> DataType {
+    match storage {
+        Storage::F32 => DataType::FLOAT,
+        Storage::F16 => DataType::HALF,
+        Storage::Bf16 => DataType::BFLOAT16,
+    }
+}
+
+/// The type of sums and the instructions allowed: FMA alone keeps tensor cores, and so tf32, out of f32.
+fn arithmetic(types: Types) -> (DataType, MathType) {
+    match types {
+        Types::F32 => (DataType::FLOAT, MathType::FMA),
+        Types::Tf32 | Types::F16F32 | Types::Bf16 => (DataType::FLOAT, MathType::TENSOR_OP),
+        Types::F16 => (DataType::HALF, MathType::TENSOR_OP),
+    }
+}
+
+/// The most that a plan may count on for the addresses of `batch` samples of `sample` elements: what their own size is a
+/// multiple of, 16 at most.
+///
+/// Micro-batches run by falling alignment (see [`crate::CudaBackend`]), so each starts at a multiple of its own:
+///
+/// ```text
+/// sample of 6 bytes      |-- 4 samples: 24 bytes --|-- 2: 12 --|- 1 -|
+/// alignment              8                         4           2
+/// address                0                         24          36        each a multiple of its alignment
+/// ```
+pub(crate) fn alignment(batch: usize, sample: usize, storage: Storage) -> usize {
+    let bytes = batch * sample * storage.size();
+    1 << bytes.trailing_zeros().min(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_and_strides_follow_layout_and_dimensions() {
+        let problem: Problem = "forward n2 c6 h5 w4 k8 r3 s2 groups2 nhwc f16".parse().unwrap();
+        let geometry = Geometry::of(&problem);
+        assert_eq!(geometry.x.extents, [2, 6, 5, 4]);
+        assert_eq!(geometry.x.strides, [120, 1, 24, 6]);
+        assert_eq!(geometry.w.extents, [8, 3, 3, 2]);
+        assert_eq!(geometry.w.strides, [18, 1, 6, 3]);
+        assert_eq!(geometry.y.extents, [2, 8, 3, 3]);
+        assert_eq!((geometry.data, geometry.arithmetic), (DataType::HALF, DataType::HALF));
+        let problem: Problem = "forward n2 c3 d7 h5 w4 k8 t1 r3 s2 pad1:0x0x2 f32".parse().unwrap();
+        let geometry = Geometry::of(&problem);
+        assert_eq!(geometry.x.extents, [2, 3, 7, 5, 4]);
+        assert_eq!(geometry.x.strides, [420, 140, 20, 4, 1]);
+        assert_eq!((geometry.before, geometry.after), (vec![1, 0, 2], vec![0, 0, 2]));
+        assert_eq!(geometry.w.len(), problem.filter_len());
+    }
+
+    #[test]
+    fn by_falling_alignment_every_micro_batch_starts_at_a_multiple_of_its_own() {
+        for sample in 1..40 {
+            for sizes in [[4, 2, 1], [6, 5, 5], [8, 3, 12], [7, 7, 2]] {
+                let mut sizes = sizes.map(|size| (alignment(size, sample, Storage::F16), size));
+                sizes.sort_by(|a, b| b.cmp(a));
+                let mut start = 0;
+                for (alignment, size) in sizes {
+                    assert_eq!(start % alignment, 0, "sample {sample}, sizes {sizes:?}");
+                    start += size * sample * 2;
+                }
+            }
+        }
+    }
+}

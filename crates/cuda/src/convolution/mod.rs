@@ -1,0 +1,25 @@
+//! From a problem to a call: which algorithms cuDNN has for it under which names, and each made ready to run.
+//!
+//! ```text
+//! problem --+-- legacy    numbers 0..7 of cudnnConvolution*        legacy:fft-tiling
+//!           +-- engines   graph -> heuristics -> configurations    engine28:k2=4,k3=0
+//!                              name -> engine + knobs -> workspace -> plan
+//! ```
+//!
+//! A name holds all it takes to build the same call at any batch size, so nothing but names goes into the cache on disk.
+
+mod elementwise;
+mod engines;
+mod geometry;
+mod graph;
+mod legacy;
+mod name;
+mod prepared;
+
+pub(crate) use elementwise::Elementwise;
+pub(crate) use engines::{Search, proposals};
+pub(crate) use geometry::{Geometry, alignment};
+pub(crate) use graph::{Graph, Output};
+pub(crate) use legacy::{legacy_names, legacy_notes, prepare as prepare_legacy};
+pub(crate) use name::{Engine, Family, Name};
+pub(crate) use prepared::{Launch, Memory, Prepared, tensor_bytes};

@@ -1,0 +1,110 @@
+//! Names of algorithms: what the cache keeps, reports print, and calls are rebuilt from.
+//!
+//! ```text
+//! legacy:fft-tiling              an algorithm of the legacy interface
+//! engine28                       an engine by its global index, its knobs left to cuDNN
+//! engine28:k2=4,k3=0             the same with two knobs set (knob type = value)
+//! engine28:k2=4,k3=0@f16-f32     summing in f32 although the problem allows f16
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Sets of data of a problem in f16 that are summed in f32 carry this at the end.
+const WIDE: &str = "@f16-f32";
+
+/// An algorithm's name, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Name {
+    /// Where it comes from.
+    pub family: Family,
+    /// Whether it sums an f16 problem in f32.
+    pub wide: bool,
+}
+
+/// Which of cuDNN's two interfaces.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Family {
+    /// The legacy interface, by the algorithm's own name.
+    Legacy(String),
+    /// The backend interface.
+    Engine(Engine),
+}
+
+/// An engine and its knobs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Engine {
+    /// Global index within the operation's engines.
+    pub index: i64,
+    /// Knob types and values, by rising type; none leaves all to cuDNN.
+    pub knobs: Vec<(i32, i64)>,
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "engine{}", self.index)?;
+        for (place, (knob, value)) in self.knobs.iter().enumerate() {
+            write!(f, "{}k{knob}={value}", if place == 0 { ':' } else { ',' })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.family {
+            Family::Legacy(name) => write!(f, "legacy:{name}")?,
+            Family::Engine(engine) => write!(f, "{engine}")?,
+        }
+        f.write_str(if self.wide { WIDE } else { "" })
+    }
+}
+
+impl FromStr for Engine {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Engine, ()> {
+        let (index, knobs) = text.strip_prefix("engine").ok_or(())?.split_once(':').unwrap_or((&text[6..], ""));
+        let knob = |text: &str| {
+            let (knob, value) = text.strip_prefix('k').and_then(|text| text.split_once('=')).ok_or(())?;
+            Ok((knob.parse().map_err(|_| ())?, value.parse().map_err(|_| ())?))
+        };
+        let knobs = knobs.split(',').filter(|knob| !knob.is_empty()).map(knob).collect::<Result<_, ()>>()?;
+        Ok(Engine { index: index.parse().map_err(|_| ())?, knobs })
+    }
+}
+
+impl FromStr for Name {
+    type Err = ();
+
+    /// Reads a name that this backend gave; anything else is an error, which says nothing as the name says it all.
+    fn from_str(text: &str) -> Result<Name, ()> {
+        let (narrow, wide) = text.strip_suffix(WIDE).map_or((text, false), |narrow| (narrow, true));
+        let family = match narrow.strip_prefix("legacy:") {
+            Some(name) => Family::Legacy(name.to_owned()),
+            None => Family::Engine(narrow.parse()?),
+        };
+        Ok(Name { family, wide })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_print_as_they_read() {
+        for text in
+            ["legacy:fft-tiling", "legacy:algo-0@f16-f32", "engine0", "engine28:k2=4,k3=0", "engine7:k11=-1@f16-f32"]
+        {
+            assert_eq!(text.parse::<Name>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn other_backends_names_are_no_names_of_this_one() {
+        for text in ["", "winograd-4x4", "engine", "enginex", "engine1:2=3", "engine1:k2", "engine1:k2=x"] {
+            assert!(text.parse::<Name>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! One call of one algorithm, set up as far as that goes without memory, and then bound to memory.
+
+use std::sync::{Arc, OnceLock};
+
+use tightfit_core::problem::Storage;
+use tightfit_core::profile::Scale;
+use tightfit_core::{Notes, Operation, Problem};
+
+use super::engines::configure;
+use super::{Engine, Graph};
+use crate::CudaError;
+use crate::safe::{Bound, Descriptor, Expected, Legacy, Plan, Slice};
+use crate::sys::cudnn::LegacyAlgorithm;
+
+/// The memory of one call, which borrows its buffers, those of output and workspace to write: data and other as in [`tightfit_core::profile::Tensors`], then output and workspace.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory<'a> {
+    /// x; for backward-data dy.
+    pub data: Slice<'a>,
+    /// w; for backward-filter dy.
+    pub other: Slice<'a>,
+    /// y, dx or dw.
+    pub output: Slice<'a>,
+    /// At least [`Prepared::workspace`] bytes.
+    pub workspace: Slice<'a>,
+}
+
+/// An algorithm set up for a problem.
+pub(crate) struct Prepared {
+    form: Form,
+    workspace: usize,
+    notes: Notes,
+}
+
+enum Form {
+    Legacy {
+        legacy: Legacy,
+        algorithm: LegacyAlgorithm,
+        bytes: [usize; 3],
+    },
+    /// The plan is built when it is first bound: asking for the workspace needs none.
+    Engine {
+        config: Arc<Descriptor>,
+        tensors: Vec<Expected>,
+        plan: OnceLock<Plan>,
+    },
+}
+
+impl Prepared {
+    /// A legacy call, whose factors are given when it is bound.
+    pub fn legacy(legacy: Legacy, algorithm: LegacyAlgorithm, workspace: usize, problem: &Problem) -> Prepared {
+        let bytes = tensor_bytes(problem, problem.types().storage());
+        Prepared { form: Form::Legacy { legacy, algorithm, bytes }, workspace, notes: Notes::NONE }
+    }
+
+    /// An engine of a graph, whose factors are the graph's.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`], with a status that says so if the engine does not serve the graph.
+    pub fn engine(graph: &Graph, engine: &Engine) -> Result<Prepared, CudaError> {
+        let (config, workspace, notes) = configure(graph, engine)?;
+        let form = Form::Engine { config, tensors: graph.tensors.clone(), plan: OnceLock::new() };
+        Ok(Prepared { form, workspace, notes })
+    }
+
+    /// Exact workspace bytes.
+    pub fn workspace(&self) -> usize {
+        self.workspace
+    }
+
+    /// What cuDNN says of the engine's arithmetic; nothing for a legacy call.
+    pub fn notes(&self) -> Notes {
+        self.notes
+    }
+
+    /// Builds the plan, where there is one to build and it was not built before.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`], with a status that says so where the engine does not serve after all.
+    pub fn build(&self) -> Result<(), CudaError> {
+        match &self.form {
+            Form::Engine { config, tensors, plan } if plan.get().is_none() => {
+                let built = Plan::new(config, tensors.clone())?;
+                plan.get_or_init(|| built);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The call on this memory, to be enqueued any number of times. `scale` is for a legacy call; an engine has its
+    /// graph's.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`] if memory is too short; [`CudaError::Misaligned`]; those of [`Prepared::build`].
+    pub fn bind<'a>(&'a self, memory: &Memory<'a>, scale: Scale) -> Result<Launch<'a>, CudaError> {
+        let Memory { data, other, output, workspace } = *memory;
+        match &self.form {
+            Form::Legacy { legacy, algorithm, bytes } => {
+                let parts = [data, other, output];
+                for (part, end) in parts.iter().chain([&workspace]).zip(bytes.iter().chain([&self.workspace])) {
+                    if part.len() < *end {
+                        return Err(CudaError::OutOfBounds { start: 0, end: *end, len: part.len() });
+                    }
+                }
+                Ok(Launch::Legacy { legacy, algorithm: *algorithm, parts, workspace, scale })
+            }
+            Form::Engine { plan, .. } => {
+                self.build()?;
+                match plan.get() {
+                    Some(plan) => Ok(Launch::Plan(plan.bind(&[data, other], output, workspace)?)),
+                    // `build` has set it or failed.
+                    None => Err(CudaError::Answer { what: "a plan", count: 0, expected: "one" }),
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of data, other and output, in that order.
+pub(crate) fn tensor_bytes(problem: &Problem, output: Storage) -> [usize; 3] {
+    let (x, w, y) = (problem.input_len(), problem.filter_len(), problem.output_len());
+    let own = problem.types().storage().size();
+    match problem.operation() {
+        Operation::Forward => [x * own, w * own, y * output.size()],
+        Operation::BackwardData => [y * own, w * own, x * output.size()],
+        Operation::BackwardFilter => [x * own, y * own, w * output.size()],
+    }
+}
+
+/// A call with its memory.
+pub(crate) enum Launch<'a> {
+    /// Of the legacy interface.
+    Legacy {
+        /// Its descriptors.
+        legacy: &'a Legacy,
+        /// Its algorithm.
+        algorithm: LegacyAlgorithm,
+        /// Data, other and output.
+        parts: [Slice<'a>; 3],
+        /// Its workspace.
+        workspace: Slice<'a>,
+        /// Its factors.
+        scale: Scale,
+    },
+    /// Of the backend interface.
+    Plan(Bound<'a>),
+}
+
+impl Launch<'_> {
+    /// Enqueues the call on the handle's stream.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`].
+    pub fn enqueue(&self) -> Result<(), CudaError> {
+        match self {
+            Launch::Legacy { legacy, algorithm, parts: [data, other, output], workspace, scale } => {
+                // SAFETY: `Prepared::bind`, the only place that makes one, checked the lengths.
+                unsafe { legacy.enqueue(*algorithm, *data, *other, *output, *workspace, *scale) }
+            }
+            Launch::Plan(bound) => bound.enqueue(),
+        }
+    }
+}

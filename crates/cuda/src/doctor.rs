@@ -1,0 +1,134 @@
+//! What of CUDA there is on this machine, and what to do about the rest. Never fails and never panics: what is wrong is the
+//! answer.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::safe::{Context, Handle};
+use crate::{CudaError, Options, load};
+
+/// One thing looked for.
+#[derive(Debug)]
+pub struct Finding {
+    /// What was looked for.
+    pub what: &'static str,
+    /// What was found, or what stands in the way.
+    pub state: State,
+}
+
+/// Whether something serves.
+#[derive(Debug)]
+pub enum State {
+    /// It is there.
+    Found {
+        /// Its version, name or size.
+        detail: String,
+        /// The file, for a library.
+        path: Option<PathBuf>,
+    },
+    /// It is not there or does not serve.
+    Missing {
+        /// Why, with every place that was looked at.
+        error: CudaError,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// It was not looked at, because something before it is missing.
+    NotReached,
+}
+
+impl Finding {
+    /// Whether it serves.
+    pub fn is_found(&self) -> bool {
+        matches!(self.state, State::Found { .. })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.what)?;
+        match &self.state {
+            State::Found { detail, path: Some(path) } => write!(f, "{detail} ({})", path.display()),
+            State::Found { detail, path: None } => f.write_str(detail),
+            State::Missing { error, advice } => write!(f, "{error}\n  -> {advice}"),
+            State::NotReached => f.write_str("not reached"),
+        }
+    }
+}
+
+/// Looks for the driver, the device, cuDNN, and whether they work together; in that order.
+pub fn doctor(options: &Options) -> Vec<Finding> {
+    let driver = "install the NVIDIA driver, or in a container start it with the GPU (docker run --gpus all)";
+    let cudnn = "pip install nvidia-cudnn-cu13 (PyTorch's CUDA wheels bring it), or name its folder in TIGHTFIT_CUDNN";
+    let context = Context::open(options.cuda.as_deref(), options.device).map(Arc::new);
+    let library = load::cudnn(options.cudnn.as_deref());
+    let together = match (&context, &library) {
+        (Ok(context), Ok(_)) => Some(Handle::open(options.cudnn.as_deref(), context).map(|handle| {
+            let (free, total) = handle.context().memory().unwrap_or_default();
+            format!("cuDNN runs on it; {free} of {total} free")
+        })),
+        _ => None,
+    };
+    let found = |detail: String, path: Option<&Path>| State::Found { detail, path: path.map(Path::to_owned) };
+    let device = match &context {
+        Ok(context) => match context.name() {
+            Ok(name) => found(name, None),
+            Err(error) => State::Missing { error, advice: driver },
+        },
+        Err(_) => State::NotReached,
+    };
+    let context = match context {
+        Ok(context) => {
+            let version = driver_version().map_or_else(String::new, |version| format!("{version}, "));
+            let cuda = context.cuda_version().unwrap_or_else(|error| error.to_string());
+            found(format!("{version}CUDA up to {cuda}"), Some(context.library()))
+        }
+        Err(error) => State::Missing { error, advice: driver },
+    };
+    let library = match library {
+        Ok((library, version)) => found(version.to_string(), Some(&library.path)),
+        Err(error) => State::Missing { error, advice: cudnn },
+    };
+    let together = match together {
+        Some(Ok(detail)) => found(detail, None),
+        Some(Err(error)) => {
+            let advice =
+                "cuDNN and driver do not go together: take a newer driver, or a cuDNN built for its CUDA version";
+            State::Missing { error, advice }
+        }
+        None => State::NotReached,
+    };
+    let finding = |what, state| Finding { what, state };
+    vec![
+        finding("driver", context),
+        finding("device", device),
+        finding("cuDNN", library),
+        finding("together", together),
+    ]
+}
+
+/// The version of the kernel's driver, which the driver's own interface does not tell: release and branch, as in `580.159`.
+pub(crate) fn driver_version() -> Option<String> {
+    version_in(&std::fs::read_to_string("/proc/driver/nvidia/version").ok()?)
+}
+
+fn version_in(text: &str) -> Option<String> {
+    let digits =
+        |word: &&str| word.contains('.') && word.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
+    let version = text.lines().next()?.split_whitespace().find(digits)?;
+    Some(version.split('.').take(2).collect::<Vec<_>>().join("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_line_gives_release_and_branch() {
+        let line =
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (builder)\nGCC 12.3";
+        assert_eq!(version_in(line).as_deref(), Some("580.159"));
+        assert_eq!(version_in(""), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! Convolutions on NVIDIA GPUs through cuDNN 9, for [`tightfit_core`]: every legacy algorithm and every engine that cuDNN
+//! proposes, as one set of candidates.
+//!
+//! Builds without CUDA: the driver and cuDNN are found when a [`CudaBackend`] is opened, and where they are missing the error
+//! says where it looked ([`doctor`] says it all, with what to do). All raw calls of the project are here, in four levels:
+//!
+//! | module | what it adds |
+//! |---|---|
+//! | [`sys`] | types, constants and function tables as the C headers have them |
+//! | [`load`] | where the libraries are; versions |
+//! | [`call`] | status to `Result`, out-parameter to value |
+//! | [`safe`] | owners: streams, events, memory, graphs, descriptors |
+//!
+//! Above them nothing is unsafe but a launch whose memory the type system cannot follow.
+//!
+//! ```no_run
+//! use tightfit_core::Backend;
+//! use tightfit_cuda::{CudaBackend, Options};
+//!
+//! let mut backend = CudaBackend::open(&Options::default())?;
+//! for offer in backend.offers(&"forward n64 c64 h56 w56 k64 r3 s3 pad1 f32".parse()?)? {
+//!     println!("{} {:?}", offer.algorithm, offer.workspace);
+//! }
+//! # Ok::<(), tightfit_core::Error>(())
+//! ```
+
+mod backend;
+pub mod call;
+mod convolution;
+pub mod doctor;
+mod error;
+pub mod load;
+pub mod safe;
+pub mod sys;
+mod transfer;
+
+pub use backend::{CudaBackend, Options};
+pub use error::{CudaError, Tried};
+pub use load::CudnnVersion;

@@ -1,0 +1,148 @@
+//! A device's primary context: the one that PyTorch and every other user of the runtime in the process share.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use tightfit_core::Bytes;
+
+use crate::call::driver as call;
+use crate::sys::driver::{self as sys, Driver};
+use crate::{CudaError, load};
+
+/// The primary context of one device, held until the last object on it is gone.
+pub struct Context {
+    driver: Driver,
+    path: PathBuf,
+    device: sys::Device,
+    raw: sys::Context,
+    recorded: Mutex<Option<CudaError>>,
+}
+
+// SAFETY: the driver's functions may be called from any thread, a context may be current on several at once, and what is
+// mutable here is behind a lock.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Opens the driver (see [`load`]) and takes the primary context of device `ordinal`.
+    ///
+    /// # Errors
+    /// As [`load::driver`]; [`CudaError::NoDevice`]; [`CudaError::Driver`] if the driver does not start.
+    pub fn open(library: Option<&Path>, ordinal: usize) -> Result<Context, CudaError> {
+        let load::Found { table: driver, path } = load::driver(library)?;
+        let count = device_count(&driver)?;
+        let place = i32::try_from(ordinal).ok().filter(|_| ordinal < count);
+        let place = place.ok_or(CudaError::NoDevice { ordinal, count })?;
+        // SAFETY: `device_count` has started the driver, and `ordinal` is one of its devices.
+        let device = unsafe { call::device_get(&driver, place) }?;
+        // SAFETY: released in `drop`.
+        let raw = unsafe { call::primary_ctx_retain(&driver, device) }?;
+        Ok(Context { driver, path, device, raw, recorded: Mutex::new(None) })
+    }
+
+    /// The driver's functions, with this context current on the calling thread.
+    ///
+    /// # Errors
+    /// What a destructor recorded since the last call, once; [`CudaError::Driver`] if the context is gone.
+    pub(crate) fn enter(&self) -> Result<&Driver, CudaError> {
+        if let Some(error) = self.recorded.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(error);
+        }
+        self.current()
+    }
+
+    /// Calls a destructor with this context current, and records what goes wrong. An object is destroyed even where making
+    /// the context current fails: most likely it is current, and nobody will come back to it.
+    pub(crate) fn destroy(&self, destructor: impl FnOnce(&Driver) -> Result<(), CudaError>) {
+        self.record(self.current().map(|_| ()));
+        self.record(destructor(&self.driver));
+    }
+
+    fn current(&self) -> Result<&Driver, CudaError> {
+        // SAFETY: the context is retained as long as `self` lives.
+        unsafe { call::ctx_set_current(&self.driver, self.raw) }?;
+        Ok(&self.driver)
+    }
+
+    /// Keeps what failed in a destructor for the next call; the first of several is kept, as the likely cause.
+    pub(crate) fn record(&self, result: Result<(), CudaError>) {
+        if let Err(error) = result {
+            self.recorded.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    }
+
+    /// Waits for all work on the device. A context that was lost says so here.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] with whatever the work ran into.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        let driver = self.enter()?;
+        // SAFETY: the context is current.
+        unsafe { call::ctx_synchronize(driver) }
+    }
+
+    /// Bytes of the device that are free, and all of them. Other processes change the first at any time.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn memory(&self) -> Result<(Bytes, Bytes), CudaError> {
+        let driver = self.enter()?;
+        // SAFETY: the context is current.
+        let (free, total) = unsafe { call::mem_get_info(driver) }?;
+        Ok((Bytes(free as u64), Bytes(total as u64)))
+    }
+
+    /// The device's name, such as `NVIDIA H200`.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn name(&self) -> Result<String, CudaError> {
+        // SAFETY: the device is the driver's.
+        unsafe { call::device_get_name(&self.driver, self.device) }
+    }
+
+    /// The device's identity, which stays with it across programs and restarts, in hexadecimal.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn uuid(&self) -> Result<String, CudaError> {
+        // SAFETY: the device is the driver's.
+        let uuid = unsafe { call::device_get_uuid(&self.driver, self.device) }?;
+        Ok(uuid.0.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The newest CUDA version that the driver serves, as `13.0`.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn cuda_version(&self) -> Result<String, CudaError> {
+        // SAFETY: needs nothing but the table.
+        let version = unsafe { call::driver_get_version(&self.driver) }?;
+        Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
+    }
+
+    /// The driver's file.
+    pub fn library(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Starts the driver and says how many devices it has.
+///
+/// # Errors
+/// [`CudaError::Driver`], as where there is a driver but no device.
+pub(crate) fn device_count(driver: &Driver) -> Result<usize, CudaError> {
+    // SAFETY: may be called again.
+    unsafe { call::init(driver, 0) }?;
+    // SAFETY: the driver was started just now.
+    Ok(usize::try_from(unsafe { call::device_get_count(driver) }?).unwrap_or(0))
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once in `open`, and every object of the context holds it alive, so none is left. Nobody is
+        // left either to be told of an error.
+        let _ = unsafe { call::primary_ctx_release(&self.driver, self.device) };
+    }
+}

@@ -1,0 +1,86 @@
+//! A mark in a stream that remembers when it was passed.
+
+use std::sync::Arc;
+
+use tightfit_core::Nanos;
+
+use super::{Context, Stream};
+use crate::CudaError;
+use crate::call::driver as call;
+use crate::sys::driver::{self as sys, EVENT_DEFAULT};
+
+/// An event that takes the time, to about half a microsecond.
+pub struct Event {
+    context: Arc<Context>,
+    raw: sys::Event,
+}
+
+// SAFETY: an event may be used from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// A new event, which has not happened.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn new(context: &Arc<Context>) -> Result<Event, CudaError> {
+        let driver = context.enter()?;
+        // SAFETY: the context is current.
+        let raw = unsafe { call::event_create(driver, EVENT_DEFAULT) }?;
+        Ok(Event { context: context.clone(), raw })
+    }
+
+    /// Enqueues the event: it happens when all earlier work of the stream is done.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn record(&self, stream: &Stream) -> Result<(), CudaError> {
+        let driver = self.context.enter()?;
+        // SAFETY: both are alive.
+        unsafe { call::event_record(driver, self.raw, stream.raw()) }
+    }
+
+    /// Whether it has happened.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] with whatever the work before it ran into.
+    pub fn is_done(&self) -> Result<bool, CudaError> {
+        let driver = self.context.enter()?;
+        // SAFETY: the event is alive as long as `self`.
+        unsafe { call::event_query(driver, self.raw) }
+    }
+
+    /// Waits until it has happened.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] with whatever the work before it ran into.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        let driver = self.context.enter()?;
+        // SAFETY: the event is alive as long as `self`.
+        unsafe { call::event_synchronize(driver, self.raw) }
+    }
+
+    /// Time from an earlier event to this one, once both have happened.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] if one has not.
+    pub fn since(&self, earlier: &Event) -> Result<Nanos, CudaError> {
+        let driver = self.context.enter()?;
+        // SAFETY: both are alive, and both take the time.
+        let milliseconds = unsafe { call::event_elapsed_time(driver, earlier.raw, self.raw) }?;
+        Ok(Nanos::from_micros(f64::from(milliseconds) * 1e3))
+    }
+
+    pub(crate) fn raw(&self) -> sys::Event {
+        self.raw
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: made in `new` and destroyed only here; the driver finishes what still refers to it.
+        self.context.destroy(|driver| unsafe { call::event_destroy(driver, self.raw) });
+    }
+}

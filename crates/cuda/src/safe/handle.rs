@@ -1,0 +1,95 @@
+//! cuDNN on one stream.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Context, Stream};
+use crate::CudaError;
+use crate::call::cudnn as call;
+use crate::load::{self, CudnnVersion, Found};
+use crate::sys::cudnn::{self as sys, Cudnn};
+
+/// A cuDNN handle whose work goes to one stream.
+///
+/// The library forbids using a handle from two threads at once, and nothing says more of the objects made with it; so
+/// every call on the handle and on its descriptors holds its lock.
+pub struct Handle {
+    stream: Stream,
+    cudnn: Cudnn,
+    version: CudnnVersion,
+    path: PathBuf,
+    raw: Mutex<sys::Handle>,
+}
+
+// SAFETY: the raw handle is behind a lock, and the context is made current for every call.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+/// The right to call cuDNN: its functions, the handle, and the lock as long as this lives.
+pub(crate) struct Calling<'a> {
+    pub cudnn: &'a Cudnn,
+    pub handle: sys::Handle,
+    _lock: MutexGuard<'a, sys::Handle>,
+}
+
+impl Handle {
+    /// Opens cuDNN (see [`load`]) on a new stream of the context.
+    ///
+    /// # Errors
+    /// As [`load::cudnn`]; [`CudaError::Cudnn`] if it does not start, as where its driver is too old.
+    pub fn open(library: Option<&Path>, context: &Arc<Context>) -> Result<Handle, CudaError> {
+        let (Found { table: cudnn, path }, version) = load::cudnn(library)?;
+        let stream = Stream::new(context)?;
+        context.enter()?;
+        // SAFETY: the context is current; destroyed in `drop`.
+        let raw = unsafe { call::create(&cudnn) }?;
+        let handle = Handle { stream, cudnn, version, path, raw: Mutex::new(raw) };
+        // SAFETY: both are alive, and the stream is dropped after the handle is destroyed.
+        unsafe { call::set_stream(&handle.cudnn, raw, handle.stream.raw()) }?;
+        Ok(handle)
+    }
+
+    /// The stream on which its work runs.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The context it belongs to.
+    pub fn context(&self) -> &Arc<Context> {
+        self.stream.context()
+    }
+
+    /// cuDNN's version.
+    pub fn version(&self) -> CudnnVersion {
+        self.version
+    }
+
+    /// cuDNN's file.
+    pub fn library(&self) -> &Path {
+        &self.path
+    }
+
+    /// The right to call cuDNN, once nobody else does, with the context current.
+    pub(crate) fn enter(&self) -> Result<Calling<'_>, CudaError> {
+        self.context().enter()?;
+        Ok(self.calling())
+    }
+
+    /// Calls a destructor and records what it says.
+    pub(crate) fn destroy(&self, destructor: impl FnOnce(&Calling<'_>) -> Result<(), CudaError>) {
+        self.context().destroy(|_| destructor(&self.calling()));
+    }
+
+    fn calling(&self) -> Calling<'_> {
+        let lock = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        Calling { cudnn: &self.cudnn, handle: *lock, _lock: lock }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: made in `open`, destroyed only here, and every descriptor holds it alive, so none is left.
+        self.destroy(|calling| unsafe { call::destroy(calling.cudnn, calling.handle) });
+    }
+}

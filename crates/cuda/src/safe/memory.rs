@@ -1,0 +1,302 @@
+//! Memory of the device, and pinned memory of the host that the device copies from and to at full speed.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+
+use tightfit_core::Bytes;
+
+use super::{Context, Stream};
+use crate::CudaError;
+use crate::call::driver as call;
+use crate::sys::DevicePtr;
+use crate::sys::driver::{DriverStatus, MEMHOSTALLOC_PORTABLE};
+
+/// Bytes on the device. Not initialized: they hold anything until something was written.
+pub struct DeviceBuffer {
+    context: Arc<Context>,
+    raw: DevicePtr,
+    len: usize,
+}
+
+impl DeviceBuffer {
+    /// `len` bytes, aligned to 256. None at all are taken for 0.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`] with what is free; [`CudaError::Driver`].
+    pub fn new(context: &Arc<Context>, len: usize) -> Result<DeviceBuffer, CudaError> {
+        let driver = context.enter()?;
+        if len == 0 {
+            return Ok(DeviceBuffer { context: context.clone(), raw: DevicePtr::default(), len });
+        }
+        // SAFETY: the context is current and `len` is not 0.
+        let raw = unsafe { call::mem_alloc(driver, len) }.map_err(|error| out_of_memory(context, len, error))?;
+        Ok(DeviceBuffer { context: context.clone(), raw, len })
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A part of it to read.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`].
+    pub fn slice(&self, range: Range<usize>) -> Result<Slice<'_>, CudaError> {
+        let raw = self.at(&range)?;
+        Ok(Slice { context: &self.context, raw, len: range.len(), buffer: PhantomData })
+    }
+
+    /// A part of it to write.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`].
+    pub fn slice_mut(&mut self, range: Range<usize>) -> Result<SliceMut<'_>, CudaError> {
+        let raw = self.at(&range)?;
+        Ok(SliceMut { part: Slice { context: &self.context, raw, len: range.len(), buffer: PhantomData } })
+    }
+
+    fn at(&self, range: &Range<usize>) -> Result<DevicePtr, CudaError> {
+        if range.start > range.end || range.end > self.len {
+            return Err(CudaError::OutOfBounds { start: range.start, end: range.end, len: self.len });
+        }
+        Ok(self.raw.offset(range.start))
+    }
+
+    pub(super) fn raw(&self) -> DevicePtr {
+        self.raw
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        if self.len == 0 {
+            return;
+        }
+        // Work that uses the bytes may still be queued, and nothing else holds it back.
+        self.context.destroy(|driver| {
+            // SAFETY: the context is current.
+            let waited = unsafe { call::ctx_synchronize(driver) };
+            // SAFETY: taken in `new`, freed only here, and no work is left that uses it.
+            waited.and(unsafe { call::mem_free(driver, self.raw) })
+        });
+    }
+}
+
+/// Turns the driver's word for it into one that says how much was wanted and how much there was.
+fn out_of_memory(context: &Context, wanted: usize, error: CudaError) -> CudaError {
+    match error {
+        CudaError::Driver { status: DriverStatus::OUT_OF_MEMORY, .. } => {
+            let free = context.memory().map_or(Bytes::ZERO, |(free, _)| free);
+            CudaError::OutOfMemory { wanted: Bytes(wanted as u64), free }
+        }
+        error => error,
+    }
+}
+
+/// A part of device memory, to read.
+#[derive(Clone, Copy)]
+pub struct Slice<'a> {
+    context: &'a Arc<Context>,
+    raw: DevicePtr,
+    len: usize,
+    buffer: PhantomData<&'a DeviceBuffer>,
+}
+
+/// A part of device memory, to write.
+pub struct SliceMut<'a> {
+    part: Slice<'a>,
+}
+
+impl Slice<'_> {
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies it to the host, after all work enqueued on the device so far, and waits.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`].
+    pub fn download(&self, to: &mut [u8]) -> Result<(), CudaError> {
+        self.must_be(to.len())?;
+        if to.is_empty() {
+            return Ok(());
+        }
+        self.context.synchronize()?;
+        let driver = self.context.enter()?;
+        // SAFETY: `to` is as long as this part, which is alive for as long as its buffer is borrowed.
+        unsafe { call::memcpy_dtoh(driver, to.as_mut_ptr().cast(), self.raw, self.len) }
+    }
+
+    /// A part of this part.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`].
+    pub fn part(&self, range: Range<usize>) -> Result<Self, CudaError> {
+        if range.start > range.end || range.end > self.len {
+            return Err(CudaError::OutOfBounds { start: range.start, end: range.end, len: self.len });
+        }
+        Ok(Slice { raw: self.raw.offset(range.start), len: range.len(), ..*self })
+    }
+
+    /// Its address, for calls of this crate.
+    pub(crate) fn raw(&self) -> DevicePtr {
+        self.raw
+    }
+
+    fn must_be(&self, len: usize) -> Result<(), CudaError> {
+        if self.len == len { Ok(()) } else { Err(CudaError::OutOfBounds { start: 0, end: len, len: self.len }) }
+    }
+}
+
+impl<'a> SliceMut<'a> {
+    /// This part for a shorter time.
+    pub fn reborrow(&mut self) -> SliceMut<'_> {
+        SliceMut { part: self.part }
+    }
+
+    /// This part, to read: for in-place operations and for reading what was written.
+    pub fn as_slice(&self) -> Slice<'_> {
+        self.part
+    }
+
+    /// Copies host memory to it, after all work enqueued on the device so far, and waits.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`].
+    pub fn upload(&mut self, from: &[u8]) -> Result<(), CudaError> {
+        self.must_be(from.len())?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        self.context.synchronize()?;
+        let driver = self.context.enter()?;
+        // SAFETY: `from` is as long as this part, which is alive and borrowed for writing.
+        unsafe { call::memcpy_htod(driver, self.raw, from.as_ptr().cast(), self.len) }?;
+        // The call returns once pageable memory is staged; our streams do not wait for the default stream, which brings
+        // the rest of the way, and would overtake it.
+        self.context.synchronize()
+    }
+
+    /// Enqueues filling it with one byte.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn fill(&mut self, byte: u8, stream: &Stream) -> Result<(), CudaError> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        let driver = self.context.enter()?;
+        // SAFETY: the bytes are a buffer's, which waits for queued work before it is freed.
+        unsafe { call::memset_d8_async(driver, self.raw, byte, self.len, stream.raw()) }
+    }
+
+    /// Enqueues repeating its first `filled` bytes to its end, in doubling copies.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn repeat(&mut self, filled: usize, stream: &Stream) -> Result<(), CudaError> {
+        let driver = self.context.enter()?;
+        let mut done = filled.min(self.len);
+        while 0 < done && done < self.len {
+            let bytes = done.min(self.len - done);
+            // SAFETY: from [0, bytes) to [done, done + bytes), both within the part, and bytes is at most done.
+            unsafe { call::memcpy_dtod_async(driver, self.raw.offset(done), self.raw, bytes, stream.raw()) }?;
+            done += bytes;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Deref for SliceMut<'a> {
+    type Target = Slice<'a>;
+    fn deref(&self) -> &Slice<'a> {
+        &self.part
+    }
+}
+
+/// Host memory that stays in place, so that the device copies from and to it while the host goes on.
+///
+/// Taking it is slow (about half a second a GiB): take one and keep it.
+pub struct PinnedBuffer {
+    context: Arc<Context>,
+    raw: *mut c_void,
+    len: usize,
+}
+
+// SAFETY: the memory is owned, and reached through `&` and `&mut` like a `Vec`'s.
+unsafe impl Send for PinnedBuffer {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedBuffer {}
+
+impl PinnedBuffer {
+    /// `len` bytes, all 0.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] if the host has no room.
+    pub fn new(context: &Arc<Context>, len: usize) -> Result<PinnedBuffer, CudaError> {
+        let driver = context.enter()?;
+        if len == 0 {
+            return Ok(PinnedBuffer { context: context.clone(), raw: std::ptr::null_mut(), len });
+        }
+        // SAFETY: the context is current and `len` is not 0.
+        let raw = unsafe { call::mem_host_alloc(driver, len, MEMHOSTALLOC_PORTABLE) }?;
+        // SAFETY: `len` bytes were taken at `raw`.
+        unsafe { std::ptr::write_bytes(raw.cast::<u8>(), 0, len) };
+        Ok(PinnedBuffer { context: context.clone(), raw, len })
+    }
+
+    pub(super) fn raw(&self) -> *mut c_void {
+        self.raw
+    }
+}
+
+impl Deref for PinnedBuffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: `len` bytes were taken at `raw` and initialized; they are freed only in `drop`. An asynchronous copy
+        // owns the buffer, so nothing writes to it meanwhile.
+        unsafe { std::slice::from_raw_parts(self.raw.cast(), self.len) }
+    }
+}
+
+impl DerefMut for PinnedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as for reading, and `self` is borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.raw.cast(), self.len) }
+    }
+}
+
+impl Drop for PinnedBuffer {
+    fn drop(&mut self) {
+        if self.len == 0 {
+            return;
+        }
+        // A copy may still be queued if its owner did not wait for it.
+        self.context.destroy(|driver| {
+            // SAFETY: the context is current.
+            let waited = unsafe { call::ctx_synchronize(driver) };
+            // SAFETY: taken in `new`, freed only here, and no copy is left that uses it.
+            waited.and(unsafe { call::mem_free_host(driver, self.raw) })
+        });
+    }
+}

@@ -1,0 +1,104 @@
+//! A plan of the backend interface, and its launch on memory that was checked against what the plan was made for.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::{Descriptor, Slice};
+use crate::CudaError;
+use crate::call::cudnn as call;
+use crate::sys::cudnn::{Attribute, Kind};
+
+/// What a plan expects of one tensor's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expected {
+    /// The tensor's id in the operation graph.
+    pub id: i64,
+    /// Its bytes.
+    pub bytes: usize,
+    /// What its address is a multiple of.
+    pub alignment: usize,
+}
+
+/// An engine's program for an operation graph.
+pub(crate) struct Plan {
+    descriptor: Arc<Descriptor>,
+    tensors: Vec<Expected>,
+    workspace: usize,
+}
+
+impl Plan {
+    /// Builds the plan of an engine configuration; engines that compile do so here.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`], with a status that says so where the engine does not serve after all.
+    pub fn new(config: &Arc<Descriptor>, tensors: Vec<Expected>) -> Result<Plan, CudaError> {
+        let descriptor = Descriptor::new(config.handle(), Kind::EXECUTION_PLAN)?
+            .with_handle(Attribute::EXECUTION_PLAN_HANDLE)?
+            .with_objects(Attribute::EXECUTION_PLAN_ENGINE_CONFIG, &[config])?
+            .finalize()?;
+        let bytes: i64 = descriptor.get_one(Attribute::EXECUTION_PLAN_WORKSPACE_SIZE, "a plan's workspace")?;
+        let workspace = usize::try_from(bytes).map_err(|_| CudaError::Answer {
+            what: "a plan's workspace",
+            count: bytes,
+            expected: "0 or more",
+        })?;
+        Ok(Plan { descriptor, tensors, workspace })
+    }
+
+    /// Workspace bytes that it needs.
+    pub fn workspace(&self) -> usize {
+        self.workspace
+    }
+
+    /// Binds the plan to memory: `inputs` and then the output, in the order of the tensors it was built for.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`] if a tensor or the workspace is too short; [`CudaError::Misaligned`].
+    pub fn bind<'a>(
+        &'a self,
+        inputs: &[Slice<'a>],
+        output: Slice<'a>,
+        workspace: Slice<'a>,
+    ) -> Result<Bound<'a>, CudaError> {
+        let parts: Vec<Slice<'a>> = inputs.iter().copied().chain([output]).collect();
+        for (tensor, part) in self.tensors.iter().zip(&parts) {
+            fits(tensor.bytes, part)?;
+            if !part.raw().0.is_multiple_of(tensor.alignment as u64) {
+                return Err(CudaError::Misaligned { address: part.raw().0, alignment: tensor.alignment });
+            }
+        }
+        fits(self.workspace, &workspace)?;
+        let ids: Vec<i64> = self.tensors.iter().map(|tensor| tensor.id).collect();
+        let addresses: Vec<_> = parts.iter().map(Slice::raw).collect();
+        let pack = Descriptor::new(self.descriptor.handle(), Kind::VARIANT_PACK)?
+            .with(Attribute::VARIANT_PACK_UNIQUE_IDS, &ids)?
+            .with_addresses(Attribute::VARIANT_PACK_DATA_POINTERS, &addresses)?
+            .with_addresses(Attribute::VARIANT_PACK_WORKSPACE, &[workspace.raw()])?
+            .finalize()?;
+        Ok(Bound { plan: self, pack, memory: PhantomData })
+    }
+}
+
+fn fits(bytes: usize, part: &Slice<'_>) -> Result<(), CudaError> {
+    if bytes <= part.len() { Ok(()) } else { Err(CudaError::OutOfBounds { start: 0, end: bytes, len: part.len() }) }
+}
+
+/// A plan with its memory, to be enqueued any number of times.
+pub(crate) struct Bound<'a> {
+    plan: &'a Plan,
+    pack: Arc<Descriptor>,
+    memory: PhantomData<Slice<'a>>,
+}
+
+impl Bound<'_> {
+    /// Enqueues the plan on the handle's stream.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`].
+    pub fn enqueue(&self) -> Result<(), CudaError> {
+        let calling = self.pack.handle().enter()?;
+        // SAFETY: plan and pack are alive; `bind` checked the memory against what the plan was made for, and its
+        // buffers wait for queued work before they are freed.
+        unsafe { call::backend_execute(calling.cudnn, calling.handle, self.plan.descriptor.raw(), self.pack.raw()) }
+    }
+}

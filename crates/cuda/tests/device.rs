@@ -1,0 +1,195 @@
+//! The same questions asked of a real GPU and the real cuDNN. Ignored where there is none; `scripts/gpu-test.sh` runs them.
+//! What was refused, and why, is printed: `--nocapture` shows it.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use support::reference::Data;
+use tightfit_core::profile::{Effort, Scale};
+use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types};
+use tightfit_cuda::doctor::doctor;
+use tightfit_cuda::{CudaBackend, Options};
+
+const SCALES: [Scale; 3] = [Scale::OVERWRITE, Scale { alpha: 1.0, beta: 1.0 }, Scale { alpha: 0.5, beta: 2.0 }];
+
+/// How far from the truth, relative to the magnitudes that were added. Whole numbers this small are exact in every type but
+/// where transforms come in, whose intermediate values are no whole numbers, and in bf16, which has 8 bits. Some engines
+/// transform without a note that says so (engine 17 of backward-filter in cuDNN 9.19): they get a few roundings.
+fn tolerance(types: Types, notes: Notes) -> f64 {
+    let transformed = notes.contains(Notes::FFT) || notes.contains(Notes::WINOGRAD);
+    match types {
+        Types::Bf16 => 2e-2,
+        Types::F16 | Types::F16F32 if transformed => 2e-2,
+        Types::Tf32 if transformed => 2e-3,
+        _ if transformed => 1e-4,
+        Types::F16 | Types::F16F32 => 2e-3,
+        _ => 2e-6,
+    }
+}
+
+/// Runs every offer of a problem in these micro-batches; gives how many were right and why the others were refused.
+fn check(
+    backend: &mut CudaBackend,
+    problem: &Problem,
+    sizes: &[usize],
+    scale: Scale,
+) -> (usize, BTreeMap<String, usize>) {
+    let data = Data::whole(problem);
+    let expected = data.expected(problem, scale);
+    let (mut right, mut refused, mut wrong) = (0, BTreeMap::new(), Vec::new());
+    let cost = backend.division_cost(problem).unwrap();
+    for offer in backend.offers(problem).unwrap() {
+        let mut run = || -> Result<Vec<f32>, Error> {
+            let mut parts = Vec::new();
+            for &micro_batch in sizes {
+                let (part, algorithm) = (problem.with_batch(micro_batch)?, offer.algorithm.clone());
+                let workspace = backend.workspace(&part, &algorithm)?;
+                parts.push(Candidate { micro_batch, algorithm, time: Nanos(1), workspace });
+            }
+            Ok(backend.run(problem, &Configuration::new(parts, cost), data.tensors(), scale)?.output)
+        };
+        let output = match run() {
+            Ok(output) => output,
+            Err(Error::Refused { reason, .. }) => {
+                *refused.entry(reason.chars().take(90).collect()).or_default() += 1;
+                continue;
+            }
+            Err(error) => panic!("{} of {problem}: {error}", offer.algorithm),
+        };
+        let worst =
+            output.iter().zip(&expected).map(|(got, (want, size))| (f64::from(*got) - want).abs() / size.max(1.0));
+        let worst = worst.fold(0.0, f64::max);
+        let allowed = tolerance(problem.types(), offer.notes);
+        if worst > allowed {
+            wrong.push(format!("{} of {problem} as {sizes:?} {scale:?}: off by {worst}", offer.algorithm));
+        }
+        right += 1;
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    (right, refused)
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_doctor_finds_everything() {
+    for finding in doctor(&Options::default()) {
+        println!("{finding}");
+        assert!(finding.is_found(), "{finding}");
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn every_offer_computes_the_convolution_whole_and_divided() {
+    let mut backend = CudaBackend::open(&Options::default()).unwrap();
+    println!("{}", backend.device());
+    for shape in [
+        "c16 h14 w14 k32 r3 s3 pad1",
+        "c16 h14 w14 k32 r3 s3 pad1 nhwc",
+        "c3 h15 w15 k8 r5 s5 pad2 stride2",
+        "c16 h12 w12 k16 r3 s3 pad1 groups2",
+        "c8 h12 w12 k8 r3 s3 pad2 dilation2",
+        "c8 d6 h8 w8 k8 t3 r3 s3 pad1",
+        "c8 h12 w12 k8 r3 s3 pad0:1",
+    ] {
+        for operation in Operation::ALL {
+            for types in Types::ALL {
+                let problem: Problem = format!("{operation} n6 {shape} {types}").parse().unwrap();
+                for (sizes, scale) in [&[6][..], &[4, 2], &[3, 2, 1]].into_iter().zip(SCALES) {
+                    let (right, refused) = check(&mut backend, &problem, sizes, scale);
+                    println!("{problem} as {sizes:?} alpha {} beta {}: {right} right", scale.alpha, scale.beta);
+                    for (reason, times) in refused {
+                        println!("    {times} refused: {reason}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn half_gradients_are_summed_in_f32() {
+    let mut backend = CudaBackend::open(&Options::default()).unwrap();
+    for types in [Types::F16, Types::F16F32] {
+        let problem: Problem = format!("backward-filter n3 c8 h1 w1 k8 r1 s1 {types}").parse().unwrap();
+        println!("{problem}: dividing costs {:?}", backend.division_cost(&problem));
+        // Per sample 2048, 1 and 1: a sum kept in f16 would stay at 2048.
+        let per_sample = |values: [f32; 3]| values.into_iter().flat_map(|value| [value; 8]).collect::<Vec<f32>>();
+        let data =
+            Data { data: per_sample([64.0, 1.0, 1.0]), other: per_sample([32.0, 1.0, 1.0]), output: vec![0.0; 64] };
+        let mut summed = 0;
+        for offer in backend.offers(&problem).unwrap() {
+            let part = problem.with_batch(1).unwrap();
+            let Ok(workspace) = backend.workspace(&part, &offer.algorithm) else { continue };
+            let part = Candidate { micro_batch: 1, algorithm: offer.algorithm.clone(), time: Nanos(1), workspace };
+            let cost = backend.division_cost(&problem).unwrap();
+            let configuration = Configuration::new(vec![part; 3], cost);
+            match backend.run(&problem, &configuration, data.tensors(), Scale::OVERWRITE) {
+                Ok(run) => assert_eq!(run.output, [2050.0; 64], "{}", offer.algorithm),
+                Err(Error::Refused { reason, .. }) => {
+                    println!("    {} refused: {reason}", offer.algorithm);
+                    continue;
+                }
+                Err(error) => panic!("{}: {error}", offer.algorithm),
+            }
+            summed += 1;
+        }
+        assert!(summed > 0, "{problem}: nothing could be divided");
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn every_offer_is_measured_or_refused() {
+    let mut backend = CudaBackend::open(&Options::default()).unwrap();
+    for types in Types::ALL {
+        for operation in Operation::ALL {
+            let problem: Problem = format!("{operation} n64 c96 h27 w27 k256 r5 s5 pad2 {types}").parse().unwrap();
+            let mut rows = Vec::new();
+            let mut best = None;
+            for offer in backend.offers(&problem).unwrap().iter().filter(|offer| offer.workspace.is_ok()) {
+                match backend.measure(&problem, &offer.algorithm, &Effort { best, ..Effort::default() }) {
+                    Ok(measurement) => {
+                        best = Some(best.map_or(measurement.time, |best: Nanos| best.min(measurement.time)));
+                        rows.push(measurement);
+                    }
+                    Err(Error::Refused { reason, .. }) => println!("    {} refused: {reason}", offer.algorithm),
+                    Err(error) => panic!("{} of {problem}: {error}", offer.algorithm),
+                }
+            }
+            rows.sort_by_key(|row| row.time);
+            println!("{problem}: {} measured", rows.len());
+            for row in rows.iter().take(6) {
+                let single = row.single.unwrap_or_default();
+                println!("    {} {} (alone {single}) {} {}", row.algorithm, row.time, row.workspace, row.notes);
+            }
+            assert!(!rows.is_empty());
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_captured_configuration_and_every_engine_compute_the_same() {
+    let options = Options { capture: true, every_engine: true, ..Options::default() };
+    let mut backend = CudaBackend::open(&options).unwrap();
+    for operation in Operation::ALL {
+        let problem: Problem = format!("{operation} n6 c16 h14 w14 k32 r3 s3 pad1 f16-f32").parse().unwrap();
+        let (right, refused) = check(&mut backend, &problem, &[4, 2], Scale::OVERWRITE);
+        println!("{problem}: {right} right, refused {refused:?}");
+        assert!(right > 0);
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn out_of_memory_is_an_error_and_the_next_size_runs() {
+    let mut backend = CudaBackend::open(&Options::default()).unwrap();
+    let algorithm = Algorithm::new("legacy:implicit-gemm");
+    let huge: Problem = "forward n60000 c64 h224 w224 k64 r1 s1 f32".parse().unwrap();
+    let error = backend.measure(&huge, &algorithm, &Effort::default()).unwrap_err();
+    assert!(!error.is_fatal(), "{error}");
+    backend.measure(&huge.with_batch(4).unwrap(), &algorithm, &Effort::default()).unwrap();
+}
