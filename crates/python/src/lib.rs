@@ -5,7 +5,7 @@
 //!                                          <- JSON text, the same that the command prints
 //! ```
 //!
-//! Everything that can take long releases the interpreter lock and stops on Ctrl-C ([`interrupt`]).
+//! Everything that can take long releases the interpreter lock and stops on Ctrl-C (`interrupt`).
 #![forbid(unsafe_code)]
 
 mod failure;

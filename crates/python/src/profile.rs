@@ -1,6 +1,6 @@
 //! Networks, and what was measured of them, as JSON.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -89,7 +89,7 @@ impl Recordings {
     }
 }
 
-fn read(path: &PathBuf) -> Result<Vec<Recording>, tightfit_core::Error> {
+fn read(path: &Path) -> Result<Vec<Recording>, tightfit_core::Error> {
     if path.extension().is_some_and(|extension| extension == "db") {
         Cache::open_read_only(path)?.recordings()
     } else {
