@@ -46,7 +46,10 @@ impl Failure {
                 match error {
                     Error::Interrupted => ExitCode::from(130),
                     // A name or a size that cannot be read is wrong usage wherever it was noticed.
-                    Error::UnknownWord { .. } | Error::BadSize { .. } => ExitCode::from(2),
+                    Error::UnknownWord { .. }
+                    | Error::Ambiguous { .. }
+                    | Error::BadOption { .. }
+                    | Error::BadSize { .. } => ExitCode::from(2),
                     error if error.is_does_not_fit() => ExitCode::from(3),
                     _ => ExitCode::from(1),
                 }

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Profile(arguments) => commands::profile::run(arguments, common),
         Command::Optimize(arguments) => commands::optimize::run(arguments, common),
         Command::Verify(arguments) => commands::verify::run(arguments, common),
+        Command::Split(arguments) => commands::split::run(arguments, common),
         Command::Cache(arguments) => commands::cache::run(arguments, common),
     };
     match result {

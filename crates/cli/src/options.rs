@@ -30,6 +30,8 @@ pub enum Command {
     Optimize(OptimizeOptions),
     /// Optimize, run the result, and compare it with undivided convolutions and with 64-bit arithmetic
     Verify(VerifyOptions),
+    /// Divide one mini-batch over unequal devices so that the slowest is done first
+    Split(SplitOptions),
     /// Look after the measurements kept on disk
     Cache(CacheOptions),
 }
@@ -49,16 +51,9 @@ pub struct Common {
     /// Threads of the CPU backend [default: one a core]
     #[arg(long, global = true, env = "TIGHTFIT_THREADS", help_heading = "Common options")]
     pub threads: Option<usize>,
-    /// GPUs to measure on, of one kind
-    #[arg(
-        long,
-        global = true,
-        value_delimiter = ',',
-        default_value = "0",
-        env = "TIGHTFIT_DEVICES",
-        help_heading = "Common options"
-    )]
-    pub devices: Vec<usize>,
+    /// GPUs to measure on, of one kind, by number [default: 0]; `split` takes names, such as K80,K80,K20Xm
+    #[arg(long, global = true, value_delimiter = ',', env = "TIGHTFIT_DEVICES", help_heading = "Common options")]
+    pub devices: Vec<String>,
     /// cuDNN's library or the folder it is in [default: looked for in Python's packages and the system]
     #[arg(long, global = true, value_name = "PATH", env = "TIGHTFIT_CUDNN", help_heading = "Common options")]
     pub cudnn: Option<PathBuf>,
@@ -224,6 +219,31 @@ pub struct VerifyOptions {
     /// Factor of what the output holds before
     #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
     pub beta: f32,
+}
+
+#[derive(Args)]
+pub struct SplitOptions {
+    /// A built-in network, or a file of layers
+    #[arg(long)]
+    pub network: String,
+    /// Mini-batch over all devices
+    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH")]
+    pub batch: usize,
+    /// Workspace limit of each convolution, where steps are added up from convolutions
+    #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_WORKSPACE")]
+    pub workspace: Bytes,
+    /// Which recorded sizes may be micro-batches: undivided, power-of-two, all or fit (as all)
+    #[arg(long, default_value = "all", env = "TIGHTFIT_POLICY")]
+    pub policy: Policy,
+    /// Time of the other layers for one sample, in microseconds, where steps are added up from convolutions
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0.0, allow_hyphen_values = true)]
+    pub rest: f64,
+    /// Give each device a multiple of this power of two
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub multiple_of: usize,
+    /// Memory of each device in turn, or one size for all
+    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
+    pub memory: Vec<Bytes>,
 }
 
 #[derive(Args)]

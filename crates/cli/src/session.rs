@@ -73,22 +73,34 @@ pub fn cuda_options(common: &Common, device: usize) -> tightfit_cuda::Options {
     }
 }
 
+/// The numbers of the GPUs that the options name; the first one where they name none.
+pub fn device_numbers(common: &Common) -> Result<Vec<usize>, Failure> {
+    if common.devices.is_empty() {
+        return Ok(vec![0]);
+    }
+    let number = |word: &String| {
+        word.parse().map_err(|_| Failure::Usage(format!("--devices {word}: GPUs are named by number here, as in 0,1")))
+    };
+    common.devices.iter().map(number).collect()
+}
+
 /// One backend a device. Measurements of one device serve the others, so they must be of one kind.
 fn cuda(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
     let mut backends: Vec<Box<dyn Backend>> = Vec::new();
-    for &device in &common.devices {
+    let numbers = device_numbers(common)?;
+    for &device in &numbers {
         let opened = CudaBackend::open(&cuda_options(common, device));
         let backend = opened.map_err(|error| Failure::Error(error.while_doing(format!("opening device {device}"))))?;
         if let Some(first) = backends.first()
             && first.device() != backend.device()
         {
             let (one, other) = (first.device(), backend.device());
-            let devices = format!("devices {} and {device} are not of one kind: {one} and {other}", common.devices[0]);
+            let devices = format!("devices {} and {device} are not of one kind: {one} and {other}", numbers[0]);
             return Err(Failure::Usage(format!("{devices}; name devices of one kind with --devices")));
         }
         backends.push(Box::new(backend));
     }
-    if backends.is_empty() { Err(Failure::Usage("--devices names no device".to_owned())) } else { Ok(backends) }
+    Ok(backends)
 }
 
 /// The cache that the options name; none for `--cache none`.

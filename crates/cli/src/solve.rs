@@ -1,12 +1,11 @@
 //! From a network's name to its optimized kernels: what `optimize` and `verify` share.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use tightfit_core::network::{Kernel, Network, distinct};
-use tightfit_core::optimize::{self, Candidates, Limit, Policy, Scope, SearchOptions, Survey, points, survey};
-use tightfit_core::report::{Optimized, OptimizedKernel, Profiling};
-use tightfit_core::{Bytes, Configuration, Error, Nanos, Problem};
+use tightfit_core::optimize::{Limit, Policy, Scope, Survey, choose, survey};
+use tightfit_core::report::{Optimized, Profiling};
+use tightfit_core::{Bytes, Nanos, Problem};
 
 use crate::failure::Failure;
 use crate::options::{Common, Selection, Sizes};
@@ -76,7 +75,7 @@ impl Selected {
     /// Measures and optimizes under `limit`.
     ///
     /// # Errors
-    /// Those of measuring; [`Error::OverLimit`] and [`Error::OverTotal`] where it does not fit.
+    /// Those of measuring; those of [`choose`] where it does not fit.
     pub fn optimize(
         &self,
         session: &mut Session,
@@ -107,56 +106,7 @@ impl Selected {
                 kernel_time: found.spent.kernel_time,
                 measurements: found.spent.measured + found.spent.cached,
             },
-            least_workspace: chosen.least,
+            least_workspace: chosen.least_workspace,
         })
     }
-}
-
-struct Chosen {
-    kernels: Vec<OptimizedKernel>,
-    gap: f64,
-    stop: Option<String>,
-    least: Option<Bytes>,
-}
-
-fn choose(kernels: &[Kernel], candidates: &HashMap<Problem, Candidates>, limit: Limit) -> Result<Chosen, Error> {
-    let none = Candidates { candidates: Vec::new(), cost: Default::default() };
-    let of = |problem: &Problem| candidates.get(problem).unwrap_or(&none);
-    // Under a total, "undivided" means that each kernel gets an equal share of it, as a framework without WD would give.
-    let share = match limit {
-        Limit::Total(total) => Bytes(total.0 / kernels.len().max(1) as u64),
-        Limit::PerKernel(bytes) | Limit::One(bytes) => bytes,
-    };
-    let undivided = |problem: &Problem| optimize::undivided(problem, &of(problem).candidates, share);
-    let optimized = |kernel: &Kernel, configuration: Configuration, front| OptimizedKernel {
-        layer: kernel.layer.clone(),
-        problem: kernel.problem,
-        undivided: undivided(&kernel.problem),
-        configuration,
-        front,
-        verification: None,
-    };
-    let mut fronts: HashMap<Problem, Vec<Configuration>> = HashMap::new();
-    for (problem, _) in distinct(kernels) {
-        let Candidates { candidates, cost } = of(&problem);
-        fronts.insert(problem, optimize::front(&problem, candidates, limit.bytes(), *cost)?);
-    }
-    let Limit::Total(total) = limit else {
-        let fastest = |kernel: &Kernel| {
-            let front = &fronts[&kernel.problem];
-            let last = front.last().cloned();
-            let configuration = last.ok_or_else(|| Error::NotProfiled { problem: Box::new(kernel.problem) })?;
-            Ok(optimized(kernel, configuration, Some(front.clone())))
-        };
-        let kernels = kernels.iter().map(fastest).collect::<Result<_, Error>>()?;
-        return Ok(Chosen { kernels, gap: 0.0, stop: None, least: None });
-    };
-    let of_kernels: Vec<Vec<Configuration>> = kernels.iter().map(|kernel| fronts[&kernel.problem].clone()).collect();
-    let least = of_kernels.iter().filter_map(|front| front.first()).map(Configuration::workspace).sum();
-    let fronts: Vec<_> = of_kernels.iter().map(|front| points(front)).collect();
-    let allotment = optimize::allot(&fronts, total, &SearchOptions::default())?;
-    let chosen = kernels.iter().zip(of_kernels).zip(&allotment.choice);
-    let kernels =
-        chosen.map(|((kernel, front), &choice)| optimized(kernel, front[choice].clone(), Some(front))).collect();
-    Ok(Chosen { kernels, gap: allotment.gap(), stop: Some(allotment.stop.to_string()), least: Some(least) })
 }

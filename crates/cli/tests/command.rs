@@ -345,3 +345,36 @@ fn caches_travel() {
     assert!(succeed(merged.path(), "cache clear").contains("forgot"));
     assert_eq!(measurements(merged.path()), 0);
 }
+
+#[test]
+fn an_uneven_mini_batch_in_every_format() {
+    let folder = folder();
+    let cluster = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/synthetic-mixed-cluster.jsonl");
+    let split = |devices: &str, more: &str| {
+        format!("split --batch 32 --devices {devices} --network resnet18 --backend replay:{cluster} {more}")
+    };
+    let table = succeed(folder.path(), &split("K80,K80,K20Xm", ""));
+    assert!(table.starts_with("resnet18, mini-batch 32: a step of 45.00 ms, 1.18x over the even split"), "{table}");
+    let found = json(&succeed(folder.path(), &split("K80,K80,K20Xm", "--format json")));
+    let batches: Vec<_> = found["devices"].as_array().unwrap().iter().map(|device| &device["batch"]).collect();
+    assert_eq!(batches, [12, 12, 8]);
+    assert_eq!((&found["time_us"], &found["alone_time_us"]), (&45_000.0.into(), &95_400.0.into()));
+    let csv = succeed(folder.path(), &split("K80,K80,K20Xm", "--multiple-of 4 --memory 8GiB --format csv"));
+    assert_eq!(csv.lines().next(), Some("name,device,steps,batch,time_us,even_batch,even_time_us,alone_time_us"));
+    assert!(
+        csv.lines().nth(3).unwrap().starts_with("K20Xm,Tesla K20Xm (paper figure 13),measured,8,43363.6,8,"),
+        "{csv}"
+    );
+
+    // The same from a cache; and what cannot be says what can.
+    succeed(folder.path(), &format!("cache import {cluster}"));
+    let cached = succeed(folder.path(), "split --batch 32 --devices K80,K80,K20Xm --network resnet18 --format json");
+    assert_eq!(json(&cached), found);
+    assert!(fail(folder.path(), &split("Tesla", ""), 2).contains("Tesla K80"));
+    assert!(fail(folder.path(), &split("V100", ""), 2).contains("GTX 750Ti"));
+    assert!(fail(folder.path(), "split --batch 32 --network resnet18", 2).contains("0 devices"));
+    assert!(fail(folder.path(), &split("K80", "--multiple-of 3"), 2).contains("power of two"));
+    assert!(fail(folder.path(), &split("K80", "--rest -1"), 2).contains("--rest"));
+    let other = format!("split --batch 32 --devices K80 --network resnet34 --backend replay:{cluster}");
+    assert!(fail(folder.path(), &other, 1).contains("resnet34"));
+}

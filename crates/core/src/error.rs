@@ -26,6 +26,24 @@ pub enum Error {
         known: Vec<String>,
     },
 
+    /// A name that fits several things.
+    #[error("`{word}` fits {} {what}: {}; write more of the one that is meant", known.len(), known.join(", "))]
+    Ambiguous {
+        /// What kind of name it is.
+        what: &'static str,
+        /// What was given.
+        word: String,
+        /// What it fits.
+        known: Vec<String>,
+    },
+
+    /// Options that make no sense, or none together.
+    #[error("{what}")]
+    BadOption {
+        /// Which, and what to write instead.
+        what: String,
+    },
+
     /// A line of text that is not a problem or a layer.
     #[error("cannot read `{line}` as a convolution: {what}")]
     BadLine {
@@ -92,6 +110,17 @@ pub enum Error {
         needed: Bytes,
         /// The total that was given.
         total: Bytes,
+    },
+
+    /// A device of which nothing is known that says how long a network's training step takes there.
+    #[error(
+        "{device}: neither training steps nor the convolutions of {network} are measured there in these types; profile it first"
+    )]
+    NoStepTimes {
+        /// The device.
+        device: String,
+        /// The network.
+        network: String,
     },
 
     /// The batches that devices were measured at do not add up to the mini-batch.

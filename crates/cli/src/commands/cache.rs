@@ -23,7 +23,7 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
             Recording::write(file, &recordings)?;
             print(&format!("wrote {} devices to {}\n", recordings.len(), file.display()))
         }
-        CacheAction::Import { files } => take(&Cache::open(&path)?, files, |file| Recording::read(file)),
+        CacheAction::Import { files } => take(&Cache::open(&path)?, files, Recording::read),
         CacheAction::Merge { files } => {
             take(&Cache::open(&path)?, files, |file| Cache::open_read_only(file)?.recordings())
         }

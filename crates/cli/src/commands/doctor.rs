@@ -9,7 +9,7 @@ use tightfit_cuda::doctor::State;
 use super::print_grid;
 use crate::failure::Failure;
 use crate::options::Common;
-use crate::session::{cache_path, cuda_options};
+use crate::session::{cache_path, cuda_options, device_numbers};
 
 pub fn run(common: &Common) -> Result<(), Failure> {
     let mut grid = Grid::new([
@@ -20,7 +20,8 @@ pub fn run(common: &Common) -> Result<(), Failure> {
     ]);
     let cpu = CpuBackend::new(common.threads);
     grid.push(["cpu backend", "ok", &cpu.device().to_string(), ""]);
-    for finding in tightfit_cuda::doctor::doctor(&cuda_options(common, common.devices.first().copied().unwrap_or(0))) {
+    let device = device_numbers(common)?[0];
+    for finding in tightfit_cuda::doctor::doctor(&cuda_options(common, device)) {
         let (state, detail, advice) = match &finding.state {
             State::Found { detail, path: Some(path) } => ("ok", format!("{detail}, {}", path.display()), ""),
             State::Found { detail, path: None } => ("ok", detail.clone(), ""),

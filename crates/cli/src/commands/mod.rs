@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod networks;
 pub mod optimize;
 pub mod profile;
+pub mod split;
 pub mod verify;
 
 use std::io::IsTerminal;

@@ -72,6 +72,28 @@ pub fn divide(
     }
 }
 
+/// The least time of every batch up to `mini_batch`, by batch, divided or not; none where no sizes add up to it.
+///
+/// One recurrence answers for all of them, so asking how a step's time depends on its batch costs no more than one WR.
+///
+/// - Cost: O(mini-batch × candidates).
+/// - Source: Oyama et al. 2018, III.B: T(0), T(1), .., T(B).
+pub fn times(mini_batch: usize, candidates: &[Candidate], limit: Bytes, cost: DivisionCost) -> Vec<Option<Nanos>> {
+    let mut sums = Sums::new(mini_batch);
+    let usable = candidates.iter().filter(|candidate| (1..=mini_batch).contains(&candidate.micro_batch));
+    for candidate in usable.clone().filter(|candidate| candidate.workspace + cost.workspace <= limit) {
+        sums.add(candidate);
+    }
+    let divided = |sum: Option<Sum<'_>>| sum.map(|sum| sum.value.0 + cost.time);
+    let mut least: Vec<Option<Nanos>> = sums.best.into_iter().map(divided).collect();
+    least[0] = Some(Nanos::ZERO);
+    for candidate in usable.filter(|candidate| candidate.workspace <= limit) {
+        let least = &mut least[candidate.micro_batch];
+        *least = Some(least.map_or(candidate.time, |least| least.min(candidate.time)));
+    }
+    least
+}
+
 /// Divides every kernel under `limit` where kernels never overlap, so that one workspace serves them all; gives the
 /// configurations and the bytes of that workspace: the largest of theirs, not the sum.
 ///

@@ -4,18 +4,24 @@
 
 pub mod allot;
 pub mod check;
+mod choose;
 mod configuration;
 mod divide;
 mod fit;
 mod front;
+mod mixed;
 mod policy;
 mod split;
+mod step;
 mod survey;
 
 pub use allot::{Allotment, SearchOptions, Speedups, Stop, allot};
+pub use choose::{Chosen, choose};
 pub use configuration::{Candidate, Configuration, DivisionCost};
-pub use divide::{divide, one_workspace, undivided};
+pub use divide::{divide, one_workspace, times, undivided};
 pub use front::{front, points};
+pub use mixed::{DeviceShare, MixedSplit, split_network};
 pub use policy::{Candidates, Limit, Policy, candidates};
 pub use split::{Split, split};
+pub use step::{StepOptions, step_name, step_times, training_bytes};
 pub use survey::{Progress, Scope, Silent, Survey, survey};

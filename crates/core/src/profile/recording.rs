@@ -109,6 +109,38 @@ impl Recording {
         self.networks.extend(other.networks);
     }
 
+    /// One recording for each device, in the order of appearance.
+    pub fn by_device(recordings: &[Recording]) -> Vec<Recording> {
+        let mut each: Vec<Recording> = Vec::new();
+        for recording in recordings {
+            match each.iter_mut().find(|known| known.device == recording.device) {
+                Some(known) => known.merge(recording.clone()),
+                None => each.push(recording.clone()),
+            }
+        }
+        each
+    }
+
+    /// The recordings of devices with this name or, where there are none, with this in their name and library; upper and
+    /// lower case are the same.
+    ///
+    /// # Errors
+    /// [`Error::UnknownWord`], which lists the devices there are, if it fits none.
+    pub fn named<'a>(recordings: &'a [Recording], name: &str) -> Result<Vec<&'a Recording>, Error> {
+        let exact: Vec<&Recording> = recordings.iter().filter(|r| r.device.name.eq_ignore_ascii_case(name)).collect();
+        if !exact.is_empty() {
+            return Ok(exact);
+        }
+        let part = name.to_lowercase();
+        let fits = |recording: &&Recording| recording.device.to_string().to_lowercase().contains(&part);
+        let partly: Vec<&Recording> = recordings.iter().filter(fits).collect();
+        if partly.is_empty() {
+            let known = recordings.iter().map(|recording| recording.device.to_string());
+            return Err(Error::unknown_word("recorded devices", name, known));
+        }
+        Ok(partly)
+    }
+
     /// Adds what dividing a problem's shape costs.
     pub fn add_division_cost(&mut self, shape: &str, cost: DivisionCost) {
         self.divisions.insert(shape.to_owned(), cost);
@@ -119,7 +151,7 @@ impl Recording {
         self.divisions.iter().map(|(shape, cost)| (shape.as_str(), *cost))
     }
 
-    pub(super) fn division_cost(&self, shape: &str) -> DivisionCost {
+    pub(crate) fn division_cost(&self, shape: &str) -> DivisionCost {
         self.divisions.get(shape).copied().unwrap_or_default()
     }
 
@@ -147,6 +179,14 @@ impl Recording {
             });
             (shape.as_str(), all.collect())
         })
+    }
+
+    /// The measurements of one problem's shape; none where it is not recorded.
+    pub fn of(&self, shape: &str) -> Vec<Measurement> {
+        let of = |(algorithm, recorded): (&Algorithm, &Recorded)| -> Vec<Measurement> {
+            recorded.rows.iter().filter_map(|(&n, row)| row.measurement(algorithm, recorded.notes, n)).collect()
+        };
+        self.problems.get(shape).into_iter().flatten().flat_map(of).collect()
     }
 
     pub(super) fn algorithms(&self, shape: &str) -> Option<&BTreeMap<Algorithm, Recorded>> {

@@ -1,0 +1,96 @@
+//! `tightfit split`
+
+use tightfit_core::network::Network;
+use tightfit_core::optimize::{MixedSplit, StepOptions, split_network};
+use tightfit_core::profile::{Cache, Recording};
+use tightfit_core::report::{Align, Grid};
+use tightfit_core::{Bytes, Nanos};
+
+use super::print_grid;
+use crate::failure::{Failure, print};
+use crate::options::{Common, Format, SplitOptions};
+use crate::session::cache_path;
+
+pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
+    if !(options.rest >= 0.0 && options.rest.is_finite()) {
+        return Err(Failure::Usage(format!("--rest {}: not a time", options.rest)));
+    }
+    let network = Network::open(&options.network)?;
+    let steps = StepOptions {
+        types: common.types,
+        layout: common.layout,
+        policy: options.policy,
+        workspace: options.workspace,
+        rest: Nanos::from_micros(options.rest),
+        multiple_of: options.multiple_of,
+        memory: Bytes::UNLIMITED,
+    };
+    let memory = match options.memory[..] {
+        [one] => vec![one; common.devices.len()],
+        _ => options.memory.clone(),
+    };
+    let found = split_network(&recordings(common)?, &common.devices, &network, options.batch, &steps, &memory)?;
+    match common.format {
+        Format::Json => print(&found.json()),
+        Format::Csv => print_grid(&grid(&found), common.format),
+        Format::Table => print(&format!("{}\n{}", heading(&found), grid(&found).table(super::terminal()))),
+    }
+}
+
+/// What is recorded: in the files of a replay, else in the cache.
+fn recordings(common: &Common) -> Result<Vec<Recording>, Failure> {
+    if let Some(files) = common.backend.strip_prefix("replay:") {
+        let mut recordings = Vec::new();
+        for file in files.split(',') {
+            recordings.extend(Recording::read(file.as_ref())?);
+        }
+        return Ok(recordings);
+    }
+    let path = cache_path(common).ok_or_else(|| {
+        Failure::Usage("there is no cache to read; name one with --cache FILE, or use --backend replay:FILE".to_owned())
+    })?;
+    Ok(Cache::open_read_only(&path)?.recordings()?)
+}
+
+fn heading(found: &MixedSplit) -> String {
+    let beside = |time: Option<Nanos>, speedup: Option<f64>, what: &str| match (time, speedup) {
+        (Some(time), Some(speedup)) => format!(", {speedup:.2}x over {what} ({time})"),
+        _ => String::new(),
+    };
+    format!(
+        "{}, mini-batch {}: a step of {}{}{}\n",
+        found.network,
+        found.batch,
+        found.time,
+        beside(found.even_time, found.speedup_over_even, "the even split"),
+        beside(found.alone_time, found.speedup_over_alone, "the fastest device alone"),
+    )
+}
+
+fn grid(found: &MixedSplit) -> Grid {
+    let (left, right) = (Align::Left, Align::Right);
+    let mut grid = Grid::new([
+        ("name", left),
+        ("device", left),
+        ("steps", left),
+        ("batch", right),
+        ("time_us", right),
+        ("even_batch", right),
+        ("even_time_us", right),
+        ("alone_time_us", right),
+    ]);
+    let micros = |time: Option<Nanos>| time.map(|time| format!("{:.1}", time.as_micros())).unwrap_or_default();
+    for share in &found.devices {
+        grid.push([
+            share.name.clone(),
+            share.device.clone(),
+            if share.measured { "measured" } else { "added up" }.to_owned(),
+            share.batch.to_string(),
+            micros(Some(share.time)),
+            share.even_batch.to_string(),
+            micros(share.even_time),
+            micros(share.alone_time),
+        ]);
+    }
+    grid
+}

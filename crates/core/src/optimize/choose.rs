@@ -1,0 +1,75 @@
+//! From the candidates of a network's kernels to one configuration for each: what every front end shares.
+//!
+//! ```text
+//! kernels + candidates -> fronts (each distinct problem once) -> the fastest point of each       (WR, one workspace)
+//!                                                             -> one point of each, allotted     (WD)
+//! ```
+
+use std::collections::HashMap;
+
+use super::{Candidates, DivisionCost, Limit, SearchOptions, allot, front, points, undivided};
+use crate::network::{Kernel, distinct};
+use crate::report::OptimizedKernel;
+use crate::{Bytes, Configuration, Error, Problem};
+
+/// The configurations of a network's kernels under one limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    /// In the order of the kernels given.
+    pub kernels: Vec<OptimizedKernel>,
+    /// How far the time is at most from the least possible: see [`super::Allotment::gap`].
+    pub gap: f64,
+    /// Why the search for an allotment ended, where there was one.
+    pub stop: Option<String>,
+    /// The least workspace of any choice, where a total was divided.
+    pub least_workspace: Option<Bytes>,
+}
+
+/// Chooses the configurations of `kernels` from what was measured of their problems.
+///
+/// Under a total, "undivided" means that each kernel gets an equal share of it, as a framework without WD would give.
+///
+/// - Cost: a front for each distinct problem; with a total an allotment besides.
+/// - Source: Oyama et al. 2018, III.B (WR) and III.C (WD).
+///
+/// # Errors
+/// [`Error::OverLimit`], [`Error::OverTotal`] or [`Error::NotProfiled`] where it does not fit, or is not measured.
+pub fn choose(kernels: &[Kernel], candidates: &HashMap<Problem, Candidates>, limit: Limit) -> Result<Chosen, Error> {
+    let none = Candidates { candidates: Vec::new(), cost: DivisionCost::default() };
+    let of = |problem: &Problem| candidates.get(problem).unwrap_or(&none);
+    let share = match limit {
+        Limit::Total(total) => Bytes(total.0 / kernels.len().max(1) as u64),
+        Limit::PerKernel(bytes) | Limit::One(bytes) => bytes,
+    };
+    let optimized = |kernel: &Kernel, configuration: Configuration, front| OptimizedKernel {
+        layer: kernel.layer.clone(),
+        problem: kernel.problem,
+        undivided: undivided(&kernel.problem, &of(&kernel.problem).candidates, share),
+        configuration,
+        front,
+        verification: None,
+    };
+    let mut fronts: HashMap<Problem, Vec<Configuration>> = HashMap::new();
+    for (problem, _) in distinct(kernels) {
+        let Candidates { candidates, cost } = of(&problem);
+        fronts.insert(problem, front(&problem, candidates, limit.bytes(), *cost)?);
+    }
+    let Limit::Total(total) = limit else {
+        let fastest = |kernel: &Kernel| {
+            let front = &fronts[&kernel.problem];
+            let last = front.last().cloned();
+            let configuration = last.ok_or_else(|| Error::NotProfiled { problem: Box::new(kernel.problem) })?;
+            Ok(optimized(kernel, configuration, Some(front.clone())))
+        };
+        let kernels = kernels.iter().map(fastest).collect::<Result<_, Error>>()?;
+        return Ok(Chosen { kernels, gap: 0.0, stop: None, least_workspace: None });
+    };
+    let of_kernels: Vec<Vec<Configuration>> = kernels.iter().map(|kernel| fronts[&kernel.problem].clone()).collect();
+    let least = of_kernels.iter().filter_map(|front| front.first()).map(Configuration::workspace).sum();
+    let fronts: Vec<_> = of_kernels.iter().map(|front| points(front)).collect();
+    let allotment = allot(&fronts, total, &SearchOptions::default())?;
+    let chosen = kernels.iter().zip(of_kernels).zip(&allotment.choice);
+    let kernels =
+        chosen.map(|((kernel, front), &choice)| optimized(kernel, front[choice].clone(), Some(front))).collect();
+    Ok(Chosen { kernels, gap: allotment.gap(), stop: Some(allotment.stop.to_string()), least_workspace: Some(least) })
+}

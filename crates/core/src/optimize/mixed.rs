@@ -1,0 +1,191 @@
+//! One mini-batch of a network over unequal devices, from what was recorded of each.
+//!
+//! ```text
+//! "K80", "K80", "K20Xm" -> recordings by name -> step times of each -> split -> batches, beside the even split
+//! ```
+
+use serde::{Serialize, Serializer};
+
+use super::{StepOptions, split, step_name, step_times};
+use crate::profile::Recording;
+use crate::{Bytes, Error, Nanos, Network};
+
+/// Batches that a device may be given, and the time of each.
+type Steps = Vec<(usize, Nanos)>;
+
+/// What one device gets, and how long its steps take.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DeviceShare {
+    /// The device as it was asked for.
+    pub name: String,
+    /// The device as it was recorded.
+    pub device: String,
+    /// Whether whole steps were measured; otherwise they are the sum of the convolutions and the rest given.
+    pub measured: bool,
+    /// Its samples; 0 where it would only slow the others down.
+    pub batch: usize,
+    /// Its step.
+    #[serde(rename = "time_us", serialize_with = "micros")]
+    pub time: Nanos,
+    /// Its samples were all devices given the same.
+    pub even_batch: usize,
+    /// Its step then; none where that batch is not measured or not allowed.
+    #[serde(rename = "even_time_us", serialize_with = "some_micros")]
+    pub even_time: Option<Nanos>,
+    /// Its step were it alone with the whole mini-batch; none as above.
+    #[serde(rename = "alone_time_us", serialize_with = "some_micros")]
+    pub alone_time: Option<Nanos>,
+}
+
+/// An uneven mini-batch, with the steps that are predicted for it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MixedSplit {
+    /// The network.
+    pub network: String,
+    /// Samples in all.
+    pub batch: usize,
+    /// The step: that of the slowest device.
+    #[serde(rename = "time_us", serialize_with = "micros")]
+    pub time: Nanos,
+    /// The step of the even split; none where a device cannot be given its even share.
+    #[serde(rename = "even_time_us", serialize_with = "some_micros")]
+    pub even_time: Option<Nanos>,
+    /// How many times as fast as the even split.
+    pub speedup_over_even: Option<f64>,
+    /// The whole mini-batch on the device that is fastest alone; none where no device can be given it.
+    #[serde(rename = "alone_time_us", serialize_with = "some_micros")]
+    pub alone_time: Option<Nanos>,
+    /// How many times as fast as that device alone.
+    pub speedup_over_alone: Option<f64>,
+    /// The devices, in the order given.
+    pub devices: Vec<DeviceShare>,
+}
+
+impl MixedSplit {
+    /// The split as one indented JSON object that ends in a line feed; times are in µs, and null where there is none.
+    pub fn json(&self) -> String {
+        // Plain fields with text keys, written to memory: nothing here can fail.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+}
+
+fn micros<S: Serializer>(time: &Nanos, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_micros())
+}
+
+fn some_micros<S: Serializer>(time: &Option<Nanos>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(Nanos::as_micros).serialize(serializer)
+}
+
+/// Splits the mini-batch of `network` over `devices` so that the slowest is done as early as possible.
+///
+/// Each device is named by its own name, or by a part of its name and library that no other recorded device of this
+/// network has; upper and lower case are the same, and a name may come several times. `memory` is one limit for each
+/// device, or empty. Communication is not in the prediction: it overlaps with the backward pass.
+///
+/// - Cost: O(mini-batch × measurements) for each different device, then that of [`split`].
+/// - Source: Oyama et al. 2018, III.E.
+///
+/// # Errors
+/// [`Error::UnknownWord`] or [`Error::Ambiguous`] for a name that fits no device or several; [`Error::NoStepTimes`] for a
+/// device of which the network is not recorded; [`Error::NoSplit`] if the allowed batches do not add up;
+/// [`Error::BadOption`] if there are no devices, or not as many limits as devices; those of [`step_times`].
+pub fn split_network(
+    recordings: &[Recording],
+    devices: &[String],
+    network: &Network,
+    mini_batch: usize,
+    options: &StepOptions,
+    memory: &[Bytes],
+) -> Result<MixedSplit, Error> {
+    if devices.is_empty() || !(memory.is_empty() || memory.len() == devices.len()) {
+        let what = format!(
+            "{} devices and {} memory limits: give one device or more, and a limit for each or none",
+            devices.len(),
+            memory.len()
+        );
+        return Err(Error::BadOption { what });
+    }
+    let recordings = Recording::by_device(recordings);
+    let mut found: Vec<(&Recording, Steps)> = Vec::with_capacity(devices.len());
+    for (place, name) in devices.iter().enumerate() {
+        let options = StepOptions { memory: memory.get(place).copied().unwrap_or(options.memory), ..options.clone() };
+        let same = |&earlier: &usize| devices[earlier] == *name && memory.get(earlier) == memory.get(place);
+        let device = match (0..place).find(same) {
+            Some(earlier) => found[earlier].clone(),
+            None => find(&recordings, name, network, mini_batch, &options)?,
+        };
+        found.push(device);
+    }
+    let times: Vec<Steps> = found.iter().map(|(_, steps)| steps.clone()).collect();
+    let best = split(&times, mini_batch)?;
+
+    let even = even(mini_batch, devices.len(), options.multiple_of);
+    let name = step_name(network.name(), options.types);
+    let share = |place: usize| {
+        let (recording, steps) = &found[place];
+        let time = |batch: usize| match batch {
+            0 => Some(Nanos::ZERO),
+            _ => steps.iter().find(|step| step.0 == batch).map(|step| step.1),
+        };
+        DeviceShare {
+            name: devices[place].clone(),
+            device: recording.device.to_string(),
+            measured: !recording.of(&name).is_empty(),
+            batch: best.batches[place],
+            time: time(best.batches[place]).unwrap_or_default(),
+            even_batch: even[place],
+            even_time: time(even[place]),
+            alone_time: time(mini_batch),
+        }
+    };
+    let shares: Vec<DeviceShare> = (0..devices.len()).map(share).collect();
+    let even_time = shares.iter().map(|share| share.even_time).max_by_key(|time| time.unwrap_or(Nanos(u64::MAX)));
+    let even_time = even_time.flatten();
+    let alone_time = shares.iter().filter_map(|share| share.alone_time).min();
+    let speedup = |time: Option<Nanos>| time.filter(|_| best.time > Nanos::ZERO).map(|time| time.ratio(best.time));
+    Ok(MixedSplit {
+        network: network.name().to_owned(),
+        batch: mini_batch,
+        time: best.time,
+        even_time,
+        speedup_over_even: speedup(even_time),
+        alone_time,
+        speedup_over_alone: speedup(alone_time),
+        devices: shares,
+    })
+}
+
+/// The same number of units of `unit` samples to every device, what is left over to the first.
+fn even(mini_batch: usize, devices: usize, unit: usize) -> Vec<usize> {
+    let units = mini_batch / unit;
+    (0..devices).map(|place| (units / devices + usize::from(place < units % devices)) * unit).collect()
+}
+
+/// The one recorded device that a name means, and its steps.
+fn find<'a>(
+    recordings: &'a [Recording],
+    name: &str,
+    network: &Network,
+    mini_batch: usize,
+    options: &StepOptions,
+) -> Result<(&'a Recording, Steps), Error> {
+    let named = Recording::named(recordings, name)?;
+    // Whether it is known at all does not depend on how much memory a device is said to have.
+    let anywhere = StepOptions { memory: Bytes::UNLIMITED, multiple_of: 1, ..options.clone() };
+    let mut known = Vec::new();
+    for recording in &named {
+        if !step_times(recording, network, mini_batch, &anywhere)?.is_empty() {
+            known.push(*recording);
+        }
+    }
+    match known[..] {
+        [] => Err(Error::NoStepTimes { device: named[0].device.to_string(), network: network.name().to_owned() }),
+        [only] => Ok((only, step_times(only, network, mini_batch, options)?)),
+        _ => Err(Error::Ambiguous {
+            what: "recorded devices",
+            word: name.to_owned(),
+            known: known.iter().map(|recording| recording.device.to_string()).collect(),
+        }),
+    }
+}

@@ -1,0 +1,146 @@
+//! How long one training step (forward and backward) of a network takes on a device, by its batch size.
+//!
+//! ```text
+//! recorded under `step resnet18 f32`?  yes -> as measured, every layer in it
+//!                                      no  -> sum over convolutions of WR's T(batch) + batch × rest
+//! ```
+//!
+//! A measured step is kept as a measurement like any other: its problem is [`step_name`], its algorithm says how it was
+//! run, its workspace is all the memory that the step took.
+
+use super::{DivisionCost, Policy, times};
+use crate::network::distinct;
+use crate::profile::Recording;
+use crate::{Bytes, Candidate, Error, Layout, Nanos, Network, Operation, Types};
+
+/// Which steps a device may be given, and what is in them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepOptions {
+    /// Number types of data and arithmetic.
+    pub types: Types,
+    /// Order of the dimensions in memory.
+    pub layout: Layout,
+    /// Which of the recorded sizes may be micro-batches; `fit` may use all, being a rule about what to record.
+    pub policy: Policy,
+    /// Workspace limit of each convolution.
+    pub workspace: Bytes,
+    /// Time of all other layers, forward and backward, for one sample; steps measured whole have it in them.
+    pub rest: Nanos,
+    /// Batches have to be multiples of this power of two.
+    pub multiple_of: usize,
+    /// The device's memory.
+    pub memory: Bytes,
+}
+
+impl Default for StepOptions {
+    fn default() -> StepOptions {
+        StepOptions {
+            types: Types::F32,
+            layout: Layout::Nchw,
+            policy: Policy::All,
+            workspace: Bytes::UNLIMITED,
+            rest: Nanos::ZERO,
+            multiple_of: 1,
+            memory: Bytes::UNLIMITED,
+        }
+    }
+}
+
+/// The name under which a network's measured training steps are kept, in place of a problem's shape.
+///
+/// ```
+/// use tightfit_core::{Types, optimize::step_name};
+/// assert_eq!(step_name("resnet18", Types::F32), "step resnet18 f32");
+/// ```
+pub fn step_name(network: &str, types: Types) -> String {
+    format!("step {network} {types}")
+}
+
+/// Bytes that training a network takes at a batch where nothing is given up: every layer's output and its gradient, and
+/// the weights with their gradients and momentum. Workspace comes on top.
+///
+/// An upper estimate: frameworks compute some layers in place and free gradients early.
+pub fn training_bytes(network: &Network, batch: usize, types: Types) -> Bytes {
+    let maps = network.layers().iter().fold(0_usize, |sum, layer| sum.saturating_add(layer.shape.len()));
+    let numbers = maps.saturating_mul(2).saturating_mul(batch).saturating_add(network.parameters().saturating_mul(3));
+    Bytes::of(numbers, types.storage().size())
+}
+
+/// The batches up to `mini_batch` that a device may be given, rising, and how long a step of each takes there.
+///
+/// Steps measured whole are taken where the recording has any, the fastest way of each batch; their memory is what was
+/// measured. Otherwise the convolutions are divided under the workspace limit at every batch, and their memory is
+/// [`training_bytes`] and the largest workspace in use. Empty where nothing is recorded, or nothing fits.
+///
+/// - Cost: O(mini-batch × measurements).
+/// - Source: Oyama et al. 2018, III.E.
+///
+/// # Errors
+/// [`Error::BadOption`] if `multiple_of` is no power of two; [`Error::BadProblem`] for a mini-batch of zero.
+pub fn step_times(
+    recording: &Recording,
+    network: &Network,
+    mini_batch: usize,
+    options: &StepOptions,
+) -> Result<Vec<(usize, Nanos)>, Error> {
+    if !options.multiple_of.is_power_of_two() {
+        let what = format!("batches can be multiples of a power of two, and {} is none", options.multiple_of);
+        return Err(Error::BadOption { what });
+    }
+    let measured = recording.of(&step_name(network.name(), options.types));
+    let mut steps: Vec<(usize, Nanos)> = if measured.is_empty() {
+        from_convolutions(recording, network, mini_batch, options)?
+    } else {
+        measured.iter().filter(|m| m.workspace <= options.memory).map(|m| (m.micro_batch, m.time)).collect()
+    };
+    steps.retain(|(batch, _)| (1..=mini_batch).contains(batch) && batch.is_multiple_of(options.multiple_of));
+    steps.sort_unstable();
+    steps.dedup_by_key(|(batch, _)| *batch);
+    Ok(steps)
+}
+
+fn from_convolutions(
+    recording: &Recording,
+    network: &Network,
+    mini_batch: usize,
+    options: &StepOptions,
+) -> Result<Vec<(usize, Nanos)>, Error> {
+    let kernels = network.kernels(Some(mini_batch), &Operation::ALL, options.types, options.layout)?;
+    let mut steps = vec![Some(Nanos::ZERO); mini_batch + 1];
+    let mut workspace = Bytes::ZERO;
+    for (problem, members) in distinct(&kernels) {
+        let mut candidates: Vec<Candidate> =
+            recording.of(&problem.shape()).iter().map(|measurement| measurement.candidate()).collect();
+        candidates.retain(|candidate| candidate.workspace <= options.workspace);
+        workspace = candidates.iter().map(|candidate| candidate.workspace).fold(workspace, Bytes::max);
+        let cost = recording.division_cost(&problem.shape());
+        let times = kernel_times(mini_batch, candidates, options, cost);
+        for (step, time) in steps.iter_mut().zip(times) {
+            *step = step.zip(time).map(|(step, time)| step + time * members.len() as u64);
+        }
+    }
+    let fits = |batch: usize| training_bytes(network, batch, options.types) + workspace <= options.memory;
+    let step = |(batch, time): (usize, Option<Nanos>)| Some((batch, time? + options.rest * batch as u64));
+    Ok(steps.into_iter().enumerate().filter(|(batch, _)| fits(*batch)).filter_map(step).collect())
+}
+
+/// The least time of one kernel at every batch, its micro-batches of the sizes that the policy admits.
+fn kernel_times(
+    mini_batch: usize,
+    candidates: Vec<Candidate>,
+    options: &StepOptions,
+    cost: DivisionCost,
+) -> Vec<Option<Nanos>> {
+    let admitted = |size: usize| match options.policy {
+        Policy::Undivided => false,
+        Policy::PowerOfTwo => size.is_power_of_two(),
+        Policy::All | Policy::Fit => true,
+    };
+    let (divisible, whole): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|c| admitted(c.micro_batch));
+    let mut least = times(mini_batch, &divisible, options.workspace, cost);
+    for candidate in whole.iter().filter(|candidate| (1..=mini_batch).contains(&candidate.micro_batch)) {
+        let least = &mut least[candidate.micro_batch];
+        *least = Some(least.map_or(candidate.time, |least| least.min(candidate.time)));
+    }
+    least
+}

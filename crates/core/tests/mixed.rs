@@ -1,0 +1,207 @@
+//! Step times of networks, and mini-batches over named devices, against search by hand.
+
+use tightfit_core::network::Builder;
+use tightfit_core::optimize::check::check_split;
+use tightfit_core::optimize::{
+    Policy, Split, StepOptions, divide, split_network, step_name, step_times, training_bytes,
+};
+use tightfit_core::profile::Recording;
+use tightfit_core::{
+    Algorithm, Bytes, Candidate, Device, DivisionCost, Error, Layout, Measurement, Nanos, Network, Notes, Operation,
+    Problem, Types,
+};
+
+fn device(name: &str) -> Device {
+    Device { backend: "cuda".to_owned(), name: name.to_owned(), library: "cudnn 7.1.2".to_owned(), threads: 0 }
+}
+
+fn measurement(algorithm: &str, micro_batch: usize, time: u64, workspace: u64) -> Measurement {
+    Measurement {
+        algorithm: Algorithm::new(algorithm),
+        micro_batch,
+        time: Nanos(time),
+        single: None,
+        workspace: Bytes(workspace),
+        spread: 0.0,
+        repeats: 3,
+        notes: Notes::NONE,
+    }
+}
+
+/// A device with measured steps of `time(n)` for every batch up to 32.
+fn steps(name: &str, time: impl Fn(u64) -> u64) -> Recording {
+    let mut recording = Recording::new(device(name));
+    for n in 1..=32 {
+        recording.add(&step_name("resnet18", Types::F32), measurement("measured", n, time(n as u64), 1000 * n as u64));
+    }
+    recording
+}
+
+fn resnet() -> Network {
+    Network::open("resnet18").unwrap()
+}
+
+/// Two convolutions of one shape and one of another.
+fn small() -> Network {
+    let list = "a.1 n6 c4 h9 w9 k4 r3 s3 pad1\na.2 n6 c4 h9 w9 k4 r3 s3 pad1\nb n6 c3 h12 w12 k8 r3 s3\n";
+    Network::from_list("small", list).unwrap()
+}
+
+/// Backward-filter pays for being divided, as half precision does.
+fn cost(problem: &Problem) -> DivisionCost {
+    match problem.operation() {
+        Operation::BackwardFilter => DivisionCost { time: Nanos(25), workspace: Bytes(40) },
+        _ => DivisionCost::default(),
+    }
+}
+
+fn recorded(network: &Network, layout: Layout) -> (Recording, Vec<(Problem, Vec<Candidate>)>) {
+    let mut recording = Recording::new(device("P100"));
+    let mut known: Vec<(Problem, Vec<Candidate>)> = Vec::new();
+    let kernels = network.kernels(Some(6), &Operation::ALL, Types::F32, layout).unwrap();
+    for (place, kernel) in kernels.iter().enumerate() {
+        if known.iter().any(|(problem, _)| *problem == kernel.problem) {
+            continue;
+        }
+        let mut candidates = Vec::new();
+        for n in 1..=6_usize {
+            for (algorithm, time, workspace) in [
+                ("gemm", 40 * n + 3 + place, 0),
+                ("fft", 12 * n + 20 + 7 * place, 30 * n),
+                ("winograd", 9 * n * n + 5, 10 * n * n),
+            ] {
+                let m = measurement(algorithm, n, time as u64, workspace as u64);
+                recording.add(&kernel.problem.shape(), m.clone());
+                candidates.push(m.candidate());
+            }
+        }
+        recording.add_division_cost(&kernel.problem.shape(), cost(&kernel.problem));
+        known.push((kernel.problem, candidates));
+    }
+    (recording, known)
+}
+
+#[test]
+fn steps_add_up_what_dividing_each_kernel_gives() {
+    let network = small();
+    let (recording, known) = recorded(&network, Layout::Nchw);
+    for policy in [Policy::Undivided, Policy::PowerOfTwo, Policy::All] {
+        for limit in [0, 30, 90, 200].map(Bytes) {
+            let options = StepOptions { policy, workspace: limit, rest: Nanos(11), ..StepOptions::default() };
+            let found = step_times(&recording, &network, 6, &options).unwrap();
+            let by_hand = (1..=6).map(|n| {
+                let kernels = network.kernels(Some(n), &Operation::ALL, Types::F32, Layout::Nchw).unwrap();
+                let time = |problem: &Problem| {
+                    let (_, all) = known.iter().find(|(known, _)| known.shape() == problem.shape()).unwrap();
+                    let sizes = policy.sizes(n).unwrap();
+                    let admitted: Vec<_> = all.iter().filter(|c| sizes.contains(&c.micro_batch)).cloned().collect();
+                    divide(problem, &admitted, limit, cost(problem)).unwrap().time()
+                };
+                (n, kernels.iter().map(|kernel| time(&kernel.problem)).sum::<Nanos>() + Nanos(11 * n as u64))
+            });
+            assert_eq!(found, by_hand.collect::<Vec<_>>(), "{policy} {limit}");
+        }
+    }
+}
+
+#[test]
+fn memory_and_multiples_leave_batches_out() {
+    let network = small();
+    let (recording, _) = recorded(&network, Layout::Nchw);
+    let batches = |options: &StepOptions| -> Vec<usize> {
+        step_times(&recording, &network, 6, options).unwrap().into_iter().map(|step| step.0).collect()
+    };
+    let plain = StepOptions::default();
+    assert_eq!(batches(&plain), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(batches(&StepOptions { multiple_of: 2, ..plain.clone() }), [2, 4, 6]);
+    // The largest workspace of any candidate, 360 bytes of winograd at 6, comes on top of the maps.
+    let memory = training_bytes(&network, 4, Types::F32) + Bytes(360);
+    assert_eq!(batches(&StepOptions { memory, ..plain.clone() }), [1, 2, 3, 4]);
+    let memory = memory.saturating_sub(Bytes(1));
+    assert_eq!(batches(&StepOptions { memory, ..plain.clone() }), [1, 2, 3]);
+    assert!(batches(&StepOptions { types: Types::F16, ..plain.clone() }).is_empty());
+    let wrong = step_times(&recording, &network, 6, &StepOptions { multiple_of: 3, ..plain });
+    assert!(matches!(wrong, Err(Error::BadOption { .. })));
+}
+
+#[test]
+fn maps_gradients_and_weights_are_counted() {
+    let mut builder = Builder::new("one");
+    builder.input(tightfit_core::network::Shape::flat(10)).fully_connected("fc", 5);
+    let network = builder.finish().unwrap();
+    // Outputs of 10 + 5, each with its gradient, and 55 weights three times.
+    assert_eq!(training_bytes(&network, 4, Types::F32), Bytes(4 * (2 * 4 * 15 + 3 * 55)));
+}
+
+#[test]
+fn equals_exhaustive_search_over_three_devices() {
+    let fast = |n: u64| 30 + 7 * n;
+    let slow = |n: u64| 11 + 16 * n + n % 3 * 9;
+    let recordings = [steps("Tesla K80", fast), steps("Tesla K20Xm", slow)];
+    for mini_batch in [1, 2, 7, 16, 31, 32] {
+        for multiple_of in [1, 4] {
+            let options = StepOptions { multiple_of, ..StepOptions::default() };
+            let devices = ["K80", "K80", "k20"].map(str::to_owned);
+            let found = split_network(&recordings, &devices, &resnet(), mini_batch, &options, &[]);
+            let mut best = u64::MAX;
+            let allowed = || (0..=mini_batch as u64).filter(|n| n % multiple_of as u64 == 0);
+            for (a, b) in allowed().flat_map(|a| allowed().map(move |b| (a, b))) {
+                let Some(c) = (mini_batch as u64).checked_sub(a + b).filter(|c| c % multiple_of as u64 == 0) else {
+                    continue;
+                };
+                let time = |n, of: &dyn Fn(u64) -> u64| if n == 0 { 0 } else { of(n) };
+                best = best.min(time(a, &fast).max(time(b, &fast)).max(time(c, &slow)));
+            }
+            match found {
+                Ok(found) => {
+                    assert_eq!(found.time, Nanos(best), "{mini_batch} {multiple_of}");
+                    let times: Vec<_> = [0, 0, 1]
+                        .map(|place: usize| step_times(&recordings[place], &resnet(), mini_batch, &options).unwrap())
+                        .to_vec();
+                    let answer = Split {
+                        batches: found.devices.iter().map(|device| device.batch).collect(),
+                        time: found.time,
+                        device_time: found.devices.iter().map(|device| device.time).sum(),
+                    };
+                    assert_eq!(check_split(&times, mini_batch, &answer), []);
+                }
+                Err(Error::NoSplit { .. }) => assert_eq!(best, u64::MAX, "{mini_batch} {multiple_of}"),
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn beside_the_split_stand_the_even_one_and_the_fastest_alone() {
+    let recordings = [steps("Tesla K80", |n| 10 * n), steps("Tesla K20Xm", |n| 30 * n)];
+    let devices = ["K80", "K20Xm"].map(str::to_owned);
+    let plain = StepOptions::default();
+    let found = split_network(&recordings, &devices, &resnet(), 32, &plain, &[]).unwrap();
+    assert_eq!((found.devices[0].batch, found.devices[1].batch), (24, 8));
+    assert_eq!((found.time, found.even_time, found.alone_time), (Nanos(240), Some(Nanos(480)), Some(Nanos(320))));
+    assert_eq!((found.speedup_over_even, found.speedup_over_alone), (Some(2.0), Some(320.0 / 240.0)));
+    assert!(found.devices.iter().all(|device| device.measured));
+    // With memory for 5 samples the slow device gets no even share, and one for 20 leaves the fast one short of 32.
+    let found = split_network(&recordings, &devices, &resnet(), 25, &plain, &[Bytes(20_000), Bytes(5_000)]).unwrap();
+    assert_eq!((found.devices[0].batch, found.devices[1].batch), (20, 5));
+    assert_eq!((found.even_time, found.speedup_over_even, found.alone_time), (None, None, None));
+    let short = split_network(&recordings, &devices, &resnet(), 26, &plain, &[Bytes(20_000), Bytes(5_000)]);
+    assert!(matches!(short, Err(Error::NoSplit { mini_batch: 26 })));
+}
+
+#[test]
+fn names_that_fit_none_or_several_are_refused_by_name() {
+    let recordings = [steps("Tesla K80", |n| n), steps("Tesla K20Xm", |n| n), Recording::new(device("GTX 750 Ti"))];
+    let find = |name: &str| {
+        split_network(&recordings, &[name.to_owned()], &resnet(), 8, &StepOptions::default(), &[]).map(|_| ())
+    };
+    assert!(find("tesla k80").is_ok());
+    let several = find("Tesla").unwrap_err();
+    assert!(matches!(&several, Error::Ambiguous { known, .. } if known.len() == 2), "{several}");
+    assert!(several.to_string().contains("Tesla K20Xm (cudnn 7.1.2)"), "{several}");
+    assert!(matches!(find("V100"), Err(Error::UnknownWord { .. })));
+    assert!(matches!(find("750"), Err(Error::NoStepTimes { .. })));
+    let none = split_network(&recordings, &[], &resnet(), 8, &StepOptions::default(), &[]);
+    assert!(matches!(none, Err(Error::BadOption { .. })));
+}

@@ -1,0 +1,48 @@
+"""Fit convolutional networks into the memory you have, as fast as that memory allows.
+
+Profiles as data, mu-cuDNN's optimizers (WR, WD), and uneven mini-batches for mixed GPUs::
+
+    import tightfit
+
+    profile = tightfit.Profile.open("profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz")
+    best = tightfit.optimize("alexnet-1col", 256, workspace="64MiB", profile=profile)
+    print(best.speedup, best.kernels[3].configuration)
+
+    tightfit.best_batch_size(256, ["K80", "K80", "K20Xm"], network="resnet18", cache="cache.db")
+
+Importing this never imports torch, numpy, pandas or matplotlib. ``tightfit.torch`` is imported explicitly.
+"""
+
+from .errors import BackendError, BadInput, DoesNotFit, Error, FileError, NotProfiled
+from ._mixed import best_batch_size, record_steps, split, split_times
+from ._optimize import front, optimize
+from ._profile import Profile, default_cache, merge, network, networks
+from .results import DeviceShare, Front, Kernel, MicroBatch, MixedSplit, Optimized, Point, Undivided
+
+__all__ = [
+    "BackendError",
+    "BadInput",
+    "DeviceShare",
+    "DoesNotFit",
+    "Error",
+    "FileError",
+    "Front",
+    "Kernel",
+    "MicroBatch",
+    "MixedSplit",
+    "NotProfiled",
+    "Optimized",
+    "Point",
+    "Profile",
+    "Undivided",
+    "best_batch_size",
+    "default_cache",
+    "front",
+    "merge",
+    "network",
+    "networks",
+    "optimize",
+    "record_steps",
+    "split",
+    "split_times",
+]

@@ -1,0 +1,30 @@
+//! From errors of the libraries to exceptions of the package: one base, one subclass for each thing a caller can do.
+
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::{PyErr, import_exception};
+use tightfit_core::Error;
+
+import_exception!(tightfit.errors, BackendError);
+import_exception!(tightfit.errors, BadInput);
+import_exception!(tightfit.errors, DoesNotFit);
+import_exception!(tightfit.errors, FileError);
+import_exception!(tightfit.errors, NotProfiled);
+
+/// The exception that says what the error says.
+pub fn raise(error: Error) -> PyErr {
+    let message = error.chain();
+    match error {
+        Error::OverLimit { needed, limit, .. } => DoesNotFit::new_err((message, needed.0, limit.0)),
+        Error::OverTotal { needed, total } => DoesNotFit::new_err((message, needed.0, total.0)),
+        Error::NotProfiled { .. } | Error::NoStepTimes { .. } | Error::NoSplit { .. } => NotProfiled::new_err(message),
+        Error::File { path, .. } => FileError::new_err((message, path.display().to_string())),
+        Error::Backend { .. } | Error::DeviceLost { .. } | Error::Refused { .. } => BackendError::new_err(message),
+        Error::Interrupted => PyKeyboardInterrupt::new_err(()),
+        _ => BadInput::new_err(message),
+    }
+}
+
+/// The exception for an argument that the library cannot be asked with.
+pub fn bad_input(what: impl Into<String>) -> PyErr {
+    BadInput::new_err(what.into())
+}

@@ -1,0 +1,26 @@
+//! The part of the Python package that is Rust: thin functions over `tightfit-core` that take plain values and give JSON.
+//!
+//! ```text
+//! tightfit/*.py (names, docstrings, types) -> tightfit._native (this) -> tightfit-core
+//!                                          <- JSON text, the same that the command prints
+//! ```
+//!
+//! Everything that can take long releases the interpreter lock and stops on Ctrl-C (`interrupt`).
+#![forbid(unsafe_code)]
+
+mod failure;
+mod interrupt;
+mod mixed;
+mod profile;
+mod solve;
+
+/// What `tightfit/*.py` is built on.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::mixed::{record_steps, split, split_times};
+    #[pymodule_export]
+    use super::profile::{Recordings, merge, network, networks, parse_size};
+    #[pymodule_export]
+    use super::solve::{front, optimize};
+}

@@ -1,0 +1,102 @@
+//! Uneven mini-batches for mixed devices, and the training steps that they are computed from.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use tightfit_core::network::Network;
+use tightfit_core::optimize::{self, StepOptions, split_network, step_name};
+use tightfit_core::profile::Cache;
+use tightfit_core::{Algorithm, Bytes, Device, Measurement, Nanos, Notes};
+
+use crate::failure::{bad_input, raise};
+use crate::interrupt::interruptible;
+use crate::profile::Recordings;
+
+/// Python's words for the options of a split.
+#[derive(FromPyObject)]
+pub struct Words {
+    #[pyo3(item)]
+    network: String,
+    #[pyo3(item)]
+    batch: usize,
+    #[pyo3(item)]
+    devices: Vec<String>,
+    #[pyo3(item)]
+    workspace: u64,
+    #[pyo3(item)]
+    policy: String,
+    #[pyo3(item)]
+    types: String,
+    #[pyo3(item)]
+    layout: String,
+    #[pyo3(item)]
+    multiple_of: usize,
+    #[pyo3(item)]
+    memory: Vec<u64>,
+    #[pyo3(item)]
+    rest_us: f64,
+}
+
+/// The split of a network's mini-batch over named devices, as the command's JSON.
+#[pyfunction]
+pub fn split(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<String> {
+    let network = Network::open(&words.network).map_err(raise)?;
+    let options = StepOptions {
+        types: words.types.parse().map_err(raise)?,
+        layout: words.layout.parse().map_err(raise)?,
+        policy: words.policy.parse().map_err(raise)?,
+        workspace: Bytes(words.workspace),
+        rest: time(words.rest_us)?,
+        multiple_of: words.multiple_of,
+        memory: Bytes::UNLIMITED,
+    };
+    let memory: Vec<Bytes> = words.memory.iter().copied().map(Bytes).collect();
+    interruptible(py, |_| {
+        let found = split_network(&recordings.0, &words.devices, &network, words.batch, &options, &memory)?;
+        Ok(found.json())
+    })
+}
+
+/// The exact split for times given as (batch, microseconds) of each device: batches, and the slowest device's time.
+#[pyfunction]
+pub fn split_times(py: Python<'_>, times: Vec<Vec<(usize, f64)>>, batch: usize) -> PyResult<(Vec<usize>, f64)> {
+    let device = |entries: &Vec<(usize, f64)>| -> PyResult<Vec<(usize, Nanos)>> {
+        entries.iter().map(|&(batch, us)| Ok((batch, time(us)?))).collect()
+    };
+    let times: Vec<_> = times.iter().map(device).collect::<PyResult<_>>()?;
+    let found = interruptible(py, |_| optimize::split(&times, batch))?;
+    Ok((found.batches, found.time.as_micros()))
+}
+
+/// Keeps measured training steps, each (batch, microseconds, bytes of memory, repeats), in a cache.
+#[pyfunction]
+pub fn record_steps(
+    py: Python<'_>,
+    cache: PathBuf,
+    device: (String, String, String),
+    network: &str,
+    types: &str,
+    steps: Vec<(usize, f64, u64, u32)>,
+) -> PyResult<()> {
+    let (backend, name, library) = device;
+    let device = Device { backend, name, library, threads: 0 };
+    let step = |&(micro_batch, us, memory, repeats): &(usize, f64, u64, u32)| {
+        Ok(Measurement {
+            algorithm: Algorithm::new("training-step"),
+            micro_batch,
+            time: time(us)?,
+            single: None,
+            workspace: Bytes(memory),
+            spread: 0.0,
+            repeats,
+            notes: Notes::NONE,
+        })
+    };
+    let steps: Vec<Measurement> = steps.iter().map(step).collect::<PyResult<_>>()?;
+    let name = step_name(network, types.parse().map_err(raise)?);
+    interruptible(py, |_| Cache::open(&cache)?.keep_all(&device, &name, &steps))
+}
+
+fn time(us: f64) -> PyResult<Nanos> {
+    if us >= 0.0 && us.is_finite() { Ok(Nanos::from_micros(us)) } else { Err(bad_input(format!("{us}: not a time"))) }
+}

@@ -1,0 +1,149 @@
+//! Networks, and what was measured of them, as JSON.
+
+use std::path::{Path, PathBuf};
+
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+use tightfit_core::Bytes;
+use tightfit_core::network::{LayerKind, Network, names};
+use tightfit_core::profile::{Cache, Recording};
+
+use crate::failure::raise;
+use crate::interrupt::interruptible;
+
+/// The measurements of one or more files, one recording a device.
+#[pyclass(frozen, module = "tightfit._native")]
+pub struct Recordings(pub Vec<Recording>);
+
+#[pymethods]
+impl Recordings {
+    /// Reads caches (`.db`) and recorded profiles (anything else).
+    #[new]
+    fn open(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Recordings> {
+        interruptible(py, |_| {
+            let mut all = Vec::new();
+            for path in &paths {
+                all.extend(read(path)?);
+            }
+            Ok(Recordings(Recording::by_device(&all)))
+        })
+    }
+
+    /// Devices, as a JSON list of objects.
+    fn devices(&self) -> String {
+        let object = |recording: &Recording| {
+            let device = &recording.device;
+            let (problems, measurements) =
+                recording.measurements().fold((0, 0), |(problems, all), (_, some)| (problems + 1, all + some.len()));
+            json!({
+                "backend": device.backend, "name": device.name, "library": device.library, "threads": device.threads,
+                "problems": problems, "measurements": measurements,
+            })
+        };
+        Value::from_iter(self.0.iter().map(object)).to_string()
+    }
+
+    /// Layers of the networks that were profiled, as a JSON list of objects.
+    fn layers(&self) -> String {
+        let mut networks: Vec<_> = self.0.iter().flat_map(|recording| &recording.networks).collect();
+        networks.dedup();
+        let layers = networks.into_iter().flat_map(|network| {
+            network.layers.iter().map(|(layer, problem, mini_batch)| {
+                json!({
+                    "network": network.name, "batch": network.batch, "layer": layer, "problem": problem,
+                    "mini_batch": mini_batch,
+                })
+            })
+        });
+        Value::from_iter(layers).to_string()
+    }
+
+    /// Measurements, as a JSON list of objects; of one device only, where a part of its name is given.
+    fn rows(&self, py: Python<'_>, device: Option<&str>) -> PyResult<String> {
+        let recordings = match device {
+            Some(name) => Recording::named(&self.0, name).map_err(raise)?,
+            None => self.0.iter().collect(),
+        };
+        interruptible(py, |_| {
+            let rows = recordings.iter().flat_map(|&recording| {
+                recording.measurements().flat_map(move |(problem, measurements)| {
+                    measurements.into_iter().map(move |m| {
+                        json!({
+                            "device": recording.device.name,
+                            "library": recording.device.library,
+                            "problem": problem,
+                            "algorithm": m.algorithm.name(),
+                            "micro_batch": m.micro_batch,
+                            "time_us": m.time.as_micros(),
+                            "single_time_us": m.single.map(|time| time.as_micros()),
+                            "workspace_bytes": m.workspace,
+                            "spread": m.spread,
+                            "repeats": m.repeats,
+                            "notes": m.notes.to_string(),
+                        })
+                    })
+                })
+            });
+            Ok(Value::from_iter(rows).to_string())
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Recording>, tightfit_core::Error> {
+    if path.extension().is_some_and(|extension| extension == "db") {
+        Cache::open_read_only(path)?.recordings()
+    } else {
+        Recording::read(path)
+    }
+}
+
+/// Takes caches and recorded profiles into one cache, which is made where there is none; gives how many measurements.
+#[pyfunction]
+pub fn merge(py: Python<'_>, cache: PathBuf, files: Vec<PathBuf>) -> PyResult<usize> {
+    interruptible(py, |_| {
+        let mut recordings = Vec::new();
+        for file in &files {
+            recordings.extend(read(file)?);
+        }
+        let cache = Cache::open(&cache)?;
+        recordings.iter().try_fold(0, |taken, recording| Ok(taken + cache.import(recording)?))
+    })
+}
+
+/// The built-in networks, as a JSON list of objects.
+#[pyfunction]
+pub fn networks(py: Python<'_>) -> PyResult<String> {
+    interruptible(py, |_| {
+        let object = |(name, what): (&str, &str)| {
+            let network = Network::open(name)?;
+            Ok(json!({
+                "name": name, "what": what, "convolutions": network.convolutions().count(),
+                "parameters": network.parameters(), "multiply_adds": network.multiply_adds(),
+            }))
+        };
+        Ok(Value::from(names().map(object).collect::<Result<Vec<_>, _>>()?).to_string())
+    })
+}
+
+/// The layers of a built-in network or a layer list, as a JSON list of objects.
+#[pyfunction]
+pub fn network(name: &str) -> PyResult<String> {
+    let network = Network::open(name).map_err(raise)?;
+    let object = |layer: &tightfit_core::network::Layer| {
+        let convolution = match &layer.kind {
+            LayerKind::Convolution { convolution, .. } => Some(convolution.to_string()),
+            _ => None,
+        };
+        json!({
+            "layer": layer.name, "kind": layer.kind.name(), "channels": layer.shape.channels(),
+            "extents": layer.shape.extents(), "parameters": layer.parameters, "convolution": convolution,
+        })
+    };
+    Ok(Value::from_iter(network.layers().iter().map(object)).to_string())
+}
+
+/// Bytes of a size in words, such as `64MiB`.
+#[pyfunction]
+pub fn parse_size(text: &str) -> PyResult<u64> {
+    Ok(text.parse::<Bytes>().map_err(raise)?.0)
+}
