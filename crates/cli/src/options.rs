@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::optimize::{Limit, Policy};
@@ -49,7 +50,7 @@ pub struct Common {
     #[arg(long, global = true, default_value = "nchw", env = "TIGHTFIT_LAYOUT", help_heading = "Common options")]
     pub layout: Layout,
     /// Threads of the CPU backend [default: one a core]
-    #[arg(long, global = true, env = "TIGHTFIT_THREADS", help_heading = "Common options")]
+    #[arg(long, global = true, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024), env = "TIGHTFIT_THREADS", help_heading = "Common options")]
     pub threads: Option<usize>,
     /// GPUs to measure on, of one kind, by number [default: 0]; `split` takes names, such as K80,K80,K20Xm
     #[arg(long, global = true, value_delimiter = ',', env = "TIGHTFIT_DEVICES", help_heading = "Common options")]

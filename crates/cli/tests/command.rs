@@ -117,6 +117,8 @@ fn what_does_not_fit_exits_with_3_and_the_least_that_would() {
         let message = fail(folder.path(), &format!("optimize {common} {bound}"), 3);
         assert!(message.contains(least) || message.contains("1000"), "{bound}: {message}");
     }
+    let undivided = fail(folder.path(), &format!("optimize {common} --workspace 1000 --policy undivided"), 3);
+    assert!(undivided.contains("3.9 KiB"), "{undivided}");
     let fits = json(&succeed(folder.path(), &format!("optimize {common} --workspace 1000 --format json")));
     assert_eq!(fits["kernels"][0]["configuration"].as_array().unwrap().len(), 4);
     assert_eq!(fits["undivided_time_us"], serde_json::Value::Null);

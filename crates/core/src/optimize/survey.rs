@@ -134,13 +134,14 @@ fn survey_one(problem: &Problem, scope: &Scope<'_>, profiler: &mut Profiler<'_>)
     }
     match divide(problem, &found.candidates, limit, found.cost) {
         Ok(_) => Ok(found),
-        Err(error) => Err(least_that_would_fit(problem, limit, &found, profiler)?.unwrap_or(error)),
+        Err(error) => Err(least_that_would_fit(scope.policy, problem, limit, &found, profiler)?.unwrap_or(error)),
     }
 }
 
 /// The error that says how much workspace would be enough for a kernel of which nothing fits `limit`. Candidates over the
 /// limit were never run, so it is made from workspaces alone.
 fn least_that_would_fit(
+    policy: Policy,
     problem: &Problem,
     limit: Bytes,
     found: &Candidates,
@@ -148,7 +149,8 @@ fn least_that_would_fit(
 ) -> Result<Option<Error>, Error> {
     let known = profiler.sizes(problem);
     let mut untimed = Vec::new();
-    for size in Policy::PowerOfTwo.sizes(problem.batch()).unwrap_or_default() {
+    let sizes = policy.sizes(problem.batch()).or_else(|| Policy::PowerOfTwo.sizes(problem.batch()));
+    for size in sizes.unwrap_or_default() {
         if known.binary_search(&size).is_err() {
             continue;
         }
