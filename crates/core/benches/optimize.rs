@@ -1,10 +1,16 @@
-//! Times of the optimizers: WR, fronts, splits, and WD on the committed instances.
+//! Times of the optimizers: WR, fronts, splits, and WD on the committed instances and on recorded networks.
 
 mod instances;
 
+use std::sync::atomic::AtomicBool;
+
 use divan::{Bencher, black_box};
-use tightfit_core::optimize::{SearchOptions, allot, divide, front, split};
-use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Nanos, Problem};
+use tightfit_core::network::{Kernel, Network, distinct};
+use tightfit_core::optimize::{
+    Candidates, Policy, Scope, SearchOptions, Silent, allot, divide, front, points, split, survey,
+};
+use tightfit_core::profile::{Backend, Recording, Replay};
+use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Layout, Nanos, Operation, Problem, Types};
 
 fn main() {
     divan::main();
@@ -57,4 +63,42 @@ fn allot_30_instances(bencher: Bencher<'_, '_>, shape: &str) {
             black_box(allot(&instance.kernels, instance.total, &SearchOptions::default()).expect(&instance.name));
         }
     });
+}
+
+/// The fronts of a network's kernels on a recorded profile, every recorded size used.
+fn replayed(network: &str, batch: usize, profile: &str, total: Bytes) -> Vec<Vec<(Bytes, Nanos)>> {
+    let path = format!("{}/../../profiles/recorded/{profile}.jsonl.gz", env!("CARGO_MANIFEST_DIR"));
+    let recordings = Recording::read(path.as_ref()).expect("a profile");
+    let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(Replay::of(recordings).expect("one device"))];
+    let network = Network::open(network).expect("a network");
+    let kernels = network.kernels(Some(batch), &Operation::ALL, Types::F32, Layout::Nchw).expect("kernels");
+    let problems: Vec<Problem> = distinct(&kernels).into_iter().map(|(problem, _)| problem).collect();
+    let stop = AtomicBool::new(false);
+    let scope = Scope {
+        policy: Policy::All,
+        limits: vec![total],
+        baseline: None,
+        deterministic: false,
+        exact_class: false,
+        cache: None,
+        stop: &stop,
+    };
+    let found = survey(&problems, &scope, &mut backends, &Silent).expect("candidates");
+    let kernel_front = |kernel: &Kernel| {
+        let Candidates { candidates, cost } = &found.candidates[&kernel.problem];
+        points(&front(&kernel.problem, candidates, total, *cost).expect("a front"))
+    };
+    kernels.iter().map(kernel_front).collect()
+}
+
+#[divan::bench(args = [
+    ("alexnet-1col", 256, "h200-legacy-alexnet-1col-all", 120),
+    ("resnet18", 128, "h200-legacy-resnet18", 512),
+    ("resnet50", 64, "h200-legacy-resnet50", 2544),
+    ("vgg16", 256, "h200-legacy-vgg16", 2048),
+])]
+fn allot_replayed(bencher: Bencher<'_, '_>, (network, batch, profile, mib): (&str, usize, &str, u64)) {
+    let total = Bytes::mib(mib);
+    let fronts = replayed(network, batch, profile, total);
+    bencher.bench(|| allot(black_box(&fronts), total, &SearchOptions::default()));
 }

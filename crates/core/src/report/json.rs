@@ -291,6 +291,7 @@ mod tests {
           "gap": 0.0,
           "profiling": {
             "time_us": 0.0,
+            "kernel_time_us": 0.0,
             "measurements": 0
           },
           "kernels": []
