@@ -111,6 +111,8 @@ impl Client {
             .collect();
         let pointer = self.cuda.allocate(bytes.len());
         assert_eq!(self.cuda.cuMemcpyHtoD_v2(pointer, bytes.as_ptr().cast(), bytes.len()), 0);
+        // The copy is staged when the call returns, and this client's stream does not wait for the default stream.
+        assert_eq!(self.cuda.cuCtxSynchronize(), 0);
         pointer
     }
 
