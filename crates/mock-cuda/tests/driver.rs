@@ -63,6 +63,22 @@ fn default_stream_waits_for_blocking_streams_only() {
 }
 
 #[test]
+fn a_copy_from_pageable_memory_may_be_overtaken() {
+    let cuda = cuda();
+    cuda.begin();
+    let (stream, a) = (cuda.stream(), cuda.allocate(64));
+    let host = [7u8; 64];
+    // All work begins late, that of the default stream too; the call returns before.
+    cuda.tightfitMockCudaDelay(u64::MAX, 50_000);
+    cuda.cuMemcpyHtoD_v2(a, host.as_ptr().cast(), 64);
+    cuda.tightfitMockCudaDelay(0, 0);
+    cuda.cuMemsetD8Async(a, 9, 64, stream);
+    cuda.cuStreamSynchronize(stream);
+    cuda.cuCtxSynchronize();
+    assert_eq!(cuda.bytes(a, 64), [7; 64], "a stream that does not wait for the default stream went ahead");
+}
+
+#[test]
 fn event_times_are_virtual_and_exact() {
     let cuda = cuda();
     cuda.begin();
