@@ -1,12 +1,12 @@
-//! The words of the command line. Every option is an environment variable too.
+//! The words of the command line. What sessions share is an environment variable too.
 
 use std::path::PathBuf;
 
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::optimize::{Limit, Policy};
-use tightfit_core::{Bytes, Layout, Operation, Types};
+use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
 
 /// Fit convolutional networks into the memory you have, as fast as that memory allows.
 #[derive(Parser)]
@@ -99,13 +99,18 @@ pub enum Format {
     Csv,
 }
 
+/// Reads a mini-batch.
+fn samples() -> impl TypedValueParser<Value = usize> {
+    RangedU64ValueParser::<usize>::new().range(1..=Problem::MOST_SAMPLES as u64)
+}
+
 /// Which kernels to look at.
 #[derive(Args)]
 pub struct Selection {
     /// A built-in network (see `tightfit networks`) or a file of layers
     pub network: String,
     /// Mini-batch [default: what the layers of a list state]
-    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH")]
+    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
     pub batch: Option<usize>,
     /// Operations to look at
     #[arg(long, value_delimiter = ',', default_value = "forward,backward-data,backward-filter")]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use tightfit_core::network::{Kernel, Network, distinct};
 use tightfit_core::optimize::{Limit, Policy, Scope, Survey, choose, survey};
 use tightfit_core::report::{Optimized, Profiling};
-use tightfit_core::{Bytes, Nanos, Problem};
+use tightfit_core::{Bytes, Nanos, Operation, Problem};
 
 use crate::failure::Failure;
 use crate::options::{Common, Selection, Sizes};
@@ -17,6 +17,8 @@ pub struct Selected {
     pub network: String,
     pub batch: Option<usize>,
     pub kernels: Vec<Kernel>,
+    /// Whether these are all kernels of the network, so that its layers are worth keeping.
+    whole: bool,
 }
 
 impl Selected {
@@ -24,7 +26,11 @@ impl Selected {
     /// Those of finding the network; unknown layer names are refused with the names there are.
     pub fn new(selection: &Selection, common: &Common) -> Result<Selected, Failure> {
         let network = Network::open(&selection.network)?;
-        let mut kernels = network.kernels(selection.batch, &selection.operations, common.types, common.layout)?;
+        let mut operations = selection.operations.clone();
+        operations.sort();
+        operations.dedup();
+        let mut kernels = network.kernels(selection.batch, &operations, common.types, common.layout)?;
+        let whole = selection.layers.is_empty() && operations == Operation::ALL;
         for name in &selection.layers {
             if !kernels.iter().any(|kernel| kernel.layer == *name) {
                 let mut known: Vec<String> = kernels.into_iter().map(|kernel| kernel.layer).collect();
@@ -38,7 +44,7 @@ impl Selected {
         if kernels.is_empty() {
             return Err(Failure::Wrong(format!("{} has no convolutions to work on", network.name())));
         }
-        Ok(Selected { network: network.name().to_owned(), batch: selection.batch, kernels })
+        Ok(Selected { network: network.name().to_owned(), batch: selection.batch, kernels, whole })
     }
 
     /// Measures every distinct kernel, with a progress bar.
@@ -54,7 +60,7 @@ impl Selected {
         baseline: Option<Bytes>,
     ) -> Result<Survey, Failure> {
         let problems: Vec<Problem> = distinct(&self.kernels).into_iter().map(|(problem, _)| problem).collect();
-        if let Some(cache) = &session.cache
+        if let Some(cache) = session.cache.as_ref().filter(|_| self.whole)
             && let Err(error) = cache.keep_network(&self.network, self.batch.unwrap_or_default(), &self.kernels)
         {
             eprintln!("warning: the network's layers could not be kept: {error}");

@@ -65,6 +65,9 @@ fn wrong_words_are_named_with_the_right_ones() {
         ("optimize lenet --batch 4 --workspace 1MiB --layers conv9", &["conv9", "conv1"]),
         ("optimize lenet --batch 4 --workspace 1MiB --types f64", &["f64", "tf32"]),
         ("optimize lenet --batch 4 --workspace 1MiB --backend abacus", &["abacus", "cpu"]),
+        ("optimize lenet --batch 0 --workspace 1MiB", &["0 is not in 1..=1048576"]),
+        ("optimize lenet --batch 99999999999999 --workspace 1MiB", &["99999999999999", "1048576"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --threads 100000", &["100000", "1024"]),
         ("divide lenet", &["divide"]),
     ] {
         let message = fail(folder.path(), arguments, 2);
@@ -80,8 +83,6 @@ fn what_cannot_be_done_says_why() {
     let folder = folder();
     for (arguments, parts) in [
         ("optimize lenet --workspace 1MiB", &["conv1", "mini-batch"][..]),
-        ("optimize lenet --batch 0 --workspace 1MiB", &["n is 0"]),
-        ("optimize lenet --batch 99999999999999 --workspace 1MiB", &["99999999999999", "1048576"]),
         ("optimize missing.txt --batch 4 --workspace 1MiB", &["missing.txt"]),
         ("optimize lenet --batch 4 --workspace 1MiB --backend replay:missing.gz", &["missing.gz"]),
         ("optimize lenet --batch 2 --workspace 1MiB --plot no/such/folder.svg", &["folder.svg"]),
@@ -99,7 +100,6 @@ fn what_cannot_be_done_says_why() {
 fn what_does_not_fit_exits_with_3_and_the_least_that_would() {
     let folder = folder();
     let list = folder.path().join("wide.txt");
-    // 13 kernels of one recorded problem that needs workspace under every recorded algorithm but two.
     fs::write(&list, "only c64 h27 w27 k192 r5 s5 pad2\n").unwrap();
     let profile = folder.path().join("fft.jsonl");
     fs::write(
@@ -115,13 +115,48 @@ fn what_does_not_fit_exits_with_3_and_the_least_that_would() {
         [("--workspace 999", "1000 B"), ("--total-workspace 999", "1000 B"), ("--one-workspace 999", "1000 B")]
     {
         let message = fail(folder.path(), &format!("optimize {common} {bound}"), 3);
-        assert!(message.contains(least) || message.contains("1000"), "{bound}: {message}");
+        assert!(message.contains(&format!("at least {least}")), "{bound}: {message}");
     }
     let undivided = fail(folder.path(), &format!("optimize {common} --workspace 1000 --policy undivided"), 3);
     assert!(undivided.contains("3.9 KiB"), "{undivided}");
     let fits = json(&succeed(folder.path(), &format!("optimize {common} --workspace 1000 --format json")));
     assert_eq!(fits["kernels"][0]["configuration"].as_array().unwrap().len(), 4);
     assert_eq!(fits["undivided_time_us"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_backend_that_cannot_says_why() {
+    let folder = folder();
+    let message = fail(folder.path(), "optimize lenet --batch 4 --workspace 1MiB --types f16 --backend cpu", 1);
+    assert!(message.contains("f32") && !message.contains("profile it first"), "{message}");
+}
+
+#[test]
+fn a_part_of_a_network_keeps_the_layers_of_the_whole() {
+    let folder = folder();
+    let layers = || {
+        let file = folder.path().join("out.jsonl");
+        succeed(folder.path(), &format!("cache export {}", file.display()));
+        let network = fs::read_to_string(&file).unwrap().lines().nth(1).unwrap().to_owned();
+        json(&network)["network"]["layers"].as_array().unwrap().len()
+    };
+    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
+    assert_eq!(layers(), 6);
+    succeed(folder.path(), "optimize lenet --batch 2 --workspace 1MiB --layers conv2 --operations forward");
+    assert_eq!(layers(), 6);
+}
+
+#[test]
+fn a_verification_that_fails_says_so() {
+    let folder = folder();
+    let whole = "verify lenet --batch 4 --workspace 1KiB --values whole --format json";
+    let result = json(&succeed(folder.path(), whole));
+    for kernel in result["kernels"].as_array().unwrap() {
+        assert_eq!(kernel["verification"]["max_relative_error_reference"], 0.0, "{kernel}");
+    }
+    // An alpha that overflows every output: nothing can be right.
+    let message = fail(folder.path(), "verify lenet --batch 4 --workspace 1KiB --alpha 3e38", 1);
+    assert!(message.contains("64-bit arithmetic") && message.contains("conv1 forward"), "{message}");
 }
 
 #[test]

@@ -97,10 +97,12 @@ pub enum Error {
     },
 
     /// The measured sizes do not add up to the mini-batch.
-    #[error("{problem}: no measured micro-batch sizes add up to {}; profile it first, with a policy that includes them", problem.batch())]
+    #[error("{problem}: no measured micro-batch sizes add up to {}{}", problem.batch(), advice(reasons))]
     NotProfiled {
         /// The kernel without measurements.
         problem: Box<Problem>,
+        /// Why algorithms were refused or failed, where that is known.
+        reasons: Vec<String>,
     },
 
     /// The kernels together need more than the total.
@@ -180,6 +182,14 @@ pub enum Error {
     /// The person at the terminal asked to stop; what was measured is kept.
     #[error("interrupted; what was measured is kept, and the same command goes on from there")]
     Interrupted,
+}
+
+/// The reasons if there are any, and else what to do.
+fn advice(reasons: &[String]) -> String {
+    match reasons {
+        [] => "; profile it first, with a policy that includes them".to_owned(),
+        _ => format!(": {}", reasons.join("; ")),
+    }
 }
 
 impl Error {

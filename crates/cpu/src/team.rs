@@ -14,6 +14,8 @@ pub struct Team {
 impl Team {
     /// A team of so many threads; of one if the system gives none.
     pub fn new(threads: usize) -> Team {
+        // Thousands of stacks are more than a system gives, and more than any machine has cores for.
+        let threads = threads.clamp(1, 1024);
         let pool = (threads > 1).then(|| ThreadPoolBuilder::new().num_threads(threads).build().ok()).flatten();
         Team { threads: if pool.is_some() { threads } else { 1 }, pool }
     }

@@ -14,7 +14,14 @@ pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
     let selected = Selected::new(&options.selection, common)?;
     let mut session = Session::open(common)?;
     let limit = options.bound.limit();
+    if options.picture == Some(Picture::Front) && selected.kernels.len() > 1 {
+        let count = selected.kernels.len();
+        return Err(Failure::Usage(format!(
+            "a front is of one kernel, and {count} are selected; choose one with --layers and --operations"
+        )));
+    }
     let optimized = selected.optimize(&mut session, common, &options.sizes, limit)?;
+    print_optimized(&optimized, common.format)?;
     if let Some(path) = &options.plot {
         let picture = options.picture.unwrap_or(match (&optimized.kernels[..], limit) {
             ([_], _) => Picture::Front,
@@ -23,7 +30,7 @@ pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
         });
         write_file(path, &draw(picture, &optimized, &selected, &mut session, common)?)?;
     }
-    print_optimized(&optimized, common.format)
+    Ok(())
 }
 
 fn draw(

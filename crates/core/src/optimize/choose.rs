@@ -1,13 +1,13 @@
 //! From the candidates of a network's kernels to one configuration for each: what every front end shares.
 //!
 //! ```text
-//! kernels + candidates -> fronts (each distinct problem once) -> the fastest point of each       (WR, one workspace)
-//!                                                             -> one point of each, allotted     (WD)
+//! kernels + candidates -> each divided under the limit                                             (WR, one workspace)
+//!                      -> fronts (each distinct problem once) -> one point of each, allotted       (WD)
 //! ```
 
 use std::collections::HashMap;
 
-use super::{Candidates, DivisionCost, Limit, SearchOptions, allot, front, points, undivided};
+use super::{Candidates, DivisionCost, Limit, SearchOptions, allot, divide, front, points, undivided};
 use crate::network::{Kernel, distinct};
 use crate::report::OptimizedKernel;
 use crate::{Bytes, Configuration, Error, Problem};
@@ -56,10 +56,9 @@ pub fn choose(kernels: &[Kernel], candidates: &HashMap<Problem, Candidates>, lim
     }
     let Limit::Total(total) = limit else {
         let fastest = |kernel: &Kernel| {
-            let front = &fronts[&kernel.problem];
-            let last = front.last().cloned();
-            let configuration = last.ok_or_else(|| Error::NotProfiled { problem: Box::new(kernel.problem) })?;
-            Ok(optimized(kernel, configuration, Some(front.clone())))
+            let Candidates { candidates, cost } = of(&kernel.problem);
+            let configuration = divide(&kernel.problem, candidates, limit.bytes(), *cost)?;
+            Ok(optimized(kernel, configuration, Some(fronts[&kernel.problem].clone())))
         };
         let kernels = kernels.iter().map(fastest).collect::<Result<_, Error>>()?;
         return Ok(Chosen { kernels, gap: 0.0, stop: None, least_workspace: None });

@@ -138,7 +138,7 @@ pub(super) fn too_little(problem: &Problem, candidates: &[Candidate], limit: Byt
     });
     match whole.into_iter().chain(divided).min() {
         Some(needed) => Error::OverLimit { problem: Box::new(*problem), needed, limit },
-        None => Error::NotProfiled { problem: Box::new(*problem) },
+        None => Error::NotProfiled { problem: Box::new(*problem), reasons: Vec::new() },
     }
 }
 

@@ -52,6 +52,15 @@ pub(super) fn fit(problem: &Problem, limits: &[Bytes], profiler: &mut Profiler<'
             filled = largest;
         }
     }
+    if limits.len() > 1 {
+        // Of a total a kernel may get no more than it must have.
+        let untimed = search.untimed()?;
+        let least = match divide(problem, &untimed, Bytes::ZERO, DivisionCost::default()) {
+            Err(Error::OverLimit { needed, .. }) => needed,
+            _ => Bytes::ZERO,
+        };
+        search.complete(least, None)?;
+    }
     Ok(search.measured.into_values().collect())
 }
 
@@ -202,7 +211,58 @@ impl<'p, 'b> Search<'p, 'b> {
         }
         let spent = self.spent();
         let share = (REFINE_SHARE * power_of_two).max(spent * (1.0 + REFINE_LEAST));
-        self.refine(limit, largest, share.min(spent * (1.0 + REFINE_MOST)))
+        self.refine(limit, largest, share.min(spent * (1.0 + REFINE_MOST)))?;
+        let whole = foretold.iter().map(|&(algorithm, _)| algorithm);
+        self.complete(limit, whole.clone().find(|algorithm| largest[algorithm] == self.problem.batch()))
+    }
+
+    /// Measures what the budget may have left out and nothing can do without: the whole mini-batch, with the algorithm
+    /// `whole` that is foretold to be best there; and sizes that add up to it.
+    fn complete(&mut self, limit: Bytes, whole: Option<usize>) -> Result<(), Error> {
+        let batch = self.problem.batch();
+        let known = self.measured.values().any(|c| c.micro_batch == batch && c.workspace <= limit);
+        if let Some(algorithm) = whole.filter(|_| !known) {
+            self.measure(algorithm, batch, limit)?;
+        }
+        loop {
+            let measured: Vec<Candidate> = self.measured.values().cloned().collect();
+            if divide(&self.problem, &measured, limit, DivisionCost::default()).is_ok() {
+                return Ok(());
+            }
+            let untimed = self.untimed()?;
+            let Ok(fewest) = divide(&self.problem, &untimed, limit, DivisionCost::default()) else { return Ok(()) };
+            // Each round measures something new or finds that it fails, so there is an end.
+            for part in fewest.parts() {
+                if let Some(algorithm) = self.algorithms.iter().position(|known| *known == part.algorithm) {
+                    self.measure(algorithm, part.micro_batch, limit)?;
+                }
+            }
+        }
+    }
+
+    /// Candidates known by their workspace alone, all of one time, so that dividing finds the fewest micro-batches:
+    /// powers of two and equal divisions, or every size where there are few.
+    fn untimed(&mut self) -> Result<Vec<Candidate>, Error> {
+        const FEW: usize = 64;
+        let batch = self.problem.batch();
+        let mut sizes: BTreeSet<usize> = (0..=batch.ilog2()).map(|power| 1 << power).collect();
+        sizes.extend((1..=batch).map(|parts| batch.div_ceil(parts)));
+        if self.sizes.len() <= FEW {
+            sizes.extend(&self.sizes);
+        }
+        sizes.retain(|size| self.sizes.binary_search(size).is_ok());
+        let mut untimed = Vec::new();
+        for micro_batch in sizes {
+            for algorithm in 0..self.algorithms.len() {
+                if self.fits(algorithm, micro_batch, Bytes::UNLIMITED)?
+                    && let Some(Some(workspace)) = self.workspaces.get(&(algorithm, micro_batch)).copied()
+                {
+                    let algorithm = self.algorithms[algorithm].clone();
+                    untimed.push(Candidate { micro_batch, algorithm, time: Nanos(1), workspace });
+                }
+            }
+        }
+        Ok(untimed)
     }
 
     /// Parts the foretold into algorithms worth filling in and others.

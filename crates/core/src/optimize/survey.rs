@@ -134,8 +134,27 @@ fn survey_one(problem: &Problem, scope: &Scope<'_>, profiler: &mut Profiler<'_>)
     }
     match divide(problem, &found.candidates, limit, found.cost) {
         Ok(_) => Ok(found),
+        Err(Error::NotProfiled { problem, .. }) if found.candidates.is_empty() => {
+            let least = least_that_would_fit(scope.policy, &problem, limit, &found, profiler)?;
+            let reasons = reasons(&problem, profiler)?;
+            Err(least.unwrap_or(Error::NotProfiled { problem, reasons }))
+        }
         Err(error) => Err(least_that_would_fit(scope.policy, problem, limit, &found, profiler)?.unwrap_or(error)),
     }
+}
+
+/// Why nothing could be measured: what the algorithms say of the whole mini-batch, and how candidates failed.
+fn reasons(problem: &Problem, profiler: &mut Profiler<'_>) -> Result<Vec<String>, Error> {
+    const MOST: usize = 3;
+    let refusals = profiler.offers(problem)?.iter().filter_map(|offer| offer.workspace.clone().err());
+    let mut reasons: Vec<String> = refusals.collect();
+    let shape = problem.shape();
+    let failures = profiler.spent().skipped.iter().filter(|skipped| skipped.problem.shape() == shape);
+    reasons.extend(failures.map(|skipped| skipped.reason.clone()));
+    reasons.sort();
+    reasons.dedup();
+    reasons.truncate(MOST);
+    Ok(reasons)
 }
 
 /// The error that says how much workspace would be enough for a kernel of which nothing fits `limit`. Candidates over the

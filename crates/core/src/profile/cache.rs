@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, TransactionBehavior, params};
 
@@ -131,10 +131,21 @@ impl Cache {
         let cache = Cache::connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let checked = cache.check(&cache.lock());
         match checked {
-            Ok(()) => Ok(cache),
+            // Another process has made the file and not yet its tables: it holds nothing.
+            Ok(Contents::Nothing) => {
+                let connection = Connection::open_in_memory().and_then(|connection| {
+                    connection.execute_batch(SCHEMA)?;
+                    Ok(connection)
+                });
+                let connection = Mutex::new(connection.map_err(|error| cache.refuse(error.into()))?);
+                Ok(Cache { connection, ..cache })
+            }
+            Ok(Contents::Measurements) => Ok(cache),
             // A journal written ahead wants a file of its own beside the cache, which a read-only folder cannot give;
             // nobody can write there either, so the file may be taken as unchanging.
-            Err(Fault::Sql(error)) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
+            Err(Fault::Sql(error))
+                if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly)) =>
+            {
                 let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
                 let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
                 let cache = Cache::connect(format!("file:{name}?immutable=1").as_ref(), flags)?;
@@ -171,8 +182,22 @@ impl Cache {
         let mut connection = self.lock();
         self.check(&connection)?;
         let journal = if on_network(&self.path) { "DELETE" } else { "WAL" };
-        // Where the answer is not `wal` the rollback journal stays in force, which is safe everywhere.
-        connection.query_row(&format!("PRAGMA journal_mode = {journal}"), [], |_| Ok(()))?;
+        // Switching does not wait for another process that switches at the same moment, so it is tried again. Where the
+        // answer is not `wal` the rollback journal stays in force, which is safe everywhere.
+        let started = Instant::now();
+        loop {
+            match connection.query_row(&format!("PRAGMA journal_mode = {journal}"), [], |_| Ok(())) {
+                Err(error)
+                    if matches!(
+                        error.sqlite_error_code(),
+                        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+                    ) && started.elapsed() < BUSY =>
+                {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                switched => break switched?,
+            }
+        }
         connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;")?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if version(&transaction)? == 0 {
@@ -185,17 +210,19 @@ impl Cache {
     }
 
     /// Refuses what is no cache, before anything is written to it.
-    fn check(&self, connection: &Connection) -> Result<(), Fault> {
-        let application: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
-        let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-        match (application, version(connection)?) {
-            (0, 0) if tables == 0 => return Ok(()),
+    fn check(&self, connection: &Connection) -> Result<Contents, Fault> {
+        // One transaction, so that another process cannot make the tables between two questions.
+        let transaction = connection.unchecked_transaction()?;
+        let tables: i64 = transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        let application: i32 = transaction.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+        match (application, version(&transaction)?) {
+            (0, 0) if tables == 0 => return Ok(Contents::Nothing),
             (APPLICATION, SCHEMA_VERSION) => {}
             (APPLICATION, other) => return Err(Fault::Version(other)),
             _ => return Err(Fault::Foreign),
         }
-        let answer: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        if answer == "ok" { Ok(()) } else { Err(Fault::Damaged(answer)) }
+        let answer: String = transaction.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if answer == "ok" { Ok(Contents::Measurements) } else { Err(Fault::Damaged(answer)) }
     }
 
     /// Everything measured on `device` for the problem's shape, operation, types and layout, at any micro-batch.
@@ -421,14 +448,26 @@ impl Cache {
     /// # Errors
     /// As [`Cache::keep`].
     pub fn clear(&self, device: Option<&str>) -> Result<usize, Error> {
-        let pattern = format!("%{}%", device.unwrap_or_default());
-        let connection = self.lock();
-        let forget = |table: &str| {
-            let named = "SELECT id FROM device WHERE name LIKE ?";
-            connection.execute(&format!("DELETE FROM {table} WHERE device IN ({named})"), [&pattern])
+        let part = device.unwrap_or_default();
+        let forget = || -> rusqlite::Result<usize> {
+            let mut connection = self.lock();
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let named = "SELECT id FROM device WHERE ?1 = '' OR instr(name, ?1) > 0";
+            transaction.execute(&format!("DELETE FROM division WHERE device IN ({named})"), [part])?;
+            let gone = transaction.execute(&format!("DELETE FROM measurement WHERE device IN ({named})"), [part])?;
+            transaction.commit()?;
+            Ok(gone)
         };
-        forget("division").and_then(|_| forget("measurement")).map_err(|error| self.refuse(error.into()))
+        forget().map_err(|error| self.refuse(error.into()))
     }
+}
+
+/// What a file that may be a cache holds.
+enum Contents {
+    /// Not even tables.
+    Nothing,
+    /// The tables of this version.
+    Measurements,
 }
 
 /// What is wrong with a file.

@@ -23,7 +23,7 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use super::{Algorithm, Device, Measurement, Notes};
-use crate::{Bytes, DivisionCost, Error, Nanos};
+use crate::{Bytes, DivisionCost, Error, Nanos, Problem};
 
 const FORMAT: &str = "tightfit-profile";
 const VERSION: u32 = 1;
@@ -78,6 +78,32 @@ enum Line {
     Network { network: RecordedNetwork },
     Division { division: String, time_ns: u64, workspace_bytes: u64 },
     Problem { problem: String, algorithm: Algorithm, notes: Notes, rows: Vec<JsonRow> },
+}
+
+impl Line {
+    /// What makes a readable line impossible: a cache that took it in could not be read any more.
+    fn fault(&self) -> Option<String> {
+        // SQLite keeps signed numbers.
+        const MOST: u64 = i64::MAX as u64;
+        let (shape, rows) = match self {
+            Line::Problem { problem, rows, .. } => (problem, rows.as_slice()),
+            Line::Division { division, time_ns, .. } if *time_ns > MOST => {
+                return Some(format!("a time of {time_ns} ns for `{division}`"));
+            }
+            Line::Division { division, .. } => (division, &[][..]),
+            Line::Format { .. } | Line::Device { .. } | Line::Network { .. } => return None,
+        };
+        let is_step = shape.starts_with("step ");
+        let readable = || format!("{shape} n1").parse::<Problem>();
+        if !is_step && let Err(error) = readable() {
+            return Some(error.to_string());
+        }
+        let bad = rows.iter().find(|row| {
+            let times = [row.1, row.5, Some(row.2)];
+            row.0 == 0 || row.0 > Problem::MOST_SAMPLES || times.into_iter().flatten().any(|value| value > MOST)
+        });
+        bad.map(|row| format!("a row of `{shape}` is impossible: {row:?}"))
+    }
 }
 
 impl Recording {
@@ -231,6 +257,9 @@ impl Recording {
                     let Some(recording) = recordings.last_mut() else {
                         return Err(file(format!("line {number}: a problem comes before its device"), None));
                     };
+                    if let Some(fault) = line.fault() {
+                        return Err(file(format!("line {number}: {fault}"), None));
+                    }
                     recording.take(line);
                 }
             }
