@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the tables of docs/results.md that follow from a recorded profile: no GPU needed.
+"""Prints the table of limits in docs/results.md from a recorded profile: no GPU needed.
 
 usage: scripts/gpu-tables.py PROFILE [--tightfit PATH] [--limits 8,64,512,8192] [--divided NETWORK:BATCH:TYPES,..]
 
@@ -81,10 +81,10 @@ def main():
     options = parser.parse_args()
     powers = {tuple(each.split(":")) for each in options.divided.split(",")}
     networks, rows = read(options.profile)
+    print("| network | limit | legacy | engines | both | power-of-two | fit | gain | workspace | divided |")
+    print("|---" * 10 + "|")
     for network, kernels in sorted(networks.items()):
-        print(f"\n{network[0]}, mini-batch {network[1]}, {network[2]}, {len(kernels)} kernels\n")
-        print("| limit | legacy | engines | both | power-of-two | fit | gain | workspace of fit | kernels divided |")
-        print("|---" * 9 + "|")
+        name = f"{network[0]} b{network[1]} {network[2]}"
         for limit in options.limits.split(","):
             families = [undivided(kernels, rows, int(limit) << 20, family) for family in ("legacy:", "engine", "")]
             fit = optimized(options, network, limit, "fit")
@@ -97,7 +97,9 @@ def main():
             cells = [*families, power and power["time_us"] / 1e3, fit["time_us"] / 1e3]
             gain = families[2] / (fit["time_us"] / 1e3)
             workspace = f"{fit['workspace_bytes'] / 2**20:.0f} MiB"
-            print(f"| {limit} MiB | {' | '.join(map(cell, cells))} | {gain:.2f} | {workspace} | {divided} |")
+            times = " | ".join(map(cell, cells))
+            print(f"| {name} | {limit} MiB | {times} | {gain:.2f} | {workspace} | {divided} of {len(kernels)} |")
+            name = ""
 
 
 main()
