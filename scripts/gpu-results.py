@@ -2,9 +2,9 @@
 """Measures on real GPUs what docs/results.md reports: profiles of the networks, how profiling scales over GPUs, what the
 policies cost, and whether configurations run as predicted and compute the same.
 
-usage: scripts/gpu-results.py TIGHTFIT OUTPUT [--devices N] [--seconds S]
+usage: scripts/gpu-results.py TIGHTFIT OUTPUT [--devices N] [--seconds S] [--known PROFILE]
 
-Writes OUTPUT/results.jsonl (one object a step: what was run, how long, what it printed) and OUTPUT/profile.jsonl.gz (all
+A profile given as known is not measured again, so that several short sessions on a device add up. Writes OUTPUT/results.jsonl (one object a step: what was run, how long, what it printed) and OUTPUT/profile.jsonl.gz (all
 measurements, to be replayed). Steps are in order of importance; none is begun after S seconds.
 """
 
@@ -38,15 +38,30 @@ PROFILES = [
     ("vgg16", 256, "f16-f32", False),
     ("deepbench-x4", None, "f16", False),
 ]
+# One total divided among all kernels (WD).
+TOTALS = [
+    ("alexnet-1col", 256, "f32", "120MiB"),
+    ("alexnet-1col", 256, "tf32", "120MiB"),
+    ("alexnet-1col", 256, "f16-f32", "120MiB"),
+    ("alexnet", 256, "f32", "120MiB"),
+    ("resnet50", 32, "f32", "2544MiB"),
+    ("resnet50", 64, "f32", "2544MiB"),
+    ("resnet152", 128, "f32", "4960MiB"),
+]
+FILTER = ["--operations", "backward-filter"]
+# Large mini-batches for times; small ones, which the reference computes sooner, for errors. The smaller the mini-batch,
+# the smaller a limit divides it.
 VERIFIES = [
-    ("alexnet-1col", 256, "f32", []),
-    ("alexnet-1col", 256, "tf32", []),
-    ("alexnet-1col", 256, "f16-f32", []),
-    ("alexnet", 256, "f32", []),
-    ("resnet50", 32, "f32", []),
-    ("vgg16", 32, "f32", []),
-    ("alexnet-1col", 64, "f32", ["--operations", "backward-filter", "--beta", "1"]),
-    ("alexnet-1col", 64, "f16-f32", ["--operations", "backward-filter", "--beta", "1"]),
+    ("alexnet-1col", 256, "f32", "64MiB", []),
+    ("alexnet-1col", 256, "tf32", "64MiB", []),
+    ("alexnet-1col", 256, "f16-f32", "64MiB", []),
+    ("alexnet", 256, "f32", "64MiB", []),
+    ("alexnet-1col", 16, "f32", "8MiB", [*FILTER, "--beta", "1"]),
+    ("alexnet-1col", 16, "f32", "8MiB", [*FILTER, "--beta", "0.5"]),
+    ("alexnet-1col", 16, "f16-f32", "8MiB", [*FILTER, "--beta", "1"]),
+    ("alexnet-1col", 16, "f16-f32", "8MiB", [*FILTER, "--beta", "0.5"]),
+    ("resnet50", 8, "f32", "16MiB", []),
+    ("vgg16", 8, "f32", "64MiB", []),
 ]
 
 
@@ -94,9 +109,12 @@ def main():
     parser.add_argument("output")
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=540)
+    parser.add_argument("--known")
     options = parser.parse_args()
     session = Session(options)
     shared = "/tmp/results.db"
+    if options.known:
+        subprocess.run([options.tightfit, "cache", "import", options.known, "--cache", shared], check=True)
     every = ",".join(map(str, range(options.devices)))
 
     # How profiling scales: the same work on 1, 2, 4, .. devices, each from nothing.
@@ -113,22 +131,39 @@ def main():
 
     for network, batch, types, powers in PROFILES[:4]:
         profile(session, network, batch, types, powers, every, shared)
-    for network, batch, types, more in VERIFIES[:4]:
-        arguments = ["verify", *selection(network, batch, types), "--workspace", "64MiB", *more]
-        session.run(f"verify {network} {batch} {types} {more}", *arguments, cache=shared)
+    verify(session, VERIFIES[:4], shared)
     forward = ["--operations", "forward", "--workspace", "64MiB", "--devices", every]
     arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--policy", "all", *forward]
     session.run("all sizes of five kernels", *arguments, cache="/tmp/all-sizes.db", seconds=60)
     for network, batch, types, powers in PROFILES[4:]:
         profile(session, network, batch, types, powers, every, shared)
-    for network, batch, types, more in VERIFIES[4:]:
-        arguments = ["verify", *selection(network, batch, types), "--workspace", "64MiB", *more]
-        session.run(f"verify {network} {batch} {types} {more}", *arguments, cache=shared)
+    for network, batch, types, total in TOTALS:
+        arguments = ["optimize", *selection(network, batch, types), "--total-workspace", total, "--devices", every]
+        session.run(f"total {total} {network} {batch} {types}", *arguments, cache=shared)
+    one_byte_below(session, "alexnet-1col", 256, "f32", shared)
+    verify(session, VERIFIES[4:], shared)
 
     for cache, name in [(shared, "profile"), ("/tmp/all-sizes.db", "all-sizes")]:
         if os.path.exists(cache):
             file = session.output / f"{name}.jsonl.gz"
             subprocess.run([options.tightfit, "cache", "export", str(file), "--cache", cache], check=False)
+
+
+def verify(session, verifies, cache):
+    for network, batch, types, limit, more in verifies:
+        arguments = ["verify", *selection(network, batch, types), "--workspace", limit, *more]
+        session.run(f"verify {limit} {network} {batch} {types} {more}", *arguments, cache=cache)
+
+
+def one_byte_below(session, network, batch, types, cache):
+    """Each kernel under a limit one byte below the workspace of its best undivided algorithm."""
+    optimize = ["optimize", *selection(network, batch, types)]
+    best = session.run("best undivided", *optimize, "--policy", "undivided", "--workspace", "8GiB", cache=cache)
+    for kernel in (best or {}).get("kernels", []):
+        workspace = kernel["undivided"]["workspace_bytes"]
+        if workspace > 0:
+            one = ["--layers", kernel["layer"], "--operations", kernel["operation"], "--workspace", workspace - 1]
+            session.run(f"-1 byte {kernel['layer']} {kernel['operation']}", *optimize, *one, cache=cache)
 
 
 def profile(session, network, batch, types, powers, devices, cache):
