@@ -5,7 +5,8 @@
 //! ```text
 //! screen   each algorithm at 4 and at 32 samples (or m): a line through both foretells its time a sample at m
 //! fill     the promising ones at m, at equal divisions of the mini-batch near m, and at the remainders
-//! probe    the others at m alone, cheapest first, while the budget lasts: a library may switch kernels at large sizes
+//! probe    the others at m alone, cheapest first, while the budget lasts: a library may switch kernels at large sizes;
+//!          and the whole mini-batch, where an algorithm reaches it and it was not measured yet
 //! refine   the algorithms of the winning division at round sizes between m/2 and m, then between its neighbors
 //! ```
 //!
@@ -22,18 +23,20 @@ use crate::{Bytes, Error, Nanos, Problem};
 /// Sizes at which every algorithm is screened.
 const SCREEN: [usize; 2] = [4, 32];
 /// An algorithm is filled in if its time a sample is at most this many times the best one's.
-const PROMISING: f64 = 1.3;
+const PROMISING: f64 = 1.2;
 /// An algorithm is left out if this many better ones reach at least as large a size.
 const RIVALS: usize = 4;
 /// Probing ends at this share of what power-of-two is foretold to cost.
 const PROBE_SHARE: f64 = 0.38;
 /// Refining ends at this share of it, but is always given `REFINE_LEAST` of what was spent before, and at most
 /// `REFINE_MOST`.
-const REFINE_SHARE: f64 = 0.43;
-const REFINE_LEAST: f64 = 0.15;
+const REFINE_SHARE: f64 = 0.40;
+const REFINE_LEAST: f64 = 0.02;
 const REFINE_MOST: f64 = 0.4;
 /// Round sizes are multiples of the largest power of two within a twelfth of m.
 const ROUND: usize = 12;
+/// So few sizes can all be asked about.
+const FEW: usize = 64;
 /// Rounds of refining: the first tries round sizes, the others halve the gaps beside the winning ones.
 const ROUNDS: usize = 4;
 
@@ -59,7 +62,7 @@ pub(super) fn fit(problem: &Problem, limits: &[Bytes], profiler: &mut Profiler<'
             Err(Error::OverLimit { needed, .. }) => needed,
             _ => Bytes::ZERO,
         };
-        search.complete(least, None)?;
+        search.complete(least)?;
     }
     Ok(search.measured.into_values().collect())
 }
@@ -88,9 +91,11 @@ impl<'p, 'b> Search<'p, 'b> {
     fn new(problem: &Problem, profiler: &'p mut Profiler<'b>) -> Result<Search<'p, 'b>, Error> {
         let sizes = profiler.sizes(problem);
         // Libraries list other engines at other sizes; the two ends and the screening sizes show nearly all of them.
+        // A recording of few sizes may have any algorithm at any of them.
         let mut algorithms = BTreeSet::new();
         let ends = sizes.last().copied().into_iter().chain(SCREEN).chain(sizes.first().copied());
-        for size in ends.filter(|size| sizes.binary_search(size).is_ok()) {
+        let asked: Vec<usize> = if sizes.len() <= FEW { sizes.clone() } else { ends.collect() };
+        for size in asked.into_iter().filter(|size| sizes.binary_search(size).is_ok()) {
             let offers = profiler.offers(&problem.with_batch(size)?)?;
             algorithms.extend(offers.iter().filter(|o| o.workspace.is_ok()).map(|o| o.algorithm.clone()));
         }
@@ -107,11 +112,15 @@ impl<'p, 'b> Search<'p, 'b> {
 
     /// The largest size of each algorithm within the limit.
     ///
-    /// Workspaces need not grow with the size: the equal divisions of the mini-batch are asked from the top, and the
-    /// gap above the first that fits is halved.
+    /// Workspaces need not grow with the size: the equal divisions of the mini-batch (or all sizes where there are few)
+    /// are asked from the top, and the gap above the first that fits is halved.
     fn largest_sizes(&mut self, limit: Bytes) -> Result<BTreeMap<usize, usize>, Error> {
         let batch = self.problem.batch();
-        let mut divisions: Vec<usize> = (1..=batch).filter_map(|parts| self.snap(batch.div_ceil(parts))).collect();
+        let mut divisions: Vec<usize> = if self.sizes.len() <= FEW {
+            self.sizes.iter().rev().copied().collect()
+        } else {
+            (1..=batch).filter_map(|parts| self.snap(batch.div_ceil(parts))).collect()
+        };
         divisions.dedup();
         let mut largest = BTreeMap::new();
         for algorithm in 0..self.algorithms.len() {
@@ -209,21 +218,21 @@ impl<'p, 'b> Search<'p, 'b> {
                 self.fill(algorithm, m, limit)?;
             }
         }
+        let batch = self.problem.batch();
+        let whole = foretold.iter().map(|&(algorithm, _)| algorithm).find(|algorithm| largest[algorithm] == batch);
+        if let Some(algorithm) = whole
+            && !self.measured.values().any(|c| c.micro_batch == batch && c.workspace <= limit)
+        {
+            self.measure(algorithm, batch, limit)?;
+        }
         let spent = self.spent();
         let share = (REFINE_SHARE * power_of_two).max(spent * (1.0 + REFINE_LEAST));
         self.refine(limit, largest, share.min(spent * (1.0 + REFINE_MOST)))?;
-        let whole = foretold.iter().map(|&(algorithm, _)| algorithm);
-        self.complete(limit, whole.clone().find(|algorithm| largest[algorithm] == self.problem.batch()))
+        self.complete(limit)
     }
 
-    /// Measures what the budget may have left out and nothing can do without: the whole mini-batch, with the algorithm
-    /// `whole` that is foretold to be best there; and sizes that add up to it.
-    fn complete(&mut self, limit: Bytes, whole: Option<usize>) -> Result<(), Error> {
-        let batch = self.problem.batch();
-        let known = self.measured.values().any(|c| c.micro_batch == batch && c.workspace <= limit);
-        if let Some(algorithm) = whole.filter(|_| !known) {
-            self.measure(algorithm, batch, limit)?;
-        }
+    /// Measures sizes that add up to the mini-batch where those measured so far do not.
+    fn complete(&mut self, limit: Bytes) -> Result<(), Error> {
         loop {
             let measured: Vec<Candidate> = self.measured.values().cloned().collect();
             if divide(&self.problem, &measured, limit, DivisionCost::default()).is_ok() {
@@ -243,7 +252,6 @@ impl<'p, 'b> Search<'p, 'b> {
     /// Candidates known by their workspace alone, all of one time, so that dividing finds the fewest micro-batches:
     /// powers of two and equal divisions, or every size where there are few.
     fn untimed(&mut self) -> Result<Vec<Candidate>, Error> {
-        const FEW: usize = 64;
         let batch = self.problem.batch();
         let mut sizes: BTreeSet<usize> = (0..=batch.ilog2()).map(|power| 1 << power).collect();
         sizes.extend((1..=batch).map(|parts| batch.div_ceil(parts)));

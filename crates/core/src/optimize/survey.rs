@@ -137,7 +137,7 @@ fn survey_one(problem: &Problem, scope: &Scope<'_>, profiler: &mut Profiler<'_>)
         Err(Error::NotProfiled { problem, .. }) if found.candidates.is_empty() => {
             let least = least_that_would_fit(scope.policy, &problem, limit, &found, profiler)?;
             let reasons = reasons(&problem, profiler)?;
-            Err(least.unwrap_or(Error::NotProfiled { problem, reasons }))
+            Err(least.filter(Error::is_does_not_fit).unwrap_or(Error::NotProfiled { problem, reasons }))
         }
         Err(error) => Err(least_that_would_fit(scope.policy, problem, limit, &found, profiler)?.unwrap_or(error)),
     }
