@@ -100,6 +100,9 @@ def test_other_threads_go_on_meanwhile():
 def test_ctrl_c_stops_a_long_call(recorded):
     """`all` on many layers takes long in one call after the other; the signal comes in the middle."""
     program = f"""
+        import signal
+        # A test run in the background of a shell inherits that Ctrl-C is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         import tightfit
         profile = tightfit.Profile.open({recorded!r})
         print("begin", flush=True)
