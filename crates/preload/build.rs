@@ -1,7 +1,7 @@
 //! Writes a trampoline for every function of cuDNN that is only handed on, and gives the library cuDNN's SONAME with its
 //! version node. Only GNU ld knows `--default-symver`.
 //!
-//! The crate `tightfit-preload-linked` builds the same sources without SONAME and version node.
+//! The crate `tightfit-preload-plain` builds the same sources without SONAME and version node.
 
 use std::fmt::Write as _;
 use std::path::Path;

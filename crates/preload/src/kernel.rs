@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tightfit_core::{Configuration, Nanos, Notes, Problem};
 use tightfit_cuda::Chosen;
 
+use crate::layer;
 use crate::reason::Reason;
 
 /// What is decided about: equal questions have one answer in all threads and on all handles.
@@ -36,7 +37,7 @@ pub enum Answer {
 /// A convolution with its answer.
 #[derive(Debug)]
 pub struct Kernel {
-    /// By order of first call.
+    /// The layer that was current when it was first planned, else by order of first call.
     pub name: String,
     /// What was asked.
     pub question: Question,
@@ -83,7 +84,7 @@ pub fn keep(question: Question, answer: Answer, framework_time: Option<Nanos>) -
     if let Some(first) = by_question.get(&question) {
         return first.clone();
     }
-    let name = format!("conv{}", in_order.len() + 1);
+    let name = layer::current().unwrap_or_else(|| format!("conv{}", in_order.len() + 1));
     let kernel =
         Arc::new(Kernel { name, question: question.clone(), answer, framework_time, calls: AtomicU64::new(0) });
     by_question.insert(question, kernel.clone());

@@ -15,6 +15,7 @@
 mod choose;
 mod exports;
 mod kernel;
+mod layer;
 mod log;
 mod original;
 mod plan;
