@@ -372,11 +372,13 @@ pub unsafe extern "C" fn cudnnGetExecutionPlanWorkspaceSize(
     bytes: *mut usize,
 ) -> CudnnStatus {
     let status = hand_on!(cudnnGetExecutionPlanWorkspaceSize(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor, bytes: *mut usize) -> CudnnStatus);
-    if status == CudnnStatus::SUCCESS && !bytes.is_null() && settings().is_some() {
-        if let Some(ours) = behind_wall(|| plan_of(plan)?.workspace()).flatten() {
-            // SAFETY: cuDNN wrote a size there.
-            unsafe { *bytes = ours };
-        }
+    if status == CudnnStatus::SUCCESS
+        && !bytes.is_null()
+        && settings().is_some()
+        && let Some(ours) = behind_wall(|| plan_of(plan)?.workspace()).flatten()
+    {
+        // SAFETY: cuDNN wrote a size there.
+        unsafe { *bytes = ours };
     }
     status
 }

@@ -143,7 +143,7 @@ pub fn answer(
     }
     let Limit::PerKernel(limit) = settings.limit else { return Err(Reason::Failed) };
     let (answer, framework_time) = choose(&question, limit, settings, session, host, is_capturing);
-    report::begin(session.guest.device());
+    report::on_device(session.guest.device());
     tell!("{}: {}", question.problem, described(&question, &answer));
     Ok(kernel::keep(question, answer, framework_time))
 }

@@ -66,7 +66,7 @@ reasons! {
 macro_rules! functions {
     ($($name:ident),* $(,)?) => {
         /// A function that runs convolutions.
-        #[allow(non_camel_case_types, missing_docs)]
+        #[allow(non_camel_case_types, missing_docs, clippy::enum_variant_names)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Function { $($name,)* }
 

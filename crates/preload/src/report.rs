@@ -22,7 +22,7 @@ use crate::reason::counted;
 use crate::settings::{Limit, settings};
 
 static DEVICE: OnceLock<String> = OnceLock::new();
-/// The process that decided something; a fork that decided nothing writes no report.
+/// The process whose report it is: a fork's exit is not its own.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static WANTED: AtomicBool = AtomicBool::new(false);
 
@@ -33,25 +33,36 @@ unsafe extern "C" {
 
 const SIGUSR1: c_int = 10;
 
-/// Something is decided about: from now on a report is due.
-pub fn begin(device: &Device) {
-    static BEGUN: Once = Once::new();
-    OWNER.store(std::process::id(), Ordering::Relaxed);
+/// The device that is decided about.
+pub fn on_device(device: &Device) {
     DEVICE.get_or_init(|| device.to_string());
+}
+
+/// A convolution runs: from now on a report is due, and one that a signal asked for is written.
+pub fn on_call() {
+    static BEGUN: Once = Once::new();
+    if !BEGUN.is_completed() {
+        BEGUN.call_once(begin);
+    }
+    if WANTED.load(Ordering::Relaxed) && WANTED.swap(false, Ordering::Relaxed) {
+        write();
+    }
+}
+
+fn begin() {
     if settings().is_none_or(|settings| settings.report.is_none()) {
         return;
     }
-    BEGUN.call_once(|| {
-        // SAFETY: both handlers only touch atomics or write a file, and live as long as the process: nobody unloads cuDNN.
-        unsafe {
-            atexit(at_exit);
-            let before = signal(SIGUSR1, on_signal as *const () as usize);
-            // The program's own handler stays.
-            if before != 0 {
-                signal(SIGUSR1, before);
-            }
+    OWNER.store(std::process::id(), Ordering::Relaxed);
+    // SAFETY: both handlers only touch atomics or write a file, and live as long as the process: nobody unloads cuDNN.
+    unsafe {
+        atexit(at_exit);
+        let before = signal(SIGUSR1, on_signal as *const () as usize);
+        // The program's own handler stays.
+        if before != 0 {
+            signal(SIGUSR1, before);
         }
-    });
+    }
 }
 
 extern "C" fn on_signal(_: c_int) {
@@ -65,13 +76,6 @@ extern "C" fn at_exit() {
             write();
         }
     });
-}
-
-/// Writes the report if a signal asked for it.
-pub fn on_call() {
-    if WANTED.load(Ordering::Relaxed) && WANTED.swap(false, Ordering::Relaxed) {
-        write();
-    }
 }
 
 fn write() {

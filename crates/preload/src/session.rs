@@ -16,8 +16,6 @@ use tightfit_cuda::{CudaError, Guest, GuestProgram, Host};
 pub struct Session {
     /// What can be done on it.
     pub guest: Guest,
-    /// The device's ordinal.
-    pub device: usize,
     programs: HashMap<ProgramKey, Arc<GuestProgram>>,
 }
 
@@ -46,7 +44,7 @@ pub unsafe fn session(host: &Host, handle: Handle, device: usize) -> Result<Arc<
     }
     // SAFETY: forwarded to the caller; `forget` ends the use of the handle before it is destroyed.
     let guest = unsafe { host.guest(device, handle) }?;
-    let session = Arc::new(Mutex::new(Session { guest, device, programs: HashMap::new() }));
+    let session = Arc::new(Mutex::new(Session { guest, programs: HashMap::new() }));
     let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(sessions.get_or_insert_default().entry(address).or_insert(session).clone())
 }

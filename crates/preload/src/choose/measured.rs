@@ -4,6 +4,7 @@
 //! finds, though not for long. Without a file every process measures for itself.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -113,11 +114,10 @@ fn measure_now(
     // Measurements on one device must not run into each other.
     let mut backends = BACKENDS.lock().unwrap_or_else(PoisonError::into_inner);
     let backends = backends.get_or_insert_default();
-    if !backends.contains_key(&question.device) {
-        let backend = host.backend(question.device).map_err(|error| error.to_string())?;
-        backends.insert(question.device, backend);
-    }
-    let Some(backend) = backends.get_mut(&question.device) else { return Err("no backend".to_owned()) };
+    let backend = match backends.entry(question.device) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) => entry.insert(host.backend(question.device).map_err(|error| error.to_string())?),
+    };
     let cache = cache(settings);
     let _turn = cache.map(|cache| Turn::take(cache, PATIENCE)).transpose()?;
     let measured = with_profiler(question, limit, settings, backend, cache, needs_time);

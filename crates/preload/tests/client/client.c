@@ -98,7 +98,7 @@ static void shape(Problem *p, int which, int64_t outer, int64_t inner, int64_t s
     p->length[which] = d[0] * s[0];
 }
 
-static Problem problem_of_options(void) {
+static Problem problem_of_options(int64_t more) {
     Problem p = {0};
     const char *operation = text("op", "forward"), *types = text("types", "f32");
     p.operation = !strcmp(operation, "forward") ? FORWARD : !strcmp(operation, "data") ? DATA : FILTER;
@@ -106,7 +106,7 @@ static Problem problem_of_options(void) {
     p.arithmetic = !strcmp(types, "f16") ? 2 : 0;
     p.spatial = (int)option("spatial", 2);
     p.nhwc = (int)option("nhwc", 0);
-    p.n = option("n", 7), p.c = option("c", 8), p.k = option("k", 8), p.groups = option("groups", 1);
+    p.n = option("n", 7) + more, p.c = option("c", 8), p.k = option("k", 8), p.groups = option("groups", 1);
     p.size = option("size", 9), p.filter = option("filter", 3), p.pad = option("pad", 1), p.stride = option("stride", 1);
     p.alignment = option("alignment", 16), p.offset = option("offset", 0);
     p.alpha = (float)atof(text("alpha", "1")), p.beta = (float)atof(text("beta", "0"));
@@ -357,8 +357,7 @@ static void begin(void) {
 
 static void *in_thread(void *argument) {
     begin();
-    Problem p = problem_of_options();
-    p.n += (int64_t)(intptr_t)argument % 3;
+    Problem p = problem_of_options((int64_t)(intptr_t)argument % 3);
     int64_t rounds = option("rounds", 3);
     Status status = 0;
     for (int64_t i = 0; i < rounds && !status; i++) {
@@ -401,7 +400,7 @@ int main(int argc, char **argv) {
             if (result) status = (Status)(intptr_t)result;
         }
     } else {
-        Problem p = problem_of_options();
+        Problem p = problem_of_options(0);
         int64_t rounds = option("rounds", 1);
         for (int64_t i = 0; i < rounds && !status; i++)
             status = option("legacy", 0) ? legacy(&p, text("out", NULL)) : convolve(&p, text("out", NULL));
