@@ -8,7 +8,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Functions that the library answers itself; the rest are trampolines.
-const INTERCEPTED: [&str; 10] = [
+const INTERCEPTED: [&str; 25] = [
     "cudnnDestroy",
     "cudnnBackendCreateDescriptor",
     "cudnnBackendDestroyDescriptor",
@@ -19,6 +19,21 @@ const INTERCEPTED: [&str; 10] = [
     "cudnnBackendPopulateCudaGraph",
     "cudnnBackendUpdateCudaGraph",
     "cudnnGetExecutionPlanWorkspaceSize",
+    "cudnnConvolutionForward",
+    "cudnnConvolutionBackwardData",
+    "cudnnConvolutionBackwardFilter",
+    "cudnnGetConvolutionForwardWorkspaceSize",
+    "cudnnGetConvolutionBackwardDataWorkspaceSize",
+    "cudnnGetConvolutionBackwardFilterWorkspaceSize",
+    "cudnnGetConvolutionForwardAlgorithm_v7",
+    "cudnnGetConvolutionBackwardDataAlgorithm_v7",
+    "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
+    "cudnnFindConvolutionForwardAlgorithm",
+    "cudnnFindConvolutionBackwardDataAlgorithm",
+    "cudnnFindConvolutionBackwardFilterAlgorithm",
+    "cudnnFindConvolutionForwardAlgorithmEx",
+    "cudnnFindConvolutionBackwardDataAlgorithmEx",
+    "cudnnFindConvolutionBackwardFilterAlgorithmEx",
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

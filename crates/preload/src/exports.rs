@@ -241,8 +241,9 @@ unsafe fn execute(handle: Handle, plan: BackendDescriptor, pack: BackendDescript
         return None;
     };
     match &plan.decision {
-        Decision::Left(reason) => {
+        Decision::Left(reason, kernel) => {
             left(*reason);
+            kernel.iter().for_each(|kernel| kernel.count());
             None
         }
         Decision::Kept(kernel) => {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tightfit_core::profile::Scale;
 use tightfit_core::{Configuration, Nanos, Notes, Problem};
 use tightfit_cuda::Chosen;
 
@@ -21,6 +22,23 @@ pub struct Question {
     pub chosen: Chosen,
     /// What the framework's mode admits, beside what every mode does.
     pub admitted: Notes,
+    /// Factors, by their bits.
+    pub factors: [u32; 2],
+    /// What every address is a multiple of.
+    pub base: usize,
+}
+
+impl Question {
+    /// The factors.
+    pub fn scale(&self) -> Scale {
+        let [alpha, beta] = self.factors.map(f32::from_bits);
+        Scale { alpha, beta }
+    }
+}
+
+/// The bits of factors, to compare them by.
+pub fn bits(scale: Scale) -> [u32; 2] {
+    [scale.alpha, scale.beta].map(f32::to_bits)
 }
 
 /// What is done.

@@ -16,6 +16,7 @@ mod choose;
 mod exports;
 mod kernel;
 mod layer;
+mod legacy;
 mod log;
 mod original;
 mod plan;

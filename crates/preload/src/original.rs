@@ -76,7 +76,7 @@ fn open(path: &Path) -> Result<Library, String> {
     let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) }.map_err(|error| error.to_string())?;
     // SAFETY: only the address is taken.
     let version = unsafe { library.get::<*const ()>(b"cudnnGetVersion\0") }.map_err(|error| error.to_string())?;
-    if std::ptr::eq(version.as_raw_ptr(), crate::trampolines::cudnnGetVersion as *const ()) {
+    if std::ptr::eq(version.as_raw_ptr(), crate::trampolines::cudnnGetVersion as *const std::ffi::c_void) {
         return Err("is this library itself".to_owned());
     }
     Ok(library)

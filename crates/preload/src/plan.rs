@@ -15,7 +15,7 @@ use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 use tightfit_cuda::{Chosen, GuestProgram, Host};
 
 use crate::choose::choose;
-use crate::kernel::{self, Answer, Kernel, Question};
+use crate::kernel::{self, Answer, Kernel, Question, bits};
 use crate::log::tell;
 use crate::reason::Reason;
 use crate::recognize::Recognized;
@@ -39,8 +39,8 @@ pub enum Decision {
     Ours(Ours),
     /// The framework's choice, by decision.
     Kept(Arc<Kernel>),
-    /// The framework's choice, as nothing could be decided.
-    Left(Reason),
+    /// The framework's choice, as nothing could be decided, or nothing fits.
+    Left(Reason, Option<Arc<Kernel>>),
 }
 
 /// A configuration set up on the handle that the program made its graph with.
@@ -105,14 +105,16 @@ pub unsafe fn consider(graph: &Graph, choice: Choice, is_built: bool) -> Decisio
         let problem = recognized.problem(admitted.contains(Notes::TENSOR_CORE))?;
         // SAFETY: forwarded to the caller.
         let is_capturing = unsafe { host.is_capturing(handle) };
-        let question = Question { device, problem, chosen, admitted };
+        let question =
+            Question { device, problem, chosen, admitted, factors: bits(recognized.scale), base: recognized.base };
         let kernel = answer(question, settings, &mut session, host, is_capturing)?;
         set_up(kernel, recognized, &mut session, graph.handle)
     };
-    decided().unwrap_or_else(Decision::Left)
+    decided().unwrap_or_else(|reason| Decision::Left(reason, None))
 }
 
-fn failed(error: impl std::fmt::Display) -> Reason {
+/// A failure of ours, told where `TIGHTFIT_LOG` asks for it.
+pub fn failed(error: impl std::fmt::Display) -> Reason {
     tell!("{error}");
     Reason::Failed
 }
@@ -176,6 +178,6 @@ pub fn set_up(
             Ok(Decision::Ours(Ours { kernel, program, handle }))
         }
         Answer::Kept => Ok(Decision::Kept(kernel)),
-        Answer::Left(reason) => Err(*reason),
+        Answer::Left(reason) => Ok(Decision::Left(*reason, Some(kernel))),
     }
 }

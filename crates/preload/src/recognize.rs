@@ -42,9 +42,22 @@ pub struct Recognized {
 }
 
 impl Recognized {
-    /// A convolution known by other means than descriptors of the backend interface.
-    pub fn new(problem: Problem, scale: Scale) -> Recognized {
-        Recognized { problem, scale, ids: [0; 3], base: 16 }
+    /// The convolution of descriptors of the legacy interface, for addresses that are multiples of 16.
+    ///
+    /// # Errors
+    /// The reason why it is left as it is.
+    pub fn new(
+        operation: Operation,
+        tensors: [&Tensor; 3],
+        window: &Window,
+        scale: Scale,
+    ) -> Result<Recognized, Reason> {
+        Ok(Recognized { problem: problem(operation, tensors, window)?, scale, ids: [0; 3], base: 16 })
+    }
+
+    /// Groups of channels.
+    pub fn groups(&self) -> usize {
+        self.problem.convolution().groups()
     }
 
     /// The problem, with tf32 for f32 where tensor cores are admitted.
@@ -58,6 +71,60 @@ impl Recognized {
             _ => Ok(*p),
         }
     }
+}
+
+impl Tensor {
+    /// A tensor of the legacy interface.
+    ///
+    /// # Errors
+    /// [`Reason::Types`] or [`Reason::Layout`].
+    pub fn new(data: i32, dims: &[i32], strides: &[i32]) -> Result<Tensor, Reason> {
+        Ok(Tensor {
+            storage: storage(data.into())?,
+            dims: positive(dims)?,
+            strides: positive(strides)?,
+            id: 0,
+            alignment: 16,
+        })
+    }
+
+    /// Packed filters of the legacy interface.
+    ///
+    /// # Errors
+    /// As [`Tensor::new`].
+    pub fn filters(data: i32, layout: Layout, dims: &[i32]) -> Result<Tensor, Reason> {
+        let dims = positive(dims)?;
+        let spatial = dims.len().checked_sub(2).filter(|spatial| *spatial <= 3).ok_or(Reason::Shape)?;
+        let mut extents = [1; 3];
+        extents[3 - spatial..].copy_from_slice(&dims[2..]);
+        let all = layout.strides(dims[1], extents);
+        let strides = all[..2].iter().chain(&all[5 - spatial..]).copied().collect();
+        Ok(Tensor { storage: storage(data.into())?, dims, strides, id: 0, alignment: 16 })
+    }
+}
+
+impl Window {
+    /// A convolution of the legacy interface, padded the same before and after.
+    ///
+    /// # Errors
+    /// [`Reason::Mode`] or [`Reason::Shape`].
+    pub fn new([pad, strides, dilations]: [&[i32]; 3], mode: i32, arithmetic: i32) -> Result<Window, Reason> {
+        if mode != 1 {
+            return Err(Reason::Mode);
+        }
+        let pad = positive(pad)?;
+        Ok(Window {
+            arithmetic: DataType(arithmetic),
+            before: pad.clone(),
+            after: pad,
+            strides: positive(strides)?,
+            dilations: positive(dilations)?,
+        })
+    }
+}
+
+fn positive(values: &[i32]) -> Result<Vec<usize>, Reason> {
+    values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Shape)).collect()
 }
 
 fn sizes(attributes: &Attributes, name: i32) -> Result<Vec<usize>, Reason> {
@@ -200,7 +267,7 @@ fn problem(operation: Operation, [x, w, y]: [&Tensor; 3], window: &Window) -> Re
 
 /// Whether a tensor lies in memory as a packed one of this layout. The stride of a dimension of extent 1 says nothing.
 fn is_packed(tensor: &Tensor, layout: Layout) -> bool {
-    let spatial = tensor.dims.len() - 2;
+    let Some(spatial) = tensor.dims.len().checked_sub(2).filter(|spatial| *spatial <= 3) else { return false };
     if tensor.strides.len() != tensor.dims.len() {
         return false;
     }

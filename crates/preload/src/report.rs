@@ -1,14 +1,14 @@
 //! What was done, as JSON: at exit, and at the first call after SIGUSR1.
 //!
 //! ```text
-//! kernels         the framework's choice and ours, workspace and time of both, calls
+//! kernels         of those that ran: the framework's choice and ours, workspace and time of both, calls
 //! passed_through  why others were left as they are
 //! totals          largest workspace avoided at once, time gained, what choosing cost
 //! ```
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Once, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use serde_json::{Value, json};
 use tightfit_core::profile::Device;
@@ -95,7 +95,7 @@ fn json() -> Value {
         Some(Limit::Total(bytes)) => json!({"total_workspace_bytes": bytes.0}),
         None => json!({}),
     };
-    let kernels = kernel::all();
+    let (kernels, planned): (Vec<_>, Vec<_>) = kernel::all().into_iter().partition(|kernel| kernel.calls() > 0);
     let passed: Vec<Value> = counted()
         .into_iter()
         .map(|(reason, function, calls)| json!({"reason": reason.words(), "function": function.name(), "calls": calls}))
@@ -107,7 +107,7 @@ fn json() -> Value {
         "device": DEVICE.get(),
         "kernels": kernels.iter().map(|kernel| of_kernel(kernel)).collect::<Vec<_>>(),
         "passed_through": passed,
-        "totals": totals(&kernels),
+        "totals": totals(&kernels, planned.len()),
     });
     if let (Value::Object(report), Value::Object(limit)) = (&mut report, limit) {
         report.extend(limit);
@@ -173,10 +173,8 @@ fn own_choice(kernel: &Kernel) -> Value {
     json!({"configuration": [part], "time_us": time, "workspace_bytes": chosen.workspace.0})
 }
 
-fn totals(kernels: &[std::sync::Arc<Kernel>]) -> Value {
-    let workspaces = |of: &dyn Fn(&Kernel) -> u64| {
-        kernels.iter().filter(|kernel| kernel.calls() > 0).map(|kernel| of(kernel)).max().unwrap_or(0)
-    };
+fn totals(kernels: &[Arc<Kernel>], planned_only: usize) -> Value {
+    let workspaces = |of: &dyn Fn(&Kernel) -> u64| kernels.iter().map(|kernel| of(kernel)).max().unwrap_or(0);
     let theirs = workspaces(&|kernel| kernel.question.chosen.workspace.0);
     let ours = workspaces(&|kernel| match &kernel.answer {
         Answer::Ours(configuration) => configuration.workspace().0,
@@ -196,5 +194,6 @@ fn totals(kernels: &[std::sync::Arc<Kernel>]) -> Value {
         "tuning_us": spent.time.as_micros(),
         "tuning_measurements": spent.measured,
         "cache_hits": spent.cached,
+        "planned_only": planned_only,
     })
 }

@@ -12,6 +12,8 @@ use tightfit_core::{Configuration, Error, Problem};
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{CudaError, Guest, GuestProgram, Host};
 
+use crate::kernel::bits;
+
 /// A handle of the program's.
 pub struct Session {
     /// What can be done on it.
@@ -68,8 +70,8 @@ impl Session {
         scale: Scale,
         base: usize,
     ) -> Result<Arc<GuestProgram>, Error> {
-        let factors = [scale.alpha, scale.beta].map(f32::to_bits);
-        let key = ProgramKey { problem: *problem, configuration: configuration.to_string(), factors, base };
+        let (configuration_name, factors) = (configuration.to_string(), bits(scale));
+        let key = ProgramKey { problem: *problem, configuration: configuration_name, factors, base };
         if let Some(program) = self.programs.get(&key) {
             return Ok(program.clone());
         }

@@ -174,7 +174,7 @@ fn low_alignments_are_kept() {
             let alone = alone(Form::Linked, &arguments);
             let run = divided(Form::Linked, &arguments, &[("WORKSPACE", "30KiB"), ("TUNE", "heuristic")]);
             run.assert_gives(&alone.output, &arguments);
-            assert_eq!(run.kernels()[0]["decision"], "divided", "{arguments}");
+            assert!(run.workspace() <= 30 << 10, "{arguments}");
         }
     }
 }

@@ -12,11 +12,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tightfit_core::profile::{Backend, Offer, Scale};
-use tightfit_core::{Algorithm, Bytes, Configuration, Device, Error, Notes, Problem};
+use tightfit_core::{Algorithm, Bytes, Configuration, Device, Error, Notes, Operation, Problem};
 
 use super::program::Program;
 use super::{CudaBackend, Options};
-use crate::convolution::{Family, Name, Proposal, proposal, tensor_bytes};
+use crate::convolution::{Family, Name, Proposal, legacy_names, legacy_notes, proposal, tensor_bytes};
 use crate::load::{self, CudnnLibrary, Found};
 use crate::safe::{Context, Descriptor, Handle, Slice};
 use crate::sys::cudnn::{self as sys, Cudnn};
@@ -204,11 +204,20 @@ impl Guest {
     }
 }
 
+/// The legacy algorithm of a number, by the name under which a backend offers it, and what is known of its arithmetic; none
+/// for a number that the operation does not have.
+pub fn legacy_chosen(operation: Operation, number: i32) -> Option<(Algorithm, Notes)> {
+    let name = legacy_names(operation).nth(usize::try_from(number).ok()?)?;
+    let family = Family::Legacy(name.to_owned());
+    Some((Algorithm::new(&Name { family, wide: false }.to_string()), legacy_notes(operation, name)))
+}
+
 fn chosen(configuration: &Descriptor) -> Result<Chosen, CudaError> {
     let Proposal { engine, notes } = proposal(configuration)?;
     let what = "a configuration's workspace";
     let bytes: i64 = configuration.get_one(sys::Attribute::ENGINECFG_WORKSPACE_SIZE, what)?;
-    let workspace = u64::try_from(bytes).map_err(|_| CudaError::Answer { what, count: bytes, expected: "0 or more" })?;
+    let workspace =
+        u64::try_from(bytes).map_err(|_| CudaError::Answer { what, count: bytes, expected: "0 or more" })?;
     let algorithm = Algorithm::new(&Name { family: Family::Engine(engine), wide: false }.to_string());
     Ok(Chosen { algorithm, workspace: Bytes(workspace), notes })
 }

@@ -28,11 +28,12 @@ use tightfit_core::{
 
 use crate::CudaError;
 use crate::convolution::{
-    Elementwise, Family, Graph, MOST_ALIGNMENT, Name, Output, Prepared, Search, legacy_names, legacy_notes, prepare_legacy, proposals,
+    Elementwise, Family, Graph, MOST_ALIGNMENT, Name, Output, Prepared, Search, legacy_names, legacy_notes,
+    prepare_legacy, proposals,
 };
 use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
-pub use guest::{Chosen, Guest, GuestProgram, Host, NotEnqueued};
+pub use guest::{Chosen, Guest, GuestProgram, Host, NotEnqueued, legacy_chosen};
 use recent::Recent;
 use scratch::Scratch;
 

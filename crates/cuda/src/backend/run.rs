@@ -85,8 +85,7 @@ impl CudaBackend {
         let scratch = scratch.slice(inside)?;
         let length = output.len();
         let output = *output.slice_mut(0..length)?;
-        let launches =
-            program.launches([data.slice(0..data.len())?, other.slice(0..other.len())?, output, scratch])?;
+        let launches = program.launches([data.slice(0..data.len())?, other.slice(0..other.len())?, output, scratch])?;
         let events = [Event::new(stream.context())?, Event::new(stream.context())?];
         let all = || launches.iter().try_for_each(|launch| launch.enqueue());
         if self.capture {

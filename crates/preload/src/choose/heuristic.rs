@@ -1,18 +1,30 @@
 //! Without any times: the framework's own engine on the largest equal division whose workspace fits, since a smaller batch
 //! of the same engine keeps its numerics and most of its speed. Queries only; nothing runs.
 
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+use std::ops::RangeInclusive;
+
+use tightfit_core::optimize::Policy;
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
 use tightfit_cuda::Guest;
 
 use super::admission;
 use crate::kernel::Question;
+use crate::session::Session;
 use crate::settings::Settings;
-use tightfit_core::optimize::Policy;
 
-/// Engines tried where the framework's own does not fit however divided.
-const OTHERS: usize = 8;
+/// A division into more parts is taken only where nothing else fits: each part has its launches, and a small batch leaves
+/// the device idle.
+const FEW: usize = 8;
 
-/// The configuration; none if nothing fits.
+/// The configuration; none if nothing fits. In this order:
+///
+/// ```text
+/// the framework's engine       in a few parts
+/// every other proposed engine  whole, or in a few parts, in the order of the library's preference
+/// the framework's engine       in any number of parts
+/// legacy algorithms            whole
+/// every other proposed engine  in any number of parts
+/// ```
 ///
 /// # Errors
 /// [`Error::Backend`] if cuDNN cannot be asked.
@@ -20,91 +32,100 @@ pub(super) fn shrink(
     question: &Question,
     limit: Bytes,
     settings: &Settings,
-    guest: &mut Guest,
+    session: &mut Session,
 ) -> Result<Option<Configuration>, Error> {
-    let problem = &question.problem;
-    let own = &question.chosen.algorithm;
-    if settings.policy != Policy::Undivided
-        && let Some(divided) = divide_equally(problem, own, limit, guest)?
-    {
-        return Ok(Some(divided));
+    let (problem, own) = (&question.problem, &question.chosen.algorithm);
+    let batch = problem.batch();
+    let most = if settings.policy == Policy::Undivided { 1 } else { batch };
+    let few = most.min(FEW);
+    let mut search = Search { question, limit, session };
+    if let Some(found) = search.fewest_parts(own, 2..=few)? {
+        return Ok(Some(found));
     }
-    // In the order of the library's preference.
     let admission = admission(question, settings);
-    let offers = guest.offers(problem)?;
-    let admitted: Vec<_> =
-        offers.into_iter().filter(|offer| admission.admits(offer.notes) && offer.algorithm != *own).collect();
-    let whole = admitted.iter().find(|offer| offer.workspace.as_ref().is_ok_and(|bytes| *bytes <= limit));
-    if let Some(offer) = whole {
-        return of_sizes(problem, &offer.algorithm, &[problem.batch()], limit, guest);
+    let offers = search.session.guest.offers(problem)?.into_iter();
+    let usable = offers.filter(|offer| admission.admits(offer.notes) && offer.workspace.is_ok());
+    let others = usable.map(|offer| offer.algorithm).filter(|algorithm| algorithm != own);
+    let (legacy, engines): (Vec<_>, Vec<_>) = others.partition(is_legacy);
+    for engine in &engines {
+        if let Some(found) = search.fewest_parts(engine, 1..=few)? {
+            return Ok(Some(found));
+        }
     }
-    if settings.policy == Policy::Undivided {
-        return Ok(None);
+    if let Some(found) = search.fewest_parts(own, FEW + 1..=most)? {
+        return Ok(Some(found));
     }
-    for offer in admitted.iter().filter(|offer| offer.workspace.is_ok()).take(OTHERS) {
-        if let Some(divided) = divide_equally(problem, &offer.algorithm, limit, guest)? {
-            return Ok(Some(divided));
+    for (algorithms, parts) in [(legacy, 1..=1), (engines, FEW + 1..=most)] {
+        for algorithm in &algorithms {
+            if let Some(found) = search.fewest_parts(algorithm, parts.clone())? {
+                return Ok(Some(found));
+            }
         }
     }
     Ok(None)
 }
 
-/// The fewest equal parts of one algorithm that fit: doubled until they do, then as few as do.
-fn divide_equally(
-    problem: &Problem,
-    algorithm: &Algorithm,
+fn is_legacy(algorithm: &Algorithm) -> bool {
+    algorithm.name().starts_with("legacy:")
+}
+
+/// One problem's divisions.
+struct Search<'a> {
+    question: &'a Question,
     limit: Bytes,
-    guest: &mut Guest,
-) -> Result<Option<Configuration>, Error> {
-    let batch = problem.batch();
-    let mut too_few = 1;
-    let mut parts = 2;
-    while parts / 2 < batch {
-        let count = parts.min(batch);
-        if let Some(mut best) = of_sizes(problem, algorithm, &equal(batch, count), limit, guest)? {
-            for fewer in too_few + 1..count.min(too_few + 8) {
-                if let Some(found) = of_sizes(problem, algorithm, &equal(batch, fewer), limit, guest)? {
-                    best = found;
-                    break;
-                }
+    session: &'a mut Session,
+}
+
+impl Search<'_> {
+    /// The fewest equal parts of one algorithm that fit: every count up to a few, then doubled.
+    fn fewest_parts(
+        &mut self,
+        algorithm: &Algorithm,
+        parts: RangeInclusive<usize>,
+    ) -> Result<Option<Configuration>, Error> {
+        let (mut count, most) = (*parts.start(), *parts.end());
+        while count <= most {
+            if let Some(found) = self.of_sizes(algorithm, &equal(self.question.problem.batch(), count))? {
+                return Ok(Some(found));
             }
-            return Ok(Some(best));
+            count = match count {
+                few if few < FEW => few + 1,
+                many if many < most => (many * 2).min(most),
+                last => last + 1,
+            };
         }
-        too_few = count;
-        parts *= 2;
+        Ok(None)
     }
-    Ok(None)
+
+    /// The configuration of these micro-batches, if it fits and can be set up.
+    fn of_sizes(&mut self, algorithm: &Algorithm, sizes: &[usize]) -> Result<Option<Configuration>, Error> {
+        let problem = &self.question.problem;
+        let mut workspaces: Vec<(usize, Bytes)> = Vec::new();
+        for &size in sizes {
+            if workspaces.last().is_none_or(|(known, _)| *known != size) {
+                let part = problem.with_batch(size)?;
+                let Some(bytes) = self.session.guest.workspace(&part, algorithm)? else { return Ok(None) };
+                workspaces.push((size, bytes));
+            }
+        }
+        let part = |&size: &usize| {
+            let workspace = workspaces.iter().find(|(known, _)| *known == size);
+            let workspace = workspace.map_or(Bytes::UNLIMITED, |(_, bytes)| *bytes);
+            Candidate { micro_batch: size, algorithm: algorithm.clone(), time: Nanos::ZERO, workspace }
+        };
+        let cost = DivisionCost { time: Nanos::ZERO, workspace: Guest::division_workspace(problem) };
+        let configuration = Configuration::new(sizes.iter().map(part).collect(), cost);
+        if configuration.workspace() > self.limit {
+            return Ok(None);
+        }
+        let set_up = self.session.program(problem, &configuration, self.question.scale(), self.question.base);
+        Ok(set_up.is_ok().then_some(configuration))
+    }
 }
 
 /// `batch` samples in `count` parts that differ by one at most.
 fn equal(batch: usize, count: usize) -> Vec<usize> {
     (0..count).map(|place| batch / count + usize::from(place < batch % count)).collect()
-}
-
-/// The configuration of these micro-batches, if it fits.
-fn of_sizes(
-    problem: &Problem,
-    algorithm: &Algorithm,
-    sizes: &[usize],
-    limit: Bytes,
-    guest: &mut Guest,
-) -> Result<Option<Configuration>, Error> {
-    let mut distinct = sizes.to_vec();
-    distinct.sort_unstable();
-    distinct.dedup();
-    let mut workspaces = Vec::new();
-    for size in distinct {
-        let Some(bytes) = guest.workspace(&problem.with_batch(size)?, algorithm)? else { return Ok(None) };
-        workspaces.push((size, bytes));
-    }
-    let part = |&size: &usize| {
-        let workspace =
-            workspaces.iter().find(|(known, _)| *known == size).map_or(Bytes::UNLIMITED, |(_, bytes)| *bytes);
-        Candidate { micro_batch: size, algorithm: algorithm.clone(), time: Nanos::ZERO, workspace }
-    };
-    let cost = DivisionCost { time: Nanos::ZERO, workspace: Guest::division_workspace(problem) };
-    let configuration = Configuration::new(sizes.iter().map(part).collect(), cost);
-    Ok((configuration.workspace() <= limit).then_some(configuration))
 }
 
 #[cfg(test)]

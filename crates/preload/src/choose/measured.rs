@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tightfit_core::optimize::{Candidates, candidates};
-use tightfit_core::profile::{Admission, Cache, Profiler};
+use tightfit_core::profile::{Admission, Cache, Device, Profiler};
 use tightfit_core::{Bytes, Error, Nanos, Problem};
 use tightfit_cuda::{CudaBackend, Host};
 
-use super::{Known, admission};
+use super::{Known, admission, cached, surveyed};
 use crate::kernel::Question;
 use crate::log::{say, tell};
 use crate::settings::Settings;
@@ -74,6 +74,11 @@ fn key(question: &Question, admission: Admission) -> Key {
     (question.device, question.problem, admission)
 }
 
+fn remember(question: &Question, admission: Admission, found: Candidates) {
+    let mut remembered = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner);
+    remembered.get_or_insert_default().insert(key(question, admission), Arc::new(found));
+}
+
 /// What was measured before in this process.
 pub(super) fn remembered(question: &Question, settings: &Settings) -> Option<Known> {
     let key = key(question, admission(question, settings));
@@ -84,15 +89,29 @@ pub(super) fn remembered(question: &Question, settings: &Settings) -> Option<Kno
 }
 
 /// The candidates that the policy asks for, and the framework's choice where it fits; none if they cannot be had now.
-pub(super) fn measure(question: &Question, limit: Bytes, settings: &Settings, host: &Host) -> Option<Known> {
+pub(super) fn measure(
+    question: &Question,
+    limit: Bytes,
+    settings: &Settings,
+    host: &Host,
+    device: &Device,
+) -> Option<Known> {
     let needs_time = question.chosen.workspace <= limit;
-    if let Some(known) = remembered(question, settings)
-        && (known.framework_time.is_some() || !needs_time)
-    {
+    let is_enough = |known: &Known| known.framework_time.is_some() || !needs_time;
+    if let Some(known) = remembered(question, settings).filter(is_enough) {
         return Some(known);
     }
     let started = Instant::now();
-    let result = measure_now(question, limit, settings, host, needs_time);
+    let survey = surveyed::Survey::new(question, limit, settings, device);
+    let known = survey.is_done(settings).then(|| cached::look_up(question, limit, settings, device)).flatten();
+    if let Some(Known { candidates, cost, .. }) = &known {
+        // Should the framework's choice be all that is missing, it is all that is measured.
+        remember(question, admission(question, settings), Candidates { candidates: candidates.clone(), cost: *cost });
+    }
+    let result = match known.filter(is_enough) {
+        Some(known) => Ok(known),
+        None => measure_now(question, limit, settings, host, needs_time, &survey),
+    };
     NANOS.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
     match result {
         Ok(known) => Some(known),
@@ -109,6 +128,7 @@ fn measure_now(
     settings: &Settings,
     host: &Host,
     needs_time: bool,
+    survey: &surveyed::Survey,
 ) -> Result<Known, String> {
     static BACKENDS: Mutex<Option<HashMap<usize, CudaBackend>>> = Mutex::new(None);
     // Measurements on one device must not run into each other.
@@ -125,6 +145,7 @@ fn measure_now(
     let released = backend.release();
     let known = measured.map_err(|error| error.chain())?;
     released.map_err(|error| error.to_string())?;
+    survey.set_done(settings);
     Ok(known)
 }
 
@@ -161,7 +182,7 @@ fn with_profiler(
         tell!("a measurement was not kept: {failure}");
     }
     let (found, framework_time) = (found?, theirs?.map(|measurement| measurement.time));
-    REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(key, found.clone());
+    remember(question, admission, (*found).clone());
     if let Some(time) = framework_time {
         TIMES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(question.clone(), time);
     }

@@ -10,6 +10,7 @@
 mod cached;
 mod heuristic;
 mod measured;
+mod surveyed;
 
 pub use measured::spent;
 use tightfit_core::optimize::divide;
@@ -46,21 +47,26 @@ pub fn choose(
 ) -> (Answer, Option<Nanos>) {
     let known = match settings.tune {
         _ if is_capturing => measured::remembered(question, settings),
-        Tune::Measure => measured::measure(question, limit, settings, host),
+        Tune::Measure => measured::measure(question, limit, settings, host, session.guest.device()),
         Tune::Cached => cached::look_up(question, limit, settings, session.guest.device()),
         Tune::Heuristic => None,
     };
     let fits = question.chosen.workspace <= limit;
     let framework_time = known.as_ref().and_then(|known| known.framework_time);
     let divided = known.and_then(|known| divide(&question.problem, &known.candidates, limit, known.cost).ok());
-    let answer = match (divided, fits) {
-        (Some(ours), true) => {
-            let is_faster = framework_time.is_some_and(|theirs| ours.time().ratio(theirs) * GAIN < 1.0);
-            if is_faster && !is_chosen(&ours, question) { Answer::Ours(ours) } else { Answer::Kept }
-        }
+    let is_worth_it = |ours: &Configuration| {
+        let is_faster = framework_time.is_some_and(|theirs| ours.time().ratio(theirs) * GAIN < 1.0);
+        !fits || (is_faster && !is_chosen(ours, question))
+    };
+    // What cannot be set up on the program's handle, as for its alignment, is no choice.
+    let ours = divided.filter(is_worth_it).filter(|ours| {
+        let set_up = session.program(&question.problem, ours, question.scale(), question.base);
+        set_up.map_err(|error| tell!("{}: {}", question.problem, error.chain())).is_ok()
+    });
+    let answer = match (ours, fits) {
+        (Some(ours), _) => Answer::Ours(ours),
         (None, true) => Answer::Kept,
-        (Some(ours), false) => Answer::Ours(ours),
-        (None, false) => match heuristic::shrink(question, limit, settings, &mut session.guest) {
+        (None, false) => match heuristic::shrink(question, limit, settings, session) {
             Ok(Some(ours)) => Answer::Ours(ours),
             Ok(None) => Answer::Left(Reason::NothingFits),
             Err(error) => {

@@ -403,7 +403,7 @@ int main(int argc, char **argv) {
         Problem p = problem_of_options(0);
         int64_t rounds = option("rounds", 1);
         for (int64_t i = 0; i < rounds && !status; i++)
-            status = option("legacy", 0) ? legacy(&p, text("out", NULL)) : convolve(&p, text("out", NULL));
+            status = text("legacy", NULL) ? legacy(&p, text("out", NULL)) : convolve(&p, text("out", NULL));
     }
     printf("status %d\n", status);
     if (option("fork", 0)) {
