@@ -369,6 +369,7 @@ static void *in_thread(void *argument) {
 }
 
 #include "legacy.h"
+#include "network.h"
 
 int main(int argc, char **argv) {
     argc_ = argc, argv_ = argv;
@@ -391,7 +392,8 @@ int main(int argc, char **argv) {
     begin();
     int64_t threads = option("threads", 0);
     Status status = 0;
-    if (threads) {
+    if (option("net", 0)) status = network(text("out", NULL));
+    else if (threads) {
         pthread_t ids[64];
         for (int64_t i = 0; i < threads; i++) pthread_create(&ids[i], NULL, in_thread, (void *)(intptr_t)i);
         for (int64_t i = 0; i < threads; i++) {
