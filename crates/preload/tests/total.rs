@@ -53,7 +53,7 @@ fn every_layer_gives_the_same_in_its_part_of_the_total() {
 fn the_parts_of_one_step_add_up_to_no_more_than_the_total() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");
-    let (run, _) = network("net=6 steps=5 n=3 size=6", Some(&with_cache(cache.to_str().unwrap(), "200KiB")));
+    let (run, _) = network("net=6 steps=5 n=3 size=6", Some(&with_cache(cache.to_str().unwrap(), "80KiB")));
     let kernels = run.kernels();
     assert_eq!(kernels.len(), 6);
     let parts: u64 = kernels.iter().map(|kernel| kernel["ours"]["workspace_bytes"].as_u64().unwrap()).sum();
@@ -64,19 +64,19 @@ fn the_parts_of_one_step_add_up_to_no_more_than_the_total() {
 
 #[test]
 fn without_times_the_total_is_used_in_turns() {
-    for arguments in ["net=6 steps=4", "net=6 steps=4 handles=2"] {
+    for arguments in ["net=6 steps=4 n=3 size=6", "net=6 steps=4 handles=2 n=3 size=6"] {
         let (_, expected) = network(arguments, None);
-        let (_, outputs) = network(arguments, Some(&[("TOTAL_WORKSPACE", "64KiB"), ("TUNE", "heuristic")]));
+        let (_, outputs) = network(arguments, Some(&[("TOTAL_WORKSPACE", "24KiB"), ("TUNE", "heuristic")]));
         assert!(outputs == expected, "{arguments}");
     }
 }
 
 #[test]
 fn a_slow_device_finds_every_part_untouched() {
-    let arguments = "net=6 steps=4 handles=2";
+    let arguments = "net=6 steps=4 handles=2 n=3 size=6";
     let (_, expected) = network(arguments, None);
     let client = Client::new(Form::Linked, &format!("engine=2 {arguments}"))
-        .preloaded(&[("TOTAL_WORKSPACE", "64KiB"), ("TUNE", "heuristic")])
+        .preloaded(&[("TOTAL_WORKSPACE", "24KiB"), ("TUNE", "heuristic")])
         .with("TIGHTFIT_MOCK_CUDA_DELAY", "1:3000,2:200");
     let (run, folder) = client.run_keeping();
     assert_eq!(run.status(), "0", "{}{}", run.words, run.errors);
