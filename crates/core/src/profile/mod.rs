@@ -9,7 +9,7 @@ mod recording;
 mod replay;
 mod statistics;
 
-pub use backend::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
+pub use backend::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together};
 pub use cache::{Cache, Summary};
 pub use measurement::{Algorithm, Measurement, Notes};
 pub use profiler::{Admission, Profiler, Skipped, Spent};

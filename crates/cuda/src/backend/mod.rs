@@ -10,16 +10,19 @@
 //! ```
 
 mod measure;
+mod program;
 mod recent;
 mod run;
 mod scratch;
+mod segments;
 mod steps;
+mod timing;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
+use tightfit_core::profile::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together};
 use tightfit_core::{
     Algorithm, Bytes, Configuration, DivisionCost, Error, Measurement, Notes, Operation, Problem, Types,
 };
@@ -67,6 +70,8 @@ pub struct CudaBackend {
     device: Device,
     search: Search,
     capture: bool,
+    /// Backends on streams of their own in the same context, for configurations that run at the same time.
+    siblings: Vec<CudaBackend>,
 }
 
 /// What a graph is made for; the factors by their bits.
@@ -112,6 +117,24 @@ impl CudaBackend {
             device,
             search: Search { every_engine: options.every_engine, knobs: options.knobs },
             capture: options.capture,
+            siblings: Vec::new(),
+        })
+    }
+
+    /// A backend of the same libraries in the same context, with a cuDNN handle and a stream of its own.
+    fn sibling(&self) -> Result<CudaBackend, CudaError> {
+        let context = self.handle.context();
+        let handle = Arc::new(Handle::open(Some(self.handle.library()), context)?);
+        Ok(CudaBackend {
+            calls: Recent::new(CALLS),
+            graphs: Recent::new(GRAPHS),
+            elementwise: Recent::new(STEPS),
+            scratch: Scratch::new(context)?,
+            handle,
+            device: self.device.clone(),
+            search: self.search,
+            capture: self.capture,
+            siblings: Vec::new(),
         })
     }
 
@@ -347,6 +370,10 @@ impl Backend for CudaBackend {
         tensors: Tensors<'_>,
         scale: Scale,
     ) -> Result<Run, Error> {
-        self.run_configuration(problem, configuration, tensors, scale)
+        self.run_configuration(&Task { problem, configuration, tensors, scale })
+    }
+
+    fn run_together(&mut self, tasks: &[Task<'_>]) -> Result<Together, Error> {
+        self.run_side_by_side(tasks)
     }
 }
