@@ -82,7 +82,7 @@ fn the_doctor_finds_everything() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn every_offer_computes_the_convolution_whole_and_divided() {
-    let mut backend = CudaBackend::open(&Options::default()).unwrap();
+    let mut backend = CudaBackend::open(&Options { untimed: true, ..Options::default() }).unwrap();
     println!("{}", backend.device());
     for shape in [
         "c16 h14 w14 k32 r3 s3 pad1",
@@ -111,7 +111,7 @@ fn every_offer_computes_the_convolution_whole_and_divided() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn half_gradients_are_summed_in_f32() {
-    let mut backend = CudaBackend::open(&Options::default()).unwrap();
+    let mut backend = CudaBackend::open(&Options { untimed: true, ..Options::default() }).unwrap();
     for types in [Types::F16, Types::F16F32] {
         let problem: Problem = format!("backward-filter n3 c8 h1 w1 k8 r1 s1 {types}").parse().unwrap();
         println!("{problem}: dividing costs {:?}", backend.division_cost(&problem));
@@ -173,7 +173,7 @@ fn every_offer_is_measured_or_refused() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_captured_configuration_and_every_engine_compute_the_same() {
-    let options = Options { capture: true, every_engine: true, ..Options::default() };
+    let options = Options { capture: true, every_engine: true, untimed: true, ..Options::default() };
     let mut backend = CudaBackend::open(&options).unwrap();
     for operation in Operation::ALL {
         let problem: Problem = format!("{operation} n6 c16 h14 w14 k32 r3 s3 pad1 f16-f32").parse().unwrap();

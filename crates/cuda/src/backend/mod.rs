@@ -58,6 +58,8 @@ pub struct Options {
     pub knobs: bool,
     /// Run configurations as one captured CUDA graph.
     pub capture: bool,
+    /// Run configurations once, for their outputs: the time of a run is then that of a first call alone.
+    pub untimed: bool,
 }
 
 /// Convolutions on one NVIDIA GPU; the crate's page has an example.
@@ -70,6 +72,7 @@ pub struct CudaBackend {
     device: Device,
     search: Search,
     capture: bool,
+    untimed: bool,
     /// Backends on streams of their own in the same context, for configurations that run at the same time.
     siblings: Vec<CudaBackend>,
 }
@@ -117,6 +120,7 @@ impl CudaBackend {
             device,
             search: Search { every_engine: options.every_engine, knobs: options.knobs },
             capture: options.capture,
+            untimed: options.untimed,
             siblings: Vec::new(),
         })
     }
@@ -134,6 +138,7 @@ impl CudaBackend {
             device: self.device.clone(),
             search: self.search,
             capture: self.capture,
+            untimed: self.untimed,
             siblings: Vec::new(),
         })
     }

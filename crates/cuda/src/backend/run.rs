@@ -16,7 +16,7 @@ use tightfit_core::{Bytes, Error, Nanos};
 use super::CudaBackend;
 use super::program::{Program, Resident, Work, check};
 use super::segments::Segments;
-use super::timing::time;
+use super::timing::{Enqueue, time, time_once};
 use crate::CudaError;
 use crate::safe::{Event, Stream};
 
@@ -79,19 +79,20 @@ impl CudaBackend {
         let mut tensors: Vec<Resident> = tasks.iter().map(resident).collect::<Result<_, _>>()?;
         let lengths: Vec<usize> = programs.iter().map(|program| program.workspace).collect();
         let workspace = Segments::new(context, &lengths, self.handle.stream())?;
-        let (sample, single) = self.with_work(programs, &mut tensors, &workspace, |stream, enqueue| {
-            time(stream, &Effort::default(), enqueue)
-        })?;
-        self.with_work(programs, &mut tensors, &workspace, |stream, enqueue| {
-            enqueue()?;
-            stream.synchronize()
-        })?;
+        let series = if self.untimed {
+            None
+        } else {
+            let series = |stream: &Stream, enqueue: Enqueue<'_>| time(stream, &Effort::default(), enqueue);
+            Some(self.with_work(programs, &mut tensors, &workspace, series)?)
+        };
+        let once = self.with_work(programs, &mut tensors, &workspace, |stream, enqueue| time_once(stream, enqueue))?;
+        let (time, single) = series.map_or((once, once), |(sample, single)| (sample.median, single));
         if !workspace.are_intact()? {
             let workspace = Bytes(lengths.iter().sum::<usize>() as u64);
             return Err(CudaError::Overrun { algorithm: names.to_owned(), workspace });
         }
         let outputs = tensors.iter().map(Resident::download).collect::<Result<_, _>>()?;
-        Ok(Ran { outputs, time: sample.median, single })
+        Ok(Ran { outputs, time, single })
     }
 
     /// Binds the programs to restored tensors, and hands `body` the stream that waits for all of them and what enqueues
@@ -101,7 +102,7 @@ impl CudaBackend {
         programs: &[Program],
         tensors: &mut [Resident],
         workspace: &Segments,
-        body: impl FnOnce(&Stream, &dyn Fn() -> Result<(), CudaError>) -> Result<T, CudaError>,
+        body: impl FnOnce(&Stream, Enqueue<'_>) -> Result<T, CudaError>,
     ) -> Result<T, CudaError> {
         let all = std::iter::once(&self.handle).chain(self.siblings.iter().map(|sibling| &sibling.handle));
         let streams: Vec<&Stream> = all.take(programs.len().max(1)).map(|handle| handle.stream()).collect();

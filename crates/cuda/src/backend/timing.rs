@@ -18,25 +18,35 @@ const CALLS: u64 = 10;
 /// A first call loads its kernels, which takes milliseconds; one that takes longer than this does so by itself.
 const LOADING: Nanos = Nanos(20_000_000);
 
+/// What puts the work on its stream once.
+pub(super) type Enqueue<'a> = &'a dyn Fn() -> Result<(), CudaError>;
+
 /// Times work that `enqueue` puts on the stream, as a series and one alone, and waits for all of it, also where it fails.
 ///
 /// # Errors
 /// Those of `enqueue`; [`CudaError::Driver`].
-pub(super) fn time(
-    stream: &Stream,
-    effort: &Effort,
-    enqueue: &dyn Fn() -> Result<(), CudaError>,
-) -> Result<(Sample, Nanos), CudaError> {
+pub(super) fn time(stream: &Stream, effort: &Effort, enqueue: Enqueue<'_>) -> Result<(Sample, Nanos), CudaError> {
     let timed = time_series(stream, effort, enqueue);
     let waited = stream.synchronize();
     timed.and_then(|timed| waited.map(|()| timed))
 }
 
-fn time_series(
-    stream: &Stream,
-    effort: &Effort,
-    enqueue: &dyn Fn() -> Result<(), CudaError>,
-) -> Result<(Sample, Nanos), CudaError> {
+/// Runs the work once and waits for it; its time, with all that a first call may have to load.
+///
+/// # Errors
+/// Those of `enqueue`; [`CudaError::Driver`].
+pub(super) fn time_once(stream: &Stream, enqueue: Enqueue<'_>) -> Result<Nanos, CudaError> {
+    let [start, end] = [Event::new(stream.context())?, Event::new(stream.context())?];
+    start.record(stream)?;
+    let enqueued = enqueue();
+    end.record(stream)?;
+    let waited = stream.synchronize();
+    enqueued?;
+    waited?;
+    end.since(&start)
+}
+
+fn time_series(stream: &Stream, effort: &Effort, enqueue: Enqueue<'_>) -> Result<(Sample, Nanos), CudaError> {
     let events = [Event::new(stream.context())?, Event::new(stream.context())?];
     let span = |calls: u64| -> Result<Nanos, CudaError> {
         let [start, end] = &events;
