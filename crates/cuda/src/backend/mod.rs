@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together};
+use tightfit_core::profile::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together, corrected};
 use tightfit_core::{
     Algorithm, Bytes, Configuration, DivisionCost, Error, Measurement, Notes, Operation, Problem, Types,
 };
@@ -237,7 +237,8 @@ impl CudaBackend {
             Family::Legacy(name) => legacy_notes(problem.operation(), name),
             Family::Engine(_) => call.notes(),
         };
-        Ok((Bytes(bytes as u64), notes))
+        let algorithm = Algorithm::new(&Name { family: family.clone(), wide: false }.to_string());
+        Ok((Bytes(bytes as u64), corrected(&self.device, problem.operation(), &algorithm, notes)))
     }
 
     /// The offers of one set of types.
