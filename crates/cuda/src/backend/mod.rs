@@ -37,9 +37,10 @@ use recent::Recent;
 use scratch::Scratch;
 
 /// Calls set up at once: enough for every algorithm of a kernel at every size that a policy asks for.
-const CALLS: usize = 512;
-/// Graphs at once; each serves all engines of a problem.
-const GRAPHS: usize = 64;
+const CALLS: usize = 2048;
+/// Graphs at once; each serves all engines of a problem at one size. `fit` asks every algorithm in turn about the same
+/// sizes, up to a hundred, each in two to four forms: with fewer graphs than that none would be there when it is needed.
+const GRAPHS: usize = 512;
 /// Elementwise steps at once; each serves one number of filter elements.
 const STEPS: usize = 16;
 
