@@ -98,7 +98,7 @@ impl Selected {
         let found = self.survey(session, common, policy, limit.ladder(), baseline)?;
         crate::session::tell_of(&found.spent, common);
         let chosen = choose(&self.kernels, &found.candidates, limit)?;
-        let replayed = session.device().backend == "replay";
+        let replayed = session.backends[0].is_replay();
         Ok(Optimized {
             network: self.network.clone(),
             batch: self.batch,

@@ -19,7 +19,7 @@ mod survey;
 pub use allot::{Allotment, SearchOptions, Speedups, Stop, allot};
 pub use choose::{Chosen, choose};
 pub use configuration::{Candidate, Configuration, DivisionCost};
-pub use divide::{divide, one_workspace, times, undivided};
+pub use divide::{divide, times, undivided};
 pub use front::{front, points};
 pub use mixed::{DeviceShare, MixedSplit, split_network};
 pub use needs::{Needs, needs};

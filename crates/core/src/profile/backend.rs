@@ -133,6 +133,11 @@ pub trait Backend: Send {
     /// Where its measurements hold.
     fn device(&self) -> &Device;
 
+    /// Whether it answers from a recording: at once, and with what measuring took then.
+    fn is_replay(&self) -> bool {
+        false
+    }
+
     /// Every algorithm it has for the problem's operation, with its exact workspace at the problem's batch or its reason
     /// to refuse; asked without running anything.
     ///

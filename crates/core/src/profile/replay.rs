@@ -44,6 +44,10 @@ impl Backend for Replay {
         &self.device
     }
 
+    fn is_replay(&self) -> bool {
+        true
+    }
+
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
         let Some(algorithms) = self.recording.algorithms(&problem.shape()) else { return Ok(Vec::new()) };
         let offers = algorithms.iter().map(|(algorithm, recorded)| {
