@@ -15,9 +15,10 @@ use crate::session::Session;
 use crate::solve::Selected;
 
 pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
+    let limit = options.bound.limit()?;
     let selected = Selected::new(&options.selection, common)?;
     let mut session = Session::open(common)?;
-    let mut optimized = selected.optimize(&mut session, common, &options.sizes, options.bound.limit())?;
+    let mut optimized = selected.optimize(&mut session, common, &options.sizes, limit)?;
     let outputs = if options.full { usize::MAX } else { SAMPLED_OUTPUTS };
     let scale = Scale { alpha: options.alpha, beta: options.beta };
     let backend = session.backends[0].as_mut();

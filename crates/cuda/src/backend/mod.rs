@@ -29,7 +29,8 @@ use tightfit_core::{
 
 use crate::CudaError;
 use crate::convolution::{
-    Elementwise, Family, Graph, Name, Output, Prepared, Search, legacy_names, legacy_notes, prepare_legacy, proposals,
+    Elementwise, Family, Graph, Name, Output, Prepared, Search, fault, legacy_names, legacy_notes, prepare_legacy,
+    proposals,
 };
 use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
@@ -194,6 +195,9 @@ impl CudaBackend {
                 })
             }
             Family::Engine(engine) => {
+                if let Some(what) = fault(handle.version(), problem, engine) {
+                    return Err(CudaError::Harmful { what });
+                }
                 let key = CallKey { graph: GraphKey::new(problem, output, scale), family: family.clone() };
                 if let Some(call) = self.calls.get(&key) {
                     return Ok(call);
@@ -310,6 +314,7 @@ fn is_refusal(error: &CudaError) -> bool {
             | CudaError::Misaligned { .. }
             | CudaError::Answer { .. }
             | CudaError::MixedOutput
+            | CudaError::Harmful { .. }
             | CudaError::NoSuchAlgorithm { .. }
     );
     (unfit || error.is_not_supported()) && !error.is_out_of_memory() && !error.is_sticky()
