@@ -30,7 +30,7 @@ const FAULTS: &[Fault] = &[
         concerns: is_uneven,
         what: "writes outside its workspace where the padding before and after differs",
     },
-    // Off by five times the largest product, in tf32 and the half types.
+    // Off by 5 to 6 times the sum of the magnitudes of the products, in tf32 and the half types.
     Fault {
         versions: CUDNN_9_19,
         operation: Operation::BackwardData,
@@ -38,7 +38,7 @@ const FAULTS: &[Fault] = &[
         concerns: is_uneven,
         what: WRONG,
     },
-    // Off by 6 to 8 % of the sum of the products' magnitudes: 18 in f32 and tf32, 70 in the half types, the others in all.
+    // Off by 6 to 8 % of that sum: 18 in f32 and tf32, 70 in the half types, the others in all.
     Fault {
         versions: CUDNN_9_19,
         operation: Operation::BackwardFilter,
