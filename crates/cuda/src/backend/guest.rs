@@ -274,7 +274,7 @@ pub struct NotEnqueued {
 impl GuestProgram {
     /// Bytes of workspace that it runs in.
     pub fn workspace(&self) -> usize {
-        self.program.workspace()
+        self.program.workspace
     }
 
     /// Enqueues all micro-batches on the handle's stream: nothing waits. Data, other and output as in
