@@ -12,6 +12,7 @@
 
 mod places;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -53,6 +54,8 @@ struct Wanted {
     variable: &'static str,
 }
 
+const CUDNN: Wanted = Wanted { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
+
 impl Wanted {
     /// Opens the library where `option` says, else where its variable says, else at the first of `places` that has it.
     fn open(
@@ -60,18 +63,22 @@ impl Wanted {
         option: Option<&Path>,
         places: impl Iterator<Item = Place>,
     ) -> Result<(Library, PathBuf), CudaError> {
+        match self.named(option) {
+            Some(place) => self.first(std::iter::once(place)),
+            None => self.first(places),
+        }
+    }
+
+    /// What the option names, else the variable; a folder stands for the file in it.
+    fn named(&self, option: Option<&Path>) -> Option<Place> {
         let named = option.map(|path| ("the option".to_owned(), path.to_owned())).or_else(|| {
             std::env::var_os(self.variable)
                 .filter(|value| !value.is_empty())
                 .map(|value| (self.variable.to_owned(), PathBuf::from(value)))
         });
-        match named {
-            Some((because, path)) => {
-                let path = if path.is_dir() { path.join(self.name) } else { path };
-                self.first(std::iter::once(Place { because, path }))
-            }
-            None => self.first(places),
-        }
+        let (because, path) = named?;
+        let path = if path.is_dir() { path.join(self.name) } else { path };
+        Some(Place { because, path })
     }
 
     fn first(&self, places: impl Iterator<Item = Place>) -> Result<(Library, PathBuf), CudaError> {
@@ -117,13 +124,35 @@ pub fn driver(option: Option<&Path>) -> Result<Found<Driver>, CudaError> {
     Ok(Found { table: unsafe { Driver::resolve(library) }?, path })
 }
 
+/// Says where cuDNN lies, without opening it: what `option` names, else what its variable names, else in the packages of
+/// `python` (a name on the path or a file), else at the places where [`cudnn`] looks. The answer is absolute.
+///
+/// # Errors
+/// [`CudaError::Missing`] with every place tried.
+pub fn find_cudnn(option: Option<&Path>, python: Option<&OsStr>) -> Result<PathBuf, CudaError> {
+    let wanted = CUDNN;
+    let of_python = python.into_iter().flat_map(|python| places::of_python(python, wanted.name));
+    let usual = places::cudnn(wanted.name).flat_map(places::files);
+    let places: Box<dyn Iterator<Item = Place>> = match wanted.named(option) {
+        Some(place) => Box::new(std::iter::once(place)),
+        None => Box::new(of_python.chain(usual)),
+    };
+    let mut tried = Vec::new();
+    for Place { because, path } in places {
+        match std::path::absolute(&path) {
+            Ok(found) if found.is_file() => return Ok(found),
+            _ => tried.push(Tried { because, path, problem: "no such file".to_owned() }),
+        }
+    }
+    Err(CudaError::Missing { library: wanted.name, variable: wanted.variable, tried })
+}
+
 /// Opens cuDNN with its neighbors, checks its version and resolves its functions. Needs no driver.
 ///
 /// # Errors
 /// [`CudaError::Missing`] with every place tried; [`CudaError::TooOld`]; [`CudaError::Symbol`] if it is not cuDNN.
 pub fn cudnn(option: Option<&Path>) -> Result<(Found<Cudnn>, CudnnVersion), CudaError> {
-    let wanted = Wanted { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
-    let (library, path) = wanted.open(option, places::cudnn(wanted.name))?;
+    let (library, path) = CUDNN.open(option, places::cudnn(CUDNN.name))?;
     // SAFETY: the library was opened under cuDNN's name or under a name given for it.
     let table = unsafe { Cudnn::resolve(library) }?;
     // SAFETY: needs nothing but the table.
@@ -153,6 +182,26 @@ mod tests {
         };
         assert_eq!(tried.len(), 1);
         assert_eq!(tried[0].because, "the option");
+    }
+
+    #[test]
+    fn a_python_is_looked_at_before_the_usual_places_and_nothing_is_opened() {
+        let root = std::env::temp_dir().join(format!("tightfit-find-{}", std::process::id()));
+        let [bin, site] = ["bin", "lib/python3.12/site-packages/nvidia/cudnn/lib"].map(|folder| root.join(folder));
+        for folder in [&bin, &site] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        let python = bin.join("python3");
+        let cudnn = site.join("libcudnn.so.9");
+        std::fs::write(&cudnn, "no library").unwrap();
+        assert_eq!(find_cudnn(None, Some(python.as_os_str())).unwrap(), cudnn);
+        assert_eq!(find_cudnn(Some(&site), None).unwrap(), cudnn, "a folder stands for the file in it");
+        std::fs::remove_file(&cudnn).unwrap();
+        if let Err(CudaError::Missing { tried, .. }) = find_cudnn(None, Some(python.as_os_str())) {
+            assert!(tried.iter().any(|place| place.path == cudnn), "{tried:?}");
+            assert!(tried.iter().all(|place| place.path.parent().is_some_and(|folder| folder != "")), "{tried:?}");
+        }
+        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
