@@ -41,8 +41,10 @@ smoke() { # is anything broken?
 
 vgg() { # 512 MiB, first run and cached run
     plain step.py vgg16:256:fp32
+    plain step.py --no-convolutions --benchmark vgg16:256:fp32
     under vgg-first "--workspace 512MiB" step.py vgg16:256:fp32
-    under vgg-cached "--workspace 512MiB" step.py vgg16:256:fp32
+    under vgg-cached "--workspace 512MiB --tune cached" step.py --no-convolutions vgg16:256:fp32
+    under vgg-benchmark "--workspace 512MiB --tune cached" step.py --no-convolutions --benchmark vgg16:256:fp32
     under vgg-heuristic "--workspace 512MiB --tune heuristic --cache none" step.py --no-convolutions vgg16:256:fp32
 }
 

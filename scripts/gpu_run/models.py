@@ -12,14 +12,14 @@ PRECISIONS = ["fp32", "tf32", "fp16", "bf16"]
 TYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
-def densenet40():
-    """DenseNet-40 with growth 12 for 32 x 32 images. Source: Huang et al. 2017, table 2 (L = 40, k = 12)."""
+def densenet40(growth=40):
+    """DenseNet-40 for 32 x 32 images. Source: Huang et al. 2017, section 3; growth 40 as in Oyama et al. 2018, table V."""
 
     class Dense(nn.Module):
         def __init__(self, channels):
             super().__init__()
             self.norm = nn.BatchNorm2d(channels)
-            self.conv = nn.Conv2d(channels, 12, 3, padding=1, bias=False)
+            self.conv = nn.Conv2d(channels, growth, 3, padding=1, bias=False)
 
         def forward(self, x):
             return torch.cat([x, self.conv(F.relu(self.norm(x)))], 1)
@@ -28,7 +28,7 @@ def densenet40():
     for block in range(3):
         for _ in range(12):
             layers.append(Dense(channels))
-            channels += 12
+            channels += growth
         layers += [nn.BatchNorm2d(channels), nn.ReLU()]
         if block < 2:
             layers += [nn.Conv2d(channels, channels, 1, bias=False), nn.AvgPool2d(2)]
