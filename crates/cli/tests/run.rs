@@ -28,7 +28,7 @@ impl Place {
         let soname = ["-Wl,-soname,libcudnn.so.9"];
         place.compile(real, &place.cudnn(), &soname);
         place.compile(OURS, &place.path("preload/libtightfit_preload.so"), &soname);
-        place.compile(OURS, &place.path("preload/libtightfit_preload_linked.so"), &[]);
+        place.compile(OURS, &place.path("preload/libtightfit_preload_plain.so"), &[]);
         let answer = format!("#!/bin/sh\nprintf '%s\\n' \"$0\" 3.12.1 '{}'\n", place.site().display());
         place.executable("venv/bin/python3", &answer);
         place
@@ -196,14 +196,14 @@ fn cudnn_is_that_of_the_commands_python() {
 fn a_newer_cudnn_gets_the_form_without_its_name() {
     let place = Place::new(NEWER);
     let output = place.run("", "env");
-    let plain = place.path("preload/libtightfit_preload_linked.so");
+    let plain = place.path("preload/libtightfit_preload_plain.so");
     assert_eq!(seen(&output, "LD_PRELOAD"), Some(plain.display().to_string()));
     assert!(text(&output.stderr).contains("cudnnNewThing"), "{}", text(&output.stderr));
     fs::remove_file(plain).unwrap();
     let output = place.run("", "env");
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
-    assert!(message.contains("cudnnNewThing") && message.contains("libtightfit_preload_linked.so"), "{message}");
+    assert!(message.contains("cudnnNewThing") && message.contains("libtightfit_preload_plain.so"), "{message}");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn summary(options: &RunOptions, common: &Common, cudnn: &Path, preload: &Preloa
         ""
     };
     let form = match (preload.form, &preload.unknown[..]) {
-        (Form::Linked, [first, ..]) => {
+        (Form::Plain, [first, ..]) => {
             let count = preload.unknown.len();
             format!(
                 "; it has {count} functions unknown here ({first}, ..): programs that open it by name are not reached"

@@ -20,14 +20,14 @@ pub enum Form {
     /// Named as cuDNN is.
     Named,
     /// Without that name, for clients that link cuDNN.
-    Linked,
+    Plain,
 }
 
 impl Form {
     pub const fn file(self) -> &'static str {
         match self {
             Form::Named => "libtightfit_preload.so",
-            Form::Linked => "libtightfit_preload_linked.so",
+            Form::Plain => "libtightfit_preload_plain.so",
         }
     }
 }
@@ -51,15 +51,15 @@ impl Preload {
         if unknown.is_empty() {
             return Ok(Preload { path: named, form: Form::Named, unknown });
         }
-        match find(Form::Linked) {
-            Ok(path) => Ok(Preload { path, form: Form::Linked, unknown }),
+        match find(Form::Plain) {
+            Ok(path) => Ok(Preload { path, form: Form::Plain, unknown }),
             Err(_) => Err(Failure::Wrong(format!(
                 "{} has {} functions that {} does not know, {} first; its other form, {}, would serve, and is not there",
                 cudnn.display(),
                 unknown.len(),
                 named.display(),
                 unknown[0],
-                Form::Linked.file()
+                Form::Plain.file()
             ))),
         }
     }
@@ -99,7 +99,7 @@ fn find(form: Form) -> Result<PathBuf, Failure> {
         // A file stands for itself; the other form lies beside it.
         Some(file) => match form {
             Form::Named => vec![file],
-            Form::Linked => vec![file.with_file_name(form.file())],
+            Form::Plain => vec![file.with_file_name(form.file())],
         },
         None => {
             let program = std::env::current_exe().and_then(std::fs::canonicalize).unwrap_or_default();
