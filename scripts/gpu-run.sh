@@ -40,19 +40,17 @@ smoke() { # is anything broken?
 }
 
 vgg() { # 512 MiB, first run and cached run
-    plain step.py vgg16:256:fp32
-    plain step.py --no-convolutions --benchmark vgg16:256:fp32
-    under vgg-first "--workspace 512MiB" step.py vgg16:256:fp32
-    under vgg-cached "--workspace 512MiB --tune cached" step.py --no-convolutions vgg16:256:fp32
-    under vgg-benchmark "--workspace 512MiB --tune cached" step.py --no-convolutions --benchmark vgg16:256:fp32
-    under vgg-heuristic "--workspace 512MiB --tune heuristic --cache none" step.py --no-convolutions vgg16:256:fp32
+    case=vgg16:256:fp32
+    plain step.py --no-convolutions --steps 4 $case
+    plain step.py --no-convolutions --steps 4 --benchmark $case
+    TIGHTFIT_CACHE=$output/vgg.db under vgg-first "--workspace 512MiB" step.py --no-convolutions --steps 4 $case
+    TIGHTFIT_CACHE=$output/vgg.db under vgg-cached "--workspace 512MiB" step.py --no-convolutions --steps 4 $case
+    TIGHTFIT_CACHE=$output/vgg.db under vgg-benchmark "--workspace 512MiB" step.py --no-convolutions --steps 4 --benchmark $case
+    rm -f "$output"/vgg.db*
 }
 
-table5() { # mu-cuDNN's Table V at 64 MiB; TYPES chooses precisions
-    cases=
-    for precision in ${TYPES:-fp32 tf32 fp16 bf16}; do
-        for network in alexnet:256 resnet50:64 densenet40:256 resnet18:128; do cases="$cases $network:$precision"; done
-    done
+table5() { # mu-cuDNN's Table V at 64 MiB; CASES and POLICIES choose
+    cases=${CASES:-alexnet:256:fp32 resnet50:64:fp32 densenet40:256:fp32 resnet18:128:fp32}
     # shellcheck disable=SC2086 # several cases on purpose
     plain step.py $cases
     for policy in ${POLICIES:-undivided power-of-two fit}; do
@@ -61,55 +59,59 @@ table5() { # mu-cuDNN's Table V at 64 MiB; TYPES chooses precisions
     done
 }
 
+precisions() { # the same in other number types
+    CASES=${CASES:-alexnet:256:tf32 alexnet:256:fp16 alexnet:256:bf16} POLICIES=${POLICIES:-undivided fit} table5
+}
+
 unet() { # a 3-D U-Net, benchmark off and on
-    for precision in fp32 bf16; do
-        for benchmark in "" --benchmark; do
-            # shellcheck disable=SC2086
-            plain step.py $benchmark "unet3d:4:$precision:96"
-            # shellcheck disable=SC2086
-            under "unet-$precision$benchmark" "--workspace 256MiB" step.py $benchmark "unet3d:4:$precision:96"
-        done
+    case=unet3d:4:fp32:64
+    for benchmark in "" --benchmark; do
+        # shellcheck disable=SC2086
+        plain step.py --no-convolutions --steps 5 $benchmark $case
+        # shellcheck disable=SC2086
+        under "unet$benchmark" "--workspace 128MiB" step.py --no-convolutions --steps 5 $benchmark $case
     done
 }
 
-memory() { # how little is enough
-    for benchmark in "" --benchmark; do
-        # shellcheck disable=SC2086
-        plain least_memory.py $benchmark vgg16:256:fp32 unet3d:4:bf16:96
-        # shellcheck disable=SC2086
-        under "memory$benchmark" "--workspace 64MiB" least_memory.py $benchmark vgg16:256:fp32 unet3d:4:bf16:96
-    done
+cliff() { # one layer with little memory beside its tensors
+    cases="fp16:2:1024:64:64:56:3 bf16:3:8:32:32:96:3 bf16:2:1024:256:64:56:1"
+    # shellcheck disable=SC2086
+    plain cliff.py $cases
+    # shellcheck disable=SC2086
+    under cliff "--workspace 64MiB" cliff.py $cases
+}
+
+memory() { # a network in less and less memory
+    plain least_memory.py --caps 24,20,19,18,17 vgg16:256:fp32
+    under memory "--workspace 512MiB" least_memory.py --caps 24,20,19,18,17 vgg16:256:fp32
 }
 
 total() { # one total divided among all kernels
     for case in alexnet:256:fp32 googlenet:128:fp32; do
         plain step.py --no-convolutions $case
-        under "total-${case%%:*}" "--total-workspace 1GiB" step.py --no-convolutions $case
+        under "total-${case%%:*}" "--total-workspace ${TOTAL:-1GiB}" step.py --no-convolutions $case
     done
 }
 
 gradients() { # errors to 64-bit arithmetic; bits where nothing is changed
-    cases="alexnet:64:fp32 alexnet:64:tf32 alexnet:64:fp16 alexnet:64:bf16 resnet18:32:fp32 resnet18:32:tf32 vgg16:16:fp32"
+    cases=${CASES:-alexnet:256:fp32 alexnet:256:tf32 alexnet:256:fp16 resnet18:128:fp32}
     # shellcheck disable=SC2086
     plain gradients.py $cases
     # shellcheck disable=SC2086
-    under gradients "--workspace 16MiB" gradients.py $cases
+    under gradients "--workspace 64MiB" gradients.py $cases
     # shellcheck disable=SC2086
     under unchanged "--workspace unlimited --tune heuristic --cache none" gradients.py $cases
 }
 
 curve() { # 200 steps of a small network
-    for precision in fp32 bf16; do
-        plain curve.py --precision $precision
-        under "curve-$precision" "--workspace 8MiB" curve.py --precision $precision
-    done
+    plain curve.py
+    under curve "--workspace 8MiB" curve.py
 }
 
-overhead() { # nothing to divide: twice each, in turn
-    for _ in 1 2; do
+overhead() { # nothing to divide: three times each, in turn
+    for _ in 1 2 3; do
         plain overhead.py
         under overhead "--workspace unlimited --tune heuristic --cache none" overhead.py
-        TIGHTFIT_OFF=1 under overhead-off "" overhead.py
     done
 }
 
@@ -125,10 +127,12 @@ jax() { # another framework
 
 parallel() { # several GPUs, a thread each
     plain parallel.py resnet18:128:fp32 alexnet:256:fp32
-    under parallel "--workspace 64MiB" parallel.py resnet18:128:fp32 alexnet:256:fp32
+    under parallel "--workspace 64MiB --tune ${TUNE:-measure}" parallel.py resnet18:128:fp32 alexnet:256:fp32
 }
 
 for stage in "$@"; do
+    # A stage is not begun once STOP_AFTER seconds have passed.
+    [ "$SECONDS" -lt "${STOP_AFTER:-100000}" ] || continue
     begin=$SECONDS
     "$stage"
     echo "== $stage: $((SECONDS - begin)) s"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the library costs where it changes nothing: one JSON line.
 
-usage: [tightfit run .. --] python scripts/gpu_run/overhead.py --label NAME [--network resnet50:64:bf16]
+usage: [tightfit run .. --] python scripts/gpu_run/overhead.py --label NAME [--network resnet50:64:fp32]
 
 `call_us`: host time of one small convolution, the device far behind or idle all the same; `first_ms`: the first convolution
 of the process, with the libraries it loads; `step_ms`: a training step.
@@ -16,7 +16,7 @@ from measure import milliseconds, tell
 from models import build, loss_of
 
 
-def call_us(count=3000, repeats=15):
+def call_us(count=2000, repeats=40):
     """Host microseconds of a 1 x 1 convolution, the least of the repeats' means: what disturbs only adds."""
     x = torch.randn(2, 8, 4, 4, device="cuda")
     weight = torch.randn(8, 8, 1, 1, device="cuda")
@@ -34,7 +34,7 @@ def call_us(count=3000, repeats=15):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--label", default="plain")
-    parser.add_argument("--network", default="resnet50:64:bf16")
+    parser.add_argument("--network", default="resnet50:64:fp32")
     options = parser.parse_args()
     torch.randn(8, device="cuda").sum().item()
     begin = time.perf_counter()
@@ -48,7 +48,7 @@ def main():
         model.zero_grad(set_to_none=True)
         loss_of(model, x, target).backward()
 
-    step_ms = milliseconds(step, 40, 10)
+    step_ms = milliseconds(step, 15, 4)
     tell(label=options.label, first_ms=first_ms, call_us=least, median_call_us=median, step_ms=step_ms)
 
 
