@@ -55,7 +55,7 @@ table5() { # mu-cuDNN's Table V at 64 MiB; CASES and POLICIES choose
     plain step.py $cases
     for policy in ${POLICIES:-undivided power-of-two fit}; do
         # shellcheck disable=SC2086
-        under "table5-$policy" "--workspace 64MiB --policy $policy" step.py $cases
+        under "$stage-$policy" "--workspace 64MiB --policy $policy" step.py $cases
     done
 }
 
@@ -87,10 +87,9 @@ memory() { # a network in less and less memory
 }
 
 total() { # one total divided among all kernels
-    for case in alexnet:256:fp32 googlenet:128:fp32; do
-        plain step.py --no-convolutions $case
-        under "total-${case%%:*}" "--total-workspace ${TOTAL:-1GiB}" step.py --no-convolutions $case
-    done
+    plain step.py --no-convolutions alexnet:256:fp32 googlenet:128:fp32
+    under total-alexnet "--total-workspace 256MiB" step.py --no-convolutions alexnet:256:fp32
+    under total-googlenet "--total-workspace 1GiB" step.py --no-convolutions googlenet:128:fp32
 }
 
 gradients() { # errors to 64-bit arithmetic; bits where nothing is changed
