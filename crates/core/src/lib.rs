@@ -14,6 +14,7 @@ mod error;
 pub mod execute;
 pub mod network;
 pub mod optimize;
+pub mod plan;
 pub mod problem;
 pub mod profile;
 mod quantity;

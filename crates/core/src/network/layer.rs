@@ -2,11 +2,14 @@
 //!
 //! Shapes are of one sample. A rule that names one input refuses more, and none.
 
+use serde::{Deserialize, Serialize};
+
 use super::Shape;
 use crate::{Axis, Convolution};
 
 /// A layer's place in its network's topological order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct LayerId(pub(super) usize);
 
 impl LayerId {

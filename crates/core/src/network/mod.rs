@@ -17,6 +17,7 @@ mod built_in;
 mod kernels;
 mod layer;
 mod list;
+mod maps;
 mod shape;
 
 use std::path::Path;
@@ -25,6 +26,7 @@ pub use builder::{Builder, Filters, Window};
 pub use built_in::{built_in, names};
 pub use kernels::{Kernel, distinct};
 pub use layer::{Layer, LayerId, LayerKind, Pooling, PoolingMethod};
+pub use maps::{BackwardReads, FeatureMap, FeatureMaps, MapId};
 pub use shape::Shape;
 
 use crate::{Convolution, Error};

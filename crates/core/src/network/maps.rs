@@ -1,0 +1,230 @@
+//! Feature maps: which layers write the same memory, and what the backward passes read again.
+//!
+//! A layer that may overwrite its input shares its map (Rhu et al. 2016, section 2.2, footnote 1), and so does one that
+//! only sees its input in another shape:
+//!
+//! ```text
+//! conv1 -> relu -> pool1 -> flatten -> fc1 -> relu -> dropout -> fc2
+//! |--- map 1 --|  |---- map 2 -----|  |------- map 3 -------|  | 4 |
+//! ```
+//!
+//! The gradient of a map is shared in the same way: going backward through an in-place layer overwrites it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Layer, LayerId, LayerKind, Network, PoolingMethod, Shape};
+
+/// A map's place among those of its network, in the order in which they are first written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MapId(usize);
+
+impl MapId {
+    /// Index into [`FeatureMaps::iter`].
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// What a layer's backward passes read beside the gradient of its output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackwardReads {
+    /// Its inputs, as they were when it ran forward.
+    pub inputs: bool,
+    /// Its own output.
+    pub output: bool,
+    /// Something it saved in its forward pass: the batch statistics, the elements dropped.
+    pub saved: bool,
+}
+
+impl LayerKind {
+    /// What the backward passes read again, where a gradient is asked for at all.
+    pub fn backward_reads(&self) -> BackwardReads {
+        let (inputs, output, saved) = match self {
+            LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. } => (true, false, false),
+            LayerKind::Relu | LayerKind::SoftmaxLoss => (false, true, false),
+            LayerKind::Pooling(pooling) => {
+                let maximum = pooling.method == PoolingMethod::Maximum;
+                (maximum, maximum, false)
+            }
+            LayerKind::Lrn { .. } => (true, true, false),
+            LayerKind::BatchNorm { .. } => (true, false, true),
+            LayerKind::Dropout { .. } => (false, false, true),
+            LayerKind::Input { .. } | LayerKind::Concat | LayerKind::Add | LayerKind::Flatten => (false, false, false),
+        };
+        BackwardReads { inputs, output, saved }
+    }
+
+    /// Whether the first input may be overwritten by the output.
+    fn works_in_place(&self) -> bool {
+        matches!(self, LayerKind::Relu | LayerKind::Dropout { .. } | LayerKind::Add | LayerKind::SoftmaxLoss)
+    }
+}
+
+/// One piece of memory that holds the output of one layer or, one after another, of several.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeatureMap {
+    /// The layers that write it, in order; the first is the one that it is allocated for.
+    pub layers: Vec<LayerId>,
+    /// Elements of one sample.
+    pub elements: usize,
+    /// The layers outside the map that read it going forward, in order.
+    pub readers: Vec<LayerId>,
+    /// Whether training needs its gradient: something upstream learns.
+    pub gradient: bool,
+}
+
+/// The feature maps of a network, and which of them each layer writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeatureMaps {
+    maps: Vec<FeatureMap>,
+    of_layer: Vec<MapId>,
+}
+
+impl FeatureMaps {
+    /// The maps of `network`.
+    ///
+    /// A layer works in place if it can, nothing else reads what it overwrites, and the layer that wrote it does not read
+    /// its output again going backward. A rectified unit still may before a dropout: what is dropped gets no gradient,
+    /// and the rest keeps its sign.
+    pub fn of(network: &Network) -> FeatureMaps {
+        let mut maps: Vec<FeatureMap> = Vec::new();
+        let mut of_layer: Vec<MapId> = Vec::new();
+        for (id, layer) in network.iter() {
+            let first = layer.inputs.first().copied();
+            let learns =
+                layer.parameters > 0 || layer.inputs.iter().any(|input| maps[of_layer[input.index()].0].gradient);
+            let shared = first.filter(|&input| match &layer.kind {
+                LayerKind::Flatten => true,
+                kind => kind.works_in_place() && may_overwrite(network, layer, input),
+            });
+            let map = match shared {
+                Some(input) => of_layer[input.index()],
+                None => {
+                    maps.push(FeatureMap {
+                        layers: vec![],
+                        elements: layer.shape.len(),
+                        readers: vec![],
+                        gradient: learns,
+                    });
+                    MapId(maps.len() - 1)
+                }
+            };
+            maps[map.0].layers.push(id);
+            of_layer.push(map);
+            for input in &layer.inputs {
+                let read = of_layer[input.index()];
+                if read != map && maps[read.0].readers.last() != Some(&id) {
+                    maps[read.0].readers.push(id);
+                }
+            }
+        }
+        FeatureMaps { maps, of_layer }
+    }
+
+    /// The map that a layer writes.
+    ///
+    /// # Panics
+    /// If `layer` is of a larger network.
+    pub fn written_by(&self, layer: LayerId) -> MapId {
+        self.of_layer[layer.index()]
+    }
+
+    /// One map.
+    ///
+    /// # Panics
+    /// If `id` is of another network with more maps.
+    pub fn get(&self, id: MapId) -> &FeatureMap {
+        &self.maps[id.0]
+    }
+
+    /// All maps in the order in which they are first written.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (MapId, &FeatureMap)> {
+        self.maps.iter().enumerate().map(|(index, map)| (MapId(index), map))
+    }
+}
+
+/// Whether `layer` may write its output over that of `input`.
+fn may_overwrite(network: &Network, layer: &Layer, mut input: LayerId) -> bool {
+    let keeps_sign = matches!(layer.kind, LayerKind::Dropout { .. });
+    let sole_reader = |id: LayerId| network.consumers(id).len() == 1;
+    // A flattened map is the map before it: nothing else may read that one either.
+    while sole_reader(input) {
+        let writer = network.layer(input);
+        match (&writer.kind, writer.inputs.first()) {
+            (LayerKind::Flatten, Some(&before)) => input = before,
+            (LayerKind::Relu, _) => return keeps_sign,
+            (LayerKind::Input { .. }, _) => return false,
+            (kind, _) => return !kind.backward_reads().output,
+        }
+    }
+    false
+}
+
+impl Network {
+    /// The shapes of one sample that a layer reads.
+    ///
+    /// # Panics
+    /// If `layer` is of a larger network.
+    pub fn input_shapes(&self, layer: LayerId) -> Vec<Shape> {
+        self.layer(layer).inputs.iter().map(|&input| self.layer(input).shape).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::{Builder, Filters, Window};
+
+    /// The names of the layers of every map.
+    fn names(network: &Network) -> Vec<String> {
+        let maps = FeatureMaps::of(network);
+        let of = |map: &FeatureMap| {
+            let names: Vec<&str> = map.layers.iter().map(|&layer| network.layer(layer).name.as_str()).collect();
+            names.join(" ")
+        };
+        maps.iter().map(|(_, map)| of(map)).collect()
+    }
+
+    #[test]
+    fn layers_that_may_overwrite_their_input_share_its_map() {
+        let network = Network::open("digits-net").unwrap();
+        let expected =
+            ["input", "conv1 conv1.relu", "conv2 conv2.relu", "pool2 pool2.flatten", "fc1 fc1.relu", "fc2 loss"];
+        assert_eq!(names(&network), expected);
+        let vgg = names(&Network::open("vgg16").unwrap());
+        assert!(vgg.contains(&"fc6 fc6.relu fc6.dropout".to_owned()), "{vgg:?}");
+    }
+
+    #[test]
+    fn nothing_is_overwritten_that_is_read_again() {
+        // The maximum's backward pass reads its output, which the rectified unit must leave alone.
+        let quick = names(&Network::open("cifar10-quick").unwrap());
+        assert!(quick.contains(&"pool1".to_owned()) && quick.contains(&"pool1.relu".to_owned()), "{quick:?}");
+        // Two layers read the convolution.
+        let mut net = Builder::new("fork");
+        let fork = net.input(Shape::image(2, 4, 4)).conv("conv", Filters::new(2, 1)).here();
+        let left = net.relu().here();
+        let right = net.at(fork).max_pool("pool", Window::new(1, 1)).here();
+        net.add("sum", &[left, right]);
+        assert_eq!(names(&net.finish().unwrap()), ["input", "conv", "conv.relu", "pool", "sum"]);
+    }
+
+    #[test]
+    fn a_residual_sum_overwrites_the_branch_that_only_it_reads() {
+        let network = Network::open("resnet18").unwrap();
+        let maps = FeatureMaps::of(&network);
+        let (_, sum) = network.iter().find(|(_, layer)| layer.kind == LayerKind::Add).unwrap();
+        let map = maps.get(maps.written_by(sum.inputs[0]));
+        assert!(map.layers.len() >= 3, "batch normalization, sum and rectified unit: {map:?}");
+        assert_ne!(maps.written_by(sum.inputs[0]), maps.written_by(sum.inputs[1]));
+    }
+
+    #[test]
+    fn the_input_needs_no_gradient() {
+        let network = Network::open("lenet").unwrap();
+        let gradients: Vec<bool> = FeatureMaps::of(&network).iter().map(|(_, map)| map.gradient).collect();
+        assert_eq!(gradients.iter().filter(|gradient| !**gradient).count(), 1);
+        assert!(!gradients[0]);
+    }
+}

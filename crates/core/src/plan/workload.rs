@@ -1,0 +1,194 @@
+//! What is to be scheduled: a network at a mini-batch, in training or inference, and how large its tensors are.
+
+use super::Tensor;
+use crate::network::{FeatureMaps, LayerId, LayerKind};
+use crate::problem::Storage;
+use crate::{Bytes, Error, Network, Types};
+
+/// Every block, and every parameter inside its block, begins at a multiple of this many bytes: what the fastest
+/// algorithms of any backend ask for.
+pub const ALIGNMENT: u64 = 256;
+
+/// Which of a layer's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ParameterKind {
+    /// Filters of a convolution (k, c / groups, r, s) or the matrix of a fully connected layer (outputs, inputs).
+    Weight,
+    /// A number for each filter or output.
+    Bias,
+    /// A batch normalization's factor for each channel.
+    Scale,
+    /// What a batch normalization adds to each channel.
+    Shift,
+}
+
+/// One of a layer's parameters inside the block that holds them all, and inside the blocks of its gradient and momentum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Which.
+    pub kind: ParameterKind,
+    /// Where it begins: an element count, the same whatever the size of an element, and a multiple of
+    /// [`ALIGNMENT`] / 2 so that every storage is aligned.
+    pub offset: usize,
+    /// Elements.
+    pub elements: usize,
+}
+
+/// A network at a mini-batch.
+#[derive(Clone, Debug)]
+pub struct Workload<'a> {
+    /// The layers.
+    pub network: &'a Network,
+    /// Which layers share memory.
+    pub maps: FeatureMaps,
+    /// Samples of one step.
+    pub batch: usize,
+    /// Number types of maps and arithmetic.
+    pub types: Types,
+    /// Forward passes alone: nothing is learned, so maps go after their last use.
+    pub inference: bool,
+}
+
+impl<'a> Workload<'a> {
+    /// The training (or inference) of `network` on `batch` samples a step.
+    ///
+    /// # Errors
+    /// [`Error::BadNetwork`] for a layer list, whose layers stand side by side, and for a network without a loss if it is
+    /// to be trained; [`Error::BadProblem`] if `batch` is zero or makes a tensor of more than 2^60 elements.
+    pub fn new(network: &'a Network, batch: usize, types: Types, inference: bool) -> Result<Workload<'a>, Error> {
+        let bad = |layer: &str, what: &str| {
+            Err(Error::BadNetwork {
+                network: network.name().to_owned(),
+                layer: layer.to_owned(),
+                what: what.to_owned(),
+            })
+        };
+        let inputs = network.layers().iter().filter(|layer| matches!(layer.kind, LayerKind::Input { .. }));
+        if let Some(second) = inputs.clone().nth(1) {
+            return bad(&second.name, "a second input: a layer list is no network that could be trained");
+        }
+        let losses = network.layers().iter().filter(|layer| layer.kind == LayerKind::SoftmaxLoss).count();
+        match network.layers().last() {
+            Some(last) if losses != 1 && !inference => return bad(&last.name, "training takes one softmax-loss layer"),
+            None => return bad("none", "there are no layers"),
+            Some(_) => {}
+        }
+        if batch == 0 {
+            return Err(Error::BadProblem { what: "a mini-batch of 0; at least one sample is needed".to_owned() });
+        }
+        let largest = network.layers().iter().map(|layer| layer.shape.len()).max().unwrap_or(1);
+        if largest.checked_mul(batch).is_none_or(|elements| elements > 1 << 60) {
+            return Err(Error::BadProblem {
+                what: format!("n{batch} of {largest} elements a sample is more than 2^60"),
+            });
+        }
+        Ok(Workload { network, maps: FeatureMaps::of(network), batch, types, inference })
+    }
+
+    /// The parameters of a layer, in the order in which they lie in its block.
+    pub fn parameters(&self, layer: LayerId) -> Vec<Parameter> {
+        let inputs: usize = self.network.input_shapes(layer).first().map_or(0, |shape| shape.len());
+        let channels = self.network.layer(layer).shape.channels();
+        let kinds = match &self.network.layer(layer).kind {
+            LayerKind::Convolution { convolution, bias } => {
+                vec![
+                    (ParameterKind::Weight, convolution.filter_len()),
+                    (ParameterKind::Bias, bias_len(*bias, channels)),
+                ]
+            }
+            LayerKind::FullyConnected { outputs, bias } => {
+                vec![(ParameterKind::Weight, outputs * inputs), (ParameterKind::Bias, bias_len(*bias, *outputs))]
+            }
+            LayerKind::BatchNorm { .. } => vec![(ParameterKind::Scale, channels), (ParameterKind::Shift, channels)],
+            _ => Vec::new(),
+        };
+        let mut offset = 0;
+        let mut parameters = Vec::new();
+        for (kind, elements) in kinds.into_iter().filter(|(_, elements)| *elements > 0) {
+            parameters.push(Parameter { kind, offset, elements });
+            offset = (offset + elements).next_multiple_of(ALIGNMENT as usize / 2);
+        }
+        parameters
+    }
+
+    /// Bytes of a tensor on the whole mini-batch, before rounding up to [`ALIGNMENT`]; workspaces are as large as their
+    /// configuration says, and not known here.
+    pub fn bytes(&self, tensor: Tensor) -> Bytes {
+        let storage = self.types.storage().size();
+        let parameters = |layer| self.parameters(layer).last().map_or(0, |last| last.offset + last.elements);
+        match tensor {
+            Tensor::FeatureMap(map) | Tensor::Gradient(map) => {
+                Bytes::of(self.maps.get(map).elements, self.batch.saturating_mul(storage))
+            }
+            Tensor::Weights(layer) => Bytes::of(parameters(layer), self.parameter_storage(layer).size()),
+            Tensor::MasterWeights(layer) | Tensor::WeightGradient(layer) | Tensor::Momentum(layer) => {
+                Bytes::of(parameters(layer), 4)
+            }
+            Tensor::Statistics(layer) => match self.network.layer(layer).kind {
+                LayerKind::BatchNorm { .. } => {
+                    Bytes::of(2 * channel_stride(self.network.layer(layer).shape.channels()), 4)
+                }
+                _ => Bytes::ZERO,
+            },
+            // Mean and inverse deviation of each channel; for a dropout a byte for each element.
+            Tensor::Saved(layer) => match self.network.layer(layer).kind {
+                LayerKind::BatchNorm { .. } => {
+                    Bytes::of(2 * channel_stride(self.network.layer(layer).shape.channels()), 4)
+                }
+                LayerKind::Dropout { .. } => Bytes::of(self.network.layer(layer).shape.len(), self.batch),
+                _ => Bytes::ZERO,
+            },
+            Tensor::Labels => Bytes::of(self.batch, 4),
+            Tensor::Workspace(_) => Bytes::ZERO,
+        }
+    }
+
+    /// How a layer's parameters are stored for its arithmetic: batch normalization keeps 32 bits.
+    pub fn parameter_storage(&self, layer: LayerId) -> Storage {
+        match self.network.layer(layer).kind {
+            LayerKind::BatchNorm { .. } => Storage::F32,
+            _ => self.types.storage(),
+        }
+    }
+
+    /// Whether the solver keeps a layer's parameters in 32 bits beside those of 16.
+    pub fn has_master_weights(&self, layer: LayerId) -> bool {
+        self.network.layer(layer).parameters > 0 && self.parameter_storage(layer) != Storage::F32 && !self.inference
+    }
+}
+
+fn bias_len(bias: bool, outputs: usize) -> usize {
+    if bias { outputs } else { 0 }
+}
+
+/// Elements from the first number of each channel to the second: aligned, so that each can be handed over by itself.
+pub fn channel_stride(channels: usize) -> usize {
+    channels.next_multiple_of(ALIGNMENT as usize / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_small_network_by_hand() {
+        let network = Network::open("digits-net").unwrap();
+        let workload = Workload::new(&network, 10, Types::F32, false).unwrap();
+        let (conv1, _) = network.iter().find(|(_, layer)| layer.name == "conv1").unwrap();
+        let map = workload.maps.written_by(conv1);
+        assert_eq!(workload.bytes(Tensor::FeatureMap(map)), Bytes(16 * 64 * 10 * 4));
+        let bias = workload.parameters(conv1)[1];
+        assert_eq!((bias.kind, bias.offset, bias.elements), (ParameterKind::Bias, 256, 16), "after 144, aligned");
+        assert_eq!(workload.bytes(Tensor::WeightGradient(conv1)), Bytes((256 + 16) * 4));
+        assert_eq!(workload.bytes(Tensor::Labels), Bytes(40));
+    }
+
+    #[test]
+    fn what_cannot_be_trained_is_refused() {
+        let list = Network::open("deepbench").unwrap();
+        assert!(matches!(Workload::new(&list, 1, Types::F32, false), Err(Error::BadNetwork { .. })));
+        let lenet = Network::open("lenet").unwrap();
+        assert!(matches!(Workload::new(&lenet, 0, Types::F32, false), Err(Error::BadProblem { .. })));
+        assert!(matches!(Workload::new(&lenet, usize::MAX, Types::F32, false), Err(Error::BadProblem { .. })));
+    }
+}

@@ -1,0 +1,46 @@
+//! What can go wrong while a schedule is carried out.
+
+use tightfit_core::Bytes;
+
+/// What failed, by how much, and what to try.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device cannot give the arena.
+    #[error("the device has {free} free, the plan needs {needed}; plan with a smaller --budget")]
+    DeviceMemory {
+        /// What the plan needs.
+        needed: Bytes,
+        /// What is free.
+        free: Bytes,
+    },
+
+    /// The host cannot give the pinned arena.
+    #[error("the host may use {free} more ({limit}), the plan pins {needed}; plan with a smaller --host-budget")]
+    HostMemory {
+        /// What the plan needs.
+        needed: Bytes,
+        /// What is left.
+        free: Bytes,
+        /// Which limit binds: the machine's memory, or that of the control group.
+        limit: String,
+    },
+
+    /// An error of the problem, its algorithms, or the library below.
+    #[error(transparent)]
+    Core(#[from] tightfit_core::Error),
+
+    /// A machine failed at a step.
+    #[error("{machine}, {step}: {what}")]
+    Step {
+        /// Which machine.
+        machine: &'static str,
+        /// The layer and its pass, or the copy.
+        step: String,
+        /// What went wrong.
+        what: String,
+        /// The error underneath, if there is one.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+}

@@ -1,0 +1,12 @@
+//! Trains networks in the memory that a plan gives them: one arena on the device, one pinned arena on the host, three
+//! streams, and a schedule that says what happens where.
+//!
+//! The engine walks a [`Schedule`](tightfit_core::plan::Schedule) once and hands every step to a [`Machine`], which only
+//! enqueues; nothing waits on the host until the step is over.
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod machine;
+
+pub use error::Error;
+pub use machine::Machine;
