@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 
 use crate::sys::cudnn::Cudnn;
 use crate::sys::driver::Driver;
@@ -29,6 +29,16 @@ pub struct Found<T> {
     pub table: T,
     /// The file, or the bare name where the loader's path led to it.
     pub path: PathBuf,
+}
+
+/// cuDNN, opened.
+pub struct CudnnLibrary {
+    /// Its functions.
+    pub table: Cudnn,
+    /// The file, or the bare name where the loader's path led to it.
+    pub path: PathBuf,
+    /// Its version.
+    pub version: CudnnVersion,
 }
 
 /// cuDNN's version.
@@ -151,8 +161,29 @@ pub fn find_cudnn(option: Option<&Path>, python: Option<&OsStr>) -> Result<PathB
 ///
 /// # Errors
 /// [`CudaError::Missing`] with every place tried; [`CudaError::TooOld`]; [`CudaError::Symbol`] if it is not cuDNN.
-pub fn cudnn(option: Option<&Path>) -> Result<(Found<Cudnn>, CudnnVersion), CudaError> {
+pub fn cudnn(option: Option<&Path>) -> Result<CudnnLibrary, CudaError> {
     let (library, path) = CUDNN.open(option, places::cudnn(CUDNN.name))?;
+    accept(library, path)
+}
+
+/// Opens the cuDNN of a running program, whose neighbors are that program's business: they are open already, or cuDNN
+/// finds them as it would without us.
+///
+/// # Errors
+/// As [`cudnn`].
+pub fn cudnn_of_program(path: &Path) -> Result<CudnnLibrary, CudaError> {
+    // SAFETY: opening runs the library's own initialization, which has no requirement on the process.
+    match unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) } {
+        Ok(library) => accept(library, path.to_owned()),
+        Err(error) => {
+            let because = "the running program".to_owned();
+            let tried = vec![Tried { because, path: path.to_owned(), problem: error.to_string() }];
+            Err(CudaError::Missing { library: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN", tried })
+        }
+    }
+}
+
+fn accept(library: Library, path: PathBuf) -> Result<CudnnLibrary, CudaError> {
     // SAFETY: the library was opened under cuDNN's name or under a name given for it.
     let table = unsafe { Cudnn::resolve(library) }?;
     // SAFETY: needs nothing but the table.
@@ -160,7 +191,7 @@ pub fn cudnn(option: Option<&Path>) -> Result<(Found<Cudnn>, CudnnVersion), Cuda
     if version < CudnnVersion::LEAST {
         return Err(CudaError::TooOld { path, version });
     }
-    Ok((Found { table, path }, version))
+    Ok(CudnnLibrary { table, path, version })
 }
 
 #[cfg(test)]
