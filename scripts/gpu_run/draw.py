@@ -9,7 +9,7 @@ import sys
 from html import escape
 
 COLORS = {"forward": "#4477aa", "backward-data": "#66ccee", "backward-filter": "#ee6677"}
-ROW, LEFT, WIDTH, RIGHT = 18, 250, 420, 430
+ROW, LEFT, WIDTH, RIGHT = 18, 170, 420, 500
 MIB = float(1 << 20)
 
 
