@@ -267,11 +267,11 @@ pub struct SplitOptions {
 
 #[derive(Args)]
 pub struct RunOptions {
-    /// A limit for each kernel, such as 512MiB [default: 64MiB]
-    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_WORKSPACE", conflicts_with = "total_workspace")]
+    /// A limit for each kernel, such as 512MiB [default: 64MiB] [env: TIGHTFIT_WORKSPACE]
+    #[arg(long, value_name = "SIZE", conflicts_with = "total_workspace")]
     pub workspace: Option<Bytes>,
-    /// One total, divided among all kernels so that they are fastest together
-    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_TOTAL_WORKSPACE")]
+    /// One total, divided among all kernels so that they are fastest together [env: TIGHTFIT_TOTAL_WORKSPACE]
+    #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,
     /// Which micro-batch sizes may be used: undivided, power-of-two, all or fit
     #[arg(long, default_value = "fit", env = "TIGHTFIT_POLICY")]

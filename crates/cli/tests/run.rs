@@ -142,6 +142,28 @@ fn defaults_are_said_and_paths_survive_a_change_of_folder() {
 }
 
 #[test]
+fn the_command_line_comes_before_the_environment() {
+    let place = Place::new(REAL);
+    let cudnn = place.cudnn().display().to_string();
+    let limits = |variables: &[(&str, &str)], options: &str| {
+        let mut arguments: Vec<&str> = vec!["run", "--cudnn", &cudnn];
+        arguments.extend(options.split_whitespace());
+        arguments.extend(["--", "env"]);
+        let output = place.tightfit(&arguments).envs(variables.iter().copied()).output().unwrap();
+        let limit = |name| output.status.success().then(|| seen(&output, name)).flatten();
+        (output.status.code(), limit("TIGHTFIT_WORKSPACE"), limit("TIGHTFIT_TOTAL_WORKSPACE"))
+    };
+    let (each, total) = (("TIGHTFIT_WORKSPACE", "1KiB"), ("TIGHTFIT_TOTAL_WORKSPACE", "2KiB"));
+    let bytes = |size: &str| Some(size.to_owned());
+    assert_eq!(limits(&[each], ""), (Some(0), bytes("1024"), None));
+    assert_eq!(limits(&[total], ""), (Some(0), None, bytes("2048")));
+    assert_eq!(limits(&[each], "--total-workspace 3KiB"), (Some(0), None, bytes("3072")));
+    assert_eq!(limits(&[each, total], "--workspace 4KiB"), (Some(0), bytes("4096"), None));
+    assert_eq!(limits(&[each, total], ""), (Some(2), None, None));
+    assert_eq!(limits(&[("TIGHTFIT_WORKSPACE", "much")], ""), (Some(2), None, None));
+}
+
+#[test]
 fn arguments_streams_codes_signals_and_the_process_itself_are_the_commands() {
     let place = Place::new(REAL);
     let output = place.run("", "printf '%s|' \"$@\"; exit 7");

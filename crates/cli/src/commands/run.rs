@@ -15,14 +15,17 @@ use std::process::Command;
 
 use clap::ValueEnum;
 use tightfit_core::Bytes;
+use tightfit_core::optimize::Limit;
 
 use crate::failure::Failure;
 use crate::options::{Common, RunOptions};
 use crate::preload::{Form, Preload, python_of};
 use crate::session::{cache_path, device_numbers};
 
-/// The limit a kernel where none is given. Source: mu-cuDNN's default (Oyama et al. 2018, section III).
+/// The limit a kernel where none is given, which is mu-cuDNN's as well.
 const WORKSPACE: Bytes = Bytes::mib(64);
+/// What a limit a kernel and a limit in all are called in the environment.
+const NAMES: [&str; 2] = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"];
 
 pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     if !cfg!(target_arch = "x86_64") {
@@ -32,17 +35,23 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         )));
     }
     device_numbers(common)?;
+    let limit = limit(options)?;
     let python = python_of(&options.command);
     let cudnn = tightfit_cuda::load::find_cudnn(common.cudnn.as_deref(), python.as_deref()).map_err(|error| {
         Failure::Wrong(format!("{error}\nPyTorch's CUDA wheels bring cuDNN; name its folder with --cudnn otherwise"))
     })?;
     let preload = Preload::over(&cudnn)?;
-    let variables = variables(options, common, &cudnn, &preload)?;
-    eprintln!("tightfit: {}", summary(options, common, &cudnn, &preload));
+    let variables = variables(options, common, limit, &cudnn, &preload)?;
+    eprintln!("tightfit: {}", summary(options, common, limit, &cudnn, &preload));
     let [program, arguments @ ..] = &options.command[..] else {
         return Err(Failure::Usage("there is no command to run".to_owned()));
     };
-    let error = Command::new(program).args(arguments).envs(variables).exec();
+    let mut command = Command::new(program);
+    // The limit that was not chosen must not be there beside the one that was.
+    for name in NAMES {
+        command.env_remove(name);
+    }
+    let error = command.args(arguments).envs(variables).exec();
     let next = match error.kind() {
         ErrorKind::NotFound => "; is it installed, and on PATH?",
         ErrorKind::PermissionDenied => "; is it executable?",
@@ -51,10 +60,32 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     Err(Failure::Wrong(format!("{} cannot be started: {error}{next}", program.to_string_lossy())))
 }
 
+/// The limit of the command line, else that of the environment, else the default.
+///
+/// # Errors
+/// [`Failure::Usage`] where the environment names two; those of reading a size.
+fn limit(options: &RunOptions) -> Result<Limit, Failure> {
+    match (options.workspace, options.total_workspace) {
+        (Some(each), _) => return Ok(Limit::PerKernel(each)),
+        (None, Some(total)) => return Ok(Limit::Total(total)),
+        (None, None) => {}
+    }
+    let [each, total] = NAMES.map(|name| std::env::var(name).ok().filter(|size| !size.is_empty()));
+    match (each, total) {
+        (Some(_), Some(_)) => {
+            Err(Failure::Usage(format!("{} and {} are both set; set one of them", NAMES[0], NAMES[1])))
+        }
+        (Some(each), None) => Ok(Limit::PerKernel(each.parse()?)),
+        (None, Some(total)) => Ok(Limit::Total(total.parse()?)),
+        (None, None) => Ok(Limit::PerKernel(WORKSPACE)),
+    }
+}
+
 /// What the command finds in its environment beside what is there now.
 fn variables(
     options: &RunOptions,
     common: &Common,
+    limit: Limit,
     cudnn: &Path,
     preload: &Preload,
 ) -> Result<Vec<(&'static str, OsString)>, Failure> {
@@ -67,16 +98,14 @@ fn variables(
         let path = preload.path.display();
         return Err(Failure::Wrong(format!("{path}: LD_PRELOAD cannot name a path with a colon or a space; move it")));
     }
-    let (limit, bytes) = match options.total_workspace {
-        Some(total) => ("TIGHTFIT_TOTAL_WORKSPACE", total),
-        None => ("TIGHTFIT_WORKSPACE", options.workspace.unwrap_or(WORKSPACE)),
-    };
+    let name = NAMES[usize::from(matches!(limit, Limit::Total(_)))];
+    let bytes = limit.bytes();
     let size = if bytes == Bytes::UNLIMITED { "unlimited".to_owned() } else { bytes.0.to_string() };
     let tune = options.tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let mut variables: Vec<(&'static str, OsString)> = vec![
         ("LD_PRELOAD", libraries),
         ("TIGHTFIT_CUDNN", cudnn.into()),
-        (limit, size.into()),
+        (name, size.into()),
         ("TIGHTFIT_POLICY", options.policy.name().into()),
         ("TIGHTFIT_TUNE", tune.into()),
         // The command may change folders before anything is written.
@@ -102,10 +131,11 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// What was done, on one line.
-fn summary(options: &RunOptions, common: &Common, cudnn: &Path, preload: &Preload) -> String {
-    let limit = match options.total_workspace {
-        Some(total) => format!("{total} of workspace in all"),
-        None => format!("{} of workspace a kernel", options.workspace.unwrap_or(WORKSPACE)),
+fn summary(options: &RunOptions, common: &Common, limit: Limit, cudnn: &Path, preload: &Preload) -> String {
+    let shared = if matches!(limit, Limit::Total(_)) { "in all" } else { "a kernel" };
+    let limit = match limit.bytes() {
+        Bytes::UNLIMITED => "workspace without a limit".to_owned(),
+        bytes => format!("{bytes} of workspace {shared}"),
     };
     let cache = cache_path(common).map_or_else(|| "none".to_owned(), |path| path.display().to_string());
     let tune = options.tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
