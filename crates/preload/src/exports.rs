@@ -3,20 +3,22 @@
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
+use tightfit_core::profile::Scale;
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{Attribute, BackendDescriptor, CudnnStatus, ElementType, Handle, Kind};
 use tightfit_cuda::{CudaError, GuestProgram, NotEnqueued};
 
+use crate::kernel::Kernel;
 use crate::log::tell;
-use crate::plan::{Choice, Decision, Ours, Plan, consider, device, set_up};
+use crate::plan::{Choice, Decision, Ours, Plan, consider, device, failed, set_up};
 use crate::reason::{Function, Reason, count};
 use crate::session::{forget, session};
 use crate::settings::settings;
 use crate::shadow::{self, Made, Pack, Value};
 use crate::trampolines::hand_on;
-use crate::{original, report};
+use crate::{original, report, total};
 
 /// Runs our part of a call; none if it panicked.
 pub fn behind_wall<T>(part: impl FnOnce() -> T) -> Option<T> {
@@ -192,7 +194,8 @@ fn workspace(descriptor: BackendDescriptor) -> Option<usize> {
             // SAFETY: the caller asks about it, so it is alive, as is the handle of its graph.
             match unsafe { consider(&graph, Choice::Configuration(descriptor), false) } {
                 Decision::Ours(ours) => Some(ours.program.workspace()),
-                _ => None,
+                Decision::Shared(_) => Some(0),
+                Decision::Kept(_) | Decision::Left(..) => None,
             }
         }
         _ => None,
@@ -250,6 +253,12 @@ unsafe fn execute(handle: Handle, plan: BackendDescriptor, pack: BackendDescript
             kernel.count();
             None
         }
+        Decision::Shared(kernel) => {
+            kernel.count();
+            // SAFETY: forwarded to the caller.
+            let done = unsafe { run_shared(handle, &plan, kernel, pack) };
+            Some(done.unwrap_or(CudnnStatus::EXECUTION_FAILED))
+        }
         Decision::Ours(ours) => {
             ours.kernel.count();
             // SAFETY: forwarded to the caller.
@@ -280,6 +289,52 @@ unsafe fn run(handle: Handle, plan: &Plan, ours: &Ours, pack: BackendDescriptor)
     status_of(unsafe { program.enqueue([data, other, output].map(DevicePtr), workspace_of(&pack)) })
 }
 
+/// Runs a kernel in its part of the total.
+///
+/// # Safety
+/// As `cudnnBackendExecute`'s.
+unsafe fn run_shared(
+    handle: Handle,
+    plan: &Plan,
+    kernel: &Arc<Kernel>,
+    pack: BackendDescriptor,
+) -> Result<CudnnStatus, Reason> {
+    let Some(Made::Pack(pack)) = shadow::made(address(pack)) else { return Ok(CudnnStatus::BAD_PARAM_NOT_FINALIZED) };
+    let graph = plan.graph.as_ref().ok_or(Reason::Descriptor)?;
+    let recognized = graph.convolution.as_ref().map_err(|reason| *reason)?;
+    let [Some(data), Some(other), Some(output)] = recognized.ids.map(|id| pack.address(id)) else {
+        return Ok(CudnnStatus::BAD_PARAM);
+    };
+    // SAFETY: the caller owes tensors of the graph's sizes.
+    unsafe { in_total(handle, kernel, (recognized.scale, recognized.base), [data, other, output].map(DevicePtr)) }
+}
+
+/// Runs a kernel on these tensors in its part of the total.
+///
+/// # Errors
+/// The reason why nothing was enqueued.
+///
+/// # Safety
+/// The handle is alive and used on this thread; the tensors are of the kernel's sizes, as for
+/// [`GuestProgram::enqueue`].
+pub unsafe fn in_total(
+    handle: Handle,
+    kernel: &Arc<Kernel>,
+    (scale, base): (Scale, usize),
+    tensors: [DevicePtr; 3],
+) -> Result<CudnnStatus, Reason> {
+    let host = original::host().ok_or(Reason::Failed)?;
+    // SAFETY: forwarded to the caller.
+    let session = unsafe { session(host, handle, kernel.question.device) }.map_err(failed)?;
+    let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+    let enqueue = |program: &GuestProgram, workspace| {
+        // SAFETY: forwarded to the caller; the part is as large as the program's workspace, and nobody else's meanwhile.
+        status_of(unsafe { program.enqueue(tensors, workspace) })
+    };
+    // SAFETY: forwarded to the caller.
+    unsafe { total::run(host, handle, kernel, &mut session, (scale, base), enqueue) }
+}
+
 fn workspace_of(pack: &Pack) -> DevicePtr {
     DevicePtr(pack.workspace)
 }
@@ -297,7 +352,7 @@ unsafe fn on_handle(handle: Handle, plan: &Plan, ours: &Ours) -> Option<Arc<Gues
     let device = device(host, settings()?).ok()?;
     // SAFETY: forwarded to the caller.
     let session = unsafe { session(host, handle, device) }.ok()?;
-    let mut session = session.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
     match set_up(ours.kernel.clone(), recognized, &mut session, handle.0 as usize) {
         Ok(Decision::Ours(ours)) => Some(ours.program),
         _ => None,

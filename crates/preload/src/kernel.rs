@@ -46,10 +46,21 @@ pub fn bits(scale: Scale) -> [u32; 2] {
 pub enum Answer {
     /// This configuration is run in place of the framework's choice.
     Ours(Configuration),
+    /// Of one total, a part is ours to use: which, is decided once the kernels of a step are known.
+    Shared(Shared),
     /// The framework's choice runs: it fits, and nothing was found to be faster.
     Kept,
     /// The framework's choice runs although it may not fit.
     Left(Reason),
+}
+
+/// What a kernel can do with a part of a total.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// What runs in all of it, as long as nothing is divided.
+    pub provisional: Configuration,
+    /// What can run in a part, by rising workspace; empty where no times are known.
+    pub front: Vec<Configuration>,
 }
 
 /// A convolution with its answer.
@@ -64,9 +75,36 @@ pub struct Kernel {
     /// Time of the framework's choice, where it was measured.
     pub framework_time: Option<Nanos>,
     calls: AtomicU64,
+    allotted: Mutex<Option<Configuration>>,
 }
 
 impl Kernel {
+    /// The configuration that runs in place of the framework's choice, if one does.
+    pub fn ours(&self) -> Option<Configuration> {
+        match &self.answer {
+            Answer::Ours(ours) => Some(ours.clone()),
+            Answer::Shared(shared) => {
+                let allotted = self.allotted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                Some(allotted.unwrap_or_else(|| shared.provisional.clone()))
+            }
+            Answer::Kept | Answer::Left(_) => None,
+        }
+    }
+
+    /// Says what was allotted to it.
+    pub fn allot(&self, configuration: Configuration) {
+        *self.allotted.lock().unwrap_or_else(PoisonError::into_inner) = Some(configuration);
+    }
+
+    /// Bytes of workspace to tell the program; none where the framework's choice runs.
+    pub fn told(&self) -> Option<usize> {
+        match &self.answer {
+            Answer::Ours(ours) => Some(usize::try_from(ours.workspace().0).unwrap_or(usize::MAX)),
+            Answer::Shared(_) => Some(0),
+            Answer::Kept | Answer::Left(_) => None,
+        }
+    }
+
     /// Counts a call.
     pub fn count(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
@@ -103,8 +141,8 @@ pub fn keep(question: Question, answer: Answer, framework_time: Option<Nanos>) -
         return first.clone();
     }
     let name = layer::current().unwrap_or_else(|| format!("conv{}", in_order.len() + 1));
-    let kernel =
-        Arc::new(Kernel { name, question: question.clone(), answer, framework_time, calls: AtomicU64::new(0) });
+    let (calls, allotted) = (AtomicU64::new(0), Mutex::new(None));
+    let kernel = Arc::new(Kernel { name, question: question.clone(), answer, framework_time, calls, allotted });
     by_question.insert(question, kernel.clone());
     in_order.push(kernel.clone());
     kernel

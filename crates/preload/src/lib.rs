@@ -26,4 +26,5 @@ mod report;
 mod session;
 mod settings;
 mod shadow;
+mod total;
 mod trampolines;

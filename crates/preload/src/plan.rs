@@ -15,14 +15,14 @@ use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 use tightfit_cuda::{Chosen, GuestProgram, Host};
 
 use crate::choose::choose;
-use crate::kernel::{self, Answer, Kernel, Question, bits};
+use crate::kernel::{self, Answer, Kernel, Question, Shared, bits};
 use crate::log::tell;
 use crate::reason::Reason;
 use crate::recognize::Recognized;
 use crate::session::{Session, session};
 use crate::settings::{Limit, Settings, settings};
 use crate::shadow::Graph;
-use crate::{original, report};
+use crate::{original, report, total};
 
 /// A plan as it was decided.
 pub struct Plan {
@@ -37,6 +37,8 @@ pub struct Plan {
 pub enum Decision {
     /// Our configuration.
     Ours(Ours),
+    /// A part of one total, in our own memory.
+    Shared(Arc<Kernel>),
     /// The framework's choice, by decision.
     Kept(Arc<Kernel>),
     /// The framework's choice, as nothing could be decided, or nothing fits.
@@ -65,7 +67,8 @@ impl Plan {
     pub fn workspace(&self) -> Option<usize> {
         match &self.decision {
             Decision::Ours(ours) => Some(ours.program.workspace()),
-            _ => None,
+            Decision::Shared(_) => Some(0),
+            Decision::Kept(_) | Decision::Left(..) => None,
         }
     }
 }
@@ -143,7 +146,10 @@ pub fn answer(
     if let Some(kernel) = kernel::find(&question) {
         return Ok(kernel);
     }
-    let Limit::PerKernel(limit) = settings.limit else { return Err(Reason::Failed) };
+    let (Limit::PerKernel(limit) | Limit::Total(limit)) = settings.limit;
+    if let Limit::Total(bytes) = settings.limit {
+        total::reserve(host, question.device, bytes, is_capturing)?;
+    }
     let (answer, framework_time) = choose(&question, limit, settings, session, host, is_capturing);
     report::on_device(session.guest.device());
     tell!("{}: {}", question.problem, described(&question, &answer));
@@ -153,6 +159,9 @@ pub fn answer(
 fn described(question: &Question, answer: &Answer) -> String {
     let Chosen { algorithm, workspace, .. } = &question.chosen;
     match answer {
+        Answer::Shared(Shared { provisional, front }) => {
+            format!("{provisional} for {algorithm} in {workspace}, or one of {} in a part", front.len())
+        }
         Answer::Ours(ours) => format!("{ours} in {} for {algorithm} in {workspace}", ours.workspace()),
         Answer::Kept => format!("keeps {algorithm} in {workspace}"),
         Answer::Left(reason) => format!("leaves {algorithm} in {workspace}: {}", reason.words()),
@@ -177,6 +186,7 @@ pub fn set_up(
                 .map_err(|error| failed(error.chain()))?;
             Ok(Decision::Ours(Ours { kernel, program, handle }))
         }
+        Answer::Shared(_) => Ok(Decision::Shared(kernel)),
         Answer::Kept => Ok(Decision::Kept(kernel)),
         Answer::Left(reason) => Ok(Decision::Left(*reason, Some(kernel))),
     }

@@ -136,8 +136,8 @@ fn of_kernel(kernel: &Kernel) -> Value {
             "workspace_bytes": part.workspace.0,
         })
     };
-    let (ours, decision) = match &kernel.answer {
-        Answer::Ours(configuration) => (
+    let (ours, decision) = match (&kernel.answer, kernel.ours()) {
+        (_, Some(configuration)) => (
             json!({
                 "configuration": configuration.parts().iter().map(part).collect::<Vec<_>>(),
                 "time_us": micros(Some(configuration.time())),
@@ -145,8 +145,8 @@ fn of_kernel(kernel: &Kernel) -> Value {
             }),
             if configuration.is_divided() { "divided" } else { "replaced" },
         ),
-        Answer::Kept => (own_choice(kernel), "kept"),
-        Answer::Left(reason) => (own_choice(kernel), reason.words()),
+        (Answer::Left(reason), None) => (own_choice(kernel), reason.words()),
+        (_, None) => (own_choice(kernel), "kept"),
     };
     json!({
         "name": kernel.name,
@@ -154,7 +154,7 @@ fn of_kernel(kernel: &Kernel) -> Value {
         "operation": question.problem.operation().name(),
         "device": question.device,
         "calls": kernel.calls(),
-        "micro_batches": match &kernel.answer { Answer::Ours(ours) => ours.parts().len(), _ => 1 },
+        "micro_batches": kernel.ours().map_or(1, |ours| ours.parts().len()),
         "framework": theirs,
         "ours": ours,
         "decision": decision,
@@ -176,13 +176,13 @@ fn own_choice(kernel: &Kernel) -> Value {
 fn totals(kernels: &[Arc<Kernel>], planned_only: usize) -> Value {
     let workspaces = |of: &dyn Fn(&Kernel) -> u64| kernels.iter().map(|kernel| of(kernel)).max().unwrap_or(0);
     let theirs = workspaces(&|kernel| kernel.question.chosen.workspace.0);
-    let ours = workspaces(&|kernel| match &kernel.answer {
-        Answer::Ours(configuration) => configuration.workspace().0,
-        _ => kernel.question.chosen.workspace.0,
+    let ours = workspaces(&|kernel| match kernel.ours() {
+        Some(configuration) => configuration.workspace().0,
+        None => kernel.question.chosen.workspace.0,
     });
     // Only where both times are known.
-    let gained = |kernel: &Kernel| match (&kernel.answer, kernel.framework_time) {
-        (Answer::Ours(ours), Some(theirs)) if ours.time() > Nanos::ZERO => {
+    let gained = |kernel: &Kernel| match (kernel.ours(), kernel.framework_time) {
+        (Some(ours), Some(theirs)) if ours.time() > Nanos::ZERO => {
             (theirs.as_micros() - ours.time().as_micros()) * kernel.calls() as f64
         }
         _ => 0.0,

@@ -112,3 +112,21 @@ fn every_failing_call_ends_in_an_error_or_in_the_right_result() {
     }
     assert!(right > 0, "no failure was survived");
 }
+
+#[test]
+fn a_signal_asks_for_the_report_at_the_next_call() {
+    // Ended without exit handlers: what is there was written when the signal came, before the third call was counted.
+    let run = preloaded("engine=2 times=5 signal=2 abort=1", HEURISTIC);
+    assert_eq!(run.code, None, "it was to abort");
+    assert_eq!(run.kernels()[0]["calls"], 2);
+    let unasked = preloaded("engine=2 times=5 abort=1", HEURISTIC);
+    assert!(unasked.report.is_none());
+}
+
+#[test]
+fn a_layer_has_the_name_that_the_program_tells() {
+    let run = Client::new(Form::Loaded, "engine=2 layer=features.3").preloaded(HEURISTIC).run();
+    assert_eq!(run.kernels()[0]["name"], "features.3");
+    let unnamed = Client::new(Form::Loaded, "engine=2").preloaded(HEURISTIC).run();
+    assert_eq!(unnamed.kernels()[0]["name"], "conv1");
+}

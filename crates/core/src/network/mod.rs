@@ -14,6 +14,7 @@
 
 mod builder;
 mod built_in;
+mod concurrent;
 mod kernels;
 mod layer;
 mod list;

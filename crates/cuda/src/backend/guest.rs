@@ -18,7 +18,7 @@ use super::program::Program;
 use super::{CudaBackend, Options};
 use crate::convolution::{Family, Name, Proposal, legacy_names, legacy_notes, proposal, tensor_bytes};
 use crate::load::{self, CudnnLibrary, Found};
-use crate::safe::{Context, Descriptor, Handle, Slice};
+use crate::safe::{Context, Descriptor, DeviceBuffer, Event, Handle, Slice};
 use crate::sys::cudnn::{self as sys, Cudnn};
 use crate::sys::driver::{CaptureStatus, Driver};
 use crate::sys::{DevicePtr, driver};
@@ -73,6 +73,39 @@ impl Host {
         // SAFETY: the program keeps a handle's stream alive while it calls with the handle.
         let status = stream.and_then(|stream| unsafe { call::driver::stream_is_capturing(&self.driver, stream) });
         status.map_or(true, |status| status != CaptureStatus::NONE)
+    }
+
+    /// The stream that a handle's work goes to.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`].
+    ///
+    /// # Safety
+    /// `handle` is alive, and not in use on another thread.
+    pub unsafe fn stream(&self, handle: sys::Handle) -> Result<driver::Stream, CudaError> {
+        // SAFETY: forwarded to the caller.
+        unsafe { call::cudnn::get_stream(&self.cudnn.table, handle) }
+    }
+
+    /// An event on a device, to order streams by.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn event(&self, device: usize) -> Result<Event, CudaError> {
+        Event::untimed(&self.context(device)?)
+    }
+
+    /// Memory of a device for as long as the process lives.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`].
+    pub fn arena(&self, device: usize, bytes: Bytes) -> Result<DevicePtr, CudaError> {
+        let bytes = usize::try_from(bytes.0).unwrap_or(usize::MAX);
+        let buffer = DeviceBuffer::new(&self.context(device)?, bytes)?;
+        let address = buffer.slice(0..bytes)?.raw();
+        // Captured graphs may use it to the end.
+        std::mem::forget(buffer);
+        Ok(address)
     }
 
     /// A backend of our own on a device, to measure with.
@@ -241,7 +274,7 @@ pub struct NotEnqueued {
 impl GuestProgram {
     /// Bytes of workspace that it runs in.
     pub fn workspace(&self) -> usize {
-        self.program.workspace()
+        self.program.workspace
     }
 
     /// Enqueues all micro-batches on the handle's stream: nothing waits. Data, other and output as in

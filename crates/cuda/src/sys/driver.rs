@@ -167,6 +167,8 @@ objects! {
 
 /// Flag of a stream that does not wait for the default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
+/// Flag of an event that only orders streams.
+pub const EVENT_DISABLE_TIMING: c_uint = 2;
 /// Flag of an event that takes the time.
 pub const EVENT_DEFAULT: c_uint = 0;
 /// Flag of pinned memory that every context may use.

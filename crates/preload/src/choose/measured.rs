@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tightfit_core::optimize::{Candidates, candidates};
+use tightfit_core::optimize::{self, Candidates, candidates, divide};
 use tightfit_core::profile::{Admission, Cache, Device, Profiler};
 use tightfit_core::{Bytes, Error, Nanos, Problem};
 use tightfit_cuda::{CudaBackend, Host};
@@ -18,7 +18,7 @@ use tightfit_cuda::{CudaBackend, Host};
 use super::{Known, admission, cached, surveyed};
 use crate::kernel::Question;
 use crate::log::{say, tell};
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 
 /// How long to wait for another process. Longer could be forever: the other may wait, within a collective operation, for
 /// work that this process has yet to enqueue.
@@ -169,10 +169,14 @@ fn with_profiler(
     };
     let found = match remembered {
         Some(found) => Ok(found),
-        None => candidates(settings.policy, &question.problem, &[limit], &mut profiler).map(Arc::new),
+        None => candidates(settings.policy, &question.problem, &ladder(limit, settings), &mut profiler).map(Arc::new),
     };
     let theirs = match &found {
-        Ok(_) if needs_time => profiler.measure(&question.problem, &question.chosen.algorithm, None),
+        Ok(found) if needs_time => {
+            // One that is far slower than ours is run once.
+            let ours = divide(&question.problem, &found.candidates, limit, found.cost).ok();
+            profiler.measure(&question.problem, &question.chosen.algorithm, ours.map(|ours| ours.time()))
+        }
         _ => Ok(None),
     };
     let spent = profiler.into_spent();
@@ -187,6 +191,14 @@ fn with_profiler(
         TIMES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(question.clone(), time);
     }
     Ok(Known { candidates: found.candidates.clone(), cost: found.cost, framework_time })
+}
+
+/// The limits under which candidates are to be good: of a total nobody knows yet how much a kernel will get.
+fn ladder(limit: Bytes, settings: &Settings) -> Vec<Bytes> {
+    match settings.limit {
+        settings::Limit::PerKernel(_) => vec![limit],
+        settings::Limit::Total(_) => optimize::Limit::Total(limit).ladder(),
+    }
 }
 
 /// The right to measure, among the processes that share a cache file. The lock goes with the file.

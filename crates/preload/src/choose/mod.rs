@@ -13,16 +13,16 @@ mod measured;
 mod surveyed;
 
 pub use measured::spent;
-use tightfit_core::optimize::divide;
+use tightfit_core::optimize::{divide, front};
 use tightfit_core::profile::Admission;
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Notes, Types};
 use tightfit_cuda::Host;
 
-use crate::kernel::{Answer, Question};
+use crate::kernel::{Answer, Question, Shared};
 use crate::log::tell;
 use crate::reason::Reason;
 use crate::session::Session;
-use crate::settings::{Settings, Tune};
+use crate::settings::{Limit, Settings, Tune};
 
 /// What is known of a problem's candidates, and of the framework's choice among them.
 struct Known {
@@ -53,7 +53,8 @@ pub fn choose(
     };
     let fits = question.chosen.workspace <= limit;
     let framework_time = known.as_ref().and_then(|known| known.framework_time);
-    let divided = known.and_then(|known| divide(&question.problem, &known.candidates, limit, known.cost).ok());
+    let divide = |known: &Known| divide(&question.problem, &known.candidates, limit, known.cost).ok();
+    let divided = known.as_ref().and_then(divide);
     let is_worth_it = |ours: &Configuration| {
         let is_faster = framework_time.is_some_and(|theirs| ours.time().ratio(theirs) * GAIN < 1.0);
         !fits || (is_faster && !is_chosen(ours, question))
@@ -75,7 +76,42 @@ pub fn choose(
             }
         },
     };
+    let answer = match settings.limit {
+        Limit::PerKernel(_) => answer,
+        Limit::Total(_) => shared(question, limit, answer, known, session),
+    };
     (answer, framework_time)
+}
+
+/// The answer where the program is to give no workspace at all: what was chosen under the total runs in our memory.
+fn shared(question: &Question, limit: Bytes, answer: Answer, known: Option<Known>, session: &mut Session) -> Answer {
+    let theirs = Candidate {
+        micro_batch: question.problem.batch(),
+        algorithm: question.chosen.algorithm.clone(),
+        time: known.as_ref().and_then(|known| known.framework_time).unwrap_or(Nanos::ZERO),
+        workspace: question.chosen.workspace,
+    };
+    let provisional = match answer {
+        Answer::Ours(ours) => ours,
+        Answer::Kept if question.chosen.workspace > Bytes::ZERO => {
+            let theirs = Configuration::new(vec![theirs.clone()], DivisionCost::default());
+            match session.program(&question.problem, &theirs, question.scale(), question.base) {
+                Ok(_) => theirs,
+                Err(error) => {
+                    tell!("{}: {}", question.problem, error.chain());
+                    return Answer::Left(Reason::Failed);
+                }
+            }
+        }
+        answer => return answer,
+    };
+    let front = known.map_or(Vec::new(), |mut known| {
+        if theirs.time > Nanos::ZERO && theirs.workspace <= limit {
+            known.candidates.push(theirs);
+        }
+        front(&question.problem, &known.candidates, limit, known.cost).unwrap_or_default()
+    });
+    Answer::Shared(Shared { provisional, front })
 }
 
 /// Whether a configuration is the framework's choice itself.

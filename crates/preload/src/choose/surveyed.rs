@@ -11,7 +11,7 @@ use tightfit_core::profile::Device;
 use super::{admission, measured};
 use crate::kernel::Question;
 use crate::log::tell;
-use crate::settings::Settings;
+use crate::settings::{Limit, Settings};
 
 /// Lines that are known to be in the file; none before it was read.
 static DONE: Mutex<Option<HashSet<String>>> = Mutex::new(None);
@@ -26,10 +26,13 @@ impl Survey {
     pub fn new(question: &Question, limit: Bytes, settings: &Settings, device: &Device) -> Survey {
         let admission = admission(question, settings);
         let class = admission.class.map_or("any".to_owned(), |class| class.0.to_string());
+        let of_total = if matches!(settings.limit, Limit::Total(_)) { "total " } else { "" };
         let Bytes(bytes) = limit;
         let (policy, deterministic, without) = (settings.policy, admission.deterministic, admission.without.0);
         let problem = question.problem;
-        Survey { line: format!("{device}\t{problem}\t{policy}\t{bytes}\t{deterministic}\t{class}\t{without}") }
+        Survey {
+            line: format!("{device}\t{problem}\t{policy}\t{of_total}{bytes}\t{deterministic}\t{class}\t{without}"),
+        }
     }
 
     /// Whether it was made before, by this process or another.

@@ -32,6 +32,16 @@ struct Key {
 /// Kernels by algorithm's number, so that a call need not ask for the workspace of what it does not run.
 static KERNELS: Mutex<Option<HashMap<Key, Arc<Kernel>>>> = Mutex::new(None);
 
+/// What is to run.
+pub enum Ready {
+    /// The algorithm itself.
+    Kept(Arc<Kernel>),
+    /// A configuration in its part of the total.
+    Shared(Arc<Kernel>),
+    /// A configuration in the program's workspace.
+    Ours(Arc<Kernel>, Arc<GuestProgram>),
+}
+
 /// What is asked about.
 #[derive(Clone, Copy)]
 pub struct Asked {
@@ -104,8 +114,7 @@ impl Asked {
         Ok(kernel)
     }
 
-    /// The kernel, and our configuration ready to run with these factors on addresses of this alignment; none where the
-    /// algorithm itself is to run.
+    /// What is to run, with these factors on addresses of this alignment.
     ///
     /// # Errors
     /// The reason why it is left as it is.
@@ -117,14 +126,15 @@ impl Asked {
         scale: Scale,
         base: usize,
         workspace: impl FnOnce() -> Option<usize>,
-    ) -> Result<(Arc<Kernel>, Option<Arc<GuestProgram>>), Reason> {
+    ) -> Result<Ready, Reason> {
         let (mut recognized, problem) = self.recognize(scale)?;
         recognized.base = base;
         // SAFETY: forwarded to the caller.
         let kernel = unsafe { self.kernel_of(problem, workspace) }?;
         let host = original::host().ok_or(Reason::Failed)?;
         match &kernel.answer {
-            Answer::Kept => Ok((kernel, None)),
+            Answer::Kept => Ok(Ready::Kept(kernel)),
+            Answer::Shared(_) => Ok(Ready::Shared(kernel)),
             Answer::Left(reason) => {
                 kernel.count();
                 Err(*reason)
@@ -134,8 +144,8 @@ impl Asked {
                 let session = unsafe { session(host, self.handle, kernel.question.device) }.map_err(failed)?;
                 let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
                 match set_up(kernel.clone(), &recognized, &mut session, self.handle.0 as usize)? {
-                    Decision::Ours(ours) => Ok((kernel, Some(ours.program))),
-                    _ => Ok((kernel, None)),
+                    Decision::Ours(ours) => Ok(Ready::Ours(kernel, ours.program)),
+                    _ => Ok(Ready::Kept(kernel)),
                 }
             }
         }

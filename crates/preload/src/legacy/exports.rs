@@ -8,11 +8,10 @@ use tightfit_core::profile::Scale;
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
 
-use super::decide::Asked;
+use super::decide::{Asked, Ready};
 use super::descriptors::{Descriptor, Descriptors};
 use super::results::{Performance, correct};
-use crate::exports::{behind_wall, status_of};
-use crate::kernel::Answer;
+use crate::exports::{behind_wall, in_total, status_of};
 use crate::reason::{Function, Reason, count};
 use crate::report;
 use crate::settings::settings;
@@ -71,12 +70,22 @@ unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize
     // SAFETY: factors of the types that are recognized are floats; others are not looked at.
     let scale = unsafe { Scale { alpha: *call.alpha.cast::<f32>(), beta: *call.beta.cast::<f32>() } };
     let addresses = call.tensors.map(|tensor| tensor as u64);
-    let all = addresses.iter().fold(16, |all, address| all | address);
+    let base = 1 << addresses.iter().fold(16, |all, address| all | address).trailing_zeros();
     // SAFETY: forwarded to the caller.
-    let program = match unsafe { asked.program(scale, 1 << all.trailing_zeros(), &own_workspace) } {
-        Ok((kernel, program)) => {
+    let program = match unsafe { asked.program(scale, base, &own_workspace) } {
+        Ok(Ready::Kept(kernel)) => {
             kernel.count();
-            program?
+            return None;
+        }
+        Ok(Ready::Shared(kernel)) => {
+            kernel.count();
+            // SAFETY: the caller owes tensors of the descriptors' sizes.
+            let done = unsafe { in_total(asked.handle, &kernel, (scale, base), addresses.map(DevicePtr)) };
+            return Some(done.unwrap_or(CudnnStatus::EXECUTION_FAILED));
+        }
+        Ok(Ready::Ours(kernel, program)) => {
+            kernel.count();
+            program
         }
         Err(reason) => return left(reason),
     };
@@ -181,10 +190,10 @@ macro_rules! operation {
                 // SAFETY: forwarded to the caller.
                 let kernel = behind_wall(|| unsafe { asked.kernel(|| Some(own)) });
                 if let Some(Ok(kernel)) = kernel
-                    && let Answer::Ours(ours) = &kernel.answer
+                    && let Some(told) = kernel.told()
                 {
                     // SAFETY: cuDNN wrote the size there.
-                    unsafe { *bytes = usize::try_from(ours.workspace().0).unwrap_or(usize::MAX) };
+                    unsafe { *bytes = told };
                 }
             }
             status

@@ -5,7 +5,6 @@ use std::ffi::c_int;
 use tightfit_core::Nanos;
 
 use super::decide::Asked;
-use crate::kernel::Answer;
 
 /// `cudnnConvolutionFwdAlgoPerf_t`, which the two backward operations have as well under other names.
 #[repr(C)]
@@ -37,8 +36,8 @@ pub unsafe fn correct(results: &mut [Performance], asked: Asked, is_measured: bo
         let asked = Asked { algorithm: result.algorithm, math: Some(result.math), ..asked };
         // SAFETY: forwarded to the caller.
         let Ok(kernel) = (unsafe { asked.kernel(|| Some(bytes)) }) else { continue };
-        if let Answer::Ours(ours) = &kernel.answer {
-            result.bytes = usize::try_from(ours.workspace().0).unwrap_or(usize::MAX);
+        if let (Some(bytes), Some(ours)) = (kernel.told(), kernel.ours()) {
+            result.bytes = bytes;
             if is_measured && ours.time() > Nanos::ZERO {
                 result.milliseconds = ours.time().as_millis() as f32;
             }

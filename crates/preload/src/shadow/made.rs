@@ -151,3 +151,135 @@ fn pack(attributes: &Attributes) -> Pack {
         is_special: attributes.names().any(|name| ![1000, 1001, 1003].contains(&name)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tightfit_core::Types;
+    use tightfit_cuda::sys::cudnn::Attribute;
+
+    use super::*;
+    use crate::shadow::Value;
+
+    /// Attributes by number.
+    struct Described(Attributes);
+
+    impl Described {
+        fn new() -> Described {
+            Described(Attributes::default())
+        }
+
+        fn with(mut self, name: i32, values: &[i64]) -> Described {
+            self.0.set(Attribute(name), Value::Integers(values.to_vec()));
+            self
+        }
+
+        fn objects(mut self, name: i32, objects: &[&Made]) -> Described {
+            self.0.set(Attribute(name), Value::Objects(objects.iter().map(|made| Some((*made).clone())).collect()));
+            self
+        }
+
+        fn make(&self, kind: Kind) -> Made {
+            Made::new(kind, &self.0)
+        }
+    }
+
+    fn tensor_of(id: i64, dims: [i64; 4]) -> Described {
+        let [_, c, h, w] = dims;
+        let strides = [c * h * w, h * w, w, 1];
+        Described::new().with(900, &[16]).with(901, &[0]).with(902, &dims).with(903, &strides).with(906, &[id])
+    }
+
+    fn window_of(mode: i64) -> Described {
+        let window = Described::new().with(100, &[0]).with(101, &[mode]).with(106, &[2]);
+        window.with(102, &[1, 1]).with(103, &[1, 1]).with(104, &[1, 1]).with(105, &[1, 1])
+    }
+
+    /// A forward operation whose parts can be changed.
+    fn operation(x: Described, window: Described) -> Described {
+        let w = tensor_of(2, [8, 4, 3, 3]).make(Kind::TENSOR);
+        let y = tensor_of(3, [6, 8, 5, 5]).make(Kind::TENSOR);
+        let (x, window) = (x.make(Kind::TENSOR), window.make(Kind::CONVOLUTION));
+        Described::new().objects(704, &[&x]).objects(703, &[&w]).objects(705, &[&y]).objects(702, &[&window])
+    }
+
+    fn good() -> Made {
+        operation(tensor_of(1, [6, 4, 5, 5]), window_of(1)).make(Kind::OPERATION_CONVOLUTION_FORWARD)
+    }
+
+    fn reason(graph: &Described) -> Result<String, Reason> {
+        let Made::Graph(graph) = graph.make(Kind::OPERATIONGRAPH) else { panic!("no graph") };
+        let convolution = graph.convolution.as_ref().map_err(|reason| *reason)?;
+        Ok(convolution.problem(true)?.to_string())
+    }
+
+    fn of_operation(operation: &Described) -> Result<String, Reason> {
+        reason(&Described::new().with(800, &[64]).objects(801, &[&operation.make(Kind::OPERATION_CONVOLUTION_FORWARD)]))
+    }
+
+    #[test]
+    fn one_convolution_is_recognized_with_its_ids() {
+        let graph = Described::new().with(800, &[64]).objects(801, &[&good()]);
+        assert_eq!(reason(&graph).unwrap(), "forward n6 c4 h5 w5 k8 r3 s3 pad1 tf32");
+        let Made::Graph(graph) = graph.make(Kind::OPERATIONGRAPH) else { panic!("no graph") };
+        let convolution = graph.convolution.as_ref().unwrap();
+        assert_eq!((graph.handle, convolution.ids, convolution.base), (64, [1, 2, 3], 16));
+        assert_eq!(convolution.problem(false).unwrap().types(), Types::F32);
+    }
+
+    #[test]
+    fn every_other_tensor_has_its_reason() {
+        let x = || tensor_of(1, [6, 4, 5, 5]);
+        for (tensor, expected) in [
+            (x().with(907, &[1]), Reason::Virtual),
+            (x().with(908, &[1]), Reason::Virtual),
+            (x().with(904, &[32]), Reason::Special),
+            (x().with(909, &[1]), Reason::Special),
+            (x().objects(913, &[&Made::Other]), Reason::Special),
+            (x().with(999, &[1]), Reason::Attribute),
+            (x().with(901, &[3]), Reason::Types),
+            (x().with(901, &[2]), Reason::Types),
+            (x().with(903, &[200, 25, 5, 1]), Reason::Layout),
+            (x().with(903, &[-100, 25, 5, 1]), Reason::Layout),
+            (tensor_of(1, [7, 4, 5, 5]), Reason::Shape),
+        ] {
+            assert_eq!(of_operation(&operation(tensor, window_of(1))), Err(expected));
+        }
+        let harmless = x().with(907, &[0]).with(908, &[0]).with(904, &[1]).with(909, &[0]);
+        assert!(of_operation(&operation(harmless, window_of(1))).is_ok());
+    }
+
+    #[test]
+    fn every_other_graph_has_its_reason() {
+        let (good, other) = (good(), Made::Other);
+        let graph = || Described::new().with(800, &[64]);
+        for (graph, expected) in [
+            (graph().objects(801, &[&good, &other]), Reason::Fused),
+            (graph().objects(801, &[&other]), Reason::NoConvolution),
+            (graph(), Reason::Descriptor),
+            (graph().objects(801, &[&good]).with(803, &[1]), Reason::Dynamic),
+            (graph().objects(801, &[&good]).with(805, &[1]), Reason::Dynamic),
+            (graph().objects(801, &[&good]).with(899, &[1]), Reason::Attribute),
+        ] {
+            assert_eq!(reason(&graph), Err(expected));
+        }
+        assert!(reason(&graph().objects(801, &[&good]).with(803, &[0])).is_ok());
+        assert_eq!(of_operation(&operation(tensor_of(1, [6, 4, 5, 5]), window_of(0))), Err(Reason::Mode));
+        let unknown = operation(tensor_of(1, [6, 4, 5, 5]), window_of(1)).with(799, &[1]);
+        assert_eq!(of_operation(&unknown), Err(Reason::Attribute));
+    }
+
+    #[test]
+    fn engines_configurations_and_plans_lead_to_their_graph_or_to_a_reason() {
+        let graph = Described::new().with(800, &[64]).objects(801, &[&good()]).make(Kind::OPERATIONGRAPH);
+        let of = |made: &Made| made.graph().unwrap().convolution.clone().map(|_| ());
+        let engine = || Described::new().objects(1300, &[&graph]).with(1301, &[2]);
+        let config = Described::new().objects(300, &[&engine().make(Kind::ENGINE)]).make(Kind::ENGINECFG);
+        let plan = || Described::new().objects(401, &[&config]).with(400, &[64]);
+        assert_eq!(of(&plan().make(Kind::EXECUTION_PLAN)), Ok(()));
+        // Limited to some multiprocessors: a micro-batch's engine would not be.
+        assert_eq!(of(&engine().with(1306, &[8]).make(Kind::ENGINE)), Err(Reason::Attribute));
+        assert_eq!(of(&plan().with(407, &[1]).make(Kind::EXECUTION_PLAN)), Err(Reason::Attribute));
+        let restored = Described::new().with(400, &[64]).with(405, &[1]).make(Kind::EXECUTION_PLAN);
+        assert_eq!(of(&restored), Err(Reason::Restored));
+    }
+}

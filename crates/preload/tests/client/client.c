@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -215,7 +216,7 @@ static Descriptor graph(const Problem *p, Handle handle) {
     MUST(set(operation, name[5], T_FLOAT, 1, &p->beta));
     MUST(DNN(cudnnBackendFinalize)(operation));
     Descriptor graph = create(15);
-    MUST(set(graph, 800, T_HANDLE, 1, &handle));
+    if (handle) MUST(set(graph, 800, T_HANDLE, 1, &handle));
     MUST(set(graph, 801, T_DESC, 1, &operation));
     MUST(DNN(cudnnBackendFinalize)(graph));
     /* Frontends destroy them long before the plan runs. */
@@ -329,6 +330,7 @@ static Status convolve(const Problem *p, const char *out) {
     for (int i = 0; i < 2; i++) MUST(DNN(cudnnBackendDestroyDescriptor)(gone[i]));
     if (option("capture", 0) == 1) MUST(CUDA(cuStreamBeginCapture_v2, w.stream, 2));
     for (int64_t i = 0; i < option("times", 1); i++) {
+        if (i == option("signal", -1)) kill(getpid(), SIGUSR1);
         status = DNN(cudnnBackendExecute)(w.handle, plan, packed);
         if (status) break;
     }
@@ -369,6 +371,8 @@ static void *in_thread(void *argument) {
 }
 
 #include "legacy.h"
+#include "network.h"
+#include "real.h"
 
 int main(int argc, char **argv) {
     argc_ = argc, argv_ = argv;
@@ -383,6 +387,13 @@ int main(int argc, char **argv) {
 #endif
     printf("version %zu\n", DNN(cudnnGetVersion)());
     printf("error %s\n", DNN(cudnnGetErrorString)(3000));
+    void (*set_layer)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "tightfitSetLayer");
+    if (set_layer && text("layer", NULL)) set_layer(text("layer", NULL));
+    if (option("real", 0)) {
+        Problem p = problem_of_options(0);
+        printf("status %d\n", real(&p));
+        return 0;
+    }
     cuda = dlopen(getenv("TIGHTFIT_CUDA"), RTLD_NOW | RTLD_GLOBAL);
     if (!cuda) {
         printf("no driver: %s\n", dlerror());
@@ -391,7 +402,8 @@ int main(int argc, char **argv) {
     begin();
     int64_t threads = option("threads", 0);
     Status status = 0;
-    if (threads) {
+    if (option("net", 0)) status = network(text("out", NULL));
+    else if (threads) {
         pthread_t ids[64];
         for (int64_t i = 0; i < threads; i++) pthread_create(&ids[i], NULL, in_thread, (void *)(intptr_t)i);
         for (int64_t i = 0; i < threads; i++) {
@@ -406,6 +418,7 @@ int main(int argc, char **argv) {
             status = text("legacy", NULL) ? legacy(&p, text("out", NULL)) : convolve(&p, text("out", NULL));
     }
     printf("status %d\n", status);
+    if (option("abort", 0)) abort();
     if (option("fork", 0)) {
         fflush(stdout);
         pid_t child = fork();
