@@ -2,9 +2,11 @@
 
 pub mod cache;
 pub mod doctor;
+pub mod doctor_preload;
 pub mod networks;
 pub mod optimize;
 pub mod profile;
+pub mod run;
 pub mod split;
 pub mod verify;
 
