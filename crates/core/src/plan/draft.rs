@@ -33,6 +33,11 @@ impl Draft {
         self.peak <= options.budget && self.host <= options.host_budget
     }
 
+    /// Whether its offsets waste at most a fiftieth over the most bytes live at once.
+    pub(super) fn is_tight(&self) -> bool {
+        self.peak.0 <= self.most_live.0 + self.most_live.0 / 50
+    }
+
     /// An attempt as it is logged.
     pub(super) fn decision(&self, attempt: &str, options: &Options) -> Decision {
         Decision {
@@ -163,7 +168,7 @@ impl<'a> Drafter<'a> {
         }
         // Tighter together, if that works: what was placed first was placed without the workspaces.
         let together = self.placed(script, &configurations);
-        if together.peak <= budget && together.peak.0 <= together.most_live.0 + together.most_live.0 / 50 {
+        if together.peak <= budget && together.is_tight() {
             return together;
         }
         let schedule = write(self.workload, self.program, script, &configurations);
