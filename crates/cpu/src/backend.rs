@@ -177,7 +177,7 @@ impl Backend for CpuBackend {
             (method.run)(&call, &mut output[first..first + piece], &mut workspace[..*floats]);
             done += problem.batch();
         }
-        Ok(Run { output, time: start.elapsed().into() })
+        Ok(Run { output, time: start.elapsed().into(), single: None })
     }
 }
 
