@@ -16,7 +16,7 @@ use super::vdnn::{self, Moved};
 use super::{Chosen, Floors};
 use crate::network::MapId;
 use crate::plan::draft::{Draft, Drafter};
-use crate::plan::program::{Uses, is_resident};
+use crate::plan::program::Uses;
 use crate::plan::script::{Move, Script};
 use crate::plan::{ALIGNMENT, Algorithms, Decision, Tensor, simulate};
 use crate::{Error, Nanos};
@@ -29,7 +29,7 @@ const EARLY: [u64; 3] = [2, 1, 4];
 
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, Error> {
     let options = &drafter.options;
-    let none = vdnn::script(drafter.workload, drafter.program, Moved::None);
+    let none = vdnn::script(drafter.workload, drafter.program, Moved::None, None);
     let mut trials = Trials { drafter, decisions: Vec::new(), best: None };
     // A run that fits with its fastest algorithms moves nothing.
     let undisturbed = options.algorithms == Algorithms::Fit
@@ -136,18 +136,7 @@ impl Timeline {
             starts.push(now);
             now = now + *time;
         }
-        let operations = program.operations.len();
-        let mut live: Vec<u64> = (0..operations).map(|at| drafter.least_workspace(at).0).collect();
-        let mut seen = std::collections::HashSet::new();
-        for used in program.operations.iter().flat_map(|operation| &operation.uses) {
-            if !seen.insert(used.tensor) {
-                continue;
-            }
-            let bytes = workload.bytes(used.tensor).0.next_multiple_of(ALIGNMENT);
-            let whole = Uses { first: 0, last_forward: None, first_backward: None, last: operations - 1 };
-            let uses = if is_resident(used.tensor) { whole } else { program.uses(used.tensor).unwrap_or(whole) };
-            live[uses.first..=uses.last].iter_mut().for_each(|live| *live += bytes);
-        }
+        let live = drafter.live();
         let mut movable: Vec<Movable> = Vec::new();
         for (map, of) in workload.maps.iter() {
             let uses = program.uses(Tensor::FeatureMap(map));
