@@ -5,6 +5,7 @@
 mod commands;
 mod failure;
 mod options;
+mod planning;
 mod preload;
 mod progress;
 mod session;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Profile(arguments) => commands::profile::run(arguments, common),
         Command::Optimize(arguments) => commands::optimize::run(arguments, common),
         Command::Verify(arguments) => commands::verify::run(arguments, common),
+        Command::Plan(arguments) => commands::plan::run(arguments, common),
         Command::Split(arguments) => commands::split::run(arguments, common),
         Command::Run(arguments) => commands::run::run(arguments, common),
         Command::Cache(arguments) => commands::cache::run(arguments, common),

@@ -5,6 +5,7 @@
 //! enqueues; nothing waits on the host until the step is over.
 #![forbid(unsafe_code)]
 
+pub mod data;
 mod error;
 pub mod machine;
 

@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod doctor_preload;
 pub mod networks;
 pub mod optimize;
+pub mod plan;
 pub mod profile;
 pub mod run;
 pub mod split;
