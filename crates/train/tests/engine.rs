@@ -20,7 +20,7 @@ fn machine() -> CpuMachine {
 }
 
 fn engine(workload: &Workload<'_>, schedule: &Schedule) -> Engine<CpuMachine> {
-    Engine::new(workload, schedule, machine(), Solver::default(), true).unwrap()
+    Engine::unchecked(workload, schedule, machine(), Solver::default(), true).unwrap()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn batches_and_types_that_do_not_fit_are_refused() {
 
     let half = Workload::new(&network, 2, Types::Bf16, false).unwrap();
     let schedule = Schedule { types: Types::Bf16, ..schedule };
-    let error = Engine::new(&half, &schedule, machine(), Solver::default(), false).unwrap_err();
+    let error = Engine::unchecked(&half, &schedule, machine(), Solver::default(), false).unwrap_err();
     assert_eq!(error.to_string(), "cpu does not compute in bf16; --types f32, or --backend cuda does");
     let error = Engine::new(&workload, &schedule, machine(), Solver::default(), false).unwrap_err();
     assert!(matches!(error, Error::Unsound { .. }), "{error}");
@@ -165,7 +165,8 @@ fn copies_on_slow_streams_change_nothing_and_missing_waits_are_errors() {
         let mut delays = [Duration::ZERO; 3];
         delays[slow] = Duration::from_millis(if waits { 3 } else { 30 });
         let options = Options { threads: Some(THREADS), delays, checksums: true, spans: true };
-        let mut engine = Engine::new(&workload, schedule, CpuMachine::new(options), Solver::default(), true)?;
+        let machine = CpuMachine::new(options);
+        let mut engine = Engine::unchecked(&workload, schedule, machine, Solver::default(), true)?;
         let mut losses = Vec::new();
         for step in 0..5 {
             let (samples, labels) = batch(&workload, step);
