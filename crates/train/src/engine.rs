@@ -272,6 +272,11 @@ impl<M: Machine> Engine<M> {
         Ok(())
     }
 
+    /// Classes that the network tells apart; 0 for one without a loss.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
     /// Highest end of a block in the device arena.
     pub fn peak(&self) -> Bytes {
         self.peak
