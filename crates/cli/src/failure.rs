@@ -76,11 +76,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// [`Error::File`] naming it.
-pub fn write_file(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+pub fn write_file(path: &std::path::Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
+    let written = std::fs::write(&part, content).and_then(|()| std::fs::rename(&part, path));
     written.map_err(|error| {
         // The neighbor may not even exist; the error to report is the first one.
         let _ = std::fs::remove_file(&part);

@@ -5,6 +5,7 @@
 mod commands;
 mod failure;
 mod options;
+mod planning;
 mod progress;
 mod session;
 mod solve;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Profile(arguments) => commands::profile::run(arguments, common),
         Command::Optimize(arguments) => commands::optimize::run(arguments, common),
         Command::Verify(arguments) => commands::verify::run(arguments, common),
+        Command::Plan(arguments) => commands::plan::run(arguments, common),
         Command::Split(arguments) => commands::split::run(arguments, common),
         Command::Cache(arguments) => commands::cache::run(arguments, common),
     };

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{RangedU64ValueParser, TypedValueParser};
+use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::optimize::{Limit, Policy};
+use tightfit_core::plan::{self, Algorithms};
 use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
 
 /// Fit convolutional networks into the memory you have, as fast as that memory allows.
@@ -31,6 +32,8 @@ pub enum Command {
     Optimize(OptimizeOptions),
     /// Optimize, run the result, and compare it with undivided convolutions and with 64-bit arithmetic
     Verify(VerifyOptions),
+    /// Plan the training of a network in a given number of bytes: what stays, what is offloaded, which algorithms
+    Plan(PlanOptions),
     /// Divide one mini-batch over unequal devices so that the slowest is done first
     Split(SplitOptions),
     /// Look after the measurements kept on disk
@@ -228,6 +231,66 @@ pub struct VerifyOptions {
     /// Factor of what the output holds before
     #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
     pub beta: f32,
+}
+
+/// What a plan is asked for.
+#[derive(Args)]
+pub struct Planning {
+    /// Mini-batch
+    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
+    pub batch: Option<usize>,
+    /// Device memory for everything: weights, maps, gradients, workspaces [default: what is free on the device]
+    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
+    pub budget: Option<Bytes>,
+    /// Pinned host memory for what is offloaded
+    #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_HOST_BUDGET")]
+    pub host_budget: Bytes,
+    /// Which feature maps move: baseline, vdnn-all, vdnn-conv, vdnn-dynamic or overlap
+    #[arg(long, value_name = "POLICY", default_value = "vdnn-dynamic", value_parser = plan_policy)]
+    pub policy: plan::Policy,
+    /// Which algorithms convolutions get: memory (least workspace), performance (fastest), or fit (fastest in what is free)
+    #[arg(long, default_value = "fit")]
+    pub algorithms: Algorithms,
+    /// Whether mini-batches of convolutions may be divided
+    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    pub divide: bool,
+    /// Which micro-batch sizes may be used where they are divided: undivided, power-of-two, all or fit
+    #[arg(long, value_name = "POLICY", default_value = "fit", env = "TIGHTFIT_POLICY")]
+    pub sizes: Policy,
+    /// Rates of copies, memory and arithmetic for what is not measured: h200, k40 or cpu [default: by the device]
+    #[arg(long, value_name = "DEVICE")]
+    pub costs: Option<String>,
+}
+
+/// A policy of plans; one that is known by name but not in this version says so.
+fn plan_policy(word: &str) -> Result<plan::Policy, String> {
+    match word {
+        "optimal" => {
+            Err("this version has no optimal policy; of those it has, vdnn-dynamic and overlap choose by the budget"
+                .to_owned())
+        }
+        _ => word.parse().map_err(|error: tightfit_core::Error| error.to_string()),
+    }
+}
+
+#[derive(Args)]
+pub struct PlanOptions {
+    /// A built-in network (see `tightfit networks`), or a file of one
+    pub network: String,
+    #[command(flatten)]
+    pub planning: Planning,
+    /// Plan forward passes alone, whose maps go after their last use
+    #[arg(long)]
+    pub inference: bool,
+    /// Measure nothing: convolutions without workspace, as fast as the rates of --costs allow
+    #[arg(long)]
+    pub assume: bool,
+    /// Write the plan for `tightfit train --plan` (packed if the name ends in .gz)
+    #[arg(long, value_name = "PLAN")]
+    pub out: Option<PathBuf>,
+    /// Write a page with pictures
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
 }
 
 #[derive(Args)]

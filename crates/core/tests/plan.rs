@@ -4,12 +4,8 @@ use std::collections::HashMap;
 
 use tightfit_core::network::{Network, names};
 use tightfit_core::optimize::Candidates;
-use tightfit_core::plan::{
-    Algorithms, Budgets, Costs, Kernels, Options, Plan, Policy, Workload, check, plan,
-};
-use tightfit_core::{
-    Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem, Types,
-};
+use tightfit_core::plan::{Algorithms, Budgets, Costs, Kernels, Options, Plan, Policy, Workload, check, plan};
+use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem, Types};
 
 /// Three algorithms for every convolution, at the whole mini-batch and at half: none, some and much workspace, the more
 /// the faster.
@@ -76,7 +72,11 @@ fn every_network_under_every_policy_is_accepted_and_tight() {
                     accepted(&workload, &plan);
                     assert!(plan.peak <= budget);
                     if plan.fragmentation() > 0.1 {
-                        wasted.push(format!("{} {policy} {algorithms} {budget}: {:.4}", network.name(), plan.fragmentation()));
+                        wasted.push(format!(
+                            "{} {policy} {algorithms} {budget}: {:.4}",
+                            network.name(),
+                            plan.fragmentation()
+                        ));
                     }
                 }
             }

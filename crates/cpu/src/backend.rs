@@ -142,6 +142,10 @@ impl Backend for CpuBackend {
         &self.device
     }
 
+    fn free_memory(&self) -> Option<Bytes> {
+        machine::free_memory()
+    }
+
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
         let offer = |method: &Method| Offer {
             algorithm: Algorithm::new(method.name),

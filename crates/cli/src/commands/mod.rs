@@ -4,6 +4,7 @@ pub mod cache;
 pub mod doctor;
 pub mod networks;
 pub mod optimize;
+pub mod plan;
 pub mod profile;
 pub mod split;
 pub mod verify;

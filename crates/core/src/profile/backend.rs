@@ -106,6 +106,11 @@ pub trait Backend: Send {
     /// Where its measurements hold.
     fn device(&self) -> &Device;
 
+    /// Bytes of the device's memory that are free now; none where there is no device, or it does not tell.
+    fn free_memory(&self) -> Option<Bytes> {
+        None
+    }
+
     /// Every algorithm it has for the problem's operation, with its exact workspace at the problem's batch or its reason
     /// to refuse; asked without running anything.
     ///

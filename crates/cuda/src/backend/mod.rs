@@ -308,6 +308,10 @@ impl Backend for CudaBackend {
         &self.device
     }
 
+    fn free_memory(&self) -> Option<Bytes> {
+        self.memory().ok().map(|(free, _)| free)
+    }
+
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
         let failed = |error: CudaError| error.while_doing(format_args!("asking for the algorithms of {problem}"));
         let mut offers = self.offers_in(problem, false).map_err(failed)?;

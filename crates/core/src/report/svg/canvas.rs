@@ -143,7 +143,7 @@ impl Canvas {
 }
 
 /// Text as XML content: markup escaped, and control characters, which XML cannot hold at all, replaced.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -19,6 +19,7 @@ mod limits;
 mod per_layer;
 
 pub use allotment::allotment;
+pub(super) use canvas::escape;
 pub use front::front;
 pub use limits::{Curve, limits};
 pub use per_layer::per_layer;
