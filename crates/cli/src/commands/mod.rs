@@ -7,6 +7,7 @@ pub mod optimize;
 pub mod plan;
 pub mod profile;
 pub mod split;
+pub mod train;
 pub mod verify;
 
 use std::io::IsTerminal;

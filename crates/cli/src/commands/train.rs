@@ -127,7 +127,9 @@ impl Job<'_> {
             outcomes.push(outcome);
             if !outcome.loss.is_finite() {
                 let (step, loss) = (outcomes.len(), outcome.loss);
-                return Err(Failure::Wrong(format!("the loss is {loss} at step {step}; try a smaller --learning-rate")));
+                return Err(Failure::Wrong(format!(
+                    "the loss is {loss} at step {step}; try a smaller --learning-rate"
+                )));
             }
         }
         drop(bar);
@@ -139,9 +141,7 @@ impl Job<'_> {
         let learned = engine.learned()?;
         drop(engine);
         let score = match &self.dataset.test {
-            Some(test) if !stopped => {
-                Some(evaluate(machine(), &workload, schedule, &learned, Arc::clone(test))?)
-            }
+            Some(test) if !stopped => Some(evaluate(machine(), &workload, schedule, &learned, Arc::clone(test))?),
             _ => None,
         };
         self.print(&outcomes, score)?;
