@@ -13,6 +13,8 @@ pub enum Failure {
     Wrong(String),
     /// An error of the libraries (exit code 1, or 3 where more memory would help).
     Error(Error),
+    /// The person at the terminal asked to stop, and was told what there is (exit code 130).
+    Stopped(String),
     /// An error of training (exit code 1, or 3 where more memory would help).
     Train(tightfit_train::Error),
     /// The reader of the output went away, as `head` does; nothing to say.
@@ -68,6 +70,10 @@ impl Failure {
                     error if error.is_does_not_fit() => ExitCode::from(3),
                     _ => ExitCode::from(1),
                 }
+            }
+            Failure::Stopped(message) => {
+                eprintln!("{message}");
+                ExitCode::from(130)
             }
             Failure::Train(error) => {
                 tell(error);

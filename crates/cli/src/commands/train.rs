@@ -8,7 +8,7 @@ use serde_json::json;
 use tightfit_core::network::{LayerKind, Network, Shape};
 use tightfit_core::plan::{Plan, Workload};
 use tightfit_core::report::{Align, Grid};
-use tightfit_core::{Device, Error, Nanos};
+use tightfit_core::{Device, Nanos};
 use tightfit_train::data::{self, Dataset, Loader};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::{Engine, Machine, Outcome, Score, Solver, Trace, evaluate};
@@ -145,7 +145,10 @@ impl Job<'_> {
             _ => None,
         };
         self.print(&outcomes, score)?;
-        if stopped { Err(Error::Interrupted.into()) } else { Ok(()) }
+        match outcomes.len() {
+            done if stopped => Err(Failure::Stopped(format!("interrupted after {done} of {steps} steps"))),
+            _ => Ok(()),
+        }
     }
 
     fn print(&self, outcomes: &[Outcome], score: Option<Score>) -> Result<(), Failure> {
