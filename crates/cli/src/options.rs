@@ -37,6 +37,8 @@ pub enum Command {
     Verify(VerifyOptions),
     /// Plan the training of a network in a given number of bytes: what stays, what is offloaded, which algorithms
     Plan(PlanOptions),
+    /// Train a network in the memory that a plan gives it
+    Train(TrainOptions),
     /// Divide one mini-batch over unequal devices so that the slowest is done first
     Split(SplitOptions),
     /// Run a program with its cuDNN convolutions divided, without changing the program
@@ -88,7 +90,7 @@ pub struct Common {
         help_heading = "Common options"
     )]
     pub format: Format,
-    /// Seed of the random data that `verify` computes with
+    /// Seed of the random data that `verify` computes with, and of what `train` draws
     #[arg(long, global = true, default_value_t = 1, env = "TIGHTFIT_SEED", help_heading = "Common options")]
     pub seed: u64,
     /// Say more, on standard error; repeat for still more
@@ -320,6 +322,44 @@ pub struct PlanOptions {
     /// Write a page with pictures
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct TrainOptions {
+    /// A built-in network (see `tightfit networks`), or a file of one
+    pub network: String,
+    #[command(flatten)]
+    pub planning: Planning,
+    /// Carry out a plan that `tightfit plan --out` wrote, instead of planning
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["batch", "budget", "policy", "algorithms", "divide", "sizes"])]
+    pub plan: Option<PathBuf>,
+    /// What to learn: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, images in a subfolder for each class)
+    #[arg(long, value_name = "DATA")]
+    pub data: String,
+    /// Mini-batches to learn from
+    #[arg(long, value_name = "K", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: u64,
+    /// Passes over the data, instead of a number of mini-batches
+    #[arg(long, value_name = "N", conflicts_with = "steps", value_parser = clap::value_parser!(u64).range(1..))]
+    pub epochs: Option<u64>,
+    /// Factor of the gradients
+    #[arg(long, value_name = "RATE", default_value_t = 0.01)]
+    pub learning_rate: f32,
+    /// Share of the last change of the weights that is repeated
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
+    pub momentum: f32,
+    /// Factor of the weights that is added to their gradients
+    #[arg(long, value_name = "FACTOR", default_value_t = 5e-4)]
+    pub weight_decay: f32,
+    /// Factor of the loss going backward, so that small gradients do not vanish in 16 bits
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub loss_scale: f32,
+    /// Write what ran when, beside what was planned, for chrome://tracing or Perfetto
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Overwrite freed memory with NaN and compare every copy
+    #[arg(long)]
+    pub check: bool,
 }
 
 #[derive(Args)]

@@ -9,6 +9,7 @@ pub mod plan;
 pub mod profile;
 pub mod run;
 pub mod split;
+pub mod train;
 pub mod verify;
 
 use std::io::IsTerminal;
