@@ -9,6 +9,7 @@
 //! stream             |--- a, workspace ---|--- b, same ---|--- c, same ---|
 //! ```
 
+mod fix;
 mod measure;
 mod recent;
 mod run;
@@ -32,6 +33,7 @@ use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
 use recent::Recent;
 use scratch::Scratch;
+use steps::sums_in_scratch;
 
 /// Calls set up at once: enough for every algorithm of a kernel at every size that a policy asks for.
 const CALLS: usize = 512;

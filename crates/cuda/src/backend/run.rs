@@ -163,15 +163,18 @@ impl CudaBackend {
 }
 
 /// Bytes that a micro-batch reads and writes.
-struct Samples {
-    data: std::ops::Range<usize>,
-    other: std::ops::Range<usize>,
-    output: std::ops::Range<usize>,
+pub(super) struct Samples {
+    /// x; for backward-data dy.
+    pub data: std::ops::Range<usize>,
+    /// w; for backward-filter dy.
+    pub other: std::ops::Range<usize>,
+    /// y, dx or dw.
+    pub output: std::ops::Range<usize>,
 }
 
 impl Samples {
     /// Those of `samples` samples after the first `done`. Filters are whole in every micro-batch.
-    fn of(problem: &Problem, done: usize, samples: usize) -> Samples {
+    pub fn of(problem: &Problem, done: usize, samples: usize) -> Samples {
         let convolution = problem.convolution();
         let size = problem.types().storage().size();
         let batch = |sample: usize| done * sample * size..(done + samples) * sample * size;

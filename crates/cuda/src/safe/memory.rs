@@ -70,6 +70,19 @@ impl DeviceBuffer {
         Ok(self.raw.offset(range.start))
     }
 
+    /// Enqueues filling all of it with one byte.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn fill(&self, byte: u8, stream: &Stream) -> Result<(), CudaError> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        let driver = self.context.enter()?;
+        // SAFETY: the bytes are the buffer's, which waits for queued work before it is freed.
+        unsafe { call::memset_d8_async(driver, self.raw, byte, self.len, stream.raw()) }
+    }
+
     pub(super) fn raw(&self) -> DevicePtr {
         self.raw
     }
