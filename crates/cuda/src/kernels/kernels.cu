@@ -67,14 +67,17 @@ static __device__ void loss_gradient(const typename T::type *p, const u32 *label
     }
 }
 
-// Draws which elements stay (mask 1), and y = x * scale there, 0 elsewhere. Element, layer, step and seed determine the draw.
+// Draws which elements stay (mask 1), and y = x * scale there, 0 elsewhere. Seed, layer, step and the element's place in the
+// mini-batch, of which `first` is the first one's, determine the draw.
 template <typename T>
-static __device__ void dropout(const typename T::type *x, typename T::type *y, u8 *mask, u64 len, u32 layer, u32 threshold,
-                               float scale, const Iteration *now) {
+static __device__ void dropout(const typename T::type *x, typename T::type *y, u8 *mask, u64 len, u64 first, u64 layer,
+                               u64 threshold, float scale, const Iteration *now) {
     const u64 golden = 0x9E3779B97F4A7C15ull;
-    u64 key = mix(mix(now->seed + golden * (now->step + 1)) + golden * ((u64)layer + 1));
+    u64 key = mix(now->seed + golden);
+    key = mix((key ^ layer) + golden);
+    key = mix((key ^ now->step) + golden);
     for (u64 i = thread(); i < len; i += threads()) {
-        bool kept = (u32)(mix(key + golden * (i + 1)) >> 40) >= threshold;
+        bool kept = mix(key + golden * (first + i + 1)) >> 32 >= threshold;
         mask[i] = kept;
         T::store(y, i, kept ? T::load(x, i) * scale : 0.0f);
     }
@@ -152,9 +155,9 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
                                                     float batch, u32 add, const Iteration *now) {                            \
         loss_gradient<T>(p, labels, dx, len, classes, batch, add, now);                                                      \
     }                                                                                                                        \
-    extern "C" __global__ void dropout_##name(const T::type *x, T::type *y, u8 *mask, u64 len, u32 layer, u32 threshold,     \
-                                              float scale, const Iteration *now) {                                           \
-        dropout<T>(x, y, mask, len, layer, threshold, scale, now);                                                           \
+    extern "C" __global__ void dropout_##name(const T::type *x, T::type *y, u8 *mask, u64 len, u64 first, u64 layer,         \
+                                              u64 threshold, float scale, const Iteration *now) {                            \
+        dropout<T>(x, y, mask, len, first, layer, threshold, scale, now);                                                    \
     }                                                                                                                        \
     extern "C" __global__ void masked_##name(const T::type *x, T::type *y, const u8 *mask, u64 len, float scale, u32 add) {  \
         masked<T>(x, y, mask, len, scale, add);                                                                              \

@@ -1,5 +1,5 @@
-//! Dropout. Which elements stay is drawn from a counter (SplitMix64's finalizer of seed, step, layer and element), so that
-//! the draw is the same in any order and on any device.
+//! Dropout. Which elements stay is drawn from their place (SplitMix64's finalizer of seed, layer, step and element), so that
+//! the draw is the same in any order and on any device: that of the CPU's layer.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use super::{Libraries, Map, Work};
 use crate::CudaError;
 use crate::safe::{Region, blocks};
 
-/// What a draw of 24 bits is compared with: elements whose draw is less are dropped.
-fn threshold(rate: f32) -> u32 {
-    (rate * 16_777_216.0) as u32
+/// What a draw of 32 bits is compared with: elements whose draw is less are dropped.
+fn threshold(rate: f32) -> u64 {
+    (f64::from(rate) * 2_f64.powi(32)) as u64
 }
 
 /// Factor of the elements that stay.
@@ -29,20 +29,19 @@ fn check(x: &Map, y: &Map, mask: &Region) -> Result<(), CudaError> {
 }
 
 /// y = x with a share of `rate` zeroed and the rest scaled up; `mask` gets a byte for each element, 1 for one that stays.
-/// The maps may be the same; `layer` tells dropouts apart.
+/// The maps may be the same; `layer` tells dropouts apart, and `first` is the place of the first element in the mini-batch.
 ///
 /// # Errors
-/// [`CudaError::OutOfBounds`]; [`CudaError::TooLarge`]; [`CudaError::Driver`].
+/// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
 pub fn dropout(
     libraries: &Arc<Libraries>,
     x: &Map,
     y: &Map,
     mask: &Region,
     rate: f32,
-    layer: usize,
+    (layer, first): (usize, usize),
 ) -> Result<Work, CudaError> {
     check(x, y, mask)?;
-    let layer = u32::try_from(layer).map_err(|_| CudaError::TooLarge { what: "layer", value: layer })?;
     let kernel = libraries.kernel("dropout", x.storage)?;
     let (len, x, y, mask) = (x.len(), x.region.clone(), y.region.clone(), mask.clone());
     let now = libraries.now.clone();
@@ -52,7 +51,8 @@ pub fn dropout(
             (&y).into(),
             (&mask).into(),
             (len as u64).into(),
-            layer.into(),
+            (first as u64).into(),
+            (layer as u64).into(),
             threshold(rate).into(),
             scale(rate).into(),
             (&now).into(),

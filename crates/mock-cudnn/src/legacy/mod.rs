@@ -4,4 +4,4 @@ mod algorithm;
 mod convolution;
 mod descriptor;
 
-pub use descriptor::{count, reset};
+pub use descriptor::{count, reset, tensor};
