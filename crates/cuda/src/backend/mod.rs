@@ -51,6 +51,8 @@ pub struct Options {
     pub cuda: Option<PathBuf>,
     /// cuDNN's file or folder, in place of looking for it.
     pub cudnn: Option<PathBuf>,
+    /// cuBLAS's file or folder, in place of looking for it; only training needs it.
+    pub cublas: Option<PathBuf>,
     /// Every engine of the backend interface, in place of those that its heuristics propose.
     pub every_engine: bool,
     /// Beside each engine, its knobs turned one at a time.

@@ -19,6 +19,7 @@ mod fully_connected;
 mod lrn;
 mod map;
 mod pooling;
+mod session;
 mod softmax_loss;
 mod strided;
 mod touched;
@@ -32,7 +33,7 @@ use tightfit_core::problem::Storage;
 use crate::call::layers::Tables;
 use crate::safe::{Blas, Calling, DeviceBuffer, Handle, Kernel, Kernels, Region};
 use crate::sys::layers::CudnnLayers;
-use crate::{CudaError, load};
+use crate::{CudaError, load, transfer};
 
 pub use activation::{relu, relu_gradient};
 pub use batch_norm::{BatchNorm, Statistics};
@@ -44,6 +45,7 @@ pub use fully_connected::FullyConnected;
 pub use lrn::Lrn;
 pub use map::Map;
 pub use pooling::Pool;
+pub use session::{Lane, Session};
 pub use softmax_loss::{loss_gradient, softmax};
 pub use strided::{add, copy, copy_channels};
 pub use touched::Touched;
@@ -132,7 +134,10 @@ impl Libraries {
 
     /// Bytes that calls of one stream may use one after another, outside the caller's memory. Taken while preparing; two
     /// calls may get the same bytes.
-    fn scratch(&self, bytes: usize) -> Result<Region, CudaError> {
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
+    pub fn scratch(&self, bytes: usize) -> Result<Region, CudaError> {
         let mut buffers = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let buffer = match buffers.last() {
             Some(buffer) if buffer.len() >= bytes => buffer.clone(),
@@ -170,6 +175,19 @@ fn suffix(storage: Storage) -> &'static str {
         Storage::F16 => "f16",
         Storage::Bf16 => "bf16",
     }
+}
+
+/// Rounds values to a type, as bytes one after another.
+///
+/// # Errors
+/// [`CudaError::OutOfBounds`] if `to` is not as long as they are.
+pub fn encode(values: &[f32], storage: Storage, to: &mut [u8]) -> Result<(), CudaError> {
+    let (end, len) = (values.len() * storage.size(), to.len());
+    if end != len {
+        return Err(CudaError::OutOfBounds { start: 0, end, len });
+    }
+    transfer::encode_to(values, storage, to);
+    Ok(())
 }
 
 /// What `beta` scales the old content by.

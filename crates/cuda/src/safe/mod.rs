@@ -29,6 +29,7 @@ pub use context::Context;
 pub use copy::{Download, Upload};
 pub(crate) use descriptor::Descriptor;
 pub use event::Event;
+pub(crate) use graph::Capture;
 pub use graph::Graph;
 pub(crate) use handle::Calling;
 pub use handle::Handle;

@@ -6,8 +6,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{DeviceBuffer, Slice};
+use super::{DeviceBuffer, Slice, Stream};
 use crate::CudaError;
+use crate::call::driver as call;
 use crate::sys::DevicePtr;
 
 /// Bytes of a buffer that several owners share.
@@ -53,6 +54,30 @@ impl Region {
     /// [`CudaError::OutOfBounds`], which `new` has excluded.
     pub fn slice(&self) -> Result<Slice<'_>, CudaError> {
         self.buffer.slice(self.range.clone())
+    }
+
+    /// Enqueues filling it with one byte.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn fill(&self, byte: u8, stream: &Stream) -> Result<(), CudaError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let driver = stream.context().enter()?;
+        // SAFETY: the bytes are the buffer's, which waits for queued work before it is freed.
+        unsafe { call::memset_d8_async(driver, self.raw(), byte, self.len(), stream.raw()) }
+    }
+
+    /// Copies host memory to it, after all work enqueued on the device so far, and waits.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`].
+    pub fn upload(&self, from: &[u8]) -> Result<(), CudaError> {
+        if from.len() != self.len() {
+            return Err(CudaError::OutOfBounds { start: 0, end: from.len(), len: self.len() });
+        }
+        self.buffer.write(self.range.start, from)
     }
 
     /// Refuses fewer bytes than `bytes`.
