@@ -67,6 +67,24 @@ impl CpuBackend {
         &self.team
     }
 
+    /// Whether an algorithm computes the problem in so many bytes of workspace.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it does not compute it; [`Error::Backend`] if it needs more workspace.
+    pub fn check(&self, problem: &Problem, algorithm: &Algorithm, workspace_bytes: u64) -> Result<(), Error> {
+        let (_, floats) = self.method(problem, algorithm)?;
+        let (needed, given) = (Bytes::of(floats, FLOAT), Bytes(workspace_bytes));
+        if needed <= given { Ok(()) } else { Err(self.too_little(problem, algorithm, needed, given)) }
+    }
+
+    fn too_little(&self, problem: &Problem, what: &dyn std::fmt::Display, needed: Bytes, given: Bytes) -> Error {
+        let threads = self.team.threads();
+        failure(format!(
+            "{problem}: {what} was planned with {given} of workspace and needs {needed} with {threads} threads; measure it \
+             with the same number"
+        ))
+    }
+
     /// Runs a configuration where its data lies, in a workspace of the caller's; output = alpha · result + beta · output.
     ///
     /// `inputs` are data and other, in the order of [`Tensors`]. Micro-batches are neighboring samples; those of
@@ -94,11 +112,7 @@ impl CpuBackend {
         let needed = parts.iter().map(|part| part.2).max().unwrap_or(0);
         if needed > workspace.len() {
             let (needed, given) = (Bytes::of(needed, FLOAT), Bytes::of(workspace.len(), FLOAT));
-            let threads = self.team.threads();
-            return Err(failure(format!(
-                "{problem}: {configuration} was planned with {given} of workspace and needs {needed} with {threads} \
-                 threads; measure it with the same number"
-            )));
+            return Err(self.too_little(problem, configuration, needed, given));
         }
         let mut done = 0;
         for (problem, method, floats) in &parts {

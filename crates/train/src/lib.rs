@@ -5,8 +5,15 @@
 //! enqueues; nothing waits on the host until the step is over.
 #![forbid(unsafe_code)]
 
+mod engine;
 mod error;
+pub mod host_memory;
+mod initialize;
 pub mod machine;
+mod resolve;
+mod storage;
 
+pub use engine::{Engine, Learned, Outcome, Solver};
 pub use error::Error;
+pub use initialize::Initialization;
 pub use machine::Machine;

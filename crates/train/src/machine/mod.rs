@@ -1,5 +1,7 @@
 //! What a schedule is carried out on: an arena, a pinned host arena, three streams, and the layers.
 
+pub mod cpu;
+
 use std::ops::Range;
 
 use tightfit_core::network::{LayerKind, Shape};
