@@ -37,6 +37,8 @@ pub struct Session {
     capture: Option<Capture>,
     works: Vec<Vec<Work>>,
     events: Vec<Event>,
+    /// Begin and end of a step, and where the copies' streams end it.
+    marks: [Event; 4],
     copies: [Stream; 2],
     arena: Arc<DeviceBuffer>,
     host: PinnedArena,
@@ -65,6 +67,7 @@ impl Session {
             capture: None,
             works: Vec::new(),
             events: (0..events).map(|_| Event::new(context)).collect::<Result<_, _>>()?,
+            marks: [Event::new(context)?, Event::new(context)?, Event::new(context)?, Event::new(context)?],
             copies: [Stream::new(context)?, Stream::new(context)?],
             arena: Arc::new(DeviceBuffer::new(context, device)?),
             host: PinnedArena::new(context, host)?,
@@ -287,11 +290,37 @@ impl Session {
         self.timed = Some(Timed::default());
     }
 
-    /// Forgets the times of the step before.
-    pub fn new_step(&mut self) {
+    /// Marks the beginning of a step on the compute stream, and forgets the times of the step before.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn begin_step(&mut self) -> Result<(), CudaError> {
         if let Some(timed) = &mut self.timed {
             timed.lanes.clear();
         }
+        self.marks[0].record(self.stream(Lane::Compute))
+    }
+
+    /// Marks the end of a step: the compute stream goes on once the other two have done it as well.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn end_step(&self) -> Result<(), CudaError> {
+        let [_, end, offloaded, prefetched] = &self.marks;
+        let compute = self.stream(Lane::Compute);
+        for (stream, mark) in self.copies.iter().zip([offloaded, prefetched]) {
+            mark.record(stream)?;
+            compute.wait(mark)?;
+        }
+        end.record(compute)
+    }
+
+    /// Time between the marks of the last step, once it is over.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] before the first.
+    pub fn step_time(&self) -> Result<Nanos, CudaError> {
+        self.marks[1].since(&self.marks[0])
     }
 
     /// Where each piece of work of this step ran, when it began and when it ended, since the first began; after

@@ -1,6 +1,7 @@
 //! What a schedule is carried out on: an arena, a pinned host arena, three streams, and the layers.
 
 pub mod cpu;
+pub mod cuda;
 
 use std::ops::Range;
 
@@ -178,6 +179,22 @@ pub trait Machine {
     /// # Errors
     /// [`Error::Step`].
     fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error>;
+
+    /// A step begins. False: the machine has the whole step recorded and has enqueued it; nothing of it need be handed over.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    fn begin(&mut self, _iteration: &Iteration) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    /// All of a step was handed over, or none of it had to be.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    fn end(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// When each task and copy of the last step ran; empty if the machine was not made to keep that. Asked after
     /// `finish`.

@@ -73,7 +73,8 @@ impl Operands<'_> {
     }
 
     fn place(&self, role: Role) -> Result<&Place, Error> {
-        let missing = || wrong(&self.task.name, format!("{:?} takes {role:?}, which the schedule does not give", self.task.pass));
+        let missing =
+            || wrong(&self.task.name, format!("{:?} takes {role:?}, which the schedule does not give", self.task.pass));
         self.task.place(role).ok_or_else(missing)
     }
 

@@ -9,9 +9,9 @@ mod layers;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tightfit_core::Bytes;
 use tightfit_core::plan::Stream;
 use tightfit_core::problem::Storage;
+use tightfit_core::{Bytes, Nanos};
 use tightfit_cuda::layers::{Lane, Libraries, Now, Session, encode};
 use tightfit_cuda::safe::Region;
 use tightfit_cuda::{CudaBackend, CudaError, Options};
@@ -98,6 +98,14 @@ impl CudaMachine {
     pub fn touched(&self) -> Result<Option<Bytes>, Error> {
         let touched = self.session.as_ref().map_or(Ok(None), Session::touched);
         touched.map_err(|error| failed("looking through the arena", error))
+    }
+
+    /// Time of the last step on the device, from before the upload of its mini-batch to the end of all three streams.
+    ///
+    /// # Errors
+    /// [`Error::Step`] before the first step has ended.
+    pub fn step_time(&mut self) -> Result<Nanos, Error> {
+        self.session()?.step_time().map_err(|error| failed("asking for a step's time", error))
     }
 
     fn session(&mut self) -> Result<&mut Session, Error> {
@@ -278,7 +286,7 @@ impl Machine for CudaMachine {
         let beginning = |error| failed("beginning a step", error);
         let first = self.iteration.is_none();
         self.iteration = Some(*iteration);
-        self.session()?.new_step();
+        self.session()?.begin_step().map_err(beginning)?;
         // The first step loads what the libraries load late, which a recording could not.
         if !self.modes.graph || self.modes.trace || first {
             return Ok(true);
@@ -295,10 +303,13 @@ impl Machine for CudaMachine {
 
     fn end(&mut self) -> Result<(), Error> {
         let session = self.session()?;
-        if !session.is_recording() {
-            return Ok(());
+        if session.is_recording() {
+            session
+                .end_recording()
+                .and_then(|()| session.launch())
+                .map_err(|error| failed("recording a step", error))?;
         }
-        session.end_recording().and_then(|()| session.launch()).map_err(|error| failed("recording a step", error))
+        session.end_step().map_err(|error| failed("ending a step", error))
     }
 
     fn finish(&mut self) -> Result<(), Error> {
@@ -318,7 +329,7 @@ impl Machine for CudaMachine {
         // A device that fails here has failed before, where it was said.
         let times = self.session.as_ref().map(Session::times).and_then(Result::ok).unwrap_or_default();
         let mut places = [0; 3];
-        let span = |(lane, [start, end]): (Lane, _)| {
+        let span = |(lane, [start, end]): (Lane, [Nanos; 2])| {
             let (stream, which) = match lane {
                 Lane::Compute => (Stream::Compute, 0),
                 Lane::Offload => (Stream::Offload, 1),
