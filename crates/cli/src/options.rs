@@ -135,6 +135,9 @@ pub struct Sizes {
 pub struct NetworksOptions {
     /// A built-in network, or a file of layers
     pub network: Option<String>,
+    /// Write the network as JSON, which every command takes in place of a name
+    #[arg(long, value_name = "FILE.json", requires = "network")]
+    pub out: Option<PathBuf>,
 }
 
 #[derive(Args)]

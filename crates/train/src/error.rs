@@ -1,5 +1,7 @@
 //! What can go wrong while a schedule is carried out.
 
+use std::path::PathBuf;
+
 use tightfit_core::{Bytes, Types};
 
 /// What failed, by how much, and what to try.
@@ -70,4 +72,20 @@ pub enum Error {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+
+    /// Data to train on that cannot be read or used.
+    #[error("{}: {what}", path.display())]
+    Data {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+        /// The error underneath, if there is one.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+
+    /// The thread that reads data has ended although batches were still asked for.
+    #[error("the thread that reads data has ended; the error before this one says why")]
+    LoaderEnded,
 }

@@ -5,6 +5,7 @@
 //! enqueues; nothing waits on the host until the step is over.
 #![forbid(unsafe_code)]
 
+pub mod data;
 mod engine;
 mod error;
 pub mod host_memory;
@@ -12,8 +13,10 @@ mod initialize;
 pub mod machine;
 mod resolve;
 mod storage;
+mod trace;
 
 pub use engine::{Engine, Learned, Outcome, Solver};
 pub use error::Error;
 pub use initialize::Initialization;
 pub use machine::Machine;
+pub use trace::Trace;

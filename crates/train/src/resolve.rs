@@ -166,7 +166,7 @@ fn task(workload: &Workload<'_>, schedule: &Schedule, compute: &Compute) -> Resu
 }
 
 /// What a pass is called in messages and traces.
-fn pass_name(pass: Pass) -> &'static str {
+pub fn pass_name(pass: Pass) -> &'static str {
     match pass {
         Pass::Forward => "forward",
         Pass::BackwardData => "backward-data",

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Options, Schedule, Simulation};
+use super::{Options, Schedule, Simulation, Tensor};
 use crate::network::MapId;
 use crate::{Bytes, Nanos, Types};
 
@@ -57,6 +57,21 @@ impl Kind {
     }
 }
 
+impl Tensor {
+    /// What its bytes are for.
+    pub fn kind(self) -> Kind {
+        match self {
+            Tensor::FeatureMap(_) | Tensor::Labels => Kind::FeatureMaps,
+            Tensor::Gradient(_) => Kind::GradientMaps,
+            Tensor::Weights(_) | Tensor::MasterWeights(_) | Tensor::Statistics(_) => Kind::Weights,
+            Tensor::WeightGradient(_) => Kind::WeightGradients,
+            Tensor::Momentum(_) => Kind::Momentum,
+            Tensor::Saved(_) => Kind::Saved,
+            Tensor::Workspace(_) => Kind::Workspace,
+        }
+    }
+}
+
 /// Bytes of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindBytes([u64; Kind::ALL.len()]);
@@ -74,7 +89,8 @@ impl KindBytes {
 
     /// Gives bytes of one kind back.
     pub fn remove(&mut self, kind: Kind, bytes: u64) {
-        self.0[kind as usize] -= bytes;
+        let held = &mut self.0[kind as usize];
+        *held = held.saturating_sub(bytes);
     }
 
     /// Bytes of all kinds.

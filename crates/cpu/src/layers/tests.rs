@@ -375,3 +375,18 @@ fn descent() {
     // g = 6 / 2 + 8 / 8 = 4, v = 4 / 4 + 4 / 2 = 3, w = 8 - 3
     assert_eq!((w, v), ([5.0], [3.0]));
 }
+
+#[test]
+fn large_products_do_not_depend_on_the_threads() {
+    let sizes = Sizes { samples: 96, inputs: 700, outputs: 300 };
+    let (x, w) = (numbers(20, 96 * 700), numbers(21, 300 * 700));
+    let products = [1, 2, 5].map(|threads| {
+        let team = Team::new(threads);
+        let (mut y, mut dx, mut dw) = (vec![0.0; 96 * 300], vec![0.0; x.len()], vec![0.0; w.len()]);
+        super::fully_connected::forward(&team, sizes, &x, &w, None, &mut y);
+        super::fully_connected::backward_data(&team, sizes, &y, &w, &mut dx, Store::Write);
+        super::fully_connected::backward_filter(&team, sizes, &x, &y, &mut dw, Store::Write);
+        (y, dx, dw)
+    });
+    assert!(products[0] == products[1] && products[0] == products[2]);
+}
