@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use mocks::Mocks;
 use support::{THREADS, batch, everything_resident, fork_and_join, residual};
-use tightfit_core::network::LayerKind;
+use tightfit_core::network::{Layer, LayerKind};
 use tightfit_core::plan::{
     ALIGNMENT, Access, Action, Block, BlockId, HostBlock, HostBlockId, Operand, Pass, Role, Schedule, Step, StepId,
     Stream, Tensor, Workload,
@@ -127,9 +127,17 @@ fn networks_agree(options: &Options) {
     for network in [fork_and_join(), residual(), Network::open("cifar10-quick").unwrap()] {
         let f32 = Workload::new(&network, BATCH, Types::F32, false).unwrap();
         let want = on_cpu(&f32, 2);
-        for (types, tolerance) in [(Types::F32, 2e-4), (Types::Tf32, 2e-2), (Types::F16F32, 3e-2), (Types::Bf16, 2e-1)]
-        {
+        // Rounding decides here and there which element of a window is the largest, and whether a unit is cut.
+        for (types, tolerance) in [(Types::F32, 2e-4), (Types::Tf32, 2e-2), (Types::F16F32, 0.1), (Types::Bf16, 0.4)] {
             let workload = Workload::new(&network, BATCH, types, false).unwrap();
+            let normalizes = |layer: &Layer| matches!(layer.kind, LayerKind::Lrn { .. });
+            if types == Types::Bf16 && network.layers().iter().any(normalizes) {
+                let schedule = for_cuda(&workload, everything_resident(&workload, "direct", BATCH), options, BATCH);
+                let machine = CudaMachine::open(options, Modes::default()).unwrap();
+                let error = train(&workload, &schedule, machine, 1).unwrap_err();
+                assert!(error.to_string().contains("cuDNN has none in bf16"), "{error}");
+                continue;
+            }
             for micro_batch in [BATCH, 4] {
                 let schedule = everything_resident(&workload, "direct", BATCH);
                 let schedule = for_cuda(&workload, schedule, options, micro_batch);

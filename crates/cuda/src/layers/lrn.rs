@@ -1,6 +1,9 @@
-//! Local response normalization across channels. cuDNN divides alpha by the number of channels itself, as Caffe does.
+//! Local response normalization across channels. cuDNN divides alpha by the number of channels itself, as Caffe does; it has
+//! none in bf16.
 
 use std::sync::Arc;
+
+use tightfit_core::problem::Storage;
 
 use super::{Libraries, Map, Work, beta, tables};
 use crate::CudaError;
@@ -39,8 +42,9 @@ impl Lrn {
     /// y = normalized x.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`] for bf16; [`CudaError::Cudnn`].
     pub fn forward(self: &Arc<Lrn>, x: &Map, y: &Map) -> Result<Work, CudaError> {
+        check(x)?;
         let (lrn, x, y) = (self.clone(), x.placed(&self.libraries)?, y.placed(&self.libraries)?);
         Ok(Box::new(move || {
             let (calling, layers) = lrn.libraries.enter()?;
@@ -53,8 +57,9 @@ impl Lrn {
     /// dx = the gradient of the normalization.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`] for bf16; [`CudaError::Cudnn`].
     pub fn backward(self: &Arc<Lrn>, [y, dy, x]: [&Map; 3], dx: &Map, added: bool) -> Result<Work, CudaError> {
+        check(x)?;
         let libraries = &self.libraries;
         let (lrn, dx) = (self.clone(), dx.placed(libraries)?);
         let (y, dy, x) = (y.placed(libraries)?, dy.placed(libraries)?, x.placed(libraries)?);
@@ -66,6 +71,15 @@ impl Lrn {
             unsafe { call::lrn_backward(tables, calling.handle, lrn.raw, mode, read, beta(added), dx.part()) }
         }))
     }
+}
+
+/// Refuses the type that cuDNN would refuse only when the work is enqueued.
+fn check(map: &Map) -> Result<(), CudaError> {
+    if map.storage == Storage::Bf16 {
+        let what = "cuDNN has none in bf16; --types f16-f32, tf32 or f32 have one".to_owned();
+        return Err(CudaError::Unfit { layer: "lrn", what });
+    }
+    Ok(())
 }
 
 impl Drop for Lrn {

@@ -56,11 +56,16 @@ struct Timed {
 }
 
 impl Session {
-    /// Takes both arenas, and `events` events.
+    /// Takes a device arena of `device` bytes and `events` events, beside a pinned arena.
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
-    pub fn new(libraries: &Arc<Libraries>, device: usize, host: usize, events: usize) -> Result<Session, CudaError> {
+    pub fn new(
+        libraries: &Arc<Libraries>,
+        device: usize,
+        host: PinnedArena,
+        events: usize,
+    ) -> Result<Session, CudaError> {
         let context = libraries.handle().context();
         Ok(Session {
             recorded: None,
@@ -70,12 +75,17 @@ impl Session {
             marks: [Event::new(context)?, Event::new(context)?, Event::new(context)?, Event::new(context)?],
             copies: [Stream::new(context)?, Stream::new(context)?],
             arena: Arc::new(DeviceBuffer::new(context, device)?),
-            host: PinnedArena::new(context, host)?,
+            host,
             staging: None,
             touched: None,
             timed: None,
             libraries: libraries.clone(),
         })
+    }
+
+    /// Ends the session, and gives its pinned arena back, which waits for copies when it is dropped.
+    pub fn into_host(self) -> PinnedArena {
+        self.host
     }
 
     /// How many bytes the device arena has.

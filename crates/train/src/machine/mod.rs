@@ -202,3 +202,69 @@ pub trait Machine {
         Vec::new()
     }
 }
+
+impl<M: Machine + ?Sized> Machine for &mut M {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn reserve(&mut self, device: Bytes, host: Bytes, events: usize) -> Result<(), Error> {
+        (**self).reserve(device, host, events)
+    }
+
+    fn prepare(&mut self, task: Task) -> Result<TaskId, Error> {
+        (**self).prepare(task)
+    }
+
+    fn compute(&mut self, task: TaskId, iteration: &Iteration) -> Result<(), Error> {
+        (**self).compute(task, iteration)
+    }
+
+    fn feed(&mut self, samples: &[f32], labels: &[u32]) -> Result<(), Error> {
+        (**self).feed(samples, labels)
+    }
+
+    fn offload(&mut self, stream: Stream, device: Range<u64>, host: Range<u64>) -> Result<(), Error> {
+        (**self).offload(stream, device, host)
+    }
+
+    fn prefetch(&mut self, stream: Stream, host: Range<u64>, device: Range<u64>) -> Result<(), Error> {
+        (**self).prefetch(stream, host, device)
+    }
+
+    fn poison(&mut self, stream: Stream, device: Range<u64>) -> Result<(), Error> {
+        (**self).poison(stream, device)
+    }
+
+    fn record(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
+        (**self).record(stream, event)
+    }
+
+    fn wait(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
+        (**self).wait(stream, event)
+    }
+
+    fn begin(&mut self, iteration: &Iteration) -> Result<bool, Error> {
+        (**self).begin(iteration)
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        (**self).end()
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        (**self).finish()
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        (**self).write(at, bytes)
+    }
+
+    fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error> {
+        (**self).read(from)
+    }
+
+    fn spans(&mut self) -> Vec<Span> {
+        (**self).spans()
+    }
+}

@@ -13,7 +13,7 @@ use tightfit_core::plan::Stream;
 use tightfit_core::problem::Storage;
 use tightfit_core::{Bytes, Nanos};
 use tightfit_cuda::layers::{Lane, Libraries, Now, Session, encode};
-use tightfit_cuda::safe::Region;
+use tightfit_cuda::safe::{PinnedArena, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
 
 use super::{Iteration, Machine, Span, Task, TaskId};
@@ -194,13 +194,22 @@ impl Machine for CudaMachine {
 
     fn reserve(&mut self, device: Bytes, host: Bytes, events: usize) -> Result<(), Error> {
         let taking = |error| failed("taking the arenas", error);
+        // What an earlier schedule had goes first, except for pinned memory that serves again: it takes long to get.
+        let pinned = self.session.take().map(Session::into_host).filter(|pinned| pinned.len() as u64 >= host.0);
+        (self.tasks, self.input, self.iteration) = (Vec::new(), None, None);
         let (free, _) = self.backend.memory().map_err(taking)?;
         if device > free {
             return Err(Error::DeviceMemory { needed: device, free });
         }
-        host_memory::check(host)?;
-        let (device, host) = (range(&(0..device.0)).end, range(&(0..host.0)).end);
-        let mut session = Session::new(&self.libraries, device, host, events).map_err(taking)?;
+        let (device, host_len) = (range(&(0..device.0)).end, range(&(0..host.0)).end);
+        let pinned = match pinned {
+            Some(pinned) => pinned,
+            None => {
+                host_memory::check(host)?;
+                PinnedArena::new(self.libraries.handle().context(), host_len).map_err(taking)?
+            }
+        };
+        let mut session = Session::new(&self.libraries, device, pinned, events).map_err(taking)?;
         if self.modes.watch {
             session.watch().map_err(taking)?;
         }
