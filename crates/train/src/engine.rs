@@ -203,6 +203,9 @@ impl<M: Machine> Engine<M> {
     /// Enqueues every command.
     fn tell(&mut self, iteration: &Iteration) -> Result<(), Error> {
         let machine = &mut self.machine;
+        if !machine.begin(iteration)? {
+            return machine.end();
+        }
         for command in &self.program.commands {
             match command {
                 Command::Compute(task) => machine.compute(self.tasks[*task], iteration)?,
@@ -213,7 +216,7 @@ impl<M: Machine> Engine<M> {
                 Command::Poison(stream, device) => machine.poison(*stream, device.clone())?,
             }
         }
-        Ok(())
+        machine.end()
     }
 
     /// The probabilities of the last step, samples by classes.

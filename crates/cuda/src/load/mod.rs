@@ -1,9 +1,10 @@
-//! Finds and opens the two libraries at run time, so that a program built without CUDA uses it where it is.
+//! Finds and opens the libraries at run time, so that a program built without CUDA uses it where it is.
 //!
 //! ```text
 //! libcuda.so.1     option, TIGHTFIT_CUDA,  the loader's path, where containers mount the driver
 //! libcudnn.so.9    option, TIGHTFIT_CUDNN, the active environment's and python3's site-packages/nvidia/cudnn/lib,
 //!                  /usr/local/cuda, the loader's path
+//! libcublas.so.13  option, TIGHTFIT_CUBLAS, beside cuDNN (.13 or .12), /usr/local/cuda, the loader's path; only to train
 //! ```
 //!
 //! What an option or a variable names is taken or refused; only without either are the other places tried in turn. cuDNN
@@ -18,8 +19,10 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 
+use crate::sys::cublas::Cublas;
 use crate::sys::cudnn::Cudnn;
 use crate::sys::driver::Driver;
+use crate::sys::layers::CudnnLayers;
 use crate::{CudaError, Tried, call};
 use places::Place;
 
@@ -192,6 +195,28 @@ fn accept(library: Library, path: PathBuf) -> Result<CudnnLibrary, CudaError> {
         return Err(CudaError::TooOld { path, version });
     }
     Ok(CudnnLibrary { table, path, version })
+}
+
+/// The functions for layers of a cuDNN that [`cudnn`] has found at `path`.
+///
+/// # Errors
+/// [`CudaError::Symbol`] if it has convolutions alone.
+pub fn cudnn_layers(path: &Path) -> Result<CudnnLayers, CudaError> {
+    let wanted = Wanted { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
+    let (library, _) = wanted.open(Some(path), std::iter::empty())?;
+    // SAFETY: the library was opened as cuDNN before.
+    unsafe { CudnnLayers::resolve(library) }
+}
+
+/// Opens the cuBLAS that goes with the cuDNN at `cudnn` and resolves its functions.
+///
+/// # Errors
+/// [`CudaError::Missing`] with every place tried; [`CudaError::Symbol`] if it is not cuBLAS.
+pub fn cublas(option: Option<&Path>, cudnn: &Path) -> Result<Found<Cublas>, CudaError> {
+    let wanted = Wanted { name: "libcublas.so.13", variable: "TIGHTFIT_CUBLAS" };
+    let (library, path) = wanted.open(option, places::cublas(cudnn))?;
+    // SAFETY: the library was opened under cuBLAS's name or under a name given for it.
+    Ok(Found { table: unsafe { Cublas::resolve(library) }?, path })
 }
 
 #[cfg(test)]

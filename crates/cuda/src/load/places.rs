@@ -139,6 +139,20 @@ pub fn neighbors(cudnn: &Path) -> Vec<PathBuf> {
     [named(&outside, &OUTSIDE), named(&entries(own), &PARTS)].concat()
 }
 
+/// Places of cuBLAS: the one that cuDNN itself uses comes first.
+pub fn cublas(cudnn: &Path) -> impl Iterator<Item = Place> {
+    const NAMES: [&str; 2] = ["libcublas.so.13", "libcublas.so.12"];
+    let is_cublas = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(|name| NAMES.contains(&name));
+    let wheels = neighbors(cudnn).into_iter().filter(is_cublas);
+    let folder = cudnn.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
+    let beside = folder.into_iter().flat_map(|folder| NAMES.map(|name| place("beside cuDNN", folder.join(name))));
+    let toolkit = ["/usr/local/cuda/lib64", "/opt/cuda/lib64"]
+        .into_iter()
+        .flat_map(|folder| NAMES.map(|name| place("a CUDA toolkit", Path::new(folder).join(name))));
+    let loader = NAMES.into_iter().map(|name| place("the loader's path", name));
+    wheels.map(|path| place("cuDNN's wheel", path)).chain(beside).chain(toolkit).chain(loader)
+}
+
 /// What a folder holds; nothing if it cannot be read.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()

@@ -1,6 +1,7 @@
 //! What a schedule is carried out on: an arena, a pinned host arena, three streams, and the layers.
 
 pub mod cpu;
+pub mod cuda;
 
 use std::ops::Range;
 
@@ -179,9 +180,91 @@ pub trait Machine {
     /// [`Error::Step`].
     fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error>;
 
+    /// A step begins. False: the machine has the whole step recorded and has enqueued it; nothing of it need be handed over.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    fn begin(&mut self, _iteration: &Iteration) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    /// All of a step was handed over, or none of it had to be.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    fn end(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// When each task and copy of the last step ran; empty if the machine was not made to keep that. Asked after
     /// `finish`.
     fn spans(&mut self) -> Vec<Span> {
         Vec::new()
+    }
+}
+
+impl<M: Machine + ?Sized> Machine for &mut M {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn reserve(&mut self, device: Bytes, host: Bytes, events: usize) -> Result<(), Error> {
+        (**self).reserve(device, host, events)
+    }
+
+    fn prepare(&mut self, task: Task) -> Result<TaskId, Error> {
+        (**self).prepare(task)
+    }
+
+    fn compute(&mut self, task: TaskId, iteration: &Iteration) -> Result<(), Error> {
+        (**self).compute(task, iteration)
+    }
+
+    fn feed(&mut self, samples: &[f32], labels: &[u32]) -> Result<(), Error> {
+        (**self).feed(samples, labels)
+    }
+
+    fn offload(&mut self, stream: Stream, device: Range<u64>, host: Range<u64>) -> Result<(), Error> {
+        (**self).offload(stream, device, host)
+    }
+
+    fn prefetch(&mut self, stream: Stream, host: Range<u64>, device: Range<u64>) -> Result<(), Error> {
+        (**self).prefetch(stream, host, device)
+    }
+
+    fn poison(&mut self, stream: Stream, device: Range<u64>) -> Result<(), Error> {
+        (**self).poison(stream, device)
+    }
+
+    fn record(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
+        (**self).record(stream, event)
+    }
+
+    fn wait(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
+        (**self).wait(stream, event)
+    }
+
+    fn begin(&mut self, iteration: &Iteration) -> Result<bool, Error> {
+        (**self).begin(iteration)
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        (**self).end()
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        (**self).finish()
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        (**self).write(at, bytes)
+    }
+
+    fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error> {
+        (**self).read(from)
+    }
+
+    fn spans(&mut self) -> Vec<Span> {
+        (**self).spans()
     }
 }

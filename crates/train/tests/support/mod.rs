@@ -8,7 +8,7 @@ use tightfit_core::plan::{
     ALIGNMENT, Access, Action, Block, BlockId, Compute, Operand, Pass, Role, Schedule, Step, Stream, Tensor, Workload,
 };
 use tightfit_core::{
-    Algorithm, Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Operation, Problem,
+    Algorithm, Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Operation, Problem, Types,
 };
 use tightfit_cpu::CpuBackend;
 
@@ -131,7 +131,11 @@ impl Writer<'_> {
         }
         let resident = matches!(
             tensor,
-            Tensor::Weights(_) | Tensor::WeightGradient(_) | Tensor::Momentum(_) | Tensor::Statistics(_)
+            Tensor::Weights(_)
+                | Tensor::MasterWeights(_)
+                | Tensor::WeightGradient(_)
+                | Tensor::Momentum(_)
+                | Tensor::Statistics(_)
         );
         let id = BlockId(self.blocks.len());
         self.blocks.push(Block { tensor, offset: self.end, bytes, samples: 0..self.workload.batch, resident });
@@ -164,8 +168,9 @@ impl Writer<'_> {
         };
         let configuration = match (&self.workload.network.layer(layer).kind, operation) {
             (LayerKind::Convolution { convolution, .. }, Some(operation)) => {
-                let Workload { batch, types, .. } = *self.workload;
-                let problem = Problem::new(*convolution, operation, batch, types, Layout::Nchw).unwrap();
+                // The CPU's algorithms, whatever the types: another machine takes its own.
+                let batch = self.workload.batch;
+                let problem = Problem::new(*convolution, operation, batch, Types::F32, Layout::Nchw).unwrap();
                 Some(configuration(&problem, self.algorithm, self.micro_batch))
             }
             _ => None,
@@ -270,11 +275,14 @@ impl Writer<'_> {
             self.compute(id, Pass::BackwardData, operands);
         }
         if layer.parameters > 0 {
-            let operands = vec![
+            let mut operands = vec![
                 self.operand(Role::W, Tensor::Weights(id), Access::Add),
                 self.operand(Role::Dw, Tensor::WeightGradient(id), Access::Read),
                 self.operand(Role::Momentum, Tensor::Momentum(id), Access::Add),
             ];
+            if self.workload.has_master_weights(id) {
+                operands.push(self.operand(Role::Master, Tensor::MasterWeights(id), Access::Add));
+            }
             self.compute(id, Pass::Update, operands);
         }
     }
