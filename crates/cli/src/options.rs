@@ -9,6 +9,8 @@ use tightfit_core::optimize::{Limit, Policy};
 use tightfit_core::plan::{self, Algorithms};
 use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
 
+use crate::failure::Failure;
+
 /// Fit convolutional networks into the memory you have, as fast as that memory allows.
 #[derive(Parser)]
 #[command(name = "tightfit", version, propagate_version = true, disable_help_subcommand = true)]
@@ -157,29 +159,43 @@ pub struct ProfileOptions {
     pub workspace: Vec<Bytes>,
 }
 
-/// What bounds the workspace: exactly one of the three.
+/// What bounds the workspace: exactly one of the three. An environment variable counts where none is on the command line.
 #[derive(Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub struct Bound {
-    /// A limit for each kernel, such as 64MiB
-    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_WORKSPACE")]
+    /// A limit for each kernel, such as 64MiB [env: TIGHTFIT_WORKSPACE]
+    #[arg(long, value_name = "SIZE")]
     pub workspace: Option<Bytes>,
-    /// One total, divided among all kernels so that they are fastest together
-    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_TOTAL_WORKSPACE")]
+    /// One total, divided among all kernels so that they are fastest together [env: TIGHTFIT_TOTAL_WORKSPACE]
+    #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,
-    /// One workspace that the kernels share, one after another
-    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_ONE_WORKSPACE")]
+    /// One workspace that the kernels share, one after another [env: TIGHTFIT_ONE_WORKSPACE]
+    #[arg(long, value_name = "SIZE")]
     pub one_workspace: Option<Bytes>,
 }
 
 impl Bound {
-    pub fn limit(&self) -> Limit {
-        // The group makes sure that one of the three is there; unlimited is what a missing limit means.
-        let per_kernel = self.workspace.unwrap_or(Bytes::UNLIMITED);
-        match (self.total_workspace, self.one_workspace) {
-            (Some(total), _) => Limit::Total(total),
-            (None, Some(one)) => Limit::One(one),
-            (None, None) => Limit::PerKernel(per_kernel),
+    /// # Errors
+    /// [`Failure::Usage`] where neither the command line nor the environment names one, or the environment two; those of
+    /// reading a size.
+    pub fn limit(&self) -> Result<Limit, Failure> {
+        let given = [self.workspace, self.total_workspace, self.one_workspace];
+        let limits = [Limit::PerKernel, Limit::Total, Limit::One];
+        let mut found: Vec<Limit> = given.into_iter().zip(limits).filter_map(|(size, limit)| size.map(limit)).collect();
+        if found.is_empty() {
+            let names = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE", "TIGHTFIT_ONE_WORKSPACE"];
+            for (name, limit) in names.into_iter().zip(limits) {
+                if let Ok(size) = std::env::var(name) {
+                    found.push(limit(size.parse()?));
+                }
+            }
+        }
+        match found[..] {
+            [limit] => Ok(limit),
+            _ => {
+                let options = "--workspace, --total-workspace or --one-workspace (each a SIZE, such as 64MiB)";
+                Err(Failure::Usage(format!("one of {options} is required, or one of their environment variables")))
+            }
         }
     }
 }

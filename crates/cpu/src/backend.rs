@@ -212,7 +212,7 @@ impl Backend for CpuBackend {
         output.extend_from_slice(tensors.output);
         let start = Instant::now();
         self.run_in(problem, configuration, (tensors.data, tensors.other), &mut output, scale, &mut workspace)?;
-        Ok(Run { output, time: start.elapsed().into() })
+        Ok(Run { output, time: start.elapsed().into(), single: None })
     }
 }
 

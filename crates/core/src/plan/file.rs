@@ -197,6 +197,24 @@ mod tests {
         }
     }
 
+    /// Any number of a file may be another one: the plan is then refused, or is a plan all the same; nothing panics.
+    #[test]
+    fn any_number_may_be_wrong() {
+        let (network, plan) = planned("lenet", Policy::VdnnAll);
+        let text = plan.to_json(&network).unwrap();
+        let starts: Vec<usize> = (1..text.len())
+            .filter(|&at| text.as_bytes()[at].is_ascii_digit() && b":[,".contains(&text.as_bytes()[at - 1]))
+            .collect();
+        let mut refused = 0;
+        for (count, &start) in starts.iter().enumerate().step_by(5) {
+            let digits = text[start..].chars().take_while(char::is_ascii_digit).count();
+            let other = ["0", "1", "255", "100000", "9223372036854775807", "18446744073709551615"][count % 6];
+            let wrong = format!("{}{other}{}", &text[..start], &text[start + digits..]);
+            refused += usize::from(Plan::from_json(&wrong).is_err());
+        }
+        assert!(refused > starts.len() / 5 / 4, "{refused}: times may be any, places may not");
+    }
+
     #[test]
     fn what_is_no_plan_is_refused() {
         let (network, plan) = planned("lenet", Policy::VdnnAll);

@@ -238,8 +238,7 @@ impl<'a> Profiler<'a> {
         match self.backend.measure(problem, algorithm, &effort) {
             Ok(measurement) => {
                 // A replay answers at once; what the recorded calls took is the honest figure there.
-                let is_replay = self.backend.device().backend == "replay";
-                let time = if is_replay { measurement.time } else { Nanos::from(started.elapsed()) };
+                let time = if self.backend.is_replay() { measurement.time } else { Nanos::from(started.elapsed()) };
                 self.spent.time = self.spent.time + time;
                 self.spent.measured += 1;
                 if let Some(cache) = self.cache

@@ -10,23 +10,27 @@
 //! ```
 
 mod measure;
+mod program;
 mod recent;
 mod run;
 mod scratch;
+mod segments;
 mod steps;
+mod timing;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
+use tightfit_core::profile::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together, corrected};
 use tightfit_core::{
     Algorithm, Bytes, Configuration, DivisionCost, Error, Measurement, Notes, Operation, Problem, Types,
 };
 
 use crate::CudaError;
 use crate::convolution::{
-    Elementwise, Family, Graph, Name, Output, Prepared, Search, legacy_names, legacy_notes, prepare_legacy, proposals,
+    Elementwise, Family, Graph, Name, Output, Prepared, Search, fault, legacy_names, legacy_notes, prepare_legacy,
+    proposals,
 };
 use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
@@ -34,9 +38,10 @@ use recent::Recent;
 use scratch::Scratch;
 
 /// Calls set up at once: enough for every algorithm of a kernel at every size that a policy asks for.
-const CALLS: usize = 512;
-/// Graphs at once; each serves all engines of a problem.
-const GRAPHS: usize = 64;
+const CALLS: usize = 2048;
+/// Graphs at once; each serves all engines of a problem at one size. `fit` asks every algorithm in turn about the same
+/// sizes, up to a hundred, each in two to four forms: with fewer graphs than that none would be there when it is needed.
+const GRAPHS: usize = 512;
 /// Elementwise steps at once; each serves one number of filter elements.
 const STEPS: usize = 16;
 
@@ -55,6 +60,8 @@ pub struct Options {
     pub knobs: bool,
     /// Run configurations as one captured CUDA graph.
     pub capture: bool,
+    /// Run configurations once, for their outputs: the time of a run is then that of a first call alone.
+    pub untimed: bool,
 }
 
 /// Convolutions on one NVIDIA GPU; the crate's page has an example.
@@ -67,6 +74,9 @@ pub struct CudaBackend {
     device: Device,
     search: Search,
     capture: bool,
+    untimed: bool,
+    /// Backends on streams of their own in the same context, for configurations that run at the same time.
+    siblings: Vec<CudaBackend>,
 }
 
 /// What a graph is made for; the factors by their bits.
@@ -112,6 +122,26 @@ impl CudaBackend {
             device,
             search: Search { every_engine: options.every_engine, knobs: options.knobs },
             capture: options.capture,
+            untimed: options.untimed,
+            siblings: Vec::new(),
+        })
+    }
+
+    /// A backend of the same libraries in the same context, with a cuDNN handle and a stream of its own.
+    fn sibling(&self) -> Result<CudaBackend, CudaError> {
+        let context = self.handle.context();
+        let handle = Arc::new(Handle::open(Some(self.handle.library()), context)?);
+        Ok(CudaBackend {
+            calls: Recent::new(CALLS),
+            graphs: Recent::new(GRAPHS),
+            elementwise: Recent::new(STEPS),
+            scratch: Scratch::new(context)?,
+            handle,
+            device: self.device.clone(),
+            search: self.search,
+            capture: self.capture,
+            untimed: self.untimed,
+            siblings: Vec::new(),
         })
     }
 
@@ -165,6 +195,9 @@ impl CudaBackend {
                 })
             }
             Family::Engine(engine) => {
+                if let Some(what) = fault(handle.version(), problem, engine) {
+                    return Err(CudaError::Harmful { what });
+                }
                 let key = CallKey { graph: GraphKey::new(problem, output, scale), family: family.clone() };
                 if let Some(call) = self.calls.get(&key) {
                     return Ok(call);
@@ -209,7 +242,8 @@ impl CudaBackend {
             Family::Legacy(name) => legacy_notes(problem.operation(), name),
             Family::Engine(_) => call.notes(),
         };
-        Ok((Bytes(bytes as u64), notes))
+        let algorithm = Algorithm::new(&Name { family: family.clone(), wide: false }.to_string());
+        Ok((Bytes(bytes as u64), corrected(&self.device, problem.operation(), &algorithm, notes)))
     }
 
     /// The offers of one set of types.
@@ -280,6 +314,7 @@ fn is_refusal(error: &CudaError) -> bool {
             | CudaError::Misaligned { .. }
             | CudaError::Answer { .. }
             | CudaError::MixedOutput
+            | CudaError::Harmful { .. }
             | CudaError::NoSuchAlgorithm { .. }
     );
     (unfit || error.is_not_supported()) && !error.is_out_of_memory() && !error.is_sticky()
@@ -351,6 +386,10 @@ impl Backend for CudaBackend {
         tensors: Tensors<'_>,
         scale: Scale,
     ) -> Result<Run, Error> {
-        self.run_configuration(problem, configuration, tensors, scale)
+        self.run_configuration(&Task { problem, configuration, tensors, scale })
+    }
+
+    fn run_together(&mut self, tasks: &[Task<'_>]) -> Result<Together, Error> {
+        self.run_side_by_side(tasks)
     }
 }

@@ -10,6 +10,7 @@
 
 mod elementwise;
 mod engines;
+mod faults;
 mod geometry;
 mod graph;
 mod legacy;
@@ -18,6 +19,7 @@ mod prepared;
 
 pub(crate) use elementwise::Elementwise;
 pub(crate) use engines::{Search, proposals};
+pub(crate) use faults::fault;
 pub(crate) use geometry::{Geometry, alignment};
 pub(crate) use graph::{Graph, Output};
 pub(crate) use legacy::{legacy_names, legacy_notes, prepare as prepare_legacy};

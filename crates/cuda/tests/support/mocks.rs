@@ -134,6 +134,11 @@ impl Mocks {
         self.lever::<extern "C" fn(u64, u64)>(&self.cuda, "tightfitMockCudaDelay")(u64::MAX, micros);
     }
 
+    /// Makes each piece of work of one stream, by its order of creation, begin so much later.
+    pub fn delay_stream(&self, ordinal: u64, micros: u64) {
+        self.lever::<extern "C" fn(u64, u64)>(&self.cuda, "tightfitMockCudaDelay")(ordinal, micros);
+    }
+
     pub fn set_cudnn_version(&self, version: usize) {
         self.lever::<extern "C" fn(usize)>(&self.cudnn, "tightfitMockCudnnSetVersion")(version);
     }

@@ -266,3 +266,33 @@ impl StepObject {
         StepObject { action, tensor, offset, bytes, ..of }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    #[test]
+    fn the_document_of_a_small_plan() {
+        let text = json(&samples::small(), &samples::device());
+        let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        // The first of each kind stands for the others.
+        for list in ["layers", "maps"] {
+            document[list].as_array_mut().unwrap().truncate(2);
+        }
+        let steps = document["steps"].as_array_mut().unwrap();
+        let mut seen = std::collections::HashSet::new();
+        steps.retain(|step| seen.insert(step["action"].to_string()));
+        insta::assert_snapshot!(format!("{document:#}"));
+    }
+
+    #[test]
+    fn what_does_not_exist_is_null() {
+        let mut plan = samples::small();
+        plan.options.budget = Bytes::UNLIMITED;
+        plan.maps[0].reuse_distance = None;
+        let document: serde_json::Value = serde_json::from_str(&json(&plan, &samples::device())).unwrap();
+        assert!(document["budget_bytes"].is_null() && document["gap"].is_null());
+        assert!(document["maps"][0]["reuse_distance_us"].is_null());
+    }
+}

@@ -8,9 +8,13 @@
 
 mod json;
 mod page;
+mod pictures;
 mod table;
 mod words;
 
 pub use json::json;
 pub use page::page;
 pub use table::{grid, table};
+
+#[cfg(test)]
+mod samples;

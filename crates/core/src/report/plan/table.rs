@@ -139,3 +139,22 @@ fn totals(plan: &Plan) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    #[test]
+    fn the_whole_table() {
+        insta::assert_snapshot!(table(&samples::small(), &samples::device(), Terminal::default()));
+    }
+
+    #[test]
+    fn a_network_that_decides_between_attempts_lists_them() {
+        let plan = samples::planned("vgg16", 8, crate::plan::Policy::VdnnDynamic, Bytes::gib(3));
+        let text = table(&plan, &samples::device(), Terminal::default());
+        assert!(text.contains("\nall(m) ") && text.contains(" taken\n"), "{text}");
+        assert_eq!(grid(&plan).csv().lines().count(), 1 + plan.layers.len());
+    }
+}

@@ -1,7 +1,7 @@
 //! What the parts of a schedule are called.
 
 use crate::network::LayerId;
-use crate::plan::{Pass, Plan, Stream, Tensor};
+use crate::plan::{Action, Pass, Plan, Step, Stream, Tensor};
 
 /// The name of a layer of the plan's network.
 pub fn layer(plan: &Plan, layer: LayerId) -> &str {
@@ -42,5 +42,20 @@ pub fn pass(pass: Pass) -> &'static str {
         Pass::BackwardData => "backward-data",
         Pass::BackwardFilter => "backward-filter",
         Pass::Update => "update",
+    }
+}
+
+/// What a step that takes time does; nothing for one that takes none.
+pub fn work(plan: &Plan, step: &Step) -> Option<String> {
+    let block = |block: crate::plan::BlockId| tensor(plan, plan.schedule.blocks[block.0].tensor);
+    match &step.action {
+        Action::Compute(compute) => {
+            let how = compute.configuration.as_ref().map(|found| format!(", {found}")).unwrap_or_default();
+            let again = if compute.again { " again" } else { "" };
+            Some(format!("{} {}{again}{how}", layer(plan, compute.layer), pass(compute.pass)))
+        }
+        Action::Offload(from, _) => Some(format!("offload {}", block(*from))),
+        Action::Prefetch(_, to) => Some(format!("prefetch {}", block(*to))),
+        Action::Allocate(_) | Action::Release(_) | Action::Wait(_) => None,
     }
 }

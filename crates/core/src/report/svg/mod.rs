@@ -11,18 +11,17 @@
 //! ```
 
 mod allotment;
-mod axis;
-mod canvas;
+pub(super) mod axis;
+pub(super) mod canvas;
 mod front;
-mod legend;
+pub(super) mod legend;
 mod limits;
 mod per_layer;
 
 pub use allotment::allotment;
-pub(super) use canvas::escape;
 pub use front::front;
 pub use limits::{Curve, limits};
 pub use per_layer::per_layer;
 
 #[cfg(test)]
-mod well_formed;
+pub(super) mod well_formed;
