@@ -1,5 +1,6 @@
 //! The words of the command line. What sessions share is an environment variable too.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
@@ -27,7 +28,7 @@ pub enum Command {
     /// List the built-in networks, or one network's layers
     Networks(NetworksOptions),
     /// Say which backends and libraries were found, where, which versions, and what to do about the rest
-    Doctor,
+    Doctor(DoctorOptions),
     /// Measure a network's convolutions and keep the measurements
     Profile(ProfileOptions),
     /// Divide a network's convolutions so that the fastest algorithms fit a workspace limit
@@ -40,6 +41,8 @@ pub enum Command {
     Train(TrainOptions),
     /// Divide one mini-batch over unequal devices so that the slowest is done first
     Split(SplitOptions),
+    /// Run a program with its cuDNN convolutions divided, without changing the program
+    Run(RunOptions),
     /// Look after the measurements kept on disk
     Cache(CacheOptions),
 }
@@ -145,6 +148,16 @@ pub struct NetworksOptions {
     /// Write the network as JSON, which every command takes in place of a name
     #[arg(long, value_name = "FILE.json", requires = "network")]
     pub out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct DoctorOptions {
+    /// Say whether `tightfit run` would reach a Python environment's convolutions
+    #[arg(long)]
+    pub preload: bool,
+    /// The environment's interpreter, by file or by name [default: python3]
+    #[arg(long, requires = "preload")]
+    pub python: Option<OsString>,
 }
 
 #[derive(Args)]
@@ -372,6 +385,39 @@ pub struct SplitOptions {
     /// Memory of each device in turn, or one size for all
     #[arg(long, value_name = "SIZE", value_delimiter = ',')]
     pub memory: Vec<Bytes>,
+}
+
+#[derive(Args)]
+pub struct RunOptions {
+    /// A limit for each kernel, such as 512MiB [default: 64MiB] [env: TIGHTFIT_WORKSPACE]
+    #[arg(long, value_name = "SIZE", conflicts_with = "total_workspace")]
+    pub workspace: Option<Bytes>,
+    /// One total, divided among all kernels so that they are fastest together [env: TIGHTFIT_TOTAL_WORKSPACE]
+    #[arg(long, value_name = "SIZE")]
+    pub total_workspace: Option<Bytes>,
+    /// Which micro-batch sizes may be used: undivided, power-of-two, all or fit
+    #[arg(long, default_value = "fit", env = "TIGHTFIT_POLICY")]
+    pub policy: Policy,
+    /// How configurations are found
+    #[arg(long, value_enum, default_value = "measure", env = "TIGHTFIT_TUNE")]
+    pub tune: Tune,
+    /// Write what was done to each kernel as JSON when the program ends (%p becomes its process number)
+    #[arg(long, value_name = "FILE", env = "TIGHTFIT_REPORT")]
+    pub report: Option<PathBuf>,
+    /// The program and its arguments, after `--`
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// How `run` finds configurations.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Tune {
+    /// Measure what the cache does not know, when a kernel is first prepared
+    Measure,
+    /// Use what the cache knows, and leave other kernels as they are
+    Cached,
+    /// Measure nothing: divide, with the framework's own algorithm, only what does not fit
+    Heuristic,
 }
 
 #[derive(Args)]
