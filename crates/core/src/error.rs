@@ -71,6 +71,15 @@ pub enum Error {
         what: String,
     },
 
+    /// A document that is not what it should be.
+    #[error("cannot be read as a {document}: {what}")]
+    BadDocument {
+        /// What it should be.
+        document: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+
     /// A line of a layer list that is not a layer.
     #[error("{list}, line {line}: not a layer of the list")]
     BadList {
@@ -112,6 +121,39 @@ pub enum Error {
         needed: Bytes,
         /// The total that was given.
         total: Bytes,
+    },
+
+    /// A network that no schedule of the policy brings under the budget.
+    #[error(
+        "{network} needs at least {needed} under {policy}, the budget is {budget}; {layer} is what fills it: raise the budget to that{}, or take a smaller mini-batch",
+        cheaper(*needed, *least)
+    )]
+    OverBudget {
+        /// The network.
+        network: String,
+        /// Name of the policy.
+        policy: String,
+        /// The least budget of the policy.
+        needed: Bytes,
+        /// The budget that was given.
+        budget: Bytes,
+        /// The layer at which the least budget is full.
+        layer: String,
+        /// The least budget of any policy.
+        least: Bytes,
+    },
+
+    /// What is to be offloaded does not fit the host's share.
+    #[error(
+        "{network} offloads {needed} to the host at once, and may use {budget} there; allow that much, or raise the device's budget"
+    )]
+    OverHostBudget {
+        /// The network.
+        network: String,
+        /// Bytes of the pinned host arena.
+        needed: Bytes,
+        /// What was allowed.
+        budget: Bytes,
     },
 
     /// A device of which nothing is known that says how long a network's training step takes there.
@@ -192,6 +234,11 @@ fn advice(reasons: &[String]) -> String {
     }
 }
 
+/// The policy that needs less, where there is one.
+fn cheaper(needed: Bytes, least: Bytes) -> String {
+    if least < needed { format!(", or take a policy that needs less (the least is {least})") } else { String::new() }
+}
+
 impl Error {
     /// An [`Error::UnknownWord`] with the list of known ones.
     pub fn unknown_word<S: Into<String>>(what: &'static str, word: &str, known: impl IntoIterator<Item = S>) -> Error {
@@ -211,6 +258,9 @@ impl Error {
 
     /// Whether more memory would help: the command exits with 3.
     pub fn is_does_not_fit(&self) -> bool {
-        matches!(self, Error::OverLimit { .. } | Error::OverTotal { .. })
+        matches!(
+            self,
+            Error::OverLimit { .. } | Error::OverTotal { .. } | Error::OverBudget { .. } | Error::OverHostBudget { .. }
+        )
     }
 }

@@ -28,7 +28,7 @@ pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
             (_, Limit::Total(_)) => Picture::Allotment,
             _ => Picture::Layers,
         });
-        write_file(path, &draw(picture, &optimized, &selected, &mut session, common)?)?;
+        write_file(path, draw(picture, &optimized, &selected, &mut session, common)?)?;
     }
     Ok(())
 }

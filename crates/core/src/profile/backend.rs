@@ -133,6 +133,11 @@ pub trait Backend: Send {
     /// Where its measurements hold.
     fn device(&self) -> &Device;
 
+    /// Bytes of the device's memory that are free now; none where there is no device, or it does not tell.
+    fn free_memory(&self) -> Option<Bytes> {
+        None
+    }
+
     /// Whether it answers from a recording: at once, and with what measuring took then.
     fn is_replay(&self) -> bool {
         false

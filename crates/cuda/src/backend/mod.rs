@@ -9,6 +9,7 @@
 //! stream             |--- a, workspace ---|--- b, same ---|--- c, same ---|
 //! ```
 
+mod fix;
 mod guest;
 mod measure;
 mod program;
@@ -38,6 +39,7 @@ use crate::safe::{Context, Handle};
 pub use guest::{Chosen, Guest, GuestProgram, Host, NotEnqueued, legacy_chosen};
 use recent::Recent;
 use scratch::Scratch;
+use steps::sums_in_scratch;
 
 /// Calls set up at once: enough for every algorithm of a kernel at every size that a policy asks for.
 const CALLS: usize = 2048;
@@ -56,6 +58,8 @@ pub struct Options {
     pub cuda: Option<PathBuf>,
     /// cuDNN's file or folder, in place of looking for it.
     pub cudnn: Option<PathBuf>,
+    /// cuBLAS's file or folder, in place of looking for it; only training needs it.
+    pub cublas: Option<PathBuf>,
     /// Every engine of the backend interface, in place of those that its heuristics propose.
     pub every_engine: bool,
     /// Beside each engine, its knobs turned one at a time.
@@ -366,6 +370,10 @@ fn widened(problem: &Problem) -> Result<Problem, Error> {
 impl Backend for CudaBackend {
     fn device(&self) -> &Device {
         &self.device
+    }
+
+    fn free_memory(&self) -> Option<Bytes> {
+        self.memory().ok().map(|(free, _)| free)
     }
 
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {

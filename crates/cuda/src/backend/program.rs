@@ -195,15 +195,18 @@ impl Drop for Work<'_> {
 }
 
 /// Bytes that a micro-batch reads and writes.
-struct Samples {
-    data: Range<usize>,
-    other: Range<usize>,
-    output: Range<usize>,
+pub(super) struct Samples {
+    /// x; for backward-data dy.
+    pub data: Range<usize>,
+    /// w; for backward-filter dy.
+    pub other: Range<usize>,
+    /// y, dx or dw.
+    pub output: Range<usize>,
 }
 
 impl Samples {
     /// Those of `samples` samples after the first `done`. Filters are whole in every micro-batch.
-    fn of(problem: &Problem, done: usize, samples: usize) -> Samples {
+    pub fn of(problem: &Problem, done: usize, samples: usize) -> Samples {
         let convolution = problem.convolution();
         let size = problem.types().storage().size();
         let batch = |sample: usize| done * sample * size..(done + samples) * sample * size;

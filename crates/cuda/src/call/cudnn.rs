@@ -9,7 +9,7 @@ use crate::sys::cudnn::*;
 use crate::sys::driver::Stream;
 
 /// Turns a status into a result; what the library says in words goes along.
-fn check(cudnn: &Cudnn, call: &'static str, status: CudnnStatus) -> Result<(), CudaError> {
+pub(super) fn check(cudnn: &Cudnn, call: &'static str, status: CudnnStatus) -> Result<(), CudaError> {
     if status == CudnnStatus::SUCCESS {
         return Ok(());
     }

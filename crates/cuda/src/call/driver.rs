@@ -134,6 +134,11 @@ calls! {
     /// # Safety
     /// Destroyed once.
     graph_destroy = graph_destroy "cuGraphDestroy" (graph: Graph);
+    /// Unloads a module.
+    ///
+    /// # Safety
+    /// Unloaded once, and none of its kernels is queued.
+    module_unload = module_unload "cuModuleUnload" (module: Module);
     /// Enqueues an event.
     ///
     /// # Safety
@@ -202,6 +207,17 @@ answers! {
     /// # Safety
     /// As the module's.
     stream_create = stream_create "cuStreamCreate" (flags: c_uint) -> Stream = Stream::NULL;
+    /// Code from PTX, compiled here for the device.
+    ///
+    /// # Safety
+    /// As the module's; `image` is PTX that ends with a zero.
+    module_load_data = module_load_data "cuModuleLoadData" (image: *const c_void) -> Module = Module::NULL;
+    /// A kernel by its name.
+    ///
+    /// # Safety
+    /// As the module's; `name` ends with a zero.
+    module_get_function = module_get_function "cuModuleGetFunction"
+        (module: Module, name: *const c_char) -> Function = Function::NULL;
     /// A new event.
     ///
     /// # Safety
@@ -275,4 +291,24 @@ pub unsafe fn event_query(driver: &Driver, event: Event) -> Result<bool, CudaErr
         DriverStatus::NOT_READY => Ok(false),
         status => check("cuEventQuery", status).map(|()| true),
     }
+}
+
+/// Enqueues a kernel on a grid of blocks of `threads` threads.
+///
+/// # Safety
+/// As the module's; `arguments` points to one value of the right type for each parameter of the kernel, and what the kernel
+/// reads and writes stays alive until the stream has done it.
+pub unsafe fn launch_kernel(
+    driver: &Driver,
+    function: Function,
+    grid: [c_uint; 2],
+    threads: c_uint,
+    stream: Stream,
+    arguments: &mut [*mut c_void],
+) -> Result<(), CudaError> {
+    let (at, none) = (arguments.as_mut_ptr(), std::ptr::null_mut());
+    // SAFETY: forwarded to the caller; the driver copies the arguments before it returns.
+    check("cuLaunchKernel", unsafe {
+        (driver.launch_kernel)(function, grid[0], grid[1], 1, threads, 1, 1, 0, stream, at, none)
+    })
 }

@@ -163,6 +163,10 @@ objects! {
     Graph;
     /// A graph ready to launch (`CUgraphExec`).
     GraphExec;
+    /// Loaded code (`CUmodule`).
+    Module;
+    /// A kernel of a module (`CUfunction`).
+    Function;
 }
 
 /// Flag of a stream that does not wait for the default stream.
@@ -216,6 +220,12 @@ functions! {
     graph_launch = "cuGraphLaunch": fn(GraphExec, Stream) -> DriverStatus;
     graph_exec_destroy = "cuGraphExecDestroy": fn(GraphExec) -> DriverStatus;
     graph_destroy = "cuGraphDestroy": fn(Graph) -> DriverStatus;
+    module_load_data = "cuModuleLoadData": fn(*mut Module, *const c_void) -> DriverStatus;
+    module_get_function = "cuModuleGetFunction": fn(*mut Function, Module, *const c_char) -> DriverStatus;
+    module_unload = "cuModuleUnload": fn(Module) -> DriverStatus;
+    launch_kernel = "cuLaunchKernel": fn(
+        Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void
+    ) -> DriverStatus;
     event_create = "cuEventCreate": fn(*mut Event, c_uint) -> DriverStatus;
     event_record = "cuEventRecord": fn(Event, Stream) -> DriverStatus;
     event_query = "cuEventQuery": fn(Event) -> DriverStatus;

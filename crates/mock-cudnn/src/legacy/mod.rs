@@ -6,4 +6,4 @@ mod descriptor;
 mod ranking;
 mod reading;
 
-pub use descriptor::{count, reset};
+pub use descriptor::{count, reset, tensor};

@@ -1,0 +1,253 @@
+//! From a script to a schedule with offsets: the configurations of the convolutions, and room for their workspaces.
+//!
+//! ```text
+//! memory       each the least workspace of its front; all blocks placed together
+//! performance  each the fastest of its front; all blocks placed together
+//! fit          as memory first; then each takes the fastest whose workspace fits the largest gap at its step
+//! ```
+
+use std::collections::HashSet;
+
+use super::lives::Lives;
+use super::place::{largest_gap, place};
+use super::policies::Floors;
+use super::program::{Program, is_resident};
+use super::script::Script;
+use super::write::write;
+use super::{ALIGNMENT, Action, Algorithms, Costs, Decision, Kernels, Options, Pass, Schedule, Tensor, Workload};
+use crate::network::LayerKind;
+use crate::{Bytes, Configuration, Error, Nanos, Operation};
+
+/// A schedule with offsets, and its sizes.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    pub(super) schedule: Schedule,
+    /// Size of the device arena.
+    pub(super) peak: Bytes,
+    /// The most bytes live at once.
+    pub(super) most_live: Bytes,
+    /// Size of the host arena.
+    pub(super) host: Bytes,
+}
+
+impl Draft {
+    pub(super) fn fits(&self, options: &Options) -> bool {
+        self.peak <= options.budget && self.host <= options.host_budget
+    }
+
+    /// Whether its offsets waste at most a fiftieth over the most bytes live at once.
+    pub(super) fn is_tight(&self) -> bool {
+        self.peak.0 <= self.most_live.0 + self.most_live.0 / 50
+    }
+
+    /// An attempt as it is logged.
+    pub(super) fn decision(&self, attempt: &str, options: &Options) -> Decision {
+        Decision {
+            attempt: attempt.to_owned(),
+            needed: self.peak,
+            host: self.host,
+            fits: self.fits(options),
+            time: None,
+            taken: false,
+        }
+    }
+}
+
+/// What all drafts of one plan share.
+pub(super) struct Drafter<'a> {
+    pub(super) workload: &'a Workload<'a>,
+    pub(super) program: &'a Program,
+    pub(super) costs: &'a Costs,
+    pub(super) options: Options,
+    /// By place of computation: the configurations to choose from, where it is a convolution.
+    fronts: Vec<Option<&'a [Configuration]>>,
+}
+
+impl<'a> Drafter<'a> {
+    /// # Errors
+    /// [`Error::NotProfiled`] for a convolution without a front.
+    pub(super) fn new(
+        workload: &'a Workload<'a>,
+        program: &'a Program,
+        kernels: &'a Kernels,
+        costs: &'a Costs,
+        options: Options,
+    ) -> Result<Drafter<'a>, Error> {
+        let front = |of: &super::program::Operation| {
+            let kind = &workload.network.layer(of.layer).kind;
+            let operation = match (kind, of.pass) {
+                (LayerKind::Convolution { .. }, Pass::Forward) => Operation::Forward,
+                (LayerKind::Convolution { .. }, Pass::BackwardData) => Operation::BackwardData,
+                (LayerKind::Convolution { .. }, Pass::BackwardFilter) => Operation::BackwardFilter,
+                _ => return Ok(None),
+            };
+            let problem = Kernels::problem(workload, of.layer, operation)?;
+            kernels.front(&problem, options.divide).map(Some)
+        };
+        let fronts = program.operations.iter().map(front).collect::<Result<_, Error>>()?;
+        Ok(Drafter { workload, program, costs, options, fronts })
+    }
+
+    /// The schedule of a script with these algorithms; [`Algorithms::Fit`] fills what the budget leaves free.
+    pub(super) fn draft(&self, script: &Script, algorithms: Algorithms) -> Draft {
+        match algorithms {
+            Algorithms::Memory => self.placed(script, &self.chosen(|front| front.first())),
+            Algorithms::Performance => self.placed(script, &self.chosen(|front| front.last())),
+            Algorithms::Fit => self.fitted(script),
+        }
+    }
+
+    fn chosen(
+        &self,
+        choice: impl Fn(&'a [Configuration]) -> Option<&'a Configuration>,
+    ) -> Vec<Option<&'a Configuration>> {
+        self.fronts.iter().map(|front| front.and_then(&choice)).collect()
+    }
+
+    /// Time of every computation with the fastest algorithms.
+    pub(super) fn fastest_times(&self) -> Vec<Nanos> {
+        let time = |(operation, front): (&super::program::Operation, &Option<&'a [Configuration]>)| {
+            let bytes = operation.uses.iter().map(|used| self.workload.bytes(used.tensor)).sum();
+            let configuration = front.and_then(|front| front.last()).map(Configuration::time);
+            self.costs.pass(self.workload, operation.layer, operation.pass, bytes, configuration)
+        };
+        self.program.operations.iter().zip(&self.fronts).map(time).collect()
+    }
+
+    /// By computation: live bytes if nothing moves, with the least workspace.
+    pub(super) fn live(&self) -> Vec<u64> {
+        let least = |front: &Option<&'a [Configuration]>| {
+            front.and_then(|front| front.first()).map_or(0, |least| rounded(least.workspace()))
+        };
+        let mut live: Vec<u64> = self.fronts.iter().map(least).collect();
+        let mut seen = HashSet::new();
+        for used in self.program.operations.iter().flat_map(|operation| &operation.uses) {
+            if !seen.insert(used.tensor) {
+                continue;
+            }
+            let (first, last) = match self.program.uses(used.tensor) {
+                Some(uses) if !is_resident(used.tensor) => (uses.first, uses.last),
+                _ => (0, live.len() - 1),
+            };
+            let bytes = rounded(self.workload.bytes(used.tensor));
+            live[first..=last].iter_mut().for_each(|live| *live += bytes);
+        }
+        live
+    }
+
+    /// The schedule with these configurations, all of it placed together.
+    fn placed(&self, script: &Script, configurations: &[Option<&Configuration>]) -> Draft {
+        let schedule = write(self.workload, self.program, script, configurations);
+        let lives = Lives::of(&schedule);
+        let found = place(&lives.blocks);
+        self.finished(schedule, &found.offsets, &lives)
+    }
+
+    /// A schedule with the offsets of its blocks; the host arena is placed here.
+    fn finished(&self, mut schedule: Schedule, offsets: &[u64], lives: &Lives) -> Draft {
+        let host = place(&lives.host_blocks);
+        let ends = lives.blocks.iter().zip(offsets).map(|(life, offset)| offset + life.bytes);
+        let peak = Bytes(ends.max().unwrap_or(0));
+        schedule.blocks.iter_mut().zip(offsets).for_each(|(block, offset)| block.offset = *offset);
+        schedule.host_blocks.iter_mut().zip(&host.offsets).for_each(|(block, offset)| block.offset = *offset);
+        (schedule.device_bytes, schedule.host_bytes) = (peak, Bytes(host.height));
+        let most_live = Bytes(super::place::most_live(&lives.blocks));
+        Draft { schedule, peak, most_live, host: Bytes(host.height) }
+    }
+
+    /// Each convolution the fastest configuration that fits the largest free stretch of the budget at its step.
+    ///
+    /// Workspaces are never live together, so each is chosen by itself.
+    fn fitted(&self, script: &Script) -> Draft {
+        let least = self.placed(script, &self.chosen(|front| front.first()));
+        let budget = self.options.budget;
+        if least.peak > budget {
+            return least;
+        }
+        let lives = Lives::of(&least.schedule);
+        let offsets: Vec<u64> = least.schedule.blocks.iter().map(|block| block.offset).collect();
+        let mut configurations = self.chosen(|front| front.first());
+        let mut gaps: Vec<u64> = Vec::new();
+        for (at, (step, moment)) in lives.computes.iter().enumerate() {
+            let Some(front) = self.fronts[at] else { continue };
+            let own = match &least.schedule.steps[*step].action {
+                Action::Compute(compute) => compute.operands.iter().find_map(|operand| {
+                    let is_scratch = matches!(least.schedule.blocks[operand.block.0].tensor, Tensor::Workspace(_));
+                    is_scratch.then_some(operand.block.0)
+                }),
+                _ => None,
+            };
+            let (offset, room) = largest_gap(&lives.blocks, &offsets, moment, own, budget.0 / ALIGNMENT * ALIGNMENT);
+            let fastest = front.iter().rfind(|configuration| configuration.workspace().0 <= room);
+            configurations[at] = fastest.or(configurations[at]);
+            if configurations[at].is_some_and(|configuration| configuration.workspace() > Bytes::ZERO) {
+                gaps.push(offset);
+            }
+        }
+        // Tighter together, if that works: what was placed first was placed without the workspaces.
+        let together = self.placed(script, &configurations);
+        if together.peak <= budget && together.is_tight() {
+            return together;
+        }
+        let schedule = write(self.workload, self.program, script, &configurations);
+        let lives = Lives::of(&schedule);
+        let is_scratch = |tensor| matches!(tensor, Tensor::Workspace(_));
+        let mut kept = least.schedule.blocks.iter().filter(|block| !is_scratch(block.tensor)).map(|block| block.offset);
+        let mut gaps = gaps.into_iter();
+        let offset = |tensor| if is_scratch(tensor) { gaps.next() } else { kept.next() };
+        let offsets: Option<Vec<u64>> = schedule.blocks.iter().map(|block| block.tensor).map(offset).collect();
+        let apart = offsets.map(|offsets| self.finished(schedule, &offsets, &lives));
+        [Some(together), apart, Some(least.clone())]
+            .into_iter()
+            .flatten()
+            .filter(|draft| draft.peak <= budget)
+            .min_by_key(|draft| (self.compute_time(draft), draft.peak))
+            .unwrap_or(least)
+    }
+
+    /// Time of all computations of a draft.
+    fn compute_time(&self, draft: &Draft) -> Nanos {
+        let time = |action: &Action| match action {
+            Action::Compute(compute) => self.costs.compute(self.workload, &draft.schedule, compute),
+            _ => Nanos::ZERO,
+        };
+        draft.schedule.steps.iter().map(|step| time(&step.action)).sum()
+    }
+
+    /// Why a draft is refused.
+    pub(super) fn too_large(&self, draft: &Draft, floors: &Floors) -> Error {
+        let network = self.workload.network.name().to_owned();
+        if draft.peak <= self.options.budget {
+            return Error::OverHostBudget { network, needed: draft.host, budget: self.options.host_budget };
+        }
+        Error::OverBudget {
+            network,
+            policy: self.options.policy.name().to_owned(),
+            needed: draft.peak,
+            budget: self.options.budget,
+            layer: self.binding_layer(draft),
+            least: floors.least(),
+        }
+    }
+
+    /// The layer at which the most bytes of a draft are live.
+    pub(super) fn binding_layer(&self, draft: &Draft) -> String {
+        let mut live = 0;
+        let mut most = (0, None);
+        let blocks = &draft.schedule.blocks;
+        for step in &draft.schedule.steps {
+            match &step.action {
+                Action::Allocate(block) => live += blocks[block.0].bytes,
+                Action::Release(block) => live -= blocks[block.0].bytes,
+                Action::Compute(compute) if live > most.0 || most.1.is_none() => most = (live, Some(compute.layer)),
+                _ => {}
+            }
+        }
+        most.1.map_or_else(String::new, |layer| self.workload.network.layer(layer).name.clone())
+    }
+}
+
+/// Bytes that a block takes of the arena.
+fn rounded(bytes: Bytes) -> u64 {
+    bytes.0.next_multiple_of(ALIGNMENT)
+}

@@ -1,0 +1,89 @@
+//! The configurations that a plan may give to each convolution.
+
+use std::collections::HashMap;
+
+use super::{Costs, Workload};
+use crate::network::LayerId;
+use crate::optimize::{Candidates, front};
+use crate::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Layout, Operation, Problem};
+
+/// Fronts of a workload's convolutions: configurations by rising workspace, hence falling time, each problem once.
+#[derive(Clone, Debug, Default)]
+pub struct Kernels {
+    divided: HashMap<Problem, Vec<Configuration>>,
+    undivided: HashMap<Problem, Vec<Configuration>>,
+}
+
+impl Kernels {
+    /// The fronts of what was measured.
+    ///
+    /// - Cost: one front for each problem; see [`front`].
+    ///
+    /// # Errors
+    /// [`Error::NotProfiled`] for a problem that nothing adds up to.
+    pub fn of(candidates: &HashMap<Problem, Candidates>) -> Result<Kernels, Error> {
+        let mut kernels = Kernels::default();
+        for (problem, Candidates { candidates, cost }) in candidates {
+            kernels.divided.insert(*problem, front(problem, candidates, Bytes::UNLIMITED, *cost)?);
+            let whole: Vec<Candidate> =
+                candidates.iter().filter(|candidate| candidate.micro_batch == problem.batch()).cloned().collect();
+            // A problem that only runs divided has no undivided front: plans without division then say so.
+            if let Ok(front) = front(problem, &whole, Bytes::UNLIMITED, DivisionCost::default()) {
+                kernels.undivided.insert(*problem, front);
+            }
+        }
+        Ok(kernels)
+    }
+
+    /// Gives every convolution of `workload` that has no front one configuration without workspace, as fast as `costs`
+    /// expect: for looking at networks that nothing was measured of.
+    pub fn assume(&mut self, workload: &Workload<'_>, costs: &Costs) -> Result<(), Error> {
+        for (layer, _) in workload.network.convolutions() {
+            for operation in Operation::ALL {
+                let problem = Kernels::problem(workload, layer, operation)?;
+                if self.divided.contains_key(&problem) {
+                    continue;
+                }
+                let candidate = Candidate {
+                    micro_batch: problem.batch(),
+                    algorithm: Algorithm::new("assumed"),
+                    time: costs.convolution(&problem),
+                    workspace: Bytes::ZERO,
+                };
+                let front = vec![Configuration::new(vec![candidate], DivisionCost::default())];
+                self.divided.insert(problem, front.clone());
+                self.undivided.insert(problem, front);
+            }
+        }
+        Ok(())
+    }
+
+    /// The problem of one operation of a workload's convolution.
+    ///
+    /// # Errors
+    /// [`Error::BadProblem`] for too large a mini-batch; [`Error::BadNetwork`] for a layer that is no convolution.
+    pub fn problem(workload: &Workload<'_>, layer: LayerId, operation: Operation) -> Result<Problem, Error> {
+        match &workload.network.layer(layer).kind {
+            crate::network::LayerKind::Convolution { convolution, .. } => {
+                Problem::new(*convolution, operation, workload.batch, workload.types, Layout::Nchw)
+            }
+            kind => Err(Error::BadNetwork {
+                network: workload.network.name().to_owned(),
+                layer: workload.network.layer(layer).name.clone(),
+                what: format!("a {} layer is no convolution", kind.name()),
+            }),
+        }
+    }
+
+    /// The front of a problem, divided configurations among them if `divide` is set; never empty.
+    ///
+    /// # Errors
+    /// [`Error::NotProfiled`] if there is none.
+    pub fn front(&self, problem: &Problem, divide: bool) -> Result<&[Configuration], Error> {
+        let fronts = if divide { &self.divided } else { &self.undivided };
+        match fronts.get(problem) {
+            Some(front) if !front.is_empty() => Ok(front),
+            _ => Err(Error::NotProfiled { problem: Box::new(*problem), reasons: Vec::new() }),
+        }
+    }
+}

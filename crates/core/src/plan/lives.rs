@@ -1,0 +1,114 @@
+//! From when to when each block is in use, in the list and on the streams.
+
+use super::clock::{Clock, Clocks, is_known};
+use super::{ALIGNMENT, Action, Schedule, StepId, Stream};
+
+/// The life of a block, or of a place in the host arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Life {
+    /// Length, rounded up to [`ALIGNMENT`].
+    pub(super) bytes: u64,
+    /// First place in the list.
+    pub(super) begin: usize,
+    /// Place in the list from which on it is over.
+    pub(super) end: usize,
+    /// What is known to have ended when it is first touched.
+    start: Clock,
+    /// The last step of each stream that touches it.
+    last: Clock,
+}
+
+impl Life {
+    fn new(bytes: u64) -> Life {
+        Life { bytes: bytes.next_multiple_of(ALIGNMENT), begin: usize::MAX, end: 0, start: [u32::MAX; 3], last: [0; 3] }
+    }
+
+    fn touch(&mut self, known: Clock, stream: Stream, number: u32) {
+        for (start, known) in self.start.iter_mut().zip(known) {
+            *start = (*start).min(known);
+        }
+        self.last[stream as usize] = number;
+    }
+
+    /// Whether this life is over when `other` begins, in the list and on every stream.
+    fn is_before(&self, other: &Life) -> bool {
+        self.end <= other.begin && is_known(&self.last, &other.start)
+    }
+
+    /// Whether the two may not have a byte in common.
+    pub(super) fn conflicts(&self, other: &Life) -> bool {
+        !self.is_before(other) && !other.is_before(self)
+    }
+}
+
+/// The lives of the blocks and of the places on the host, and the clock of each compute step as a life of no bytes.
+pub(super) struct Lives {
+    pub(super) blocks: Vec<Life>,
+    pub(super) host_blocks: Vec<Life>,
+    /// Places of the compute steps in the list, with the moment that each takes.
+    pub(super) computes: Vec<(usize, Life)>,
+}
+
+impl Lives {
+    /// The lives of a schedule whose blocks need no offsets yet.
+    pub(super) fn of(schedule: &Schedule) -> Lives {
+        let mut clocks = Clocks::default();
+        let mut numbers: Vec<u32> = vec![0; schedule.steps.len()];
+        let mut blocks: Vec<Life> = schedule.blocks.iter().map(|block| Life::new(block.bytes)).collect();
+        let mut host_blocks: Vec<Life> = schedule.host_blocks.iter().map(|block| Life::new(block.bytes)).collect();
+        let mut computes = Vec::new();
+        for (life, block) in blocks.iter_mut().zip(&schedule.blocks) {
+            // What is there from step to step is before and after everything.
+            if block.resident {
+                (life.begin, life.end, life.last) = (0, usize::MAX, [u32::MAX; 3]);
+            }
+        }
+        for (place, step) in schedule.steps.iter().enumerate() {
+            let known = clocks.known(step.stream);
+            match &step.action {
+                Action::Allocate(block) => blocks[block.0].begin = place,
+                Action::Release(block) => blocks[block.0].end = place,
+                Action::Wait(on) => clocks.wait(step.stream, schedule.steps[on.0].stream, numbers[on.0]),
+                Action::Compute(compute) => {
+                    let number = clocks.run(step.stream, StepId(place));
+                    numbers[place] = number;
+                    for operand in &compute.operands {
+                        if !schedule.blocks[operand.block.0].resident {
+                            blocks[operand.block.0].touch(known, step.stream, number);
+                        }
+                    }
+                    let mut moment = Life { begin: place, end: place + 1, ..Life::new(0) };
+                    moment.touch(known, step.stream, number);
+                    computes.push((place, moment));
+                }
+                Action::Offload(block, host) | Action::Prefetch(host, block) => {
+                    let number = clocks.run(step.stream, StepId(place));
+                    numbers[place] = number;
+                    blocks[block.0].touch(known, step.stream, number);
+                    let life = &mut host_blocks[host.0];
+                    life.touch(known, step.stream, number);
+                    (life.begin, life.end) = (life.begin.min(place), place + 1);
+                }
+            }
+        }
+        Lives { blocks, host_blocks, computes }
+    }
+}
+
+#[cfg(test)]
+impl Life {
+    /// A life on the compute stream alone, a step a place.
+    pub(super) fn of(bytes: u64, begin: usize, end: usize) -> Life {
+        Life { bytes, begin, end, start: [begin as u32, 0, 0], last: [end as u32, 0, 0] }
+    }
+
+    /// The same bytes on the device, touched last by the copy stream's step of this number.
+    pub(super) fn copied(self, number: u32) -> Life {
+        Life { last: [self.last[0], number, 0], ..self }
+    }
+
+    /// The same, once the copy stream's steps up to this number are known to have ended.
+    pub(super) fn knowing(self, number: u32) -> Life {
+        Life { start: [self.start[0], number, 0], ..self }
+    }
+}

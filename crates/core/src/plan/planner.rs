@@ -1,0 +1,40 @@
+//! From a workload and a budget to a plan.
+
+use super::draft::{Draft, Drafter};
+use super::facts::facts;
+use super::policies::{Floors, baseline, choose};
+use super::program::Program;
+use super::{Costs, Kernels, Options, Plan, Workload};
+use crate::Error;
+
+/// Plans a training step (or an inference) in a fixed number of bytes.
+///
+/// The schedule is complete: every block has its offset in the device arena, every copy its place on the host. It is the
+/// same for the same arguments.
+///
+/// - Source: Rhu et al. 2016, section 3, for the policies; see [`super::Policy`].
+///
+/// # Errors
+/// [`Error::OverBudget`], with the least budget and the layer that fills it, or [`Error::OverHostBudget`] if nothing
+/// fits; [`Error::NotProfiled`] for a convolution without a configuration.
+///
+/// ```
+/// use tightfit_core::plan::{Costs, Kernels, Options, Workload, plan};
+/// use tightfit_core::{Bytes, Network, Types};
+/// let network = Network::open("vgg19")?;
+/// let workload = Workload::new(&network, 64, Types::F32, false)?;
+/// let costs = Costs::h200();
+/// let mut kernels = Kernels::default();
+/// kernels.assume(&workload, &costs)?;
+/// let plan = plan(&workload, &kernels, &costs, &Options { budget: Bytes::gib(6), ..Options::default() })?;
+/// assert!(plan.peak <= Bytes::gib(6) && plan.offloaded > Bytes::ZERO);
+/// # Ok::<(), tightfit_core::Error>(())
+/// ```
+pub fn plan(workload: &Workload<'_>, kernels: &Kernels, costs: &Costs, options: &Options) -> Result<Plan, Error> {
+    let program = Program::of(workload);
+    let drafter = Drafter::new(workload, &program, kernels, costs, *options)?;
+    let floors = Floors::of(&drafter);
+    let chosen = choose(&drafter, &floors)?;
+    let baseline: Draft = baseline(&drafter);
+    Ok(facts(&drafter, &floors, &baseline, chosen))
+}

@@ -1,0 +1,302 @@
+//! How long a schedule takes and what is in memory when: three streams, with given costs.
+//!
+//! ```text
+//! compute    |-- conv1 --|-- conv2 --|......|-- conv3 --     waits for the copy of what conv3 overwrites
+//! offload                |-- map 1 --------|
+//! ```
+//!
+//! Time goes from one event to the next. A copy is slower for as long as one the other way runs beside it; layers are
+//! not slowed down by copies, which take a few percent of the memory's rate.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ALIGNMENT, Action, Block, Costs, KindBytes, Schedule, StepId, Stream, Workload};
+use crate::{Bytes, Nanos};
+
+/// When a step ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// From the beginning of the training step.
+    pub start: Nanos,
+    /// The same as `start` for steps that take no time.
+    pub end: Nanos,
+}
+
+/// Live bytes from a moment on, until that of the next level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Level {
+    /// From the beginning of the training step.
+    pub at: Nanos,
+    /// Bytes of live blocks.
+    pub live: KindBytes,
+}
+
+/// The compute stream standing still for a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stall {
+    /// The step that waits.
+    pub step: StepId,
+    /// The step that it waits for.
+    pub waits_for: StepId,
+    /// From when to when.
+    pub span: Span,
+}
+
+/// One training step in time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Simulation {
+    /// When the last stream has ended.
+    pub time: Nanos,
+    /// Time in which the compute stream computes.
+    pub compute: Nanos,
+    /// Time in which something is copied, both directions at once counted once.
+    pub copying: Nanos,
+    /// Time by which the step is longer than its computations: copies that nothing hides.
+    pub exposed: Nanos,
+    /// By step of the schedule.
+    pub spans: Vec<Span>,
+    /// Live bytes over time, by rising moments; the last holds to the end.
+    pub levels: Vec<Level>,
+    /// Every wait of the compute stream that took time.
+    pub stalls: Vec<Stall>,
+}
+
+impl Simulation {
+    /// Live bytes weighted by time, as `count` counts them; the level at the end where the step takes no time.
+    pub fn average(&self, count: impl Fn(&KindBytes) -> Bytes) -> Bytes {
+        let ends = self.levels.iter().skip(1).map(|level| level.at).chain([self.time]);
+        let weighted =
+            |(level, end): (&Level, Nanos)| u128::from(count(&level.live).0) * u128::from((end - level.at).0);
+        let sum: u128 = self.levels.iter().zip(ends).map(weighted).sum();
+        let last = self.levels.last().map_or(0, |level| u128::from(count(&level.live).0));
+        Bytes(u64::try_from(sum.checked_div(u128::from(self.time.0)).unwrap_or(last)).unwrap_or(u64::MAX))
+    }
+
+    /// The most live bytes, as `count` counts them.
+    pub fn maximum(&self, count: impl Fn(&KindBytes) -> Bytes) -> Bytes {
+        self.levels.iter().map(|level| count(&level.live)).max().unwrap_or_default()
+    }
+}
+
+/// Work that a stream is at.
+#[derive(Clone, Copy, Debug)]
+enum Running {
+    /// Until this moment, in nanoseconds.
+    Computing(f64),
+    /// Bytes left.
+    Copying { to_host: bool, left: f64 },
+}
+
+/// A stream on its way through its steps.
+struct Lane {
+    stream: Stream,
+    /// Its steps in order, as places in the schedule.
+    steps: Vec<usize>,
+    next: usize,
+    running: Option<(usize, Running)>,
+    /// The moment from which it has been ready to go on.
+    since: f64,
+}
+
+/// Runs a schedule on streams that cost what `costs` says.
+///
+/// A wait for a step that never ends is left standing, and with it everything after: the checker refuses such a schedule.
+///
+/// - Cost: O(steps × streams).
+pub fn simulate(workload: &Workload<'_>, schedule: &Schedule, costs: &Costs) -> Simulation {
+    let mut run = Run::new(workload, schedule, costs);
+    let mut now = 0.0;
+    loop {
+        while run.begin_all(now) {}
+        let Some(next) = run.next_end(now) else { break };
+        run.advance(now, next);
+        now = next;
+    }
+    run.finish(now)
+}
+
+struct Run<'a> {
+    workload: &'a Workload<'a>,
+    schedule: &'a Schedule,
+    costs: &'a Costs,
+    lanes: Vec<Lane>,
+    started: Vec<f64>,
+    ended: Vec<Option<f64>>,
+    live: KindBytes,
+    levels: Vec<(f64, KindBytes)>,
+    stalls: Vec<Stall>,
+    compute: f64,
+    copying: f64,
+}
+
+impl<'a> Run<'a> {
+    fn new(workload: &'a Workload<'a>, schedule: &'a Schedule, costs: &'a Costs) -> Run<'a> {
+        let of = |stream| schedule.steps.iter().enumerate().filter(move |(_, step)| step.stream == stream);
+        let lane = |stream| Lane {
+            stream,
+            steps: of(stream).map(|(place, _)| place).collect(),
+            next: 0,
+            running: None,
+            since: 0.0,
+        };
+        let mut live = KindBytes::default();
+        for block in schedule.blocks.iter().filter(|block| block.resident) {
+            live.add(block.tensor.kind(), length(block));
+        }
+        Run {
+            workload,
+            schedule,
+            costs,
+            lanes: Stream::ALL.map(lane).into(),
+            started: vec![0.0; schedule.steps.len()],
+            ended: vec![None; schedule.steps.len()],
+            live,
+            levels: vec![(0.0, live)],
+            stalls: Vec::new(),
+            compute: 0.0,
+            copying: 0.0,
+        }
+    }
+
+    /// Lets every idle stream take its next step if it can; tells whether any did.
+    fn begin_all(&mut self, now: f64) -> bool {
+        (0..self.lanes.len()).fold(false, |any, lane| self.begin(lane, now) || any)
+    }
+
+    fn begin(&mut self, lane: usize, now: f64) -> bool {
+        let Lane { stream, steps, next, running: None, since } = &self.lanes[lane] else { return false };
+        let (Some(&place), since) = (steps.get(*next), *since) else { return false };
+        let stream = *stream;
+        let running = match &self.schedule.steps[place].action {
+            Action::Allocate(block) => {
+                let block = &self.schedule.blocks[block.0];
+                self.live.add(block.tensor.kind(), length(block));
+                self.levels.push((now, self.live));
+                None
+            }
+            Action::Release(block) => {
+                let block = &self.schedule.blocks[block.0];
+                self.live.remove(block.tensor.kind(), length(block));
+                self.levels.push((now, self.live));
+                None
+            }
+            Action::Wait(on) => {
+                if self.ended[on.0].is_none() {
+                    return false;
+                }
+                if stream == Stream::Compute && now > since {
+                    let span = Span { start: whole(since), end: whole(now) };
+                    self.stalls.push(Stall { step: StepId(place), waits_for: *on, span });
+                }
+                None
+            }
+            Action::Compute(compute) => {
+                let time = self.costs.compute(self.workload, self.schedule, compute).0 as f64;
+                self.compute += time;
+                Some(Running::Computing(now + time))
+            }
+            Action::Offload(block, _) => Some(self.copy(true, self.schedule.blocks[block.0].bytes)),
+            Action::Prefetch(_, block) => Some(self.copy(false, self.schedule.blocks[block.0].bytes)),
+        };
+        let is_wait = matches!(self.schedule.steps[place].action, Action::Wait(_));
+        self.started[place] = if is_wait { since } else { now };
+        let lane = &mut self.lanes[lane];
+        lane.next += 1;
+        match running {
+            Some(running) => lane.running = Some((place, running)),
+            None => {
+                self.ended[place] = Some(now);
+                lane.since = now;
+            }
+        }
+        true
+    }
+
+    /// A copy; what it costs beside its bytes counts as more of them.
+    fn copy(&self, to_host: bool, bytes: u64) -> Running {
+        let launch = self.costs.launch.as_secs() * self.rate(to_host, false);
+        Running::Copying { to_host, left: bytes as f64 + launch }
+    }
+
+    /// Bytes a second of a copy.
+    fn rate(&self, to_host: bool, both: bool) -> f64 {
+        let alone = if to_host { self.costs.offload_rate } else { self.costs.prefetch_rate };
+        if both { alone.min(self.costs.both_rate) } else { alone }
+    }
+
+    /// Whether copies run both ways.
+    fn both(&self) -> bool {
+        let runs = |way| {
+            let is =
+                |lane: &Lane| matches!(lane.running, Some((_, Running::Copying { to_host, .. })) if to_host == way);
+            self.lanes.iter().any(is)
+        };
+        runs(true) && runs(false)
+    }
+
+    /// The moment at which the first of what runs will end.
+    fn next_end(&self, now: f64) -> Option<f64> {
+        let both = self.both();
+        let end = |lane: &Lane| match lane.running? {
+            (_, Running::Computing(end)) => Some(end),
+            (_, Running::Copying { to_host, left }) => Some(now + left / self.rate(to_host, both) * 1e9),
+        };
+        self.lanes.iter().filter_map(end).min_by(f64::total_cmp)
+    }
+
+    /// Lets time pass until `next`.
+    fn advance(&mut self, now: f64, next: f64) {
+        let both = self.both();
+        let rates = [self.rate(false, both), self.rate(true, both)];
+        let mut copies = false;
+        for lane in &mut self.lanes {
+            let over = match &mut lane.running {
+                None => continue,
+                Some((_, Running::Computing(end))) => *end <= next,
+                Some((_, Running::Copying { to_host, left })) => {
+                    copies = true;
+                    *left -= (next - now) / 1e9 * rates[usize::from(*to_host)];
+                    // Less than a byte is what rounding leaves.
+                    *left < 0.5
+                }
+            };
+            if over && let Some((place, _)) = lane.running.take() {
+                self.ended[place] = Some(next);
+                lane.since = next;
+            }
+        }
+        if copies {
+            self.copying += next - now;
+        }
+    }
+
+    fn finish(self, now: f64) -> Simulation {
+        let end = |place: usize| whole(self.ended[place].unwrap_or(now));
+        let spans =
+            (0..self.schedule.steps.len()).map(|place| Span { start: whole(self.started[place]), end: end(place) });
+        let mut levels: Vec<Level> = Vec::new();
+        for (at, live) in self.levels {
+            let level = Level { at: whole(at), live };
+            levels.push(level);
+        }
+        let (time, compute) = (whole(now), whole(self.compute));
+        Simulation {
+            time,
+            compute,
+            copying: whole(self.copying),
+            exposed: time - compute,
+            spans: spans.collect(),
+            levels,
+            stalls: self.stalls,
+        }
+    }
+}
+
+/// Bytes that a block takes of the arena.
+fn length(block: &Block) -> u64 {
+    block.bytes.next_multiple_of(ALIGNMENT)
+}
+
+fn whole(nanos: f64) -> Nanos {
+    Nanos(nanos.round() as u64)
+}
