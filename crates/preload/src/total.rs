@@ -119,7 +119,7 @@ pub unsafe fn run<T>(
     let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: forwarded to the caller.
     let (stream, is_capturing) = unsafe { (host.stream(handle).map_err(failed)?, host.is_capturing(handle)) };
-    let (mut segment, mut is_exclusive) = total.turn(kernel, stream.0 as usize)?;
+    let (mut segment, mut is_exclusive) = total.turn(kernel, stream.0 as usize, is_capturing)?;
     let problem = &kernel.question.problem;
     let set_up =
         |session: &mut Session, configuration: &Configuration| session.program(problem, configuration, scale, base);
@@ -156,8 +156,9 @@ fn shared(kernel: &Kernel) -> Result<&Shared, Reason> {
 }
 
 impl Total {
-    /// Where a kernel runs this time, and whether nobody else may meanwhile.
-    fn turn(&mut self, kernel: &Arc<Kernel>, stream: usize) -> Result<(Segment, bool), Reason> {
+    /// Where a kernel runs this time, and whether nobody else may meanwhile. Under capture nothing is divided, since that
+    /// would have every configuration set up there.
+    fn turn(&mut self, kernel: &Arc<Kernel>, stream: usize, is_capturing: bool) -> Result<(Segment, bool), Reason> {
         self.executions += 1;
         let place = match self.members.iter().position(|member| Arc::ptr_eq(&member.kernel, kernel)) {
             Some(place) => place,
@@ -170,7 +171,7 @@ impl Total {
         };
         self.members[place].calls += 1;
         if !self.is_divided {
-            if self.executions < 2 * self.newest {
+            if is_capturing || self.executions < 2 * self.newest {
                 return Ok((self.whole(kernel, stream)?, true));
             }
             self.divide();
