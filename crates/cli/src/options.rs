@@ -1,5 +1,6 @@
 //! The words of the command line. What sessions share is an environment variable too.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
@@ -27,7 +28,7 @@ pub enum Command {
     /// List the built-in networks, or one network's layers
     Networks(NetworksOptions),
     /// Say which backends and libraries were found, where, which versions, and what to do about the rest
-    Doctor,
+    Doctor(DoctorOptions),
     /// Measure a network's convolutions and keep the measurements
     Profile(ProfileOptions),
     /// Divide a network's convolutions so that the fastest algorithms fit a workspace limit
@@ -36,8 +37,12 @@ pub enum Command {
     Verify(VerifyOptions),
     /// Plan the training of a network in a given number of bytes: what stays, what is offloaded, which algorithms
     Plan(PlanOptions),
+    /// Train a network in the memory that a plan gives it
+    Train(TrainOptions),
     /// Divide one mini-batch over unequal devices so that the slowest is done first
     Split(SplitOptions),
+    /// Run a program with its cuDNN convolutions divided, without changing the program
+    Run(RunOptions),
     /// Look after the measurements kept on disk
     Cache(CacheOptions),
 }
@@ -85,7 +90,7 @@ pub struct Common {
         help_heading = "Common options"
     )]
     pub format: Format,
-    /// Seed of the random data that `verify` computes with
+    /// Seed of the random data that `verify` computes with, and of what `train` draws
     #[arg(long, global = true, default_value_t = 1, env = "TIGHTFIT_SEED", help_heading = "Common options")]
     pub seed: u64,
     /// Say more, on standard error; repeat for still more
@@ -143,6 +148,16 @@ pub struct NetworksOptions {
     /// Write the network as JSON, which every command takes in place of a name
     #[arg(long, value_name = "FILE.json", requires = "network")]
     pub out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct DoctorOptions {
+    /// Say whether `tightfit run` would reach a Python environment's convolutions
+    #[arg(long)]
+    pub preload: bool,
+    /// The environment's interpreter, by file or by name [default: python3]
+    #[arg(long, requires = "preload")]
+    pub python: Option<OsString>,
 }
 
 #[derive(Args)]
@@ -310,6 +325,44 @@ pub struct PlanOptions {
 }
 
 #[derive(Args)]
+pub struct TrainOptions {
+    /// A built-in network (see `tightfit networks`), or a file of one
+    pub network: String,
+    #[command(flatten)]
+    pub planning: Planning,
+    /// Carry out a plan that `tightfit plan --out` wrote, instead of planning
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["batch", "budget", "policy", "algorithms", "divide", "sizes"])]
+    pub plan: Option<PathBuf>,
+    /// What to learn: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, images in a subfolder for each class)
+    #[arg(long, value_name = "DATA")]
+    pub data: String,
+    /// Mini-batches to learn from
+    #[arg(long, value_name = "K", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: u64,
+    /// Passes over the data, instead of a number of mini-batches
+    #[arg(long, value_name = "N", conflicts_with = "steps", value_parser = clap::value_parser!(u64).range(1..))]
+    pub epochs: Option<u64>,
+    /// Factor of the gradients
+    #[arg(long, value_name = "RATE", default_value_t = 0.01)]
+    pub learning_rate: f32,
+    /// Share of the last change of the weights that is repeated
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
+    pub momentum: f32,
+    /// Factor of the weights that is added to their gradients
+    #[arg(long, value_name = "FACTOR", default_value_t = 5e-4)]
+    pub weight_decay: f32,
+    /// Factor of the loss going backward, so that small gradients do not vanish in 16 bits
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub loss_scale: f32,
+    /// Write what ran when, beside what was planned, for chrome://tracing or Perfetto
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Overwrite freed memory with NaN and compare every copy
+    #[arg(long)]
+    pub check: bool,
+}
+
+#[derive(Args)]
 pub struct SplitOptions {
     /// A built-in network, or a file of layers
     #[arg(long)]
@@ -332,6 +385,39 @@ pub struct SplitOptions {
     /// Memory of each device in turn, or one size for all
     #[arg(long, value_name = "SIZE", value_delimiter = ',')]
     pub memory: Vec<Bytes>,
+}
+
+#[derive(Args)]
+pub struct RunOptions {
+    /// A limit for each kernel, such as 512MiB [default: 64MiB] [env: TIGHTFIT_WORKSPACE]
+    #[arg(long, value_name = "SIZE", conflicts_with = "total_workspace")]
+    pub workspace: Option<Bytes>,
+    /// One total, divided among all kernels so that they are fastest together [env: TIGHTFIT_TOTAL_WORKSPACE]
+    #[arg(long, value_name = "SIZE")]
+    pub total_workspace: Option<Bytes>,
+    /// Which micro-batch sizes may be used: undivided, power-of-two, all or fit
+    #[arg(long, default_value = "fit", env = "TIGHTFIT_POLICY")]
+    pub policy: Policy,
+    /// How configurations are found
+    #[arg(long, value_enum, default_value = "measure", env = "TIGHTFIT_TUNE")]
+    pub tune: Tune,
+    /// Write what was done to each kernel as JSON when the program ends (%p becomes its process number)
+    #[arg(long, value_name = "FILE", env = "TIGHTFIT_REPORT")]
+    pub report: Option<PathBuf>,
+    /// The program and its arguments, after `--`
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// How `run` finds configurations.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Tune {
+    /// Measure what the cache does not know, when a kernel is first prepared
+    Measure,
+    /// Use what the cache knows, and leave other kernels as they are
+    Cached,
+    /// Measure nothing: divide, with the framework's own algorithm, only what does not fit
+    Heuristic,
 }
 
 #[derive(Args)]

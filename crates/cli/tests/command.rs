@@ -274,7 +274,7 @@ fn measurements(folder: &Path) -> usize {
     let output = run(folder, "cache list --format json");
     // While another process makes the file there may be nothing to list yet.
     let Ok(rows) = serde_json::from_slice::<serde_json::Value>(&output.stdout) else { return 0 };
-    rows.as_array().unwrap().iter().map(|row| row["measurements"].as_str().unwrap().parse::<usize>().unwrap()).sum()
+    rows.as_array().unwrap().iter().map(|row| row["measurements"].as_u64().unwrap() as usize).sum()
 }
 
 /// A long profile in the background, once it has kept `count` measurements.

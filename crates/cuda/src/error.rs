@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tightfit_core::{Bytes, Error, Operation};
 
+use crate::sys::cublas::CublasStatus;
 use crate::sys::cudnn::CudnnStatus;
 use crate::sys::driver::DriverStatus;
 
@@ -92,6 +93,24 @@ pub enum CudaError {
         status: CudnnStatus,
         /// What the library adds in words; may be empty.
         detail: String,
+    },
+
+    /// A cuBLAS call failed.
+    #[error("{call}: {status}")]
+    Cublas {
+        /// The C function.
+        call: &'static str,
+        /// What it returned.
+        status: CublasStatus,
+    },
+
+    /// A layer that CUDA does not compute, or operands that are not the layer's.
+    #[error("{layer}: {what}")]
+    Unfit {
+        /// The layer.
+        layer: &'static str,
+        /// What is wrong, with the values.
+        what: String,
     },
 
     /// The device has no room.

@@ -9,6 +9,8 @@
 //! stream             |--- a, workspace ---|--- b, same ---|--- c, same ---|
 //! ```
 
+mod fix;
+mod guest;
 mod measure;
 mod program;
 mod recent;
@@ -29,13 +31,15 @@ use tightfit_core::{
 
 use crate::CudaError;
 use crate::convolution::{
-    Elementwise, Family, Graph, Name, Output, Prepared, Search, fault, legacy_names, legacy_notes, prepare_legacy,
-    proposals,
+    Elementwise, Family, Graph, MOST_ALIGNMENT, Name, Output, Prepared, Search, fault, legacy_names, legacy_notes,
+    prepare_legacy, proposals,
 };
 use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
+pub use guest::{Chosen, Guest, GuestProgram, Host, NotEnqueued, legacy_chosen};
 use recent::Recent;
 use scratch::Scratch;
+use steps::sums_in_scratch;
 
 /// Calls set up at once: enough for every algorithm of a kernel at every size that a policy asks for.
 const CALLS: usize = 2048;
@@ -54,6 +58,8 @@ pub struct Options {
     pub cuda: Option<PathBuf>,
     /// cuDNN's file or folder, in place of looking for it.
     pub cudnn: Option<PathBuf>,
+    /// cuBLAS's file or folder, in place of looking for it; only training needs it.
+    pub cublas: Option<PathBuf>,
     /// Every engine of the backend interface, in place of those that its heuristics propose.
     pub every_engine: bool,
     /// Beside each engine, its knobs turned one at a time.
@@ -68,12 +74,14 @@ pub struct Options {
 pub struct CudaBackend {
     calls: Recent<CallKey, Prepared>,
     graphs: Recent<GraphKey, Graph>,
-    elementwise: Recent<(Storage, usize), Elementwise>,
+    elementwise: Recent<(Storage, usize, usize), Elementwise>,
     scratch: Scratch,
     handle: Arc<Handle>,
     device: Device,
     search: Search,
     capture: bool,
+    /// What the addresses of buffers are multiples of.
+    base: usize,
     untimed: bool,
     /// Backends on streams of their own in the same context, for configurations that run at the same time.
     siblings: Vec<CudaBackend>,
@@ -85,6 +93,7 @@ struct GraphKey {
     problem: Problem,
     output: Output,
     factors: [u32; 2],
+    base: usize,
 }
 
 /// A call is that of an algorithm on a graph.
@@ -92,12 +101,6 @@ struct GraphKey {
 struct CallKey {
     graph: GraphKey,
     family: Family,
-}
-
-impl GraphKey {
-    fn new(problem: &Problem, output: Output, scale: Scale) -> GraphKey {
-        GraphKey { problem: *problem, output, factors: [scale.alpha, scale.beta].map(f32::to_bits) }
-    }
 }
 
 impl CudaBackend {
@@ -109,7 +112,15 @@ impl CudaBackend {
     /// start.
     pub fn open(options: &Options) -> Result<CudaBackend, CudaError> {
         let context = Arc::new(Context::open(options.cuda.as_deref(), options.device)?);
-        let handle = Arc::new(Handle::open(options.cudnn.as_deref(), &context)?);
+        CudaBackend::on(Arc::new(Handle::open(options.cudnn.as_deref(), &context)?), options)
+    }
+
+    /// The same on a handle.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    fn on(handle: Arc<Handle>, options: &Options) -> Result<CudaBackend, CudaError> {
+        let context = handle.context().clone();
         let driver = driver_version().map_or_else(String::new, |version| format!("driver {version} / "));
         let library = format!("cudnn {} / {driver}cuda {}", handle.version(), context.cuda_version()?);
         let device = Device { backend: "cuda".to_owned(), name: context.name()?, library, threads: 0 };
@@ -122,6 +133,7 @@ impl CudaBackend {
             device,
             search: Search { every_engine: options.every_engine, knobs: options.knobs },
             capture: options.capture,
+            base: MOST_ALIGNMENT,
             untimed: options.untimed,
             siblings: Vec::new(),
         })
@@ -141,6 +153,7 @@ impl CudaBackend {
             search: self.search,
             capture: self.capture,
             untimed: self.untimed,
+            base: self.base,
             siblings: Vec::new(),
         })
     }
@@ -162,9 +175,22 @@ impl CudaBackend {
         self.handle.context().uuid()
     }
 
+    /// Gives back the memory that measuring took.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn release(&mut self) -> Result<(), CudaError> {
+        self.scratch.release()
+    }
+
     /// The cuDNN handle, for work beside convolutions on the same context.
     pub fn handle(&self) -> &Arc<Handle> {
         &self.handle
+    }
+
+    fn graph_key(&self, problem: &Problem, output: Output, scale: Scale) -> GraphKey {
+        let factors = [scale.alpha, scale.beta].map(f32::to_bits);
+        GraphKey { problem: *problem, output, factors, base: self.base }
     }
 
     /// The call of an algorithm on a problem in the problem's own types.
@@ -183,7 +209,7 @@ impl CudaBackend {
             Family::Legacy(name) => {
                 // A legacy call is given its factors when it runs, so that one serves all.
                 let key =
-                    CallKey { graph: GraphKey::new(problem, Output::Own, Scale::OVERWRITE), family: family.clone() };
+                    CallKey { graph: self.graph_key(problem, Output::Own, Scale::OVERWRITE), family: family.clone() };
                 if output == Output::F32 && problem.types().storage() != Storage::F32 {
                     return Err(CudaError::MixedOutput);
                 }
@@ -198,7 +224,7 @@ impl CudaBackend {
                 if let Some(what) = fault(handle.version(), problem, engine) {
                     return Err(CudaError::Harmful { what });
                 }
-                let key = CallKey { graph: GraphKey::new(problem, output, scale), family: family.clone() };
+                let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
                 if let Some(call) = self.calls.get(&key) {
                     return Ok(call);
                 }
@@ -209,15 +235,16 @@ impl CudaBackend {
     }
 
     fn graph(&mut self, problem: &Problem, output: Output, scale: Scale) -> Result<Arc<Graph>, CudaError> {
-        let handle = self.handle.clone();
-        let key = GraphKey::new(problem, output, scale);
-        self.graphs.get_or_make(key, || Graph::new(&handle, problem, output, scale))
+        let (handle, base) = (self.handle.clone(), self.base);
+        let key = self.graph_key(problem, output, scale);
+        self.graphs.get_or_make(key, || Graph::new(&handle, problem, output, scale, base))
     }
 
     /// The elementwise steps on the problem's filters.
     fn elementwise(&mut self, problem: &Problem) -> Result<Arc<Elementwise>, CudaError> {
-        let (handle, storage, len) = (self.handle.clone(), problem.types().storage(), problem.filter_len());
-        self.elementwise.get_or_make((storage, len), || Elementwise::new(&handle, storage, len))
+        let (handle, base) = (self.handle.clone(), self.base);
+        let (storage, len) = (problem.types().storage(), problem.filter_len());
+        self.elementwise.get_or_make((storage, len, base), || Elementwise::new(&handle, storage, len, base))
     }
 
     /// Exact workspace of an algorithm in every form in which a configuration may run it, and what cuDNN says of it.
@@ -289,8 +316,10 @@ impl CudaBackend {
 
     /// How a failure on an algorithm reads: a refusal if the algorithm is to blame, so that others go on.
     fn failed(&self, problem: &Problem, algorithm: &Algorithm, error: CudaError) -> Error {
-        // A kernel that failed leaves the context either well or lost; waiting for the device tells which.
-        let error = match self.handle.context().synchronize() {
+        // A kernel that failed leaves the context either well or lost; waiting for the device tells which. On a handle of
+        // the program's nothing ran yet, and waiting may break a capture.
+        let waited = if self.handle.is_borrowed() { Ok(()) } else { self.handle.context().synchronize() };
+        let error = match waited {
             Err(lost) if lost.is_sticky() => lost,
             _ => error,
         };

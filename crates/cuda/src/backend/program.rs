@@ -71,17 +71,28 @@ impl Program {
     /// Those of [`Step::bind`].
     pub fn bind<'a>(&'a self, tensors: &'a mut Resident, workspace: Slice<'a>) -> Result<Vec<Launch<'a>>, CudaError> {
         let Resident { data, other, output, .. } = tensors;
-        let split = if self.elementwise.is_some() { sum_bytes(&self.problem) } else { 0 };
-        let (sum, rest) = (workspace.part(0..split)?, workspace.part(split..workspace.len())?);
         let length = output.len();
         let output = *output.slice_mut(0..length)?;
-        let mut launches = Vec::new();
+        self.launches([data.slice(0..data.len())?, other.slice(0..other.len())?, output, workspace])
+    }
+
+    /// The calls of all steps on this memory: data, other and output as in [`Tensors`], then the workspace.
+    ///
+    /// # Errors
+    /// Those of [`Step::bind`].
+    pub fn launches<'a>(
+        &'a self,
+        [data, other, output, workspace]: [Slice<'a>; 4],
+    ) -> Result<Vec<Launch<'a>>, CudaError> {
+        let split = if self.elementwise.is_some() { sum_bytes(&self.problem) } else { 0 };
+        let (sum, rest) = (workspace.part(0..split)?, workspace.part(split..workspace.len())?);
+        let mut launches = Vec::with_capacity(self.steps.len() + 2);
         let mut done = 0;
         for (step, samples) in &self.steps {
             let part = Samples::of(&self.problem, done, *samples);
             let places = Places {
-                data: data.slice(part.data)?,
-                other: other.slice(part.other)?,
+                data: data.part(part.data)?,
+                other: other.part(part.other)?,
                 output: output.part(part.output)?,
                 sum: self.elementwise.is_some().then_some(sum),
                 workspace: rest,
@@ -184,15 +195,18 @@ impl Drop for Work<'_> {
 }
 
 /// Bytes that a micro-batch reads and writes.
-struct Samples {
-    data: Range<usize>,
-    other: Range<usize>,
-    output: Range<usize>,
+pub(super) struct Samples {
+    /// x; for backward-data dy.
+    pub data: Range<usize>,
+    /// w; for backward-filter dy.
+    pub other: Range<usize>,
+    /// y, dx or dw.
+    pub output: Range<usize>,
 }
 
 impl Samples {
     /// Those of `samples` samples after the first `done`. Filters are whole in every micro-batch.
-    fn of(problem: &Problem, done: usize, samples: usize) -> Samples {
+    pub fn of(problem: &Problem, done: usize, samples: usize) -> Samples {
         let convolution = problem.convolution();
         let size = problem.types().storage().size();
         let batch = |sample: usize| done * sample * size..(done + samples) * sample * size;
