@@ -71,6 +71,15 @@ pub enum Error {
         what: String,
     },
 
+    /// A document that is not what it should be.
+    #[error("cannot be read as a {document}: {what}")]
+    BadDocument {
+        /// What it should be.
+        document: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+
     /// A line of a layer list that is not a layer.
     #[error("{list}, line {line}: not a layer of the list")]
     BadList {

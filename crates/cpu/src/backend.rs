@@ -61,11 +61,89 @@ impl CpuBackend {
         })?;
         Ok((method, method.workspace(problem, self.team.threads()).map_err(refuse)?))
     }
+
+    /// Its threads, for the layers around the convolutions.
+    pub fn team(&self) -> &Team {
+        &self.team
+    }
+
+    /// Whether an algorithm computes the problem in so many bytes of workspace.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it does not compute it; [`Error::Backend`] if it needs more workspace.
+    pub fn check(&self, problem: &Problem, algorithm: &Algorithm, workspace_bytes: u64) -> Result<(), Error> {
+        let (_, floats) = self.method(problem, algorithm)?;
+        let (needed, given) = (Bytes::of(floats, FLOAT), Bytes(workspace_bytes));
+        if needed <= given { Ok(()) } else { Err(self.too_little(problem, algorithm, needed, given)) }
+    }
+
+    fn too_little(&self, problem: &Problem, what: &dyn std::fmt::Display, needed: Bytes, given: Bytes) -> Error {
+        let threads = self.team.threads();
+        failure(format!(
+            "{problem}: {what} was planned with {given} of workspace and needs {needed} with {threads} threads; measure it \
+             with the same number"
+        ))
+    }
+
+    /// Runs a configuration where its data lies, in a workspace of the caller's; output = alpha · result + beta · output.
+    ///
+    /// `inputs` are data and other, in the order of [`Tensors`]. Micro-batches are neighboring samples; those of
+    /// backward-filter add up in the one output.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for an algorithm that does not compute the problem; [`Error::Backend`] if a slice has not the
+    /// problem's size, or the workspace is smaller than an algorithm needs.
+    pub fn run_in(
+        &self,
+        problem: &Problem,
+        configuration: &Configuration,
+        (data, other): (&[f32], &[f32]),
+        output: &mut [f32],
+        scale: Scale,
+        workspace: &mut [f32],
+    ) -> Result<(), Error> {
+        check(problem, configuration, [data.len(), other.len(), output.len()])?;
+        let mut parts = Vec::with_capacity(configuration.parts().len());
+        for part in configuration.parts() {
+            let problem = problem.with_batch(part.micro_batch)?;
+            let (method, floats) = self.method(&problem, &part.algorithm)?;
+            parts.push((problem, method, floats));
+        }
+        let needed = parts.iter().map(|part| part.2).max().unwrap_or(0);
+        if needed > workspace.len() {
+            let (needed, given) = (Bytes::of(needed, FLOAT), Bytes::of(workspace.len(), FLOAT));
+            return Err(self.too_little(problem, configuration, needed, given));
+        }
+        let mut done = 0;
+        for (problem, method, floats) in &parts {
+            let [data_length, other_length, piece] = lengths(problem);
+            let sum = problem.operation() == Operation::BackwardFilter;
+            // Micro-batches of backward-filter add up in one output, scaled by the caller's beta once.
+            let scale = if sum && done > 0 { Scale { beta: 1.0, ..scale } } else { scale };
+            let per_sample = |length: usize| length / problem.batch() * done;
+            let first = if sum { 0 } else { per_sample(piece) };
+            let call = Call {
+                problem,
+                shape: Shape::new(problem),
+                team: &self.team,
+                data: &data[per_sample(data_length)..][..data_length],
+                other: &other[if sum { per_sample(other_length) } else { 0 }..][..other_length],
+                scale,
+            };
+            (method.run)(&call, &mut output[first..first + piece], &mut workspace[..*floats]);
+            done += problem.batch();
+        }
+        Ok(())
+    }
 }
 
 impl Backend for CpuBackend {
     fn device(&self) -> &Device {
         &self.device
+    }
+
+    fn free_memory(&self) -> Option<Bytes> {
+        machine::free_memory()
     }
 
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
@@ -125,55 +203,16 @@ impl Backend for CpuBackend {
         tensors: Tensors<'_>,
         scale: Scale,
     ) -> Result<Run, Error> {
-        check(problem, configuration, tensors)?;
-        let parts = configuration
-            .parts()
-            .iter()
-            .map(|part| {
-                let problem = problem.with_batch(part.micro_batch)?;
-                let (method, floats) = self.method(&problem, &part.algorithm)?;
-                Ok((problem, method, floats))
-            })
-            .collect::<Result<Vec<_>, Error>>()?;
-        let needed = parts.iter().map(|part| part.2).max().unwrap_or(0);
+        let length = tensors.output.len();
         let given = usize::try_from(configuration.workspace().0).unwrap_or(usize::MAX) / FLOAT;
-        if needed > given {
-            let (needed, given) = (Bytes::of(needed, FLOAT), configuration.workspace());
-            let threads = self.team.threads();
-            return Err(failure(format!(
-                "{problem}: {configuration} was planned with {given} of workspace and needs {needed} with {threads} \
-                 threads; measure it with the same number"
-            )));
-        }
         let mut workspace = Vec::new();
         extend(&mut workspace, given).map_err(|source| no_memory(problem, "the workspace", given, source))?;
         let mut output = Vec::new();
-        let length = tensors.output.len();
         output.try_reserve_exact(length).map_err(|source| no_memory(problem, "the output", length, source))?;
         output.extend_from_slice(tensors.output);
-
         let start = Instant::now();
-        let mut done = 0;
-        for (problem, method, floats) in &parts {
-            let [data, other, _] = lengths(problem);
-            let sum = problem.operation() == Operation::BackwardFilter;
-            // Micro-batches of backward-filter add up in one output, scaled by the caller's beta once.
-            let scale = if sum && done > 0 { Scale { beta: 1.0, ..scale } } else { scale };
-            let per_sample = |length: usize| length / problem.batch() * done;
-            let [_, _, piece] = lengths(problem);
-            let first = if sum { 0 } else { per_sample(piece) };
-            let call = Call {
-                problem,
-                shape: Shape::new(problem),
-                team: &self.team,
-                data: &tensors.data[per_sample(data)..][..data],
-                other: &tensors.other[if sum { per_sample(other) } else { 0 }..][..other],
-                scale,
-            };
-            (method.run)(&call, &mut output[first..first + piece], &mut workspace[..*floats]);
-            done += problem.batch();
-        }
-        Ok(Run { output, time: start.elapsed().into() })
+        self.run_in(problem, configuration, (tensors.data, tensors.other), &mut output, scale, &mut workspace)?;
+        Ok(Run { output, time: start.elapsed().into(), single: None })
     }
 }
 
@@ -188,12 +227,11 @@ fn lengths(problem: &Problem) -> [usize; 3] {
 }
 
 /// Whether the configuration is of the problem's mini-batch, and the tensors of its sizes.
-fn check(problem: &Problem, configuration: &Configuration, tensors: Tensors<'_>) -> Result<(), Error> {
+fn check(problem: &Problem, configuration: &Configuration, given: [usize; 3]) -> Result<(), Error> {
     if configuration.batch() != problem.batch() {
         let batch = configuration.batch();
         return Err(failure(format!("{problem}: the configuration `{configuration}` is of {batch} samples")));
     }
-    let given = [tensors.data.len(), tensors.other.len(), tensors.output.len()];
     if given != lengths(problem) {
         let needed = lengths(problem);
         return Err(failure(format!("{problem}: data, other and output have {given:?} elements, not {needed:?}")));

@@ -11,15 +11,21 @@
 //! Each computes forward, backward-data and backward-filter in both layouts, with groups, any padding, and any alpha and
 //! beta, in f32. One algorithm is one file; `transform` is what the last four share, `unfold` what the two GEMMs do,
 //! `simd` how plain loops get the processor's widest vectors.
+//!
+//! [`layers`] are the other layers of a network with their gradients; [`arena`] is memory of a fixed size that streams
+//! share.
 
+pub mod arena;
 mod backend;
 mod direct;
 mod explicit_gemm;
 mod fft;
 mod gemm;
 mod implicit_gemm;
+pub mod layers;
 mod machine;
 mod method;
+pub mod random;
 mod shape;
 mod simd;
 mod team;
@@ -33,3 +39,4 @@ mod tests;
 
 pub use backend::CpuBackend;
 pub use direct::reference;
+pub use team::Team;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tightfit_core::{Bytes, Error, Operation};
 
+use crate::sys::cublas::CublasStatus;
 use crate::sys::cudnn::CudnnStatus;
 use crate::sys::driver::DriverStatus;
 
@@ -94,6 +95,24 @@ pub enum CudaError {
         detail: String,
     },
 
+    /// A cuBLAS call failed.
+    #[error("{call}: {status}")]
+    Cublas {
+        /// The C function.
+        call: &'static str,
+        /// What it returned.
+        status: CublasStatus,
+    },
+
+    /// A layer that CUDA does not compute, or operands that are not the layer's.
+    #[error("{layer}: {what}")]
+    Unfit {
+        /// The layer.
+        layer: &'static str,
+        /// What is wrong, with the values.
+        what: String,
+    },
+
     /// The device has no room.
     #[error("out of device memory: {wanted} wanted, {free} free; take a smaller mini-batch or micro-batch")]
     OutOfMemory {
@@ -119,6 +138,13 @@ pub enum CudaError {
     /// A legacy call on half-precision data that should write f32.
     #[error("the legacy interface has no call on half-precision data that writes f32")]
     MixedOutput,
+
+    /// An engine that is known to do harm.
+    #[error("{what} (known of this version of cuDNN), so it is not run")]
+    Harmful {
+        /// What it does.
+        what: &'static str,
+    },
 
     /// A name that the legacy interface does not have.
     #[error("{operation} has no algorithm {name}")]

@@ -1,4 +1,4 @@
-//! Convolutions on NVIDIA GPUs through cuDNN 9, for [`tightfit_core`]: every legacy algorithm and every engine that cuDNN
+//! Convolutions and the other layers on NVIDIA GPUs through cuDNN 9 and cuBLAS, for [`tightfit_core`]: every legacy algorithm and every engine that cuDNN
 //! proposes, as one set of candidates.
 //!
 //! Builds without CUDA: the driver and cuDNN are found when a [`CudaBackend`] is opened, and where they are missing the error
@@ -11,7 +11,7 @@
 //! | [`call`] | status to `Result`, out-parameter to value |
 //! | [`safe`] | owners: streams, events, memory, graphs, descriptors |
 //!
-//! Above them nothing is unsafe but a launch whose memory the type system cannot follow.
+//! Above them, in [`layers`] and the convolutions, unsafe are only launches: each names what was checked of its memory.
 //!
 //! ```no_run
 //! use tightfit_core::Backend;
@@ -29,11 +29,12 @@ pub mod call;
 mod convolution;
 pub mod doctor;
 mod error;
+pub mod layers;
 pub mod load;
 pub mod safe;
 pub mod sys;
 mod transfer;
 
-pub use backend::{CudaBackend, Options};
+pub use backend::{Chosen, CudaBackend, Guest, GuestProgram, Host, NotEnqueued, Options, legacy_chosen};
 pub use error::{CudaError, Tried};
 pub use load::CudnnVersion;

@@ -6,6 +6,12 @@ use tightfit_core::problem::Storage;
 /// The bytes of `values` in a type; each is rounded to the nearest, ties to even.
 pub(crate) fn encode(values: &[f32], storage: Storage) -> Vec<u8> {
     let mut bytes = vec![0; values.len() * storage.size()];
+    encode_to(values, storage, &mut bytes);
+    bytes
+}
+
+/// As [`encode`], into `bytes`, which are as many.
+pub(crate) fn encode_to(values: &[f32], storage: Storage, bytes: &mut [u8]) {
     match storage {
         Storage::F32 => {
             for (place, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
@@ -23,7 +29,6 @@ pub(crate) fn encode(values: &[f32], storage: Storage) -> Vec<u8> {
             }
         }
     }
-    bytes
 }
 
 /// The values that bytes of a type stand for, exactly.

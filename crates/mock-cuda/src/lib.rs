@@ -6,7 +6,7 @@
 //! environment variables (README.md). Signatures were checked against cuda.h of CUDA 13.
 //!
 //! `memory` blocks and their ranges · `stream` queues on threads · `clock` virtual and real time · `capture` what a
-//! graph records · `state` all live objects · `control` what tests ask for · `exports` the C functions, by subject
+//! graph records · `kernels` those that a program brings · `state` all live objects · `control` what tests ask for · `exports` the C functions, by subject
 
 #![allow(non_snake_case)] // the exported names are the driver's
 
@@ -16,6 +16,7 @@ mod control;
 mod error;
 mod exports;
 mod injection;
+mod kernels;
 mod memory;
 mod state;
 mod stream;

@@ -48,6 +48,10 @@ pub struct State {
     pub graphs: BTreeMap<usize, Arc<Vec<Work>>>,
     /// Executable graphs by handle.
     pub executables: BTreeMap<usize, Arc<Vec<Work>>>,
+    /// Names of the kernels of modules, by the module's handle.
+    pub modules: BTreeMap<usize, Vec<String>>,
+    /// A kernel's module and name, by the function's handle.
+    pub functions: BTreeMap<usize, (usize, String)>,
     /// Captures in progress.
     pub captures: BTreeMap<usize, Capture>,
     /// Objects that were alive when their context ended.
@@ -258,6 +262,7 @@ impl State {
             "streams" => self.streams.len() as u64,
             "events" => self.events.len() as u64,
             "graphs" => self.graphs.len() as u64,
+            "modules" => self.modules.len() as u64,
             "executable-graphs" => self.executables.len() as u64,
             "contexts" => self.contexts.values().map(|c| u64::from(c.retained)).sum(),
             "leaked" => self.leaked,

@@ -7,7 +7,7 @@ use std::sync::{LazyLock, Mutex};
 
 use crate::injection::{Injection, lock};
 use crate::status::Status;
-use crate::{backend, handle, legacy};
+use crate::{backend, handle, layers, legacy};
 
 struct Control {
     injection: Injection,
@@ -109,6 +109,7 @@ fn text<'a>(text: *const c_char) -> &'a str {
 pub extern "C" fn tightfitMockCudnnReset() {
     handle::reset();
     legacy::reset();
+    layers::reset();
     backend::reset();
     *lock(&CONTROL) = Control::from_environment();
 }
@@ -150,6 +151,6 @@ pub extern "C" fn tightfitMockCudnnCount(kind: *const c_char) -> u64 {
         "handles" => handle::count(),
         "backend-descriptors" => backend::count(),
         "executions" => lock(&CONTROL).executions,
-        kind => legacy::count(kind).unwrap_or(u64::MAX),
+        kind => legacy::count(kind).or_else(|| layers::count(kind)).unwrap_or(u64::MAX),
     }
 }

@@ -7,7 +7,7 @@
 //! (README.md). Signatures and constants were checked against the headers of cuDNN 9.19.
 //!
 //! `tensor` memory layout · `number` storage and rounding · `problem` one convolution · `method` what each engine needs and
-//! refuses · `compute` the loops · `launch` onto a stream · `legacy`, `backend` the two interfaces · `control` what tests
+//! refuses · `compute` the loops · `launch` onto a stream · `legacy`, `backend` the two interfaces · `layers` the layers beside convolutions · `control` what tests
 //! ask for · `driver` the way to mock-cuda
 
 #![allow(non_snake_case)] // the exported names are cuDNN's
@@ -20,6 +20,7 @@ mod handle;
 #[path = "../../mock-cuda/src/injection.rs"]
 mod injection;
 mod launch;
+mod layers;
 mod legacy;
 mod method;
 mod number;

@@ -1,6 +1,8 @@
 //! What can go wrong while a schedule is carried out.
 
-use tightfit_core::Bytes;
+use std::path::PathBuf;
+
+use tightfit_core::{Bytes, Types};
 
 /// What failed, by how much, and what to try.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +32,33 @@ pub enum Error {
     #[error(transparent)]
     Core(#[from] tightfit_core::Error),
 
+    /// A schedule that does not belong to the network, or contradicts itself.
+    #[error("the schedule cannot be carried out: {what}; plan again for this network")]
+    Unsound {
+        /// What is wrong.
+        what: String,
+    },
+
+    /// A mini-batch, or what was learned, is not what the network takes.
+    #[error("given were {what}, the network takes {wanted}")]
+    Batch {
+        /// What was given.
+        what: String,
+        /// What is taken.
+        wanted: String,
+    },
+
+    /// A machine does not compute in these number types.
+    #[error("{machine} does not compute in {types}; {instead} does")]
+    Types {
+        /// Which machine.
+        machine: &'static str,
+        /// What was asked for.
+        types: Types,
+        /// What would do it.
+        instead: &'static str,
+    },
+
     /// A machine failed at a step.
     #[error("{machine}, {step}: {what}")]
     Step {
@@ -43,4 +72,31 @@ pub enum Error {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+
+    /// Data to train on that cannot be read or used.
+    #[error("{}: {what}", path.display())]
+    Data {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+        /// The error underneath, if there is one.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+
+    /// The thread that reads data has ended although batches were still asked for.
+    #[error("the thread that reads data has ended; the error before this one says why")]
+    LoaderEnded,
+}
+
+impl Error {
+    /// Whether a smaller plan would do, or more memory.
+    pub fn is_does_not_fit(&self) -> bool {
+        match self {
+            Error::DeviceMemory { .. } | Error::HostMemory { .. } => true,
+            Error::Core(error) => error.is_does_not_fit(),
+            _ => false,
+        }
+    }
 }

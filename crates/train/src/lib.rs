@@ -5,8 +5,20 @@
 //! enqueues; nothing waits on the host until the step is over.
 #![forbid(unsafe_code)]
 
+pub mod data;
+mod engine;
 mod error;
+mod evaluate;
+pub mod host_memory;
+mod initialize;
 pub mod machine;
+mod resolve;
+mod storage;
+mod trace;
 
+pub use engine::{Engine, Learned, Outcome, Solver};
 pub use error::Error;
+pub use evaluate::{Score, evaluate};
+pub use initialize::Initialization;
 pub use machine::Machine;
+pub use trace::Trace;

@@ -4,13 +4,19 @@ use tightfit_core::network::{LayerKind, Network, names};
 use tightfit_core::report::{Align, Grid};
 
 use super::print_grid;
-use crate::failure::Failure;
+use crate::failure::{Failure, write_file};
 use crate::options::{Common, NetworksOptions};
 
 pub fn run(options: &NetworksOptions, common: &Common) -> Result<(), Failure> {
     let grid = match &options.network {
         None => all()?,
-        Some(name) => layers(&Network::open(name)?),
+        Some(name) => {
+            let network = Network::open(name)?;
+            if let Some(path) = &options.out {
+                return write_file(path, network.to_json());
+            }
+            layers(&network)
+        }
     };
     print_grid(&grid, common.format)
 }

@@ -14,6 +14,9 @@
 
 mod builder;
 mod built_in;
+mod concurrent;
+mod fields;
+mod json;
 mod kernels;
 mod layer;
 mod list;
@@ -54,11 +57,11 @@ impl Network {
         Network { name, layers, consumers }
     }
 
-    /// The built-in network of this name, or the layer list in the file of this path.
+    /// The built-in network of this name, or that in the file of this path: JSON if it ends in `.json`, else a layer list.
     ///
     /// # Errors
     /// [`Error::UnknownWord`] with the nearest names for what is neither; [`Error::File`] for a file that cannot be read;
-    /// those of [`Network::from_list`].
+    /// those of [`Network::from_json`] and of [`Network::from_list`].
     pub fn open(name_or_path: &str) -> Result<Network, Error> {
         let path = Path::new(name_or_path);
         let looks_like_path = name_or_path.contains(['/', '\\', '.']);
@@ -67,9 +70,12 @@ impl Network {
         }
         let text = std::fs::read_to_string(path).map_err(|source| Error::File {
             path: path.to_owned(),
-            what: "cannot be read as a layer list".to_owned(),
+            what: "cannot be read as a network".to_owned(),
             source: Some(Box::new(source)),
         })?;
+        if path.extension().is_some_and(|extension| extension == "json") {
+            return Network::from_json(&text);
+        }
         let name = path.file_stem().map_or(name_or_path.into(), |stem| stem.to_string_lossy());
         Network::from_list(&name, &text)
     }

@@ -9,7 +9,7 @@ use crate::sys::cudnn::*;
 use crate::sys::driver::Stream;
 
 /// Turns a status into a result; what the library says in words goes along.
-fn check(cudnn: &Cudnn, call: &'static str, status: CudnnStatus) -> Result<(), CudaError> {
+pub(super) fn check(cudnn: &Cudnn, call: &'static str, status: CudnnStatus) -> Result<(), CudaError> {
     if status == CudnnStatus::SUCCESS {
         return Ok(());
     }
@@ -166,6 +166,17 @@ pub unsafe fn set_convolution(
         let length = padding.len() as c_int;
         (cudnn.set_convolution)(convolution, length, padding_at, strides_at, dilations_at, mode, arithmetic)
     })
+}
+
+/// The stream on which a handle's work is enqueued.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn get_stream(cudnn: &Cudnn, handle: Handle) -> Result<Stream, CudaError> {
+    let mut stream = Stream::NULL;
+    // SAFETY: `stream` is a place for the value; the rest is forwarded to the caller.
+    check(cudnn, "cudnnGetStream", unsafe { (cudnn.get_stream)(handle, &mut stream) })?;
+    Ok(stream)
 }
 
 /// What the three legacy convolutions have in common: addresses, workspace and factors.

@@ -134,6 +134,11 @@ calls! {
     /// # Safety
     /// Destroyed once.
     graph_destroy = graph_destroy "cuGraphDestroy" (graph: Graph);
+    /// Unloads a module.
+    ///
+    /// # Safety
+    /// Unloaded once, and none of its kernels is queued.
+    module_unload = module_unload "cuModuleUnload" (module: Module);
     /// Enqueues an event.
     ///
     /// # Safety
@@ -177,6 +182,16 @@ answers! {
     /// # Safety
     /// Given back by [`primary_ctx_release`].
     primary_ctx_retain = primary_ctx_retain "cuDevicePrimaryCtxRetain" (device: Device) -> Context = Context::NULL;
+    /// The calling thread's context; null if it has none.
+    ///
+    /// # Safety
+    /// After [`init`].
+    ctx_get_current = ctx_get_current "cuCtxGetCurrent" () -> Context = Context::NULL;
+    /// The device of the current context.
+    ///
+    /// # Safety
+    /// As the module's.
+    ctx_get_device = ctx_get_device "cuCtxGetDevice" () -> Device = Device(0);
     /// Takes device memory.
     ///
     /// # Safety
@@ -192,6 +207,17 @@ answers! {
     /// # Safety
     /// As the module's.
     stream_create = stream_create "cuStreamCreate" (flags: c_uint) -> Stream = Stream::NULL;
+    /// Code from PTX, compiled here for the device.
+    ///
+    /// # Safety
+    /// As the module's; `image` is PTX that ends with a zero.
+    module_load_data = module_load_data "cuModuleLoadData" (image: *const c_void) -> Module = Module::NULL;
+    /// A kernel by its name.
+    ///
+    /// # Safety
+    /// As the module's; `name` ends with a zero.
+    module_get_function = module_get_function "cuModuleGetFunction"
+        (module: Module, name: *const c_char) -> Function = Function::NULL;
     /// A new event.
     ///
     /// # Safety
@@ -231,6 +257,17 @@ pub unsafe fn mem_get_info(driver: &Driver) -> Result<(usize, usize), CudaError>
     Ok((free, total))
 }
 
+/// Whether a stream records what is enqueued on it; the default stream answers an error while others do.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn stream_is_capturing(driver: &Driver, stream: Stream) -> Result<CaptureStatus, CudaError> {
+    let mut answer = CaptureStatus::NONE;
+    // SAFETY: `answer` is a place for the value; the rest is forwarded to the caller.
+    check("cuStreamIsCapturing", unsafe { (driver.stream_is_capturing)(stream, &mut answer) })?;
+    Ok(answer)
+}
+
 /// A device's name, such as `NVIDIA H200`.
 ///
 /// # Safety
@@ -254,4 +291,24 @@ pub unsafe fn event_query(driver: &Driver, event: Event) -> Result<bool, CudaErr
         DriverStatus::NOT_READY => Ok(false),
         status => check("cuEventQuery", status).map(|()| true),
     }
+}
+
+/// Enqueues a kernel on a grid of blocks of `threads` threads.
+///
+/// # Safety
+/// As the module's; `arguments` points to one value of the right type for each parameter of the kernel, and what the kernel
+/// reads and writes stays alive until the stream has done it.
+pub unsafe fn launch_kernel(
+    driver: &Driver,
+    function: Function,
+    grid: [c_uint; 2],
+    threads: c_uint,
+    stream: Stream,
+    arguments: &mut [*mut c_void],
+) -> Result<(), CudaError> {
+    let (at, none) = (arguments.as_mut_ptr(), std::ptr::null_mut());
+    // SAFETY: forwarded to the caller; the driver copies the arguments before it returns.
+    check("cuLaunchKernel", unsafe {
+        (driver.launch_kernel)(function, grid[0], grid[1], 1, threads, 1, 1, 0, stream, at, none)
+    })
 }

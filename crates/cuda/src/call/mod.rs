@@ -1,5 +1,7 @@
 //! One function for each C function in use: its status becomes a `Result`, its out-parameter the value. They keep the
-//! obligations of C, listed under `# Safety`; [`safe`](crate::safe) is what upholds them.
+//! obligations of C, listed under `# Safety`; [`safe`](crate::safe) and [`layers`](crate::layers) are what upholds them.
 
+pub mod cublas;
 pub mod cudnn;
 pub mod driver;
+pub mod layers;

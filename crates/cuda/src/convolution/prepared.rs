@@ -9,7 +9,7 @@ use tightfit_core::{Notes, Operation, Problem};
 use super::engines::configure;
 use super::{Engine, Graph};
 use crate::CudaError;
-use crate::safe::{Bound, Descriptor, Expected, Legacy, Plan, Slice};
+use crate::safe::{Bound, Descriptor, Expected, Legacy, Packed, Plan, Region, Slice};
 use crate::sys::cudnn::LegacyAlgorithm;
 
 /// The memory of one call, which borrows its buffers, those of output and workspace to write: data and other as in [`tightfit_core::profile::Tensors`], then output and workspace.
@@ -42,7 +42,7 @@ enum Form {
     Engine {
         config: Arc<Descriptor>,
         tensors: Vec<Expected>,
-        plan: OnceLock<Plan>,
+        plan: OnceLock<Arc<Plan>>,
     },
 }
 
@@ -81,7 +81,7 @@ impl Prepared {
         match &self.form {
             Form::Engine { config, tensors, plan } if plan.get().is_none() => {
                 let built = Plan::new(config, tensors.clone())?;
-                plan.get_or_init(|| built);
+                plan.get_or_init(|| Arc::new(built));
                 Ok(())
             }
             _ => Ok(()),
@@ -114,6 +114,54 @@ impl Prepared {
                 }
             }
         }
+    }
+}
+
+/// A call on memory that it holds alive: data, other, output and workspace in that order.
+pub(crate) enum Fixed {
+    /// Of the legacy interface.
+    Legacy(Arc<Prepared>, [Region; 4], Scale),
+    /// Of the backend interface.
+    Plan(Packed),
+}
+
+impl Fixed {
+    /// The call on this memory, to be enqueued any number of times.
+    ///
+    /// # Errors
+    /// Those of [`Prepared::bind`].
+    pub fn new(call: &Arc<Prepared>, memory: [Region; 4], scale: Scale) -> Result<Fixed, CudaError> {
+        let [data, other, output, workspace] = &memory;
+        call.build()?;
+        match &call.form {
+            Form::Engine { plan, .. } => match plan.get() {
+                Some(plan) => Ok(Fixed::Plan(plan.fix(&[data.clone(), other.clone()], output, workspace)?)),
+                // `build` has set it or failed.
+                None => Err(CudaError::Answer { what: "a plan", count: 0, expected: "one" }),
+            },
+            Form::Legacy { .. } => {
+                let fixed = Fixed::Legacy(call.clone(), memory, scale);
+                fixed.bind_legacy()?;
+                Ok(fixed)
+            }
+        }
+    }
+
+    /// Enqueues the call on the handle's stream.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`].
+    pub fn enqueue(&self) -> Result<(), CudaError> {
+        match self {
+            Fixed::Plan(packed) => packed.enqueue(),
+            Fixed::Legacy(..) => self.bind_legacy()?.map_or(Ok(()), |launch| launch.enqueue()),
+        }
+    }
+
+    fn bind_legacy(&self) -> Result<Option<Launch<'_>>, CudaError> {
+        let Fixed::Legacy(call, [data, other, output, workspace], scale) = self else { return Ok(None) };
+        let (data, other, output) = (data.slice()?, other.slice()?, output.slice()?);
+        call.bind(&Memory { data, other, output, workspace: workspace.slice()? }, *scale).map(Some)
     }
 }
 

@@ -25,27 +25,9 @@ impl Graph {
     /// # Errors
     /// Those of `enqueue`; [`CudaError::Driver`] if the work cannot be captured.
     pub fn capture(stream: &Stream, enqueue: impl FnOnce() -> Result<(), CudaError>) -> Result<Graph, CudaError> {
-        let context = stream.context();
-        let driver = context.enter()?;
-        // SAFETY: the stream is alive.
-        unsafe { call::stream_begin_capture(driver, stream.raw(), CaptureMode::THREAD_LOCAL) }?;
-        let enqueued = enqueue();
-        // SAFETY: the capture was begun above, and a capture that broke must be ended as well.
-        let captured = unsafe { call::stream_end_capture(driver, stream.raw()) };
-        let graph = match (enqueued, captured) {
-            (Ok(()), captured) => captured?,
-            (Err(error), Ok(graph)) => {
-                // SAFETY: a graph of work that is not wanted any more.
-                context.record(unsafe { call::graph_destroy(driver, graph) });
-                return Err(error);
-            }
-            (Err(error), Err(_)) => return Err(error),
-        };
-        // SAFETY: the graph was captured just now.
-        let raw = unsafe { call::graph_instantiate(driver, graph, 0) };
-        // SAFETY: what is launched is a copy, so the graph itself has served.
-        context.record(unsafe { call::graph_destroy(driver, graph) });
-        Ok(Graph { context: context.clone(), raw: raw? })
+        let capture = Capture::begin(stream)?;
+        enqueue()?;
+        capture.end()
     }
 
     /// Enqueues the captured work.
@@ -59,6 +41,61 @@ impl Graph {
         let driver = self.context.enter()?;
         // SAFETY: forwarded to the caller; graph and stream are alive.
         unsafe { call::graph_launch(driver, self.raw, stream.raw()) }
+    }
+}
+
+/// A capture under way: ended when it is dropped, whatever happened.
+pub(crate) struct Capture {
+    context: Arc<Context>,
+    stream: sys::Stream,
+    ended: bool,
+}
+
+// SAFETY: the stream may be used from any thread; a capture of the mode below is ended in the thread that began it, or the
+// driver says so.
+unsafe impl Send for Capture {}
+
+impl Capture {
+    /// Records what is put on the stream from here on, which outlives the capture.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn begin(stream: &Stream) -> Result<Capture, CudaError> {
+        let driver = stream.context().enter()?;
+        // SAFETY: the stream is alive.
+        unsafe { call::stream_begin_capture(driver, stream.raw(), CaptureMode::THREAD_LOCAL) }?;
+        Ok(Capture { context: stream.context().clone(), stream: stream.raw(), ended: false })
+    }
+
+    /// What was recorded, ready to launch.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] if the work cannot be captured.
+    pub fn end(mut self) -> Result<Graph, CudaError> {
+        let driver = self.context.enter()?;
+        self.ended = true;
+        // SAFETY: the capture was begun in `begin`, and is ended here once.
+        let graph = unsafe { call::stream_end_capture(driver, self.stream) }?;
+        // SAFETY: the graph was captured just now.
+        let raw = unsafe { call::graph_instantiate(driver, graph, 0) };
+        // SAFETY: what is launched is a copy, so the graph itself has served.
+        self.context.record(unsafe { call::graph_destroy(driver, graph) });
+        Ok(Graph { context: self.context.clone(), raw: raw? })
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        // A capture that broke must be ended as well, and says so; why is known to whoever gave it up.
+        let Ok(driver) = self.context.enter() else { return };
+        // SAFETY: the capture was begun in `begin`, and is ended here once.
+        if let Ok(graph) = unsafe { call::stream_end_capture(driver, self.stream) } {
+            // SAFETY: a graph of work that is not wanted any more.
+            self.context.record(unsafe { call::graph_destroy(driver, graph) });
+        }
     }
 }
 

@@ -80,6 +80,10 @@ impl Tensor {
         drop(calling);
         Ok(tensor)
     }
+
+    pub(crate) fn raw(&self) -> sys::TensorDescriptor {
+        self.raw
+    }
 }
 
 impl Filter {

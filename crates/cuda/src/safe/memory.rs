@@ -70,6 +70,27 @@ impl DeviceBuffer {
         Ok(self.raw.offset(range.start))
     }
 
+    /// Copies host memory to a part of it, after all work enqueued on the device so far, and waits.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
+    pub(super) fn write(&self, at: usize, from: &[u8]) -> Result<(), CudaError> {
+        write(&self.context, self.at(&(at..at + from.len()))?, from)
+    }
+
+    /// Enqueues filling all of it with one byte.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn fill(&self, byte: u8, stream: &Stream) -> Result<(), CudaError> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        let driver = self.context.enter()?;
+        // SAFETY: the bytes are the buffer's, which waits for queued work before it is freed.
+        unsafe { call::memset_d8_async(driver, self.raw, byte, self.len, stream.raw()) }
+    }
+
     pub(super) fn raw(&self) -> DevicePtr {
         self.raw
     }
@@ -88,6 +109,20 @@ impl Drop for DeviceBuffer {
             waited.and(unsafe { call::mem_free(driver, self.raw) })
         });
     }
+}
+
+/// Copies host memory to the device, after all work enqueued so far, and waits. The bytes at `to` are a live buffer's.
+fn write(context: &Context, to: DevicePtr, from: &[u8]) -> Result<(), CudaError> {
+    if from.is_empty() {
+        return Ok(());
+    }
+    context.synchronize()?;
+    let driver = context.enter()?;
+    // SAFETY: `from` is as long as said, and the callers have checked that as much belongs to a live buffer at `to`.
+    unsafe { call::memcpy_htod(driver, to, from.as_ptr().cast(), from.len()) }?;
+    // The call returns once pageable memory is staged; our streams do not wait for the default stream, which brings the rest
+    // of the way, and would overtake it.
+    context.synchronize()
 }
 
 /// Turns the driver's word for it into one that says how much was wanted and how much there was.
@@ -141,6 +176,15 @@ impl Slice<'_> {
         unsafe { call::memcpy_dtoh(driver, to.as_mut_ptr().cast(), self.raw, self.len) }
     }
 
+    /// Memory of the host program.
+    ///
+    /// # Safety
+    /// `len` bytes of the context's device begin at `raw`, and stay alive until every work enqueued with the result is
+    /// done; where it is written to, nobody else uses them meanwhile.
+    pub(crate) unsafe fn of_program(context: &Arc<Context>, raw: DevicePtr, len: usize) -> Slice<'_> {
+        Slice { context, raw, len, buffer: PhantomData }
+    }
+
     /// A part of this part.
     ///
     /// # Errors
@@ -179,16 +223,7 @@ impl<'a> SliceMut<'a> {
     /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`].
     pub fn upload(&mut self, from: &[u8]) -> Result<(), CudaError> {
         self.must_be(from.len())?;
-        if from.is_empty() {
-            return Ok(());
-        }
-        self.context.synchronize()?;
-        let driver = self.context.enter()?;
-        // SAFETY: `from` is as long as this part, which is alive and borrowed for writing.
-        unsafe { call::memcpy_htod(driver, self.raw, from.as_ptr().cast(), self.len) }?;
-        // The call returns once pageable memory is staged; our streams do not wait for the default stream, which brings
-        // the rest of the way, and would overtake it.
-        self.context.synchronize()
+        write(self.context, self.raw, from)
     }
 
     /// Enqueues filling it with one byte.

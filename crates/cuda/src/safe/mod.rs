@@ -4,26 +4,40 @@
 //! ```text
 //! Context <- Stream, Event, DeviceBuffer, PinnedBuffer, Graph
 //!    ^------ Handle (cuDNN on one stream) <- Tensor, Filter, Convolution, Descriptor (backend interface)
+//!               ^--- Blas, Kernels (on the same stream)
+//! Region (a part of a DeviceBuffer with several owners), PinnedArena, Staging: memory of work that is prepared once
 //! ```
 
+mod blas;
 mod context;
 mod copy;
 mod descriptor;
 mod event;
 mod graph;
 mod handle;
+mod kernels;
 mod legacy;
 mod memory;
+mod pinned;
 mod plan;
+mod region;
 mod stream;
 
+pub use blas::Blas;
+pub(crate) use blas::matrix;
 pub use context::Context;
 pub use copy::{Download, Upload};
 pub(crate) use descriptor::Descriptor;
 pub use event::Event;
+pub(crate) use graph::Capture;
 pub use graph::Graph;
+pub(crate) use handle::Calling;
 pub use handle::Handle;
+pub use kernels::Kernels;
+pub(crate) use kernels::{Argument, Kernel, blocks};
 pub(crate) use legacy::{Convolution, Filter, Legacy, Tensor};
 pub use memory::{DeviceBuffer, PinnedBuffer, Slice, SliceMut};
-pub(crate) use plan::{Bound, Expected, Plan};
+pub use pinned::{PinnedArena, Staging};
+pub(crate) use plan::{Bound, Expected, Packed, Plan};
+pub use region::Region;
 pub use stream::Stream;

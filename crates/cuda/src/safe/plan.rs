@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::{Descriptor, Slice};
+use super::{Descriptor, Region, Slice};
 use crate::CudaError;
 use crate::call::cudnn as call;
 use crate::sys::cudnn::{Attribute, Kind};
@@ -60,7 +60,27 @@ impl Plan {
         output: Slice<'a>,
         workspace: Slice<'a>,
     ) -> Result<Bound<'a>, CudaError> {
-        let parts: Vec<Slice<'a>> = inputs.iter().copied().chain([output]).collect();
+        Ok(Bound { plan: self, pack: self.pack(inputs, output, workspace)?, memory: PhantomData })
+    }
+
+    /// As [`Plan::bind`], to be kept: plan and memory live as long as the result.
+    ///
+    /// # Errors
+    /// As [`Plan::bind`].
+    pub fn fix(self: &Arc<Plan>, inputs: &[Region], output: &Region, workspace: &Region) -> Result<Packed, CudaError> {
+        let slices: Vec<Slice<'_>> = inputs.iter().map(Region::slice).collect::<Result<_, _>>()?;
+        let pack = self.pack(&slices, output.slice()?, workspace.slice()?)?;
+        let memory = inputs.iter().chain([output, workspace]).cloned().collect();
+        Ok(Packed { plan: self.clone(), pack, _memory: memory })
+    }
+
+    fn pack(
+        &self,
+        inputs: &[Slice<'_>],
+        output: Slice<'_>,
+        workspace: Slice<'_>,
+    ) -> Result<Arc<Descriptor>, CudaError> {
+        let parts: Vec<Slice<'_>> = inputs.iter().copied().chain([output]).collect();
         for (tensor, part) in self.tensors.iter().zip(&parts) {
             fits(tensor.bytes, part)?;
             if !part.raw().0.is_multiple_of(tensor.alignment as u64) {
@@ -70,12 +90,18 @@ impl Plan {
         fits(self.workspace, &workspace)?;
         let ids: Vec<i64> = self.tensors.iter().map(|tensor| tensor.id).collect();
         let addresses: Vec<_> = parts.iter().map(Slice::raw).collect();
-        let pack = Descriptor::new(self.descriptor.handle(), Kind::VARIANT_PACK)?
+        Descriptor::new(self.descriptor.handle(), Kind::VARIANT_PACK)?
             .with(Attribute::VARIANT_PACK_UNIQUE_IDS, &ids)?
             .with_addresses(Attribute::VARIANT_PACK_DATA_POINTERS, &addresses)?
             .with_addresses(Attribute::VARIANT_PACK_WORKSPACE, &[workspace.raw()])?
-            .finalize()?;
-        Ok(Bound { plan: self, pack, memory: PhantomData })
+            .finalize()
+    }
+
+    fn enqueue(&self, pack: &Arc<Descriptor>) -> Result<(), CudaError> {
+        let calling = pack.handle().enter()?;
+        // SAFETY: plan and pack are alive; `pack` checked the memory against what the plan was made for; whoever keeps the
+        // pack keeps the memory, and its buffers wait for queued work before they are freed.
+        unsafe { call::backend_execute(calling.cudnn, calling.handle, self.descriptor.raw(), pack.raw()) }
     }
 }
 
@@ -96,9 +122,23 @@ impl Bound<'_> {
     /// # Errors
     /// [`CudaError::Cudnn`].
     pub fn enqueue(&self) -> Result<(), CudaError> {
-        let calling = self.pack.handle().enter()?;
-        // SAFETY: plan and pack are alive; `bind` checked the memory against what the plan was made for, and its
-        // buffers wait for queued work before they are freed.
-        unsafe { call::backend_execute(calling.cudnn, calling.handle, self.plan.descriptor.raw(), self.pack.raw()) }
+        self.plan.enqueue(&self.pack)
+    }
+}
+
+/// A plan with its memory, all of which it holds alive.
+pub(crate) struct Packed {
+    plan: Arc<Plan>,
+    pack: Arc<Descriptor>,
+    _memory: Vec<Region>,
+}
+
+impl Packed {
+    /// Enqueues the plan on the handle's stream.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`].
+    pub fn enqueue(&self) -> Result<(), CudaError> {
+        self.plan.enqueue(&self.pack)
     }
 }

@@ -1,4 +1,4 @@
-//! The C side, and nothing more: types, constants and function tables of the CUDA driver and of cuDNN.
+//! The C side, and nothing more: types, constants and function tables of the CUDA driver, of cuDNN and of cuBLAS.
 //!
 //! Only what this crate uses is declared. Checked against `cuda.h` of CUDA 13 and `cudnn_graph.h`, `cudnn_ops.h` and
 //! `cudnn_cnn.h` of cuDNN 9.19. Status codes and enums are transparent integers, not Rust enums: a newer library may
@@ -11,8 +11,10 @@
 //! safe   owners: alive as long as needed, destroyed once, errors in drop surface at the next call
 //! ```
 
+pub mod cublas;
 pub mod cudnn;
 pub mod driver;
+pub mod layers;
 
 use std::ffi::c_void;
 use std::fmt;

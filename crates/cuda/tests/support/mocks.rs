@@ -11,17 +11,18 @@ use tightfit_cuda::{CudaBackend, Options};
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Both libraries, as nobody had used them before.
+/// The three libraries, as nobody had used them before.
 pub struct Mocks {
     cuda: Library,
     cudnn: Library,
-    paths: [PathBuf; 2],
+    cublas: Library,
+    paths: [PathBuf; 3],
     _turn: MutexGuard<'static, ()>,
 }
 
 /// Builds the libraries with the profile of the running test and says where they are.
-fn built() -> &'static [PathBuf; 2] {
-    static BUILT: OnceLock<[PathBuf; 2]> = OnceLock::new();
+fn built() -> &'static [PathBuf; 3] {
+    static BUILT: OnceLock<[PathBuf; 3]> = OnceLock::new();
     BUILT.get_or_init(|| {
         // target/PROFILE/deps/TEST
         let test = std::env::current_exe().unwrap();
@@ -31,10 +32,11 @@ fn built() -> &'static [PathBuf; 2] {
             profile => profile,
         };
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--profile", profile, "-p", "tightfit-mock-cuda", "-p", "tightfit-mock-cudnn"]);
+        build.args(["build", "--quiet", "--profile", profile]);
+        build.args(["-p", "tightfit-mock-cuda", "-p", "tightfit-mock-cudnn", "-p", "tightfit-mock-cublas"]);
         build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).env("CARGO_TARGET_DIR", folder.parent().unwrap());
         assert!(build.status().unwrap().success(), "the mock libraries do not build");
-        [folder.join("libtightfit_mock_cuda.so"), folder.join("libtightfit_mock_cudnn.so")]
+        ["cuda", "cudnn", "cublas"].map(|name| folder.join(format!("libtightfit_mock_{name}.so")))
     })
 }
 
@@ -43,16 +45,16 @@ impl Mocks {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let paths = built().clone();
         // SAFETY: the mocks' initialization does nothing. mock-cudnn looks for mock-cuda among the loaded libraries.
-        let [cuda, cudnn] = paths.each_ref().map(|path| unsafe { Library::open(Some(path), 0x102) }.unwrap());
-        let mocks = Mocks { cuda, cudnn, paths, _turn: turn };
+        let [cuda, cudnn, cublas] = paths.each_ref().map(|path| unsafe { Library::open(Some(path), 0x102) }.unwrap());
+        let mocks = Mocks { cuda, cudnn, cublas, paths, _turn: turn };
         mocks.reset();
         mocks
     }
 
     /// Options that lead to the mocks.
     pub fn options(&self) -> Options {
-        let [cuda, cudnn] = self.paths.clone().map(Some);
-        Options { cuda, cudnn, ..Options::default() }
+        let [cuda, cudnn, cublas] = self.paths.clone().map(Some);
+        Options { cuda, cudnn, cublas, ..Options::default() }
     }
 
     pub fn backend(&self) -> CudaBackend {
@@ -66,6 +68,7 @@ impl Mocks {
 
     pub fn reset(&self) {
         type Reset = extern "C" fn();
+        self.lever::<Reset>(&self.cublas, "tightfitMockCublasReset")();
         self.lever::<Reset>(&self.cudnn, "tightfitMockCudnnReset")();
         self.lever::<Reset>(&self.cuda, "tightfitMockCudaReset")();
     }
@@ -85,7 +88,11 @@ impl Mocks {
     }
 
     fn of(&self, function: &str, lever: &str) -> (&Library, String) {
-        let (library, mock) = if function.starts_with("cudnn") { (&self.cudnn, "Cudnn") } else { (&self.cuda, "Cuda") };
+        let (library, mock) = match function {
+            function if function.starts_with("cudnn") => (&self.cudnn, "Cudnn"),
+            function if function.starts_with("cublas") => (&self.cublas, "Cublas"),
+            _ => (&self.cuda, "Cuda"),
+        };
         (library, format!("tightfitMock{mock}{lever}"))
     }
 
@@ -93,10 +100,13 @@ impl Mocks {
     pub fn count(&self, kind: &str) -> u64 {
         type Count = extern "C" fn(*const c_char) -> u64;
         let kind = CString::new(kind).unwrap();
-        let count = match self.lever::<Count>(&self.cuda, "tightfitMockCudaCount")(kind.as_ptr()) {
-            u64::MAX => self.lever::<Count>(&self.cudnn, "tightfitMockCudnnCount")(kind.as_ptr()),
-            count => count,
-        };
+        let of = |library, name| self.lever::<Count>(library, name)(kind.as_ptr());
+        let counts = [
+            of(&self.cuda, "tightfitMockCudaCount"),
+            of(&self.cudnn, "tightfitMockCudnnCount"),
+            of(&self.cublas, "tightfitMockCublasCount"),
+        ];
+        let count = counts.into_iter().find(|&count| count != u64::MAX).unwrap_or(u64::MAX);
         assert_ne!(count, u64::MAX, "{kind:?} is not counted");
         count
     }
@@ -116,6 +126,11 @@ impl Mocks {
             "filter-descriptors",
             "convolution-descriptors",
             "backend-descriptors",
+            "activation-descriptors",
+            "pooling-descriptors",
+            "lrn-descriptors",
+            "blas-handles",
+            "modules",
         ] {
             assert_eq!(self.count(kind), 0, "{kind} left after {after}");
         }
@@ -127,6 +142,11 @@ impl Mocks {
 
     pub fn set_devices(&self, devices: u64) {
         self.lever::<extern "C" fn(u64)>(&self.cuda, "tightfitMockCudaSetDevices")(devices);
+    }
+
+    /// Makes each piece of work of a stream, by its order of creation, begin so much later.
+    pub fn delay_stream(&self, ordinal: u64, micros: u64) {
+        self.lever::<extern "C" fn(u64, u64)>(&self.cuda, "tightfitMockCudaDelay")(ordinal, micros);
     }
 
     /// Makes each piece of work of every stream begin so much later.

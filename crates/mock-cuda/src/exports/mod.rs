@@ -12,6 +12,7 @@ mod event;
 mod graph;
 mod memory;
 mod mock;
+mod module;
 mod stream;
 
 /// Room for one answer, or null.

@@ -1,10 +1,13 @@
 //! What a schedule is carried out on: an arena, a pinned host arena, three streams, and the layers.
 
+pub mod cpu;
+pub mod cuda;
+
 use std::ops::Range;
 
 use tightfit_core::network::{LayerKind, Shape};
 use tightfit_core::plan::{Access, Parameter, Pass, Role, Stream};
-use tightfit_core::{Bytes, Configuration, Types};
+use tightfit_core::{Bytes, Configuration, Nanos, Types};
 
 use crate::Error;
 
@@ -21,6 +24,8 @@ pub struct Task {
     pub inputs: Vec<Shape>,
     /// One sample of the output.
     pub output: Shape,
+    /// The first sample computed: 0, unless the schedule works in slices.
+    pub first: usize,
     /// Samples computed: those of the mini-batch, or of one slice.
     pub samples: usize,
     /// Samples of the whole mini-batch, over which the loss is a mean.
@@ -80,6 +85,19 @@ pub struct Iteration {
     pub loss_scale: f32,
 }
 
+/// When a piece of work ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Where.
+    pub stream: Stream,
+    /// Its place among the tasks and copies that were enqueued there in the same step, counted from 0.
+    pub place: usize,
+    /// When it began, since the step's first enqueued work.
+    pub start: Nanos,
+    /// When it ended.
+    pub end: Nanos,
+}
+
 /// What carries a schedule out.
 ///
 /// `reserve`, `prepare` and `write` come before the first step. From then on `compute`, `copy`, `record` and `wait` only
@@ -125,6 +143,13 @@ pub trait Machine {
     /// [`Error::Step`].
     fn prefetch(&mut self, stream: Stream, host: Range<u64>, device: Range<u64>) -> Result<(), Error>;
 
+    /// Enqueues overwriting bytes of the device arena with ones, which read as NaN in every number type: what is read
+    /// before it is written, or after it was given back, then shows.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    fn poison(&mut self, stream: Stream, device: Range<u64>) -> Result<(), Error>;
+
     /// Marks a point in a stream; the number is one of those reserved, used once a step.
     ///
     /// # Errors
@@ -154,4 +179,92 @@ pub trait Machine {
     /// # Errors
     /// [`Error::Step`].
     fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error>;
+
+    /// A step begins. False: the machine has the whole step recorded and has enqueued it; nothing of it need be handed over.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    fn begin(&mut self, _iteration: &Iteration) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    /// All of a step was handed over, or none of it had to be.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    fn end(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// When each task and copy of the last step ran; empty if the machine was not made to keep that. Asked after
+    /// `finish`.
+    fn spans(&mut self) -> Vec<Span> {
+        Vec::new()
+    }
+}
+
+impl<M: Machine + ?Sized> Machine for &mut M {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn reserve(&mut self, device: Bytes, host: Bytes, events: usize) -> Result<(), Error> {
+        (**self).reserve(device, host, events)
+    }
+
+    fn prepare(&mut self, task: Task) -> Result<TaskId, Error> {
+        (**self).prepare(task)
+    }
+
+    fn compute(&mut self, task: TaskId, iteration: &Iteration) -> Result<(), Error> {
+        (**self).compute(task, iteration)
+    }
+
+    fn feed(&mut self, samples: &[f32], labels: &[u32]) -> Result<(), Error> {
+        (**self).feed(samples, labels)
+    }
+
+    fn offload(&mut self, stream: Stream, device: Range<u64>, host: Range<u64>) -> Result<(), Error> {
+        (**self).offload(stream, device, host)
+    }
+
+    fn prefetch(&mut self, stream: Stream, host: Range<u64>, device: Range<u64>) -> Result<(), Error> {
+        (**self).prefetch(stream, host, device)
+    }
+
+    fn poison(&mut self, stream: Stream, device: Range<u64>) -> Result<(), Error> {
+        (**self).poison(stream, device)
+    }
+
+    fn record(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
+        (**self).record(stream, event)
+    }
+
+    fn wait(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
+        (**self).wait(stream, event)
+    }
+
+    fn begin(&mut self, iteration: &Iteration) -> Result<bool, Error> {
+        (**self).begin(iteration)
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        (**self).end()
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        (**self).finish()
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        (**self).write(at, bytes)
+    }
+
+    fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error> {
+        (**self).read(from)
+    }
+
+    fn spans(&mut self) -> Vec<Span> {
+        (**self).spans()
+    }
 }

@@ -1,0 +1,92 @@
+//! Reading the fields of a JSON object one by one, so that whatever is wrong is told with the name of its field.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+
+/// An object whose fields are taken one after another.
+pub struct Fields<'a> {
+    object: &'a Map<String, Value>,
+    left: BTreeSet<&'a str>,
+}
+
+impl<'a> Fields<'a> {
+    /// The fields of a value that should be an object.
+    pub fn of(value: &'a Value) -> Result<Fields<'a>, String> {
+        let object = value.as_object().ok_or_else(|| format!("not an object but {}", shown(value)))?;
+        Ok(Fields { object, left: object.keys().map(String::as_str).collect() })
+    }
+
+    fn take<T>(&mut self, field: &str, what: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<T, String> {
+        let value = self.object.get(field).ok_or_else(|| format!("field `{field}` is missing"))?;
+        self.left.remove(field);
+        read(value).ok_or_else(|| format!("field `{field}`: {} is not {what}", shown(value)))
+    }
+
+    /// A field that may be missing, read by `read` where it is there.
+    pub fn optional<T>(
+        &mut self,
+        field: &str,
+        read: impl Fn(&mut Fields<'a>, &str) -> Result<T, String>,
+    ) -> Result<Option<T>, String> {
+        if self.object.contains_key(field) { read(self, field).map(Some) } else { Ok(None) }
+    }
+
+    /// Words.
+    pub fn text(&mut self, field: &str) -> Result<&'a str, String> {
+        self.take(field, "text", Value::as_str)
+    }
+
+    /// A whole number from zero on.
+    pub fn count(&mut self, field: &str) -> Result<usize, String> {
+        self.take(field, "a whole number from 0 on", count)
+    }
+
+    /// True or false.
+    pub fn truth(&mut self, field: &str) -> Result<bool, String> {
+        self.take(field, "true or false", Value::as_bool)
+    }
+
+    /// A number in a range, its end excluded.
+    pub fn number(&mut self, field: &str, range: Range<f32>) -> Result<f32, String> {
+        let what = format!("a number from {:?} to below {:?}", range.start, range.end);
+        self.take(field, &what, |value| Some(value.as_f64()? as f32).filter(|number| range.contains(number)))
+    }
+
+    /// Whole numbers.
+    pub fn counts(&mut self, field: &str) -> Result<Vec<usize>, String> {
+        self.take(field, "an array of whole numbers from 0 on", |value| value.as_array()?.iter().map(count).collect())
+    }
+
+    /// An array of words.
+    pub fn texts(&mut self, field: &str) -> Result<Vec<&'a str>, String> {
+        self.take(field, "an array of text", |value| value.as_array()?.iter().map(Value::as_str).collect())
+    }
+
+    /// An array of anything.
+    pub fn array(&mut self, field: &str) -> Result<&'a [Value], String> {
+        self.take(field, "an array", |value| value.as_array().map(Vec::as_slice))
+    }
+
+    /// Refuses a field that nobody asked for: a misspelled one would otherwise have its usual value unseen.
+    pub fn finish(self) -> Result<(), String> {
+        match self.left.first() {
+            Some(field) => Err(format!("field `{field}` is not known here")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn count(value: &Value) -> Option<usize> {
+    usize::try_from(value.as_u64()?).ok()
+}
+
+/// A value as a message quotes it: shortened where it is long.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}..", &text[..end]),
+        None => text,
+    }
+}

@@ -1,0 +1,375 @@
+//! Networks as JSON: what an export writes and a hand can write.
+//!
+//! ```json
+//! {"format": "tightfit-network", "version": 1, "name": "tiny", "layers": [
+//!   {"name": "input", "kind": "input", "shape": [1, 28, 28]},
+//!   {"name": "conv1", "kind": "convolution", "inputs": ["input"], "filters": 20, "filter": [5, 5], "pad": [2, 2]},
+//!   {"name": "pool1", "kind": "max-pooling", "inputs": ["conv1"], "window": [2, 2], "stride": [2, 2]},
+//!   {"name": "fc", "kind": "fully-connected", "inputs": ["pool1"], "outputs": 10},
+//!   {"name": "loss", "kind": "softmax-loss", "inputs": ["fc"]}]}
+//! ```
+//!
+//! Layers are read in order, each after those it reads; channels and extents follow from what it reads. What has a usual
+//! value may be left out: strides and dilations of 1, no padding, one group, a bias.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::fields::Fields;
+use super::{Builder, Layer, LayerId, LayerKind, Network, Pooling, PoolingMethod, Shape};
+use crate::{Axis, Convolution, Error};
+
+/// The word by which a file of a network is known.
+const FORMAT: &str = "tightfit-network";
+/// Raised when a file of before could not be read as it was meant.
+const VERSION: usize = 1;
+
+impl Network {
+    /// Writes the network as JSON, a layer a line; reading it with [`Network::from_json`] gives the same network.
+    pub fn to_json(&self) -> String {
+        let layers: Vec<String> = self.layers().iter().map(|layer| format!("    {}", self.line(layer))).collect();
+        format!(
+            "{{\n  \"format\": \"{FORMAT}\",\n  \"version\": {VERSION},\n  \"name\": {},\n  \"layers\": [\n{}\n  ]\n}}\n",
+            json!(self.name()),
+            layers.join(",\n")
+        )
+    }
+
+    /// A layer as an object, its fields in the order in which a person would tell them.
+    fn line(&self, layer: &Layer) -> String {
+        let mut fields = vec![("name", json!(layer.name)), ("kind", json!(layer.kind.name()))];
+        if !layer.inputs.is_empty() {
+            let names = layer.inputs.iter().map(|&input| json!(self.layer(input).name));
+            fields.push(("inputs", names.collect()));
+        }
+        match &layer.kind {
+            LayerKind::Input { shape, batch } => {
+                fields.push(("shape", [shape.channels()].iter().chain(shape.extents()).copied().collect()));
+                fields.extend(batch.map(|batch| ("batch", json!(batch))));
+            }
+            LayerKind::Convolution { convolution, bias } => {
+                fields.push(("filters", json!(convolution.filters())));
+                fields.extend(written_axes("filter", convolution.axes()));
+                let groups = convolution.groups();
+                fields.extend((groups != 1).then(|| ("groups", json!(groups))));
+                fields.extend((!bias).then(|| ("bias", json!(bias))));
+            }
+            LayerKind::Pooling(pooling) => {
+                fields.extend(written_axes("window", &pooling.axes[3 - layer.shape.extents().len()..]));
+                fields.extend(pooling.ceil.then(|| ("ceil", json!(true))));
+            }
+            LayerKind::Lrn { size, alpha, beta, k } => {
+                fields.push(("size", json!(size)));
+                fields.extend(
+                    [("alpha", alpha), ("beta", beta), ("k", k)].map(|(field, value)| (field, decimal(*value))),
+                );
+            }
+            LayerKind::BatchNorm { epsilon } => fields.push(("epsilon", decimal(*epsilon))),
+            LayerKind::Dropout { rate } => fields.push(("rate", decimal(*rate))),
+            LayerKind::FullyConnected { outputs, bias } => {
+                fields.push(("outputs", json!(outputs)));
+                fields.extend((!bias).then(|| ("bias", json!(bias))));
+            }
+            LayerKind::Relu | LayerKind::Concat | LayerKind::Add | LayerKind::Flatten | LayerKind::SoftmaxLoss => {}
+        }
+        let fields: Vec<String> = fields.iter().map(|(field, value)| format!("{:?}: {value}", field)).collect();
+        format!("{{{}}}", fields.join(", "))
+    }
+
+    /// Reads a network from JSON: the inverse of [`Network::to_json`].
+    ///
+    /// # Errors
+    /// [`Error::BadDocument`] for what is no JSON, no network, or of another version; [`Error::BadNetwork`] with the layer
+    /// and the field for anything wrong in a layer.
+    pub fn from_json(text: &str) -> Result<Network, Error> {
+        let bad = |what| Error::BadDocument { document: "network", what };
+        let document: Value = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+        let (name, layers) = head(&document).map_err(bad)?;
+        let mut net = Builder::new(name);
+        let mut known = HashMap::new();
+        for (index, layer) in layers.iter().enumerate() {
+            let own = layer.get("name").and_then(Value::as_str).map_or(format!("number {index}"), str::to_owned);
+            let wrong = |what| Error::BadNetwork { network: name.to_owned(), layer: own.clone(), what };
+            let (kind, inputs) = read_layer(layer, &known).map_err(wrong)?;
+            net.layer(own.clone(), kind, &inputs);
+            // The first wrong layer is the one to tell of: later ones may be wrong because of it.
+            net = net.check()?;
+            known.extend(net.here().zip(net.shape()).map(|given| (own, given)));
+        }
+        net.finish()
+    }
+}
+
+/// The extents of filters or windows, and padding, stride and dilation where they are not the usual ones.
+fn written_axes(extent: &'static str, axes: &[Axis]) -> Vec<(&'static str, Value)> {
+    let along = |of: fn(&Axis) -> usize| -> Vec<usize> { axes.iter().map(of).collect() };
+    let (before, after) = (along(|axis| axis.pad_before), along(|axis| axis.pad_after));
+    let (stride, dilation) = (along(|axis| axis.stride), along(|axis| axis.dilation));
+    let (zeros, ones) = (vec![0; axes.len()], vec![1; axes.len()]);
+    let mut fields = vec![(extent, json!(along(|axis| axis.filter)))];
+    for (field, values, usual) in [
+        ("pad", &before, &zeros),
+        ("pad_after", &after, &before),
+        ("stride", &stride, &ones),
+        ("dilation", &dilation, &ones),
+    ] {
+        fields.extend((values != usual).then(|| (field, json!(values))));
+    }
+    fields
+}
+
+/// A 32-bit number by the fewest digits that tell it apart, not by those of its 64-bit form.
+fn decimal(value: f32) -> Value {
+    json!(value.to_string().parse::<f64>().ok())
+}
+
+/// The name and the layers of a document of this format and version.
+fn head(document: &Value) -> Result<(&str, &[Value]), String> {
+    let mut fields = Fields::of(document)?;
+    let (format, version) = (fields.text("format")?, fields.count("version")?);
+    if format != FORMAT {
+        return Err(format!("its format is `{format}`, not `{FORMAT}`"));
+    }
+    if version != VERSION {
+        return Err(format!("it is of version {version}, this program reads version {VERSION}"));
+    }
+    let found = (fields.text("name")?, fields.array("layers")?);
+    fields.finish()?;
+    Ok(found)
+}
+
+/// The layers read so far, with the shape that each gives.
+type Known = HashMap<String, (LayerId, Shape)>;
+
+/// A layer's kind and inputs, or what is wrong with which field.
+fn read_layer(layer: &Value, known: &Known) -> Result<(LayerKind, Vec<Option<LayerId>>), String> {
+    let mut fields = Fields::of(layer)?;
+    fields.text("name")?;
+    let names = fields.optional("inputs", Fields::texts)?.unwrap_or_default();
+    let find = |name: &&str| {
+        known.get(*name).copied().ok_or(format!("field `inputs`: there is no layer `{name}` before this one"))
+    };
+    let inputs: Vec<(LayerId, Shape)> = names.iter().map(find).collect::<Result<_, String>>()?;
+    let kind = read_kind(&mut fields, inputs.first().map(|(_, shape)| *shape))?;
+    fields.finish()?;
+    Ok((kind, inputs.iter().map(|(id, _)| Some(*id)).collect()))
+}
+
+/// What a layer computes on a first input of this shape.
+fn read_kind(fields: &mut Fields<'_>, input: Option<Shape>) -> Result<LayerKind, String> {
+    // A layer without inputs is refused by the rule of its kind, whatever the shape that is taken for it here.
+    let input = input.unwrap_or(Shape::image(1, 1, 1));
+    let any = f32::MIN..f32::INFINITY;
+    Ok(match fields.text("kind")? {
+        "input" => LayerKind::Input { shape: shape(fields)?, batch: fields.optional("batch", Fields::count)? },
+        "convolution" => {
+            let (filters, axes) = (fields.count("filters")?, axes("filter", fields, input)?);
+            let groups = fields.optional("groups", Fields::count)?.unwrap_or(1);
+            let convolution = Convolution::new(input.channels(), filters, groups, &axes);
+            LayerKind::Convolution {
+                convolution: convolution.map_err(|error| error.to_string())?,
+                bias: fields.optional("bias", Fields::truth)?.unwrap_or(true),
+            }
+        }
+        "max-pooling" => pooling(PoolingMethod::Maximum, fields, input)?,
+        "average-pooling" => pooling(PoolingMethod::Average, fields, input)?,
+        "relu" => LayerKind::Relu,
+        "lrn" => LayerKind::Lrn {
+            size: fields.count("size")?,
+            alpha: fields.number("alpha", any.clone())?,
+            beta: fields.number("beta", any.clone())?,
+            k: fields.number("k", any)?,
+        },
+        "batch-norm" => LayerKind::BatchNorm { epsilon: fields.number("epsilon", 0.0..f32::INFINITY)? },
+        "dropout" => LayerKind::Dropout { rate: fields.number("rate", 0.0..1.0)? },
+        "fully-connected" => LayerKind::FullyConnected {
+            outputs: fields.count("outputs")?,
+            bias: fields.optional("bias", Fields::truth)?.unwrap_or(true),
+        },
+        "concat" => LayerKind::Concat,
+        "add" => LayerKind::Add,
+        "flatten" => LayerKind::Flatten,
+        "softmax-loss" => LayerKind::SoftmaxLoss,
+        kind => return Err(format!("field `kind`: there is no kind of layer `{kind}`")),
+    })
+}
+
+fn shape(fields: &mut Fields<'_>) -> Result<Shape, String> {
+    match fields.counts("shape")?[..] {
+        [features] => Ok(Shape::flat(features)),
+        [c, h, w] => Ok(Shape::image(c, h, w)),
+        [c, d, h, w] => Ok(Shape::volume(c, d, h, w)),
+        _ => Err("field `shape`: not [features], [c, h, w] or [c, d, h, w]".to_owned()),
+    }
+}
+
+fn pooling(method: PoolingMethod, fields: &mut Fields<'_>, input: Shape) -> Result<LayerKind, String> {
+    let windows = axes("window", fields, input)?;
+    let mut axes = [Axis::UNIT; 3];
+    axes[3 - windows.len()..].copy_from_slice(&windows);
+    Ok(LayerKind::Pooling(Pooling { method, axes, ceil: fields.optional("ceil", Fields::truth)?.unwrap_or(false) }))
+}
+
+/// An axis for every spatial dimension of `input`, its filter or window in field `extent`.
+fn axes(extent: &str, fields: &mut Fields<'_>, input: Shape) -> Result<Vec<Axis>, String> {
+    let extents = input.extents();
+    let right = |field: &str, values: Vec<usize>| match values.len() == extents.len() {
+        true => Ok(values),
+        false => {
+            Err(format!("field `{field}`: {} numbers for the {} dimensions of {input}", values.len(), extents.len()))
+        }
+    };
+    let filter = fields.counts(extent).and_then(|values| right(extent, values))?;
+    let mut usual = |field: &str, usual: Vec<usize>| match fields.optional(field, Fields::counts)? {
+        Some(values) => right(field, values),
+        None => Ok(usual),
+    };
+    let before = usual("pad", vec![0; extents.len()])?;
+    let after = usual("pad_after", before.clone())?;
+    let stride = usual("stride", vec![1; extents.len()])?;
+    let dilation = usual("dilation", vec![1; extents.len()])?;
+    let axis = |at: usize| Axis {
+        input: extents[at],
+        filter: filter[at],
+        pad_before: before[at],
+        pad_after: after[at],
+        stride: stride[at],
+        dilation: dilation[at],
+    };
+    Ok((0..extents.len()).map(axis).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::network::{Filters, Window, names};
+
+    #[test]
+    fn every_built_in_network_is_read_back_as_it_was() {
+        for (name, _) in names() {
+            let network = Network::open(name).unwrap();
+            assert_eq!(Network::from_json(&network.to_json()).unwrap(), network, "{name}");
+        }
+    }
+
+    #[test]
+    fn unusual_layers_are_read_back_as_they_were() {
+        let mut net = Builder::new("a \"name\"");
+        let volume = net.input(Shape::volume(4, 9, 8, 7)).here();
+        let uneven = Axis { input: 8, filter: 3, pad_before: 2, pad_after: 0, stride: 2, dilation: 2 };
+        let axes = [Axis::new(9, 1), uneven, Axis::new(7, 1).pad(1)];
+        let convolution = Convolution::new(4, 6, 2, &axes).unwrap();
+        net.layer("3d", LayerKind::Convolution { convolution, bias: true }, &[volume]);
+        net.max_pool("pool", Window::new(2, 2).pad(1).ceil()).lrn().batch_norm().dropout(0.3).flatten();
+        net.fully_connected("fc", 3);
+        let network = net.finish().unwrap();
+        assert_eq!(Network::from_json(&network.to_json()).unwrap(), network);
+    }
+
+    proptest! {
+        #[test]
+        fn every_rate_is_read_back_to_the_bit(rate in 0.0f32..1.0, epsilon in f32::MIN_POSITIVE..f32::MAX) {
+            let mut net = Builder::new("net");
+            let input = net.input(Shape::flat(2)).dropout(rate).here();
+            net.layer("bn", LayerKind::BatchNorm { epsilon }, &[input]);
+            let network = net.finish().unwrap();
+            prop_assert_eq!(Network::from_json(&network.to_json()).unwrap(), network);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,60}") {
+            let _ = Network::from_json(&text);
+        }
+    }
+
+    /// A network of three layers, of which the second is given.
+    fn with(layer: &str) -> Result<Network, Error> {
+        Network::from_json(&format!(
+            r#"{{"format": "tightfit-network", "version": 1, "name": "net", "layers": [
+                {{"name": "input", "kind": "input", "shape": [4, 6, 6]}}, {layer}]}}"#
+        ))
+    }
+
+    #[test]
+    fn what_has_a_usual_value_may_be_left_out() {
+        let by_hand =
+            with(r#"{"name": "conv", "kind": "convolution", "inputs": ["input"], "filters": 2, "filter": [3, 3]}"#);
+        let mut net = Builder::new("net");
+        net.input(Shape::image(4, 6, 6)).conv("conv", Filters::new(2, 3));
+        assert_eq!(by_hand.unwrap(), net.finish().unwrap());
+    }
+
+    #[test]
+    fn each_fault_is_named_with_layer_and_field() {
+        let conv = |rest: &str| format!(r#"{{"name": "x", "kind": "convolution", "inputs": ["input"], {rest}}}"#);
+        for (layer, name, part) in [
+            ("7".to_owned(), "number 1", "not an object but 7"),
+            ("{}".to_owned(), "number 1", "field `name` is missing"),
+            (r#"{"name": "x"}"#.to_owned(), "x", "field `kind` is missing"),
+            (r#"{"name": "x", "kind": "conv"}"#.to_owned(), "x", "there is no kind of layer `conv`"),
+            (r#"{"name": "x", "kind": "relu"}"#.to_owned(), "x", "relu takes one input, not 0"),
+            (
+                r#"{"name": "x", "kind": "relu", "inputs": "input"}"#.to_owned(),
+                "x",
+                "field `inputs`: \"input\" is not an array",
+            ),
+            (
+                r#"{"name": "x", "kind": "relu", "inputs": ["y"]}"#.to_owned(),
+                "x",
+                "field `inputs`: there is no layer `y`",
+            ),
+            (
+                r#"{"name": "x", "kind": "relu", "inputs": ["input"], "slope": 1}"#.to_owned(),
+                "x",
+                "field `slope` is not known",
+            ),
+            (r#"{"name": "input", "kind": "relu", "inputs": ["input"]}"#.to_owned(), "input", "a layer of that name"),
+            (r#"{"name": "x", "kind": "input", "shape": [1, 2]}"#.to_owned(), "x", "field `shape`: not [features]"),
+            (
+                r#"{"name": "x", "kind": "dropout", "inputs": ["input"], "rate": 1}"#.to_owned(),
+                "x",
+                "field `rate`: 1 is not a number from 0.0 to below 1.0",
+            ),
+            (
+                r#"{"name": "x", "kind": "lrn", "inputs": ["input"], "size": 5, "alpha": 1e99, "beta": 1, "k": 1}"#
+                    .to_owned(),
+                "x",
+                "field `alpha`: 1e+99 is not a number from",
+            ),
+            (conv(r#""filter": [3, 3]"#), "x", "field `filters` is missing"),
+            (conv(r#""filters": -1, "filter": [3, 3]"#), "x", "field `filters`: -1 is not a whole number"),
+            (conv(r#""filters": 1, "filter": [3]"#), "x", "field `filter`: 1 numbers for the 2 dimensions of 4x6x6"),
+            (conv(r#""filters": 1, "filter": [9, 9]"#), "x", "the filter covers 9"),
+            (conv(r#""filters": 1, "filter": [3, 3], "stride": [0, 1]"#), "x", "must be at least 1"),
+            (conv(r#""filters": 3, "filter": [3, 3], "groups": 2"#), "x", "groups2 must divide"),
+            (conv(r#""filters": 1, "filter": [3, 3], "bias": 0"#), "x", "field `bias`: 0 is not true or false"),
+            (conv(r#""filters": 1, "filter": [3, 3], "pad_after": [1, 1, 1]"#), "x", "field `pad_after`: 3 numbers"),
+        ] {
+            let error = with(&layer).unwrap_err();
+            let Error::BadNetwork { network, layer: told, what } = error else { panic!("{layer}: {error}") };
+            assert_eq!((network.as_str(), told.as_str()), ("net", name), "{what}");
+            assert!(what.contains(part), "{layer}: {what}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_network_is_refused() {
+        for (text, part) in [
+            ("", "EOF while parsing"),
+            ("[]", "not an object but []"),
+            (r#"{"format": "tightfit-plan", "version": 1}"#, "its format is `tightfit-plan`"),
+            (r#"{"format": "tightfit-network", "version": 2}"#, "version 2, this program reads version 1"),
+            (r#"{"format": "tightfit-network", "version": 1, "name": "n"}"#, "field `layers` is missing"),
+            (
+                r#"{"format": "tightfit-network", "version": 1, "name": "n", "layers": [], "x": 1}"#,
+                "field `x` is not known",
+            ),
+        ] {
+            let error = Network::from_json(text).unwrap_err();
+            assert!(matches!(error, Error::BadDocument { .. }) && error.to_string().contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A configuration set up on memory that it keeps, for training: enqueued any number of times, allocating nothing.
+//!
+//! Filter gradients are sums in f32 in every type. An engine that writes f32 adds to the sum itself; the result of any other
+//! goes to half-precision scratch and is widened into the sum. The order of the micro-batches is that of [`super::run`].
+
+use std::sync::Arc;
+
+use tightfit_core::profile::Scale;
+use tightfit_core::{Algorithm, Candidate, Configuration, Error, Notes, Operation, Problem};
+
+use super::program::Samples;
+use super::{CudaBackend, is_refusal, sums_in_scratch};
+use crate::CudaError;
+use crate::convolution::{Family, Fixed, Output, Prepared};
+use crate::layers::{Convolution, Libraries, Piece, Widen, half_scratch};
+use crate::safe::Region;
+
+impl CudaBackend {
+    /// The calls of a configuration on this memory.
+    pub(crate) fn fix(
+        &mut self,
+        libraries: &Arc<Libraries>,
+        problem: &Problem,
+        configuration: &Configuration,
+        memory: &Convolution,
+    ) -> Result<Vec<Piece>, Error> {
+        if configuration.batch() != problem.batch() {
+            let (given, wanted) = (configuration.batch(), problem.batch());
+            let what = format!("{configuration} has {given} samples, {problem} has {wanted}");
+            return Err(Error::Backend { backend: "cuda".to_owned(), what, source: None });
+        }
+        let mut parts: Vec<&Candidate> = configuration.parts().iter().collect();
+        parts.sort_by_key(|part| std::cmp::Reverse(part.micro_batch.trailing_zeros()));
+        let mut pieces = Vec::with_capacity(parts.len());
+        let mut done = 0;
+        for part in parts {
+            let typed = problem.with_batch(part.micro_batch)?;
+            let adds_up = problem.operation() == Operation::BackwardFilter && done > 0;
+            let beta = if adds_up { 1.0 } else { memory.beta() };
+            let place = self.place(problem, memory, done, part.micro_batch);
+            let place = place.map_err(|error| self.failed(&typed, &part.algorithm, error))?;
+            pieces.push(self.piece(libraries, &typed, &part.algorithm, place, beta)?);
+            done += part.micro_batch;
+        }
+        Ok(pieces)
+    }
+
+    /// The memory of `samples` samples after the first `done`.
+    fn place(
+        &self,
+        problem: &Problem,
+        memory: &Convolution,
+        done: usize,
+        samples: usize,
+    ) -> Result<[Region; 4], CudaError> {
+        let bytes = Samples::of(problem, done, samples);
+        // A filter gradient is one whole, and of another type than the maps.
+        let output = match problem.operation() {
+            Operation::BackwardFilter => memory.output.part(0..problem.filter_len() * 4)?,
+            Operation::Forward | Operation::BackwardData => memory.output.part(bytes.output)?,
+        };
+        Ok([memory.data.part(bytes.data)?, memory.other.part(bytes.other)?, output, memory.workspace.clone()])
+    }
+
+    /// One micro-batch by its algorithm, or where that cannot add, by another.
+    fn piece(
+        &mut self,
+        libraries: &Arc<Libraries>,
+        problem: &Problem,
+        algorithm: &Algorithm,
+        memory: [Region; 4],
+        beta: f32,
+    ) -> Result<Piece, Error> {
+        let (typed, family) = self.resolve(problem, algorithm)?;
+        let refused = match self.piece_of(libraries, &typed, &family, &memory, beta) {
+            Ok(piece) => return Ok(piece),
+            Err(error) if beta != 0.0 && is_refusal(&error) => error,
+            Err(error) => return Err(self.failed(problem, algorithm, error)),
+        };
+        for offer in tightfit_core::Backend::offers(self, problem)? {
+            if offer.workspace.is_err() || offer.notes.contains(Notes::NONDETERMINISTIC) {
+                continue;
+            }
+            let (typed, family) = self.resolve(problem, &offer.algorithm)?;
+            if let Ok(piece) = self.piece_of(libraries, &typed, &family, &memory, beta) {
+                return Ok(piece);
+            }
+        }
+        Err(self.failed(problem, algorithm, refused))
+    }
+
+    fn piece_of(
+        &mut self,
+        libraries: &Arc<Libraries>,
+        problem: &Problem,
+        family: &Family,
+        [data, other, output, workspace]: &[Region; 4],
+        beta: f32,
+    ) -> Result<Piece, CudaError> {
+        let fits = |call: Arc<Prepared>| -> Result<Arc<Prepared>, CudaError> {
+            workspace.must_hold(call.workspace())?;
+            call.build().map(|()| call)
+        };
+        let scale = Scale { alpha: 1.0, beta };
+        let target = if sums_in_scratch(problem) { Output::F32 } else { Output::Own };
+        match self.prepare(problem, family, target, scale).and_then(fits) {
+            Ok(call) => {
+                let memory = [data.clone(), other.clone(), output.clone(), workspace.clone()];
+                Ok(Piece { call: Fixed::new(&call, memory, scale)?, widened: None })
+            }
+            Err(error) if target == Output::F32 && is_refusal(&error) => {
+                let (storage, len) = (problem.types().storage(), problem.filter_len());
+                let call = self.prepare(problem, family, Output::Own, Scale::OVERWRITE).and_then(fits)?;
+                let scratch = half_scratch(libraries, storage, len)?;
+                let widened = Some(Widen::new(libraries, storage, (&scratch, output), len, beta != 0.0)?);
+                let memory = [data.clone(), other.clone(), scratch, workspace.clone()];
+                Ok(Piece { call: Fixed::new(&call, memory, Scale::OVERWRITE)?, widened })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! cuDNN's calls for layers. As in [`super::cudnn`]: every object came from the same library and is alive, a handle is used
+//! by one thread at a time with its context current, and device addresses belong to live buffers large enough for what the
+//! descriptors say until the handle's stream has done the work.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::cudnn::check;
+use crate::CudaError;
+use crate::sys::cudnn::{Cudnn, Handle, TensorDescriptor};
+use crate::sys::layers::*;
+
+/// Both tables of one library: the first says in words what went wrong.
+#[derive(Clone, Copy)]
+pub struct Tables<'a> {
+    /// Convolutions, descriptors, messages.
+    pub cudnn: &'a Cudnn,
+    /// Layers.
+    pub layers: &'a CudnnLayers,
+}
+
+/// A tensor: how it lies, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Shape, strides and type.
+    pub tensor: TensorDescriptor,
+    /// Its first element.
+    pub at: *mut c_void,
+}
+
+/// What a batch normalization has for each channel: addresses of packed f32.
+#[derive(Clone, Copy, Debug)]
+pub struct Channels {
+    /// How each of them lies.
+    pub tensor: TensorDescriptor,
+    /// Factors.
+    pub scale: *mut c_void,
+    /// Summands; for backward the gradients of the factors.
+    pub second: *mut c_void,
+    /// For backward the gradients of the summands; unused else.
+    pub third: *mut c_void,
+    /// Means: running, or saved.
+    pub mean: *mut c_void,
+    /// Variances: running; for backward the saved inverse deviations.
+    pub variance: *mut c_void,
+}
+
+const ONE: f32 = 1.0;
+
+fn factor(value: &f32) -> *const c_void {
+    std::ptr::from_ref(value).cast()
+}
+
+/// Declares the makers and destroyers of descriptors.
+macro_rules! descriptors {
+    ($($raw:ty: $create:ident $create_symbol:literal, $destroy:ident $destroy_symbol:literal;)*) => {$(
+        /// A new descriptor.
+        ///
+        /// # Safety
+        /// As the module's.
+        pub unsafe fn $create(tables: Tables<'_>) -> Result<$raw, CudaError> {
+            let mut descriptor = <$raw>::NULL;
+            // SAFETY: `descriptor` is a place for the value; the rest is the caller's.
+            check(tables.cudnn, $create_symbol, unsafe { (tables.layers.$create)(&mut descriptor) })?;
+            Ok(descriptor)
+        }
+
+        /// Destroys a descriptor.
+        ///
+        /// # Safety
+        /// As the module's; destroyed once.
+        pub unsafe fn $destroy(tables: Tables<'_>, descriptor: $raw) -> Result<(), CudaError> {
+            // SAFETY: forwarded to the caller.
+            check(tables.cudnn, $destroy_symbol, unsafe { (tables.layers.$destroy)(descriptor) })
+        }
+    )*};
+}
+
+descriptors! {
+    ActivationDescriptor: create_activation "cudnnCreateActivationDescriptor",
+        destroy_activation "cudnnDestroyActivationDescriptor";
+    PoolingDescriptor: create_pooling "cudnnCreatePoolingDescriptor",
+        destroy_pooling "cudnnDestroyPoolingDescriptor";
+    LrnDescriptor: create_lrn "cudnnCreateLRNDescriptor", destroy_lrn "cudnnDestroyLRNDescriptor";
+}
+
+/// Declares layers that read x and write y, and beta scales what y held: an optional descriptor and mode come first.
+macro_rules! forwards {
+    ($($(#[$doc:meta])* $name:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the module's.
+        pub unsafe fn $name(
+            tables: Tables<'_>, handle: Handle, $($argument: $type,)* x: Part, beta: f32, y: Part,
+        ) -> Result<(), CudaError> {
+            // SAFETY: both factors are read before the call returns; the rest is the caller's.
+            check(tables.cudnn, $symbol, unsafe {
+                (tables.layers.$name)(
+                    handle, $($argument,)* factor(&ONE), x.tensor, x.at, factor(&beta), y.tensor, y.at,
+                )
+            })
+        }
+    )*};
+}
+
+forwards! {
+    /// Enqueues y = f(x) + beta · y.
+    activation_forward = "cudnnActivationForward" (activation: ActivationDescriptor);
+    /// Enqueues y = pooled x + beta · y.
+    pooling_forward = "cudnnPoolingForward" (pooling: PoolingDescriptor);
+    /// Enqueues y = normalized x + beta · y.
+    lrn_forward = "cudnnLRNCrossChannelForward" (lrn: LrnDescriptor, mode: LrnMode);
+    /// Enqueues y = softmax of x + beta · y.
+    softmax_forward = "cudnnSoftmaxForward" (algorithm: SoftmaxAlgorithm, mode: SoftmaxMode);
+    /// Enqueues y = x + beta · y, where dimensions of x of extent 1 are repeated.
+    add_tensor = "cudnnAddTensor" ();
+    /// Enqueues y = x + beta · y between tensors of any strides.
+    transform_tensor = "cudnnTransformTensor" ();
+}
+
+/// Declares layers whose gradient takes y, dy and x.
+macro_rules! backwards {
+    ($($(#[$doc:meta])* $name:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the module's.
+        pub unsafe fn $name(
+            tables: Tables<'_>, handle: Handle, $($argument: $type,)* [y, dy, x]: [Part; 3], beta: f32, dx: Part,
+        ) -> Result<(), CudaError> {
+            // SAFETY: both factors are read before the call returns; the rest is the caller's.
+            check(tables.cudnn, $symbol, unsafe {
+                (tables.layers.$name)(
+                    handle, $($argument,)* factor(&ONE), y.tensor, y.at, dy.tensor, dy.at, x.tensor, x.at,
+                    factor(&beta), dx.tensor, dx.at,
+                )
+            })
+        }
+    )*};
+}
+
+backwards! {
+    /// Enqueues dx = dy · f'(x) + beta · dx.
+    activation_backward = "cudnnActivationBackward" (activation: ActivationDescriptor);
+    /// Enqueues dx = the windows' shares of dy + beta · dx.
+    pooling_backward = "cudnnPoolingBackward" (pooling: PoolingDescriptor);
+    /// Enqueues dx = the gradient of the normalization + beta · dx.
+    lrn_backward = "cudnnLRNCrossChannelBackward" (lrn: LrnDescriptor, mode: LrnMode);
+}
+
+/// Makes a descriptor that of the rectified unit.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn set_relu(tables: Tables<'_>, activation: ActivationDescriptor) -> Result<(), CudaError> {
+    // SAFETY: forwarded to the caller.
+    check(tables.cudnn, "cudnnSetActivationDescriptor", unsafe {
+        (tables.layers.set_activation)(activation, ActivationMode::RELU, NanPropagation::PROPAGATE, 0.0)
+    })
+}
+
+/// Sets windows, padding and strides of a pooling, one of each for a spatial dimension.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn set_pooling(
+    tables: Tables<'_>,
+    pooling: PoolingDescriptor,
+    mode: PoolingMode,
+    [windows, padding, strides]: [&[c_int]; 3],
+) -> Result<(), CudaError> {
+    debug_assert!(windows.len() == padding.len() && padding.len() == strides.len());
+    // SAFETY: the three arrays have the length given; the rest is the caller's.
+    check(tables.cudnn, "cudnnSetPoolingNdDescriptor", unsafe {
+        let (windows_at, padding_at, strides_at) = (windows.as_ptr(), padding.as_ptr(), strides.as_ptr());
+        let length = windows.len() as c_int;
+        let nan = NanPropagation::PROPAGATE;
+        (tables.layers.set_pooling)(pooling, mode, nan, length, windows_at, padding_at, strides_at)
+    })
+}
+
+/// Sets the constants of a local response normalization; cuDNN itself divides alpha by the size.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn set_lrn(
+    tables: Tables<'_>,
+    lrn: LrnDescriptor,
+    size: c_uint,
+    [alpha, beta, k]: [f64; 3],
+) -> Result<(), CudaError> {
+    // SAFETY: forwarded to the caller.
+    check(tables.cudnn, "cudnnSetLRNDescriptor", unsafe { (tables.layers.set_lrn)(lrn, size, alpha, beta, k) })
+}
+
+/// Enqueues y = x normalized by the mini-batch's statistics, which go to `saved` (mean, inverse deviation; null for
+/// nowhere) and move `channels.mean` and `channels.variance` (null for none) by `share`.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn batch_norm_training(
+    tables: Tables<'_>,
+    handle: Handle,
+    (x, y): (Part, Part),
+    channels: Channels,
+    (share, epsilon): (f64, f64),
+    saved: [*mut c_void; 2],
+) -> Result<(), CudaError> {
+    let (one, zero) = (ONE, 0.0_f32);
+    // SAFETY: both factors are read before the call returns; the rest is the caller's.
+    check(tables.cudnn, "cudnnBatchNormalizationForwardTraining", unsafe {
+        (tables.layers.batch_norm_training)(
+            handle,
+            BatchNormMode::SPATIAL,
+            factor(&one),
+            factor(&zero),
+            x.tensor,
+            x.at,
+            y.tensor,
+            y.at,
+            channels.tensor,
+            channels.scale,
+            channels.second,
+            share,
+            channels.mean,
+            channels.variance,
+            epsilon,
+            saved[0],
+            saved[1],
+        )
+    })
+}
+
+/// Enqueues y = x normalized by running statistics.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn batch_norm_inference(
+    tables: Tables<'_>,
+    handle: Handle,
+    (x, y): (Part, Part),
+    channels: Channels,
+    epsilon: f64,
+) -> Result<(), CudaError> {
+    let (one, zero) = (ONE, 0.0_f32);
+    // SAFETY: both factors are read before the call returns; the rest is the caller's.
+    check(tables.cudnn, "cudnnBatchNormalizationForwardInference", unsafe {
+        (tables.layers.batch_norm_inference)(
+            handle,
+            BatchNormMode::SPATIAL,
+            factor(&one),
+            factor(&zero),
+            x.tensor,
+            x.at,
+            y.tensor,
+            y.at,
+            channels.tensor,
+            channels.scale,
+            channels.second,
+            channels.mean,
+            channels.variance,
+            epsilon,
+        )
+    })
+}
+
+/// Enqueues dx = the gradient of the normalization + beta · dx, and overwrites the gradients of factors and summands.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn batch_norm_backward(
+    tables: Tables<'_>,
+    handle: Handle,
+    [x, dy, dx]: [Part; 3],
+    channels: Channels,
+    (beta, epsilon): (f32, f64),
+) -> Result<(), CudaError> {
+    let (one, zero) = (ONE, 0.0_f32);
+    // SAFETY: the factors are read before the call returns; the rest is the caller's.
+    check(tables.cudnn, "cudnnBatchNormalizationBackward", unsafe {
+        (tables.layers.batch_norm_backward)(
+            handle,
+            BatchNormMode::SPATIAL,
+            factor(&one),
+            factor(&beta),
+            factor(&one),
+            factor(&zero),
+            x.tensor,
+            x.at,
+            dy.tensor,
+            dy.at,
+            dx.tensor,
+            dx.at,
+            channels.tensor,
+            channels.scale,
+            channels.second,
+            channels.third,
+            epsilon,
+            channels.mean,
+            channels.variance,
+        )
+    })
+}

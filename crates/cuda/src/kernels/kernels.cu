@@ -1,0 +1,176 @@
+// The kernels that neither cuDNN nor cuBLAS has: the loss's gradient, dropout, gradients of biases, the solver, conversion.
+//
+// Compiled to kernels.ptx by scripts/compile-kernels.py, without fused multiply-adds, so that what is elementwise rounds as it
+// does on a CPU. Every sum has a fixed order: a kernel gives the same bits whenever it runs. All of them are launched with
+// blocks of 256 threads; mock-cuda has the same functions for the CPU.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// What changes from step to step: read from device memory, so that a captured step stays valid.
+struct Iteration {
+    u64 step, seed;
+    float learning_rate, momentum, weight_decay, loss_scale;
+};
+
+struct F32 {
+    typedef float type;
+    static __device__ float load(const type *at, u64 i) { return at[i]; }
+    static __device__ void store(type *at, u64 i, float value) { at[i] = value; }
+};
+
+struct F16 {
+    typedef u16 type;
+    static __device__ float load(const type *at, u64 i) {
+        float value;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(at[i]));
+        return value;
+    }
+    static __device__ void store(type *at, u64 i, float value) {
+        u16 bits;
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+        at[i] = bits;
+    }
+};
+
+struct Bf16 {
+    typedef u16 type;
+    static __device__ float load(const type *at, u64 i) { return __uint_as_float((u32)at[i] << 16); }
+    static __device__ void store(type *at, u64 i, float value) {
+        u32 bits = __float_as_uint(value);
+        bool nan = (bits & 0x7fffffff) > 0x7f800000;
+        at[i] = nan ? 0x7fff : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+};
+
+static __device__ u64 thread() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
+static __device__ u64 threads() { return (u64)gridDim.x * blockDim.x; }
+
+// SplitMix64's finalizer (Steele, Lea, Flood 2014).
+static __device__ u64 mix(u64 z) {
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
+    return z ^ z >> 31;
+}
+
+// dx = (p - 1 at the label) * loss scale / batch, added to dx or over it.
+template <typename T>
+static __device__ void loss_gradient(const typename T::type *p, const u32 *labels, typename T::type *dx, u64 len,
+                                     u32 classes, float batch, u32 add, const Iteration *now) {
+    float scale = now->loss_scale / batch;
+    for (u64 i = thread(); i < len; i += threads()) {
+        float target = labels[i / classes] == i % classes ? 1.0f : 0.0f;
+        float value = (T::load(p, i) - target) * scale;
+        T::store(dx, i, add ? T::load(dx, i) + value : value);
+    }
+}
+
+// Draws which elements stay (mask 1), and y = x * scale there, 0 elsewhere. Seed, layer, step and the element's place in the
+// mini-batch, of which `first` is the first one's, determine the draw.
+template <typename T>
+static __device__ void dropout(const typename T::type *x, typename T::type *y, u8 *mask, u64 len, u64 first, u64 layer,
+                               u64 threshold, float scale, const Iteration *now) {
+    const u64 golden = 0x9E3779B97F4A7C15ull;
+    u64 key = mix(now->seed + golden);
+    key = mix((key ^ layer) + golden);
+    key = mix((key ^ now->step) + golden);
+    for (u64 i = thread(); i < len; i += threads()) {
+        bool kept = mix(key + golden * (first + i + 1)) >> 32 >= threshold;
+        mask[i] = kept;
+        T::store(y, i, kept ? T::load(x, i) * scale : 0.0f);
+    }
+}
+
+// y = x * scale where the mask is 1, 0 elsewhere; added to y or over it.
+template <typename T>
+static __device__ void masked(const typename T::type *x, typename T::type *y, const u8 *mask, u64 len, float scale, u32 add) {
+    for (u64 i = thread(); i < len; i += threads()) {
+        float value = mask[i] ? T::load(x, i) * scale : 0.0f;
+        T::store(y, i, add ? T::load(y, i) + value : value);
+    }
+}
+
+// Sums dy (n, c, area) over the area and every gridDim.y-th sample: partial (c, gridDim.y). One part has fewer than 2^31
+// elements of a channel.
+template <typename T>
+static __device__ void channel_sums(const typename T::type *dy, float *partial, u32 samples, u32 channels, u32 area) {
+    __shared__ float sums[256];
+    u32 channel = blockIdx.x, part = blockIdx.y, parts = gridDim.y;
+    u32 own = part < samples ? (samples - part + parts - 1) / parts : 0;
+    float sum = 0.0f;
+    for (u32 j = threadIdx.x; j < own * area; j += blockDim.x) {
+        u32 sample = part + parts * (j / area), at = j % area;
+        sum += T::load(dy, ((u64)sample * channels + channel) * area + at);
+    }
+    sums[threadIdx.x] = sum;
+    for (u32 half = 128; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) partial[(u64)channel * parts + part] = sums[0];
+}
+
+// db = the sum of each channel's parts.
+extern "C" __global__ void sum_parts(const float *partial, float *db, u32 channels, u32 parts) {
+    for (u64 channel = thread(); channel < channels; channel += threads()) {
+        float sum = 0.0f;
+        for (u32 part = 0; part < parts; part++) sum += partial[channel * parts + part];
+        db[channel] = sum;
+    }
+}
+
+// Stochastic gradient descent with momentum and weight decay; `stored` gets the weights in the type of the arithmetic.
+template <typename T>
+static __device__ void update(float *w, const float *dw, float *change, typename T::type *stored, u64 len,
+                              const Iteration *now) {
+    for (u64 i = thread(); i < len; i += threads()) {
+        float gradient = dw[i] / now->loss_scale + now->weight_decay * w[i];
+        float moved = now->momentum * change[i] + now->learning_rate * gradient;
+        change[i] = moved;
+        float weight = w[i] - moved;
+        w[i] = weight;
+        if (stored) T::store(stored, i, weight);
+    }
+}
+
+// sum = x, or sum + x.
+template <typename T>
+static __device__ void widen(const typename T::type *x, float *sum, u64 len, u32 add) {
+    for (u64 i = thread(); i < len; i += threads()) sum[i] = add ? sum[i] + T::load(x, i) : T::load(x, i);
+}
+
+// The largest 1 + i of words that are not the pattern.
+extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, u64 *last) {
+    u64 found = 0;
+    for (u64 i = thread(); i < len; i += threads()) {
+        if (words[i] != pattern) found = i + 1;
+    }
+    if (found) atomicMax(last, found);
+}
+
+#define KERNELS(T, name)                                                                                                     \
+    extern "C" __global__ void loss_gradient_##name(const T::type *p, const u32 *labels, T::type *dx, u64 len, u32 classes,  \
+                                                    float batch, u32 add, const Iteration *now) {                            \
+        loss_gradient<T>(p, labels, dx, len, classes, batch, add, now);                                                      \
+    }                                                                                                                        \
+    extern "C" __global__ void dropout_##name(const T::type *x, T::type *y, u8 *mask, u64 len, u64 first, u64 layer,         \
+                                              u64 threshold, float scale, const Iteration *now) {                            \
+        dropout<T>(x, y, mask, len, first, layer, threshold, scale, now);                                                    \
+    }                                                                                                                        \
+    extern "C" __global__ void masked_##name(const T::type *x, T::type *y, const u8 *mask, u64 len, float scale, u32 add) {  \
+        masked<T>(x, y, mask, len, scale, add);                                                                              \
+    }                                                                                                                        \
+    extern "C" __global__ void channel_sums_##name(const T::type *dy, float *partial, u32 samples, u32 channels, u32 area) { \
+        channel_sums<T>(dy, partial, samples, channels, area);                                                               \
+    }                                                                                                                        \
+    extern "C" __global__ void update_##name(float *w, const float *dw, float *change, T::type *stored, u64 len,             \
+                                             const Iteration *now) {                                                         \
+        update<T>(w, dw, change, stored, len, now);                                                                          \
+    }                                                                                                                        \
+    extern "C" __global__ void widen_##name(const T::type *x, float *sum, u64 len, u32 add) { widen<T>(x, sum, len, add); }
+
+KERNELS(F32, f32)
+KERNELS(F16, f16)
+KERNELS(Bf16, bf16)

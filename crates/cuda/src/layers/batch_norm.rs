@@ -1,0 +1,162 @@
+//! Batch normalization: each channel's statistics over the mini-batch and the area. Parameters and statistics are f32.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use tightfit_core::problem::Storage;
+
+use super::map::Placed;
+use super::{Libraries, Map, Work, beta, tables};
+use crate::CudaError;
+use crate::call::layers::{self as call, Channels};
+use crate::safe::Region;
+
+/// Two numbers for each channel: a mean, and a variance or an inverse deviation.
+#[derive(Clone)]
+pub struct Statistics {
+    /// Means.
+    pub mean: Region,
+    /// Variances of running statistics; of a mini-batch 1 / √(variance + epsilon).
+    pub deviation: Region,
+}
+
+/// Factors and summands of a layer's channels.
+pub struct BatchNorm {
+    libraries: Arc<Libraries>,
+    channels: usize,
+    epsilon: f64,
+    scale: Region,
+    shift: Region,
+}
+
+/// How far running statistics move to those of a mini-batch in a step.
+const SHARE: f64 = 0.1;
+const NOWHERE: *mut c_void = std::ptr::null_mut();
+
+impl BatchNorm {
+    /// A layer on these parameters.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`] if one is shorter than the channels.
+    pub fn new(
+        libraries: &Arc<Libraries>,
+        channels: usize,
+        epsilon: f32,
+        [scale, shift]: [&Region; 2],
+    ) -> Result<Arc<BatchNorm>, CudaError> {
+        scale.must_hold(channels * 4)?;
+        shift.must_hold(channels * 4)?;
+        let (scale, shift) = (scale.clone(), shift.clone());
+        Ok(Arc::new(BatchNorm { libraries: libraries.clone(), channels, epsilon: epsilon.into(), scale, shift }))
+    }
+
+    /// How the numbers of each channel lie, for maps of `dimensions` spatial dimensions.
+    fn channels(&self, map: &Map) -> Result<Placed, CudaError> {
+        let ones = if map.shape.extents().len() == 3 { 3 } else { 2 };
+        let extents = [vec![1, self.channels], vec![1; ones]].concat();
+        Placed::packed(&self.libraries, Storage::F32, &extents, &self.scale)
+    }
+
+    fn check(&self, statistics: &Statistics) -> Result<(), CudaError> {
+        statistics.mean.must_hold(self.channels * 4)?;
+        statistics.deviation.must_hold(self.channels * 4)
+    }
+
+    /// y = x normalized by the mini-batch's statistics. They go to `saved`, and move the running ones (their unbiased
+    /// variance, as PyTorch does); without both nothing but y is written, and its bits are the same.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+    pub fn training(
+        self: &Arc<BatchNorm>,
+        x: &Map,
+        y: &Map,
+        kept: Option<(&Statistics, &Statistics)>,
+    ) -> Result<Work, CudaError> {
+        let (channels, norm) = (self.channels(x)?, self.clone());
+        let (x, y) = (x.placed(&self.libraries)?, y.placed(&self.libraries)?);
+        let kept = kept.map(|(saved, running)| (saved.clone(), running.clone()));
+        for statistics in kept.iter().flat_map(|(saved, running)| [saved, running]) {
+            self.check(statistics)?;
+        }
+        Ok(Box::new(move || {
+            let (calling, layers) = norm.libraries.enter()?;
+            let (mut saved, mut running) = ([NOWHERE; 2], [NOWHERE; 2]);
+            if let Some(kept) = &kept {
+                saved = [kept.0.mean.raw().as_void(), kept.0.deviation.raw().as_void()];
+                running = [kept.1.mean.raw().as_void(), kept.1.deviation.raw().as_void()];
+            }
+            let channels = norm.parameters(&channels, running);
+            let (handle, maps) = (calling.handle, (x.part(), y.part()));
+            // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
+            unsafe {
+                call::batch_norm_training(
+                    tables(&calling, layers),
+                    handle,
+                    maps,
+                    channels,
+                    (SHARE, norm.epsilon),
+                    saved,
+                )
+            }
+        }))
+    }
+
+    /// y = x normalized by running statistics.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+    pub fn inference(self: &Arc<BatchNorm>, x: &Map, y: &Map, running: &Statistics) -> Result<Work, CudaError> {
+        self.check(running)?;
+        let (channels, norm, running) = (self.channels(x)?, self.clone(), running.clone());
+        let (x, y) = (x.placed(&self.libraries)?, y.placed(&self.libraries)?);
+        Ok(Box::new(move || {
+            let (calling, layers) = norm.libraries.enter()?;
+            let running = [running.mean.raw().as_void(), running.deviation.raw().as_void()];
+            let (channels, maps) = (norm.parameters(&channels, running), (x.part(), y.part()));
+            // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
+            unsafe {
+                call::batch_norm_inference(tables(&calling, layers), calling.handle, maps, channels, norm.epsilon)
+            }
+        }))
+    }
+
+    /// dx, and over what they held the gradients of factors and summands.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+    pub fn backward(
+        self: &Arc<BatchNorm>,
+        [x, dy, dx]: [&Map; 3],
+        added: bool,
+        saved: &Statistics,
+        gradients: [&Region; 2],
+    ) -> Result<Work, CudaError> {
+        self.check(saved)?;
+        for gradient in gradients {
+            gradient.must_hold(self.channels * 4)?;
+        }
+        let (channels, norm, saved) = (self.channels(x)?, self.clone(), saved.clone());
+        let [scale_gradient, shift_gradient] = gradients.map(Region::clone);
+        let libraries = &self.libraries;
+        let (x, dy, dx) = (x.placed(libraries)?, dy.placed(libraries)?, dx.placed(libraries)?);
+        Ok(Box::new(move || {
+            let (calling, layers) = norm.libraries.enter()?;
+            let statistics = [saved.mean.raw().as_void(), saved.deviation.raw().as_void()];
+            let channels = Channels {
+                second: scale_gradient.raw().as_void(),
+                third: shift_gradient.raw().as_void(),
+                ..norm.parameters(&channels, statistics)
+            };
+            let maps = [x.part(), dy.part(), dx.part()];
+            let factors = (beta(added), norm.epsilon);
+            // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
+            unsafe { call::batch_norm_backward(tables(&calling, layers), calling.handle, maps, channels, factors) }
+        }))
+    }
+
+    fn parameters(&self, channels: &Placed, [mean, variance]: [*mut c_void; 2]) -> Channels {
+        let (scale, second) = (self.scale.raw().as_void(), self.shift.raw().as_void());
+        Channels { tensor: channels.part().tensor, scale, second, third: NOWHERE, mean, variance }
+    }
+}

@@ -1,0 +1,60 @@
+//! Biases: a number added to every channel, and its gradient, which sums a channel over samples and area in two stages of
+//! fixed order and in f32 whatever the type of the maps.
+
+use std::sync::Arc;
+
+use tightfit_core::problem::Storage;
+
+use super::map::Placed;
+use super::{Libraries, Map, Work, tables};
+use crate::CudaError;
+use crate::call::layers as call;
+use crate::safe::{Region, blocks};
+
+/// Most blocks that share a channel.
+const PARTS: usize = 32;
+
+/// y = y + the bias of each channel, which has the map's type.
+///
+/// # Errors
+/// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+pub fn add_bias(libraries: &Arc<Libraries>, bias: &Region, y: &Map) -> Result<Work, CudaError> {
+    let ones = if y.shape.extents().len() == 3 { 3 } else { 2 };
+    let extents = [vec![1, y.shape.channels()], vec![1; ones]].concat();
+    let bias = Placed::packed(libraries, y.storage, &extents, bias)?;
+    let (y, libraries) = (y.placed(libraries)?, libraries.clone());
+    Ok(Box::new(move || {
+        let (calling, layers) = libraries.enter()?;
+        // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
+        unsafe { call::add_tensor(tables(&calling, layers), calling.handle, bias.part(), 1.0, y.part()) }
+    }))
+}
+
+/// db (f32, over what it held) = dy summed over samples and area.
+///
+/// # Errors
+/// [`CudaError::OutOfBounds`]; [`CudaError::TooLarge`]; [`CudaError::OutOfMemory`] for the partial sums.
+pub fn bias_gradient(libraries: &Arc<Libraries>, dy: &Map, db: &Region) -> Result<Work, CudaError> {
+    dy.check()?;
+    let (channels, area, parts) = (dy.shape.channels(), dy.area(), dy.samples.min(PARTS));
+    db.must_hold(channels * Storage::F32.size())?;
+    let largest = dy.samples.div_ceil(parts.max(1)) * area;
+    if largest >= 1 << 31 {
+        return Err(CudaError::TooLarge { what: "share of a channel", value: largest });
+    }
+    let narrow = |what, value: usize| u32::try_from(value).map_err(|_| CudaError::TooLarge { what, value });
+    let (samples, count) = (narrow("sample count", dy.samples)?, narrow("channel count", channels)?);
+    // Under 2^31 and at most 32.
+    let (area, parts) = (area as u32, parts as u32);
+    let partial = libraries.scratch(channels * parts as usize * Storage::F32.size())?;
+    let (first, second) = (libraries.kernel("channel_sums", dy.storage)?, libraries.kernels.get("sum_parts")?);
+    let (dy, db) = (dy.region.clone(), db.clone());
+    Ok(Box::new(move || {
+        let arguments = [(&dy).into(), (&partial).into(), samples.into(), count.into(), area.into()];
+        // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+        unsafe { first.launch([count, parts], &arguments) }?;
+        let arguments = [(&partial).into(), (&db).into(), count.into(), parts.into()];
+        // SAFETY: as above.
+        unsafe { second.launch(blocks(channels), &arguments) }
+    }))
+}

@@ -1,0 +1,101 @@
+//! A convolution carried out by a configuration: its micro-batches one after another, on one workspace.
+
+use std::sync::Arc;
+
+use tightfit_core::problem::Storage;
+use tightfit_core::{Configuration, Error, Problem};
+
+use super::{Libraries, Work, beta};
+use crate::convolution::Fixed;
+use crate::safe::{Kernel, Region, blocks};
+use crate::{CudaBackend, CudaError};
+
+/// The memory of a convolution.
+#[derive(Clone)]
+pub struct Convolution {
+    /// x; for backward-data dy.
+    pub data: Region,
+    /// w; for backward-filter dy.
+    pub other: Region,
+    /// y or dx; or dw, in f32 whatever the type of the maps.
+    pub output: Region,
+    /// At least what the configuration says.
+    pub workspace: Region,
+    /// Whether the result is added to what the output holds.
+    pub added: bool,
+}
+
+/// One call, and where it wrote half precision, the step that brings its result to the f32 sum.
+pub(crate) struct Piece {
+    /// The call.
+    pub call: Fixed,
+    /// From half precision to the sum; over it or added.
+    pub widened: Option<Widen>,
+}
+
+/// sum = x, or sum + x.
+pub(crate) struct Widen {
+    kernel: Kernel,
+    from: Region,
+    to: Region,
+    len: usize,
+    added: bool,
+}
+
+impl Widen {
+    /// `len` elements of a half-precision type, over the sum or added to it.
+    pub fn new(
+        libraries: &Libraries,
+        storage: Storage,
+        (from, to): (&Region, &Region),
+        len: usize,
+        added: bool,
+    ) -> Result<Widen, CudaError> {
+        from.must_hold(len * storage.size())?;
+        to.must_hold(len * 4)?;
+        Ok(Widen { kernel: libraries.kernel("widen", storage)?, from: from.clone(), to: to.clone(), len, added })
+    }
+
+    fn enqueue(&self) -> Result<(), CudaError> {
+        let add = u32::from(self.added);
+        let arguments = [(&self.from).into(), (&self.to).into(), (self.len as u64).into(), add.into()];
+        // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+        unsafe { self.kernel.launch(blocks(self.len), &arguments) }
+    }
+}
+
+impl Convolution {
+    /// The convolution, set up: nothing is left to build once it is enqueued.
+    ///
+    /// An algorithm that cannot add to its output, or only with more workspace, is replaced by the first of cuDNN's
+    /// proposals that can, is deterministic, and fits the workspace.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if an algorithm does not serve; [`Error::Backend`].
+    pub fn prepare(
+        &self,
+        libraries: &Arc<Libraries>,
+        backend: &mut CudaBackend,
+        problem: &Problem,
+        configuration: &Configuration,
+    ) -> Result<Work, Error> {
+        let pieces = backend.fix(libraries, problem, configuration, self)?;
+        Ok(Box::new(move || {
+            for Piece { call, widened } in &pieces {
+                call.enqueue()?;
+                widened.as_ref().map_or(Ok(()), Widen::enqueue)?;
+            }
+            Ok(())
+        }))
+    }
+
+    /// What the first micro-batch does with the output.
+    pub(crate) fn beta(&self) -> f32 {
+        beta(self.added)
+    }
+}
+
+/// Half-precision scratch for a result of `len` elements.
+pub(crate) fn half_scratch(libraries: &Libraries, storage: Storage, len: usize) -> Result<Region, CudaError> {
+    libraries.scratch(len * storage.size())
+}

@@ -1,0 +1,196 @@
+//! The layers of training, each prepared once on fixed device memory and then enqueued any number of times on the stream of
+//! the cuDNN handle.
+//!
+//! ```text
+//! prepare   descriptors, plans, kernels; memory checked against them        may allocate
+//! enqueue   one call of cuDNN or cuBLAS, or one kernel of this crate        does not
+//! ```
+//!
+//! Tensors are in the order n, c, then spatial. What changes from step to step (learning rate, seed) lies in device memory,
+//! so that a step can be captured once and launched again. Sums have a fixed order in every layer: the same data give the
+//! same bits, whenever they are computed. Where a gradient may be `added`, it is added to what is there.
+
+mod activation;
+mod batch_norm;
+mod bias;
+mod convolution;
+mod dropout;
+mod fully_connected;
+mod lrn;
+mod map;
+mod pooling;
+mod session;
+mod softmax_loss;
+mod strided;
+mod touched;
+mod update;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tightfit_core::problem::Storage;
+
+use crate::call::layers::Tables;
+use crate::safe::{Blas, Calling, DeviceBuffer, Handle, Kernel, Kernels, Region};
+use crate::sys::layers::CudnnLayers;
+use crate::{CudaError, load, transfer};
+
+pub use activation::{relu, relu_gradient};
+pub use batch_norm::{BatchNorm, Statistics};
+pub use bias::{add_bias, bias_gradient};
+pub use convolution::Convolution;
+pub(crate) use convolution::{Piece, Widen, half_scratch};
+pub use dropout::{dropout, masked};
+pub use fully_connected::FullyConnected;
+pub use lrn::Lrn;
+pub use map::Map;
+pub use pooling::Pool;
+pub use session::{Lane, Session};
+pub use softmax_loss::{loss_gradient, softmax};
+pub use strided::{add, copy, copy_channels};
+pub use touched::Touched;
+pub use update::{Solver, update};
+
+/// Something prepared, to be enqueued any number of times. It holds all that it uses alive.
+pub type Work = Box<dyn Fn() -> Result<(), CudaError> + Send + Sync>;
+
+/// Bytes of [`Now`] on the device.
+const NOW: usize = 32;
+/// Least size of a scratch buffer.
+const SCRATCH: usize = 1 << 20;
+
+/// What changes from step to step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Now {
+    /// Counted from 0.
+    pub step: u64,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Factor of the gradients in the solver.
+    pub learning_rate: f32,
+    /// Share of the last step's change that is repeated.
+    pub momentum: f32,
+    /// Factor of the weights that is added to their gradients.
+    pub weight_decay: f32,
+    /// Factor of the loss, undone by the solver.
+    pub loss_scale: f32,
+}
+
+impl Now {
+    /// The bytes that the kernels read.
+    pub fn bytes(&self) -> [u8; NOW] {
+        let mut bytes = [0; NOW];
+        let floats = [self.learning_rate, self.momentum, self.weight_decay, self.loss_scale];
+        bytes[..8].copy_from_slice(&self.step.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&self.seed.to_ne_bytes());
+        for (place, float) in bytes[16..].as_chunks_mut().0.iter_mut().zip(floats) {
+            *place = float.to_ne_bytes();
+        }
+        bytes
+    }
+}
+
+/// cuDNN's layers, cuBLAS and the kernels of this crate, all on one stream.
+pub struct Libraries {
+    handle: Arc<Handle>,
+    layers: CudnnLayers,
+    blas: Blas,
+    kernels: Arc<Kernels>,
+    now: Region,
+    scratch: Mutex<Vec<Arc<DeviceBuffer>>>,
+}
+
+impl Libraries {
+    /// Opens what layers need on the stream of `handle`; `cublas` names cuBLAS's file or folder, in place of looking for it.
+    ///
+    /// # Errors
+    /// Those of [`load::cublas`] and [`load::cudnn_layers`]; [`CudaError::OutOfMemory`] for cuBLAS's workspace of 32 MiB.
+    pub fn open(handle: &Arc<Handle>, cublas: Option<&Path>) -> Result<Arc<Libraries>, CudaError> {
+        let now = Arc::new(DeviceBuffer::new(handle.context(), NOW)?);
+        Ok(Arc::new(Libraries {
+            handle: handle.clone(),
+            layers: load::cudnn_layers(handle.library())?,
+            blas: Blas::open(cublas, handle)?,
+            kernels: Arc::new(Kernels::load(handle)?),
+            now: Region::new(&now, 0..NOW)?,
+            scratch: Mutex::default(),
+        }))
+    }
+
+    /// The cuDNN handle, whose stream all work runs on.
+    pub fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// cuBLAS.
+    pub fn blas(&self) -> &Blas {
+        &self.blas
+    }
+
+    /// Where the kernels read [`Now`]; the caller brings it there before a step.
+    pub fn now(&self) -> &Region {
+        &self.now
+    }
+
+    /// Bytes that calls of one stream may use one after another, outside the caller's memory. Taken while preparing; two
+    /// calls may get the same bytes.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
+    pub fn scratch(&self, bytes: usize) -> Result<Region, CudaError> {
+        let mut buffers = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let buffer = match buffers.last() {
+            Some(buffer) if buffer.len() >= bytes => buffer.clone(),
+            // Doubling keeps what is given up, because earlier work still uses it, under what is in use.
+            last => {
+                let twice = last.map_or(SCRATCH, |buffer| 2 * buffer.len());
+                let buffer = Arc::new(DeviceBuffer::new(self.handle.context(), twice.max(bytes))?);
+                buffers.push(buffer.clone());
+                buffer
+            }
+        };
+        Region::new(&buffer, 0..bytes)
+    }
+
+    /// A kernel of this crate in one of its three types.
+    fn kernel(&self, name: &str, storage: Storage) -> Result<Kernel, CudaError> {
+        self.kernels.get(&format!("{name}_{}", suffix(storage)))
+    }
+
+    /// The right to call cuDNN, and its layers.
+    fn enter(&self) -> Result<(Calling<'_>, &CudnnLayers), CudaError> {
+        Ok((self.handle.enter()?, &self.layers))
+    }
+}
+
+/// Both of cuDNN's tables.
+fn tables<'a>(calling: &Calling<'a>, layers: &'a CudnnLayers) -> Tables<'a> {
+    Tables { cudnn: calling.cudnn, layers }
+}
+
+/// How kernels of a type end their names.
+fn suffix(storage: Storage) -> &'static str {
+    match storage {
+        Storage::F32 => "f32",
+        Storage::F16 => "f16",
+        Storage::Bf16 => "bf16",
+    }
+}
+
+/// Rounds values to a type, as bytes one after another.
+///
+/// # Errors
+/// [`CudaError::OutOfBounds`] if `to` is not as long as they are.
+pub fn encode(values: &[f32], storage: Storage, to: &mut [u8]) -> Result<(), CudaError> {
+    let (end, len) = (values.len() * storage.size(), to.len());
+    if end != len {
+        return Err(CudaError::OutOfBounds { start: 0, end, len });
+    }
+    transfer::encode_to(values, storage, to);
+    Ok(())
+}
+
+/// What `beta` scales the old content by.
+fn beta(added: bool) -> f32 {
+    if added { 1.0 } else { 0.0 }
+}

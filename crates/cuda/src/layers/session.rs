@@ -1,0 +1,368 @@
+//! All that a training has on the device: both arenas, three streams, events, and its prepared work, of which a whole step
+//! can be recorded once and then be enqueued by one call.
+//!
+//! ```text
+//! capture    upload | begin, compute forks to both copy streams .. work, copies, waits .. join, end | launch
+//! later      upload | launch            upload | launch                                    nothing else from the host
+//! ```
+//!
+//! The upload of a mini-batch stays outside the recording, so that the host learns when its memory is free again.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tightfit_core::{Bytes, Nanos};
+
+use super::{Libraries, Touched, Work};
+use crate::CudaError;
+use crate::safe::{Capture, DeviceBuffer, Event, Graph, PinnedArena, Region, Staging, Stream};
+
+/// One of a session's streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Prepared work.
+    Compute,
+    /// Copies to the host.
+    Offload,
+    /// Copies from the host.
+    Prefetch,
+}
+
+/// Memory, streams and prepared work; nothing is allocated once everything is prepared.
+///
+/// Prepared work and recorded steps use only memory that they or the session hold, and fields drop in order: the recorded
+/// step first.
+pub struct Session {
+    recorded: Option<Graph>,
+    capture: Option<Capture>,
+    works: Vec<Vec<Work>>,
+    events: Vec<Event>,
+    /// Begin and end of a step, and where the copies' streams end it.
+    marks: [Event; 4],
+    copies: [Stream; 2],
+    arena: Arc<DeviceBuffer>,
+    host: PinnedArena,
+    staging: Option<Staging>,
+    touched: Option<Touched>,
+    timed: Option<Timed>,
+    libraries: Arc<Libraries>,
+}
+
+/// When pieces of work ran: a pair of events each, made in the first step.
+#[derive(Default)]
+struct Timed {
+    pairs: Vec<[Event; 2]>,
+    lanes: Vec<Lane>,
+}
+
+impl Session {
+    /// Takes a device arena of `device` bytes and `events` events, beside a pinned arena.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
+    pub fn new(
+        libraries: &Arc<Libraries>,
+        device: usize,
+        host: PinnedArena,
+        events: usize,
+    ) -> Result<Session, CudaError> {
+        let context = libraries.handle().context();
+        Ok(Session {
+            recorded: None,
+            capture: None,
+            works: Vec::new(),
+            events: (0..events).map(|_| Event::new(context)).collect::<Result<_, _>>()?,
+            marks: [Event::new(context)?, Event::new(context)?, Event::new(context)?, Event::new(context)?],
+            copies: [Stream::new(context)?, Stream::new(context)?],
+            arena: Arc::new(DeviceBuffer::new(context, device)?),
+            host,
+            staging: None,
+            touched: None,
+            timed: None,
+            libraries: libraries.clone(),
+        })
+    }
+
+    /// Ends the session, and gives its pinned arena back, which waits for copies when it is dropped.
+    pub fn into_host(self) -> PinnedArena {
+        self.host
+    }
+
+    /// How many bytes the device arena has.
+    pub fn device_bytes(&self) -> usize {
+        self.arena.len()
+    }
+
+    /// Bytes of the device arena.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`].
+    pub fn region(&self, range: Range<usize>) -> Result<Region, CudaError> {
+        Region::new(&self.arena, range)
+    }
+
+    /// Keeps prepared work; gives its number.
+    pub fn keep(&mut self, work: Vec<Work>) -> usize {
+        self.works.push(work);
+        self.works.len() - 1
+    }
+
+    /// Takes pinned memory for what is uploaded in each step.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn stage(&mut self, len: usize) -> Result<(), CudaError> {
+        self.staging = Some(Staging::new(self.libraries.handle().context(), len)?);
+        Ok(())
+    }
+
+    /// The pinned memory of [`Session::stage`], once the last upload has taken what it held; none without that.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] with whatever the stream ran into.
+    pub fn staging(&mut self) -> Result<&mut [u8], CudaError> {
+        self.staging.as_mut().map_or(Ok(&mut []), Staging::fill)
+    }
+
+    /// Enqueues copies of parts of it on the compute stream.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
+    pub fn upload(&mut self, parts: &[(Range<usize>, &Region)]) -> Result<(), CudaError> {
+        let stream = self.libraries.handle().stream();
+        self.staging.as_mut().map_or(Ok(()), |staging| staging.upload(parts, stream))
+    }
+
+    fn stream(&self, lane: Lane) -> &Stream {
+        match lane {
+            Lane::Compute => self.libraries.handle().stream(),
+            Lane::Offload => &self.copies[0],
+            Lane::Prefetch => &self.copies[1],
+        }
+    }
+
+    /// Enqueues kept work on the compute stream; nothing for a number that was never given.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub fn compute(&mut self, work: usize) -> Result<(), CudaError> {
+        self.start(Lane::Compute)?;
+        self.works.get(work).into_iter().flatten().try_for_each(|work| work())?;
+        self.stop(Lane::Compute)
+    }
+
+    /// Enqueues a copy to the host.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
+    pub fn offload(&mut self, lane: Lane, device: Range<usize>, host: Range<usize>) -> Result<(), CudaError> {
+        let region = self.region(device)?;
+        self.start(lane)?;
+        self.host.offload(&region, host, self.stream(lane))?;
+        self.stop(lane)
+    }
+
+    /// Enqueues a copy from the host.
+    ///
+    /// # Errors
+    /// As [`Session::offload`].
+    pub fn prefetch(&mut self, lane: Lane, host: Range<usize>, device: Range<usize>) -> Result<(), CudaError> {
+        let region = self.region(device)?;
+        self.start(lane)?;
+        self.host.prefetch(host, &region, self.stream(lane))?;
+        self.stop(lane)
+    }
+
+    /// Enqueues overwriting bytes of the arena with ones.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
+    pub fn poison(&self, lane: Lane, device: Range<usize>) -> Result<(), CudaError> {
+        self.region(device)?.fill(0xFF, self.stream(lane))
+    }
+
+    /// Marks a point in a stream.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`] for an event that is not there; [`CudaError::Driver`].
+    pub fn record(&self, lane: Lane, event: usize) -> Result<(), CudaError> {
+        self.event(event)?.record(self.stream(lane))
+    }
+
+    /// The stream does not go on before the point was passed.
+    ///
+    /// # Errors
+    /// As [`Session::record`].
+    pub fn wait(&self, lane: Lane, event: usize) -> Result<(), CudaError> {
+        self.stream(lane).wait(self.event(event)?)
+    }
+
+    fn event(&self, event: usize) -> Result<&Event, CudaError> {
+        let len = self.events.len();
+        self.events.get(event).ok_or(CudaError::OutOfBounds { start: event, end: event + 1, len })
+    }
+
+    /// Waits for all three streams.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] with whatever they ran into.
+    pub fn finish(&self) -> Result<(), CudaError> {
+        [Lane::Compute, Lane::Offload, Lane::Prefetch].into_iter().try_for_each(|lane| self.stream(lane).synchronize())
+    }
+
+    /// Copies host memory into the arena; waits for everything before.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
+    pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), CudaError> {
+        self.region(at..at.saturating_add(bytes.len()))?.upload(bytes)
+    }
+
+    /// Copies bytes of the arena; waits for everything before.
+    ///
+    /// # Errors
+    /// As [`Session::write`].
+    pub fn read(&self, from: Range<usize>) -> Result<Vec<u8>, CudaError> {
+        let mut bytes = vec![0; from.len()];
+        self.region(from)?.slice()?.download(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Fills the arena with a pattern, so that [`Session::touched`] can tell how far it was used.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
+    pub fn watch(&mut self) -> Result<(), CudaError> {
+        self.touched = Some(Touched::watch(&self.libraries, &self.arena)?);
+        Ok(())
+    }
+
+    /// Where the last byte ends that was written since [`Session::watch`]; waits for everything before.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn touched(&self) -> Result<Option<Bytes>, CudaError> {
+        self.touched.as_ref().map(Touched::end).transpose()
+    }
+
+    /// Begins to record what is enqueued, in place of running it: all three streams take part.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn begin_recording(&mut self) -> Result<(), CudaError> {
+        let context = self.libraries.handle().context();
+        let fork = Event::new(context)?;
+        self.capture = Some(Capture::begin(self.stream(Lane::Compute))?);
+        fork.record(self.stream(Lane::Compute))?;
+        self.copies.iter().try_for_each(|stream| stream.wait(&fork))
+    }
+
+    /// Ends the recording, and keeps the step.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] if the step cannot be recorded.
+    pub fn end_recording(&mut self) -> Result<(), CudaError> {
+        let Some(capture) = self.capture.take() else { return Ok(()) };
+        for stream in &self.copies {
+            let join = Event::new(stream.context())?;
+            join.record(stream)?;
+            self.stream(Lane::Compute).wait(&join)?;
+        }
+        self.recorded = Some(capture.end()?);
+        Ok(())
+    }
+
+    /// Whether a recording is under way.
+    pub fn is_recording(&self) -> bool {
+        self.capture.is_some()
+    }
+
+    /// Whether a step was recorded.
+    pub fn has_recorded(&self) -> bool {
+        self.recorded.is_some()
+    }
+
+    /// Enqueues the recorded step; nothing if there is none.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn launch(&self) -> Result<(), CudaError> {
+        match &self.recorded {
+            // SAFETY: what was recorded is kept work, and copies between the arenas: the session holds all of it, in fields
+            // that are dropped after the graph and wait for queued work.
+            Some(graph) => unsafe { graph.launch(self.stream(Lane::Compute)) },
+            None => Ok(()),
+        }
+    }
+
+    /// From here on keeps when each piece of work ran.
+    pub fn keep_times(&mut self) {
+        self.timed = Some(Timed::default());
+    }
+
+    /// Marks the beginning of a step on the compute stream, and forgets the times of the step before.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn begin_step(&mut self) -> Result<(), CudaError> {
+        if let Some(timed) = &mut self.timed {
+            timed.lanes.clear();
+        }
+        self.marks[0].record(self.stream(Lane::Compute))
+    }
+
+    /// Marks the end of a step: the compute stream goes on once the other two have done it as well.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn end_step(&self) -> Result<(), CudaError> {
+        let [_, end, offloaded, prefetched] = &self.marks;
+        let compute = self.stream(Lane::Compute);
+        for (stream, mark) in self.copies.iter().zip([offloaded, prefetched]) {
+            mark.record(stream)?;
+            compute.wait(mark)?;
+        }
+        end.record(compute)
+    }
+
+    /// Time between the marks of the last step, once it is over.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] before the first.
+    pub fn step_time(&self) -> Result<Nanos, CudaError> {
+        self.marks[1].since(&self.marks[0])
+    }
+
+    /// Where each piece of work of this step ran, when it began and when it ended, since the first began; after
+    /// [`Session::finish`].
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn times(&self) -> Result<Vec<(Lane, [Nanos; 2])>, CudaError> {
+        let Some(timed) = &self.timed else { return Ok(Vec::new()) };
+        let Some([first, _]) = timed.pairs.first() else { return Ok(Vec::new()) };
+        let since = |[start, end]: &[Event; 2]| Ok([start.since(first)?, end.since(first)?]);
+        timed.lanes.iter().zip(&timed.pairs).map(|(lane, pair)| Ok((*lane, since(pair)?))).collect()
+    }
+
+    fn start(&mut self, lane: Lane) -> Result<(), CudaError> {
+        let context = self.libraries.handle().context().clone();
+        if let Some(timed) = &mut self.timed {
+            if timed.lanes.len() == timed.pairs.len() {
+                timed.pairs.push([Event::new(&context)?, Event::new(&context)?]);
+            }
+            timed.lanes.push(lane);
+        }
+        self.mark(lane, 0)
+    }
+
+    fn stop(&self, lane: Lane) -> Result<(), CudaError> {
+        self.mark(lane, 1)
+    }
+
+    /// Records the first or second event of the piece of work that is being enqueued.
+    fn mark(&self, lane: Lane, which: usize) -> Result<(), CudaError> {
+        let pair = self.timed.as_ref().and_then(|timed| timed.pairs.get(timed.lanes.len().checked_sub(1)?));
+        pair.map_or(Ok(()), |pair| pair[which].record(self.stream(lane)))
+    }
+}

@@ -1,0 +1,53 @@
+//! How far memory was used: filled with a pattern before, and looked through for the last word that is not the pattern.
+
+use std::sync::Arc;
+
+use tightfit_core::Bytes;
+
+use super::Libraries;
+use crate::CudaError;
+use crate::safe::{DeviceBuffer, Region, blocks};
+
+/// What untouched bytes hold.
+const MARK: u8 = 0xA5;
+
+/// Memory that was filled with the pattern.
+pub struct Touched {
+    libraries: Arc<Libraries>,
+    memory: Arc<DeviceBuffer>,
+    last: Arc<DeviceBuffer>,
+}
+
+impl Touched {
+    /// Fills all of `memory`.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
+    pub fn watch(libraries: &Arc<Libraries>, memory: &Arc<DeviceBuffer>) -> Result<Touched, CudaError> {
+        let stream = libraries.handle.stream();
+        memory.fill(MARK, stream)?;
+        stream.synchronize()?;
+        let last = Arc::new(DeviceBuffer::new(libraries.handle.context(), 8)?);
+        Ok(Touched { libraries: libraries.clone(), memory: memory.clone(), last })
+    }
+
+    /// Where the last word ends that was written since, 0 for none; waits for the device. A word written with the pattern
+    /// itself does not count.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn end(&self) -> Result<Bytes, CudaError> {
+        let stream = self.libraries.handle.stream();
+        self.last.fill(0, stream)?;
+        let words = self.memory.len() / 4;
+        let kernel = self.libraries.kernels.get("last_touched")?;
+        let (memory, last) = (Region::new(&self.memory, 0..4 * words)?, Region::new(&self.last, 0..8)?);
+        let pattern = u32::from_ne_bytes([MARK; 4]);
+        let arguments = [(&memory).into(), (words as u64).into(), pattern.into(), (&last).into()];
+        // SAFETY: the kernel's parameters in its order, on memory that is alive and as long as said.
+        unsafe { kernel.launch(blocks(words), &arguments) }?;
+        let mut bytes = [0; 8];
+        last.slice()?.download(&mut bytes)?;
+        Ok(Bytes(4 * u64::from_ne_bytes(bytes)))
+    }
+}

@@ -1,0 +1,55 @@
+//! Stochastic gradient descent with momentum and weight decay, on the device:
+//!
+//! ```text
+//! change = momentum · change + learning rate · (dw / loss scale + weight decay · w)        w = w - change
+//! ```
+
+use std::sync::Arc;
+
+use tightfit_core::problem::Storage;
+
+use super::{Libraries, Work};
+use crate::CudaError;
+use crate::safe::{Argument, Region, blocks};
+
+/// What the solver reads and writes, all f32 but `stored`.
+#[derive(Clone)]
+pub struct Solver {
+    /// The parameters.
+    pub weights: Region,
+    /// Their gradients, times the loss scale.
+    pub gradients: Region,
+    /// The last change.
+    pub change: Region,
+    /// The parameters in the 16 bits of the layer's arithmetic, if it has such.
+    pub stored: Option<(Region, Storage)>,
+}
+
+/// One step of the solver on the first `len` elements.
+///
+/// # Errors
+/// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
+pub fn update(libraries: &Arc<Libraries>, solver: &Solver, len: usize) -> Result<Work, CudaError> {
+    for region in [&solver.weights, &solver.gradients, &solver.change] {
+        region.must_hold(len * 4)?;
+    }
+    let storage = solver.stored.as_ref().map_or(Storage::F32, |(_, storage)| *storage);
+    if let Some((stored, storage)) = &solver.stored {
+        stored.must_hold(len * storage.size())?;
+    }
+    let (kernel, solver, now) = (libraries.kernel("update", storage)?, solver.clone(), libraries.now.clone());
+    Ok(Box::new(move || {
+        let stored = solver.stored.as_ref().map_or(Argument::from(0_u64), |(stored, _)| stored.into());
+        let arguments = [
+            (&solver.weights).into(),
+            (&solver.gradients).into(),
+            (&solver.change).into(),
+            stored,
+            (len as u64).into(),
+            (&now).into(),
+        ];
+        // SAFETY: the kernel's parameters in its order, of which `stored` may be null; all memory is alive and was checked to
+        // be long enough.
+        unsafe { kernel.launch(blocks(len), &arguments) }
+    }))
+}

@@ -1,0 +1,94 @@
+//! A part of device memory that holds its buffer alive: what prepared work keeps, to be enqueued any number of times.
+//!
+//! Nothing here says when the bytes are read or written; that is a schedule's business, and its checker's. What a region
+//! does say is that the bytes are there.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{DeviceBuffer, Slice, Stream};
+use crate::CudaError;
+use crate::call::driver as call;
+use crate::sys::DevicePtr;
+
+/// Bytes of a buffer that several owners share.
+#[derive(Clone)]
+pub struct Region {
+    buffer: Arc<DeviceBuffer>,
+    range: Range<usize>,
+}
+
+impl Region {
+    /// Bytes of a buffer.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`].
+    pub fn new(buffer: &Arc<DeviceBuffer>, range: Range<usize>) -> Result<Region, CudaError> {
+        buffer.slice(range.clone())?;
+        Ok(Region { buffer: buffer.clone(), range })
+    }
+
+    /// A part of this part.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`].
+    pub fn part(&self, range: Range<usize>) -> Result<Region, CudaError> {
+        self.slice()?.part(range.clone())?;
+        let start = self.range.start;
+        Ok(Region { buffer: self.buffer.clone(), range: start + range.start..start + range.end })
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// The bytes, as calls take them.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`], which `new` has excluded.
+    pub fn slice(&self) -> Result<Slice<'_>, CudaError> {
+        self.buffer.slice(self.range.clone())
+    }
+
+    /// Enqueues filling it with one byte.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn fill(&self, byte: u8, stream: &Stream) -> Result<(), CudaError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let driver = stream.context().enter()?;
+        // SAFETY: the bytes are the buffer's, which waits for queued work before it is freed.
+        unsafe { call::memset_d8_async(driver, self.raw(), byte, self.len(), stream.raw()) }
+    }
+
+    /// Copies host memory to it, after all work enqueued on the device so far, and waits.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`].
+    pub fn upload(&self, from: &[u8]) -> Result<(), CudaError> {
+        if from.len() != self.len() {
+            return Err(CudaError::OutOfBounds { start: 0, end: from.len(), len: self.len() });
+        }
+        self.buffer.write(self.range.start, from)
+    }
+
+    /// Refuses fewer bytes than `bytes`.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`].
+    pub fn must_hold(&self, bytes: usize) -> Result<(), CudaError> {
+        if bytes <= self.len() { Ok(()) } else { Err(CudaError::OutOfBounds { start: 0, end: bytes, len: self.len() }) }
+    }
+
+    pub(crate) fn raw(&self) -> DevicePtr {
+        self.buffer.raw().offset(self.range.start)
+    }
+}

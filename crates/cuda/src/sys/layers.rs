@@ -1,0 +1,98 @@
+//! cuDNN's calls for the layers beside convolutions, as `cudnn_ops.h` and `cudnn_cnn.h` have them; a table of its own, so
+//! that a library which serves convolutions alone still serves those.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::cudnn::{CudnnStatus, Handle, TensorDescriptor};
+use super::{functions, integers, objects};
+
+objects! {
+    /// Which activation (`cudnnActivationDescriptor_t`).
+    ActivationDescriptor;
+    /// Which pooling, its windows, padding and strides (`cudnnPoolingDescriptor_t`).
+    PoolingDescriptor;
+    /// The constants of a local response normalization (`cudnnLRNDescriptor_t`).
+    LrnDescriptor;
+}
+
+integers! {
+    /// An activation function (`cudnnActivationMode_t`).
+    ActivationMode: RELU = 1;
+    /// Whether NaN counts as the largest (`cudnnNanPropagation_t`).
+    NanPropagation: NOT_PROPAGATE = 0, PROPAGATE = 1;
+    /// What is taken of a window (`cudnnPoolingMode_t`).
+    PoolingMode: MAX = 0, AVERAGE_COUNT_INCLUDE_PADDING = 1, AVERAGE_COUNT_EXCLUDE_PADDING = 2, MAX_DETERMINISTIC = 3;
+    /// The dimension of a local response normalization (`cudnnLRNMode_t`).
+    LrnMode: CROSS_CHANNEL_DIM1 = 0;
+    /// What shares statistics (`cudnnBatchNormMode_t`).
+    BatchNormMode: PER_ACTIVATION = 0, SPATIAL = 1, SPATIAL_PERSISTENT = 2;
+    /// How a softmax is computed (`cudnnSoftmaxAlgorithm_t`).
+    SoftmaxAlgorithm: FAST = 0, ACCURATE = 1;
+    /// What sums to one (`cudnnSoftmaxMode_t`).
+    SoftmaxMode: INSTANCE = 0, CHANNEL = 1;
+}
+
+functions! {
+    /// cuDNN's functions for layers. Where factors are, they point to an f32.
+    CudnnLayers, "libcudnn.so.9",
+    create_activation = "cudnnCreateActivationDescriptor": fn(*mut ActivationDescriptor) -> CudnnStatus;
+    set_activation = "cudnnSetActivationDescriptor":
+        fn(ActivationDescriptor, ActivationMode, NanPropagation, f64) -> CudnnStatus;
+    destroy_activation = "cudnnDestroyActivationDescriptor": fn(ActivationDescriptor) -> CudnnStatus;
+    activation_forward = "cudnnActivationForward": fn(
+        Handle, ActivationDescriptor, *const c_void, TensorDescriptor, *const c_void, *const c_void, TensorDescriptor,
+        *mut c_void
+    ) -> CudnnStatus;
+    activation_backward = "cudnnActivationBackward": fn(
+        Handle, ActivationDescriptor, *const c_void, TensorDescriptor, *const c_void, TensorDescriptor, *const c_void,
+        TensorDescriptor, *const c_void, *const c_void, TensorDescriptor, *mut c_void
+    ) -> CudnnStatus;
+    create_pooling = "cudnnCreatePoolingDescriptor": fn(*mut PoolingDescriptor) -> CudnnStatus;
+    set_pooling = "cudnnSetPoolingNdDescriptor": fn(
+        PoolingDescriptor, PoolingMode, NanPropagation, c_int, *const c_int, *const c_int, *const c_int
+    ) -> CudnnStatus;
+    destroy_pooling = "cudnnDestroyPoolingDescriptor": fn(PoolingDescriptor) -> CudnnStatus;
+    pooling_forward = "cudnnPoolingForward": fn(
+        Handle, PoolingDescriptor, *const c_void, TensorDescriptor, *const c_void, *const c_void, TensorDescriptor,
+        *mut c_void
+    ) -> CudnnStatus;
+    pooling_backward = "cudnnPoolingBackward": fn(
+        Handle, PoolingDescriptor, *const c_void, TensorDescriptor, *const c_void, TensorDescriptor, *const c_void,
+        TensorDescriptor, *const c_void, *const c_void, TensorDescriptor, *mut c_void
+    ) -> CudnnStatus;
+    create_lrn = "cudnnCreateLRNDescriptor": fn(*mut LrnDescriptor) -> CudnnStatus;
+    set_lrn = "cudnnSetLRNDescriptor": fn(LrnDescriptor, c_uint, f64, f64, f64) -> CudnnStatus;
+    destroy_lrn = "cudnnDestroyLRNDescriptor": fn(LrnDescriptor) -> CudnnStatus;
+    lrn_forward = "cudnnLRNCrossChannelForward": fn(
+        Handle, LrnDescriptor, LrnMode, *const c_void, TensorDescriptor, *const c_void, *const c_void,
+        TensorDescriptor, *mut c_void
+    ) -> CudnnStatus;
+    lrn_backward = "cudnnLRNCrossChannelBackward": fn(
+        Handle, LrnDescriptor, LrnMode, *const c_void, TensorDescriptor, *const c_void, TensorDescriptor,
+        *const c_void, TensorDescriptor, *const c_void, *const c_void, TensorDescriptor, *mut c_void
+    ) -> CudnnStatus;
+    batch_norm_training = "cudnnBatchNormalizationForwardTraining": fn(
+        Handle, BatchNormMode, *const c_void, *const c_void, TensorDescriptor, *const c_void, TensorDescriptor,
+        *mut c_void, TensorDescriptor, *const c_void, *const c_void, f64, *mut c_void, *mut c_void, f64, *mut c_void,
+        *mut c_void
+    ) -> CudnnStatus;
+    batch_norm_inference = "cudnnBatchNormalizationForwardInference": fn(
+        Handle, BatchNormMode, *const c_void, *const c_void, TensorDescriptor, *const c_void, TensorDescriptor,
+        *mut c_void, TensorDescriptor, *const c_void, *const c_void, *const c_void, *const c_void, f64
+    ) -> CudnnStatus;
+    batch_norm_backward = "cudnnBatchNormalizationBackward": fn(
+        Handle, BatchNormMode, *const c_void, *const c_void, *const c_void, *const c_void, TensorDescriptor,
+        *const c_void, TensorDescriptor, *const c_void, TensorDescriptor, *mut c_void, TensorDescriptor,
+        *const c_void, *mut c_void, *mut c_void, f64, *const c_void, *const c_void
+    ) -> CudnnStatus;
+    softmax_forward = "cudnnSoftmaxForward": fn(
+        Handle, SoftmaxAlgorithm, SoftmaxMode, *const c_void, TensorDescriptor, *const c_void, *const c_void,
+        TensorDescriptor, *mut c_void
+    ) -> CudnnStatus;
+    add_tensor = "cudnnAddTensor": fn(
+        Handle, *const c_void, TensorDescriptor, *const c_void, *const c_void, TensorDescriptor, *mut c_void
+    ) -> CudnnStatus;
+    transform_tensor = "cudnnTransformTensor": fn(
+        Handle, *const c_void, TensorDescriptor, *const c_void, *const c_void, TensorDescriptor, *mut c_void
+    ) -> CudnnStatus;
+}

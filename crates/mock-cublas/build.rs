@@ -1,0 +1,6 @@
+//! Gives the library cuBLAS's SONAME.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcublas.so.13");
+}

@@ -1,0 +1,247 @@
+//! The kernels that a program brings, on the CPU: a module's text is only looked through for names, and each name stands for
+//! a function here. They compute what tightfit-cuda's `kernels.cu` says, in its order.
+
+use std::sync::Arc;
+
+use half::{bf16, f16};
+
+use crate::error::Code;
+use crate::memory::Block;
+use crate::state::state;
+
+/// Threads of a block.
+const THREADS: usize = 256;
+
+/// How an element lies in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Storage {
+    F32,
+    F16,
+    Bf16,
+}
+
+/// A kernel's name without its type, the type, and the bytes of each parameter.
+fn signature(name: &str) -> Option<(&str, Storage, &'static [usize])> {
+    let types = [("_f32", Storage::F32), ("_f16", Storage::F16), ("_bf16", Storage::Bf16)];
+    let typed = types.iter().find_map(|(end, storage)| name.strip_suffix(end).map(|name| (name, *storage)));
+    let (name, storage) = typed.unwrap_or((name, Storage::F32));
+    let sizes: &[usize] = match name {
+        "loss_gradient" => &[8, 8, 8, 8, 4, 4, 4, 8],
+        "dropout" => &[8, 8, 8, 8, 8, 8, 8, 4, 8],
+        "masked" => &[8, 8, 8, 8, 4, 4],
+        "channel_sums" => &[8, 8, 4, 4, 4],
+        "sum_parts" => &[8, 8, 4, 4],
+        "update" => &[8, 8, 8, 8, 8, 8],
+        "widen" => &[8, 8, 8, 4],
+        "last_touched" => &[8, 8, 4, 8],
+        _ => return None,
+    };
+    Some((name, storage, sizes))
+}
+
+/// Bytes of each parameter of a kernel, if it is known here.
+pub fn parameters(name: &str) -> Option<&'static [usize]> {
+    signature(name).map(|(.., sizes)| sizes)
+}
+
+/// A launch: the kernel, its grid, and its parameters as bits.
+pub struct Launch {
+    /// Name in the module.
+    pub name: String,
+    /// Blocks in x and y.
+    pub grid: [usize; 2],
+    /// Parameters, the first bytes of each.
+    pub parameters: Vec<u64>,
+}
+
+/// Elements in memory that is held.
+struct Array {
+    at: usize,
+    storage: Storage,
+    _held: Arc<Block>,
+}
+
+impl Array {
+    fn hold(address: u64, storage: Storage, len: usize) -> Result<Array, Code> {
+        let (at, size) = (address as usize, if storage == Storage::F32 { 4 } else { 2 });
+        let bytes = len.checked_mul(size).ok_or(Code::ILLEGAL_ADDRESS)?;
+        if !at.is_multiple_of(size) {
+            return Err(Code::MISALIGNED_ADDRESS);
+        }
+        Ok(Array { at, storage, _held: state().memory.hold(at, bytes)? })
+    }
+
+    fn bytes(address: u64, len: usize) -> Result<Array, Code> {
+        let at = address as usize;
+        Ok(Array { at, storage: Storage::F32, _held: state().memory.hold(at, len)? })
+    }
+
+    fn read<T: Copy>(&self, i: usize) -> T {
+        // SAFETY: whoever holds the array asks for elements within the length that it held, of a type as long as that said.
+        unsafe { (self.at as *const T).add(i).read_unaligned() }
+    }
+
+    fn write<T: Copy>(&self, i: usize, value: T) {
+        // SAFETY: as for reading.
+        unsafe { (self.at as *mut T).add(i).write_unaligned(value) }
+    }
+
+    fn get(&self, i: usize) -> f32 {
+        match self.storage {
+            Storage::F32 => self.read(i),
+            Storage::F16 => self.read::<f16>(i).to_f32(),
+            Storage::Bf16 => self.read::<bf16>(i).to_f32(),
+        }
+    }
+
+    fn set(&self, i: usize, value: f32) {
+        match self.storage {
+            Storage::F32 => self.write(i, value),
+            Storage::F16 => self.write(i, f16::from_f32(value)),
+            Storage::Bf16 => self.write(i, bf16::from_f32(value)),
+        }
+    }
+
+    fn put(&self, i: usize, value: f32, add: bool) {
+        self.set(i, if add { self.get(i) + value } else { value });
+    }
+}
+
+/// What changes from step to step, as the kernels read it.
+struct Now {
+    step: u64,
+    seed: u64,
+    learning_rate: f32,
+    momentum: f32,
+    weight_decay: f32,
+    loss_scale: f32,
+}
+
+impl Now {
+    fn read(address: u64) -> Result<Now, Code> {
+        let all = Array::bytes(address, 32)?;
+        let [learning_rate, momentum, weight_decay, loss_scale] = [4, 5, 6, 7].map(|i| all.read::<f32>(i));
+        Ok(Now { step: all.read(0), seed: all.read(1), learning_rate, momentum, weight_decay, loss_scale })
+    }
+}
+
+/// SplitMix64's finalizer (Steele, Lea, Flood 2014).
+fn mix(z: u64) -> u64 {
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+impl Launch {
+    /// Virtual time in nanoseconds.
+    pub fn nanos(&self) -> u64 {
+        2_000 + (self.grid[0] * self.grid[1] * THREADS) as u64 / 100
+    }
+
+    /// Runs the kernel.
+    ///
+    /// # Errors
+    /// [`Code::ILLEGAL_ADDRESS`] for memory that is not there.
+    pub fn run(&self) -> Result<(), Code> {
+        let (name, storage, _) = signature(&self.name).ok_or(Code::INVALID_HANDLE)?;
+        let p = &self.parameters;
+        let float = |bits: u64| f32::from_bits(bits as u32);
+        let flag = |bits: u64| bits as u32 != 0;
+        let number = |bits: u64| bits as u32 as usize;
+        match name {
+            "loss_gradient" => {
+                let (len, classes) = (p[3] as usize, number(p[4]));
+                let (y, labels) = (Array::hold(p[0], storage, len)?, Array::bytes(p[1], len / classes * 4)?);
+                let (dx, scale) = (Array::hold(p[2], storage, len)?, Now::read(p[7])?.loss_scale / float(p[5]));
+                for i in 0..len {
+                    let hit = labels.read::<u32>(i / classes) as usize == i % classes;
+                    dx.put(i, (y.get(i) - if hit { 1.0 } else { 0.0 }) * scale, flag(p[6]));
+                }
+            }
+            "dropout" => {
+                let len = p[3] as usize;
+                let (x, y) = (Array::hold(p[0], storage, len)?, Array::hold(p[1], storage, len)?);
+                let (mask, now) = (Array::bytes(p[2], len)?, Now::read(p[8])?);
+                let key = mix(now.seed.wrapping_add(GOLDEN));
+                let key = mix((key ^ p[5]).wrapping_add(GOLDEN));
+                let key = mix((key ^ now.step).wrapping_add(GOLDEN));
+                for i in 0..len {
+                    let place = p[4].wrapping_add(i as u64 + 1);
+                    let kept = mix(key.wrapping_add(GOLDEN.wrapping_mul(place))) >> 32 >= p[6];
+                    mask.write(i, u8::from(kept));
+                    y.set(i, if kept { x.get(i) * float(p[7]) } else { 0.0 });
+                }
+            }
+            "masked" => {
+                let len = p[3] as usize;
+                let (x, y) = (Array::hold(p[0], storage, len)?, Array::hold(p[1], storage, len)?);
+                let mask = Array::bytes(p[2], len)?;
+                for i in 0..len {
+                    let value = if mask.read::<u8>(i) != 0 { x.get(i) * float(p[4]) } else { 0.0 };
+                    y.put(i, value, flag(p[5]));
+                }
+            }
+            "channel_sums" => {
+                let (samples, channels, area) = (number(p[2]), number(p[3]), number(p[4]));
+                let parts = self.grid[1];
+                let dy = Array::hold(p[0], storage, samples * channels * area)?;
+                let partial = Array::hold(p[1], Storage::F32, channels * parts)?;
+                for channel in 0..channels {
+                    for part in 0..parts {
+                        let own = (samples + parts - 1).saturating_sub(part) / parts;
+                        let mut sums = [0.0_f32; THREADS];
+                        for j in 0..own * area {
+                            let sample = part + parts * (j / area);
+                            sums[j % THREADS] += dy.get((sample * channels + channel) * area + j % area);
+                        }
+                        let mut half = THREADS / 2;
+                        while half > 0 {
+                            (0..half).for_each(|i| sums[i] += sums[i + half]);
+                            half /= 2;
+                        }
+                        partial.set(channel * parts + part, sums[0]);
+                    }
+                }
+            }
+            "sum_parts" => {
+                let (channels, parts) = (number(p[2]), number(p[3]));
+                let partial = Array::hold(p[0], Storage::F32, channels * parts)?;
+                let db = Array::hold(p[1], Storage::F32, channels)?;
+                for channel in 0..channels {
+                    let parts = channel * parts..(channel + 1) * parts;
+                    db.set(channel, parts.fold(0.0, |sum, part| sum + partial.get(part)));
+                }
+            }
+            "update" => {
+                let len = p[4] as usize;
+                let array = |address| Array::hold(address, Storage::F32, len);
+                let (w, dw, change) = (array(p[0])?, array(p[1])?, array(p[2])?);
+                let stored = if p[3] == 0 { None } else { Some(Array::hold(p[3], storage, len)?) };
+                let now = Now::read(p[5])?;
+                for i in 0..len {
+                    let gradient = dw.get(i) / now.loss_scale + now.weight_decay * w.get(i);
+                    let moved = now.momentum * change.get(i) + now.learning_rate * gradient;
+                    change.set(i, moved);
+                    let weight = w.get(i) - moved;
+                    w.set(i, weight);
+                    stored.iter().for_each(|stored| stored.set(i, weight));
+                }
+            }
+            "widen" => {
+                let len = p[2] as usize;
+                let (x, sum) = (Array::hold(p[0], storage, len)?, Array::hold(p[1], Storage::F32, len)?);
+                (0..len).for_each(|i| sum.put(i, x.get(i), flag(p[3])));
+            }
+            "last_touched" => {
+                let len = p[1] as usize;
+                let (words, last) = (Array::hold(p[0], Storage::F32, len)?, Array::bytes(p[3], 8)?);
+                let found = (0..len).rev().find(|&i| words.read::<u32>(i) != p[2] as u32).map_or(0, |i| i as u64 + 1);
+                last.write(0, last.read::<u64>(0).max(found));
+            }
+            _ => return Err(Code::INVALID_HANDLE),
+        }
+        Ok(())
+    }
+}

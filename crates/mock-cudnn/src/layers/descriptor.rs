@@ -1,0 +1,160 @@
+//! Descriptors of activations, poolings and local response normalizations.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::Mutex;
+
+use crate::control::{call, release};
+use crate::injection::lock;
+use crate::status::Status;
+use crate::table::Table;
+use crate::{Handle, Out, elements, room};
+
+/// Windows of a pooling.
+#[derive(Clone)]
+pub struct Pooling {
+    /// Largest elements, rather than means without the padding.
+    pub maximum: bool,
+    /// Extents, padding and strides of each spatial dimension.
+    pub axes: Vec<[i64; 3]>,
+}
+
+/// Constants of a local response normalization.
+#[derive(Clone, Copy)]
+pub struct Lrn {
+    /// Channels in the sum.
+    pub size: usize,
+    /// Factor of the mean square.
+    pub alpha: f32,
+    /// The exponent.
+    pub beta: f32,
+    /// What is added.
+    pub k: f32,
+}
+
+/// Live descriptors; those not set yet hold nothing.
+struct Descriptors {
+    activations: Table<Option<()>>,
+    poolings: Table<Option<Pooling>>,
+    lrns: Table<Option<Lrn>>,
+}
+
+static DESCRIPTORS: Mutex<Descriptors> = Mutex::new(Descriptors {
+    activations: Table::new(0x6a00_0000),
+    poolings: Table::new(0x6b00_0000),
+    lrns: Table::new(0x6c00_0000),
+});
+
+/// Whether an activation descriptor was set: all that are accepted are rectified units.
+pub fn relu(handle: Handle) -> Result<(), Status> {
+    lock(&DESCRIPTORS).activations.get(handle)?.ok_or(Status::BAD_PARAM)
+}
+
+/// The windows of a descriptor.
+pub fn pooling(handle: Handle) -> Result<Pooling, Status> {
+    lock(&DESCRIPTORS).poolings.get(handle)?.clone().ok_or(Status::BAD_PARAM)
+}
+
+/// The constants of a descriptor.
+pub fn lrn(handle: Handle) -> Result<Lrn, Status> {
+    lock(&DESCRIPTORS).lrns.get(handle)?.ok_or(Status::BAD_PARAM)
+}
+
+/// Live descriptors of a kind.
+pub fn count(kind: &str) -> Option<u64> {
+    let descriptors = lock(&DESCRIPTORS);
+    let count = match kind {
+        "activation-descriptors" => descriptors.activations.len(),
+        "pooling-descriptors" => descriptors.poolings.len(),
+        "lrn-descriptors" => descriptors.lrns.len(),
+        _ => return None,
+    };
+    Some(count as u64)
+}
+
+/// Forgets all descriptors.
+pub fn reset() {
+    let mut descriptors = lock(&DESCRIPTORS);
+    descriptors.activations.clear();
+    descriptors.poolings.clear();
+    descriptors.lrns.clear();
+}
+
+/// Declares making and destroying.
+macro_rules! lives {
+    ($($table:ident: $create:ident, $destroy:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $create(descriptor: Out<Handle>) -> c_int {
+            call(stringify!($create), || {
+                room(descriptor)?.write(lock(&DESCRIPTORS).$table.insert(None));
+                Ok(())
+            })
+        }
+
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $destroy(descriptor: Handle) -> c_int {
+            release(stringify!($destroy), || lock(&DESCRIPTORS).$table.remove(descriptor).map(|_| ()))
+        }
+    )*};
+}
+
+lives! {
+    activations: cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor;
+    poolings: cudnnCreatePoolingDescriptor, cudnnDestroyPoolingDescriptor;
+    lrns: cudnnCreateLRNDescriptor, cudnnDestroyLRNDescriptor;
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnSetActivationDescriptor(activation: Handle, mode: c_int, nan: c_int, _ceiling: f64) -> c_int {
+    call("cudnnSetActivationDescriptor", || {
+        if mode != 1 || !(0..=1).contains(&nan) {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        *lock(&DESCRIPTORS).activations.get_mut(activation)? = Some(());
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnSetPoolingNdDescriptor(
+    pooling: Handle,
+    mode: c_int,
+    nan: c_int,
+    count: c_int,
+    windows: *const c_int,
+    padding: *const c_int,
+    strides: *const c_int,
+) -> c_int {
+    call("cudnnSetPoolingNdDescriptor", || {
+        if !(2..=3).contains(&count) || !(0..=1).contains(&nan) {
+            return Err(Status::BAD_PARAM);
+        }
+        let maximum = match mode {
+            2 => false,
+            3 => true,
+            _ => return Err(Status::NOT_SUPPORTED),
+        };
+        // SAFETY: the caller gives null or `count` ints.
+        let arrays = unsafe {
+            [elements(windows, count.into())?, elements(padding, count.into())?, elements(strides, count.into())?]
+        };
+        let axes: Vec<[i64; 3]> =
+            (0..count as usize).map(|i| [0, 1, 2].map(|which: usize| i64::from(arrays[which][i]))).collect();
+        if axes.iter().any(|&[window, padding, stride]| window < 1 || padding < 0 || padding >= window || stride < 1) {
+            return Err(Status::BAD_PARAM);
+        }
+        *lock(&DESCRIPTORS).poolings.get_mut(pooling)? = Some(Pooling { maximum, axes });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnSetLRNDescriptor(lrn: Handle, size: c_uint, alpha: f64, beta: f64, k: f64) -> c_int {
+    call("cudnnSetLRNDescriptor", || {
+        if !(1..=16).contains(&size) || beta < 0.01 || k < 1e-5 {
+            return Err(Status::BAD_PARAM);
+        }
+        let (alpha, beta, k) = (alpha as f32, beta as f32, k as f32);
+        *lock(&DESCRIPTORS).lrns.get_mut(lrn)? = Some(Lrn { size: size as usize, alpha, beta, k });
+        Ok(())
+    })
+}

@@ -1,0 +1,115 @@
+//! Layers that look at one element: the rectified unit, its gradient, sums, copies.
+
+use std::ffi::c_int;
+
+use super::descriptor::relu;
+use super::{Place, enqueue, factor};
+use crate::Handle;
+use crate::control::call;
+use crate::status::Status;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnActivationForward(
+    handle: Handle,
+    activation: Handle,
+    alpha: Option<&f32>,
+    x_descriptor: Handle,
+    x: usize,
+    beta: Option<&f32>,
+    y_descriptor: Handle,
+    y: usize,
+) -> c_int {
+    call("cudnnActivationForward", || {
+        relu(activation)?;
+        let (alpha, beta) = (factor(alpha)?, factor(beta)?);
+        let (x, y) = (Place::new(x_descriptor, x)?, Place::new(y_descriptor, y)?);
+        x.same(&y)?;
+        enqueue(handle, x.tensor.len(), move || {
+            // NaN stays NaN.
+            let values: Vec<f32> = x.load()?.iter().map(|&x| alpha * if x < 0.0 { 0.0 } else { x }).collect();
+            y.store(&values, beta)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnActivationBackward(
+    handle: Handle,
+    activation: Handle,
+    alpha: Option<&f32>,
+    y_descriptor: Handle,
+    y: usize,
+    dy_descriptor: Handle,
+    dy: usize,
+    x_descriptor: Handle,
+    x: usize,
+    beta: Option<&f32>,
+    dx_descriptor: Handle,
+    dx: usize,
+) -> c_int {
+    call("cudnnActivationBackward", || {
+        relu(activation)?;
+        let (alpha, beta) = (factor(alpha)?, factor(beta)?);
+        let (y, dy) = (Place::new(y_descriptor, y)?, Place::new(dy_descriptor, dy)?);
+        let (x, dx) = (Place::new(x_descriptor, x)?, Place::new(dx_descriptor, dx)?);
+        [&dy, &x, &dx].into_iter().try_for_each(|place| y.same(place))?;
+        enqueue(handle, y.tensor.len(), move || {
+            let gate = |(x, dy): (f32, f32)| if x > 0.0 { alpha * dy } else { 0.0 };
+            let values: Vec<f32> = x.load()?.into_iter().zip(dy.load()?).map(gate).collect();
+            dx.store(&values, beta)
+        })
+    })
+}
+
+/// y = alpha · x + beta · y, where dimensions of x of size 1 may be repeated.
+fn add(
+    handle: Handle,
+    (alpha, beta): (Option<&f32>, Option<&f32>),
+    (x, y): (Place, Place),
+    repeated: bool,
+) -> Result<(), Status> {
+    let (alpha, beta) = (factor(alpha)?, factor(beta)?);
+    let fits = |(&own, &wanted): (&i64, &i64)| own == wanted || (repeated && own == 1);
+    if x.tensor.dims.len() != y.tensor.dims.len() || !x.tensor.dims.iter().zip(&y.tensor.dims).all(fits) {
+        return Err(Status::BAD_PARAM);
+    }
+    enqueue(handle, y.tensor.len(), move || {
+        let own = x.load()?;
+        // Where each element of y finds its element of x: x as if it were packed, repeated.
+        let strides: Vec<i64> = (0..x.tensor.dims.len()).map(|i| x.tensor.dims[i + 1..].iter().product()).collect();
+        let mut packed = x.tensor.clone();
+        packed.strides = strides;
+        let values: Vec<f32> = packed.offsets(&y.tensor.dims).into_iter().map(|at| alpha * own[at]).collect();
+        y.store(&values, beta)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnAddTensor(
+    handle: Handle,
+    alpha: Option<&f32>,
+    x_descriptor: Handle,
+    x: usize,
+    beta: Option<&f32>,
+    y_descriptor: Handle,
+    y: usize,
+) -> c_int {
+    call("cudnnAddTensor", || {
+        add(handle, (alpha, beta), (Place::new(x_descriptor, x)?, Place::new(y_descriptor, y)?), true)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnTransformTensor(
+    handle: Handle,
+    alpha: Option<&f32>,
+    x_descriptor: Handle,
+    x: usize,
+    beta: Option<&f32>,
+    y_descriptor: Handle,
+    y: usize,
+) -> c_int {
+    call("cudnnTransformTensor", || {
+        add(handle, (alpha, beta), (Place::new(x_descriptor, x)?, Place::new(y_descriptor, y)?), false)
+    })
+}

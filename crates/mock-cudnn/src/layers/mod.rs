@@ -1,0 +1,113 @@
+//! The layers beside convolutions, computed in f32 and rounded once, every sum in the order of the index.
+//!
+//! `descriptor` what describes a layer · `elementwise` activation, sums, copies · `pooling`, `lrn`, `batch_norm`, `softmax`
+
+mod batch_norm;
+mod descriptor;
+mod elementwise;
+mod lrn;
+mod pooling;
+mod softmax;
+
+use std::ffi::c_int;
+
+pub use descriptor::{count, reset};
+
+use crate::driver::{self, Held, Work};
+use crate::legacy::tensor;
+use crate::status::Status;
+use crate::tensor::Tensor;
+use crate::{Handle, control, handle};
+
+/// A tensor in memory, to be held once the stream gets there.
+#[derive(Clone)]
+struct Place {
+    tensor: Tensor,
+    address: usize,
+}
+
+impl Place {
+    /// The tensor of a descriptor at an address.
+    fn new(descriptor: Handle, address: usize) -> Result<Place, Status> {
+        if address == 0 {
+            return Err(Status::NULL_POINTER);
+        }
+        Ok(Place { tensor: tensor(descriptor)?, address })
+    }
+
+    /// All elements by index, the last dimension fastest.
+    fn load(&self) -> Result<Vec<f32>, c_int> {
+        let _held = Held::range(self.address, self.tensor.extent())?;
+        let offsets = self.tensor.offsets(&self.tensor.dims);
+        let read = |offset| {
+            // SAFETY: every offset is within the extent, which is held.
+            unsafe { self.tensor.data_type.read(self.address as *const u8, offset) }
+        };
+        Ok(offsets.into_iter().map(read).collect())
+    }
+
+    /// Stores values plus beta times what was there; 0 does not read it.
+    fn store(&self, values: &[f32], beta: f32) -> Result<(), c_int> {
+        let _held = Held::range(self.address, self.tensor.extent())?;
+        for (offset, value) in self.tensor.offsets(&self.tensor.dims).into_iter().zip(values) {
+            let base = self.address as *mut u8;
+            // SAFETY: every offset is within the extent, which is held.
+            let before = if beta == 0.0 { 0.0 } else { beta * unsafe { self.tensor.data_type.read(base, offset) } };
+            // SAFETY: as above.
+            unsafe { self.tensor.data_type.write(base, offset, value + before) };
+        }
+        Ok(())
+    }
+
+    /// Samples, channels and elements of a channel.
+    fn sizes(&self) -> [usize; 3] {
+        let dims: Vec<usize> = self.tensor.dims.iter().map(|&dim| dim as usize).collect();
+        [dims[0], dims[1], dims[2..].iter().product()]
+    }
+
+    /// Refuses another shape.
+    fn same(&self, other: &Place) -> Result<(), Status> {
+        if self.tensor.dims == other.tensor.dims { Ok(()) } else { Err(Status::BAD_PARAM) }
+    }
+}
+
+/// Channels of f32, one after another.
+#[derive(Clone, Copy)]
+struct Channels {
+    address: usize,
+    count: usize,
+}
+
+impl Channels {
+    fn load(self) -> Result<Vec<f32>, c_int> {
+        let _held = Held::range(self.address, self.count * 4)?;
+        // SAFETY: as many f32 are held.
+        Ok((0..self.count).map(|i| unsafe { (self.address as *const f32).add(i).read_unaligned() }).collect())
+    }
+
+    fn store(self, values: &[f32]) -> Result<(), c_int> {
+        let _held = Held::range(self.address, self.count * 4)?;
+        for (i, value) in values.iter().enumerate().take(self.count) {
+            // SAFETY: as many f32 are held.
+            unsafe { (self.address as *mut f32).add(i).write_unaligned(*value) };
+        }
+        Ok(())
+    }
+}
+
+/// A factor, which may not be null.
+fn factor(value: Option<&f32>) -> Result<f32, Status> {
+    value.copied().ok_or(Status::NULL_POINTER)
+}
+
+/// Puts a layer on the handle's stream; `elements` give its virtual time.
+fn enqueue(
+    handle: Handle,
+    elements: usize,
+    run: impl Fn() -> Result<(), c_int> + Send + Sync + 'static,
+) -> Result<(), Status> {
+    let stream = handle::stream_of(handle)?;
+    control::on_execution();
+    let work: Work = Box::new(move || run().err().unwrap_or(0));
+    driver::enqueue(stream, 2_000 + elements as u64 / 100, work)
+}

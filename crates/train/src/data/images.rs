@@ -1,0 +1,207 @@
+//! A folder of images, a subfolder for each class.
+//!
+//! ```text
+//! folder/cat/1.png  folder/cat/2.jpg  folder/dog/1.jpg         or  folder/train/cat/..  folder/test/cat/..
+//! ```
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use image::imageops::FilterType;
+use tightfit_core::network::Shape;
+
+use super::{Source, file, pixel};
+use crate::Error;
+
+/// PNG and JPEG files, read when they are asked for: scaled so that they just cover the sample, then cut at the center.
+#[derive(Clone, Debug)]
+pub struct Images {
+    shape: Shape,
+    classes: usize,
+    files: Vec<(PathBuf, u32)>,
+}
+
+impl Images {
+    /// The images of a folder, brought to `shape` (one channel: gray, three: color): those under `train`, and for testing
+    /// those under `test` or `val` if it is there; all of them for training where there is no `train`.
+    ///
+    /// Classes are numbered by the names of their folders in order. Files other than `.png`, `.jpg` and `.jpeg` are left
+    /// alone.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for a folder that cannot be read or has no class, a class without images, classes that differ between
+    /// training and testing, and a shape that is no gray or color image.
+    pub fn open(folder: &Path, shape: Shape) -> Result<(Images, Option<Images>), Error> {
+        if !(matches!(shape.channels(), 1 | 3) && shape.extents().len() == 2) {
+            return Err(file::bad(folder, format!("images cannot be made {shape}, only 1 or 3 channels of h x w")));
+        }
+        let part = |name: &str| Some(folder.join(name)).filter(|path| path.is_dir());
+        let train = part("train").unwrap_or_else(|| folder.to_owned());
+        let names = classes(&train)?;
+        let images = Images { shape, classes: names.len(), files: list(&train, &names)? };
+        let Some(test) = part("test").or_else(|| part("val")).filter(|_| train != folder) else {
+            return Ok((images, None));
+        };
+        let others = classes(&test)?;
+        if let Some(unknown) = others.iter().find(|name| !names.contains(name)) {
+            let what = format!("class {} is not among those of {}", unknown.to_string_lossy(), train.display());
+            return Err(file::bad(&test, what));
+        }
+        let files = list(&test, &names)?;
+        let test = Images { files, ..images.clone() };
+        Ok((images, Some(test)))
+    }
+}
+
+/// The names of the subfolders, in order.
+fn classes(folder: &Path) -> Result<Vec<OsString>, Error> {
+    let mut names: Vec<OsString> = Vec::new();
+    for path in entries(folder)? {
+        if let (true, Some(name)) = (path.is_dir(), path.file_name()) {
+            names.push(name.to_owned());
+        }
+    }
+    match names.is_empty() {
+        true => Err(file::bad(
+            folder,
+            "neither data_batch_1.bin (CIFAR-10), nor train-images-idx3-ubyte (MNIST), nor a subfolder of images for each class",
+        )),
+        false => Ok(names),
+    }
+}
+
+/// The images of every class, in order.
+fn list(folder: &Path, classes: &[OsString]) -> Result<Vec<(PathBuf, u32)>, Error> {
+    let mut files = Vec::new();
+    for (label, name) in (0..).zip(classes) {
+        let class = folder.join(name);
+        let before = files.len();
+        files.extend(entries(&class)?.into_iter().filter(|path| is_image(path)).map(|path| (path, label)));
+        if files.len() == before {
+            return Err(file::bad(&class, "a class without .png, .jpg or .jpeg files"));
+        }
+    }
+    Ok(files)
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let failed = |source| file::failed(folder, "cannot be listed", source);
+    let entries = std::fs::read_dir(folder).map_err(failed)?;
+    let mut paths =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn is_image(path: &Path) -> bool {
+    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
+    extension.is_some_and(|extension| ["png", "jpg", "jpeg"].iter().any(|known| extension == *known))
+}
+
+impl Source for Images {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error> {
+        let (path, label) = &self.files[index];
+        let [_, height, width] = self.shape.extents3();
+        // What a file holds counts, not what its name says; the extents of a layer are below 2^31.
+        let opened = image::ImageReader::open(path).and_then(|reader| reader.with_guessed_format());
+        let opened = opened.map_err(|source| file::failed(path, "cannot be read", source))?;
+        let picture =
+            opened.decode().map_err(|source| file::failed(path, "is not a whole PNG or JPEG image", source))?;
+        let picture = picture.resize_to_fill(width as u32, height as u32, FilterType::Triangle);
+        let (channels, bytes) = match self.shape.channels() {
+            1 => (1, picture.into_luma8().into_raw()),
+            _ => (3, picture.into_rgb8().into_raw()),
+        };
+        for (channel, plane) in sample.chunks_mut(height * width).enumerate() {
+            for (value, colors) in plane.iter_mut().zip(bytes.chunks(channels)) {
+                *value = pixel(colors[channel]);
+            }
+        }
+        Ok(*label)
+    }
+
+    fn threads(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, |threads| threads.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use image::{GrayImage, Luma, Rgb, RgbImage};
+
+    use super::*;
+
+    /// Two classes, of which one has a gray PNG and the other a wide color JPEG, red left and blue right of the middle.
+    fn folder(part: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for class in ["cat", "dog"] {
+            std::fs::create_dir_all(folder.path().join(part).join(class)).unwrap();
+        }
+        let at = |name: &str| folder.path().join(part).join(name);
+        GrayImage::from_pixel(8, 8, Luma([255])).save(at("cat/white.png")).unwrap();
+        let halves = RgbImage::from_fn(40, 20, |x, _| if x < 20 { Rgb([255, 0, 0]) } else { Rgb([0, 0, 255]) });
+        halves.save(at("dog/halves.JPG")).unwrap();
+        std::fs::write(at("dog/notes.txt"), "no image").unwrap();
+        folder
+    }
+
+    #[test]
+    fn images_are_scaled_and_cut() {
+        let folder = folder("");
+        let (train, test) = Images::open(folder.path(), Shape::image(3, 10, 10)).unwrap();
+        assert!(test.is_none());
+        assert_eq!((train.len(), train.classes()), (2, 2));
+        let mut sample = vec![0.0; 300];
+        assert_eq!(train.read(0, &mut sample).unwrap(), 0);
+        assert!(sample.iter().all(|value| *value == 1.0), "gray is every color");
+        assert_eq!(train.read(1, &mut sample).unwrap(), 1);
+        let at = |channel: usize, x: usize| sample[channel * 100 + 50 + x];
+        assert!(at(0, 1) > 0.9 && at(2, 1) < -0.9 && at(0, 8) < -0.9 && at(2, 8) > 0.9, "{sample:?}");
+        let (gray, _) = Images::open(folder.path(), Shape::image(1, 4, 4)).unwrap();
+        assert_eq!(gray.read(0, &mut sample[..16]).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_part_may_be_held_back() {
+        let both = folder("train");
+        std::fs::rename(folder("val").keep().join("val"), both.path().join("val")).unwrap();
+        let (train, test) = Images::open(both.path(), Shape::image(3, 10, 10)).unwrap();
+        assert_eq!((train.len(), test.map(|test| test.len())), (2, Some(2)));
+        std::fs::rename(both.path().join("val/dog"), both.path().join("val/horse")).unwrap();
+        let error = Images::open(both.path(), Shape::image(3, 10, 10)).unwrap_err().to_string();
+        assert!(error.contains("class horse is not among those of"), "{error}");
+    }
+
+    #[test]
+    fn bad_folders_and_files_are_named() {
+        let empty = tempfile::tempdir().unwrap();
+        let error = Images::open(empty.path(), Shape::image(3, 4, 4)).unwrap_err().to_string();
+        assert!(error.contains("nor a subfolder of images"), "{error}");
+        std::fs::create_dir(empty.path().join("cat")).unwrap();
+        let error = Images::open(empty.path(), Shape::image(3, 4, 4)).unwrap_err().to_string();
+        assert!(error.contains("cat: a class without"), "{error}");
+        assert!(Images::open(folder("").path(), Shape::image(2, 4, 4)).is_err());
+
+        let good = folder("");
+        let white = good.path().join("cat/white.png");
+        let whole = std::fs::read(&white).unwrap();
+        for bytes in [&[][..], &whole[..whole.len() / 2], b"no image at all"] {
+            std::fs::write(&white, bytes).unwrap();
+            let (train, _) = Images::open(good.path(), Shape::image(3, 4, 4)).unwrap();
+            let error = train.read(0, &mut [0.0; 48]).unwrap_err().to_string();
+            assert!(error.contains("white.png: is not a whole PNG or JPEG image"), "{error}");
+        }
+    }
+}

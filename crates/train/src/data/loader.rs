@@ -1,0 +1,262 @@
+//! Mini-batches out of a source, read by a thread that works ahead of the trainer.
+//!
+//! ```text
+//! thread    read 0 | read 1 | read 2 | (queue full) . . | read 3 |
+//! queue            | 0      | 0 1    | 0 1            1 | 1 2
+//! trainer                                    takes 0 ---^
+//! ```
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use super::Source;
+use crate::Error;
+
+/// Batches that are read ahead.
+const AHEAD: usize = 2;
+
+/// Samples one after another (c, h, w each), with a label for each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// All elements of all samples.
+    pub samples: Vec<f32>,
+    /// A class for each sample.
+    pub labels: Vec<u32>,
+    /// The first so many count; what comes after them only fills the last batch of a pass in order.
+    pub counted: usize,
+}
+
+/// An iterator over batches that a thread of its own reads.
+pub struct Loader {
+    // Dropped before the thread is joined: its next send then fails, and it ends.
+    batches: Option<Receiver<Result<Batch, Error>>>,
+    thread: Option<JoinHandle<()>>,
+    endless: bool,
+}
+
+impl Loader {
+    /// Batches without end: every epoch takes each sample once, in another order. The same seed gives the same batches.
+    ///
+    /// An epoch may end inside a batch, which the next one fills up: all batches are full.
+    pub fn shuffled(source: Arc<dyn Source>, batch: usize, seed: u64) -> Loader {
+        let len = source.len();
+        let order = (0u64..).flat_map(move |epoch| permutation(len, mix(seed) ^ epoch));
+        Loader::new(source, batch, order, true)
+    }
+
+    /// Each sample once, in order; the last batch is filled up with the samples before it, or with its first one.
+    pub fn in_order(source: Arc<dyn Source>, batch: usize) -> Loader {
+        let order = 0..source.len();
+        Loader::new(source, batch, order, false)
+    }
+
+    fn new(
+        source: Arc<dyn Source>,
+        batch: usize,
+        order: impl Iterator<Item = usize> + Send + 'static,
+        endless: bool,
+    ) -> Loader {
+        let (sender, batches) = sync_channel(AHEAD);
+        let thread = std::thread::spawn(move || load(&*source, batch, order, &sender));
+        Loader { batches: Some(batches), thread: Some(thread), endless }
+    }
+}
+
+impl Iterator for Loader {
+    type Item = Result<Batch, Error>;
+
+    fn next(&mut self) -> Option<Result<Batch, Error>> {
+        let batch = self.batches.as_ref().and_then(|batches| batches.recv().ok());
+        // A thread without end that ended has panicked or has sent its error before.
+        batch.or_else(|| self.endless.then_some(Err(Error::LoaderEnded)))
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.batches = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was told as an error to whoever asked for batches.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Reads batch after batch until the order ends, something fails, or nobody takes them any more.
+fn load(
+    source: &dyn Source,
+    batch: usize,
+    mut order: impl Iterator<Item = usize>,
+    sender: &SyncSender<Result<Batch, Error>>,
+) {
+    loop {
+        let mut indices: Vec<usize> = order.by_ref().take(batch).collect();
+        let counted = indices.len();
+        if counted == 0 {
+            return;
+        }
+        indices.resize(batch, indices[0]);
+        let read = read(source, &indices, counted);
+        let failed = read.is_err();
+        if sender.send(read).is_err() || failed {
+            return;
+        }
+    }
+}
+
+/// Reads the samples of a batch, on as many threads as the source is worth.
+fn read(source: &dyn Source, indices: &[usize], counted: usize) -> Result<Batch, Error> {
+    let len = source.shape().len();
+    let mut batch = Batch { samples: vec![0.0; len * indices.len()], labels: vec![0; indices.len()], counted };
+    let share = indices.len().div_ceil(source.threads().max(1));
+    let part = |indices: &[usize], samples: &mut [f32], labels: &mut [u32]| {
+        for ((&index, sample), label) in indices.iter().zip(samples.chunks_mut(len)).zip(labels) {
+            *label = source.read(index, sample)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let parts = indices.chunks(share).zip(batch.samples.chunks_mut(share * len));
+        let mut parts = parts.zip(batch.labels.chunks_mut(share));
+        if share == indices.len() {
+            return parts.try_for_each(|((indices, samples), labels)| part(indices, samples, labels));
+        }
+        let threads: Vec<_> =
+            parts.map(|((indices, samples), labels)| scope.spawn(|| part(indices, samples, labels))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(Error::LoaderEnded)))
+    })?;
+    Ok(batch)
+}
+
+/// The numbers below `len` in an order that looks random (Fisher and Yates 1938, in Durstenfeld's form).
+fn permutation(len: usize, key: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..len).collect();
+    for at in (1..len).rev() {
+        // The product's upper half: uniform to within 2^-64 · len, without a division.
+        let below = (u128::from(mix(mix(key) ^ at as u64)) * (at as u128 + 1)) >> 64;
+        order.swap(at, below as usize);
+    }
+    order
+}
+
+/// 64 well mixed bits of a number: the step of the SplitMix64 generator (Steele, Lea and Flood 2014).
+pub(super) fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tightfit_core::network::Shape;
+
+    use super::super::file;
+    use super::*;
+
+    /// Samples whose elements and label are their number; the one named `bad` cannot be read.
+    struct Numbers {
+        len: usize,
+        bad: Option<usize>,
+        threads: usize,
+        reads: AtomicUsize,
+    }
+
+    impl Source for Numbers {
+        fn shape(&self) -> Shape {
+            Shape::flat(3)
+        }
+
+        fn classes(&self) -> usize {
+            self.len
+        }
+
+        fn len(&self) -> usize {
+            self.len
+        }
+
+        fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error> {
+            self.reads.fetch_add(1, Ordering::SeqCst);
+            if self.bad == Some(index) {
+                return Err(file::bad(Path::new("numbers"), format!("number {index} is bad")));
+            }
+            sample.fill(index as f32);
+            Ok(index as u32)
+        }
+
+        fn threads(&self) -> usize {
+            self.threads
+        }
+    }
+
+    fn numbers(len: usize, bad: Option<usize>, threads: usize) -> Arc<Numbers> {
+        Arc::new(Numbers { len, bad, threads, reads: AtomicUsize::new(0) })
+    }
+
+    #[test]
+    fn in_order_counts_each_sample_once() {
+        for threads in [1, 3, 100] {
+            let batches: Vec<Batch> =
+                Loader::in_order(numbers(10, None, threads), 4).map(|batch| batch.unwrap()).collect();
+            let labels: Vec<_> = batches.iter().map(|batch| batch.labels.clone()).collect();
+            assert_eq!(labels, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 8, 8]]);
+            assert_eq!(batches.iter().map(|batch| batch.counted).collect::<Vec<_>>(), [4, 4, 2]);
+            assert_eq!(batches[2].samples, [8.0, 8.0, 8.0, 9.0, 9.0, 9.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0]);
+        }
+    }
+
+    #[test]
+    fn every_epoch_takes_each_sample_once_in_another_order() {
+        let labels = |seed| -> Vec<u32> {
+            let loader = Loader::shuffled(numbers(10, None, 1), 4, seed);
+            loader.take(5).flat_map(|batch| batch.unwrap().labels).collect()
+        };
+        let twenty = labels(1);
+        for epoch in twenty.chunks(10) {
+            let mut sorted = epoch.to_vec();
+            sorted.sort();
+            assert!(sorted.into_iter().eq(0..10), "{epoch:?}");
+            assert!(!epoch.is_sorted());
+        }
+        assert_ne!(twenty[..10], twenty[10..]);
+        assert_eq!(twenty, labels(1));
+        assert_ne!(twenty, labels(2));
+    }
+
+    #[test]
+    fn every_order_of_three_is_as_likely() {
+        let mut counts = std::collections::HashMap::new();
+        for key in 0..6000 {
+            *counts.entry(permutation(3, key)).or_insert(0) += 1;
+        }
+        assert!(counts.len() == 6 && counts.values().all(|count| (850..1150).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn no_more_than_the_queue_is_read_ahead() {
+        let source = numbers(1000, None, 1);
+        let mut loader = Loader::in_order(Arc::clone(&source) as Arc<dyn Source>, 10);
+        loader.next();
+        drop(loader);
+        // The one taken, those in the queue, and the one that waited to be put there.
+        assert!(source.reads.load(Ordering::SeqCst) <= 10 * (1 + AHEAD + 1));
+    }
+
+    #[test]
+    fn an_error_arrives_and_ends_the_batches() {
+        for threads in [1, 2] {
+            let mut loader = Loader::in_order(numbers(10, Some(5), threads), 4);
+            assert!(loader.next().is_some_and(|batch| batch.is_ok()));
+            let error = loader.next().and_then(|batch| batch.err()).map(|error| error.to_string());
+            assert_eq!(error.as_deref(), Some("numbers: number 5 is bad"));
+            assert!(loader.next().is_none());
+        }
+        let mut loader = Loader::shuffled(numbers(1, Some(0), 1), 1, 0);
+        assert!(matches!(loader.next(), Some(Err(Error::Data { .. }))));
+        assert!(matches!(loader.next(), Some(Err(Error::LoaderEnded))));
+    }
+}

@@ -1,0 +1,140 @@
+//! What networks are trained on: labeled samples from files or from a generator, read in the background.
+//!
+//! ```text
+//! digits, synthetic, or a folder --open--> Dataset { train, test }, two sources
+//! source --Loader, a thread ahead--> batch, batch, ..
+//! ```
+//!
+//! A [`Source`] gives any sample by its number; in which order they come and in what batches is the [`Loader`]'s. Pixels
+//! are numbers from -1 (black) to 1.
+
+mod cifar10;
+mod digits;
+mod file;
+mod images;
+mod loader;
+mod mnist;
+mod synthetic;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tightfit_core::network::Shape;
+
+use crate::Error;
+
+pub use cifar10::Cifar10;
+pub use digits::Digits;
+pub use images::Images;
+pub use loader::{Batch, Loader};
+pub use mnist::Mnist;
+pub use synthetic::Synthetic;
+
+/// Labeled samples, each of which can be read at any time.
+pub trait Source: Send + Sync {
+    /// The shape of a sample.
+    fn shape(&self) -> Shape;
+
+    /// How many classes there are: labels are smaller.
+    fn classes(&self) -> usize;
+
+    /// How many samples there are, at least one.
+    fn len(&self) -> usize;
+
+    /// Whether there are none; never so.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes sample `index` (c, h, w) and gives its label. `sample` is as long as the shape says.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for a file that cannot be read.
+    fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error>;
+
+    /// Threads that reading a batch is worth: one where samples only have to be copied.
+    fn threads(&self) -> usize {
+        1
+    }
+}
+
+/// What to train on, and what to test with.
+#[derive(Clone)]
+pub struct Dataset {
+    /// What it is, for reports.
+    pub name: String,
+    /// The part that is learned.
+    pub train: Arc<dyn Source>,
+    /// The part that is held back, if there is one.
+    pub test: Option<Arc<dyn Source>>,
+}
+
+impl Dataset {
+    fn new(name: &str, train: impl Source + 'static, test: Option<impl Source + 'static>) -> Dataset {
+        let test = test.map(|test| Arc::new(test) as Arc<dyn Source>);
+        Dataset { name: name.to_owned(), train: Arc::new(train), test }
+    }
+}
+
+/// The data of this name, `digits` or `synthetic`, or that in the folder of this path: CIFAR-10 in its binary form, MNIST's
+/// idx files, or images with a subfolder for each class. It is for a network that takes `sample` and tells `classes` apart.
+///
+/// Synthetic samples have that shape, and images of a folder are brought to it. The others have the one they have.
+///
+/// # Errors
+/// [`Error::Data`] for files that are not there, cannot be read, or are not what they seem, and for data whose samples or
+/// classes the network does not take.
+pub fn open(what: &str, sample: Shape, classes: usize, seed: u64) -> Result<Dataset, Error> {
+    let path = Path::new(what);
+    let data = match what {
+        "digits" => Dataset::new("digits", Digits::train()?, Some(Digits::test()?)),
+        "synthetic" => Dataset::new("synthetic", Synthetic::new(sample, classes, seed), None::<Synthetic>),
+        _ if !path.is_dir() => {
+            return Err(file::bad(path, "not a folder; --data takes digits, synthetic, or a folder with data"));
+        }
+        _ if cifar10::is_in(path) => Dataset::new("cifar10", Cifar10::train(path)?, Cifar10::test(path)?),
+        _ if mnist::is_in(path) => Dataset::new("mnist", Mnist::train(path)?, Mnist::test(path)?),
+        _ => {
+            let (train, test) = Images::open(path, sample)?;
+            Dataset::new("images", train, test)
+        }
+    };
+    let (given, known) = (data.train.shape(), data.train.classes());
+    if given != sample {
+        return Err(file::bad(path, format!("samples are {given}, the network takes {sample}")));
+    }
+    if known > classes {
+        return Err(file::bad(path, format!("{known} classes, the network tells {classes} apart")));
+    }
+    Ok(data)
+}
+
+/// A gray value of a byte as a number from -1 to 1.
+fn pixel(byte: u8) -> f32 {
+    f32::from(byte) / 127.5 - 1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_and_network_must_agree() {
+        assert!(open("digits", Shape::image(1, 8, 8), 10, 0).is_ok());
+        for (what, sample, classes, part) in [
+            ("digits", Shape::image(3, 32, 32), 10, "samples are 1x8x8, the network takes 3x32x32"),
+            ("digits", Shape::image(1, 8, 8), 9, "10 classes, the network tells 9 apart"),
+            ("digit", Shape::image(1, 8, 8), 10, "digit: not a folder; --data takes digits, synthetic"),
+        ] {
+            let error = open(what, sample, classes, 0).err().map(|error| error.to_string());
+            assert!(error.as_ref().is_some_and(|text| text.contains(part)), "{error:?}");
+        }
+        let made = open("synthetic", Shape::volume(2, 3, 4, 5), 7, 0).unwrap();
+        assert_eq!((made.train.shape(), made.train.classes()), (Shape::volume(2, 3, 4, 5), 7));
+    }
+
+    #[test]
+    fn pixels_reach_from_minus_one_to_one() {
+        assert_eq!([0, 255].map(pixel), [-1.0, 1.0]);
+    }
+}

@@ -1,0 +1,344 @@
+//! Carries a schedule out: tells a machine what to do, step after step, and reads the loss when each is over.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Instant;
+
+use tightfit_core::network::{LayerId, LayerKind};
+use tightfit_core::plan::{Action, Budgets, Pass, Role, Schedule, Tensor, Workload, channel_stride, check};
+use tightfit_core::problem::Storage;
+use tightfit_core::{Bytes, Nanos};
+use tightfit_cpu::layers::softmax_loss;
+
+use crate::initialize::Initialization;
+use crate::machine::{Iteration, Machine, Span, TaskId};
+use crate::resolve::{Command, Program, resolve};
+use crate::{Error, storage};
+
+/// How training goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Solver {
+    /// Factor of the gradients.
+    pub learning_rate: f32,
+    /// Share of the last change that is repeated.
+    pub momentum: f32,
+    /// Factor of the weights that is added to their gradients.
+    pub weight_decay: f32,
+    /// Factor of the loss before going backward.
+    pub loss_scale: f32,
+    /// Seed of the weights and of what is dropped.
+    pub seed: u64,
+    /// How wide the first weights spread.
+    pub initialization: Initialization,
+}
+
+impl Default for Solver {
+    fn default() -> Solver {
+        Solver {
+            learning_rate: 0.01,
+            momentum: 0.9,
+            weight_decay: 5e-4,
+            loss_scale: 1.0,
+            seed: 1,
+            initialization: Initialization::He,
+        }
+    }
+}
+
+/// What a step gave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Mean cross-entropy over the mini-batch, by the weights before the step; 0 for a network without a loss.
+    pub loss: f64,
+    /// Samples whose likeliest class was their label.
+    pub correct: usize,
+    /// From handing the mini-batch over to the end of all streams.
+    pub time: Nanos,
+}
+
+/// Everything that a network has learned: parameters and running statistics as numbers, by what holds them.
+pub type Learned = BTreeMap<Tensor, Vec<f32>>;
+
+/// A schedule on a machine, ready to run.
+#[derive(Debug)]
+pub struct Engine<M> {
+    machine: M,
+    program: Program,
+    tasks: Vec<TaskId>,
+    /// Where what stays from step to step lies, and how it is stored.
+    residents: BTreeMap<Tensor, (Range<u64>, Storage)>,
+    /// Where the probabilities lie after a step, by rising samples.
+    probabilities: Vec<Range<u64>>,
+    storage: Storage,
+    batch: usize,
+    sample: usize,
+    classes: usize,
+    peak: Bytes,
+    step: u64,
+    solver: Solver,
+}
+
+impl<M: Machine> Engine<M> {
+    /// Takes the memory, prepares every step, and writes the first weights. Nothing is allocated in the arenas after this.
+    ///
+    /// With `poison`, blocks are overwritten with NaN before their first and after their last use: for tests.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a schedule that the checker refuses or that does not belong to the workload; those of the
+    /// machine.
+    pub fn new(
+        workload: &Workload<'_>,
+        schedule: &Schedule,
+        machine: M,
+        solver: Solver,
+        poison: bool,
+    ) -> Result<Engine<M>, Error> {
+        let budgets = Budgets { device: schedule.device_bytes, host: schedule.host_bytes };
+        match check(workload, schedule, budgets).first() {
+            Some(violation) => Err(Error::Unsound { what: violation.to_string() }),
+            None => Engine::unchecked(workload, schedule, machine, solver, poison),
+        }
+    }
+
+    /// As [`Engine::new`] for a schedule that the checker has not seen: what is wrong with it then shows, at the latest, in
+    /// the numbers.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a schedule that does not belong to the workload; those of the machine.
+    pub fn unchecked(
+        workload: &Workload<'_>,
+        schedule: &Schedule,
+        mut machine: M,
+        solver: Solver,
+        poison: bool,
+    ) -> Result<Engine<M>, Error> {
+        if (schedule.batch, schedule.types) != (workload.batch, workload.types) {
+            let (batch, types) = (schedule.batch, schedule.types);
+            return Err(Error::Unsound { what: format!("it is of {batch} samples a step in {types}") });
+        }
+        let mut program = resolve(workload, schedule, poison)?;
+        machine.reserve(schedule.device_bytes, schedule.host_bytes, program.events)?;
+        let probabilities = probabilities(&program);
+        let tasks = std::mem::take(&mut program.tasks);
+        let tasks = tasks.into_iter().map(|task| machine.prepare(task)).collect::<Result<Vec<_>, Error>>()?;
+        let input = workload.network.iter().find(|(_, layer)| matches!(layer.kind, LayerKind::Input { .. }));
+        let loss = workload.network.iter().find(|(_, layer)| layer.kind == LayerKind::SoftmaxLoss);
+        let mut engine = Engine {
+            machine,
+            program,
+            tasks,
+            residents: residents(workload, schedule),
+            probabilities,
+            storage: workload.types.storage(),
+            batch: workload.batch,
+            sample: input.map_or(0, |(_, layer)| layer.shape.len()),
+            classes: loss.map_or(0, |(_, layer)| layer.shape.len()),
+            peak: schedule.blocks.iter().map(|block| Bytes(block.offset + block.bytes)).max().unwrap_or_default(),
+            step: 0,
+            solver,
+        };
+        engine.initialize(workload)?;
+        Ok(engine)
+    }
+
+    /// Writes the first content of everything that stays.
+    fn initialize(&mut self, workload: &Workload<'_>) -> Result<(), Error> {
+        for (tensor, (range, storage)) in self.residents.clone() {
+            let mut numbers = vec![0.0; (range.end - range.start) as usize / storage.size()];
+            match tensor {
+                Tensor::Weights(layer) | Tensor::MasterWeights(layer) => {
+                    for parameter in workload.parameters(layer) {
+                        let first = self.solver.initialization.numbers(workload, layer, &parameter, self.solver.seed);
+                        numbers[parameter.offset..][..parameter.elements].copy_from_slice(&first);
+                    }
+                }
+                Tensor::Statistics(layer) => {
+                    let channels = workload.network.layer(layer).shape.channels();
+                    numbers[channel_stride(channels)..][..channels].fill(1.0);
+                }
+                _ => {}
+            }
+            self.machine.write(range.start, &storage::encode(storage, &numbers))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the schedule once on a mini-batch: samples one after another (c, h, w each), and a class for each.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] for another number of elements than the network takes, or a class that it does not know;
+    /// [`Error::Step`] for whatever failed first.
+    pub fn step(&mut self, samples: &[f32], labels: &[u32]) -> Result<Outcome, Error> {
+        let wanted = self.batch * self.sample;
+        if samples.len() != wanted || labels.len() != self.batch {
+            let what = format!("{} elements and {} labels", samples.len(), labels.len());
+            return Err(Error::Batch { what, wanted: format!("{wanted} and {}", self.batch) });
+        }
+        if let Some(label) = labels.iter().find(|label| self.classes > 0 && **label as usize >= self.classes) {
+            let wanted = format!("labels below {}", self.classes);
+            return Err(Error::Batch { what: format!("a label {label}"), wanted });
+        }
+        let iteration = Iteration {
+            step: self.step,
+            seed: self.solver.seed,
+            learning_rate: self.solver.learning_rate,
+            momentum: self.solver.momentum,
+            weight_decay: self.solver.weight_decay,
+            loss_scale: self.solver.loss_scale,
+        };
+        let start = Instant::now();
+        let told = self.machine.feed(samples, labels).and_then(|()| self.tell(&iteration));
+        // Whatever was enqueued before an error ends before the error is told.
+        let finished = self.machine.finish();
+        finished.and(told)?;
+        let time = Nanos::from(start.elapsed());
+        self.step += 1;
+        let (loss, correct) = match self.classes {
+            0 => (0.0, 0),
+            classes => softmax_loss::loss(classes, &self.probabilities()?, labels),
+        };
+        Ok(Outcome { loss, correct, time })
+    }
+
+    /// Enqueues every command.
+    fn tell(&mut self, iteration: &Iteration) -> Result<(), Error> {
+        let machine = &mut self.machine;
+        if !machine.begin(iteration)? {
+            return machine.end();
+        }
+        for command in &self.program.commands {
+            match command {
+                Command::Compute(task) => machine.compute(self.tasks[*task], iteration)?,
+                Command::Offload(stream, device, host) => machine.offload(*stream, device.clone(), host.clone())?,
+                Command::Prefetch(stream, host, device) => machine.prefetch(*stream, host.clone(), device.clone())?,
+                Command::Record(stream, event) => machine.record(*stream, *event)?,
+                Command::Wait(stream, event) => machine.wait(*stream, *event)?,
+                Command::Poison(stream, device) => machine.poison(*stream, device.clone())?,
+            }
+        }
+        machine.end()
+    }
+
+    /// The probabilities of the last step, samples by classes.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    pub fn probabilities(&mut self) -> Result<Vec<f32>, Error> {
+        let mut all = Vec::with_capacity(self.batch * self.classes);
+        for range in &self.probabilities {
+            all.extend(storage::decode(self.storage, &self.machine.read(range.clone())?));
+        }
+        Ok(all)
+    }
+
+    /// Changes the factor of the gradients from the next step on.
+    pub fn set_learning_rate(&mut self, learning_rate: f32) {
+        self.solver.learning_rate = learning_rate;
+    }
+
+    /// The numbers of something that stays from step to step; none where the schedule has no such thing.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    pub fn read(&mut self, tensor: Tensor) -> Result<Option<Vec<f32>>, Error> {
+        let Some((range, storage)) = self.residents.get(&tensor).cloned() else { return Ok(None) };
+        Ok(Some(storage::decode(storage, &self.machine.read(range)?)))
+    }
+
+    /// Weights and running statistics.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    pub fn learned(&mut self) -> Result<Learned, Error> {
+        let tensors: Vec<Tensor> = self.residents.keys().copied().filter(is_learned).collect();
+        let mut learned = Learned::new();
+        for tensor in tensors {
+            learned.extend(self.read(tensor)?.map(|numbers| (tensor, numbers)));
+        }
+        Ok(learned)
+    }
+
+    /// Takes over what another engine of the same network has learned, as far as this one has a place for it.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] for weights of another size; [`Error::Step`].
+    pub fn take_over(&mut self, learned: &Learned) -> Result<(), Error> {
+        for (tensor, numbers) in learned {
+            let Some((range, storage)) = self.residents.get(tensor).cloned() else { continue };
+            let bytes = storage::encode(storage, numbers);
+            if bytes.len() as u64 != range.end - range.start {
+                let wanted = format!("{}", Bytes(range.end - range.start));
+                return Err(Error::Batch { what: format!("{tensor:?} of {}", Bytes(bytes.len() as u64)), wanted });
+            }
+            self.machine.write(range.start, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Classes that the network tells apart; 0 for one without a loss.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
+    /// Highest end of a block in the device arena.
+    pub fn peak(&self) -> Bytes {
+        self.peak
+    }
+
+    /// When each task and copy of the last step ran, with its step of the schedule; empty unless the machine keeps that.
+    pub fn spans(&mut self) -> Vec<(usize, Span)> {
+        let placed = &self.program.placed;
+        let spans = self.machine.spans();
+        let of = |span: Span| Some((*placed[crate::resolve::index(span.stream)].get(span.place)?, span));
+        spans.into_iter().filter_map(of).collect()
+    }
+
+    /// The machine.
+    pub fn machine(&mut self) -> &mut M {
+        &mut self.machine
+    }
+}
+
+/// Whether training changes it and inference needs it.
+fn is_learned(tensor: &Tensor) -> bool {
+    matches!(tensor, Tensor::Weights(_) | Tensor::MasterWeights(_) | Tensor::Statistics(_))
+}
+
+/// Where the forward passes of the loss write, by rising samples.
+fn probabilities(program: &Program) -> Vec<Range<u64>> {
+    let mut places = BTreeMap::new();
+    for task in &program.tasks {
+        if let (LayerKind::SoftmaxLoss, Pass::Forward, Some(place)) = (&task.kind, task.pass, task.place(Role::Y)) {
+            places.insert(task.first, place.bytes.clone());
+        }
+    }
+    places.into_values().collect()
+}
+
+/// The bytes of everything that stays and that a step touches, and how they are stored.
+fn residents(workload: &Workload<'_>, schedule: &Schedule) -> BTreeMap<Tensor, (Range<u64>, Storage)> {
+    let stored = |tensor| match tensor {
+        Tensor::Weights(layer) => workload.parameter_storage(layer),
+        _ => Storage::F32,
+    };
+    let used: Vec<LayerId> = schedule
+        .steps
+        .iter()
+        .filter_map(|step| if let Action::Compute(compute) = &step.action { Some(compute.layer) } else { None })
+        .collect();
+    let is_used = |tensor| match tensor {
+        Tensor::Weights(layer)
+        | Tensor::MasterWeights(layer)
+        | Tensor::WeightGradient(layer)
+        | Tensor::Momentum(layer)
+        | Tensor::Statistics(layer) => used.contains(&layer),
+        _ => false,
+    };
+    let residents = schedule.blocks.iter().filter(|block| block.resident && is_used(block.tensor));
+    residents
+        .map(|block| {
+            let bytes = workload.bytes(block.tensor).0.min(block.bytes);
+            (block.tensor, (block.offset..block.offset + bytes, stored(block.tensor)))
+        })
+        .collect()
+}

@@ -1,0 +1,178 @@
+//! The CPU as a machine: the arenas in host memory, the three streams as threads with queues.
+//!
+//! ```text
+//! engine     compute, offload, record, wait ..          each call only appends to the queue of its stream
+//! compute    | conv1 | relu | wait 0 . . . . | conv2 |
+//! offload            | x -> host | record 0 |
+//! ```
+//!
+//! Streams reach the arenas through borrows that are refused where they meet ([`tightfit_cpu::arena`]), so a schedule that
+//! lacks a wait ends in an error, not in wrong numbers. After the first failure streams only pass marks on, so that none
+//! waits for ever.
+
+mod layers;
+mod stream;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tightfit_core::network::LayerKind;
+use tightfit_core::plan::Stream;
+use tightfit_core::{Bytes, Types};
+use tightfit_cpu::CpuBackend;
+use tightfit_cpu::arena::{Arena, ArenaError};
+
+use self::stream::{Queue, Shared, Work};
+use super::{Iteration, Machine, Span, Task, TaskId};
+use crate::{Error, host_memory};
+
+/// What the CPU does beside its work: for tests and for `--check`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Threads of the compute stream; one for each core if none is said.
+    pub threads: Option<usize>,
+    /// The longest pause before each task or copy of a stream, in the order of [`Stream::ALL`]; how long each is, is
+    /// random.
+    pub delays: [Duration; 3],
+    /// Whether every copy is compared with what it copied, and what comes back from the host with what went there.
+    pub checksums: bool,
+    /// Whether it keeps when each task and copy ran.
+    pub spans: bool,
+}
+
+/// The CPU: f32 alone, algorithms of [`CpuBackend`].
+#[derive(Debug)]
+pub struct CpuMachine {
+    backend: Arc<CpuBackend>,
+    options: Options,
+    tasks: Vec<Arc<Task>>,
+    running: Option<Running>,
+}
+
+/// What there is once the memory was taken. The queues come first: they end before what they work on goes.
+#[derive(Debug)]
+struct Running {
+    queues: [Queue; 3],
+    shared: Arc<Shared>,
+}
+
+impl CpuMachine {
+    /// A machine without memory yet.
+    pub fn new(options: Options) -> CpuMachine {
+        let backend = Arc::new(CpuBackend::new(options.threads));
+        CpuMachine { backend, options, tasks: Vec::new(), running: None }
+    }
+
+    fn running(&self) -> Result<&Running, Error> {
+        self.running.as_ref().ok_or_else(|| failed("reserve", "no memory was reserved before the first step"))
+    }
+
+    fn enqueue(&self, stream: Stream, work: Work) -> Result<(), Error> {
+        self.running()?.queues[crate::resolve::index(stream)].push(work)
+    }
+}
+
+/// A failure of this machine.
+fn failed(step: &str, what: impl Into<String>) -> Error {
+    Error::Step { machine: "cpu", step: step.to_owned(), what: what.into(), source: None }
+}
+
+/// A failure to get at bytes.
+fn refused(step: &str, source: ArenaError) -> Error {
+    let what = "its bytes cannot be had".to_owned();
+    Error::Step { machine: "cpu", step: step.to_owned(), what, source: Some(Box::new(source)) }
+}
+
+impl Machine for CpuMachine {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn reserve(&mut self, device: Bytes, host: Bytes, events: usize) -> Result<(), Error> {
+        if self.running.is_some() {
+            return Err(failed("reserve", "memory is reserved once"));
+        }
+        // Here the device's memory is the host's as well.
+        host_memory::check(device).map_err(|error| match error {
+            Error::HostMemory { needed, free, .. } => Error::DeviceMemory { needed, free },
+            other => other,
+        })?;
+        host_memory::check(device + host)?;
+        let arena = |bytes: Bytes| Arena::new(bytes.0).map_err(|error| refused("reserve", error));
+        let shared = Arc::new(Shared::new(arena(device)?, arena(host)?, events, self.options.clone()));
+        let queue = |stream| Queue::start(stream, Arc::clone(&shared), Arc::clone(&self.backend));
+        let [compute, offload, prefetch] = Stream::ALL.map(queue);
+        self.running = Some(Running { queues: [compute?, offload?, prefetch?], shared });
+        Ok(())
+    }
+
+    fn prepare(&mut self, task: Task) -> Result<TaskId, Error> {
+        if task.types != Types::F32 {
+            return Err(Error::Types { machine: "cpu", types: task.types, instead: "--types f32, or --backend cuda" });
+        }
+        layers::check(&self.backend, &task)?;
+        self.tasks.push(Arc::new(task));
+        Ok(TaskId(self.tasks.len() - 1))
+    }
+
+    fn compute(&mut self, task: TaskId, iteration: &Iteration) -> Result<(), Error> {
+        let task = self.tasks.get(task.0).ok_or_else(|| failed("compute", format!("there is no task {}", task.0)))?;
+        self.enqueue(Stream::Compute, Work::Compute(Arc::clone(task), *iteration))
+    }
+
+    fn feed(&mut self, samples: &[f32], labels: &[u32]) -> Result<(), Error> {
+        self.running()?.shared.feed(samples, labels);
+        Ok(())
+    }
+
+    fn offload(&mut self, stream: Stream, device: Range<u64>, host: Range<u64>) -> Result<(), Error> {
+        self.enqueue(stream, Work::Offload { device, host })
+    }
+
+    fn prefetch(&mut self, stream: Stream, host: Range<u64>, device: Range<u64>) -> Result<(), Error> {
+        self.enqueue(stream, Work::Prefetch { host, device })
+    }
+
+    fn poison(&mut self, stream: Stream, device: Range<u64>) -> Result<(), Error> {
+        self.enqueue(stream, Work::Poison(device))
+    }
+
+    fn record(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
+        self.enqueue(stream, Work::Record(event))
+    }
+
+    fn wait(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
+        self.enqueue(stream, Work::Wait(event))
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        let running = self.running()?;
+        for queue in &running.queues {
+            queue.drain()?;
+        }
+        running.shared.end_step()
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.finish()?;
+        let lent = self.running()?.shared.device.write(at..at + bytes.len() as u64);
+        lent.map_err(|error| refused("write", error))?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error> {
+        self.finish()?;
+        let lent = self.running()?.shared.device.read(from).map_err(|error| refused("read", error))?;
+        Ok(lent.to_vec())
+    }
+
+    fn spans(&mut self) -> Vec<Span> {
+        self.running.as_ref().map(|running| running.shared.spans()).unwrap_or_default()
+    }
+}
+
+/// Whether a layer has anything to compute: a flattened map is the map before it.
+fn is_silent(kind: &LayerKind) -> bool {
+    matches!(kind, LayerKind::Flatten)
+}

@@ -1,0 +1,268 @@
+//! A stream: a thread that takes work from a queue, in order.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use tightfit_core::Nanos;
+use tightfit_core::plan::Stream;
+use tightfit_cpu::arena::Arena;
+use tightfit_cpu::{CpuBackend, random};
+
+use super::{Options, failed, layers, refused};
+use crate::Error;
+use crate::machine::{Iteration, Span, Task};
+use crate::resolve::index;
+
+/// Work that a queue holds before the engine has to wait.
+const QUEUED: usize = 256;
+
+/// One thing to do.
+#[derive(Debug)]
+pub enum Work {
+    Compute(Arc<Task>, Iteration),
+    Offload {
+        device: Range<u64>,
+        host: Range<u64>,
+    },
+    Prefetch {
+        host: Range<u64>,
+        device: Range<u64>,
+    },
+    Poison(Range<u64>),
+    Record(usize),
+    Wait(usize),
+    /// Tell that everything before has been done.
+    Drain(SyncSender<()>),
+}
+
+/// What all streams reach.
+#[derive(Debug)]
+pub struct Shared {
+    pub device: Arena,
+    host: Arena,
+    options: Options,
+    batch: Mutex<(Vec<f32>, Vec<u32>)>,
+    /// Which marks have been passed in this step.
+    marks: Mutex<Vec<bool>>,
+    passed: Condvar,
+    failure: Mutex<Option<Error>>,
+    /// Of what was copied to each place of the host arena.
+    sums: Mutex<HashMap<(u64, u64), u64>>,
+    /// The first moment of the step, and what ran since.
+    spans: Mutex<(Option<Instant>, Vec<Span>)>,
+}
+
+/// The content of a mutex. What a thread that panicked left there is whole: no call that could panic is made under a lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub fn new(device: Arena, host: Arena, events: usize, options: Options) -> Shared {
+        Shared {
+            device,
+            host,
+            options,
+            batch: Mutex::default(),
+            marks: Mutex::new(vec![false; events]),
+            passed: Condvar::new(),
+            failure: Mutex::default(),
+            sums: Mutex::default(),
+            spans: Mutex::default(),
+        }
+    }
+
+    /// Keeps a mini-batch for the input layer.
+    pub fn feed(&self, samples: &[f32], labels: &[u32]) {
+        let mut batch = lock(&self.batch);
+        batch.0.clear();
+        batch.0.extend_from_slice(samples);
+        batch.1.clear();
+        batch.1.extend_from_slice(labels);
+        let mut spans = lock(&self.spans);
+        spans.0 = None;
+        spans.1.clear();
+    }
+
+    /// The mini-batch of this step.
+    pub fn batch(&self) -> MutexGuard<'_, (Vec<f32>, Vec<u32>)> {
+        lock(&self.batch)
+    }
+
+    /// Forgets the marks and gives the first failure.
+    pub fn end_step(&self) -> Result<(), Error> {
+        lock(&self.marks).fill(false);
+        lock(&self.failure).take().map_or(Ok(()), Err)
+    }
+
+    pub fn spans(&self) -> Vec<Span> {
+        lock(&self.spans).1.clone()
+    }
+
+    /// Does a piece of work unless something has failed, and keeps when, or why not.
+    fn carry_out(&self, backend: &CpuBackend, stream: Stream, place: &mut usize, work: &Work) {
+        if lock(&self.failure).is_some() {
+            return;
+        }
+        let counts = !matches!(work, Work::Poison(_));
+        let begin = Instant::now();
+        let origin = *lock(&self.spans).0.get_or_insert(begin);
+        let result = catch_unwind(AssertUnwindSafe(|| match work {
+            Work::Compute(task, iteration) => layers::run(self, backend, task, iteration),
+            Work::Offload { device, host } => self.copy(true, device, host),
+            Work::Prefetch { host, device } => self.copy(false, device, host),
+            Work::Poison(range) => {
+                self.device.write(range.clone()).map_err(|e| refused("poison", e)).map(|mut bytes| bytes.fill(0xff))
+            }
+            Work::Record(_) | Work::Wait(_) | Work::Drain(_) => Ok(()),
+        }));
+        let error = match result {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+                let step = if let Work::Compute(task, _) = work { &task.name } else { "copy" };
+                Some(failed(step, format!("it panicked: {}", text.unwrap_or("without a message"))))
+            }
+        };
+        if let Some(error) = error {
+            lock(&self.failure).get_or_insert(error);
+        }
+        if counts {
+            if self.options.spans {
+                let since = |at: Instant| Nanos::from(at.saturating_duration_since(origin));
+                let span = Span { stream, place: *place, start: since(begin), end: since(Instant::now()) };
+                lock(&self.spans).1.push(span);
+            }
+            *place += 1;
+        }
+    }
+
+    /// Copies bytes between the arenas, and compares where that was asked for.
+    fn copy(&self, out: bool, device: &Range<u64>, host: &Range<u64>) -> Result<(), Error> {
+        let name = if out { "offload" } else { "prefetch" };
+        let lend = |error| refused(name, error);
+        let (from, to, at) =
+            if out { (&self.device, &self.host, (device, host)) } else { (&self.host, &self.device, (host, device)) };
+        let (source, mut target) = (from.read(at.0.clone()).map_err(lend)?, to.write(at.1.clone()).map_err(lend)?);
+        if source.len() != target.len() {
+            return Err(failed(name, format!("{} bytes to {}", source.len(), target.len())));
+        }
+        target.copy_from_slice(&source);
+        if self.options.checksums {
+            let sum = checksum(&target);
+            let place = (host.start, host.end);
+            let sent = if out { None } else { lock(&self.sums).get(&place).copied() };
+            if out {
+                lock(&self.sums).insert(place, sum);
+            } else if sent != Some(sum) {
+                return Err(failed(name, format!("host bytes {host:?} are not what was offloaded there")));
+            }
+            if checksum(&source) != sum {
+                return Err(failed(name, format!("device bytes {device:?} changed while they were copied")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks a point.
+    fn record(&self, event: usize) {
+        if let Some(mark) = lock(&self.marks).get_mut(event) {
+            *mark = true;
+        }
+        self.passed.notify_all();
+    }
+
+    /// Waits for a marked point; one that was not reserved is never waited for.
+    fn wait(&self, event: usize) {
+        let mut marks = lock(&self.marks);
+        while !*marks.get(event).unwrap_or(&true) {
+            marks = self.passed.wait(marks).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// FNV-1a over words of eight bytes: any single changed word changes it.
+fn checksum(bytes: &[u8]) -> u64 {
+    let step = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x0100_0000_01b3);
+    let (words, rest) = bytes.as_chunks();
+    let sum = words.iter().fold(0xcbf2_9ce4_8422_2325, |sum, word| step(sum, u64::from_ne_bytes(*word)));
+    rest.iter().fold(sum, |sum, byte| step(sum, u64::from(*byte)))
+}
+
+/// A stream's queue and its thread.
+#[derive(Debug)]
+pub struct Queue {
+    // Dropped before the thread is joined: it ends when its queue does.
+    work: Option<SyncSender<Work>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Queue {
+    /// Starts a stream.
+    pub fn start(stream: Stream, shared: Arc<Shared>, backend: Arc<CpuBackend>) -> Result<Queue, Error> {
+        let (work, queue) = sync_channel(QUEUED);
+        let name = format!("{stream:?}").to_lowercase();
+        let thread = std::thread::Builder::new().name(name).spawn(move || serve(stream, &shared, &backend, &queue));
+        let thread = thread.map_err(|source| Error::Step {
+            machine: "cpu",
+            step: "reserve".to_owned(),
+            what: "a thread for a stream cannot be had".to_owned(),
+            source: Some(Box::new(source)),
+        })?;
+        Ok(Queue { work: Some(work), thread: Some(thread) })
+    }
+
+    /// Appends work.
+    pub fn push(&self, work: Work) -> Result<(), Error> {
+        let sent = self.work.as_ref().map(|queue| queue.send(work));
+        if let Some(Ok(())) = sent { Ok(()) } else { Err(failed("enqueue", "the stream's thread has ended")) }
+    }
+
+    /// Waits until everything has been done.
+    pub fn drain(&self) -> Result<(), Error> {
+        let (done, wait) = sync_channel(1);
+        self.push(Work::Drain(done))?;
+        wait.recv().map_err(|_| failed("finish", "the stream's thread has ended"))
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.work = None;
+        if let Some(thread) = self.thread.take() {
+            // Panics inside of work were told as errors; there is nobody to tell of others.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Does what comes until nothing can come any more.
+fn serve(stream: Stream, shared: &Shared, backend: &CpuBackend, queue: &Receiver<Work>) {
+    let longest = shared.options.delays[index(stream)];
+    let key = random::key(&[index(stream) as u64]);
+    let (mut place, mut drawn) = (0, 0);
+    for work in queue {
+        match work {
+            Work::Record(event) => shared.record(event),
+            Work::Wait(event) => shared.wait(event),
+            Work::Drain(done) => {
+                place = 0;
+                // Nobody may be left to hear it.
+                let _ = done.send(());
+            }
+            work => {
+                if !longest.is_zero() {
+                    drawn += 1;
+                    std::thread::sleep(longest.mul_f32(random::uniform(key, drawn).abs()));
+                }
+                shared.carry_out(backend, stream, &mut place, &work);
+            }
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! A task as prepared work: which calls a pass of a layer consists of, and which parts of the arena they take.
+
+use std::sync::Arc;
+
+use tightfit_core::network::{LayerKind, PoolingMethod, Shape};
+use tightfit_core::plan::{Access, ParameterKind, Pass, Role, channel_stride};
+use tightfit_core::problem::Storage;
+use tightfit_core::{Convolution, Layout, Operation, Problem};
+use tightfit_cuda::layers::{
+    self as cuda, BatchNorm, FullyConnected, Libraries, Lrn, Map, Pool, Session, Solver, Statistics, Work,
+};
+use tightfit_cuda::safe::Region;
+use tightfit_cuda::{CudaBackend, CudaError};
+
+use super::{failed, range, wrong};
+use crate::Error;
+use crate::machine::{Place, Task};
+
+/// Whether a task brings the mini-batch to the device.
+pub(super) fn is_input(task: &Task) -> bool {
+    matches!(task.kind, LayerKind::Input { .. })
+}
+
+/// Where an input layer puts samples and labels.
+pub(super) fn input(session: &Session, task: &Task) -> Result<(Region, Option<Region>), Error> {
+    let operands = Operands { session, task };
+    let y = operands.map(Role::Y, task.output)?;
+    let bytes = y.samples * y.shape.len() * y.storage.size();
+    let labels = match operands.find(Role::Labels)? {
+        Some(labels) => Some(labels.part(0..task.samples * 4).map_err(|error| failed(&task.name, error))?),
+        None => None,
+    };
+    Ok((y.region.part(0..bytes).map_err(|error| failed(&task.name, error))?, labels))
+}
+
+/// The work of a task.
+///
+/// # Errors
+/// [`Error::Step`] for an operand that is missing or too small, or a layer that CUDA does not compute; [`Error::Core`] for a
+/// configuration that does not serve.
+pub(super) fn prepare(
+    session: &Session,
+    libraries: &Arc<Libraries>,
+    backend: &mut CudaBackend,
+    task: &Task,
+) -> Result<Vec<Work>, Error> {
+    let operands = Operands { session, task };
+    if let (LayerKind::Convolution { convolution, bias }, Pass::Forward | Pass::BackwardData | Pass::BackwardFilter) =
+        (&task.kind, task.pass)
+    {
+        return operands.convolution(libraries, backend, convolution, *bias);
+    }
+    operands.layer(libraries)
+}
+
+/// The operands of a task in the arena.
+struct Operands<'a> {
+    session: &'a Session,
+    task: &'a Task,
+}
+
+impl Operands<'_> {
+    fn failed(&self, error: CudaError) -> Error {
+        failed(&self.task.name, error)
+    }
+
+    fn region(&self, place: &Place) -> Result<Region, Error> {
+        self.session.region(range(&place.bytes)).map_err(|error| self.failed(error))
+    }
+
+    fn find(&self, role: Role) -> Result<Option<Region>, Error> {
+        self.task.place(role).map(|place| self.region(place)).transpose()
+    }
+
+    fn place(&self, role: Role) -> Result<&Place, Error> {
+        let missing =
+            || wrong(&self.task.name, format!("{:?} takes {role:?}, which the schedule does not give", self.task.pass));
+        self.task.place(role).ok_or_else(missing)
+    }
+
+    fn get(&self, role: Role) -> Result<Region, Error> {
+        self.region(self.place(role)?)
+    }
+
+    fn map(&self, role: Role, shape: Shape) -> Result<Map, Error> {
+        let storage = self.task.types.storage();
+        Ok(Map { region: self.get(role)?, samples: self.task.samples, shape, storage })
+    }
+
+    /// Whether an operand is added to.
+    fn adds(&self, role: Role) -> Result<bool, Error> {
+        Ok(self.place(role)?.access == Access::Add)
+    }
+
+    /// Whether two operands are the same bytes.
+    fn same(&self, one: Role, other: Role) -> bool {
+        match (self.task.place(one), self.task.place(other)) {
+            (Some(one), Some(other)) => one.bytes == other.bytes,
+            _ => false,
+        }
+    }
+
+    /// One of the parameters in the block of a role, whose elements are of that storage; none if the layer has none such.
+    fn parameter(&self, role: Role, kind: ParameterKind, storage: Storage) -> Result<Option<Region>, Error> {
+        let Some(parameter) = self.task.parameters.iter().find(|parameter| parameter.kind == kind) else {
+            return Ok(None);
+        };
+        let start = parameter.offset * storage.size();
+        let part = start..start + parameter.elements * storage.size();
+        self.get(role)?.part(part).map(Some).map_err(|error| self.failed(error))
+    }
+
+    fn needed(&self, role: Role, kind: ParameterKind, storage: Storage) -> Result<Region, Error> {
+        let missing = || wrong(&self.task.name, format!("the layer has no {kind:?}"));
+        self.parameter(role, kind, storage)?.ok_or_else(missing)
+    }
+
+    /// Two numbers for each channel in the block of a role.
+    fn statistics(&self, role: Role, channels: usize) -> Result<Statistics, Error> {
+        let (whole, stride) = (self.get(role)?, channel_stride(channels) * 4);
+        let part = |start: usize| whole.part(start..start + channels * 4).map_err(|error| self.failed(error));
+        Ok(Statistics { mean: part(0)?, deviation: part(stride)? })
+    }
+
+    fn convolution(
+        &self,
+        libraries: &Arc<Libraries>,
+        backend: &mut CudaBackend,
+        convolution: &Convolution,
+        bias: bool,
+    ) -> Result<Vec<Work>, Error> {
+        let task = self.task;
+        let storage = task.types.storage();
+        let output = Shape::output_of(convolution);
+        let operation = match task.pass {
+            Pass::Forward => Operation::Forward,
+            Pass::BackwardData => Operation::BackwardData,
+            Pass::BackwardFilter | Pass::Update => Operation::BackwardFilter,
+        };
+        let problem = Problem::new(*convolution, operation, task.samples, task.types, Layout::Nchw)?;
+        let missing = || wrong(&task.name, "the schedule gives no configuration".to_owned());
+        let configuration = task.configuration.as_ref().ok_or_else(missing)?;
+        let (data, other, result, added) = match operation {
+            Operation::Forward => {
+                let w = self.needed(Role::W, ParameterKind::Weight, storage)?;
+                (self.get(Role::X(0))?, w, self.get(Role::Y)?, false)
+            }
+            Operation::BackwardData => {
+                let w = self.needed(Role::W, ParameterKind::Weight, storage)?;
+                (self.get(Role::Dy)?, w, self.get(Role::Dx(0))?, self.adds(Role::Dx(0))?)
+            }
+            Operation::BackwardFilter => {
+                let dw = self.needed(Role::Dw, ParameterKind::Weight, Storage::F32)?;
+                (self.get(Role::X(0))?, self.get(Role::Dy)?, dw, self.adds(Role::Dw)?)
+            }
+        };
+        let workspace = match self.find(Role::Workspace)? {
+            Some(workspace) => workspace,
+            None => self.session.region(0..0).map_err(|error| self.failed(error))?,
+        };
+        let memory = cuda::Convolution { data, other, output: result, workspace, added };
+        let mut works = vec![memory.prepare(libraries, backend, &problem, configuration)?];
+        if bias && operation == Operation::Forward {
+            let bias = self.needed(Role::W, ParameterKind::Bias, storage)?;
+            let y = self.map(Role::Y, output)?;
+            works.push(cuda::add_bias(libraries, &bias, &y).map_err(|error| self.failed(error))?);
+        }
+        if bias && operation == Operation::BackwardFilter {
+            let db = self.needed(Role::Dw, ParameterKind::Bias, Storage::F32)?;
+            let dy = self.map(Role::Dy, output)?;
+            works.push(cuda::bias_gradient(libraries, &dy, &db).map_err(|error| self.failed(error))?);
+        }
+        Ok(works)
+    }
+
+    fn layer(&self, libraries: &Arc<Libraries>) -> Result<Vec<Work>, Error> {
+        let task = self.task;
+        if task.pass == Pass::Update {
+            return self.update(libraries);
+        }
+        let forward = task.pass == Pass::Forward;
+        let input = task.inputs.first().copied().unwrap_or(task.output);
+        let done = |work: Result<Work, CudaError>| work.map(|work| vec![work]).map_err(|error| self.failed(error));
+        match &task.kind {
+            LayerKind::Flatten => Ok(Vec::new()),
+            LayerKind::Relu if forward => {
+                done(cuda::relu(libraries, &self.map(Role::X(0), input)?, &self.map(Role::Y, task.output)?))
+            }
+            LayerKind::Relu => {
+                let (y, dy) = (self.map(Role::Y, task.output)?, self.map(Role::Dy, task.output)?);
+                let added = !self.same(Role::Dy, Role::Dx(0)) && self.adds(Role::Dx(0))?;
+                done(cuda::relu_gradient(libraries, &y, &dy, &self.map(Role::Dx(0), input)?, added))
+            }
+            LayerKind::Pooling(pooling) => {
+                let pool = Pool::new(libraries, pooling, input.extents().len()).map_err(|error| self.failed(error))?;
+                if forward {
+                    return done(pool.forward(&self.map(Role::X(0), input)?, &self.map(Role::Y, task.output)?));
+                }
+                let (dy, dx) = (self.map(Role::Dy, task.output)?, self.map(Role::Dx(0), input)?);
+                let added = self.adds(Role::Dx(0))?;
+                if pooling.method == PoolingMethod::Average {
+                    // The gradients stand for maps that are not looked at.
+                    return done(pool.backward([&dy, &dy, &dx], &dx, added));
+                }
+                let (x, y) = (self.map(Role::X(0), input)?, self.map(Role::Y, task.output)?);
+                done(pool.backward([&y, &dy, &x], &dx, added))
+            }
+            LayerKind::Lrn { size, alpha, beta, k } => {
+                let lrn = Lrn::new(libraries, *size, [*alpha, *beta, *k]).map_err(|error| self.failed(error))?;
+                let (x, y) = (self.map(Role::X(0), input)?, self.map(Role::Y, task.output)?);
+                if forward {
+                    return done(lrn.forward(&x, &y));
+                }
+                let (dy, dx) = (self.map(Role::Dy, task.output)?, self.map(Role::Dx(0), input)?);
+                done(lrn.backward([&y, &dy, &x], &dx, self.adds(Role::Dx(0))?))
+            }
+            LayerKind::BatchNorm { epsilon } => self.batch_norm(libraries, *epsilon, input),
+            LayerKind::Dropout { rate } => self.dropout(libraries, *rate),
+            LayerKind::FullyConnected { outputs, bias } => self.fully_connected(libraries, input, *outputs, *bias),
+            LayerKind::Concat => self.concat(libraries),
+            LayerKind::Add => self.add(libraries),
+            LayerKind::SoftmaxLoss if forward => {
+                done(cuda::softmax(libraries, &self.map(Role::X(0), input)?, &self.map(Role::Y, task.output)?))
+            }
+            LayerKind::SoftmaxLoss => {
+                let (y, dx) = (self.map(Role::Y, task.output)?, self.map(Role::Dx(0), input)?);
+                let added = !self.same(Role::Y, Role::Dx(0)) && self.adds(Role::Dx(0))?;
+                done(cuda::loss_gradient(libraries, &y, &self.get(Role::Labels)?, &dx, task.batch, added))
+            }
+            LayerKind::Input { .. } | LayerKind::Convolution { .. } => {
+                Err(wrong(&task.name, format!("has no {:?} of its own", task.pass)))
+            }
+        }
+    }
+
+    fn batch_norm(&self, libraries: &Arc<Libraries>, epsilon: f32, input: Shape) -> Result<Vec<Work>, Error> {
+        let (task, channels) = (self.task, input.channels());
+        let scale = self.needed(Role::W, ParameterKind::Scale, Storage::F32)?;
+        let shift = self.needed(Role::W, ParameterKind::Shift, Storage::F32);
+        let norm = |shift: &Region| {
+            BatchNorm::new(libraries, channels, epsilon, [&scale, shift]).map_err(|error| self.failed(error))
+        };
+        let x = self.map(Role::X(0), input)?;
+        if task.pass == Pass::Forward {
+            if task.samples != task.batch && !task.inference {
+                return Err(wrong(&task.name, "batch statistics need the whole mini-batch, not a slice".to_owned()));
+            }
+            let (norm, y) = (norm(&shift?)?, self.map(Role::Y, task.output)?);
+            let work = if task.inference {
+                norm.inference(&x, &y, &self.statistics(Role::Statistics, channels)?)
+            } else if task.again {
+                norm.training(&x, &y, None)
+            } else {
+                let saved = self.statistics(Role::Saved, channels)?;
+                norm.training(&x, &y, Some((&saved, &self.statistics(Role::Statistics, channels)?)))
+            };
+            return work.map(|work| vec![work]).map_err(|error| self.failed(error));
+        }
+        let dy = self.map(Role::Dy, task.output)?;
+        // Where nothing upstream learns, the gradient of the input is computed all the same, and goes nowhere.
+        let (dx, added) = match self.find(Role::Dx(0))? {
+            Some(_) => (self.map(Role::Dx(0), input)?, self.adds(Role::Dx(0))? && !self.same(Role::Dy, Role::Dx(0))),
+            None => {
+                let bytes = x.len() * x.storage.size();
+                let region = libraries.scratch(bytes).map_err(|error| self.failed(error))?;
+                (Map { region, ..x.clone() }, false)
+            }
+        };
+        let gradients = [
+            self.needed(Role::Dw, ParameterKind::Scale, Storage::F32)?,
+            self.needed(Role::Dw, ParameterKind::Shift, Storage::F32)?,
+        ];
+        let saved = self.statistics(Role::Saved, channels)?;
+        // The backward pass looks at the factors alone.
+        let work = norm(&scale)?.backward([&x, &dy, &dx], added, &saved, gradients.each_ref());
+        work.map(|work| vec![work]).map_err(|error| self.failed(error))
+    }
+
+    fn dropout(&self, libraries: &Arc<Libraries>, rate: f32) -> Result<Vec<Work>, Error> {
+        let task = self.task;
+        let (from, to) = if task.pass == Pass::Forward { (Role::X(0), Role::Y) } else { (Role::Dy, Role::Dx(0)) };
+        let (x, y) = (self.map(from, task.output)?, self.map(to, task.output)?);
+        if task.inference && self.same(from, to) {
+            return Ok(Vec::new());
+        }
+        let added = !self.same(from, to) && task.pass != Pass::Forward && self.adds(to)?;
+        let work = if task.inference {
+            cuda::copy(libraries, &x, &y, added)
+        } else if task.pass == Pass::Forward && !task.again {
+            let place = (task.index, task.first * task.output.len());
+            cuda::dropout(libraries, &x, &y, &self.get(Role::Saved)?, rate, place)
+        } else {
+            cuda::masked(libraries, &x, &y, &self.get(Role::Saved)?, rate, added)
+        };
+        work.map(|work| vec![work]).map_err(|error| self.failed(error))
+    }
+
+    fn fully_connected(
+        &self,
+        libraries: &Arc<Libraries>,
+        input: Shape,
+        outputs: usize,
+        bias: bool,
+    ) -> Result<Vec<Work>, Error> {
+        let (task, storage) = (self.task, self.task.types.storage());
+        let failed = |error| self.failed(error);
+        let sizes = [task.samples, input.len(), outputs];
+        let layer = FullyConnected::new(libraries, sizes, task.types).map_err(failed)?;
+        let mut works = Vec::new();
+        match task.pass {
+            Pass::Forward => {
+                let w = self.needed(Role::W, ParameterKind::Weight, storage)?;
+                works.push(layer.forward(&self.get(Role::X(0))?, &w, &self.get(Role::Y)?).map_err(failed)?);
+                if bias {
+                    let bias = self.needed(Role::W, ParameterKind::Bias, storage)?;
+                    works.push(cuda::add_bias(libraries, &bias, &self.map(Role::Y, task.output)?).map_err(failed)?);
+                }
+            }
+            Pass::BackwardData => {
+                let w = self.needed(Role::W, ParameterKind::Weight, storage)?;
+                let (dy, dx) = (self.get(Role::Dy)?, self.get(Role::Dx(0))?);
+                works.push(layer.backward_data(&dy, &w, &dx, self.adds(Role::Dx(0))?).map_err(failed)?);
+            }
+            Pass::BackwardFilter | Pass::Update => {
+                let dw = self.needed(Role::Dw, ParameterKind::Weight, Storage::F32)?;
+                let (x, dy) = (self.get(Role::X(0))?, self.map(Role::Dy, task.output)?);
+                works.push(layer.backward_filter(&x, &dy.region, &dw, self.adds(Role::Dw)?).map_err(failed)?);
+                if bias {
+                    let db = self.needed(Role::Dw, ParameterKind::Bias, Storage::F32)?;
+                    works.push(cuda::bias_gradient(libraries, &dy, &db).map_err(failed)?);
+                }
+            }
+        }
+        Ok(works)
+    }
+
+    fn concat(&self, libraries: &Arc<Libraries>) -> Result<Vec<Work>, Error> {
+        let (task, mut works, mut first) = (self.task, Vec::new(), 0);
+        for (i, shape) in task.inputs.iter().enumerate() {
+            let channels = shape.channels();
+            let work = if task.pass == Pass::Forward {
+                let (x, y) = (self.map(Role::X(i), *shape)?, self.map(Role::Y, task.output)?);
+                Some(cuda::copy_channels(libraries, (&x, 0), (&y, first), channels, false))
+            } else if task.place(Role::Dx(i)).is_some() {
+                let (dy, dx) = (self.map(Role::Dy, task.output)?, self.map(Role::Dx(i), *shape)?);
+                Some(cuda::copy_channels(libraries, (&dy, first), (&dx, 0), channels, self.adds(Role::Dx(i))?))
+            } else {
+                None
+            };
+            works.extend(work.transpose().map_err(|error| self.failed(error))?);
+            first += channels;
+        }
+        Ok(works)
+    }
+
+    fn add(&self, libraries: &Arc<Libraries>) -> Result<Vec<Work>, Error> {
+        let (task, mut works) = (self.task, Vec::new());
+        for i in 0..task.inputs.len() {
+            let work = if task.pass == Pass::Forward {
+                if i == 0 && self.same(Role::X(0), Role::Y) {
+                    continue;
+                }
+                let (x, y) = (self.map(Role::X(i), task.output)?, self.map(Role::Y, task.output)?);
+                cuda::copy(libraries, &x, &y, i > 0)
+            } else {
+                let there = task.place(Role::Dx(i)).is_some();
+                if !there || self.same(Role::Dy, Role::Dx(i)) {
+                    continue;
+                }
+                let (dy, dx) = (self.map(Role::Dy, task.output)?, self.map(Role::Dx(i), task.output)?);
+                cuda::copy(libraries, &dy, &dx, self.adds(Role::Dx(i))?)
+            };
+            works.push(work.map_err(|error| self.failed(error))?);
+        }
+        Ok(works)
+    }
+
+    fn update(&self, libraries: &Arc<Libraries>) -> Result<Vec<Work>, Error> {
+        let len = self.task.parameters.last().map_or(0, |last| last.offset + last.elements);
+        let stored = self.get(Role::W)?;
+        let (weights, stored) = match self.find(Role::Master)? {
+            Some(master) => (master, Some((stored, self.task.types.storage()))),
+            None => (stored, None),
+        };
+        let solver = Solver { weights, gradients: self.get(Role::Dw)?, change: self.get(Role::Momentum)?, stored };
+        let work = cuda::update(libraries, &solver, len);
+        work.map(|work| vec![work]).map_err(|error| self.failed(error))
+    }
+}

@@ -1,0 +1,352 @@
+//! A GPU as a machine: one allocation on the device, one pinned on the host, three streams, and every task prepared as calls
+//! of cuDNN, cuBLAS and a few kernels on fixed memory.
+//!
+//! Beside the arena lie cuBLAS's workspace, the libraries' own code, and scratch for sums; [`CudaMachine::beside`] measures
+//! them. From the second step on a step may be one CUDA graph: `begin` then says that it need not be handed over.
+
+mod layers;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tightfit_core::plan::Stream;
+use tightfit_core::problem::Storage;
+use tightfit_core::{Bytes, Nanos};
+use tightfit_cuda::layers::{Lane, Libraries, Now, Session, encode};
+use tightfit_cuda::safe::{PinnedArena, Region};
+use tightfit_cuda::{CudaBackend, CudaError, Options};
+
+use super::{Iteration, Machine, Span, Task, TaskId};
+use crate::{Error, host_memory};
+
+/// How a machine works beside what schedules say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modes {
+    /// The second step is recorded as a CUDA graph, and every later one launched with one call.
+    pub graph: bool,
+    /// When each task and copy ran is kept for [`Machine::spans`]; not together with `graph`.
+    pub trace: bool,
+    /// The arena is filled with a pattern, so that [`CudaMachine::touched`] can tell how far it was used.
+    pub watch: bool,
+}
+
+/// Bytes of a step's numbers in the pinned memory, and where labels begin.
+const NUMBERS: usize = 256;
+
+/// One GPU.
+pub struct CudaMachine {
+    session: Option<Session>,
+    tasks: Vec<(String, Option<usize>)>,
+    input: Option<Input>,
+    iteration: Option<Iteration>,
+    backend: CudaBackend,
+    libraries: Arc<Libraries>,
+    modes: Modes,
+    free_at_start: Bytes,
+}
+
+/// Where mini-batches go.
+struct Input {
+    /// Samples and labels of each slice, with the first sample.
+    slices: Vec<(usize, Region, Option<Region>)>,
+    storage: Storage,
+    /// Elements of a sample.
+    sample: usize,
+    /// Bytes of the pinned memory up to the samples.
+    head: usize,
+    batch: usize,
+}
+
+impl CudaMachine {
+    /// Opens the driver, the device, cuDNN and cuBLAS.
+    ///
+    /// # Errors
+    /// [`Error::Step`] with the library that is missing and where it was looked for.
+    pub fn open(options: &Options, modes: Modes) -> Result<CudaMachine, Error> {
+        let opening = |error: CudaError| failed("opening the device", error);
+        let backend = CudaBackend::open(options).map_err(opening)?;
+        let (free_at_start, _) = backend.memory().map_err(opening)?;
+        let libraries = Libraries::open(backend.handle(), options.cublas.as_deref()).map_err(opening)?;
+        Ok(CudaMachine {
+            session: None,
+            tasks: Vec::new(),
+            input: None,
+            iteration: None,
+            backend,
+            libraries,
+            modes,
+            free_at_start,
+        })
+    }
+
+    /// Bytes of the device in use beside the arena: by this machine's libraries and scratch, and by the context and whatever
+    /// else was on the device when the machine was opened.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    pub fn beside(&self) -> Result<(Bytes, Bytes), Error> {
+        let (free, total) = self.backend.memory().map_err(|error| failed("asking for free memory", error))?;
+        let arena = self.session.as_ref().map_or(0, Session::device_bytes) as u64;
+        let taken = self.free_at_start.0.saturating_sub(free.0).saturating_sub(arena);
+        Ok((Bytes(taken), Bytes(total.0.saturating_sub(self.free_at_start.0))))
+    }
+
+    /// Where the last byte of the arena ends that was written so far; none without [`Modes::watch`].
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    pub fn touched(&self) -> Result<Option<Bytes>, Error> {
+        let touched = self.session.as_ref().map_or(Ok(None), Session::touched);
+        touched.map_err(|error| failed("looking through the arena", error))
+    }
+
+    /// Time of the last step on the device, from before the upload of its mini-batch to the end of all three streams.
+    ///
+    /// # Errors
+    /// [`Error::Step`] before the first step has ended.
+    pub fn step_time(&mut self) -> Result<Nanos, Error> {
+        self.session()?.step_time().map_err(|error| failed("asking for a step's time", error))
+    }
+
+    fn session(&mut self) -> Result<&mut Session, Error> {
+        self.session.as_mut().ok_or_else(|| wrong("a step", "before the arenas were taken".to_owned()))
+    }
+
+    /// Enqueues the mini-batch and the step's numbers.
+    fn bring(&mut self) -> Result<(), CudaError> {
+        let (Some(session), Some(iteration)) = (&mut self.session, self.iteration) else { return Ok(()) };
+        let now = Now {
+            step: iteration.step,
+            seed: iteration.seed,
+            learning_rate: iteration.learning_rate,
+            momentum: iteration.momentum,
+            weight_decay: iteration.weight_decay,
+            loss_scale: iteration.loss_scale,
+        };
+        let bytes = now.bytes();
+        let Some(input) = &self.input else { return Ok(()) };
+        session.staging()?[..bytes.len()].copy_from_slice(&bytes);
+        let mut parts = vec![(0..bytes.len(), self.libraries.now())];
+        let sample = input.sample * input.storage.size();
+        for (first, samples, labels) in &input.slices {
+            let start = input.head + first * sample;
+            parts.push((start..start + samples.len(), samples));
+            if let Some(labels) = labels {
+                let start = NUMBERS + first * 4;
+                parts.push((start..start + labels.len(), labels));
+            }
+        }
+        session.upload(&parts)
+    }
+
+    /// Takes the pinned memory of an input layer, or adds a slice of it.
+    fn prepare_input(&mut self, task: &Task) -> Result<(), Error> {
+        let named = |error| failed(&task.name, error);
+        let session = self.session()?;
+        let (y, labels) = layers::input(session, task)?;
+        let storage = task.types.storage();
+        let head = (NUMBERS + task.batch * 4).next_multiple_of(NUMBERS);
+        let sample = task.output.len();
+        if self.input.is_none() {
+            let bytes = head + task.batch * sample * storage.size();
+            host_memory::check(Bytes(bytes as u64))?;
+            self.session()?.stage(bytes).map_err(named)?;
+            self.input = Some(Input { slices: Vec::new(), storage, sample, head, batch: task.batch });
+        }
+        if let Some(input) = &mut self.input
+            && input.slices.iter().all(|(first, ..)| *first != task.first)
+        {
+            input.slices.push((task.first, y, labels));
+        }
+        Ok(())
+    }
+}
+
+/// The lane of a schedule's stream.
+fn lane(stream: Stream) -> Lane {
+    match stream {
+        Stream::Compute => Lane::Compute,
+        Stream::Offload => Lane::Offload,
+        Stream::Prefetch => Lane::Prefetch,
+    }
+}
+
+/// A range of addresses as the host counts; one that does not fit is refused where it is used.
+fn range(bytes: &Range<u64>) -> Range<usize> {
+    let narrow = |value| usize::try_from(value).unwrap_or(usize::MAX);
+    narrow(bytes.start)..narrow(bytes.end)
+}
+
+/// A failure of the libraries at a step.
+fn failed(step: &str, error: CudaError) -> Error {
+    Error::Step { machine: "cuda", step: step.to_owned(), what: error.to_string(), source: Some(Box::new(error)) }
+}
+
+/// A step that this machine cannot do, and why.
+fn wrong(step: &str, what: String) -> Error {
+    Error::Step { machine: "cuda", step: step.to_owned(), what, source: None }
+}
+
+impl Machine for CudaMachine {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn reserve(&mut self, device: Bytes, host: Bytes, events: usize) -> Result<(), Error> {
+        let taking = |error| failed("taking the arenas", error);
+        // What an earlier schedule had goes first, except for pinned memory that serves again: it takes long to get.
+        let pinned = self.session.take().map(Session::into_host).filter(|pinned| pinned.len() as u64 >= host.0);
+        (self.tasks, self.input, self.iteration) = (Vec::new(), None, None);
+        let (free, _) = self.backend.memory().map_err(taking)?;
+        if device > free {
+            return Err(Error::DeviceMemory { needed: device, free });
+        }
+        let (device, host_len) = (range(&(0..device.0)).end, range(&(0..host.0)).end);
+        let pinned = match pinned {
+            Some(pinned) => pinned,
+            None => {
+                host_memory::check(host)?;
+                PinnedArena::new(self.libraries.handle().context(), host_len).map_err(taking)?
+            }
+        };
+        let mut session = Session::new(&self.libraries, device, pinned, events).map_err(taking)?;
+        if self.modes.watch {
+            session.watch().map_err(taking)?;
+        }
+        if self.modes.trace {
+            session.keep_times();
+        }
+        self.session = Some(session);
+        Ok(())
+    }
+
+    fn prepare(&mut self, task: Task) -> Result<TaskId, Error> {
+        let work = if layers::is_input(&task) {
+            self.prepare_input(&task)?;
+            None
+        } else {
+            let session =
+                self.session.as_mut().ok_or_else(|| wrong(&task.name, "before the arenas were taken".to_owned()))?;
+            let work = layers::prepare(session, &self.libraries, &mut self.backend, &task)?;
+            Some(session.keep(work))
+        };
+        self.tasks.push((task.name, work));
+        Ok(TaskId(self.tasks.len() - 1))
+    }
+
+    fn compute(&mut self, task: TaskId, iteration: &Iteration) -> Result<(), Error> {
+        self.iteration = Some(*iteration);
+        let Some((name, work)) = self.tasks.get(task.0) else {
+            return Err(wrong("a step", format!("task {} was never prepared", task.0)));
+        };
+        let (name, work) = (name.clone(), *work);
+        let recording = self.session()?.is_recording();
+        let enqueued = match work {
+            Some(work) => self.session()?.compute(work),
+            // A recorded step's mini-batch was brought before it.
+            None if recording => Ok(()),
+            None => self.bring(),
+        };
+        enqueued.map_err(|error| failed(&name, error))
+    }
+
+    fn feed(&mut self, samples: &[f32], labels: &[u32]) -> Result<(), Error> {
+        let feeding = |error| failed("feeding a mini-batch", error);
+        let Some(input) = &self.input else {
+            return Err(wrong("feeding a mini-batch", "no input layer was prepared".to_owned()));
+        };
+        if samples.len() != input.batch * input.sample || labels.len() != input.batch {
+            let (given, wanted) = (samples.len(), input.batch * input.sample);
+            let what = format!("{given} numbers and {} labels, not {wanted} and {}", labels.len(), input.batch);
+            return Err(wrong("feeding a mini-batch", what));
+        }
+        let (head, storage) = (input.head, input.storage);
+        let staging = self.session()?.staging().map_err(feeding)?;
+        let (front, back) = staging.split_at_mut(head);
+        for (place, label) in front[NUMBERS..].chunks_exact_mut(4).zip(labels) {
+            place.copy_from_slice(&label.to_ne_bytes());
+        }
+        encode(samples, storage, back).map_err(feeding)
+    }
+
+    fn offload(&mut self, stream: Stream, device: Range<u64>, host: Range<u64>) -> Result<(), Error> {
+        let copy = self.session()?.offload(lane(stream), range(&device), range(&host));
+        copy.map_err(|error| failed(&format!("offloading {} bytes", device.end - device.start), error))
+    }
+
+    fn prefetch(&mut self, stream: Stream, host: Range<u64>, device: Range<u64>) -> Result<(), Error> {
+        let copy = self.session()?.prefetch(lane(stream), range(&host), range(&device));
+        copy.map_err(|error| failed(&format!("prefetching {} bytes", host.end - host.start), error))
+    }
+
+    fn poison(&mut self, stream: Stream, device: Range<u64>) -> Result<(), Error> {
+        self.session()?.poison(lane(stream), range(&device)).map_err(|error| failed("poisoning", error))
+    }
+
+    fn record(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
+        self.session()?.record(lane(stream), event).map_err(|error| failed("recording an event", error))
+    }
+
+    fn wait(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
+        self.session()?.wait(lane(stream), event).map_err(|error| failed("waiting for an event", error))
+    }
+
+    fn begin(&mut self, iteration: &Iteration) -> Result<bool, Error> {
+        let beginning = |error| failed("beginning a step", error);
+        let first = self.iteration.is_none();
+        self.iteration = Some(*iteration);
+        self.session()?.begin_step().map_err(beginning)?;
+        // The first step loads what the libraries load late, which a recording could not.
+        if !self.modes.graph || self.modes.trace || first {
+            return Ok(true);
+        }
+        self.bring().map_err(beginning)?;
+        let session = self.session()?;
+        if session.has_recorded() {
+            session.launch().map_err(beginning)?;
+            return Ok(false);
+        }
+        session.begin_recording().map_err(beginning)?;
+        Ok(true)
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        let session = self.session()?;
+        if session.is_recording() {
+            session
+                .end_recording()
+                .and_then(|()| session.launch())
+                .map_err(|error| failed("recording a step", error))?;
+        }
+        session.end_step().map_err(|error| failed("ending a step", error))
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.session()?.finish().map_err(|error| failed("finishing a step", error))
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        let at = range(&(0..at)).end;
+        self.session()?.write(at, bytes).map_err(|error| failed("writing to the arena", error))
+    }
+
+    fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error> {
+        self.session()?.read(range(&from)).map_err(|error| failed("reading the arena", error))
+    }
+
+    fn spans(&mut self) -> Vec<Span> {
+        // A device that fails here has failed before, where it was said.
+        let times = self.session.as_ref().map(Session::times).and_then(Result::ok).unwrap_or_default();
+        let mut places = [0; 3];
+        let span = |(lane, [start, end]): (Lane, [Nanos; 2])| {
+            let (stream, which) = match lane {
+                Lane::Compute => (Stream::Compute, 0),
+                Lane::Offload => (Stream::Offload, 1),
+                Lane::Prefetch => (Stream::Prefetch, 2),
+            };
+            places[which] += 1;
+            Span { stream, place: places[which] - 1, start, end }
+        };
+        times.into_iter().map(span).collect()
+    }
+}

@@ -1,0 +1,164 @@
+//! The CUDA machine against the CPU machine: on the mock libraries, and (ignored where there is none) on a real GPU.
+
+#[path = "../../cuda/tests/support/mocks.rs"]
+#[allow(dead_code)]
+mod mocks;
+mod support;
+
+use std::collections::BTreeMap;
+
+use mocks::Mocks;
+use support::{THREADS, batch, everything_resident, fork_and_join, residual};
+use tightfit_core::network::{Layer, LayerKind};
+use tightfit_core::plan::{
+    ALIGNMENT, Access, Action, Block, BlockId, Operand, Pass, Role, Schedule, Step, Stream, Tensor, Workload,
+};
+use tightfit_core::{
+    Backend, Bytes, Candidate, Configuration, Layout, Nanos, Network, Notes, Operation, Problem, Types,
+};
+use tightfit_cuda::{CudaBackend, Options};
+use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
+use tightfit_train::machine::cuda::{CudaMachine, Modes};
+use tightfit_train::{Engine, Error, Machine, Solver};
+
+/// The samples of every step here.
+const BATCH: usize = 6;
+
+/// A deterministic configuration of micro-batches of at most `micro_batch` samples, with as little workspace as there is.
+fn configuration(backend: &mut CudaBackend, problem: &Problem, micro_batch: usize) -> Configuration {
+    let mut left = problem.batch();
+    let mut parts = Vec::new();
+    while left > 0 {
+        let size = micro_batch.min(left);
+        let part = problem.with_batch(size).unwrap();
+        let offers = backend.offers(&part).unwrap();
+        let exact = |notes: &Notes| {
+            ![Notes::NONDETERMINISTIC, Notes::FFT, Notes::WINOGRAD].into_iter().any(|note| notes.contains(note))
+        };
+        let usable = offers.iter().filter(|offer| exact(&offer.notes));
+        // Backward-data through an engine, which may have to be asked to add.
+        let least = usable.filter_map(|offer| Some((*offer.workspace.as_ref().ok()?, &offer.algorithm)));
+        let (workspace, algorithm) = least.min_by_key(|(workspace, _)| *workspace).unwrap();
+        parts.push(Candidate { micro_batch: size, algorithm: algorithm.clone(), time: Nanos(1), workspace });
+        left -= size;
+    }
+    Configuration::new(parts, backend.division_cost(problem).unwrap())
+}
+
+/// The schedule with convolutions that CUDA has, which share one workspace at the end of the arena.
+fn for_cuda(workload: &Workload<'_>, mut schedule: Schedule, options: &Options, micro_batch: usize) -> Schedule {
+    let mut backend = CudaBackend::open(options).unwrap();
+    let block = BlockId(schedule.blocks.len());
+    let mut most = 0;
+    for step in &mut schedule.steps {
+        let Action::Compute(compute) = &mut step.action else { continue };
+        let LayerKind::Convolution { convolution, .. } = &workload.network.layer(compute.layer).kind else { continue };
+        let operation = match compute.pass {
+            Pass::Forward => Operation::Forward,
+            Pass::BackwardData => Operation::BackwardData,
+            Pass::BackwardFilter => Operation::BackwardFilter,
+            Pass::Update => continue,
+        };
+        let problem = Problem::new(*convolution, operation, workload.batch, workload.types, Layout::Nchw).unwrap();
+        let configuration = configuration(&mut backend, &problem, micro_batch);
+        most = most.max(configuration.workspace().0);
+        compute.operands.push(Operand { role: Role::Workspace, block, access: Access::Write });
+        compute.configuration = Some(configuration);
+    }
+    let (offset, bytes) = (schedule.device_bytes.0, most.next_multiple_of(ALIGNMENT).max(ALIGNMENT));
+    let tensor = Tensor::Workspace(workload.network.iter().next().unwrap().0);
+    schedule.blocks.push(Block { tensor, offset, bytes, samples: 0..workload.batch, resident: false });
+    schedule.device_bytes = Bytes(offset + bytes);
+    let free = |action| Step { stream: Stream::Compute, action };
+    schedule.steps.push(free(Action::Release(block)));
+    // At the end of the allocations, so that no wait is moved from what it waits for.
+    let first = schedule.steps.iter().position(|step| !matches!(step.action, Action::Allocate(_))).unwrap();
+    schedule.steps.insert(first, free(Action::Allocate(block)));
+    schedule
+}
+
+/// Losses of some steps, and the gradients of the last.
+type Results = (Vec<f64>, BTreeMap<Tensor, Vec<f32>>);
+
+fn train<M: Machine>(workload: &Workload<'_>, schedule: &Schedule, machine: M, steps: u64) -> Result<Results, Error> {
+    let solver = Solver { loss_scale: 128.0, ..Solver::default() };
+    let mut engine = Engine::new(workload, schedule, machine, solver, false)?;
+    let mut losses = Vec::new();
+    for step in 0..steps {
+        let (samples, labels) = batch(workload, step);
+        losses.push(engine.step(&samples, &labels)?.loss);
+    }
+    let mut gradients = BTreeMap::new();
+    for block in &schedule.blocks {
+        if let Tensor::WeightGradient(layer) = block.tensor {
+            let all = engine.read(block.tensor)?.unwrap();
+            // Between the parameters there is nothing.
+            let parameters = workload.parameters(layer);
+            let own = parameters.iter().flat_map(|p| all[p.offset..p.offset + p.elements].to_vec());
+            gradients.insert(block.tensor, own.collect());
+        }
+    }
+    Ok((losses, gradients))
+}
+
+fn on_cpu(workload: &Workload<'_>, steps: u64) -> Results {
+    let machine = CpuMachine::new(CpuOptions { threads: Some(THREADS), ..CpuOptions::default() });
+    train(workload, &everything_resident(workload, "direct", BATCH), machine, steps).unwrap()
+}
+
+fn assert_close(what: &str, got: &Results, want: &Results, tolerance: f64) {
+    for (step, (got, want)) in got.0.iter().zip(&want.0).enumerate() {
+        assert!((got - want).abs() <= tolerance * want.abs().max(1.0), "{what}: loss {got} in step {step}, not {want}");
+    }
+    assert_eq!(got.1.len(), want.1.len());
+    for (tensor, want) in &want.1 {
+        let got = &got.1[tensor];
+        let norm = |values: &[f32]| values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        let off: Vec<f32> = got.iter().zip(want).map(|(got, want)| got - want).collect();
+        // Biases before a batch normalization have a gradient of rounding errors alone.
+        let (off, size) = (norm(&off), norm(want).max(1e-2));
+        assert!(off <= tolerance * size, "{what}: gradient of {tensor:?} off by {off} of {size}");
+    }
+}
+
+/// Every layer, forward and backward, on both machines; the convolutions whole and divided.
+fn networks_agree(options: &Options) {
+    for network in [fork_and_join(), residual(), Network::open("cifar10-quick").unwrap()] {
+        let f32 = Workload::new(&network, BATCH, Types::F32, false).unwrap();
+        let want = on_cpu(&f32, 2);
+        // Rounding decides here and there which element of a window is the largest, and whether a unit is cut.
+        for (types, tolerance) in [(Types::F32, 2e-4), (Types::Tf32, 2e-2), (Types::F16F32, 0.1), (Types::Bf16, 0.4)] {
+            let workload = Workload::new(&network, BATCH, types, false).unwrap();
+            let normalizes = |layer: &Layer| matches!(layer.kind, LayerKind::Lrn { .. });
+            if types == Types::Bf16 && network.layers().iter().any(normalizes) {
+                let schedule = for_cuda(&workload, everything_resident(&workload, "direct", BATCH), options, BATCH);
+                let machine = CudaMachine::open(options, Modes::default()).unwrap();
+                let error = train(&workload, &schedule, machine, 1).unwrap_err();
+                assert!(error.to_string().contains("cuDNN has none in bf16"), "{error}");
+                continue;
+            }
+            for micro_batch in [BATCH, 4] {
+                let schedule = everything_resident(&workload, "direct", BATCH);
+                let schedule = for_cuda(&workload, schedule, options, micro_batch);
+                let machine = CudaMachine::open(options, Modes::default()).unwrap();
+                let what = format!("{} {types} in {micro_batch}", network.name());
+                let got = train(&workload, &schedule, machine, 2).unwrap_or_else(|error| panic!("{what}: {error}"));
+                println!("{what}: losses {:?}, on the CPU {:?}", got.0, want.0);
+                assert_close(&what, &got, &want, tolerance);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_layer_computes_what_it_computes_on_the_cpu() {
+    let mocks = Mocks::new();
+    networks_agree(&mocks.options());
+    mocks.assert_nothing_left("training");
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn every_layer_computes_on_a_gpu_what_it_computes_on_the_cpu() {
+    networks_agree(&Options::default());
+}

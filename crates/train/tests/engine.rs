@@ -1,0 +1,228 @@
+//! The engine on the CPU: a network learns, wrong schedules and batches become errors, debugging aids catch what they are
+//! for.
+
+mod support;
+
+use std::time::Duration;
+
+use tightfit_core::network::LayerKind;
+use tightfit_core::plan::{
+    Access, Action, Block, BlockId, HostBlock, HostBlockId, Role, Schedule, Step, StepId, Stream, Tensor, Workload,
+};
+use tightfit_core::{Bytes, Network, Types};
+use tightfit_train::machine::cpu::{CpuMachine, Options};
+use tightfit_train::{Engine, Error, Machine, Solver};
+
+use support::{THREADS, batch, everything_resident, fork_and_join, residual};
+
+fn machine() -> CpuMachine {
+    CpuMachine::new(Options { threads: Some(THREADS), ..Options::default() })
+}
+
+fn engine(workload: &Workload<'_>, schedule: &Schedule) -> Engine<CpuMachine> {
+    Engine::unchecked(workload, schedule, machine(), Solver::default(), true).unwrap()
+}
+
+#[test]
+fn the_same_mini_batch_is_learned_by_heart() {
+    let networks = [Network::open("digits-net").unwrap(), fork_and_join(), residual()];
+    for network in &networks {
+        let workload = Workload::new(network, 8, Types::F32, false).unwrap();
+        let schedule = everything_resident(&workload, "implicit-gemm", 8);
+        let mut engine = engine(&workload, &schedule);
+        let (samples, labels) = batch(&workload, 0);
+        let first = engine.step(&samples, &labels).unwrap();
+        assert!(first.loss > 1.0 && first.loss < 10.0, "{}: {first:?}", network.name());
+        let last = (0..60).map(|_| engine.step(&samples, &labels).unwrap()).last().unwrap();
+        assert!(last.loss < first.loss / 3.0 && last.correct >= 7, "{}: {first:?} to {last:?}", network.name());
+    }
+}
+
+#[test]
+fn divided_convolutions_with_exact_sums_learn_the_same() {
+    let network = Network::open("digits-net").unwrap();
+    let workload = Workload::new(&network, 6, Types::F32, false).unwrap();
+    let run = |micro_batch| {
+        let schedule = everything_resident(&workload, "direct", micro_batch);
+        let mut engine = engine(&workload, &schedule);
+        (0..5)
+            .map(|step| {
+                let (samples, labels) = batch(&workload, step);
+                engine.step(&samples, &labels).unwrap().loss
+            })
+            .collect::<Vec<f64>>()
+    };
+    // The direct algorithm adds sample after sample, whoever calls it.
+    assert_eq!(run(6), run(2));
+}
+
+#[test]
+fn inference_takes_over_what_was_learned() {
+    let network = residual();
+    let training = Workload::new(&network, 8, Types::F32, false).unwrap();
+    let mut learner = engine(&training, &everything_resident(&training, "implicit-gemm", 8));
+    let (samples, labels) = batch(&training, 0);
+    for _ in 0..60 {
+        learner.step(&samples, &labels).unwrap();
+    }
+    let learned = learner.learned().unwrap();
+    let inference = Workload::new(&network, 4, Types::F32, true).unwrap();
+    let mut user = engine(&inference, &everything_resident(&inference, "implicit-gemm", 4));
+    let untrained = user.step(&samples[..samples.len() / 2], &labels[..4]).unwrap();
+    user.take_over(&learned).unwrap();
+    let trained = user.step(&samples[..samples.len() / 2], &labels[..4]).unwrap();
+    assert!(trained.loss < untrained.loss / 2.0 && trained.correct >= 3, "{untrained:?} to {trained:?}");
+    assert_eq!(learned, user.learned().unwrap(), "inference changes nothing");
+}
+
+#[test]
+fn batches_and_types_that_do_not_fit_are_refused() {
+    let network = Network::open("digits-net").unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let schedule = everything_resident(&workload, "direct", 2);
+    let mut engine = engine(&workload, &schedule);
+    let (samples, labels) = batch(&workload, 0);
+    assert!(matches!(engine.step(&samples[1..], &labels), Err(Error::Batch { .. })));
+    assert!(matches!(engine.step(&samples, &[1, 10]), Err(Error::Batch { .. })));
+    engine.step(&samples, &labels).unwrap();
+
+    let half = Workload::new(&network, 2, Types::Bf16, false).unwrap();
+    let schedule = Schedule { types: Types::Bf16, ..schedule };
+    let error = Engine::unchecked(&half, &schedule, machine(), Solver::default(), false).unwrap_err();
+    assert_eq!(error.to_string(), "cpu does not compute in bf16; --types f32, or --backend cuda does");
+    let error = Engine::new(&workload, &schedule, machine(), Solver::default(), false).unwrap_err();
+    assert!(matches!(error, Error::Unsound { .. }), "{error}");
+}
+
+#[test]
+fn more_memory_than_there_is_is_refused_before_anything_is_taken() {
+    let network = Network::open("digits-net").unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let schedule = everything_resident(&workload, "direct", 2);
+    let device = Schedule { device_bytes: Bytes(1 << 50), ..schedule.clone() };
+    let error = Engine::new(&workload, &device, machine(), Solver::default(), false).unwrap_err();
+    assert!(matches!(error, Error::DeviceMemory { .. }), "{error}");
+    let host = Schedule { host_bytes: Bytes(1 << 50), ..schedule };
+    let error = Engine::new(&workload, &host, machine(), Solver::default(), false).unwrap_err();
+    assert!(matches!(error, Error::HostMemory { .. }), "{error}");
+}
+
+/// The step that writes the output of the first convolution.
+fn first_convolution(workload: &Workload<'_>, schedule: &Schedule) -> usize {
+    let convolves = |step: &Step| match &step.action {
+        Action::Compute(compute) => {
+            matches!(workload.network.layer(compute.layer).kind, LayerKind::Convolution { .. })
+        }
+        _ => false,
+    };
+    schedule.steps.iter().position(convolves).unwrap()
+}
+
+/// Sends the input map to the host right after it was written, and fetches it back to other bytes before the first
+/// convolution reads it, each on its own stream; `waits` says which of the three waits are there.
+fn offloading(workload: &Workload<'_>, waits: [bool; 3]) -> Schedule {
+    let mut schedule = everything_resident(workload, "direct", 2);
+    let is_map = |block: &Block| matches!(block.tensor, Tensor::FeatureMap(_));
+    let written = BlockId(schedule.blocks.iter().position(is_map).unwrap());
+    let block = schedule.blocks[written.0].clone();
+    let fetched = BlockId(schedule.blocks.len());
+    schedule.blocks.push(Block { offset: schedule.device_bytes.0, ..block.clone() });
+    schedule.device_bytes = Bytes(schedule.device_bytes.0 + block.bytes.next_multiple_of(256));
+    schedule.host_bytes = Bytes(block.bytes);
+    schedule.host_blocks.push(HostBlock { tensor: block.tensor, offset: 0, bytes: block.bytes });
+
+    let at = first_convolution(workload, &schedule);
+    for step in &mut schedule.steps[at..] {
+        if let Action::Compute(compute) = &mut step.action {
+            let reads = compute.operands.iter_mut().filter(|operand| operand.block == written);
+            reads.for_each(|operand| operand.block = fetched);
+        }
+    }
+    let wait = |stream, step| Step { stream, action: Action::Wait(StepId(step)) };
+    let mut inserted = Vec::new();
+    if waits[0] {
+        inserted.push(wait(Stream::Offload, at - 1));
+    }
+    let offload = at + inserted.len();
+    inserted.push(Step { stream: Stream::Offload, action: Action::Offload(written, HostBlockId(0)) });
+    if waits[1] {
+        inserted.push(wait(Stream::Prefetch, offload));
+    }
+    let prefetch = at + inserted.len();
+    inserted.push(Step { stream: Stream::Prefetch, action: Action::Prefetch(HostBlockId(0), fetched) });
+    if waits[2] {
+        inserted.push(wait(Stream::Compute, prefetch));
+    }
+    schedule.steps.splice(at..at, inserted);
+    schedule
+}
+
+#[test]
+fn copies_on_slow_streams_change_nothing_and_missing_waits_are_errors() {
+    let network = Network::open("digits-net").unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let run = |schedule: &Schedule, slow: usize, waits: bool| {
+        let mut delays = [Duration::ZERO; 3];
+        delays[slow] = Duration::from_millis(if waits { 3 } else { 30 });
+        let options = Options { threads: Some(THREADS), delays, checksums: true, spans: true };
+        let machine = CpuMachine::new(options);
+        let mut engine = Engine::unchecked(&workload, schedule, machine, Solver::default(), true)?;
+        let mut losses = Vec::new();
+        for step in 0..5 {
+            let (samples, labels) = batch(&workload, step);
+            losses.push(engine.step(&samples, &labels)?.loss);
+        }
+        let copies = engine.spans().iter().filter(|(_, span)| span.stream != Stream::Compute).count();
+        Ok::<_, Error>((losses, copies))
+    };
+    let (truth, copies) = run(&everything_resident(&workload, "direct", 2), 0, true).unwrap();
+    assert_eq!(copies, 0);
+    for slow in 0..3 {
+        let losses = run(&offloading(&workload, [true; 3]), slow, true).unwrap();
+        assert_eq!(losses, (truth.clone(), 2), "stream {slow} is slow");
+    }
+    // Without a wait, what is slow is late: bytes meet, or stale ones are read.
+    for (missing, slow) in [(0, 0), (1, 1), (2, 2)] {
+        let mut waits = [true; 3];
+        waits[missing] = false;
+        match run(&offloading(&workload, waits), slow, false) {
+            Err(Error::Step { .. }) => {}
+            Ok((losses, _)) => assert_ne!(format!("{losses:?}"), format!("{truth:?}"), "wait {missing} is missing"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn poison_shows_in_the_loss() {
+    let network = Network::open("digits-net").unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let mut schedule = everything_resident(&workload, "direct", 2);
+    // The input layer's pass goes, so the first convolution reads what nobody has written.
+    let input = schedule.steps.iter().position(|step| matches!(step.action, Action::Compute(_))).unwrap();
+    schedule.steps.remove(input);
+    let (samples, labels) = batch(&workload, 0);
+    assert!(engine(&workload, &schedule).step(&samples, &labels).unwrap().loss.is_nan());
+}
+
+#[test]
+fn a_failure_inside_a_step_is_told_and_nothing_hangs() {
+    let network = Network::open("digits-net").unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let mut schedule = offloading(&workload, [true; 3]);
+    for step in &mut schedule.steps {
+        // The input layer may no longer write the labels.
+        if let Action::Compute(compute) = &mut step.action {
+            for operand in compute.operands.iter_mut().filter(|operand| operand.role == Role::Labels) {
+                operand.access = Access::Read;
+            }
+        }
+    }
+    let (samples, labels) = batch(&workload, 0);
+    let mut engine = engine(&workload, &schedule);
+    for _ in 0..2 {
+        let error = engine.step(&samples, &labels).unwrap_err().to_string();
+        assert!(error.contains("input forward") && error.contains("only read Labels"), "{error}");
+    }
+    engine.machine().finish().unwrap();
+}

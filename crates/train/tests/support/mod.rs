@@ -1,0 +1,289 @@
+//! A schedule written without any policy: every tensor has bytes of its own from the beginning of the step to its end.
+#![allow(dead_code)]
+
+use std::collections::{HashMap, HashSet};
+
+use tightfit_core::network::{Builder, Filters, LayerId, LayerKind, Network, Shape, Window};
+use tightfit_core::plan::{
+    ALIGNMENT, Access, Action, Block, BlockId, Compute, Operand, Pass, Role, Schedule, Step, Stream, Tensor, Workload,
+};
+use tightfit_core::{
+    Algorithm, Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Operation, Problem, Types,
+};
+use tightfit_cpu::CpuBackend;
+
+/// Threads of every test: workspaces depend on them.
+pub const THREADS: usize = 2;
+
+/// A small network with a fork and a join, as in GoogLeNet.
+pub fn fork_and_join() -> Network {
+    let mut net = Builder::new("fork-and-join");
+    net.input(Shape::image(3, 12, 12));
+    net.conv("conv1", Filters::new(8, 3).pad(1)).relu().lrn().max_pool("pool1", Window::new(3, 2).ceil());
+    for name in ["a", "b"] {
+        let from = net.here();
+        let one = net.at(from).conv(format!("{name}.1x1"), Filters::new(4, 1)).relu().here();
+        net.at(from).conv(format!("{name}.reduce"), Filters::new(3, 1)).relu();
+        let three = net.conv(format!("{name}.3x3"), Filters::new(6, 3).pad(1)).relu().here();
+        net.at(from).max_pool(format!("{name}.pool"), Window::new(3, 1).pad(1));
+        let pooled = net.conv(format!("{name}.project"), Filters::new(4, 1)).relu().here();
+        net.concat(format!("{name}.join"), &[one, three, pooled]);
+    }
+    net.average_pool("pool2", Window::new(2, 2)).dropout(0.3).flatten().fully_connected("fc", 10).softmax_loss();
+    net.finish().unwrap()
+}
+
+/// A small residual network, with a block that halves the extents.
+pub fn residual() -> Network {
+    let mut net = Builder::new("residual");
+    net.input(Shape::image(3, 10, 10));
+    net.conv("conv1", Filters::new(6, 3).pad(1).no_bias()).batch_norm().relu();
+    for (name, filters, stride) in [("b1", 6, 1), ("b2", 8, 2), ("b3", 8, 1)] {
+        let from = net.here();
+        net.conv(format!("{name}.c1"), Filters::new(filters, 3).pad(1).stride(stride).no_bias()).batch_norm().relu();
+        let long = net.conv(format!("{name}.c2"), Filters::new(filters, 3).pad(1).no_bias()).batch_norm().here();
+        let short = if stride == 1 {
+            from
+        } else {
+            net.at(from).conv(format!("{name}.short"), Filters::new(filters, 1).stride(stride).no_bias()).batch_norm();
+            net.here()
+        };
+        net.add(name, &[long, short]).relu();
+    }
+    net.global_average_pool("pool").flatten().fully_connected("fc", 10).softmax_loss();
+    net.finish().unwrap()
+}
+
+/// The samples and labels of a step: the same for the same number.
+pub fn batch(workload: &Workload<'_>, step: u64) -> (Vec<f32>, Vec<u32>) {
+    let sample = workload.network.layers()[0].shape.len();
+    let key = tightfit_cpu::random::key(&[99, step]);
+    let samples = (0..(workload.batch * sample) as u64).map(|i| tightfit_cpu::random::uniform(key, i)).collect();
+    let labels = (0..workload.batch as u64).map(|n| tightfit_cpu::random::bits(!key, n) % 10).collect();
+    (samples, labels)
+}
+
+/// One algorithm on micro-batches of at most so many samples.
+pub fn configuration(problem: &Problem, algorithm: &str, micro_batch: usize) -> Configuration {
+    let mut backend = CpuBackend::new(Some(THREADS));
+    let algorithm = Algorithm::new(algorithm);
+    let mut left = problem.batch();
+    let mut parts = Vec::new();
+    while left > 0 {
+        let size = micro_batch.min(left);
+        let workspace = backend.workspace(&problem.with_batch(size).unwrap(), &algorithm).unwrap();
+        parts.push(Candidate { micro_batch: size, algorithm: algorithm.clone(), time: Nanos(1000), workspace });
+        left -= size;
+    }
+    Configuration::new(parts, DivisionCost::default())
+}
+
+/// The whole schedule.
+pub fn everything_resident(workload: &Workload<'_>, algorithm: &str, micro_batch: usize) -> Schedule {
+    let mut writer = Writer {
+        workload,
+        algorithm,
+        micro_batch,
+        blocks: Vec::new(),
+        of: HashMap::new(),
+        steps: Vec::new(),
+        added_to: HashSet::new(),
+        end: 0,
+    };
+    let layers: Vec<LayerId> = workload.network.iter().map(|(id, _)| id).collect();
+    layers.iter().for_each(|&id| writer.forward(id));
+    if !workload.inference {
+        layers.iter().rev().for_each(|&id| writer.backward(id));
+    }
+    let blocks = std::mem::take(&mut writer.blocks);
+    let live = blocks.iter().enumerate().filter(|(_, block)| !block.resident).map(|(id, _)| BlockId(id));
+    let run_free = |action| Step { stream: Stream::Compute, action };
+    let mut steps: Vec<Step> = live.clone().map(|id| run_free(Action::Allocate(id))).collect();
+    steps.append(&mut writer.steps);
+    steps.extend(live.map(|id| run_free(Action::Release(id))));
+    Schedule {
+        batch: workload.batch,
+        types: workload.types,
+        device_bytes: Bytes(writer.end),
+        host_bytes: Bytes::ZERO,
+        blocks,
+        host_blocks: Vec::new(),
+        steps,
+    }
+}
+
+struct Writer<'a> {
+    workload: &'a Workload<'a>,
+    algorithm: &'a str,
+    micro_batch: usize,
+    blocks: Vec<Block>,
+    of: HashMap<Tensor, BlockId>,
+    steps: Vec<Step>,
+    /// Gradients that hold something.
+    added_to: HashSet<Tensor>,
+    end: u64,
+}
+
+impl Writer<'_> {
+    fn block(&mut self, tensor: Tensor, bytes: u64) -> BlockId {
+        if let Some(&id) = self.of.get(&tensor) {
+            return id;
+        }
+        let resident = matches!(
+            tensor,
+            Tensor::Weights(_)
+                | Tensor::MasterWeights(_)
+                | Tensor::WeightGradient(_)
+                | Tensor::Momentum(_)
+                | Tensor::Statistics(_)
+        );
+        let id = BlockId(self.blocks.len());
+        self.blocks.push(Block { tensor, offset: self.end, bytes, samples: 0..self.workload.batch, resident });
+        self.end += bytes.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+        if !matches!(tensor, Tensor::Workspace(_)) {
+            self.of.insert(tensor, id);
+        }
+        id
+    }
+
+    fn operand(&mut self, role: Role, tensor: Tensor, access: Access) -> Operand {
+        let block = self.block(tensor, self.workload.bytes(tensor).0);
+        Operand { role, block, access }
+    }
+
+    fn map(&self, layer: LayerId) -> Tensor {
+        Tensor::FeatureMap(self.workload.maps.written_by(layer))
+    }
+
+    fn gradient(&self, layer: LayerId) -> Tensor {
+        Tensor::Gradient(self.workload.maps.written_by(layer))
+    }
+
+    fn compute(&mut self, layer: LayerId, pass: Pass, mut operands: Vec<Operand>) {
+        let operation = match pass {
+            Pass::Forward => Some(Operation::Forward),
+            Pass::BackwardData => Some(Operation::BackwardData),
+            Pass::BackwardFilter => Some(Operation::BackwardFilter),
+            Pass::Update => None,
+        };
+        let configuration = match (&self.workload.network.layer(layer).kind, operation) {
+            (LayerKind::Convolution { convolution, .. }, Some(operation)) => {
+                // The CPU's algorithms, whatever the types: another machine takes its own.
+                let batch = self.workload.batch;
+                let problem = Problem::new(*convolution, operation, batch, Types::F32, Layout::Nchw).unwrap();
+                Some(configuration(&problem, self.algorithm, self.micro_batch))
+            }
+            _ => None,
+        };
+        if let Some(bytes) = configuration.as_ref().map(|c| c.workspace().0).filter(|&bytes| bytes > 0) {
+            let block = self.block(Tensor::Workspace(layer), bytes);
+            operands.push(Operand { role: Role::Workspace, block, access: Access::Write });
+        }
+        let samples = 0..self.workload.batch;
+        let compute = Compute { layer, pass, operands, samples, configuration, again: false };
+        self.steps.push(Step { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) });
+    }
+
+    fn forward(&mut self, id: LayerId) {
+        let layer = self.workload.network.layer(id).clone();
+        if layer.kind == LayerKind::Flatten {
+            return;
+        }
+        let mut operands = Vec::new();
+        for (number, &input) in layer.inputs.iter().enumerate() {
+            operands.push(self.operand(Role::X(number), self.map(input), Access::Read));
+        }
+        operands.push(self.operand(Role::Y, self.map(id), Access::Write));
+        if layer.parameters > 0 {
+            operands.push(self.operand(Role::W, Tensor::Weights(id), Access::Read));
+        }
+        let training = !self.workload.inference;
+        match layer.kind {
+            LayerKind::Input { .. } => operands.push(self.operand(Role::Labels, Tensor::Labels, Access::Write)),
+            LayerKind::BatchNorm { .. } => {
+                let access = if training { Access::Add } else { Access::Read };
+                operands.push(self.operand(Role::Statistics, Tensor::Statistics(id), access));
+            }
+            _ => {}
+        }
+        if training && matches!(layer.kind, LayerKind::BatchNorm { .. } | LayerKind::Dropout { .. }) {
+            operands.push(self.operand(Role::Saved, Tensor::Saved(id), Access::Write));
+        }
+        self.compute(id, Pass::Forward, operands);
+    }
+
+    /// The operand of an input's gradient: written by the first layer that gives some, added to by the others.
+    fn input_gradient(&mut self, id: LayerId, number: usize) -> Option<Operand> {
+        let input = self.workload.network.layer(id).inputs[number];
+        let gradient = self.gradient(input);
+        if !self.workload.maps.get(self.workload.maps.written_by(input)).gradient {
+            return None;
+        }
+        let in_place = gradient == self.gradient(id);
+        let access = if self.added_to.insert(gradient) || in_place { Access::Write } else { Access::Add };
+        Some(self.operand(Role::Dx(number), gradient, access))
+    }
+
+    fn backward(&mut self, id: LayerId) {
+        let layer = self.workload.network.layer(id).clone();
+        if matches!(layer.kind, LayerKind::Input { .. } | LayerKind::Flatten) {
+            return;
+        }
+        let reads = layer.kind.backward_reads();
+        let mut given = Vec::new();
+        if layer.kind == LayerKind::SoftmaxLoss {
+            given.push(self.operand(Role::Labels, Tensor::Labels, Access::Read));
+        } else {
+            given.push(self.operand(Role::Dy, self.gradient(id), Access::Read));
+        }
+        if reads.inputs {
+            for (number, &input) in layer.inputs.iter().enumerate() {
+                given.push(self.operand(Role::X(number), self.map(input), Access::Read));
+            }
+        }
+        if reads.output {
+            given.push(self.operand(Role::Y, self.map(id), Access::Read));
+        }
+        if reads.saved {
+            given.push(self.operand(Role::Saved, Tensor::Saved(id), Access::Read));
+        }
+        let by_filter = matches!(layer.kind, LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. });
+        if by_filter {
+            let mut operands = given.clone();
+            operands.push(self.operand(Role::Dw, Tensor::WeightGradient(id), Access::Write));
+            self.compute(id, Pass::BackwardFilter, operands);
+        }
+        let mut gradients = Vec::new();
+        for number in 0..layer.inputs.len() {
+            let shared = self.gradient(layer.inputs[number]) == self.gradient(id);
+            if layer.kind == LayerKind::Add && shared {
+                continue;
+            }
+            gradients.extend(self.input_gradient(id, number));
+        }
+        let normalization = matches!(layer.kind, LayerKind::BatchNorm { .. });
+        if !gradients.is_empty() || normalization {
+            let mut operands = given;
+            operands.retain(|operand| !by_filter || operand.role == Role::Dy);
+            operands.append(&mut gradients);
+            if layer.parameters > 0 {
+                operands.push(self.operand(Role::W, Tensor::Weights(id), Access::Read));
+            }
+            if normalization {
+                operands.push(self.operand(Role::Dw, Tensor::WeightGradient(id), Access::Write));
+            }
+            self.compute(id, Pass::BackwardData, operands);
+        }
+        if layer.parameters > 0 {
+            let mut operands = vec![
+                self.operand(Role::W, Tensor::Weights(id), Access::Add),
+                self.operand(Role::Dw, Tensor::WeightGradient(id), Access::Read),
+                self.operand(Role::Momentum, Tensor::Momentum(id), Access::Add),
+            ];
+            if self.workload.has_master_weights(id) {
+                operands.push(self.operand(Role::Master, Tensor::MasterWeights(id), Access::Add));
+            }
+            self.compute(id, Pass::Update, operands);
+        }
+    }
+}

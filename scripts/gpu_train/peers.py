@@ -1,0 +1,168 @@
+"""Times one training step of the same networks in PyTorch: plain, with activations on the host, and with checkpoints.
+
+    python3 scripts/gpu_train/peers.py RESULTS SECONDS [NETWORK:BATCH ..]
+
+Convolutions in fp32 without tensor cores, algorithms by cuDNN's heuristics; SGD with momentum and weight decay; the median of
+the steps between CUDA events, and the most memory that tensors took. One line of JSON for each. Stops taking on more after SECONDS.
+"""
+
+import json
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+torch.backends.cuda.matmul.allow_tf32 = False
+torch.backends.cudnn.allow_tf32 = False
+
+
+def conv(i, o, k, s=1, p=0):
+    return [nn.Conv2d(i, o, k, s, p), nn.ReLU(inplace=True)]
+
+
+def classifier(i, *sizes):
+    layers = [nn.Flatten()]
+    for o in sizes:
+        layers += [nn.Linear(i, o), nn.ReLU(inplace=True), nn.Dropout(0.5)]
+        i = o
+    return layers[:-2]
+
+
+def alexnet():
+    pool = lambda: nn.MaxPool2d(3, 2)
+    return nn.Sequential(
+        *conv(3, 64, 11, 4, 2), pool(), *conv(64, 192, 5, 1, 2), pool(), *conv(192, 384, 3, 1, 1),
+        *conv(384, 256, 3, 1, 1), *conv(256, 256, 3, 1, 1), pool(), *classifier(256 * 36, 4096, 4096, 1000)), 224
+
+
+def overfeat():
+    pool = lambda: nn.MaxPool2d(2, 2)
+    return nn.Sequential(
+        *conv(3, 96, 11, 4), pool(), *conv(96, 256, 5), pool(), *conv(256, 512, 3, 1, 1), *conv(512, 1024, 3, 1, 1),
+        *conv(1024, 1024, 3, 1, 1), pool(), *classifier(1024 * 36, 3072, 4096, 1000)), 231
+
+
+def vgg(extra):
+    def make():
+        layers, i = [], 3
+        for o, count in [(64, 2), (128, 2), (256, 4), (512, 4), (512, 4)]:
+            for _ in range(count + extra):
+                layers += conv(i, o, 3, 1, 1)
+                i = o
+            layers.append(nn.MaxPool2d(2, 2))
+        return nn.Sequential(*layers, *classifier(512 * 49, 4096, 4096, 1000)), 224
+    return make
+
+
+class Inception(nn.Module):
+    def __init__(self, i, one, three, five, pool):
+        super().__init__()
+        self.one = nn.Sequential(*conv(i, one, 1))
+        self.three = nn.Sequential(*conv(i, three[0], 1), *conv(three[0], three[1], 3, 1, 1))
+        self.five = nn.Sequential(*conv(i, five[0], 1), *conv(five[0], five[1], 5, 1, 2))
+        self.pool = nn.Sequential(nn.MaxPool2d(3, 1, 1), *conv(i, pool, 1))
+
+    def forward(self, x):
+        return torch.cat([self.one(x), self.three(x), self.five(x), self.pool(x)], 1)
+
+
+def googlenet():
+    pool = lambda: nn.MaxPool2d(3, 2, ceil_mode=True)
+    lrn = lambda: nn.LocalResponseNorm(5)
+    layers = [*conv(3, 64, 7, 2, 3), pool(), lrn(), *conv(64, 64, 1), *conv(64, 192, 3, 1, 1), lrn(), pool()]
+    blocks = [(192, 64, (96, 128), (16, 32), 32), (256, 128, (128, 192), (32, 96), 64), None,
+              (480, 192, (96, 208), (16, 48), 64), (512, 160, (112, 224), (24, 64), 64),
+              (512, 128, (128, 256), (24, 64), 64), (512, 112, (144, 288), (32, 64), 64),
+              (528, 256, (160, 320), (32, 128), 128), None, (832, 256, (160, 320), (32, 128), 128),
+              (832, 384, (192, 384), (48, 128), 128)]
+    layers += [pool() if block is None else Inception(*block) for block in blocks]
+    return nn.Sequential(*layers, nn.AvgPool2d(7), nn.Dropout(0.4), nn.Flatten(), nn.Linear(1024, 1000)), 224
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, i, width, stride):
+        super().__init__()
+        norm = lambda a, b, k, s, p: [nn.Conv2d(a, b, k, s, p, bias=False), nn.BatchNorm2d(b)]
+        relu = lambda: nn.ReLU(inplace=True)
+        self.long = nn.Sequential(*norm(i, width, 1, 1, 0), relu(), *norm(width, width, 3, stride, 1), relu(),
+                                  *norm(width, 4 * width, 1, 1, 0))
+        same = i == 4 * width and stride == 1
+        self.short = nn.Identity() if same else nn.Sequential(*norm(i, 4 * width, 1, stride, 0))
+
+    def forward(self, x):
+        return torch.relu_(self.long(x) + self.short(x))
+
+
+def resnet50():
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    i = 64
+    for width, count, stride in [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)]:
+        for block in range(count):
+            layers.append(Bottleneck(i, width, stride if block == 0 else 1))
+            i = 4 * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(i, 1000)), 224
+
+
+NETWORKS = {"alexnet-1col": alexnet, "overfeat": overfeat, "googlenet": googlenet, "resnet50": resnet50,
+            "vgg19": vgg(0), "vgg116": vgg(20), "vgg516": vgg(100)}
+CASES = ["alexnet-1col:128", "overfeat:128", "googlenet:128", "vgg19:64", "vgg19:128", "resnet50:64"]
+
+
+def forward(model, x, way):
+    if way == "save_on_cpu":
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            return model(x)
+    if way == "checkpoint":
+        # About the square root of the layers in each piece, as torch.utils.checkpoint_sequential cuts.
+        layers = list(model)
+        size = max(1, round(len(layers) ** 0.5))
+        for start in range(0, len(layers), size):
+            x = checkpoint(nn.Sequential(*layers[start:start + size]), x, use_reentrant=False)
+        return x
+    return model(x)
+
+
+def measure(name, batch, way):
+    torch.manual_seed(0)
+    torch.cuda.reset_peak_memory_stats()
+    model, size = NETWORKS[name]()
+    model.cuda()
+    descent = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9, weight_decay=5e-4)
+    x, labels = torch.randn(batch, 3, size, size, device="cuda"), torch.arange(batch, device="cuda") % 1000
+    times = []
+    for _ in range(3 if way == "save_on_cpu" else 5):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        descent.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(forward(model, x, way), labels).backward()
+        descent.step()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    times = sorted(times[1:])
+    return {"case": f"{name}:{batch}", "way": way, "step_ms": times[len(times) // 2],
+            "peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved()}
+
+
+def main():
+    results, seconds, cases = sys.argv[1], float(sys.argv[2]), sys.argv[3:] or CASES
+    started = time.monotonic()
+    with open(results, "a") as out:
+        head = {"torch": torch.__version__, "device": torch.cuda.get_device_name(), "cudnn": torch.backends.cudnn.version()}
+        print(json.dumps(head), file=out, flush=True)
+        for way in ["plain", "checkpoint", "save_on_cpu"]:
+            for case in cases:
+                if time.monotonic() - started > seconds:
+                    return
+                name, batch = case.split(":")
+                try:
+                    line = measure(name, int(batch), way)
+                except torch.cuda.OutOfMemoryError as error:
+                    line = {"case": case, "way": way, "failed": str(error)[:200]}
+                torch.cuda.empty_cache()
+                print(json.dumps(line), file=out, flush=True)
+
+
+main()
