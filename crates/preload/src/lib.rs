@@ -8,9 +8,9 @@
 //!              recognize -> choose -> session: micro-batches on the program's handle -> report
 //! ```
 //!
-//! Loading does nothing: the real library is opened, and the environment read ([`settings`]), when something is first
+//! Loading does nothing: the real library is opened, and the environment read (`settings`), when something is first
 //! called. Whatever is not understood, fails or panics goes on to the real library as it came, and is counted
-//! ([`reason`]).
+//! (`reason`).
 
 mod choose;
 mod exports;
@@ -23,6 +23,7 @@ mod plan;
 mod reason;
 mod recognize;
 mod report;
+mod run;
 mod session;
 mod settings;
 mod shadow;

@@ -5,24 +5,20 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tightfit_core::optimize::{self, Candidates, candidates, divide};
 use tightfit_core::profile::{Admission, Cache, Device, Profiler};
 use tightfit_core::{Bytes, Error, Nanos, Problem};
 use tightfit_cuda::{CudaBackend, Host};
 
+use super::turn::Turn;
 use super::{Known, admission, cached, surveyed};
 use crate::kernel::Question;
 use crate::log::{say, tell};
 use crate::settings::{self, Settings};
-
-/// How long to wait for another process. Longer could be forever: the other may wait, within a collective operation, for
-/// work that this process has yet to enqueue.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static NANOS: AtomicU64 = AtomicU64::new(0);
@@ -139,7 +135,7 @@ fn measure_now(
         Entry::Vacant(entry) => entry.insert(host.backend(question.device).map_err(|error| error.to_string())?),
     };
     let cache = cache(settings);
-    let _turn = cache.map(|cache| Turn::take(cache, PATIENCE)).transpose()?;
+    let _turn = cache.map(|cache| Turn::take(cache)).transpose()?;
     let measured = with_profiler(question, limit, settings, backend, cache, needs_time);
     // Memory that measuring took is the program's to use.
     let released = backend.release();
@@ -198,35 +194,5 @@ fn ladder(limit: Bytes, settings: &Settings) -> Vec<Bytes> {
     match settings.limit {
         settings::Limit::PerKernel(_) => vec![limit],
         settings::Limit::Total(_) => optimize::Limit::Total(limit).ladder(),
-    }
-}
-
-/// The right to measure, among the processes that share a cache file. The lock goes with the file.
-struct Turn {
-    _lock: File,
-}
-
-impl Turn {
-    /// Waits for it so long.
-    ///
-    /// # Errors
-    /// A sentence, if another process kept it.
-    fn take(cache: &Cache, patience: Duration) -> Result<Turn, String> {
-        let path = cache.path().with_extension("turn");
-        let lock = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let started = Instant::now();
-        loop {
-            match lock.try_lock() {
-                Ok(()) => return Ok(Turn { _lock: lock }),
-                Err(std::fs::TryLockError::WouldBlock) if started.elapsed() < patience => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(std::fs::TryLockError::WouldBlock) => {
-                    return Err(format!("another process has been measuring for {} s", patience.as_secs()));
-                }
-                // Where files cannot be locked, every process measures for itself.
-                Err(std::fs::TryLockError::Error(_)) => return Ok(Turn { _lock: lock }),
-            }
-        }
     }
 }

@@ -11,6 +11,7 @@ mod cached;
 mod heuristic;
 mod measured;
 mod surveyed;
+mod turn;
 
 pub use measured::spent;
 use tightfit_core::optimize::{divide, front};

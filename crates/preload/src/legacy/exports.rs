@@ -11,9 +11,9 @@ use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
 use super::decide::{Asked, Ready};
 use super::descriptors::{Descriptor, Descriptors};
 use super::results::{Performance, correct};
-use crate::exports::{behind_wall, in_total, status_of};
 use crate::reason::{Function, Reason, count};
 use crate::report;
+use crate::run::{behind_wall, in_total, status_of};
 use crate::settings::settings;
 use crate::trampolines::hand_on;
 
