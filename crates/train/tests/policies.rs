@@ -12,7 +12,7 @@ use tightfit_core::plan::{
 };
 use tightfit_core::{Bytes, DivisionCost, Network, Operation, Types};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
-use tightfit_train::{Engine, Solver};
+use tightfit_train::{Engine, Machine, Solver};
 
 use support::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
 
@@ -51,6 +51,8 @@ fn run(workload: &Workload<'_>, schedule: &Schedule, delays: [Duration; 3]) -> V
         }
         all.push((outcome.loss.to_bits(), gradients));
     }
+    let used = engine.machine().high_water().unwrap();
+    assert_eq!(used, Some(engine.peak()), "the arena is used up to where the plan says");
     all
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use tightfit_core::network::{LayerKind, Network, Shape};
 use tightfit_core::plan::{Plan, Workload};
 use tightfit_core::report::{Align, Grid};
-use tightfit_core::{Device, Nanos};
+use tightfit_core::{Bytes, Device, Nanos};
 use tightfit_train::data::{self, Dataset, Loader};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::{Engine, Machine, Outcome, Score, Solver, Trace, evaluate};
@@ -37,7 +37,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     // What the measuring took is given back before the arenas are taken.
     drop(session);
     match job.device.backend.as_str() {
-        "cpu" => job.carry_out(|| CpuMachine::new(job.cpu_options())),
+        "cpu" => job.carry_out(|| Ok(CpuMachine::new(job.cpu_options()))),
         other => {
             let why = format!("--backend {other} cannot train; --backend cpu can, from the same kind of plan");
             Err(Failure::Usage(why))
@@ -97,7 +97,7 @@ impl Job<'_> {
     }
 
     /// Trains, tests, and prints what came of it. The machine of the test is made after that of the training has gone.
-    fn carry_out<M: Machine>(&self, machine: impl Fn() -> M) -> Result<(), Failure> {
+    fn carry_out<M: Machine>(&self, machine: impl Fn() -> Result<M, Failure>) -> Result<(), Failure> {
         let workload = Workload::new(self.network, self.plan.batch, self.plan.types, false)?;
         let schedule = &self.plan.schedule;
         let solver = Solver {
@@ -108,7 +108,7 @@ impl Job<'_> {
             seed: self.common.seed,
             ..Solver::default()
         };
-        let mut engine = Engine::new(&workload, schedule, machine(), solver, self.options.check)?;
+        let mut engine = Engine::new(&workload, schedule, machine()?, solver, self.options.check)?;
         let mut trace = self.options.trace.as_ref().map(|_| Trace::new(&workload, schedule));
         let mut batches = Loader::shuffled(Arc::clone(&self.dataset.train), self.plan.batch, self.common.seed);
         let (steps, begin) = (self.steps(), Instant::now());
@@ -138,23 +138,24 @@ impl Job<'_> {
             write_file(path, trace.json())?;
         }
         let stopped = self.stop.load(Ordering::Relaxed);
+        let peak = engine.machine().high_water()?.unwrap_or(engine.peak());
         let learned = engine.learned()?;
         drop(engine);
         let score = match &self.dataset.test {
-            Some(test) if !stopped => Some(evaluate(machine(), &workload, schedule, &learned, Arc::clone(test))?),
+            Some(test) if !stopped => Some(evaluate(machine()?, &workload, schedule, &learned, Arc::clone(test))?),
             _ => None,
         };
-        self.print(&outcomes, score)?;
+        self.print(&outcomes, score, peak)?;
         match outcomes.len() {
             done if stopped => Err(Failure::Stopped(format!("interrupted after {done} of {steps} steps"))),
             _ => Ok(()),
         }
     }
 
-    fn print(&self, outcomes: &[Outcome], score: Option<Score>) -> Result<(), Failure> {
+    fn print(&self, outcomes: &[Outcome], score: Option<Score>, peak: Bytes) -> Result<(), Failure> {
         let step_time = median(outcomes);
         let samples = outcomes.len() * self.plan.batch;
-        let Plan { network, batch, types, options, peak, host, min_feasible, baseline, offloaded, .. } = self.plan;
+        let Plan { network, batch, types, options, host, min_feasible, baseline, offloaded, .. } = self.plan;
         match self.common.format {
             Format::Json => {
                 let losses: Vec<f64> = outcomes.iter().map(|outcome| outcome.loss).collect();

@@ -242,7 +242,7 @@ mod tests {
         net.add("sum", &[fixed, learned]);
         let network = net.finish().unwrap();
         let maps = FeatureMaps::of(&network);
-        let sum = network.iter().map(|(id, _)| id).last().unwrap();
+        let sum = network.iter().next_back().unwrap().0;
         assert_eq!(names(&network), ["input", "conv", "mean sum"]);
         assert!(maps.get(maps.written_by(sum)).gradient);
     }

@@ -181,13 +181,13 @@ mod tests {
         let tampered: [(&str, Tamper); 9] = [
             ("its schedule is refused", |plan| plan.schedule.blocks[0].offset = u64::MAX),
             ("its schedule is refused", |plan| plan.schedule.blocks[0].offset += 256),
-            ("its schedule is refused", |plan| drop(plan.schedule.blocks.pop())),
-            ("its schedule is refused", |plan| drop(plan.schedule.host_blocks.pop())),
+            ("its schedule is refused", |plan| _ = plan.schedule.blocks.pop()),
+            ("its schedule is refused", |plan| _ = plan.schedule.host_blocks.pop()),
             ("its schedule is refused", |plan| plan.schedule.steps.swap(3, 20)),
             ("its schedule is refused", |plan| plan.options.budget = Bytes(plan.peak.0 - 1)),
             ("it tells of peak", |plan| plan.peak = Bytes(1)),
             ("it tells of mini-batch 9, its schedule has 8", |plan| plan.batch = 9),
-            ("it tells of number of steps", |plan| drop(plan.schedule.steps.pop())),
+            ("it tells of number of steps", |plan| _ = plan.schedule.steps.pop()),
         ];
         for (part, tamper) in tampered {
             let mut plan = plan.clone();

@@ -27,7 +27,7 @@ pub(super) struct Placement {
 }
 
 /// Comparisons of two blocks that a search may take.
-const COMPARISONS: usize = 20_000_000;
+const COMPARISONS: usize = 12_000_000;
 
 /// Most orders that are tried.
 const ATTEMPTS: usize = 3000;

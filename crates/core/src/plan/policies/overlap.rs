@@ -24,6 +24,9 @@ use crate::{Error, Nanos};
 /// Shares of the budget that may be filled before more maps move, in percent.
 const SHARES: [u64; 6] = [100, 97, 90, 75, 50, 25];
 
+/// As many shares in a row may be tried that give no faster step.
+const PATIENCE: usize = 2;
+
 /// A copy back begins as long before it is needed as this many such copies take, the first of these if that is tight.
 const EARLY: [u64; 3] = [2, 1, 4];
 
@@ -39,22 +42,27 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
         trials.consider(&name("none"), drafter.draft(&none, options.algorithms));
         let timeline = Timeline::of(drafter);
         let mut tried: Vec<Vec<MapId>> = vec![Vec::new()];
+        let mut worse = 0;
         for share in SHARES {
             let moved = timeline.least_to_move(options.budget.0 / 100 * share);
-            if !tried.contains(&moved) {
-                let name = name(&format!("move {}", moved.len()));
-                // Another distance moves the copies against each other, and may leave no holes where this one does.
-                for early in EARLY {
-                    let script = timeline.script(&moved, options.budget.0 / 100 * share.max(90), early);
-                    let draft = drafter.draft(&script, options.algorithms);
-                    let is_tight = draft.is_tight();
-                    trials.consider(&name, draft);
-                    if is_tight {
-                        break;
-                    }
-                }
-                tried.push(moved);
+            if worse == PATIENCE || tried.contains(&moved) {
+                continue;
             }
+            let before = trials.best.as_ref().map(|best| best.1);
+            // Another distance moves the copies against each other, and may leave no holes where this one does.
+            for early in EARLY {
+                let script = timeline.script(&moved, options.budget.0 / 100 * share.max(90), early);
+                let draft = drafter.draft(&script, options.algorithms);
+                let is_tight = draft.is_tight();
+                trials.consider(&name(&format!("move {}", moved.len())), draft);
+                // Once something tight is known, only a faster step is worth looking for.
+                if is_tight || trials.best.as_ref().is_some_and(|best| !best.0) {
+                    break;
+                }
+            }
+            let gained = trials.best.as_ref().map(|best| best.1) != before;
+            worse = if gained || before.is_none() { 0 } else { worse + 1 };
+            tried.push(moved);
         }
     }
     if trials.best.is_none() {

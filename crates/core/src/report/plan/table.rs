@@ -130,7 +130,7 @@ fn totals(plan: &Plan) -> String {
         "step",
         format!("{}, {} over the baseline's {}", plan.step_time, percent(plan.overhead()), plan.baseline_time),
     );
-    line("copies", format!("{} of which nothing hides {}", plan.simulation.copying, plan.simulation.exposed));
+    line("copies", format!("{}, which make the step {} longer", plan.simulation.copying, plan.simulation.exposed));
     if plan.recomputed > Nanos::ZERO {
         line("recomputed", plan.recomputed.to_string());
     }
