@@ -2,17 +2,23 @@
 """Measures on real GPUs what docs/results.md reports: profiles of the networks, how profiling scales over GPUs, what the
 policies cost, and whether configurations run as predicted and compute the same.
 
-usage: scripts/gpu-results.py TIGHTFIT OUTPUT [--devices N] [--seconds S] [--known PROFILE]
+usage: scripts/gpu-results.py TIGHTFIT OUTPUT [--devices N] [--seconds S] [--known PROFILE] [--only PATTERN]
 
-A profile given as known is not measured again, so that several short sessions on a device add up. Writes OUTPUT/results.jsonl (one object a step: what was run, how long, what it printed) and OUTPUT/profile.jsonl.gz (all
-measurements, to be replayed). Steps are in order of importance; none is begun after S seconds.
+A profile given as known is not measured again, so that several short sessions on a device add up; --only takes the steps
+whose name a regular expression is found in. How profiling scales is measured on all devices together; the other steps are
+shared out among them, one step a device at a time, in order of importance. Writes OUTPUT/results.jsonl (one object a step:
+what was run, how long, what it printed) and OUTPUT/profile.jsonl.gz (all measurements, to be replayed). No step is begun
+after S seconds.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
+import signal
 import subprocess
+import threading
 import time
 
 LIMITS = ["8MiB", "64MiB", "512MiB", "8GiB"]
@@ -36,7 +42,15 @@ PROFILES = [
     ("alexnet-1col", 256, "bf16", False),
     ("alexnet-1col", 256, "f16", False),
     ("vgg16", 256, "f16-f32", False),
-    ("deepbench-x4", None, "f16", False),
+    ("alexnet", 256, "bf16", False),
+    ("resnet50", 64, "bf16", False),
+]
+# DeepBench layer by layer: forward, as the paper has it.
+LAYERS = [
+    ("deepbench-x4", "f16", "64MiB"),
+    ("deepbench-256", "f32", "64MiB"),
+    ("deepbench-256", "f32", "256MiB"),
+    ("deepbench-256", "f16", "64MiB"),
 ]
 # One total divided among all kernels (WD).
 TOTALS = [
@@ -60,8 +74,16 @@ VERIFIES = [
     ("alexnet-1col", 16, "f32", "8MiB", [*FILTER, "--beta", "0.5"]),
     ("alexnet-1col", 16, "f16-f32", "8MiB", [*FILTER, "--beta", "1"]),
     ("alexnet-1col", 16, "f16-f32", "8MiB", [*FILTER, "--beta", "0.5"]),
-    ("resnet50", 8, "f32", "16MiB", []),
-    ("vgg16", 8, "f32", "64MiB", []),
+    ("resnet50", 32, "f32", "64MiB", []),
+    ("resnet50", 32, "tf32", "64MiB", []),
+    ("vgg16", 32, "f32", "64MiB", []),
+    ("vgg16", 32, "tf32", "64MiB", []),
+]
+# One total, its kernels allotted segments of their own; those that may overlap are run on streams of their own.
+SIDE_BY_SIDE = [
+    ("googlenet", 128, "f32", "1GiB", ["--operations", "forward"]),
+    ("googlenet", 16, "f32", "256MiB", []),
+    ("resnet50", 32, "f32", "2544MiB", ["--operations", "forward"]),
 ]
 
 
@@ -70,22 +92,30 @@ class Session:
         self.tightfit = options.tightfit
         self.output = pathlib.Path(options.output)
         self.end = time.monotonic() + options.seconds
+        self.only = re.compile(options.only)
         self.log = open(self.output / "results.jsonl", "w")
+        self.lock = threading.Lock()
 
-    def run(self, step, *arguments, cache, seconds=120):
+    def run(self, step, *arguments, cache, device=None, seconds=120):
         """Runs one command unless time is up; gives what it printed as JSON, or None."""
         left = self.end - time.monotonic()
         if left < 5:
             print("no time for", step, flush=True)
             return None
         command = [self.tightfit, *map(str, arguments), "--backend", "cuda", "--cache", str(cache), "--format", "json"]
+        environment = dict(os.environ)
+        if device is not None:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
         started = time.monotonic()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
         try:
             out, err = process.communicate(timeout=min(left, seconds))
         except subprocess.TimeoutExpired:
             # What was measured is kept when it is asked to stop.
-            process.terminate()
+            process.send_signal(signal.SIGINT)
             out, err = process.communicate()
         took = time.monotonic() - started
         try:
@@ -93,10 +123,29 @@ class Session:
         except json.JSONDecodeError:
             printed = None
         entry = {"step": step, "command": " ".join(command[1:]), "seconds": round(took, 3), "exit": process.returncode}
-        self.log.write(json.dumps({**entry, "result": printed, "messages": err[-2000:]}) + "\n")
-        self.log.flush()
-        print(f"{took:7.1f} s, exit {process.returncode}: {step} {err.strip()[-300:]}", flush=True)
+        with self.lock:
+            self.log.write(json.dumps({**entry, "result": printed, "messages": err[-2000:]}) + "\n")
+            self.log.flush()
+            print(f"{took:7.1f} s, exit {process.returncode}: {step} {err.strip()[-300:]}", flush=True)
         return printed
+
+    def share_out(self, steps, devices):
+        """Runs steps on all devices at once: each takes the next of the list as it gets free."""
+        steps = [step for step in steps if self.only.search(step[0])]
+
+        def work(device):
+            while True:
+                with self.lock:
+                    if not steps:
+                        return
+                    name, carry_out = steps.pop(0)
+                carry_out(name, device)
+
+        workers = [threading.Thread(target=work, args=[device]) for device in range(devices)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
 
 
 def selection(network, batch, types):
@@ -110,38 +159,61 @@ def main():
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=540)
     parser.add_argument("--known")
+    parser.add_argument("--only", default="")
     options = parser.parse_args()
     session = Session(options)
     shared = "/tmp/results.db"
     if options.known:
         subprocess.run([options.tightfit, "cache", "import", options.known, "--cache", shared], check=True)
-    every = ",".join(map(str, range(options.devices)))
 
     # How profiling scales: the same work on 1, 2, 4, .. devices, each from nothing.
     count = 1
-    while count <= options.devices:
+    while count <= options.devices and session.only.search("scale"):
         devices = ",".join(map(str, range(count)))
         cache = f"/tmp/scale-{count}.db"
         arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--policy", "power-of-two", "--workspace", "8GiB"]
         session.run(f"scale {count}", *arguments, "--devices", devices, cache=cache)
         count *= 2
+
+    steps = []
+
+    def step(name, *arguments, cache=shared, seconds=120):
+        def carry_out(name, device):
+            session.run(name, *arguments, cache=cache, device=device, seconds=seconds)
+
+        steps.append((name, carry_out))
+
     for policy in ["power-of-two", "fit"]:
         arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--policy", policy, "--workspace", "64MiB"]
-        session.run(f"cost {policy}", *arguments, cache=f"/tmp/cost-{policy}.db")
-
-    for network, batch, types, powers in PROFILES[:4]:
-        profile(session, network, batch, types, powers, every, shared)
-    verify(session, VERIFIES[:4], shared)
-    forward = ["--operations", "forward", "--workspace", "64MiB", "--devices", every]
-    arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--policy", "all", *forward]
-    session.run("all sizes of five kernels", *arguments, cache="/tmp/all-sizes.db", seconds=60)
-    for network, batch, types, powers in PROFILES[4:]:
-        profile(session, network, batch, types, powers, every, shared)
+        step(f"cost {policy}", *arguments, cache=f"/tmp/cost-{policy}.db")
+    profiles = [(*each, policies(*each)) for each in PROFILES]
+    for name, arguments in [pair for *_, pairs in profiles[:4] for pair in pairs]:
+        step(name, *arguments)
+    verifies = [
+        (f"verify {limit} {network} {batch} {types} {more}", [*selection(network, batch, types), "--workspace", limit, *more])
+        for network, batch, types, limit, more in VERIFIES
+    ]
+    # Compared with what the same devices measure now, not with what is known from another day.
+    fresh = "/tmp/verify.db"
+    for name, arguments in verifies[:4]:
+        step(name, "verify", *arguments, cache=fresh)
+    arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--policy", "all", "--operations", "forward"]
+    step("all sizes of five kernels", *arguments, "--workspace", "64MiB", cache="/tmp/all-sizes.db", seconds=60)
+    for name, arguments in [pair for *_, pairs in profiles[4:] for pair in pairs]:
+        step(name, *arguments)
+    for network, types, limit in LAYERS:
+        arguments = [*selection(network, None, types), "--operations", "forward", "--workspace", limit]
+        step(f"layers {limit} {network} {types}", "optimize", *arguments, seconds=240)
     for network, batch, types, total in TOTALS:
-        arguments = ["optimize", *selection(network, batch, types), "--total-workspace", total, "--devices", every]
-        session.run(f"total {total} {network} {batch} {types}", *arguments, cache=shared)
-    one_byte_below(session, "alexnet-1col", 256, "f32", shared)
-    verify(session, VERIFIES[4:], shared)
+        arguments = ["optimize", *selection(network, batch, types), "--total-workspace", total]
+        step(f"total {total} {network} {batch} {types}", *arguments)
+    for network, batch, types, total, more in SIDE_BY_SIDE:
+        arguments = ["verify", *selection(network, batch, types), "--total-workspace", total, *more]
+        step(f"side by side {total} {network} {batch} {types}", *arguments)
+    steps.append(("-1 byte", lambda _, device: one_byte_below(session, "alexnet-1col", 256, "f32", shared, device)))
+    for name, arguments in verifies[4:]:
+        step(name, "verify", *arguments, cache=fresh)
+    session.share_out(steps, options.devices)
 
     for cache, name in [(shared, "profile"), ("/tmp/all-sizes.db", "all-sizes")]:
         if os.path.exists(cache):
@@ -149,32 +221,31 @@ def main():
             subprocess.run([options.tightfit, "cache", "export", str(file), "--cache", cache], check=False)
 
 
-def verify(session, verifies, cache):
-    for network, batch, types, limit, more in verifies:
-        arguments = ["verify", *selection(network, batch, types), "--workspace", limit, *more]
-        session.run(f"verify {limit} {network} {batch} {types} {more}", *arguments, cache=cache)
-
-
-def one_byte_below(session, network, batch, types, cache):
+def one_byte_below(session, network, batch, types, cache, device):
     """Each kernel under a limit one byte below the workspace of its best undivided algorithm."""
     optimize = ["optimize", *selection(network, batch, types)]
-    best = session.run("best undivided", *optimize, "--policy", "undivided", "--workspace", "8GiB", cache=cache)
+    undivided = ["--policy", "undivided", "--workspace", "8GiB"]
+    best = session.run("best undivided", *optimize, *undivided, cache=cache, device=device)
     for kernel in (best or {}).get("kernels", []):
         workspace = kernel["undivided"]["workspace_bytes"]
         if workspace > 0:
             one = ["--layers", kernel["layer"], "--operations", kernel["operation"], "--workspace", workspace - 1]
-            session.run(f"-1 byte {kernel['layer']} {kernel['operation']}", *optimize, *one, cache=cache)
+            name = f"-1 byte {kernel['layer']} {kernel['operation']}"
+            session.run(name, *optimize, *one, cache=cache, device=device)
 
 
-def profile(session, network, batch, types, powers, devices, cache):
-    if powers:
-        arguments = ["profile", *selection(network, batch, types), "--policy", "power-of-two", "--workspace", "8GiB"]
-        session.run(f"power-of-two {network} {batch} {types}", *arguments, "--devices", devices, cache=cache)
+def policies(network, batch, types, powers):
+    """The profiles of one network, as names and arguments."""
     # The best undivided of all algorithms is the baseline of everything.
-    for policy, limits in [("undivided", ["8GiB"]), ("fit", LIMITS)]:
-        for limit in limits:
-            arguments = ["profile", *selection(network, batch, types), "--policy", policy, "--workspace", limit]
-            session.run(f"{policy} {limit} {network} {batch} {types}", *arguments, "--devices", devices, cache=cache)
+    wanted = [("power-of-two", "8GiB")] if powers else []
+    wanted += [("undivided", "8GiB")] + [("fit", limit) for limit in LIMITS]
+    return [
+        (
+            f"{policy} {limit} {network} {batch} {types}",
+            ["profile", *selection(network, batch, types), "--policy", policy, "--workspace", limit],
+        )
+        for policy, limit in wanted
+    ]
 
 
 main()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the table of limits in docs/results.md from a recorded profile: no GPU needed.
 
-usage: scripts/gpu-tables.py PROFILE [--tightfit PATH] [--limits 8,64,512,8192] [--divided NETWORK:BATCH:TYPES,..]
+usage: scripts/gpu-tables.py PROFILE[,PROFILE ..] [--tightfit PATH] [--limits 8,64,512,8192] [--divided NETWORK:BATCH:TYPES,..]
 
 For every network in the profile: milliseconds of all kernels at each limit (MiB per kernel), with the best undivided
 algorithm of cuDNN's legacy API, of its backend API and of both, and divided by each size policy. Power-of-two is printed
@@ -14,7 +14,7 @@ import json
 import subprocess
 
 EVERY_POWER = "alexnet-1col:256:f32,alexnet-1col:256:tf32,alexnet-1col:256:f16-f32,alexnet:256:f32,resnet18:128:f32"
-EVERY_POWER += ",resnet50:64:f32,resnet50:32:f32"
+EVERY_POWER += ",resnet50:64:f32,resnet50:32:f32,vgg16:256:f32"
 
 
 TYPES = ["f32", "tf32", "f16", "f16-f32", "bf16"]
@@ -22,17 +22,18 @@ TYPES = ["f32", "tf32", "f16", "f16-f32", "bf16"]
 LEAST_BATCH = 32
 
 
-def read(path):
+def read(paths):
     """Networks as {(name, batch, types): [(problem, mini-batch)]}, rows as {problem: [(algorithm, row)]}."""
     layers, rows = {}, {}
-    with gzip.open(path, "rt") as file:
-        for entry in map(json.loads, file):
-            if "network" in entry:
-                network = entry["network"]
-                layers[network["name"], network["batch"]] = network["layers"]
-            elif "problem" in entry:
-                found = rows.setdefault(entry["problem"], [])
-                found += [(entry["algorithm"], row) for row in entry["rows"] if row[1] is not None]
+    for path in paths.split(","):
+        with gzip.open(path, "rt") as file:
+            for entry in map(json.loads, file):
+                if "network" in entry:
+                    network = entry["network"]
+                    layers[network["name"], network["batch"]] = network["layers"]
+                elif "problem" in entry:
+                    found = rows.setdefault(entry["problem"], [])
+                    found += [(entry["algorithm"], row) for row in entry["rows"] if row[1] is not None]
     networks = {}
     # A profile keeps one list of layers a network and mini-batch, whatever types were measured.
     for (name, batch), kernels in layers.items():

@@ -1,6 +1,5 @@
 //! How a command ends when it fails.
 
-use std::error::Error as _;
 use std::process::ExitCode;
 
 use tightfit_core::Error;
@@ -14,6 +13,10 @@ pub enum Failure {
     Wrong(String),
     /// An error of the libraries (exit code 1, or 3 where more memory would help).
     Error(Error),
+    /// The person at the terminal asked to stop, and was told what there is (exit code 130).
+    Stopped(String),
+    /// An error of training (exit code 1, or 3 where more memory would help).
+    Train(tightfit_train::Error),
     /// The reader of the output went away, as `head` does; nothing to say.
     Closed,
 }
@@ -21,6 +24,25 @@ pub enum Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         Failure::Error(error)
+    }
+}
+
+impl From<tightfit_train::Error> for Failure {
+    fn from(error: tightfit_train::Error) -> Failure {
+        match error {
+            tightfit_train::Error::Core(error) => Failure::Error(error),
+            error => Failure::Train(error),
+        }
+    }
+}
+
+/// Writes an error and what caused it to standard error.
+fn tell(error: &dyn std::error::Error) {
+    eprintln!("error: {error}");
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        eprintln!("  caused by: {source}");
+        cause = source.source();
     }
 }
 
@@ -37,12 +59,7 @@ impl Failure {
                 ExitCode::from(1)
             }
             Failure::Error(error) => {
-                eprintln!("error: {error}");
-                let mut cause = error.source();
-                while let Some(source) = cause {
-                    eprintln!("  caused by: {source}");
-                    cause = source.source();
-                }
+                tell(error);
                 match error {
                     Error::Interrupted => ExitCode::from(130),
                     // A name or a size that cannot be read is wrong usage wherever it was noticed.
@@ -53,6 +70,14 @@ impl Failure {
                     error if error.is_does_not_fit() => ExitCode::from(3),
                     _ => ExitCode::from(1),
                 }
+            }
+            Failure::Stopped(message) => {
+                eprintln!("{message}");
+                ExitCode::from(130)
+            }
+            Failure::Train(error) => {
+                tell(error);
+                ExitCode::from(if error.is_does_not_fit() { 3 } else { 1 })
             }
             Failure::Closed => ExitCode::SUCCESS,
         }
@@ -76,11 +101,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// [`Error::File`] naming it.
-pub fn write_file(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+pub fn write_file(path: &std::path::Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
+    let written = std::fs::write(&part, content).and_then(|()| std::fs::rename(&part, path));
     written.map_err(|error| {
         // The neighbor may not even exist; the error to report is the first one.
         let _ = std::fs::remove_file(&part);

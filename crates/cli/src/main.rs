@@ -5,6 +5,8 @@
 mod commands;
 mod failure;
 mod options;
+mod planning;
+mod preload;
 mod progress;
 mod session;
 mod solve;
@@ -23,11 +25,14 @@ fn main() -> ExitCode {
     let common = &options.common;
     let result = match &options.command {
         Command::Networks(arguments) => commands::networks::run(arguments, common),
-        Command::Doctor => commands::doctor::run(common),
+        Command::Doctor(arguments) => commands::doctor::run(arguments, common),
         Command::Profile(arguments) => commands::profile::run(arguments, common),
         Command::Optimize(arguments) => commands::optimize::run(arguments, common),
         Command::Verify(arguments) => commands::verify::run(arguments, common),
+        Command::Plan(arguments) => commands::plan::run(arguments, common),
+        Command::Train(arguments) => commands::train::run(arguments, common),
         Command::Split(arguments) => commands::split::run(arguments, common),
+        Command::Run(arguments) => commands::run::run(arguments, common),
         Command::Cache(arguments) => commands::cache::run(arguments, common),
     };
     match result {

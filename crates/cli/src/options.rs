@@ -1,12 +1,16 @@
 //! The words of the command line. What sessions share is an environment variable too.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::{RangedU64ValueParser, TypedValueParser};
+use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::optimize::{Limit, Policy};
+use tightfit_core::plan::{self, Algorithms};
 use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
+
+use crate::failure::Failure;
 
 /// Fit convolutional networks into the memory you have, as fast as that memory allows.
 #[derive(Parser)]
@@ -24,15 +28,21 @@ pub enum Command {
     /// List the built-in networks, or one network's layers
     Networks(NetworksOptions),
     /// Say which backends and libraries were found, where, which versions, and what to do about the rest
-    Doctor,
+    Doctor(DoctorOptions),
     /// Measure a network's convolutions and keep the measurements
     Profile(ProfileOptions),
     /// Divide a network's convolutions so that the fastest algorithms fit a workspace limit
     Optimize(OptimizeOptions),
     /// Optimize, run the result, and compare it with undivided convolutions and with 64-bit arithmetic
     Verify(VerifyOptions),
+    /// Plan the training of a network in a given number of bytes: what stays, what is offloaded, which algorithms
+    Plan(PlanOptions),
+    /// Train a network in the memory that a plan gives it
+    Train(TrainOptions),
     /// Divide one mini-batch over unequal devices so that the slowest is done first
     Split(SplitOptions),
+    /// Run a program with its cuDNN convolutions divided, without changing the program
+    Run(RunOptions),
     /// Look after the measurements kept on disk
     Cache(CacheOptions),
 }
@@ -80,7 +90,7 @@ pub struct Common {
         help_heading = "Common options"
     )]
     pub format: Format,
-    /// Seed of the random data that `verify` computes with
+    /// Seed of the random data that `verify` computes with, and of what `train` draws
     #[arg(long, global = true, default_value_t = 1, env = "TIGHTFIT_SEED", help_heading = "Common options")]
     pub seed: u64,
     /// Say more, on standard error; repeat for still more
@@ -141,6 +151,16 @@ pub struct NetworksOptions {
 }
 
 #[derive(Args)]
+pub struct DoctorOptions {
+    /// Say whether `tightfit run` would reach a Python environment's convolutions
+    #[arg(long)]
+    pub preload: bool,
+    /// The environment's interpreter, by file or by name [default: python3]
+    #[arg(long, requires = "preload")]
+    pub python: Option<OsString>,
+}
+
+#[derive(Args)]
 pub struct ProfileOptions {
     #[command(flatten)]
     pub selection: Selection,
@@ -152,29 +172,43 @@ pub struct ProfileOptions {
     pub workspace: Vec<Bytes>,
 }
 
-/// What bounds the workspace: exactly one of the three.
+/// What bounds the workspace: exactly one of the three. An environment variable counts where none is on the command line.
 #[derive(Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub struct Bound {
-    /// A limit for each kernel, such as 64MiB
-    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_WORKSPACE")]
+    /// A limit for each kernel, such as 64MiB [env: TIGHTFIT_WORKSPACE]
+    #[arg(long, value_name = "SIZE")]
     pub workspace: Option<Bytes>,
-    /// One total, divided among all kernels so that they are fastest together
-    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_TOTAL_WORKSPACE")]
+    /// One total, divided among all kernels so that they are fastest together [env: TIGHTFIT_TOTAL_WORKSPACE]
+    #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,
-    /// One workspace that the kernels share, one after another
-    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_ONE_WORKSPACE")]
+    /// One workspace that the kernels share, one after another [env: TIGHTFIT_ONE_WORKSPACE]
+    #[arg(long, value_name = "SIZE")]
     pub one_workspace: Option<Bytes>,
 }
 
 impl Bound {
-    pub fn limit(&self) -> Limit {
-        // The group makes sure that one of the three is there; unlimited is what a missing limit means.
-        let per_kernel = self.workspace.unwrap_or(Bytes::UNLIMITED);
-        match (self.total_workspace, self.one_workspace) {
-            (Some(total), _) => Limit::Total(total),
-            (None, Some(one)) => Limit::One(one),
-            (None, None) => Limit::PerKernel(per_kernel),
+    /// # Errors
+    /// [`Failure::Usage`] where neither the command line nor the environment names one, or the environment two; those of
+    /// reading a size.
+    pub fn limit(&self) -> Result<Limit, Failure> {
+        let given = [self.workspace, self.total_workspace, self.one_workspace];
+        let limits = [Limit::PerKernel, Limit::Total, Limit::One];
+        let mut found: Vec<Limit> = given.into_iter().zip(limits).filter_map(|(size, limit)| size.map(limit)).collect();
+        if found.is_empty() {
+            let names = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE", "TIGHTFIT_ONE_WORKSPACE"];
+            for (name, limit) in names.into_iter().zip(limits) {
+                if let Ok(size) = std::env::var(name) {
+                    found.push(limit(size.parse()?));
+                }
+            }
+        }
+        match found[..] {
+            [limit] => Ok(limit),
+            _ => {
+                let options = "--workspace, --total-workspace or --one-workspace (each a SIZE, such as 64MiB)";
+                Err(Failure::Usage(format!("one of {options} is required, or one of their environment variables")))
+            }
         }
     }
 }
@@ -230,6 +264,104 @@ pub struct VerifyOptions {
     pub beta: f32,
 }
 
+/// What a plan is asked for.
+#[derive(Args)]
+pub struct Planning {
+    /// Mini-batch
+    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
+    pub batch: Option<usize>,
+    /// Device memory for everything: weights, maps, gradients, workspaces [default: what is free on the device]
+    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
+    pub budget: Option<Bytes>,
+    /// Pinned host memory for what is offloaded
+    #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_HOST_BUDGET")]
+    pub host_budget: Bytes,
+    /// Which feature maps move: baseline, vdnn-all, vdnn-conv, vdnn-dynamic or overlap
+    #[arg(long, value_name = "POLICY", default_value = "vdnn-dynamic", value_parser = plan_policy)]
+    pub policy: plan::Policy,
+    /// Which algorithms convolutions get: memory (least workspace), performance (fastest), or fit (fastest in what is free)
+    #[arg(long, default_value = "fit")]
+    pub algorithms: Algorithms,
+    /// Whether mini-batches of convolutions may be divided
+    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    pub divide: bool,
+    /// Which micro-batch sizes may be used where they are divided: undivided, power-of-two, all or fit
+    #[arg(long, value_name = "POLICY", default_value = "fit", env = "TIGHTFIT_POLICY")]
+    pub sizes: Policy,
+    /// Rates of copies, memory and arithmetic for what is not measured: h200, k40 or cpu [default: by the device]
+    #[arg(long, value_name = "DEVICE")]
+    pub costs: Option<String>,
+}
+
+/// A policy of plans; one that is known by name but not in this version says so.
+fn plan_policy(word: &str) -> Result<plan::Policy, String> {
+    match word {
+        "optimal" => {
+            Err("this version has no optimal policy; of those it has, vdnn-dynamic and overlap choose by the budget"
+                .to_owned())
+        }
+        _ => word.parse().map_err(|error: tightfit_core::Error| error.to_string()),
+    }
+}
+
+#[derive(Args)]
+pub struct PlanOptions {
+    /// A built-in network (see `tightfit networks`), or a file of one
+    pub network: String,
+    #[command(flatten)]
+    pub planning: Planning,
+    /// Plan forward passes alone, whose maps go after their last use
+    #[arg(long)]
+    pub inference: bool,
+    /// Measure nothing: convolutions without workspace, as fast as the rates of --costs allow
+    #[arg(long)]
+    pub assume: bool,
+    /// Write the plan for `tightfit train --plan` (packed if the name ends in .gz)
+    #[arg(long, value_name = "PLAN")]
+    pub out: Option<PathBuf>,
+    /// Write a page with pictures
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct TrainOptions {
+    /// A built-in network (see `tightfit networks`), or a file of one
+    pub network: String,
+    #[command(flatten)]
+    pub planning: Planning,
+    /// Carry out a plan that `tightfit plan --out` wrote, instead of planning
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["batch", "budget", "policy", "algorithms", "divide", "sizes"])]
+    pub plan: Option<PathBuf>,
+    /// What to learn: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, images in a subfolder for each class)
+    #[arg(long, value_name = "DATA")]
+    pub data: String,
+    /// Mini-batches to learn from
+    #[arg(long, value_name = "K", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: u64,
+    /// Passes over the data, instead of a number of mini-batches
+    #[arg(long, value_name = "N", conflicts_with = "steps", value_parser = clap::value_parser!(u64).range(1..))]
+    pub epochs: Option<u64>,
+    /// Factor of the gradients
+    #[arg(long, value_name = "RATE", default_value_t = 0.01)]
+    pub learning_rate: f32,
+    /// Share of the last change of the weights that is repeated
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
+    pub momentum: f32,
+    /// Factor of the weights that is added to their gradients
+    #[arg(long, value_name = "FACTOR", default_value_t = 5e-4)]
+    pub weight_decay: f32,
+    /// Factor of the loss going backward, so that small gradients do not vanish in 16 bits
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub loss_scale: f32,
+    /// Write what ran when, beside what was planned, for chrome://tracing or Perfetto
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Overwrite freed memory with NaN and compare every copy
+    #[arg(long)]
+    pub check: bool,
+}
+
 #[derive(Args)]
 pub struct SplitOptions {
     /// A built-in network, or a file of layers
@@ -253,6 +385,39 @@ pub struct SplitOptions {
     /// Memory of each device in turn, or one size for all
     #[arg(long, value_name = "SIZE", value_delimiter = ',')]
     pub memory: Vec<Bytes>,
+}
+
+#[derive(Args)]
+pub struct RunOptions {
+    /// A limit for each kernel, such as 512MiB [default: 64MiB] [env: TIGHTFIT_WORKSPACE]
+    #[arg(long, value_name = "SIZE", conflicts_with = "total_workspace")]
+    pub workspace: Option<Bytes>,
+    /// One total, divided among all kernels so that they are fastest together [env: TIGHTFIT_TOTAL_WORKSPACE]
+    #[arg(long, value_name = "SIZE")]
+    pub total_workspace: Option<Bytes>,
+    /// Which micro-batch sizes may be used: undivided, power-of-two, all or fit
+    #[arg(long, default_value = "fit", env = "TIGHTFIT_POLICY")]
+    pub policy: Policy,
+    /// How configurations are found
+    #[arg(long, value_enum, default_value = "measure", env = "TIGHTFIT_TUNE")]
+    pub tune: Tune,
+    /// Write what was done to each kernel as JSON when the program ends (%p becomes its process number)
+    #[arg(long, value_name = "FILE", env = "TIGHTFIT_REPORT")]
+    pub report: Option<PathBuf>,
+    /// The program and its arguments, after `--`
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// How `run` finds configurations.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Tune {
+    /// Measure what the cache does not know, when a kernel is first prepared
+    Measure,
+    /// Use what the cache knows, and leave other kernels as they are
+    Cached,
+    /// Measure nothing: divide, with the framework's own algorithm, only what does not fit
+    Heuristic,
 }
 
 #[derive(Args)]

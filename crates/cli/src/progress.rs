@@ -41,3 +41,29 @@ impl Progress for Bar {
         self.0.set_position((share * STEPS as f64) as u64);
     }
 }
+
+/// A progress bar that counts training steps.
+pub struct Steps(ProgressBar);
+
+impl Steps {
+    /// A bar of so many steps. Where standard error is no terminal, nothing is drawn.
+    pub fn new(steps: u64) -> Steps {
+        let bar = ProgressBar::new(steps);
+        if let Ok(style) = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] step {pos}/{len}, {eta} left  {msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Steps(bar)
+    }
+
+    /// One more step is done.
+    pub fn done(&self, loss: f64) {
+        self.0.set_message(format!("loss {loss:.4}"));
+        self.0.inc(1);
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -132,7 +132,7 @@ fn stop_on_interrupt() -> Arc<AtomicBool> {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
-        eprintln!("\nstopping after the measurement at hand; once more to stop at once");
+        eprintln!("\nstopping after the measurement or step at hand; once more to stop at once");
     };
     if let Err(error) = ctrlc::set_handler(handler) {
         eprintln!("note: Ctrl-C will end the program at once ({error}); what was measured is kept all the same");

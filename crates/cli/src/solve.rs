@@ -17,6 +17,8 @@ pub struct Selected {
     pub network: String,
     pub batch: Option<usize>,
     pub kernels: Vec<Kernel>,
+    /// Which of them may run side by side.
+    pub groups: Vec<Vec<usize>>,
     /// Whether these are all kernels of the network, so that its layers are worth keeping.
     whole: bool,
 }
@@ -44,7 +46,8 @@ impl Selected {
         if kernels.is_empty() {
             return Err(Failure::Wrong(format!("{} has no convolutions to work on", network.name())));
         }
-        Ok(Selected { network: network.name().to_owned(), batch: selection.batch, kernels, whole })
+        let groups = network.concurrent(&kernels);
+        Ok(Selected { network: network.name().to_owned(), batch: selection.batch, kernels, groups, whole })
     }
 
     /// Measures every distinct kernel, with a progress bar.
@@ -95,7 +98,7 @@ impl Selected {
         let found = self.survey(session, common, policy, limit.ladder(), baseline)?;
         crate::session::tell_of(&found.spent, common);
         let chosen = choose(&self.kernels, &found.candidates, limit)?;
-        let replayed = session.device().backend == "replay";
+        let replayed = session.backends[0].is_replay();
         Ok(Optimized {
             network: self.network.clone(),
             batch: self.batch,
@@ -113,6 +116,8 @@ impl Selected {
                 measurements: found.spent.measured + found.spent.cached,
             },
             least_workspace: chosen.least_workspace,
+            groups: self.groups.clone(),
+            overlapped: Vec::new(),
         })
     }
 }

@@ -54,6 +54,31 @@ fn folder() -> TempDir {
 }
 
 #[test]
+fn the_command_line_comes_before_the_environment() {
+    let folder = folder();
+    let replay =
+        format!("--backend replay:{RECORDED} --format json --batch 256 --operations forward --policy undivided");
+    let limits = |variables: &[(&str, &str)], arguments: &str| {
+        let mut command = tightfit(folder.path());
+        command.envs(variables.iter().copied());
+        let output =
+            command.args(format!("optimize alexnet-1col {arguments} {replay}").split_whitespace()).output().unwrap();
+        let keys = ["workspace_limit_bytes", "total_workspace_bytes", "one_workspace_bytes"];
+        let found = output.status.success().then(|| json(&text(&output.stdout)));
+        (output.status.code(), keys.map(|key| found.as_ref().and_then(|found| found.get(key)?.as_u64())))
+    };
+    let workspace = ("TIGHTFIT_WORKSPACE", "1GiB");
+    let total = ("TIGHTFIT_TOTAL_WORKSPACE", "2GiB");
+    const GIB: u64 = 1 << 30;
+    assert_eq!(limits(&[workspace], ""), (Some(0), [Some(GIB), None, None]));
+    assert_eq!(limits(&[workspace], "--total-workspace 3GiB"), (Some(0), [None, Some(3 * GIB), None]));
+    assert_eq!(limits(&[total], "--one-workspace 1GiB"), (Some(0), [None, None, Some(GIB)]));
+    assert_eq!(limits(&[workspace, total], ""), (Some(2), [None; 3]));
+    assert_eq!(limits(&[("TIGHTFIT_WORKSPACE", "much")], ""), (Some(2), [None; 3]));
+    assert_eq!(limits(&[("TIGHTFIT_WORKSPACE", "much")], "--workspace 1GiB"), (Some(0), [Some(GIB), None, None]));
+}
+
+#[test]
 fn wrong_words_are_named_with_the_right_ones() {
     let folder = folder();
     for (arguments, parts) in [
@@ -249,7 +274,7 @@ fn measurements(folder: &Path) -> usize {
     let output = run(folder, "cache list --format json");
     // While another process makes the file there may be nothing to list yet.
     let Ok(rows) = serde_json::from_slice::<serde_json::Value>(&output.stdout) else { return 0 };
-    rows.as_array().unwrap().iter().map(|row| row["measurements"].as_str().unwrap().parse::<usize>().unwrap()).sum()
+    rows.as_array().unwrap().iter().map(|row| row["measurements"].as_u64().unwrap() as usize).sum()
 }
 
 /// A long profile in the background, once it has kept `count` measurements.

@@ -200,21 +200,42 @@ fn clearing_is_by_device() {
 }
 
 #[test]
-fn a_profile_cut_anywhere_is_refused_or_shorter() {
+fn a_profile_cut_anywhere_is_refused() {
     let folder = folder();
-    let file = folder.path().join("profile.jsonl.gz");
     let mut recording = Recording::new(device("a"));
     for size in 1..200 {
         recording.add(&problem(1).shape(), measurement("gemm", size, size as u64 * 77));
         recording.add(&problem(1).shape(), measurement("fft", size, size as u64 * 31));
     }
-    Recording::write(&file, &[recording]).unwrap();
-    let whole = fs::read(&file).unwrap();
-    for end in 0..whole.len() {
-        fs::write(&file, &whole[..end]).unwrap();
-        let error = Recording::read(&file).unwrap_err().to_string();
-        assert!(error.contains("profile.jsonl.gz") && error.contains("cut off"), "{end}: {error}");
+    for name in ["profile.jsonl.gz", "profile.jsonl"] {
+        let file = folder.path().join(name);
+        Recording::write(&file, std::slice::from_ref(&recording)).unwrap();
+        let whole = fs::read(&file).unwrap();
+        // The plain file is longer, and says the same without its last line feed.
+        let is_plain = !name.ends_with("gz");
+        let after_lines = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place + 1);
+        let ends = (0..whole.len()).step_by(if is_plain { 211 } else { 1 }).chain(after_lines.filter(|_| is_plain));
+        for end in ends.filter(|end| !is_plain || *end < whole.len() - 1) {
+            fs::write(&file, &whole[..end]).unwrap();
+            let error = Recording::read(&file).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("cut off"), "{end}: {error}");
+        }
     }
+}
+
+#[test]
+fn a_profile_that_does_not_say_how_long_it_is_is_read_as_it_is() {
+    let folder = folder();
+    let file = folder.path().join("profile.jsonl");
+    let mut recording = Recording::new(device("a"));
+    recording.add(&problem(1).shape(), measurement("gemm", 1, 77));
+    Recording::write(&file, std::slice::from_ref(&recording)).unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with(r#"{"format":"tightfit-profile","version":1,"lines":2}"#), "{text}");
+    fs::write(&file, text.replace(r#","lines":2"#, "")).unwrap();
+    assert_eq!(Recording::read(&file).unwrap(), [recording]);
+    fs::write(&file, text.replace(r#""lines":2"#, r#""lines":1"#)).unwrap();
+    assert!(Recording::read(&file).unwrap_err().to_string().contains("promises 1"));
 }
 
 #[test]

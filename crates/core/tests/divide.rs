@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use tightfit_core::optimize::check::{Violation, check_configuration, check_front};
-use tightfit_core::optimize::{divide, front, one_workspace, undivided};
+use tightfit_core::optimize::{divide, front, undivided};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 
 fn problem(batch: usize) -> Problem {
@@ -155,16 +155,6 @@ fn ties_take_fewest_micro_batches_and_dividing_must_pay() {
     let cost = DivisionCost { time: Nanos(1), workspace: Bytes(1) };
     assert!(matches!(divide(&problem(4), &candidates, Bytes(1), cost), Err(Error::OverLimit { needed: Bytes(2), .. })));
     assert_eq!(undivided(&problem(4), &candidates, Bytes(2)), None);
-}
-
-#[test]
-fn one_workspace_is_the_largest() {
-    let (p, q) = (problem(2), problem(3));
-    let (a, b) = ([candidate("a", 2, 5, 4)], [candidate("b", 1, 5, 2)]);
-    let kernels = [(&p, a.as_slice(), DivisionCost::default()), (&q, b.as_slice(), DivisionCost::default())];
-    let (configurations, workspace) = one_workspace(&kernels, Bytes(4)).unwrap();
-    assert_eq!((configurations.len(), workspace), (2, Bytes(4)));
-    assert!(one_workspace(&kernels, Bytes(3)).unwrap_err().is_does_not_fit());
 }
 
 #[test]

@@ -73,7 +73,14 @@ struct Lent {
 pub struct Arena {
     base: NonNull<u8>,
     layout: Layout,
-    lent: Mutex<Vec<Lent>>,
+    table: Mutex<Table>,
+}
+
+/// What is lent, and the end of the last byte that ever was.
+#[derive(Debug)]
+struct Table {
+    lent: Vec<Lent>,
+    high_water: usize,
 }
 
 // SAFETY: the allocation is owned and moves with its owner; nothing about it belongs to a thread.
@@ -92,12 +99,17 @@ impl Arena {
         let layout = layout.ok_or(ArenaError::NoMemory { bytes })?;
         // SAFETY: the size is at least one byte.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(ArenaError::NoMemory { bytes })?;
-        Ok(Arena { base, layout, lent: Mutex::new(Vec::with_capacity(64)) })
+        Ok(Arena { base, layout, table: Mutex::new(Table { lent: Vec::with_capacity(64), high_water: 0 }) })
     }
 
     /// Bytes in all; an empty arena has one.
     pub fn size(&self) -> u64 {
         self.layout.size() as u64
+    }
+
+    /// The end of the last byte that was ever lent.
+    pub fn high_water(&self) -> u64 {
+        self.table().high_water as u64
     }
 
     /// Borrows bytes to read.
@@ -123,19 +135,20 @@ impl Arena {
         }
         // Both ends are at most the size, which is a usize.
         let bytes = asked.start as usize..asked.end as usize;
-        let mut lent = self.table();
+        let mut table = self.table();
         let meets = |other: &&Lent| bytes.start < other.bytes.end && other.bytes.start < bytes.end;
-        if let Some(other) = lent.iter().filter(|other| written || other.written).find(meets) {
+        if let Some(other) = table.lent.iter().filter(|other| written || other.written).find(meets) {
             let held = other.bytes.start as u64..other.bytes.end as u64;
             return Err(ArenaError::InUse { asked, held, written: other.written });
         }
-        lent.push(Lent { bytes: bytes.clone(), written });
+        table.lent.push(Lent { bytes: bytes.clone(), written });
+        table.high_water = table.high_water.max(bytes.end);
         Ok(bytes)
     }
 
     /// Strikes out a borrow whose slices are gone.
     fn take_back(&self, bytes: &Range<usize>, written: bool) {
-        let mut lent = self.table();
+        let lent = &mut self.table().lent;
         // Of equal borrows, which are then shared ones, any will do.
         if let Some(at) = lent.iter().position(|other| other.bytes == *bytes && other.written == written) {
             lent.swap_remove(at);
@@ -143,8 +156,8 @@ impl Arena {
     }
 
     /// The table; a thread that panicked while holding it left it whole, as each change is a single call.
-    fn table(&self) -> MutexGuard<'_, Vec<Lent>> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -250,6 +263,7 @@ mod tests {
         drop(second);
         arena.write(0..512).unwrap();
         drop(beside);
+        assert_eq!(arena.high_water(), 1024);
         assert_eq!(arena.read(512..513).unwrap()[0], 7);
     }
 

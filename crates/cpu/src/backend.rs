@@ -142,6 +142,10 @@ impl Backend for CpuBackend {
         &self.device
     }
 
+    fn free_memory(&self) -> Option<Bytes> {
+        machine::free_memory()
+    }
+
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
         let offer = |method: &Method| Offer {
             algorithm: Algorithm::new(method.name),
@@ -208,7 +212,7 @@ impl Backend for CpuBackend {
         output.extend_from_slice(tensors.output);
         let start = Instant::now();
         self.run_in(problem, configuration, (tensors.data, tensors.other), &mut output, scale, &mut workspace)?;
-        Ok(Run { output, time: start.elapsed().into() })
+        Ok(Run { output, time: start.elapsed().into(), single: None })
     }
 }
 

@@ -87,7 +87,7 @@ pub fn doctor(options: &Options) -> Vec<Finding> {
         Err(error) => State::Missing { error, advice: driver },
     };
     let library = match library {
-        Ok((library, version)) => found(version.to_string(), Some(&library.path)),
+        Ok(library) => found(library.version.to_string(), Some(&library.path)),
         Err(error) => State::Missing { error, advice: cudnn },
     };
     let together = match together {

@@ -139,6 +139,13 @@ pub enum CudaError {
     #[error("the legacy interface has no call on half-precision data that writes f32")]
     MixedOutput,
 
+    /// An engine that is known to do harm.
+    #[error("{what} (known of this version of cuDNN), so it is not run")]
+    Harmful {
+        /// What it does.
+        what: &'static str,
+    },
+
     /// A name that the legacy interface does not have.
     #[error("{operation} has no algorithm {name}")]
     NoSuchAlgorithm {

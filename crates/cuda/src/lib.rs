@@ -35,6 +35,6 @@ pub mod safe;
 pub mod sys;
 mod transfer;
 
-pub use backend::{CudaBackend, Options};
+pub use backend::{Chosen, CudaBackend, Guest, GuestProgram, Host, NotEnqueued, Options, legacy_chosen};
 pub use error::{CudaError, Tried};
 pub use load::CudnnVersion;

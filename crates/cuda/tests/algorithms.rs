@@ -44,7 +44,7 @@ fn assert_right(output: &[f32], expected: &[(f64, f64)], notes: Notes, what: &st
 #[test]
 fn every_offer_computes_the_convolution_whole_and_divided() {
     let mocks = Mocks::new();
-    let mut backend = CudaBackend::open(&Options { every_engine: true, ..mocks.options() }).unwrap();
+    let mut backend = CudaBackend::open(&Options { every_engine: true, untimed: true, ..mocks.options() }).unwrap();
     let mut computed: BTreeSet<(Operation, String)> = BTreeSet::new();
     let shapes = [
         "c3 h6 w5 k4 r3 s3 pad1",

@@ -15,6 +15,15 @@ pub enum DataType {
     Bf16,
 }
 
+/// cuDNN's number of a type.
+pub fn raw(data_type: DataType) -> i32 {
+    match data_type {
+        DataType::F32 => 0,
+        DataType::F16 => 2,
+        DataType::Bf16 => 9,
+    }
+}
+
 impl DataType {
     /// The type of cuDNN's number.
     ///

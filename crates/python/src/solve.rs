@@ -19,6 +19,8 @@ struct Question {
     network: String,
     batch: Option<usize>,
     kernels: Vec<Kernel>,
+    /// Which of them may run side by side.
+    groups: Vec<Vec<usize>>,
     types: Types,
     layout: Layout,
     policy: Policy,
@@ -84,6 +86,7 @@ impl Question {
             None => recordings.0.iter().collect(),
         };
         Ok(Question {
+            groups: network.concurrent(&kernels),
             network: network.name().to_owned(),
             batch: words.batch,
             kernels,
@@ -140,6 +143,8 @@ pub fn optimize(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResu
                 measurements: found.spent.measured + found.spent.cached,
             },
             least_workspace: chosen.least_workspace,
+            groups: question.groups.clone(),
+            overlapped: Vec::new(),
         }))
     })
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use tightfit_core::network::{LayerId, LayerKind};
-use tightfit_core::plan::{Action, Pass, Role, Schedule, Tensor, Workload, channel_stride};
+use tightfit_core::plan::{Action, Budgets, Pass, Role, Schedule, Tensor, Workload, channel_stride, check};
 use tightfit_core::problem::Storage;
 use tightfit_core::{Bytes, Nanos};
 use tightfit_cpu::layers::softmax_loss;
@@ -84,8 +84,28 @@ impl<M: Machine> Engine<M> {
     /// With `poison`, blocks are overwritten with NaN before their first and after their last use: for tests.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for a schedule that does not belong to the workload; those of the machine.
+    /// [`Error::Unsound`] for a schedule that the checker refuses or that does not belong to the workload; those of the
+    /// machine.
     pub fn new(
+        workload: &Workload<'_>,
+        schedule: &Schedule,
+        machine: M,
+        solver: Solver,
+        poison: bool,
+    ) -> Result<Engine<M>, Error> {
+        let budgets = Budgets { device: schedule.device_bytes, host: schedule.host_bytes };
+        match check(workload, schedule, budgets).first() {
+            Some(violation) => Err(Error::Unsound { what: violation.to_string() }),
+            None => Engine::unchecked(workload, schedule, machine, solver, poison),
+        }
+    }
+
+    /// As [`Engine::new`] for a schedule that the checker has not seen: what is wrong with it then shows, at the latest, in
+    /// the numbers.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a schedule that does not belong to the workload; those of the machine.
+    pub fn unchecked(
         workload: &Workload<'_>,
         schedule: &Schedule,
         mut machine: M,
@@ -253,6 +273,11 @@ impl<M: Machine> Engine<M> {
             self.machine.write(range.start, &bytes)?;
         }
         Ok(())
+    }
+
+    /// Classes that the network tells apart; 0 for one without a loss.
+    pub fn classes(&self) -> usize {
+        self.classes
     }
 
     /// Highest end of a block in the device arena.

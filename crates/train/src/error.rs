@@ -89,3 +89,14 @@ pub enum Error {
     #[error("the thread that reads data has ended; the error before this one says why")]
     LoaderEnded,
 }
+
+impl Error {
+    /// Whether a smaller plan would do, or more memory.
+    pub fn is_does_not_fit(&self) -> bool {
+        match self {
+            Error::DeviceMemory { .. } | Error::HostMemory { .. } => true,
+            Error::Core(error) => error.is_does_not_fit(),
+            _ => false,
+        }
+    }
+}

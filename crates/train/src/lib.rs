@@ -8,6 +8,7 @@
 pub mod data;
 mod engine;
 mod error;
+mod evaluate;
 pub mod host_memory;
 mod initialize;
 pub mod machine;
@@ -17,6 +18,7 @@ mod trace;
 
 pub use engine::{Engine, Learned, Outcome, Solver};
 pub use error::Error;
+pub use evaluate::{Score, evaluate};
 pub use initialize::Initialization;
 pub use machine::Machine;
 pub use trace::Trace;

@@ -7,20 +7,21 @@ use std::time::Duration;
 
 use tightfit_core::network::LayerKind;
 use tightfit_core::plan::{
-    Access, Action, Block, BlockId, HostBlock, HostBlockId, Role, Schedule, Step, StepId, Stream, Tensor, Workload,
+    Access, Action, Block, BlockId, Compute, HostBlock, HostBlockId, Kernels, Pass, Role, Schedule, Step, StepId,
+    Stream, Tensor, Workload,
 };
-use tightfit_core::{Bytes, Network, Types};
+use tightfit_core::{Bytes, Network, Operation, Types};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Machine, Solver};
 
-use support::{THREADS, batch, everything_resident, fork_and_join, residual};
+use support::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
 
 fn machine() -> CpuMachine {
     CpuMachine::new(Options { threads: Some(THREADS), ..Options::default() })
 }
 
 fn engine(workload: &Workload<'_>, schedule: &Schedule) -> Engine<CpuMachine> {
-    Engine::new(workload, schedule, machine(), Solver::default(), true).unwrap()
+    Engine::unchecked(workload, schedule, machine(), Solver::default(), true).unwrap()
 }
 
 #[test]
@@ -56,6 +57,83 @@ fn divided_convolutions_with_exact_sums_learn_the_same() {
     assert_eq!(run(6), run(2));
 }
 
+/// The losses of five steps.
+fn losses(workload: &Workload<'_>, schedule: &Schedule) -> Vec<f64> {
+    let mut engine = engine(workload, schedule);
+    let step = |step| {
+        let (samples, labels) = batch(workload, step);
+        engine.step(&samples, &labels).unwrap().loss
+    };
+    (0..5).map(step).collect()
+}
+
+/// The computation of a step, if it is a forward pass between the input and the loss.
+fn hidden_forward<'a>(workload: &Workload<'_>, step: &'a Step) -> Option<&'a Compute> {
+    match &step.action {
+        Action::Compute(compute) if compute.pass == Pass::Forward => {
+            let kind = &workload.network.layer(compute.layer).kind;
+            (!matches!(kind, LayerKind::Input { .. } | LayerKind::SoftmaxLoss)).then_some(&**compute)
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn forward_passes_run_again_give_the_same() {
+    for network in [fork_and_join(), residual()] {
+        let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
+        let schedule = everything_resident(&workload, "implicit-gemm", 4);
+        let mut twice = schedule.clone();
+        let again = schedule.steps.iter().filter_map(|step| hidden_forward(&workload, step)).map(|compute| {
+            let mut compute = Compute { again: true, ..compute.clone() };
+            compute.operands.retain(|operand| operand.role != Role::Statistics);
+            for operand in compute.operands.iter_mut().filter(|operand| operand.role == Role::Saved) {
+                operand.access = Access::Read;
+            }
+            Step { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) }
+        });
+        let backward = |step: &Step| match &step.action {
+            Action::Compute(compute) => compute.pass == Pass::BackwardData,
+            _ => false,
+        };
+        // Between the loss and its gradient, so that the probabilities of the first time are used.
+        let at = schedule.steps.iter().position(backward).unwrap();
+        let mut again: Vec<Step> = again.collect();
+        // The last layer lies under the probabilities, which its second run would overwrite.
+        again.pop();
+        assert!(again.len() > 10);
+        twice.steps.splice(at..at, again);
+        assert_eq!(losses(&workload, &twice), losses(&workload, &schedule), "{}", network.name());
+    }
+}
+
+#[test]
+fn slices_of_the_mini_batch_give_the_same() {
+    let network = fork_and_join();
+    let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
+    let schedule = everything_resident(&workload, "direct", 4);
+    let mut sliced = Schedule { steps: Vec::new(), ..schedule.clone() };
+    let mut slices = 0;
+    for step in &schedule.steps {
+        match hidden_forward(&workload, step) {
+            Some(compute) if !workload.network.layer(compute.layer).shape.extents().is_empty() => {
+                for samples in [0..1, 1..4] {
+                    let configuration = compute.configuration.as_ref().map(|_| {
+                        let problem = Kernels::problem(&workload, compute.layer, Operation::Forward).unwrap();
+                        configuration(&problem.with_batch(samples.len()).unwrap(), "direct", 4)
+                    });
+                    let compute = Compute { samples, configuration, ..compute.clone() };
+                    sliced.steps.push(Step { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) });
+                    slices += 1;
+                }
+            }
+            _ => sliced.steps.push(step.clone()),
+        }
+    }
+    assert!(slices > 30, "{slices}");
+    assert_eq!(losses(&workload, &sliced), losses(&workload, &schedule));
+}
+
 #[test]
 fn inference_takes_over_what_was_learned() {
     let network = residual();
@@ -88,7 +166,7 @@ fn batches_and_types_that_do_not_fit_are_refused() {
 
     let half = Workload::new(&network, 2, Types::Bf16, false).unwrap();
     let schedule = Schedule { types: Types::Bf16, ..schedule };
-    let error = Engine::new(&half, &schedule, machine(), Solver::default(), false).unwrap_err();
+    let error = Engine::unchecked(&half, &schedule, machine(), Solver::default(), false).unwrap_err();
     assert_eq!(error.to_string(), "cpu does not compute in bf16; --types f32, or --backend cuda does");
     let error = Engine::new(&workload, &schedule, machine(), Solver::default(), false).unwrap_err();
     assert!(matches!(error, Error::Unsound { .. }), "{error}");
@@ -165,7 +243,8 @@ fn copies_on_slow_streams_change_nothing_and_missing_waits_are_errors() {
         let mut delays = [Duration::ZERO; 3];
         delays[slow] = Duration::from_millis(if waits { 3 } else { 30 });
         let options = Options { threads: Some(THREADS), delays, checksums: true, spans: true };
-        let mut engine = Engine::new(&workload, schedule, CpuMachine::new(options), Solver::default(), true)?;
+        let machine = CpuMachine::new(options);
+        let mut engine = Engine::unchecked(&workload, schedule, machine, Solver::default(), true)?;
         let mut losses = Vec::new();
         for step in 0..5 {
             let (samples, labels) = batch(&workload, step);

@@ -8,10 +8,13 @@ use tightfit_cuda::doctor::State;
 
 use super::print_grid;
 use crate::failure::Failure;
-use crate::options::Common;
+use crate::options::{Common, DoctorOptions};
 use crate::session::{cache_path, cuda_options, device_numbers};
 
-pub fn run(common: &Common) -> Result<(), Failure> {
+pub fn run(options: &DoctorOptions, common: &Common) -> Result<(), Failure> {
+    if options.preload {
+        return super::doctor_preload::run(options.python.as_deref(), common);
+    }
     let mut grid = Grid::new([
         ("what", Align::Left),
         ("state", Align::Left),

@@ -2,10 +2,14 @@
 
 pub mod cache;
 pub mod doctor;
+pub mod doctor_preload;
 pub mod networks;
 pub mod optimize;
+pub mod plan;
 pub mod profile;
+pub mod run;
 pub mod split;
+pub mod train;
 pub mod verify;
 
 use std::io::IsTerminal;

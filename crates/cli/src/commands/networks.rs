@@ -13,7 +13,7 @@ pub fn run(options: &NetworksOptions, common: &Common) -> Result<(), Failure> {
         Some(name) => {
             let network = Network::open(name)?;
             if let Some(path) = &options.out {
-                return write_file(path, &network.to_json());
+                return write_file(path, network.to_json());
             }
             layers(&network)
         }

@@ -11,9 +11,9 @@ use crate::session::Session;
 use crate::solve::Selected;
 
 pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
+    let limit = options.bound.limit()?;
     let selected = Selected::new(&options.selection, common)?;
     let mut session = Session::open(common)?;
-    let limit = options.bound.limit();
     if options.picture == Some(Picture::Front) && selected.kernels.len() > 1 {
         let count = selected.kernels.len();
         return Err(Failure::Usage(format!(
@@ -28,7 +28,7 @@ pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
             (_, Limit::Total(_)) => Picture::Allotment,
             _ => Picture::Layers,
         });
-        write_file(path, &draw(picture, &optimized, &selected, &mut session, common)?)?;
+        write_file(path, draw(picture, &optimized, &selected, &mut session, common)?)?;
     }
     Ok(())
 }

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use tightfit_core::execute::{Data, SAMPLED_OUTPUTS, Trial, Values, verify};
+use tightfit_core::execute::{Data, SAMPLED_OUTPUTS, Trial, Values, verify, verify_together};
+use tightfit_core::optimize::Limit;
 use tightfit_core::profile::Scale;
-use tightfit_core::report::OptimizedKernel;
+use tightfit_core::report::{Optimized, OptimizedKernel};
 use tightfit_core::{Device, Error, Problem, Types};
 
 use super::print_optimized;
@@ -14,9 +15,10 @@ use crate::session::Session;
 use crate::solve::Selected;
 
 pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
+    let limit = options.bound.limit()?;
     let selected = Selected::new(&options.selection, common)?;
     let mut session = Session::open(common)?;
-    let mut optimized = selected.optimize(&mut session, common, &options.sizes, options.bound.limit())?;
+    let mut optimized = selected.optimize(&mut session, common, &options.sizes, limit)?;
     let outputs = if options.full { usize::MAX } else { SAMPLED_OUTPUTS };
     let scale = Scale { alpha: options.alpha, beta: options.beta };
     let backend = session.backends[0].as_mut();
@@ -34,7 +36,24 @@ pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
         };
         kernel.verification = Some(verify(backend, &trial, tightfit_cpu::reference, outputs)?);
     }
+    if let Limit::Total(_) = optimized.limit {
+        run_groups(&mut optimized, options, common, &mut session)?;
+    }
     print_optimized(&optimized, common.format)?;
+    let apart: Vec<String> = optimized
+        .overlapped
+        .iter()
+        .filter_map(|seen| {
+            let kernels: Vec<_> = seen.kernels.iter().filter_map(|&place| optimized.kernels.get(place)).collect();
+            let allowed =
+                kernels.iter().map(|kernel| tolerance(&kernel.problem, &optimized.device)).fold(0.0, f64::max);
+            let names = kernels.iter().map(|kernel| kernel.layer.as_str()).collect::<Vec<_>>().join(" beside ");
+            (seen.error > allowed).then(|| format!("{names} by {:.1e}, {allowed:.0e} is allowed", seen.error))
+        })
+        .collect();
+    if !apart.is_empty() {
+        return Err(Failure::Wrong(format!("too far from each kernel alone: {}", apart.join(", "))));
+    }
     let wrong: Vec<String> = optimized
         .kernels
         .iter()
@@ -53,6 +72,41 @@ pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
     } else {
         Err(Failure::Wrong(format!("too far from 64-bit arithmetic: {}", wrong.join(", "))))
     }
+}
+
+/// Runs the groups of kernels that the network lets run side by side, each kernel in the segment that it was allotted.
+fn run_groups(
+    optimized: &mut Optimized,
+    options: &VerifyOptions,
+    common: &Common,
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let scale = Scale { alpha: options.alpha, beta: options.beta };
+    for group in optimized.groups.iter().filter(|group| group.len() > 1) {
+        if session.stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted.into());
+        }
+        let kernels: Vec<_> = group.iter().map(|&place| (place, &optimized.kernels[place])).collect();
+        let data: Vec<Data> = kernels
+            .iter()
+            .map(|(place, kernel)| {
+                Data::random(&kernel.problem, options.values, common.seed.wrapping_add(*place as u64))
+            })
+            .collect();
+        let trials: Vec<Trial<'_>> = kernels
+            .iter()
+            .zip(&data)
+            .map(|((_, kernel), data)| Trial {
+                problem: &kernel.problem,
+                configuration: &kernel.configuration,
+                undivided: None,
+                data,
+                scale,
+            })
+            .collect();
+        optimized.overlapped.push(verify_together(session.backends[0].as_mut(), group.clone(), &trials)?);
+    }
+    Ok(())
 }
 
 /// Whether a kernel must be right to the bit: whole numbers under algorithms that only multiply and add.

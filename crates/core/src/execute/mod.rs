@@ -1,7 +1,11 @@
-//! Runs configurations and proves that they compute the same: against the undivided run, and against loops in f64.
+//! Runs configurations and proves that they compute the same: against the undivided run, against loops in f64, and side by
+//! side with others.
 
+mod class;
+mod concurrent;
 mod data;
 mod verify;
 
+pub use concurrent::{Overlapped, verify_together};
 pub use data::{Data, Values};
 pub use verify::{Reference, SAMPLED_OUTPUTS, Trial, Verified, verify};

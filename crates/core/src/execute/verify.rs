@@ -1,7 +1,8 @@
 //! The proof that a configuration computes what it should.
 
 use super::Data;
-use crate::profile::{Backend, Scale, Tensors};
+use super::class::class_error;
+use crate::profile::{Backend, Run, Scale, Task, Tensors};
 use crate::{Configuration, Error, Nanos, Problem};
 
 /// How many outputs of a kernel are compared with the reference, unless all are asked for.
@@ -22,12 +23,29 @@ pub struct Verified {
     pub error_reference: f64,
     /// Undivided against f64; none where nothing fits undivided.
     pub undivided_error_reference: Option<f64>,
+    /// Undivided, by the algorithms of the configuration or others of their numerical class, against f64: what the
+    /// configuration's error is to be compared with. None where nothing of a class runs undivided.
+    pub class_error_reference: Option<f64>,
     /// Outputs compared with f64.
     pub outputs_compared: usize,
-    /// Time of the configuration as it ran.
+    /// Time of the configuration as it ran; back to back where the backend tells a call alone apart.
     pub time: Nanos,
+    /// Time of the configuration alone, where the backend tells it apart.
+    pub single: Option<Nanos>,
     /// Time of the undivided configuration as it ran.
     pub undivided_time: Option<Nanos>,
+}
+
+impl Verified {
+    /// The most that dividing may add to the error of the undivided algorithm of its class: sums in another order.
+    pub const MOST_OVER_CLASS: f64 = 2.0;
+
+    /// Whether the error is at most [`Verified::MOST_OVER_CLASS`] times that of the undivided algorithm of its class; none
+    /// where there is none to compare with.
+    pub fn is_of_class(&self) -> Option<bool> {
+        let of_class = self.class_error_reference?;
+        Some(self.error_reference <= of_class * Verified::MOST_OVER_CLASS)
+    }
 }
 
 /// What to run and on what.
@@ -45,10 +63,19 @@ pub struct Trial<'a> {
     pub scale: Scale,
 }
 
+impl<'a> Trial<'a> {
+    /// The configuration to verify, to be run beside others.
+    pub(super) fn task(&self) -> Task<'a> {
+        let Trial { problem, configuration, data, scale, .. } = *self;
+        Task { problem, configuration, tensors: data.tensors(), scale }
+    }
+}
+
 /// Runs a configuration and its undivided counterpart and compares every output of one with the other, and `outputs` of
 /// them (spread evenly; all where there are fewer) with `reference`.
 ///
-/// Each is run twice and the faster time kept: the first run of an algorithm may pay for setting up.
+/// Where a backend does not repeat runs by itself, each is run twice and the faster time kept: the first run of an
+/// algorithm may pay for setting up.
 ///
 /// # Errors
 /// As [`Backend::run`].
@@ -60,16 +87,19 @@ pub fn verify(
 ) -> Result<Verified, Error> {
     let Trial { problem, configuration, undivided, data, scale } = *trial;
     let tensors = data.tensors();
-    let mut run = |configuration: &Configuration| -> Result<(Vec<f32>, Nanos), Error> {
+    let mut run = |configuration: &Configuration| -> Result<Run, Error> {
         let first = backend.run(problem, configuration, tensors, scale)?;
+        if first.single.is_some() {
+            return Ok(first);
+        }
         let second = backend.run(problem, configuration, tensors, scale)?;
-        Ok((second.output, first.time.min(second.time)))
+        Ok(Run { time: first.time.min(second.time), ..second })
     };
-    let (output, time) = run(configuration)?;
+    let Run { output, time, single } = run(configuration)?;
     let undivided = match undivided {
         // One and the same configuration need not run again.
         Some(undivided) if undivided == configuration => Some((output.clone(), time)),
-        Some(undivided) => Some(run(undivided)?),
+        Some(undivided) => run(undivided).map(|run| Some((run.output, run.time)))?,
         None => None,
     };
     let at = sample(output.len(), outputs);
@@ -77,12 +107,15 @@ pub fn verify(
     let against_truth =
         |output: &[f32]| largest_error(at.iter().map(|&i| f64::from(output[i])).zip(truth.iter().copied()));
     let wide = |values: &[f32]| values.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
+    let undivided_error_reference = undivided.as_ref().map(|(u, _)| against_truth(u));
     Ok(Verified {
+        class_error_reference: class_error(backend, trial, undivided_error_reference, &against_truth)?,
         error_undivided: undivided.as_ref().map(|(u, _)| largest_error(wide(&output).into_iter().zip(wide(u)))),
         error_reference: against_truth(&output),
-        undivided_error_reference: undivided.as_ref().map(|(u, _)| against_truth(u)),
+        undivided_error_reference,
         outputs_compared: at.len(),
         time,
+        single,
         undivided_time: undivided.map(|(_, time)| time),
     })
 }
@@ -96,7 +129,7 @@ fn sample(len: usize, count: usize) -> Vec<usize> {
 }
 
 /// The largest difference over the largest magnitude of the second; infinite if anything is not a number.
-fn largest_error(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
+pub(super) fn largest_error(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
     let (mut difference, mut magnitude) = (0.0f64, 0.0f64);
     for (value, truth) in pairs {
         let distance = (value - truth).abs();

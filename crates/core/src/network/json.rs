@@ -57,7 +57,7 @@ impl Network {
             }
             LayerKind::Pooling(pooling) => {
                 fields.extend(written_axes("window", &pooling.axes[3 - layer.shape.extents().len()..]));
-                fields.extend(pooling.ceil.then(|| ("ceil", json!(true))));
+                fields.extend(pooling.ceil.then_some(("ceil", json!(true))));
             }
             LayerKind::Lrn { size, alpha, beta, k } => {
                 fields.push(("size", json!(size)));

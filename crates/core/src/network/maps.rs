@@ -111,6 +111,8 @@ impl FeatureMaps {
                 }
             };
             maps[map.0].layers.push(id);
+            // A sum over a map that learns nothing may add one that does.
+            maps[map.0].gradient |= learns;
             of_layer.push(map);
             for input in &layer.inputs {
                 let read = of_layer[input.index()];
@@ -153,6 +155,8 @@ fn may_overwrite(network: &Network, layer: &Layer, mut input: LayerId) -> bool {
         let writer = network.layer(input);
         match (&writer.kind, writer.inputs.first()) {
             (LayerKind::Flatten, Some(&before)) => input = before,
+            // Where it worked in place, the map before it is overwritten too.
+            (LayerKind::Dropout { .. }, Some(&before)) if sole_reader(before) => input = before,
             (LayerKind::Relu, _) => return keeps_sign,
             (LayerKind::Input { .. }, _) => return false,
             (kind, _) => return !kind.backward_reads().output,
@@ -211,6 +215,15 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_leaves_a_rectified_unit_under_a_dropout_alone() {
+        let mut net = Builder::new("sum");
+        let input = net.input(Shape::flat(4)).here();
+        let dropped = net.fully_connected("fc", 4).relu().dropout(0.5).here();
+        net.add("sum", &[dropped, input]);
+        assert_eq!(names(&net.finish().unwrap()), ["input", "fc fc.relu fc.dropout", "sum"]);
+    }
+
+    #[test]
     fn a_residual_sum_overwrites_the_branch_that_only_it_reads() {
         let network = Network::open("resnet18").unwrap();
         let maps = FeatureMaps::of(&network);
@@ -218,6 +231,20 @@ mod tests {
         let map = maps.get(maps.written_by(sum.inputs[0]));
         assert!(map.layers.len() >= 3, "batch normalization, sum and rectified unit: {map:?}");
         assert_ne!(maps.written_by(sum.inputs[0]), maps.written_by(sum.inputs[1]));
+    }
+
+    #[test]
+    fn a_sum_learns_if_any_of_its_inputs_does() {
+        let mut net = Builder::new("sum");
+        let input = net.input(Shape::image(2, 4, 4)).here();
+        let learned = net.conv("conv", Filters::new(2, 1)).here();
+        let fixed = net.at(input).average_pool("mean", Window::new(1, 1)).here();
+        net.add("sum", &[fixed, learned]);
+        let network = net.finish().unwrap();
+        let maps = FeatureMaps::of(&network);
+        let sum = network.iter().next_back().unwrap().0;
+        assert_eq!(names(&network), ["input", "conv", "mean sum"]);
+        assert!(maps.get(maps.written_by(sum)).gradient);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 mod builder;
 mod built_in;
+mod concurrent;
 mod fields;
 mod json;
 mod kernels;

@@ -9,10 +9,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Algorithm, Bytes, Nanos};
 
 /// One algorithm on one micro-batch, with its time and exact workspace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Candidate {
     /// Samples in the call.
     pub micro_batch: usize,
@@ -27,7 +29,7 @@ pub struct Candidate {
 /// What dividing costs beside the micro-batches themselves, paid once by a configuration of two or more.
 ///
 /// Half-precision backward-filter pays it: it sums in 32-bit scratch, held through all micro-batches, and converts once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DivisionCost {
     /// Added to the sum of the times.
     pub time: Nanos,
@@ -36,10 +38,24 @@ pub struct DivisionCost {
 }
 
 /// Candidates that add up to a mini-batch, run one after another in one workspace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written")]
 pub struct Configuration {
     parts: Vec<Candidate>,
     cost: DivisionCost,
+}
+
+/// A configuration as a file has it: put in order by [`Configuration::new`] like any other.
+#[derive(Deserialize)]
+struct Written {
+    parts: Vec<Candidate>,
+    cost: DivisionCost,
+}
+
+impl From<Written> for Configuration {
+    fn from(written: Written) -> Configuration {
+        Configuration::new(written.parts, written.cost)
+    }
 }
 
 impl Configuration {

@@ -94,22 +94,6 @@ pub fn times(mini_batch: usize, candidates: &[Candidate], limit: Bytes, cost: Di
     least
 }
 
-/// Divides every kernel under `limit` where kernels never overlap, so that one workspace serves them all; gives the
-/// configurations and the bytes of that workspace: the largest of theirs, not the sum.
-///
-/// # Errors
-/// As [`divide`], of the first kernel that fails.
-pub fn one_workspace(
-    kernels: &[(&Problem, &[Candidate], DivisionCost)],
-    limit: Bytes,
-) -> Result<(Vec<Configuration>, Bytes), Error> {
-    let divided: Result<Vec<_>, _> =
-        kernels.iter().map(|(problem, candidates, cost)| divide(problem, candidates, limit, *cost)).collect();
-    let divided = divided?;
-    let workspace = divided.iter().map(Configuration::workspace).max().unwrap_or_default();
-    Ok((divided, workspace))
-}
-
 /// The candidates that may be one of several micro-batches: smaller than the mini-batch, and within what the scratch of
 /// dividing leaves of the limit.
 pub(super) fn parts<'a>(

@@ -90,10 +90,10 @@ struct Search<'p, 'b> {
 impl<'p, 'b> Search<'p, 'b> {
     fn new(problem: &Problem, profiler: &'p mut Profiler<'b>) -> Result<Search<'p, 'b>, Error> {
         let sizes = profiler.sizes(problem);
-        // Libraries list other engines at other sizes; the two ends and the screening sizes show nearly all of them.
-        // A recording of few sizes may have any algorithm at any of them.
+        // Libraries list other engines at other sizes; the whole mini-batch and the screening sizes show nearly all of
+        // them, and asking takes as long as measuring some. A recording of few sizes may have any algorithm at any of them.
         let mut algorithms = BTreeSet::new();
-        let ends = sizes.last().copied().into_iter().chain(SCREEN).chain(sizes.first().copied());
+        let ends = sizes.last().copied().into_iter().chain(SCREEN);
         let asked: Vec<usize> = if sizes.len() <= FEW { sizes.clone() } else { ends.collect() };
         for size in asked.into_iter().filter(|size| sizes.binary_search(size).is_ok()) {
             let offers = profiler.offers(&problem.with_batch(size)?)?;

@@ -114,7 +114,7 @@ pub fn survey(
 
 fn survey_one(problem: &Problem, scope: &Scope<'_>, profiler: &mut Profiler<'_>) -> Result<Candidates, Error> {
     let limit = scope.limits.iter().copied().max().unwrap_or_default();
-    let mut admission = Admission { deterministic: scope.deterministic, class: None };
+    let mut admission = Admission { deterministic: scope.deterministic, ..Admission::default() };
     profiler.admit(admission);
     if scope.exact_class {
         let whole = candidates(Policy::Undivided, problem, &[limit], profiler)?.candidates;

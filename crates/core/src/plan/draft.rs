@@ -6,10 +6,12 @@
 //! fit          as memory first; then each takes the fastest whose workspace fits the largest gap at its step
 //! ```
 
+use std::collections::HashSet;
+
 use super::lives::Lives;
 use super::place::{largest_gap, place};
 use super::policies::Floors;
-use super::program::Program;
+use super::program::{Program, is_resident};
 use super::script::Script;
 use super::write::write;
 use super::{ALIGNMENT, Action, Algorithms, Costs, Decision, Kernels, Options, Pass, Schedule, Tensor, Workload};
@@ -31,6 +33,11 @@ pub(super) struct Draft {
 impl Draft {
     pub(super) fn fits(&self, options: &Options) -> bool {
         self.peak <= options.budget && self.host <= options.host_budget
+    }
+
+    /// Whether its offsets waste at most a fiftieth over the most bytes live at once.
+    pub(super) fn is_tight(&self) -> bool {
+        self.peak.0 <= self.most_live.0 + self.most_live.0 / 50
     }
 
     /// An attempt as it is logged.
@@ -107,9 +114,25 @@ impl<'a> Drafter<'a> {
         self.program.operations.iter().zip(&self.fronts).map(time).collect()
     }
 
-    /// Bytes of the least workspace of a computation.
-    pub(super) fn least_workspace(&self, at: usize) -> Bytes {
-        self.fronts[at].and_then(|front| front.first()).map_or(Bytes::ZERO, Configuration::workspace)
+    /// By computation: live bytes if nothing moves, with the least workspace.
+    pub(super) fn live(&self) -> Vec<u64> {
+        let least = |front: &Option<&'a [Configuration]>| {
+            front.and_then(|front| front.first()).map_or(0, |least| rounded(least.workspace()))
+        };
+        let mut live: Vec<u64> = self.fronts.iter().map(least).collect();
+        let mut seen = HashSet::new();
+        for used in self.program.operations.iter().flat_map(|operation| &operation.uses) {
+            if !seen.insert(used.tensor) {
+                continue;
+            }
+            let (first, last) = match self.program.uses(used.tensor) {
+                Some(uses) if !is_resident(used.tensor) => (uses.first, uses.last),
+                _ => (0, live.len() - 1),
+            };
+            let bytes = rounded(self.workload.bytes(used.tensor));
+            live[first..=last].iter_mut().for_each(|live| *live += bytes);
+        }
+        live
     }
 
     /// The schedule with these configurations, all of it placed together.
@@ -163,7 +186,7 @@ impl<'a> Drafter<'a> {
         }
         // Tighter together, if that works: what was placed first was placed without the workspaces.
         let together = self.placed(script, &configurations);
-        if together.peak <= budget && together.peak.0 <= together.most_live.0 + together.most_live.0 / 50 {
+        if together.peak <= budget && together.is_tight() {
             return together;
         }
         let schedule = write(self.workload, self.program, script, &configurations);
@@ -222,4 +245,9 @@ impl<'a> Drafter<'a> {
         }
         most.1.map_or_else(String::new, |layer| self.workload.network.layer(layer).name.clone())
     }
+}
+
+/// Bytes that a block takes of the arena.
+fn rounded(bytes: Bytes) -> u64 {
+    bytes.0.next_multiple_of(ALIGNMENT)
 }

@@ -94,3 +94,21 @@ impl Lives {
         Lives { blocks, host_blocks, computes }
     }
 }
+
+#[cfg(test)]
+impl Life {
+    /// A life on the compute stream alone, a step a place.
+    pub(super) fn of(bytes: u64, begin: usize, end: usize) -> Life {
+        Life { bytes, begin, end, start: [begin as u32, 0, 0], last: [end as u32, 0, 0] }
+    }
+
+    /// The same bytes on the device, touched last by the copy stream's step of this number.
+    pub(super) fn copied(self, number: u32) -> Life {
+        Life { last: [self.last[0], number, 0], ..self }
+    }
+
+    /// The same, once the copy stream's steps up to this number are known to have ended.
+    pub(super) fn knowing(self, number: u32) -> Life {
+        Life { start: [self.start[0], number, 0], ..self }
+    }
+}

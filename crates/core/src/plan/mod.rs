@@ -13,6 +13,7 @@ mod clock;
 mod costs;
 mod draft;
 mod facts;
+mod file;
 mod kernels;
 mod lives;
 mod options;

@@ -206,7 +206,7 @@ pub struct Decision {
 }
 
 /// A schedule under a budget, and everything that is known of it before it runs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Name of the network.
     pub network: String,

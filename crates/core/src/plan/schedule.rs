@@ -173,7 +173,7 @@ pub struct Operand {
 }
 
 /// One pass of one layer over some samples.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compute {
     /// Which layer.
     pub layer: LayerId,
@@ -190,7 +190,8 @@ pub struct Compute {
 }
 
 /// What a step does.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// The block's life begins; its content is undefined.
     Allocate(BlockId),
@@ -207,7 +208,7 @@ pub enum Action {
 }
 
 /// One unit of a schedule.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Where it runs; for `Allocate` and `Release`, which run nowhere, the stream that the policy had in mind.
     pub stream: Stream,
@@ -216,7 +217,7 @@ pub struct Step {
 }
 
 /// A program for one training step (or one inference), with a place for everything.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Samples of one step.
     pub batch: usize,

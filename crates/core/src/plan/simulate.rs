@@ -107,7 +107,7 @@ pub fn simulate(workload: &Workload<'_>, schedule: &Schedule, costs: &Costs) -> 
     let mut run = Run::new(workload, schedule, costs);
     let mut now = 0.0;
     loop {
-        while run.begin_all(now) {}
+        while run.begin_next(now) {}
         let Some(next) = run.next_end(now) else { break };
         run.advance(now, next);
         now = next;
@@ -158,9 +158,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets every idle stream take its next step if it can; tells whether any did.
-    fn begin_all(&mut self, now: f64) -> bool {
-        (0..self.lanes.len()).fold(false, |any, lane| self.begin(lane, now) || any)
+    /// Lets the first idle stream that can take its next step do so; tells whether one did.
+    fn begin_next(&mut self, now: f64) -> bool {
+        (0..self.lanes.len()).any(|lane| self.begin(lane, now))
     }
 
     fn begin(&mut self, lane: usize, now: f64) -> bool {

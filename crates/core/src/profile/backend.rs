@@ -97,14 +97,51 @@ pub struct Tensors<'a> {
 pub struct Run {
     /// y, dx or dw, in f32.
     pub output: Vec<f32>,
-    /// Time of the whole configuration, without moving data to and from the device.
+    /// Time of the whole configuration, without moving data to and from the device; several back to back where the backend
+    /// measures like that, so that it compares with what was measured.
     pub time: Nanos,
+    /// Time of the configuration alone, with its launch gaps, where the backend tells it apart.
+    pub single: Option<Nanos>,
+}
+
+/// A configuration to run, and on what.
+#[derive(Clone, Copy, Debug)]
+pub struct Task<'a> {
+    /// The kernel on its whole mini-batch.
+    pub problem: &'a Problem,
+    /// How it is divided.
+    pub configuration: &'a Configuration,
+    /// Its tensors.
+    pub tensors: Tensors<'a>,
+    /// Factors of result and output.
+    pub scale: Scale,
+}
+
+/// What running configurations together gave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Together {
+    /// The output of each, in f32.
+    pub outputs: Vec<Vec<f32>>,
+    /// Time until the last was done, without moving data; as [`Run::time`].
+    pub time: Nanos,
+    /// Streams that they ran on; 1 where they ran one after another.
+    pub streams: usize,
 }
 
 /// What carries convolutions out.
 pub trait Backend: Send {
     /// Where its measurements hold.
     fn device(&self) -> &Device;
+
+    /// Bytes of the device's memory that are free now; none where there is no device, or it does not tell.
+    fn free_memory(&self) -> Option<Bytes> {
+        None
+    }
+
+    /// Whether it answers from a recording: at once, and with what measuring took then.
+    fn is_replay(&self) -> bool {
+        false
+    }
 
     /// Every algorithm it has for the problem's operation, with its exact workspace at the problem's batch or its reason
     /// to refuse; asked without running anything.
@@ -150,4 +187,19 @@ pub trait Backend: Send {
         tensors: Tensors<'_>,
         scale: Scale,
     ) -> Result<Run, Error>;
+
+    /// Runs configurations that depend on each other in nothing, each in a segment of its own of one workspace: side by
+    /// side where the backend can, else one after another.
+    ///
+    /// # Errors
+    /// As [`Backend::run`].
+    fn run_together(&mut self, tasks: &[Task<'_>]) -> Result<Together, Error> {
+        let mut together = Together { outputs: Vec::with_capacity(tasks.len()), time: Nanos::ZERO, streams: 1 };
+        for task in tasks {
+            let run = self.run(task.problem, task.configuration, task.tensors, task.scale)?;
+            together.time = together.time + run.time;
+            together.outputs.push(run.output);
+        }
+        Ok(together)
+    }
 }

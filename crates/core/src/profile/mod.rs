@@ -3,14 +3,16 @@
 
 mod backend;
 mod cache;
+mod corrections;
 mod measurement;
 mod profiler;
 mod recording;
 mod replay;
 mod statistics;
 
-pub use backend::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
+pub use backend::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together};
 pub use cache::{Cache, Summary};
+pub use corrections::corrected;
 pub use measurement::{Algorithm, Measurement, Notes};
 pub use profiler::{Admission, Profiler, Skipped, Spent};
 pub use recording::{RecordedNetwork, Recording};

@@ -58,13 +58,24 @@ pub struct Admission {
     pub deterministic: bool,
     /// Only those of this numerical class (see [`Notes::class`]).
     pub class: Option<Notes>,
+    /// None with any of these notes.
+    pub without: Notes,
 }
 
 impl Admission {
+    /// Whether an algorithm with these notes may be used.
+    pub fn admits(self, notes: Notes) -> bool {
+        self.refuses(notes).is_none()
+    }
+
     /// Why an algorithm with these notes may not be used; none if it may.
     fn refuses(self, notes: Notes) -> Option<String> {
         if self.deterministic && notes.contains(Notes::NONDETERMINISTIC) {
             return Some("is not deterministic".to_owned());
+        }
+        let unwanted = Notes(notes.0 & self.without.0);
+        if unwanted != Notes::NONE {
+            return Some(format!("its arithmetic ({unwanted}) is not admitted"));
         }
         let class = self.class.filter(|class| *class != notes.class())?;
         Some(format!("its arithmetic ({}) is not of the class asked for ({class})", notes.class()))
@@ -238,8 +249,7 @@ impl<'a> Profiler<'a> {
         match self.backend.measure(problem, algorithm, &effort) {
             Ok(measurement) => {
                 // A replay answers at once; what the recorded calls took is the honest figure there.
-                let is_replay = self.backend.device().backend == "replay";
-                let time = if is_replay { measurement.time } else { Nanos::from(started.elapsed()) };
+                let time = if self.backend.is_replay() { measurement.time } else { Nanos::from(started.elapsed()) };
                 self.spent.time = self.spent.time + time;
                 self.spent.measured += 1;
                 if let Some(cache) = self.cache

@@ -3,13 +3,14 @@
 //! Lines of JSON, packed with gzip where the name ends in `.gz` (`docs/cache-format.md` has the fields):
 //!
 //! ```text
-//! {"format":"tightfit-profile","version":1}
+//! {"format":"tightfit-profile","version":1,"lines":4}
 //! {"device":{"backend":"cuda","name":"NVIDIA H200","library":"cudnn 9.19.0","threads":0}}
 //! {"network":{"name":"alexnet","batch":256,"layers":[["conv1","forward c3 h227 ...",256], ..]}}
 //! {"division":"backward-filter c3 h227 ..","time_ns":4800,"workspace_bytes":139520}
 //! {"problem":"forward c3 h227 ...","algorithm":"legacy:gemm","notes":0,"rows":[[n, time_ns, workspace_bytes, spread, repeats, single_ns], ..]}
 //! ```
 //!
+//! `lines` says how many follow, so that a file cut off between two is noticed; files without it are read as they are.
 //! A time of null stands for a candidate whose workspace is known and that was not run.
 
 use std::collections::BTreeMap;
@@ -73,11 +74,29 @@ type JsonRow = (usize, Option<u64>, u64, f64, u32, Option<u64>);
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 enum Line {
-    Format { format: String, version: u32 },
-    Device { device: Device },
-    Network { network: RecordedNetwork },
-    Division { division: String, time_ns: u64, workspace_bytes: u64 },
-    Problem { problem: String, algorithm: Algorithm, notes: Notes, rows: Vec<JsonRow> },
+    Format {
+        format: String,
+        version: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lines: Option<usize>,
+    },
+    Device {
+        device: Device,
+    },
+    Network {
+        network: RecordedNetwork,
+    },
+    Division {
+        division: String,
+        time_ns: u64,
+        workspace_bytes: u64,
+    },
+    Problem {
+        problem: String,
+        algorithm: Algorithm,
+        notes: Notes,
+        rows: Vec<JsonRow>,
+    },
 }
 
 impl Line {
@@ -230,7 +249,9 @@ impl Recording {
         let reader: Box<dyn Read> = if packed { Box::new(GzDecoder::new(opened)) } else { Box::new(opened) };
         let mut recordings: Vec<Recording> = Vec::new();
         let mut networks = Vec::new();
+        let (mut promised, mut found) = (None, 0);
         for (number, text) in BufReader::new(reader).lines().enumerate() {
+            found = number;
             let number = number + 1;
             let text = text.map_err(|e| {
                 file(format!("line {number} cannot be read; the file may be cut off, fetch it again"), Some(e.into()))
@@ -239,8 +260,10 @@ impl Recording {
                 file(format!("line {number} is not a line of a profile; the file may be cut off"), Some(e.into()))
             })?;
             match (number, line) {
-                (1, Line::Format { format, version }) if format == FORMAT && version == VERSION => {}
-                (1, Line::Format { format, version }) => {
+                (1, Line::Format { format, version, lines }) if format == FORMAT && version == VERSION => {
+                    promised = lines;
+                }
+                (1, Line::Format { format, version, .. }) => {
                     let what =
                         format!("is `{format}` version {version}; this program reads `{FORMAT}` version {VERSION}");
                     return Err(file(what, None));
@@ -263,6 +286,12 @@ impl Recording {
                     recording.take(line);
                 }
             }
+        }
+        if let Some(promised) = promised.filter(|promised| *promised != found) {
+            let what = format!(
+                "has {found} lines after the first, which promises {promised}; it may be cut off, fetch it again"
+            );
+            return Err(file(what, None));
         }
         if recordings.is_empty() {
             return Err(file("has no device in it; it may be cut off".to_owned(), None));
@@ -304,11 +333,21 @@ impl Recording {
 }
 
 fn write_lines(out: &mut impl Write, recordings: &[Recording]) -> std::io::Result<()> {
-    let mut line = |line: Line| -> std::io::Result<()> {
+    let mut lines = 0;
+    for_lines(recordings, |_| {
+        lines += 1;
+        Ok(())
+    })?;
+    let mut write = |line: Line| -> std::io::Result<()> {
         serde_json::to_writer(&mut *out, &line)?;
         out.write_all(b"\n")
     };
-    line(Line::Format { format: FORMAT.to_owned(), version: VERSION })?;
+    write(Line::Format { format: FORMAT.to_owned(), version: VERSION, lines: Some(lines) })?;
+    for_lines(recordings, write)
+}
+
+/// Every line of a file but the first, in order.
+fn for_lines(recordings: &[Recording], mut line: impl FnMut(Line) -> std::io::Result<()>) -> std::io::Result<()> {
     for network in recordings.first().map_or(&[][..], |recording| &recording.networks) {
         line(Line::Network { network: network.clone() })?;
     }

@@ -1,6 +1,6 @@
 //! A backend that answers from recorded profiles: everything but running works on a machine without the device.
 
-use super::{Algorithm, Backend, Device, Effort, Measurement, Offer, Recording, Run, Scale, Tensors};
+use super::{Algorithm, Backend, Device, Effort, Measurement, Offer, Recording, Run, Scale, Tensors, corrected};
 use crate::{Bytes, Configuration, DivisionCost, Error, Problem};
 
 /// A recorded device.
@@ -44,6 +44,10 @@ impl Backend for Replay {
         &self.device
     }
 
+    fn is_replay(&self) -> bool {
+        true
+    }
+
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
         let Some(algorithms) = self.recording.algorithms(&problem.shape()) else { return Ok(Vec::new()) };
         let offers = algorithms.iter().map(|(algorithm, recorded)| {
@@ -53,7 +57,8 @@ impl Backend for Replay {
                 Some(_) => Err("was not run when the profile was recorded".to_owned()),
                 None => Err("is not recorded at this size".to_owned()),
             };
-            Offer { algorithm: algorithm.clone(), notes: recorded.notes, workspace }
+            let notes = corrected(&self.device, problem.operation(), algorithm, recorded.notes);
+            Offer { algorithm: algorithm.clone(), notes, workspace }
         });
         Ok(offers.collect())
     }
@@ -80,7 +85,8 @@ impl Backend for Replay {
         recorded
             .and_then(|recorded| {
                 let row = recorded.rows.get(&problem.batch())?;
-                row.measurement(algorithm, recorded.notes, problem.batch())
+                let notes = corrected(&self.device, problem.operation(), algorithm, recorded.notes);
+                row.measurement(algorithm, notes, problem.batch())
             })
             .ok_or_else(|| Replay::refused(problem, algorithm, "was not measured at this size when it was recorded"))
     }

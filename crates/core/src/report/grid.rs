@@ -52,7 +52,7 @@ impl Grid {
     /// The rows as a JSON array of objects, their keys the columns' names.
     pub fn json(&self) -> String {
         let object = |row: &Vec<String>| {
-            let fields = self.columns.iter().zip(row).map(|((name, _), cell)| (name.clone(), cell.clone().into()));
+            let fields = self.columns.iter().zip(row).map(|((name, align), cell)| (name.clone(), value(cell, *align)));
             serde_json::Value::Object(fields.collect())
         };
         let rows: Vec<_> = self.rows.iter().map(object).collect();
@@ -95,6 +95,15 @@ impl Grid {
 
 fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+}
+
+/// A cell as JSON: a number where it reads as one in a column of numbers, which are those aligned to the right.
+fn value(cell: &str, align: Align) -> serde_json::Value {
+    let number = || cell.parse().map(u64::into).or_else(|_| cell.parse().map(f64::into));
+    match align {
+        Align::Right => number().unwrap_or_else(|_| cell.into()),
+        Align::Left => cell.into(),
+    }
 }
 
 #[cfg(test)]

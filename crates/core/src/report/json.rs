@@ -5,8 +5,8 @@
 use serde::Serialize;
 
 use super::{Optimized, OptimizedKernel};
-use crate::execute::Verified;
-use crate::optimize::Limit;
+use crate::execute::{Overlapped, Verified};
+use crate::optimize::{Limit, Needs};
 use crate::{Bytes, Candidate, Configuration, Operation, Types};
 
 /// Writes the result as one indented JSON object that ends in a line feed.
@@ -14,7 +14,9 @@ use crate::{Bytes, Candidate, Configuration, Operation, Types};
 /// Of `workspace_limit_bytes`, `total_workspace_bytes` and `one_workspace_bytes` one is there, null where it is
 /// unlimited. Times are in µs and may have a fraction of three digits. Null stands for what does not exist:
 /// `undivided` where nothing fits undivided, `undivided_time_us` and `speedup` where that holds of some kernel, an
-/// error that is not a finite number. A divided kernel's `time_us` and `workspace_bytes` count what dividing itself costs,
+/// error that is not a finite number. `needs` says, under a total, what it takes in all, and what a limit for every kernel
+/// (`workspace_limit_bytes`) would take to be as fast: with a workspace for each kernel, and with one that only kernels
+/// which never overlap share. `side_by_side` has the groups that ran at the same time, as indices into `kernels`. A divided kernel's `time_us` and `workspace_bytes` count what dividing itself costs,
 /// which is in none of its micro-batches.
 pub fn json(optimized: &Optimized) -> String {
     // Plain structs with text keys, written to memory: nothing here can fail.
@@ -45,6 +47,10 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     stop: Option<&'a str>,
     profiling: ProfilingObject,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs: Option<NeedsObject>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    side_by_side: Vec<OverlappedObject>,
     kernels: Vec<KernelObject<'a>>,
 }
 
@@ -63,6 +69,24 @@ struct ProfilingObject {
     time_us: f64,
     kernel_time_us: f64,
     measurements: usize,
+}
+
+#[derive(Serialize)]
+struct NeedsObject {
+    total_workspace_bytes: Bytes,
+    per_kernel_bytes: Bytes,
+    one_workspace_bytes: Bytes,
+    workspace_limit_bytes: Bytes,
+}
+
+#[derive(Serialize)]
+struct OverlappedObject {
+    kernels: Vec<usize>,
+    streams: usize,
+    measured_time_us: f64,
+    alone_measured_time_us: f64,
+    workspace_bytes: Bytes,
+    max_relative_error_alone: f64,
 }
 
 #[derive(Serialize)]
@@ -98,8 +122,10 @@ struct VerificationObject {
     max_relative_error_undivided: Option<f64>,
     max_relative_error_reference: f64,
     undivided_max_relative_error_reference: Option<f64>,
+    class_max_relative_error_reference: Option<f64>,
     outputs_compared: usize,
     measured_time_us: f64,
+    measured_single_time_us: Option<f64>,
     undivided_measured_time_us: Option<f64>,
 }
 
@@ -129,6 +155,8 @@ impl<'a> Document<'a> {
                 kernel_time_us: optimized.profiling.kernel_time.as_micros(),
                 measurements: optimized.profiling.measurements,
             },
+            needs: optimized.needs().as_ref().map(NeedsObject::of),
+            side_by_side: optimized.overlapped.iter().map(OverlappedObject::of).collect(),
             kernels: optimized.kernels.iter().map(KernelObject::of).collect(),
         }
     }
@@ -140,6 +168,30 @@ impl LimitKey {
             Limit::PerKernel(_) => LimitKey::PerKernel(limit.finite()),
             Limit::Total(_) => LimitKey::Total(limit.finite()),
             Limit::One(_) => LimitKey::One(limit.finite()),
+        }
+    }
+}
+
+impl NeedsObject {
+    fn of(needs: &Needs) -> NeedsObject {
+        NeedsObject {
+            total_workspace_bytes: needs.allotted,
+            per_kernel_bytes: needs.per_kernel,
+            one_workspace_bytes: needs.one,
+            workspace_limit_bytes: needs.limit,
+        }
+    }
+}
+
+impl OverlappedObject {
+    fn of(seen: &Overlapped) -> OverlappedObject {
+        OverlappedObject {
+            kernels: seen.kernels.clone(),
+            streams: seen.streams,
+            measured_time_us: seen.time.as_micros(),
+            alone_measured_time_us: seen.alone.as_micros(),
+            workspace_bytes: seen.workspace,
+            max_relative_error_alone: seen.error,
         }
     }
 }
@@ -186,8 +238,10 @@ impl VerificationObject {
             max_relative_error_undivided: seen.error_undivided,
             max_relative_error_reference: seen.error_reference,
             undivided_max_relative_error_reference: seen.undivided_error_reference,
+            class_max_relative_error_reference: seen.class_error_reference,
             outputs_compared: seen.outputs_compared,
             measured_time_us: seen.time.as_micros(),
+            measured_single_time_us: seen.single.map(|time| time.as_micros()),
             undivided_measured_time_us: seen.undivided_time.map(|time| time.as_micros()),
         }
     }
@@ -259,8 +313,10 @@ mod tests {
                 "max_relative_error_undivided": null,
                 "max_relative_error_reference": 5e-6,
                 "undivided_max_relative_error_reference": null,
+                "class_max_relative_error_reference": 3.7500000000000005e-6,
                 "outputs_compared": 4096,
                 "measured_time_us": 4300.0,
+                "measured_single_time_us": 4350.0,
                 "undivided_measured_time_us": null
               }
             }

@@ -13,6 +13,7 @@ mod csv;
 mod grid;
 mod json;
 mod optimized;
+pub mod plan;
 pub mod svg;
 mod table;
 

@@ -1,7 +1,7 @@
 //! The result of `optimize` and `verify`: a network's kernels, each with the configuration chosen for it.
 
-use crate::execute::Verified;
-use crate::optimize::Limit;
+use crate::execute::{Overlapped, Verified};
+use crate::optimize::{Limit, Needs, needs};
 use crate::{Bytes, Configuration, Device, Layout, Nanos, Problem, Types};
 
 /// One kernel and what was chosen for it.
@@ -66,6 +66,10 @@ pub struct Optimized {
     pub profiling: Profiling,
     /// The least workspace that any choice of configurations would need, where it is known.
     pub least_workspace: Option<Bytes>,
+    /// Groups of kernels that may run side by side ([`crate::Network::concurrent`]); empty where that is not known.
+    pub groups: Vec<Vec<usize>>,
+    /// What running such groups showed, where they were run.
+    pub overlapped: Vec<Overlapped>,
 }
 
 impl Optimized {
@@ -87,6 +91,14 @@ impl Optimized {
     /// Workspace of all kernels as chosen: their sum, or the largest where they share one workspace.
     pub fn workspace(&self) -> Bytes {
         self.limit.combine(self.kernels.iter().map(|kernel| kernel.configuration.workspace()))
+    }
+
+    /// What an allotment takes in all, and what WR and one workspace would take to be as fast; none under other limits.
+    pub fn needs(&self) -> Option<Needs> {
+        let (Limit::Total(_), false) = (self.limit, self.groups.is_empty()) else { return None };
+        let kernels: Option<Vec<_>> =
+            self.kernels.iter().map(|kernel| Some((&kernel.configuration, kernel.front.as_deref()?))).collect();
+        needs(&kernels?, &self.groups)
     }
 
     /// Time of all kernels as they ran; none where some kernel was not run, or there is none.

@@ -53,6 +53,8 @@ pub fn empty() -> Optimized {
         stop: None,
         profiling: Profiling::default(),
         least_workspace: None,
+        groups: Vec::new(),
+        overlapped: Vec::new(),
     }
 }
 
@@ -82,8 +84,10 @@ pub fn verified() -> Optimized {
             error_undivided: Some(error),
             error_reference: error * 2.0,
             undivided_error_reference: Some(error),
+            class_error_reference: Some(error * 1.5),
             outputs_compared: 4096,
             time: kernel.configuration.time() + Nanos(300_000),
+            single: Some(kernel.configuration.time() + Nanos(350_000)),
             undivided_time: kernel.undivided.as_ref().map(|undivided| undivided.time() + Nanos(100_000)),
         });
     }

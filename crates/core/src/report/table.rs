@@ -1,6 +1,8 @@
 //! The result as a table: a head that says what was asked, a line for each kernel, and the totals.
 
 use super::{Align, Grid, Optimized, OptimizedKernel, Terminal};
+use crate::Nanos;
+use crate::execute::{Overlapped, Verified};
 use crate::optimize::Limit;
 
 /// Writes the result as a table for a terminal, readable from 80 columns on; every line ends in a line feed.
@@ -86,9 +88,30 @@ fn totals(optimized: &Optimized) -> String {
         };
         line("run", format!("{time}{gain}"));
     }
+    let compared: Vec<bool> = optimized
+        .kernels
+        .iter()
+        .filter_map(|kernel| kernel.verification.as_ref().and_then(Verified::is_of_class))
+        .collect();
+    if !compared.is_empty() {
+        let within = compared.iter().filter(|within| **within).count();
+        let (all, most) = (compared.len(), Verified::MOST_OVER_CLASS);
+        line("errors", format!("{within} of {all} at most {most}x that of the undivided algorithm of the class"));
+    }
     let least = optimized.least_workspace.map(|least| format!(", the least possible is {least}")).unwrap_or_default();
     let in_all = if let Limit::One(_) = optimized.limit { "shared" } else { "in all" };
     line("workspace", format!("{} {in_all}{least}", optimized.workspace()));
+    if let Some(needs) = optimized.needs() {
+        let (limit, each, one) = (needs.limit, needs.per_kernel, needs.one);
+        line("as fast", format!("with a limit of {limit} per kernel: {each} in all, or one workspace of {one}"));
+    }
+    let overlapped = &optimized.overlapped;
+    if !overlapped.is_empty() {
+        let sum = |time: fn(&Overlapped) -> Nanos| overlapped.iter().map(time).sum::<Nanos>();
+        let (time, alone) = (sum(|seen| seen.time), sum(|seen| seen.alone));
+        let (kernels, groups) = (overlapped.iter().map(|seen| seen.kernels.len()).sum::<usize>(), overlapped.len());
+        line("side by side", format!(" {kernels} kernels in {groups} groups: {time}, one after another {alone}"));
+    }
     match (optimized.gap, optimized.limit) {
         (0.0, Limit::Total(_)) => line("gap", "0, proven: no allotment takes less time".to_owned()),
         (0.0, _) => {}
@@ -154,6 +177,7 @@ mod tests {
         undivided   does not fit: conv2 forward
         divided     6.00 ms (1 of 2 kernels divided)
         run         6.60 ms
+        errors      2 of 2 at most 2x that of the undivided algorithm of the class
         workspace   56 MiB in all, the least possible is 1 MiB
         gap         at most 0.0125 % above the least time possible
         search      stopped after 1000000 states

@@ -18,22 +18,38 @@ fn window(axis: &Axis, at: usize) -> Range<usize> {
     start.saturating_sub(axis.pad_before).min(end)..end
 }
 
-/// Calls `each` with every window of one plane: its output's place, and the places of its inputs in row order.
-fn for_windows(pooling: &Pooling, mut each: impl FnMut(usize, &mut dyn Iterator<Item = usize>)) {
+/// One window: its inputs along each axis, and the extents of a plane of the input.
+#[derive(Clone)]
+struct Window {
+    planes: Range<usize>,
+    lines: Range<usize>,
+    row: Range<usize>,
+    height: usize,
+    width: usize,
+}
+
+impl Window {
+    /// The places of its inputs in their plane, in row order.
+    fn places(&self) -> impl Iterator<Item = usize> + '_ {
+        let lines = self.planes.clone().flat_map(move |z| self.lines.clone().map(move |y| z * self.height + y));
+        lines.flat_map(move |line| self.row.clone().map(move |x| line * self.width + x))
+    }
+
+    fn len(&self) -> usize {
+        self.planes.len() * self.lines.len() * self.row.len()
+    }
+}
+
+/// Calls `each` with every window of one plane, and its output's place.
+fn for_windows(pooling: &Pooling, mut each: impl FnMut(usize, Window)) {
     let [_, height, width] = pooling.axes.map(|axis| axis.input);
     let [d, h, w] = &pooling.axes;
     let [depth, rows, columns] = pooling.outputs();
-    let mut output = 0;
     for o in 0..depth {
         for p in 0..rows {
             for q in 0..columns {
                 let (planes, lines, row) = (window(d, o), window(h, p), window(w, q));
-                let mut places = planes.flat_map(|z| {
-                    let row = row.clone();
-                    lines.clone().flat_map(move |y| row.clone().map(move |x| (z * height + y) * width + x))
-                });
-                each(output, &mut places);
-                output += 1;
+                each((o * rows + p) * columns + q, Window { planes, lines, row, height, width });
             }
         }
     }
@@ -49,16 +65,14 @@ pub fn forward(team: &Team, pooling: &Pooling, x: &[f32], y: &mut [f32]) {
     let (inputs, outputs) = planes(pooling);
     let items = x.chunks(inputs).zip(y.chunks_mut(outputs)).collect();
     team.share(items, &mut [], |(x, y): (&[f32], &mut [f32]), _, _| {
-        for_windows(pooling, |output, places| {
+        for_windows(pooling, |output, window| {
+            let values = window.places().map(|place| x[place]);
             y[output] = match pooling.method {
                 // What is no number wins, instead of vanishing unseen.
-                PoolingMethod::Maximum => places
-                    .map(|place| x[place])
-                    .fold(f32::NEG_INFINITY, |best, x| if x > best || x.is_nan() { x } else { best }),
-                PoolingMethod::Average => {
-                    let (sum, count) = places.fold((0.0, 0), |(sum, count), place| (sum + x[place], count + 1));
-                    sum / count as f32
+                PoolingMethod::Maximum => {
+                    values.fold(f32::NEG_INFINITY, |best, x| if x > best || x.is_nan() { x } else { best })
                 }
+                PoolingMethod::Average => values.sum::<f32>() / window.len() as f32,
             };
         });
     });
@@ -83,17 +97,16 @@ pub fn backward(
         match (pooling.method, x, y) {
             (PoolingMethod::Maximum, Some(x), Some(y)) => {
                 let (x, y) = (&x[plane * inputs..][..inputs], &y[plane * outputs..][..outputs]);
-                for_windows(pooling, |output, mut places| {
-                    if let Some(place) = Iterator::find(&mut places, |&place| x[place] == y[output]) {
+                for_windows(pooling, |output, window| {
+                    if let Some(place) = window.places().find(|&place| x[place] == y[output]) {
                         dx[place] += dy[output];
                     }
                 });
             }
             (PoolingMethod::Maximum, ..) => dx.fill(f32::NAN),
-            (PoolingMethod::Average, ..) => for_windows(pooling, |output, places| {
-                let places: Vec<usize> = places.collect();
-                let part = dy[output] / places.len() as f32;
-                places.into_iter().for_each(|place| dx[place] += part);
+            (PoolingMethod::Average, ..) => for_windows(pooling, |output, window| {
+                let part = dy[output] / window.len() as f32;
+                window.places().for_each(|place| dx[place] += part);
             }),
         }
     });

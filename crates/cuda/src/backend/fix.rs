@@ -8,11 +8,12 @@ use std::sync::Arc;
 use tightfit_core::profile::Scale;
 use tightfit_core::{Algorithm, Candidate, Configuration, Error, Notes, Operation, Problem};
 
+use super::program::Samples;
 use super::{CudaBackend, is_refusal, sums_in_scratch};
+use crate::CudaError;
 use crate::convolution::{Family, Fixed, Output, Prepared};
 use crate::layers::{Convolution, Libraries, Piece, Widen, half_scratch};
 use crate::safe::Region;
-use crate::{CudaError, backend::run::Samples};
 
 impl CudaBackend {
     /// The calls of a configuration on this memory.

@@ -1,27 +1,14 @@
-//! How long a call takes: on random data, at the lowest alignment that a micro-batch's offset can have, back to back
-//! between two events.
-//!
-//! ```text
-//! single    event | call | event                          a call alone, with its launch gaps
-//! time      event | call call call call .. | event        divided by their number: what a series pays for each
-//! ```
+//! How long a call takes: on random data, at the lowest alignment that a micro-batch's offset can have, back to back.
 
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::{Effort, Sample, Scale, sample};
+use tightfit_core::profile::{Effort, Sample, Scale};
 use tightfit_core::{Algorithm, Bytes, DivisionCost, Error, Measurement, Nanos, Operation, Problem};
 
 use super::steps::{Places, Step, sum_bytes, sums_in_scratch};
+use super::timing::time;
 use super::{ACCUMULATE, CudaBackend, excluded, is_refusal};
 use crate::CudaError;
 use crate::convolution::{Elementwise, Family, Launch, alignment, tensor_bytes};
-use crate::safe::{Event, Handle};
-
-/// Least span between two events that is worth dividing: hundreds of times what an event resolves.
-const SPAN: Nanos = Nanos(300_000);
-/// Most calls in one span.
-const CALLS: u64 = 10;
-/// A first call loads its kernels, which takes milliseconds; one that takes longer than this does so by itself.
-const LOADING: Nanos = Nanos(20_000_000);
 
 impl CudaBackend {
     pub(super) fn measure_algorithm(
@@ -106,7 +93,7 @@ impl CudaBackend {
         };
         let mut launches = Vec::new();
         step.bind(places, elementwise, &mut launches)?;
-        time(&self.handle, &launches, effort)
+        time(self.handle.stream(), effort, &|| launches.iter().try_for_each(Launch::enqueue))
     }
 
     /// The f32 sum and its conversion; more than any limit where cuDNN has no engine for them, so that the mini-batch stays
@@ -132,7 +119,7 @@ impl CudaBackend {
         scratch.slice_mut(0..sum)?.fill(0, self.handle.stream())?;
         let none = scratch.slice(0..0)?;
         let narrow = steps.narrow.bind(&[scratch.slice(0..sum)?], *output.slice_mut(0..bytes)?, none)?;
-        let (sample, _) = time(&self.handle, &[Launch::Plan(narrow)], &Effort::default())?;
+        let (sample, _) = time(self.handle.stream(), &Effort::default(), &|| narrow.enqueue())?;
         Ok(sample.median)
     }
 }
@@ -147,53 +134,5 @@ fn starts(problem: &Problem, storage: Storage) -> [usize; 3] {
         Operation::Forward => [x, 0, y],
         Operation::BackwardData => [y, 0, x],
         Operation::BackwardFilter => [x, y, 0],
-    }
-}
-
-/// Times calls as a series and one alone, and waits for all of them, also where one fails.
-fn time(handle: &Handle, launches: &[Launch<'_>], effort: &Effort) -> Result<(Sample, Nanos), CudaError> {
-    let timed = time_series(handle, launches, effort);
-    let waited = handle.stream().synchronize();
-    timed.and_then(|timed| waited.map(|()| timed))
-}
-
-fn time_series(handle: &Handle, launches: &[Launch<'_>], effort: &Effort) -> Result<(Sample, Nanos), CudaError> {
-    let events = [Event::new(handle.context())?, Event::new(handle.context())?];
-    let span = |calls: u64| -> Result<Nanos, CudaError> {
-        let [start, end] = &events;
-        start.record(handle.stream())?;
-        for launch in (0..calls).flat_map(|_| launches) {
-            launch.enqueue()?;
-        }
-        end.record(handle.stream())?;
-        end.synchronize()?;
-        Ok(Nanos(end.since(start)?.0 / calls))
-    };
-    let first = span(1)?;
-    let hopeless = effort.best.is_some_and(|best| first > LOADING && first > best * 3);
-    let mut single = if hopeless { first } else { span(1)? };
-    let calls = if single >= SPAN { 1 } else { (SPAN.0 / single.0.max(1) + 1).min(CALLS) };
-    if calls > 1 {
-        let mut singles = [single, span(1)?, span(1)?];
-        singles.sort_unstable();
-        single = singles[1];
-    }
-    // A call that fills the span by itself was timed already; the calls so far have warmed up the device.
-    let mut known = (calls == 1).then_some(single);
-    let effort = Effort { warm_up: effort.warm_up.saturating_sub(2), ..*effort };
-    let mut failure = None;
-    let sampled = sample(&effort, || match known.take() {
-        Some(time) => Ok(time),
-        None => span(calls).map_err(|error| {
-            let stop = Error::Backend { backend: "cuda".to_owned(), what: error.to_string(), source: None };
-            failure = Some(error);
-            stop
-        }),
-    });
-    match (sampled, failure) {
-        (Ok(sample), _) => Ok((sample, single)),
-        (Err(_), Some(error)) => Err(error),
-        // Sampling fails only where the calls do.
-        (Err(_), None) => Err(CudaError::Answer { what: "a timing", count: 0, expected: "one" }),
     }
 }

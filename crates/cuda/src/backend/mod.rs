@@ -10,35 +10,42 @@
 //! ```
 
 mod fix;
+mod guest;
 mod measure;
+mod program;
 mod recent;
 mod run;
 mod scratch;
+mod segments;
 mod steps;
+mod timing;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
+use tightfit_core::profile::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together, corrected};
 use tightfit_core::{
     Algorithm, Bytes, Configuration, DivisionCost, Error, Measurement, Notes, Operation, Problem, Types,
 };
 
 use crate::CudaError;
 use crate::convolution::{
-    Elementwise, Family, Graph, Name, Output, Prepared, Search, legacy_names, legacy_notes, prepare_legacy, proposals,
+    Elementwise, Family, Graph, MOST_ALIGNMENT, Name, Output, Prepared, Search, fault, legacy_names, legacy_notes,
+    prepare_legacy, proposals,
 };
 use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
+pub use guest::{Chosen, Guest, GuestProgram, Host, NotEnqueued, legacy_chosen};
 use recent::Recent;
 use scratch::Scratch;
 use steps::sums_in_scratch;
 
 /// Calls set up at once: enough for every algorithm of a kernel at every size that a policy asks for.
-const CALLS: usize = 512;
-/// Graphs at once; each serves all engines of a problem.
-const GRAPHS: usize = 64;
+const CALLS: usize = 2048;
+/// Graphs at once; each serves all engines of a problem at one size. `fit` asks every algorithm in turn about the same
+/// sizes, up to a hundred, each in two to four forms: with fewer graphs than that none would be there when it is needed.
+const GRAPHS: usize = 512;
 /// Elementwise steps at once; each serves one number of filter elements.
 const STEPS: usize = 16;
 
@@ -59,18 +66,25 @@ pub struct Options {
     pub knobs: bool,
     /// Run configurations as one captured CUDA graph.
     pub capture: bool,
+    /// Run configurations once, for their outputs: the time of a run is then that of a first call alone.
+    pub untimed: bool,
 }
 
 /// Convolutions on one NVIDIA GPU; the crate's page has an example.
 pub struct CudaBackend {
     calls: Recent<CallKey, Prepared>,
     graphs: Recent<GraphKey, Graph>,
-    elementwise: Recent<(Storage, usize), Elementwise>,
+    elementwise: Recent<(Storage, usize, usize), Elementwise>,
     scratch: Scratch,
     handle: Arc<Handle>,
     device: Device,
     search: Search,
     capture: bool,
+    /// What the addresses of buffers are multiples of.
+    base: usize,
+    untimed: bool,
+    /// Backends on streams of their own in the same context, for configurations that run at the same time.
+    siblings: Vec<CudaBackend>,
 }
 
 /// What a graph is made for; the factors by their bits.
@@ -79,6 +93,7 @@ struct GraphKey {
     problem: Problem,
     output: Output,
     factors: [u32; 2],
+    base: usize,
 }
 
 /// A call is that of an algorithm on a graph.
@@ -86,12 +101,6 @@ struct GraphKey {
 struct CallKey {
     graph: GraphKey,
     family: Family,
-}
-
-impl GraphKey {
-    fn new(problem: &Problem, output: Output, scale: Scale) -> GraphKey {
-        GraphKey { problem: *problem, output, factors: [scale.alpha, scale.beta].map(f32::to_bits) }
-    }
 }
 
 impl CudaBackend {
@@ -103,7 +112,15 @@ impl CudaBackend {
     /// start.
     pub fn open(options: &Options) -> Result<CudaBackend, CudaError> {
         let context = Arc::new(Context::open(options.cuda.as_deref(), options.device)?);
-        let handle = Arc::new(Handle::open(options.cudnn.as_deref(), &context)?);
+        CudaBackend::on(Arc::new(Handle::open(options.cudnn.as_deref(), &context)?), options)
+    }
+
+    /// The same on a handle.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    fn on(handle: Arc<Handle>, options: &Options) -> Result<CudaBackend, CudaError> {
+        let context = handle.context().clone();
         let driver = driver_version().map_or_else(String::new, |version| format!("driver {version} / "));
         let library = format!("cudnn {} / {driver}cuda {}", handle.version(), context.cuda_version()?);
         let device = Device { backend: "cuda".to_owned(), name: context.name()?, library, threads: 0 };
@@ -116,6 +133,28 @@ impl CudaBackend {
             device,
             search: Search { every_engine: options.every_engine, knobs: options.knobs },
             capture: options.capture,
+            base: MOST_ALIGNMENT,
+            untimed: options.untimed,
+            siblings: Vec::new(),
+        })
+    }
+
+    /// A backend of the same libraries in the same context, with a cuDNN handle and a stream of its own.
+    fn sibling(&self) -> Result<CudaBackend, CudaError> {
+        let context = self.handle.context();
+        let handle = Arc::new(Handle::open(Some(self.handle.library()), context)?);
+        Ok(CudaBackend {
+            calls: Recent::new(CALLS),
+            graphs: Recent::new(GRAPHS),
+            elementwise: Recent::new(STEPS),
+            scratch: Scratch::new(context)?,
+            handle,
+            device: self.device.clone(),
+            search: self.search,
+            capture: self.capture,
+            untimed: self.untimed,
+            base: self.base,
+            siblings: Vec::new(),
         })
     }
 
@@ -136,9 +175,22 @@ impl CudaBackend {
         self.handle.context().uuid()
     }
 
+    /// Gives back the memory that measuring took.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn release(&mut self) -> Result<(), CudaError> {
+        self.scratch.release()
+    }
+
     /// The cuDNN handle, for work beside convolutions on the same context.
     pub fn handle(&self) -> &Arc<Handle> {
         &self.handle
+    }
+
+    fn graph_key(&self, problem: &Problem, output: Output, scale: Scale) -> GraphKey {
+        let factors = [scale.alpha, scale.beta].map(f32::to_bits);
+        GraphKey { problem: *problem, output, factors, base: self.base }
     }
 
     /// The call of an algorithm on a problem in the problem's own types.
@@ -157,7 +209,7 @@ impl CudaBackend {
             Family::Legacy(name) => {
                 // A legacy call is given its factors when it runs, so that one serves all.
                 let key =
-                    CallKey { graph: GraphKey::new(problem, Output::Own, Scale::OVERWRITE), family: family.clone() };
+                    CallKey { graph: self.graph_key(problem, Output::Own, Scale::OVERWRITE), family: family.clone() };
                 if output == Output::F32 && problem.types().storage() != Storage::F32 {
                     return Err(CudaError::MixedOutput);
                 }
@@ -169,7 +221,10 @@ impl CudaBackend {
                 })
             }
             Family::Engine(engine) => {
-                let key = CallKey { graph: GraphKey::new(problem, output, scale), family: family.clone() };
+                if let Some(what) = fault(handle.version(), problem, engine) {
+                    return Err(CudaError::Harmful { what });
+                }
+                let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
                 if let Some(call) = self.calls.get(&key) {
                     return Ok(call);
                 }
@@ -180,15 +235,16 @@ impl CudaBackend {
     }
 
     fn graph(&mut self, problem: &Problem, output: Output, scale: Scale) -> Result<Arc<Graph>, CudaError> {
-        let handle = self.handle.clone();
-        let key = GraphKey::new(problem, output, scale);
-        self.graphs.get_or_make(key, || Graph::new(&handle, problem, output, scale))
+        let (handle, base) = (self.handle.clone(), self.base);
+        let key = self.graph_key(problem, output, scale);
+        self.graphs.get_or_make(key, || Graph::new(&handle, problem, output, scale, base))
     }
 
     /// The elementwise steps on the problem's filters.
     fn elementwise(&mut self, problem: &Problem) -> Result<Arc<Elementwise>, CudaError> {
-        let (handle, storage, len) = (self.handle.clone(), problem.types().storage(), problem.filter_len());
-        self.elementwise.get_or_make((storage, len), || Elementwise::new(&handle, storage, len))
+        let (handle, base) = (self.handle.clone(), self.base);
+        let (storage, len) = (problem.types().storage(), problem.filter_len());
+        self.elementwise.get_or_make((storage, len, base), || Elementwise::new(&handle, storage, len, base))
     }
 
     /// Exact workspace of an algorithm in every form in which a configuration may run it, and what cuDNN says of it.
@@ -213,7 +269,8 @@ impl CudaBackend {
             Family::Legacy(name) => legacy_notes(problem.operation(), name),
             Family::Engine(_) => call.notes(),
         };
-        Ok((Bytes(bytes as u64), notes))
+        let algorithm = Algorithm::new(&Name { family: family.clone(), wide: false }.to_string());
+        Ok((Bytes(bytes as u64), corrected(&self.device, problem.operation(), &algorithm, notes)))
     }
 
     /// The offers of one set of types.
@@ -259,8 +316,10 @@ impl CudaBackend {
 
     /// How a failure on an algorithm reads: a refusal if the algorithm is to blame, so that others go on.
     fn failed(&self, problem: &Problem, algorithm: &Algorithm, error: CudaError) -> Error {
-        // A kernel that failed leaves the context either well or lost; waiting for the device tells which.
-        let error = match self.handle.context().synchronize() {
+        // A kernel that failed leaves the context either well or lost; waiting for the device tells which. On a handle of
+        // the program's nothing ran yet, and waiting may break a capture.
+        let waited = if self.handle.is_borrowed() { Ok(()) } else { self.handle.context().synchronize() };
+        let error = match waited {
             Err(lost) if lost.is_sticky() => lost,
             _ => error,
         };
@@ -284,6 +343,7 @@ fn is_refusal(error: &CudaError) -> bool {
             | CudaError::Misaligned { .. }
             | CudaError::Answer { .. }
             | CudaError::MixedOutput
+            | CudaError::Harmful { .. }
             | CudaError::NoSuchAlgorithm { .. }
     );
     (unfit || error.is_not_supported()) && !error.is_out_of_memory() && !error.is_sticky()
@@ -310,6 +370,10 @@ fn widened(problem: &Problem) -> Result<Problem, Error> {
 impl Backend for CudaBackend {
     fn device(&self) -> &Device {
         &self.device
+    }
+
+    fn free_memory(&self) -> Option<Bytes> {
+        self.memory().ok().map(|(free, _)| free)
     }
 
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
@@ -351,6 +415,10 @@ impl Backend for CudaBackend {
         tensors: Tensors<'_>,
         scale: Scale,
     ) -> Result<Run, Error> {
-        self.run_configuration(problem, configuration, tensors, scale)
+        self.run_configuration(&Task { problem, configuration, tensors, scale })
+    }
+
+    fn run_together(&mut self, tasks: &[Task<'_>]) -> Result<Together, Error> {
+        self.run_side_by_side(tasks)
     }
 }

@@ -1,7 +1,6 @@
 //! The device memory that measuring uses: random data, an output, a workspace; taken once and reused as long as it is large
 //! enough.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
@@ -84,53 +83,4 @@ impl Scratch {
         }
         Ok(())
     }
-}
-
-/// Memory with a margin on both sides that nobody may write to.
-pub(super) struct Guarded {
-    buffer: DeviceBuffer,
-    len: usize,
-}
-
-/// Bytes of a margin: keeps the alignment of what is between.
-const MARGIN: usize = 256;
-/// What margins hold.
-const MARK: u8 = 0xA5;
-
-impl Guarded {
-    /// `len` bytes between two margins.
-    ///
-    /// # Errors
-    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
-    pub fn new(context: &Arc<Context>, len: usize, stream: &Stream) -> Result<Guarded, CudaError> {
-        let mut buffer = DeviceBuffer::new(context, len.saturating_add(2 * MARGIN))?;
-        for margin in margins(len) {
-            buffer.slice_mut(margin)?.fill(MARK, stream)?;
-        }
-        Ok(Guarded { buffer, len })
-    }
-
-    /// The buffer, and the range between its margins.
-    pub fn inside(&mut self) -> (&mut DeviceBuffer, Range<usize>) {
-        (&mut self.buffer, MARGIN..MARGIN + self.len)
-    }
-
-    /// Whether both margins are as they were, once all work is done.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`].
-    pub fn is_intact(&self) -> Result<bool, CudaError> {
-        for margin in margins(self.len) {
-            let mut bytes = [0; MARGIN];
-            self.buffer.slice(margin)?.download(&mut bytes)?;
-            if bytes != [MARK; MARGIN] {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-}
-
-fn margins(len: usize) -> [Range<usize>; 2] {
-    [0..MARGIN, MARGIN + len..len + 2 * MARGIN]
 }

@@ -168,6 +168,17 @@ pub unsafe fn set_convolution(
     })
 }
 
+/// The stream on which a handle's work is enqueued.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn get_stream(cudnn: &Cudnn, handle: Handle) -> Result<Stream, CudaError> {
+    let mut stream = Stream::NULL;
+    // SAFETY: `stream` is a place for the value; the rest is forwarded to the caller.
+    check(cudnn, "cudnnGetStream", unsafe { (cudnn.get_stream)(handle, &mut stream) })?;
+    Ok(stream)
+}
+
 /// What the three legacy convolutions have in common: addresses, workspace and factors.
 #[derive(Clone, Copy, Debug)]
 pub struct Legacy {

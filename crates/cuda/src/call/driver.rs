@@ -182,6 +182,16 @@ answers! {
     /// # Safety
     /// Given back by [`primary_ctx_release`].
     primary_ctx_retain = primary_ctx_retain "cuDevicePrimaryCtxRetain" (device: Device) -> Context = Context::NULL;
+    /// The calling thread's context; null if it has none.
+    ///
+    /// # Safety
+    /// After [`init`].
+    ctx_get_current = ctx_get_current "cuCtxGetCurrent" () -> Context = Context::NULL;
+    /// The device of the current context.
+    ///
+    /// # Safety
+    /// As the module's.
+    ctx_get_device = ctx_get_device "cuCtxGetDevice" () -> Device = Device(0);
     /// Takes device memory.
     ///
     /// # Safety
@@ -245,6 +255,17 @@ pub unsafe fn mem_get_info(driver: &Driver) -> Result<(usize, usize), CudaError>
     // SAFETY: both are places for the values; the rest is forwarded to the caller.
     check("cuMemGetInfo", unsafe { (driver.mem_get_info)(&mut free, &mut total) })?;
     Ok((free, total))
+}
+
+/// Whether a stream records what is enqueued on it; the default stream answers an error while others do.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn stream_is_capturing(driver: &Driver, stream: Stream) -> Result<CaptureStatus, CudaError> {
+    let mut answer = CaptureStatus::NONE;
+    // SAFETY: `answer` is a place for the value; the rest is forwarded to the caller.
+    check("cuStreamIsCapturing", unsafe { (driver.stream_is_capturing)(stream, &mut answer) })?;
+    Ok(answer)
 }
 
 /// A device's name, such as `NVIDIA H200`.

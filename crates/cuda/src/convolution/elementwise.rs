@@ -30,14 +30,15 @@ pub(crate) struct Elementwise {
 }
 
 impl Elementwise {
-    /// The steps on `len` elements of a half-precision type.
+    /// The steps on `len` elements of a half-precision type, on buffers whose addresses are multiples of `base`.
     ///
     /// # Errors
     /// [`CudaError::Cudnn`] if cuDNN has no engine for one of them that does without workspace.
-    pub fn new(handle: &Arc<Handle>, half: Storage, len: usize) -> Result<Elementwise, CudaError> {
+    pub fn new(handle: &Arc<Handle>, half: Storage, len: usize, base: usize) -> Result<Elementwise, CudaError> {
         let step = |mode, inputs: &[Storage], output| {
             let [channels, row] = packings(len);
-            plan(handle, mode, inputs, output, &channels).or_else(|_| plan(handle, mode, inputs, output, &row))
+            let plan = |packed| plan(handle, mode, inputs, output, packed, base);
+            plan(&channels).or_else(|_| plan(&row))
         };
         Ok(Elementwise {
             widen: step(PointwiseMode::IDENTITY, &[half], Storage::F32)?,
@@ -63,6 +64,7 @@ fn plan(
     inputs: &[Storage],
     output: Storage,
     packed: &Packed,
+    base: usize,
 ) -> Result<Plan, CudaError> {
     let mut tensors = Vec::new();
     let mut operation = Descriptor::new(handle, Kind::OPERATION_POINTWISE)?;
@@ -70,9 +72,9 @@ fn plan(
     let inputs = places.into_iter().zip(inputs.iter().copied());
     for (place, storage) in inputs.chain([(Attribute::OPERATION_POINTWISE_YDESC, output)]) {
         let id = tensors.len() as i64 + 1;
-        let descriptor = tensor(handle, id, data_type(storage), packed, 16)?;
+        let descriptor = tensor(handle, id, data_type(storage), packed, base)?;
         operation = operation.with_objects(place, &[&descriptor])?;
-        tensors.push(Expected { id, bytes: packed.len() * storage.size(), alignment: 16 });
+        tensors.push(Expected { id, bytes: packed.len() * storage.size(), alignment: base });
     }
     let step = Descriptor::new(handle, Kind::POINTWISE)?
         .with(Attribute::POINTWISE_MODE, &[mode])?

@@ -87,7 +87,7 @@ fn heuristics(graph: &Graph, mode: HeuristicMode) -> Result<Vec<Descriptor>, Cud
 }
 
 /// What a listed configuration is.
-fn proposal(config: &Descriptor) -> Result<Proposal, CudaError> {
+pub(crate) fn proposal(config: &Descriptor) -> Result<Proposal, CudaError> {
     let engines = config.get_objects(Attribute::ENGINECFG_ENGINE, Kind::ENGINE, 1)?;
     let what = "a configuration's engine";
     let engine = engines.first().ok_or(CudaError::Answer { what, count: 0, expected: "one" })?;

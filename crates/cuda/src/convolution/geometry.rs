@@ -114,8 +114,11 @@ fn arithmetic(types: Types) -> (DataType, MathType) {
 /// ```
 pub(crate) fn alignment(batch: usize, sample: usize, storage: Storage) -> usize {
     let bytes = batch * sample * storage.size();
-    1 << bytes.trailing_zeros().min(4)
+    1 << bytes.trailing_zeros().min(MOST_ALIGNMENT.trailing_zeros())
 }
+
+/// The most that plans count on.
+pub(crate) const MOST_ALIGNMENT: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -67,11 +67,18 @@ pub(super) fn single(handle: &Arc<Handle>, operation: &Arc<Descriptor>) -> Resul
 }
 
 impl Graph {
-    /// The graph of a problem in its own types. The factors are part of it: other factors, another graph.
+    /// The graph of a problem in its own types, on buffers whose addresses are multiples of `base`. The factors are part of
+    /// it: other factors, another graph.
     ///
     /// # Errors
     /// [`CudaError::Cudnn`], with a status that says so where cuDNN has nothing for the shape.
-    pub fn new(handle: &Arc<Handle>, problem: &Problem, output: Output, scale: Scale) -> Result<Graph, CudaError> {
+    pub fn new(
+        handle: &Arc<Handle>,
+        problem: &Problem,
+        output: Output,
+        scale: Scale,
+        base: usize,
+    ) -> Result<Graph, CudaError> {
         let geometry = Geometry::of(problem);
         let (operation, storage) = (problem.operation(), problem.types().storage());
         let written = match output {
@@ -85,10 +92,10 @@ impl Graph {
         };
         let convolution = problem.convolution();
         // Samples lie at micro-batch offsets; filters always begin a buffer.
-        let at = |sample, storage| alignment(problem.batch(), sample, storage);
+        let at = |sample, storage| alignment(problem.batch(), sample, storage).min(base);
         let (in_x, in_y) = (stored(operation == Operation::BackwardData), stored(operation == Operation::Forward));
         let (x, x_expected) = make(X, &geometry.x, in_x, at(convolution.input_len(), in_x))?;
-        let (w, w_expected) = make(W, &geometry.w, stored(operation == Operation::BackwardFilter), 16)?;
+        let (w, w_expected) = make(W, &geometry.w, stored(operation == Operation::BackwardFilter), base)?;
         let (y, y_expected) = make(Y, &geometry.y, in_y, at(convolution.output_len(), in_y))?;
         let window = window(handle, &geometry)?;
         let (kind, objects, factors, tensors) = match operation {

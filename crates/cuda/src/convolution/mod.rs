@@ -10,6 +10,7 @@
 
 mod elementwise;
 mod engines;
+mod faults;
 mod geometry;
 mod graph;
 mod legacy;
@@ -17,8 +18,9 @@ mod name;
 mod prepared;
 
 pub(crate) use elementwise::Elementwise;
-pub(crate) use engines::{Search, proposals};
-pub(crate) use geometry::{Geometry, alignment, data_type};
+pub(crate) use engines::{Proposal, Search, proposal, proposals};
+pub(crate) use faults::fault;
+pub(crate) use geometry::{Geometry, MOST_ALIGNMENT, alignment, data_type};
 pub(crate) use graph::{Graph, Output};
 pub(crate) use legacy::{legacy_names, legacy_notes, prepare as prepare_legacy};
 pub(crate) use name::{Engine, Family, Name};

@@ -13,10 +13,11 @@
 
 mod places;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 
 use crate::sys::cublas::Cublas;
 use crate::sys::cudnn::Cudnn;
@@ -31,6 +32,16 @@ pub struct Found<T> {
     pub table: T,
     /// The file, or the bare name where the loader's path led to it.
     pub path: PathBuf,
+}
+
+/// cuDNN, opened.
+pub struct CudnnLibrary {
+    /// Its functions.
+    pub table: Cudnn,
+    /// The file, or the bare name where the loader's path led to it.
+    pub path: PathBuf,
+    /// Its version.
+    pub version: CudnnVersion,
 }
 
 /// cuDNN's version.
@@ -56,6 +67,8 @@ struct Wanted {
     variable: &'static str,
 }
 
+const CUDNN: Wanted = Wanted { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
+
 impl Wanted {
     /// Opens the library where `option` says, else where its variable says, else at the first of `places` that has it.
     fn open(
@@ -63,18 +76,22 @@ impl Wanted {
         option: Option<&Path>,
         places: impl Iterator<Item = Place>,
     ) -> Result<(Library, PathBuf), CudaError> {
+        match self.named(option) {
+            Some(place) => self.first(std::iter::once(place)),
+            None => self.first(places),
+        }
+    }
+
+    /// What the option names, else the variable; a folder stands for the file in it.
+    fn named(&self, option: Option<&Path>) -> Option<Place> {
         let named = option.map(|path| ("the option".to_owned(), path.to_owned())).or_else(|| {
             std::env::var_os(self.variable)
                 .filter(|value| !value.is_empty())
                 .map(|value| (self.variable.to_owned(), PathBuf::from(value)))
         });
-        match named {
-            Some((because, path)) => {
-                let path = if path.is_dir() { path.join(self.name) } else { path };
-                self.first(std::iter::once(Place { because, path }))
-            }
-            None => self.first(places),
-        }
+        let (because, path) = named?;
+        let path = if path.is_dir() { path.join(self.name) } else { path };
+        Some(Place { because, path })
     }
 
     fn first(&self, places: impl Iterator<Item = Place>) -> Result<(Library, PathBuf), CudaError> {
@@ -120,13 +137,56 @@ pub fn driver(option: Option<&Path>) -> Result<Found<Driver>, CudaError> {
     Ok(Found { table: unsafe { Driver::resolve(library) }?, path })
 }
 
+/// Says where cuDNN lies, without opening it: what `option` names, else what its variable names, else in the packages of
+/// `python` (a name on the path or a file), else at the places where [`cudnn`] looks. The answer is absolute.
+///
+/// # Errors
+/// [`CudaError::Missing`] with every place tried.
+pub fn find_cudnn(option: Option<&Path>, python: Option<&OsStr>) -> Result<PathBuf, CudaError> {
+    let wanted = CUDNN;
+    let of_python = python.into_iter().flat_map(|python| places::of_python(python, wanted.name));
+    let usual = places::cudnn(wanted.name).flat_map(places::files);
+    let places: Box<dyn Iterator<Item = Place>> = match wanted.named(option) {
+        Some(place) => Box::new(std::iter::once(place)),
+        None => Box::new(of_python.chain(usual)),
+    };
+    let mut tried = Vec::new();
+    for Place { because, path } in places {
+        match std::path::absolute(&path) {
+            Ok(found) if found.is_file() => return Ok(found),
+            _ => tried.push(Tried { because, path, problem: "no such file".to_owned() }),
+        }
+    }
+    Err(CudaError::Missing { library: wanted.name, variable: wanted.variable, tried })
+}
+
 /// Opens cuDNN with its neighbors, checks its version and resolves its functions. Needs no driver.
 ///
 /// # Errors
 /// [`CudaError::Missing`] with every place tried; [`CudaError::TooOld`]; [`CudaError::Symbol`] if it is not cuDNN.
-pub fn cudnn(option: Option<&Path>) -> Result<(Found<Cudnn>, CudnnVersion), CudaError> {
-    let wanted = Wanted { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
-    let (library, path) = wanted.open(option, places::cudnn(wanted.name))?;
+pub fn cudnn(option: Option<&Path>) -> Result<CudnnLibrary, CudaError> {
+    let (library, path) = CUDNN.open(option, places::cudnn(CUDNN.name))?;
+    accept(library, path)
+}
+
+/// Opens the cuDNN of a running program, whose neighbors are that program's business: they are open already, or cuDNN
+/// finds them as it would without us.
+///
+/// # Errors
+/// As [`cudnn`].
+pub fn cudnn_of_program(path: &Path) -> Result<CudnnLibrary, CudaError> {
+    // SAFETY: opening runs the library's own initialization, which has no requirement on the process.
+    match unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) } {
+        Ok(library) => accept(library, path.to_owned()),
+        Err(error) => {
+            let because = "the running program".to_owned();
+            let tried = vec![Tried { because, path: path.to_owned(), problem: error.to_string() }];
+            Err(CudaError::Missing { library: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN", tried })
+        }
+    }
+}
+
+fn accept(library: Library, path: PathBuf) -> Result<CudnnLibrary, CudaError> {
     // SAFETY: the library was opened under cuDNN's name or under a name given for it.
     let table = unsafe { Cudnn::resolve(library) }?;
     // SAFETY: needs nothing but the table.
@@ -134,7 +194,7 @@ pub fn cudnn(option: Option<&Path>) -> Result<(Found<Cudnn>, CudnnVersion), Cuda
     if version < CudnnVersion::LEAST {
         return Err(CudaError::TooOld { path, version });
     }
-    Ok((Found { table, path }, version))
+    Ok(CudnnLibrary { table, path, version })
 }
 
 /// The functions for layers of a cuDNN that [`cudnn`] has found at `path`.
@@ -178,6 +238,26 @@ mod tests {
         };
         assert_eq!(tried.len(), 1);
         assert_eq!(tried[0].because, "the option");
+    }
+
+    #[test]
+    fn a_python_is_looked_at_before_the_usual_places_and_nothing_is_opened() {
+        let root = std::env::temp_dir().join(format!("tightfit-find-{}", std::process::id()));
+        let [bin, site] = ["bin", "lib/python3.12/site-packages/nvidia/cudnn/lib"].map(|folder| root.join(folder));
+        for folder in [&bin, &site] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        let python = bin.join("python3");
+        let cudnn = site.join("libcudnn.so.9");
+        std::fs::write(&cudnn, "no library").unwrap();
+        assert_eq!(find_cudnn(None, Some(python.as_os_str())).unwrap(), cudnn);
+        assert_eq!(find_cudnn(Some(&site), None).unwrap(), cudnn, "a folder stands for the file in it");
+        std::fs::remove_file(&cudnn).unwrap();
+        if let Err(CudaError::Missing { tried, .. }) = find_cudnn(None, Some(python.as_os_str())) {
+            assert!(tried.iter().any(|place| place.path == cudnn), "{tried:?}");
+            assert!(tried.iter().all(|place| place.path.parent().is_some_and(|folder| folder != "")), "{tried:?}");
+        }
+        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

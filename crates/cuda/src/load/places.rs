@@ -31,12 +31,45 @@ pub fn cudnn(name: &'static str) -> impl Iterator<Item = Place> {
         let packages = root.iter().flat_map(|root| site_packages(root)).map(|site| in_site(&site, name));
         own.into_iter().chain(packages).map(|path| place(variable, path)).collect::<Vec<_>>()
     });
-    let python =
-        std::iter::once_with(python_path).flatten().map(move |site| place("python3's sys.path", in_site(&site, name)));
+    let python = std::iter::once_with(|| python_path("python3".as_ref()))
+        .flatten()
+        .map(move |site| place("python3's sys.path", in_site(&site, name)));
     let toolkit = ["/usr/local/cuda/lib64", "/opt/cuda/lib64"]
         .into_iter()
         .map(move |folder| place("a CUDA toolkit", Path::new(folder).join(name)));
     environments.chain(python).chain(toolkit).chain(std::iter::once(place("the loader's path", name)))
+}
+
+/// Places of cuDNN that belong to one Python, given by file or by a name on the path: its own folders, then what it says
+/// of itself, asked only if they did not serve.
+pub fn of_python<'a>(python: &'a OsStr, name: &'a str) -> impl Iterator<Item = Place> + 'a {
+    let root = on_path(python).and_then(|file| Some(file.parent()?.parent()?.to_owned()));
+    let packages = root.iter().flat_map(|root| site_packages(root)).map(|site| in_site(&site, name));
+    let own = packages.chain(root.iter().map(|root| root.join("lib").join(name))).collect::<Vec<_>>();
+    let asked = std::iter::once_with(|| python_path(python)).flatten().map(move |site| in_site(&site, name));
+    let because = format!("{}'s packages", python.to_string_lossy());
+    own.into_iter().chain(asked).map(move |path| place(&because, path))
+}
+
+/// The file that a shell would start for a word; links are not followed, since a virtual environment is where its link is.
+fn on_path(word: &OsStr) -> Option<PathBuf> {
+    if Path::new(word).components().count() > 1 {
+        return Some(PathBuf::from(word));
+    }
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(word)).find(|file| file.is_file())
+}
+
+/// The files that a place may mean: a bare name is looked for where the loader would.
+pub fn files(place: Place) -> Vec<Place> {
+    if place.path.parent().is_some_and(|folder| !folder.as_os_str().is_empty()) {
+        return vec![place];
+    }
+    let variable = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let named: Vec<PathBuf> =
+        std::env::split_paths(&variable).filter(|folder| !folder.as_os_str().is_empty()).collect();
+    let usual = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"].map(PathBuf::from);
+    let file = |folder: PathBuf| Place { because: place.because.clone(), path: folder.join(&place.path) };
+    named.into_iter().chain(usual).map(file).collect()
 }
 
 /// Where pip's wheel puts the library.
@@ -55,9 +88,9 @@ fn site_packages(root: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// The folders on the path of the `python3` that a shell would start; none if there is none.
-fn python_path() -> Vec<PathBuf> {
-    let output = Command::new("python3")
+/// The folders on a Python's own path; none if it does not run.
+fn python_path(python: &OsStr) -> Vec<PathBuf> {
+    let output = Command::new(python)
         .args(["-c", "import sys; print('\\n'.join(p for p in sys.path if p))"])
         // A preloaded cuDNN has no business in this child.
         .env_remove("LD_PRELOAD")

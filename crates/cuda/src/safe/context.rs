@@ -1,7 +1,7 @@
 //! A device's primary context: the one that PyTorch and every other user of the runtime in the process share.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tightfit_core::Bytes;
 
@@ -11,7 +11,7 @@ use crate::{CudaError, load};
 
 /// The primary context of one device, held until the last object on it is gone.
 pub struct Context {
-    driver: Driver,
+    driver: Arc<Driver>,
     path: PathBuf,
     device: sys::Device,
     raw: sys::Context,
@@ -30,15 +30,23 @@ impl Context {
     /// # Errors
     /// As [`load::driver`]; [`CudaError::NoDevice`]; [`CudaError::Driver`] if the driver does not start.
     pub fn open(library: Option<&Path>, ordinal: usize) -> Result<Context, CudaError> {
-        let load::Found { table: driver, path } = load::driver(library)?;
-        let count = device_count(&driver)?;
+        let load::Found { table, path } = load::driver(library)?;
+        Context::retain(&Arc::new(table), &path, ordinal)
+    }
+
+    /// Takes the primary context of device `ordinal` with a driver opened before.
+    ///
+    /// # Errors
+    /// [`CudaError::NoDevice`]; [`CudaError::Driver`] if the driver does not start.
+    pub(crate) fn retain(driver: &Arc<Driver>, path: &Path, ordinal: usize) -> Result<Context, CudaError> {
+        let count = device_count(driver)?;
         let place = i32::try_from(ordinal).ok().filter(|_| ordinal < count);
         let place = place.ok_or(CudaError::NoDevice { ordinal, count })?;
         // SAFETY: `device_count` has started the driver, and `ordinal` is one of its devices.
-        let device = unsafe { call::device_get(&driver, place) }?;
+        let device = unsafe { call::device_get(driver, place) }?;
         // SAFETY: released in `drop`.
-        let raw = unsafe { call::primary_ctx_retain(&driver, device) }?;
-        Ok(Context { driver, path, device, raw, recorded: Mutex::new(None) })
+        let raw = unsafe { call::primary_ctx_retain(driver, device) }?;
+        Ok(Context { driver: driver.clone(), path: path.to_owned(), device, raw, recorded: Mutex::new(None) })
     }
 
     /// The driver's functions, with this context current on the calling thread.
@@ -120,6 +128,15 @@ impl Context {
         // SAFETY: needs nothing but the table.
         let version = unsafe { call::driver_get_version(&self.driver) }?;
         Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
+    }
+
+    /// Whether it is the calling thread's current context.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub(crate) fn is_current(&self) -> Result<bool, CudaError> {
+        // SAFETY: the driver was started by whoever made the context.
+        Ok(unsafe { call::ctx_get_current(&self.driver) }? == self.raw)
     }
 
     /// The driver's file.

@@ -1,5 +1,6 @@
 //! The backend interface: objects of one kind or another with typed attributes, finalized before they are used.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::Handle;
@@ -58,6 +59,14 @@ impl Descriptor {
         let raw = unsafe { call::backend_create(calling.cudnn, kind) }?;
         drop(calling);
         Ok(Descriptor { handle: handle.clone(), raw, kept: Vec::new() })
+    }
+
+    /// An object of the host program's, which destroys it itself.
+    ///
+    /// # Safety
+    /// `raw` is alive as long as the result is used.
+    pub unsafe fn of_program(handle: &Arc<Handle>, raw: BackendDescriptor) -> ManuallyDrop<Descriptor> {
+        ManuallyDrop::new(Descriptor { handle: handle.clone(), raw, kept: Vec::new() })
     }
 
     /// This object with an attribute set.

@@ -1,5 +1,6 @@
 //! A mark in a stream that remembers when it was passed.
 
+use std::ffi::c_uint;
 use std::sync::Arc;
 
 use tightfit_core::Nanos;
@@ -7,7 +8,7 @@ use tightfit_core::Nanos;
 use super::{Context, Stream};
 use crate::CudaError;
 use crate::call::driver as call;
-use crate::sys::driver::{self as sys, EVENT_DEFAULT};
+use crate::sys::driver::{self as sys, EVENT_DEFAULT, EVENT_DISABLE_TIMING};
 
 /// An event that takes the time, to about half a microsecond.
 pub struct Event {
@@ -26,9 +27,21 @@ impl Event {
     /// # Errors
     /// [`CudaError::Driver`].
     pub fn new(context: &Arc<Context>) -> Result<Event, CudaError> {
+        Event::with(context, EVENT_DEFAULT)
+    }
+
+    /// A new event that takes no time: to order streams by.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn untimed(context: &Arc<Context>) -> Result<Event, CudaError> {
+        Event::with(context, EVENT_DISABLE_TIMING)
+    }
+
+    fn with(context: &Arc<Context>, flags: c_uint) -> Result<Event, CudaError> {
         let driver = context.enter()?;
         // SAFETY: the context is current.
-        let raw = unsafe { call::event_create(driver, EVENT_DEFAULT) }?;
+        let raw = unsafe { call::event_create(driver, flags) }?;
         Ok(Event { context: context.clone(), raw })
     }
 
@@ -40,6 +53,32 @@ impl Event {
         let driver = self.context.enter()?;
         // SAFETY: both are alive.
         unsafe { call::event_record(driver, self.raw, stream.raw()) }
+    }
+
+    /// Enqueues the event on a stream of the host program's.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    ///
+    /// # Safety
+    /// The stream is alive, on the event's device.
+    pub unsafe fn record_on(&self, stream: sys::Stream) -> Result<(), CudaError> {
+        let driver = self.context.enter()?;
+        // SAFETY: the event is alive; the stream by the caller's word.
+        unsafe { call::event_record(driver, self.raw, stream) }
+    }
+
+    /// Makes work enqueued from here on on a stream of the host program's wait until the event has happened.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    ///
+    /// # Safety
+    /// The stream is alive, on the event's device.
+    pub unsafe fn hold(&self, stream: sys::Stream) -> Result<(), CudaError> {
+        let driver = self.context.enter()?;
+        // SAFETY: as above; the driver keeps what it needs of the event.
+        unsafe { call::stream_wait_event(driver, stream, self.raw, 0) }
     }
 
     /// Whether it has happened.

@@ -1,12 +1,12 @@
 //! cuDNN on one stream.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Context, Stream};
 use crate::CudaError;
 use crate::call::cudnn as call;
-use crate::load::{self, CudnnVersion, Found};
+use crate::load::{self, CudnnLibrary, CudnnVersion};
 use crate::sys::cudnn::{self as sys, Cudnn};
 
 /// A cuDNN handle whose work goes to one stream.
@@ -15,10 +15,10 @@ use crate::sys::cudnn::{self as sys, Cudnn};
 /// every call on the handle and on its descriptors holds its lock.
 pub struct Handle {
     stream: Stream,
-    cudnn: Cudnn,
-    version: CudnnVersion,
-    path: PathBuf,
+    library: Arc<CudnnLibrary>,
     raw: Mutex<sys::Handle>,
+    /// Whether it is the host program's own, which destroys it itself.
+    is_borrowed: bool,
 }
 
 // SAFETY: the raw handle is behind a lock, and the context is made current for every call.
@@ -39,15 +39,37 @@ impl Handle {
     /// # Errors
     /// As [`load::cudnn`]; [`CudaError::Cudnn`] if it does not start, as where its driver is too old.
     pub fn open(library: Option<&Path>, context: &Arc<Context>) -> Result<Handle, CudaError> {
-        let (Found { table: cudnn, path }, version) = load::cudnn(library)?;
+        Handle::start(&Arc::new(load::cudnn(library)?), context)
+    }
+
+    /// A handle of an open cuDNN on a new stream of the context.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`] if it does not start.
+    pub(crate) fn start(library: &Arc<CudnnLibrary>, context: &Arc<Context>) -> Result<Handle, CudaError> {
         let stream = Stream::new(context)?;
         context.enter()?;
         // SAFETY: the context is current; destroyed in `drop`.
-        let raw = unsafe { call::create(&cudnn) }?;
-        let handle = Handle { stream, cudnn, version, path, raw: Mutex::new(raw) };
+        let raw = unsafe { call::create(&library.table) }?;
+        let handle = Handle { stream, library: library.clone(), raw: Mutex::new(raw), is_borrowed: false };
         // SAFETY: both are alive, and the stream is dropped after the handle is destroyed.
-        unsafe { call::set_stream(&handle.cudnn, raw, handle.stream.raw()) }?;
+        unsafe { call::set_stream(&library.table, raw, handle.stream.raw()) }?;
         Ok(handle)
+    }
+
+    /// A handle of the host program, used as it is: its work goes to whatever stream the program has given it, and
+    /// [`Handle::stream`] is the default stream.
+    ///
+    /// # Safety
+    /// `raw` is alive on `context` and outlives every call on the result; meanwhile the program uses it on one thread.
+    pub(crate) unsafe fn borrow(library: &Arc<CudnnLibrary>, context: &Arc<Context>, raw: sys::Handle) -> Handle {
+        let (stream, library) = (Stream::default_of(context), library.clone());
+        Handle { stream, library, raw: Mutex::new(raw), is_borrowed: true }
+    }
+
+    /// Whether it is the host program's own.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.is_borrowed
     }
 
     /// The stream on which its work runs.
@@ -62,12 +84,12 @@ impl Handle {
 
     /// cuDNN's version.
     pub fn version(&self) -> CudnnVersion {
-        self.version
+        self.library.version
     }
 
     /// cuDNN's file.
     pub fn library(&self) -> &Path {
-        &self.path
+        &self.library.path
     }
 
     /// The right to call cuDNN, once nobody else does, with the context current.
@@ -83,12 +105,15 @@ impl Handle {
 
     fn calling(&self) -> Calling<'_> {
         let lock = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
-        Calling { cudnn: &self.cudnn, handle: *lock, _lock: lock }
+        Calling { cudnn: &self.library.table, handle: *lock, _lock: lock }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.is_borrowed {
+            return;
+        }
         // SAFETY: made in `open`, destroyed only here, and every descriptor holds it alive, so none is left.
         self.destroy(|calling| unsafe { call::destroy(calling.cudnn, calling.handle) });
     }

@@ -176,6 +176,15 @@ impl Slice<'_> {
         unsafe { call::memcpy_dtoh(driver, to.as_mut_ptr().cast(), self.raw, self.len) }
     }
 
+    /// Memory of the host program.
+    ///
+    /// # Safety
+    /// `len` bytes of the context's device begin at `raw`, and stay alive until every work enqueued with the result is
+    /// done; where it is written to, nobody else uses them meanwhile.
+    pub(crate) unsafe fn of_program(context: &Arc<Context>, raw: DevicePtr, len: usize) -> Slice<'_> {
+        Slice { context, raw, len, buffer: PhantomData }
+    }
+
     /// A part of this part.
     ///
     /// # Errors

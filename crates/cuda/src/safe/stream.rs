@@ -30,6 +30,11 @@ impl Stream {
         Ok(Stream { context: context.clone(), raw })
     }
 
+    /// The context's default stream.
+    pub(crate) fn default_of(context: &Arc<Context>) -> Stream {
+        Stream { context: context.clone(), raw: sys::Stream::NULL }
+    }
+
     /// Waits until all work enqueued so far is done.
     ///
     /// # Errors
@@ -62,6 +67,9 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if self.raw == sys::Stream::NULL {
+            return;
+        }
         // SAFETY: made in `new` and destroyed only here; work still queued is finished by the driver.
         self.context.destroy(|driver| unsafe { call::stream_destroy(driver, self.raw) });
     }

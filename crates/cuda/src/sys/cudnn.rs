@@ -141,6 +141,7 @@ functions! {
     get_last_error_string = "cudnnGetLastErrorString": fn(*mut c_char, usize) -> ();
     create = "cudnnCreate": fn(*mut Handle) -> CudnnStatus;
     destroy = "cudnnDestroy": fn(Handle) -> CudnnStatus;
+    get_stream = "cudnnGetStream": fn(Handle, *mut Stream) -> CudnnStatus;
     set_stream = "cudnnSetStream": fn(Handle, Stream) -> CudnnStatus;
     create_tensor = "cudnnCreateTensorDescriptor": fn(*mut TensorDescriptor) -> CudnnStatus;
     set_tensor = "cudnnSetTensorNdDescriptor":

@@ -171,6 +171,8 @@ objects! {
 
 /// Flag of a stream that does not wait for the default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
+/// Flag of an event that only orders streams.
+pub const EVENT_DISABLE_TIMING: c_uint = 2;
 /// Flag of an event that takes the time.
 pub const EVENT_DEFAULT: c_uint = 0;
 /// Flag of pinned memory that every context may use.
@@ -193,6 +195,8 @@ functions! {
     primary_ctx_retain = "cuDevicePrimaryCtxRetain": fn(*mut Context, Device) -> DriverStatus;
     primary_ctx_release = "cuDevicePrimaryCtxRelease_v2": fn(Device) -> DriverStatus;
     ctx_set_current = "cuCtxSetCurrent": fn(Context) -> DriverStatus;
+    ctx_get_current = "cuCtxGetCurrent": fn(*mut Context) -> DriverStatus;
+    ctx_get_device = "cuCtxGetDevice": fn(*mut Device) -> DriverStatus;
     ctx_synchronize = "cuCtxSynchronize": fn() -> DriverStatus;
     mem_get_info = "cuMemGetInfo_v2": fn(*mut usize, *mut usize) -> DriverStatus;
     mem_alloc = "cuMemAlloc_v2": fn(*mut DevicePtr, usize) -> DriverStatus;
@@ -209,6 +213,7 @@ functions! {
     stream_destroy = "cuStreamDestroy_v2": fn(Stream) -> DriverStatus;
     stream_synchronize = "cuStreamSynchronize": fn(Stream) -> DriverStatus;
     stream_wait_event = "cuStreamWaitEvent": fn(Stream, Event, c_uint) -> DriverStatus;
+    stream_is_capturing = "cuStreamIsCapturing": fn(Stream, *mut CaptureStatus) -> DriverStatus;
     stream_begin_capture = "cuStreamBeginCapture_v2": fn(Stream, CaptureMode) -> DriverStatus;
     stream_end_capture = "cuStreamEndCapture": fn(Stream, *mut Graph) -> DriverStatus;
     graph_instantiate = "cuGraphInstantiateWithFlags": fn(*mut GraphExec, Graph, c_ulonglong) -> DriverStatus;

@@ -137,6 +137,14 @@ pub extern "C" fn cuCtxGetCurrent(context: Out<Handle>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cuCtxGetDevice(device: Out<c_int>) -> c_int {
+    call("cuCtxGetDevice", || {
+        let current = state::current().ok_or(Code::INVALID_CONTEXT)?;
+        put(device, c_int::try_from(current).map_err(|_| Code::INVALID_VALUE)?)
+    })
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cuCtxSynchronize() -> c_int {
     call("cuCtxSynchronize", || {
         let (device, streams) = {

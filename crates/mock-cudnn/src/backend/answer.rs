@@ -8,7 +8,7 @@ use super::attribute::{Kind, of_type};
 use super::build::{Built, Node};
 use super::{DESCRIPTORS, Handle};
 use crate::injection::lock;
-use crate::number::DataType;
+use crate::number::raw;
 use crate::problem::Problem;
 use crate::status::Status;
 use crate::tensor::Tensor;
@@ -19,14 +19,6 @@ pub enum Answer {
     Real(f64),
     /// To be filled into descriptors that the caller created.
     Descriptors(Kind, Vec<Built>),
-}
-
-fn raw(data_type: DataType) -> i64 {
-    match data_type {
-        DataType::F32 => 0,
-        DataType::F16 => 2,
-        DataType::Bf16 => 9,
-    }
 }
 
 /// The value of an attribute of a finalized descriptor.
@@ -41,12 +33,12 @@ pub fn answer(built: &Built, name: i32) -> Result<Answer, Status> {
     let one = |kind: Kind, built: Built| Ok(Answer::Descriptors(kind, vec![built]));
     match (built, name) {
         (Built::Tensor(t), 900) => long(t.alignment),
-        (Built::Tensor(t), 901) => ints(DATA_TYPE, vec![raw(t.data_type) as i32]),
+        (Built::Tensor(t), 901) => ints(DATA_TYPE, vec![raw(t.data_type)]),
         (Built::Tensor(t), 902) => longs(&t.dims),
         (Built::Tensor(t), 903) => longs(&t.strides),
         (Built::Tensor(t), 906) => long(t.uid),
         (Built::Tensor(t), 907) => ints(BOOLEAN, vec![i32::from(t.is_inner)]),
-        (Built::Convolution(g), 100) => ints(DATA_TYPE, vec![raw(g.accumulate) as i32]),
+        (Built::Convolution(g), 100) => ints(DATA_TYPE, vec![raw(g.accumulate)]),
         (Built::Convolution(g), 101) => ints(CONVOLUTION_MODE, vec![i32::from(!g.mirrored)]),
         (Built::Convolution(g), 102) => longs(&g.dilations),
         (Built::Convolution(g), 103) => longs(&g.strides),

@@ -78,9 +78,14 @@ impl Engine {
         self.graph.problem().map(|p| Choice::plain(self.method()).notes(p)).unwrap_or_default()
     }
 
-    /// `cudnnBackendBehaviorNote_t`: one engine compiles at run time.
+    /// `cudnnBackendBehaviorNote_t`: one engine compiles at run time, another knows graphs of its own kernels.
     pub fn behavior_notes(&self) -> Vec<i32> {
-        if self.graph.problem().is_some() && self.method() == Method::FftTiling { vec![0] } else { vec![] }
+        match self.method() {
+            _ if self.graph.problem().is_none() => vec![],
+            Method::FftTiling => vec![0],
+            Method::Gemm => vec![3],
+            _ => vec![],
+        }
     }
 }
 

@@ -133,3 +133,33 @@ pub extern "C" fn cudnnBackendExecute(handle: Handle, plan: Handle, variant_pack
         _ => Err(Status::DESCRIPTOR_TYPE),
     })
 }
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnGetExecutionPlanWorkspaceSize(
+    _handle: Handle,
+    plan: Handle,
+    _variant_pack: Handle,
+    bytes: Out<usize>,
+) -> c_int {
+    call("cudnnGetExecutionPlanWorkspaceSize", || match built(plan)? {
+        Built::Plan(config) => {
+            room(bytes)?.write(usize::try_from(config.workspace()).unwrap_or(usize::MAX));
+            Ok(())
+        }
+        _ => Err(Status::DESCRIPTOR_TYPE),
+    })
+}
+
+/// Accepts a plan and its addresses; the graph stays as it is.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendPopulateCudaGraph(
+    _handle: Handle,
+    plan: Handle,
+    variant_pack: Handle,
+    _graph: *mut c_void,
+) -> c_int {
+    call("cudnnBackendPopulateCudaGraph", || match (built(plan)?, built(variant_pack)?) {
+        (Built::Plan(_), Built::VariantPack(_)) => Ok(()),
+        _ => Err(Status::DESCRIPTOR_TYPE),
+    })
+}

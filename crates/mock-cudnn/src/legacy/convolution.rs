@@ -16,14 +16,34 @@ const FMA_MATH: c_int = 3;
 
 /// The descriptors of one call: x, w, y (or their gradients) and the convolution.
 #[derive(Clone, Copy)]
-struct Descriptors {
-    x: Handle,
-    w: Handle,
-    y: Handle,
-    convolution: Handle,
+pub struct Descriptors {
+    /// x or dx.
+    pub x: Handle,
+    /// w or dw.
+    pub w: Handle,
+    /// y or dy.
+    pub y: Handle,
+    /// The convolution.
+    pub convolution: Handle,
 }
 
-fn problem(operation: Operation, d: Descriptors) -> Result<Problem, Status> {
+impl Descriptors {
+    /// The descriptors of an operation in the order of C's parameters: what it reads, then what it writes.
+    pub fn in_order(operation: Operation, [first, second, output]: [Handle; 3], convolution: Handle) -> Descriptors {
+        let [x, w, y] = match operation {
+            Operation::Forward => [first, second, output],
+            Operation::BackwardData => [output, first, second],
+            Operation::BackwardFilter => [first, output, second],
+        };
+        Descriptors { x, w, y, convolution }
+    }
+}
+
+/// The problem of descriptors that belong together.
+///
+/// # Errors
+/// [`Status::BAD_PARAM`] if they don't.
+pub fn problem(operation: Operation, d: Descriptors) -> Result<Problem, Status> {
     let described = convolution(d.convolution)?;
     let tensors = [&tensor(d.x)?, &filter(d.w)?, &tensor(d.y)?];
     let mut problem = Problem::new(operation, tensors, &described.geometry).map_err(|_| Status::BAD_PARAM)?;

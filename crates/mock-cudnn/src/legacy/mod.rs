@@ -3,5 +3,7 @@
 mod algorithm;
 mod convolution;
 mod descriptor;
+mod ranking;
+mod reading;
 
 pub use descriptor::{count, reset, tensor};

@@ -42,6 +42,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
 from .errors import BadInput
+from .names import name_layers
 
 __all__ = [
     "SyncBatchNorm",
@@ -49,6 +50,7 @@ __all__ = [
     "backward",
     "distribute",
     "init_process_group",
+    "name_layers",
     "sync_batch_norm",
 ]
 

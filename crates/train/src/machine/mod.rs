@@ -201,6 +201,15 @@ pub trait Machine {
     fn spans(&mut self) -> Vec<Span> {
         Vec::new()
     }
+
+    /// Where the last byte of the device arena ends that was used so far, as the machine has seen it; none where it did not
+    /// look.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    fn high_water(&mut self) -> Result<Option<Bytes>, Error> {
+        Ok(None)
+    }
 }
 
 impl<M: Machine + ?Sized> Machine for &mut M {

@@ -264,6 +264,7 @@ impl Writer<'_> {
         let normalization = matches!(layer.kind, LayerKind::BatchNorm { .. });
         if !gradients.is_empty() || normalization {
             let mut operands = given;
+            operands.retain(|operand| !by_filter || operand.role == Role::Dy);
             operands.append(&mut gradients);
             if layer.parameters > 0 {
                 operands.push(self.operand(Role::W, Tensor::Weights(id), Access::Read));

@@ -294,11 +294,14 @@ impl<'a> Checker<'a> {
     fn compute(&mut self, compute: &Compute, step: StepId) {
         let blocks = |id: BlockId| &self.schedule.blocks[id.0];
         self.violations.extend(content::roles(self.workload, compute, &blocks, step));
-        for operand in &compute.operands {
+        for (place, operand) in compute.operands.iter().enumerate() {
             let block = operand.block;
             self.access(block, operand.access, false, step);
             let reads = operand.access != Access::Write;
-            if reads && self.contents[block.0] == Content::Nothing {
+            // A sum of one map with itself adds its second gradient to the first.
+            let mut before = compute.operands[..place].iter();
+            let just_written = before.any(|other| other.block == block && other.access == Access::Write);
+            if reads && !just_written && self.contents[block.0] == Content::Nothing {
                 self.refuse(Violation::NeverWritten { block, tensor: self.tensor(block), step });
             }
         }

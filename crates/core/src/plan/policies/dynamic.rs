@@ -1,52 +1,89 @@
 //! vDNN's dynamic policy: the first of the paper's passes that fits.
 //!
 //! ```text
-//! all(m) fits?            no -> nothing will
+//! all(m) fits?            no -> the last two passes, with prefetches only where they fit
 //! none(p) fits?           yes -> nothing moves
 //! conv(p), all(p) fit?    yes -> the first that does
 //! greedy conv, greedy all each layer the fastest algorithm that does not overflow the budget
 //! all(m)
 //! ```
 //!
-//! **Source**: Rhu et al. 2016, 3.3. With division allowed, the greedy passes divide mini-batches where that lets a faster
-//! algorithm in.
+//! The paper does not say what becomes of a prefetch for which there are no bytes; here its map is fetched on demand. With
+//! division allowed, the greedy passes divide mini-batches where that lets a faster algorithm in.
+//!
+//! **Source**: Rhu et al. 2016, 3.3.
 
-use super::vdnn::{self, Moved};
+use super::vdnn::{self, Moved, Room};
 use super::{Chosen, Floors};
 use crate::Error;
-use crate::plan::Algorithms;
 use crate::plan::draft::{Draft, Drafter};
+use crate::plan::script::Script;
+use crate::plan::{Algorithms, Decision};
 
 /// The passes after the test of feasibility, in order.
-const PASSES: [(&str, Moved, Algorithms); 8] = [
+const PASSES: [(&str, Moved, Algorithms); 6] = [
     ("none(p)", Moved::None, Algorithms::Performance),
     ("conv(p)", Moved::Convolutions, Algorithms::Performance),
     ("all(p)", Moved::All, Algorithms::Performance),
     ("greedy conv", Moved::Convolutions, Algorithms::Fit),
     ("greedy all", Moved::All, Algorithms::Fit),
     ("all(m)", Moved::All, Algorithms::Memory),
-    // Where copies back take more bytes than staying does, as in very small networks.
-    ("conv(m)", Moved::Convolutions, Algorithms::Memory),
-    ("none(m)", Moved::None, Algorithms::Memory),
+];
+
+/// The passes where the test fails, the last of which needs the fewest bytes.
+const LIMITED: [(&str, Moved, Algorithms); 3] = [
+    ("greedy conv, limited", Moved::Convolutions, Algorithms::Fit),
+    ("greedy all, limited", Moved::All, Algorithms::Fit),
+    ("all(m), limited", Moved::All, Algorithms::Memory),
 ];
 
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, Error> {
-    let options = &drafter.options;
-    let mut decisions = vec![floors.all.decision("all(m)", options)];
-    for (name, moved, algorithms) in PASSES {
-        let draft: Draft = match (moved, algorithms) {
-            (Moved::All, Algorithms::Memory) => floors.all.clone(),
-            (Moved::Convolutions, Algorithms::Memory) => floors.conv.clone(),
-            (Moved::None, Algorithms::Memory) => floors.none.clone(),
-            _ => drafter.draft(&vdnn::script(drafter.workload, drafter.program, moved), algorithms),
-        };
-        let mut decision = draft.decision(name, options);
-        decision.taken = decision.fits;
-        let taken = decision.taken;
-        decisions.push(decision);
-        if taken {
-            return Ok(Chosen { draft, decisions });
+    let mut passes = Passes { drafter, decisions: vec![floors.all.decision("all(m)", &drafter.options)], chosen: None };
+    if floors.all.fits(&drafter.options) {
+        for (name, moved, algorithms) in PASSES {
+            passes
+                .run(name, || drafter.draft(&vdnn::script(drafter.workload, drafter.program, moved, None), algorithms));
         }
+    } else {
+        // Copies back can take more bytes than staying does, as in very small networks.
+        passes.run("none(p)", || {
+            drafter.draft(&vdnn::script(drafter.workload, drafter.program, Moved::None, None), Algorithms::Performance)
+        });
+        for (name, moved, algorithms) in LIMITED {
+            passes.run(name, || drafter.draft(&limited(drafter, moved, drafter.options.budget.0), algorithms));
+        }
+        passes.run("all(m), on demand", || floors.on_demand.clone());
+        passes.run("conv(m)", || floors.conv.clone());
+        passes.run("none(m)", || floors.none.clone());
     }
-    Err(drafter.too_large(floors.of_policy(options.policy), floors))
+    match passes.chosen {
+        Some(draft) => Ok(Chosen { draft, decisions: passes.decisions }),
+        None => Err(drafter.too_large(floors.of_policy(drafter.options.policy), floors)),
+    }
+}
+
+/// The script of a static policy with prefetches only where `limit` leaves bytes for them.
+pub(super) fn limited(drafter: &Drafter<'_>, moved: Moved, limit: u64) -> Script {
+    let room = Room { live: drafter.live(), limit };
+    vdnn::script(drafter.workload, drafter.program, moved, Some(room))
+}
+
+/// The passes so far; once one fits, no more are made.
+struct Passes<'a> {
+    drafter: &'a Drafter<'a>,
+    decisions: Vec<Decision>,
+    chosen: Option<Draft>,
+}
+
+impl Passes<'_> {
+    fn run(&mut self, name: &str, draft: impl FnOnce() -> Draft) {
+        if self.chosen.is_some() {
+            return;
+        }
+        let draft = draft();
+        let mut decision = draft.decision(name, &self.drafter.options);
+        decision.taken = decision.fits;
+        self.decisions.push(decision);
+        self.chosen = Some(draft).filter(|draft| draft.fits(&self.drafter.options));
+    }
 }

@@ -24,9 +24,11 @@ pub(super) struct Chosen {
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, Error> {
     match drafter.options.policy {
         Policy::Baseline => one(drafter, floors, "baseline", &baseline::script(drafter.program)),
-        Policy::VdnnAll => one(drafter, floors, "all", &vdnn::script(drafter.workload, drafter.program, Moved::All)),
+        Policy::VdnnAll => {
+            one(drafter, floors, "all", &vdnn::script(drafter.workload, drafter.program, Moved::All, None))
+        }
         Policy::VdnnConv => {
-            one(drafter, floors, "conv", &vdnn::script(drafter.workload, drafter.program, Moved::Convolutions))
+            one(drafter, floors, "conv", &vdnn::script(drafter.workload, drafter.program, Moved::Convolutions, None))
         }
         Policy::VdnnDynamic => dynamic::choose(drafter, floors),
         Policy::Overlap => overlap::choose(drafter, floors),
@@ -63,17 +65,21 @@ pub(super) struct Floors {
     none: Draft,
     conv: Draft,
     all: Draft,
+    /// All moved, every map fetched on demand.
+    on_demand: Draft,
     overlap: Draft,
     baseline: Draft,
 }
 
 impl Floors {
     pub(super) fn of(drafter: &Drafter<'_>) -> Floors {
-        let vdnn = |moved| drafter.draft(&vdnn::script(drafter.workload, drafter.program, moved), Algorithms::Memory);
+        let vdnn =
+            |moved| drafter.draft(&vdnn::script(drafter.workload, drafter.program, moved, None), Algorithms::Memory);
         Floors {
             none: vdnn(Moved::None),
             conv: vdnn(Moved::Convolutions),
             all: vdnn(Moved::All),
+            on_demand: drafter.draft(&dynamic::limited(drafter, Moved::All, 0), Algorithms::Memory),
             overlap: drafter.draft(&overlap::floor(drafter), Algorithms::Memory),
             baseline: drafter.draft(&baseline::script(drafter.program), Algorithms::Memory),
         }
@@ -85,7 +91,7 @@ impl Floors {
             Policy::Baseline => &[&self.baseline],
             Policy::VdnnAll => &[&self.all],
             Policy::VdnnConv => &[&self.conv],
-            Policy::VdnnDynamic => &[&self.all, &self.conv, &self.none],
+            Policy::VdnnDynamic => &[&self.all, &self.conv, &self.none, &self.on_demand],
             Policy::Overlap => &[&self.overlap, &self.none],
         };
         candidates.iter().min_by_key(|draft| draft.peak).copied().unwrap_or(candidates[0])

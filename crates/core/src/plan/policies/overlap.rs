@@ -16,7 +16,7 @@ use super::vdnn::{self, Moved};
 use super::{Chosen, Floors};
 use crate::network::MapId;
 use crate::plan::draft::{Draft, Drafter};
-use crate::plan::program::{Uses, is_resident};
+use crate::plan::program::Uses;
 use crate::plan::script::{Move, Script};
 use crate::plan::{ALIGNMENT, Algorithms, Decision, Tensor, simulate};
 use crate::{Error, Nanos};
@@ -24,12 +24,15 @@ use crate::{Error, Nanos};
 /// Shares of the budget that may be filled before more maps move, in percent.
 const SHARES: [u64; 6] = [100, 97, 90, 75, 50, 25];
 
-/// A copy back begins as long before it is needed as this many such copies take.
-const EARLY: u64 = 2;
+/// As many shares in a row may be tried that give no faster step.
+const PATIENCE: usize = 2;
+
+/// A copy back begins as long before it is needed as this many such copies take, the first of these if that is tight.
+const EARLY: [u64; 3] = [2, 1, 4];
 
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, Error> {
     let options = &drafter.options;
-    let none = vdnn::script(drafter.workload, drafter.program, Moved::None);
+    let none = vdnn::script(drafter.workload, drafter.program, Moved::None, None);
     let mut trials = Trials { drafter, decisions: Vec::new(), best: None };
     // A run that fits with its fastest algorithms moves nothing.
     let undisturbed = options.algorithms == Algorithms::Fit
@@ -39,13 +42,27 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
         trials.consider(&name("none"), drafter.draft(&none, options.algorithms));
         let timeline = Timeline::of(drafter);
         let mut tried: Vec<Vec<MapId>> = vec![Vec::new()];
+        let mut worse = 0;
         for share in SHARES {
             let moved = timeline.least_to_move(options.budget.0 / 100 * share);
-            if !tried.contains(&moved) {
-                let script = timeline.script(&moved, options.budget.0 / 100 * share.max(90));
-                trials.consider(&name(&format!("move {}", moved.len())), drafter.draft(&script, options.algorithms));
-                tried.push(moved);
+            if worse == PATIENCE || tried.contains(&moved) {
+                continue;
             }
+            let before = trials.best.as_ref().map(|best| best.1);
+            // Another distance moves the copies against each other, and may leave no holes where this one does.
+            for early in EARLY {
+                let script = timeline.script(&moved, options.budget.0 / 100 * share.max(90), early);
+                let draft = drafter.draft(&script, options.algorithms);
+                let is_tight = draft.is_tight();
+                trials.consider(&name(&format!("move {}", moved.len())), draft);
+                // Once something tight is known, only a faster step is worth looking for.
+                if is_tight || trials.best.as_ref().is_some_and(|best| !best.0) {
+                    break;
+                }
+            }
+            let gained = trials.best.as_ref().map(|best| best.1) != before;
+            worse = if gained || before.is_none() { 0 } else { worse + 1 };
+            tried.push(moved);
         }
     }
     if trials.best.is_none() {
@@ -54,7 +71,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
     }
     let Trials { mut decisions, best, .. } = trials;
     match best {
-        Some((_, taken, draft)) => {
+        Some((_, _, taken, draft)) => {
             decisions[taken].taken = true;
             Ok(Chosen { draft, decisions })
         }
@@ -66,7 +83,8 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
 struct Trials<'a> {
     drafter: &'a Drafter<'a>,
     decisions: Vec<Decision>,
-    best: Option<(Nanos, usize, Draft)>,
+    /// Whether its offsets waste much, its time, its place among the decisions, and itself.
+    best: Option<(bool, Nanos, usize, Draft)>,
 }
 
 impl Trials<'_> {
@@ -77,8 +95,9 @@ impl Trials<'_> {
         if fits {
             let time = simulate(self.drafter.workload, &draft.schedule, self.drafter.costs).time;
             decision.time = Some(time);
-            if self.best.as_ref().is_none_or(|(least, _, _)| time < *least) {
-                self.best = Some((time, self.decisions.len(), draft));
+            let wasteful = !draft.is_tight();
+            if self.best.as_ref().is_none_or(|best| (wasteful, time) < (best.0, best.1)) {
+                self.best = Some((wasteful, time, self.decisions.len(), draft));
             }
         }
         self.decisions.push(decision);
@@ -90,7 +109,7 @@ impl Trials<'_> {
 pub(super) fn floor(drafter: &Drafter<'_>) -> Script {
     let timeline = Timeline::of(drafter);
     let all: Vec<MapId> = timeline.movable.iter().map(|movable| movable.map).collect();
-    timeline.script(&all, 0)
+    timeline.script(&all, 0, 1)
 }
 
 /// A map that is idle for at least one computation.
@@ -125,18 +144,7 @@ impl Timeline {
             starts.push(now);
             now = now + *time;
         }
-        let operations = program.operations.len();
-        let mut live: Vec<u64> = (0..operations).map(|at| drafter.least_workspace(at).0).collect();
-        let mut seen = std::collections::HashSet::new();
-        for used in program.operations.iter().flat_map(|operation| &operation.uses) {
-            if !seen.insert(used.tensor) {
-                continue;
-            }
-            let bytes = workload.bytes(used.tensor).0.next_multiple_of(ALIGNMENT);
-            let whole = Uses { first: 0, last_forward: None, first_backward: None, last: operations - 1 };
-            let uses = if is_resident(used.tensor) { whole } else { program.uses(used.tensor).unwrap_or(whole) };
-            live[uses.first..=uses.last].iter_mut().for_each(|live| *live += bytes);
-        }
+        let live = drafter.live();
         let mut movable: Vec<Movable> = Vec::new();
         for (map, of) in workload.maps.iter() {
             let uses = program.uses(Tensor::FeatureMap(map));
@@ -176,7 +184,7 @@ impl Timeline {
     }
 
     /// When the moved maps are copied, leave and come back, if live bytes are to stay within `limit`.
-    fn script(&self, moved: &[MapId], limit: u64) -> Script {
+    fn script(&self, moved: &[MapId], limit: u64, early: u64) -> Script {
         let mut script = Script::two_copy_streams(self.times.len());
         let mut moved: Vec<usize> =
             (0..self.movable.len()).filter(|&index| moved.contains(&self.movable[index].map)).collect();
@@ -189,7 +197,7 @@ impl Timeline {
                 .for_each(|live| *live -= bytes.next_multiple_of(ALIGNMENT));
         }
         let (left, starts) = self.leave(&mut moved, &mut live, limit, &mut script);
-        self.come_back(&moved, &left, &mut live, &starts, limit, &mut script);
+        self.come_back(&moved, &left, &mut live, &starts, (limit, early), &mut script);
         script
     }
 
@@ -250,7 +258,7 @@ impl Timeline {
         left: &[usize],
         live: &mut [u64],
         starts: &[Nanos],
-        limit: u64,
+        (limit, early): (u64, u64),
         script: &mut Script,
     ) {
         let mut order = moved.to_vec();
@@ -260,7 +268,7 @@ impl Timeline {
         let mut next = Nanos(u64::MAX);
         for (place, &index) in order.iter().enumerate().rev() {
             let end = starts[self.movable[index].first_backward].min(next);
-            begin_by[place] = end - self.copies[index].1 * EARLY;
+            begin_by[place] = end - self.copies[index].1 * early;
             next = begin_by[place];
         }
         let mut earliest = 0;

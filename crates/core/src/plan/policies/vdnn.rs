@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use crate::network::{LayerKind, MapId};
 use crate::plan::program::Program;
 use crate::plan::script::{Move, Script};
-use crate::plan::{Access, Tensor, Workload};
+use crate::plan::{ALIGNMENT, Access, Tensor, Workload};
 
 /// The layers whose inputs are offloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +38,47 @@ impl Moved {
     }
 }
 
-pub(in crate::plan) fn script(workload: &Workload<'_>, program: &Program, moved: Moved) -> Script {
+/// What prefetches may fill: one that would overflow it is left out, and its map fetched on demand.
+pub(in crate::plan) struct Room {
+    /// By computation: live bytes if nothing moves.
+    pub(in crate::plan) live: Vec<u64>,
+    /// The most bytes that may be live.
+    pub(in crate::plan) limit: u64,
+}
+
+impl Room {
+    /// Takes bytes from one computation on until another, if they are free for all of that.
+    fn take(&mut self, from: usize, until: usize, bytes: u64) -> bool {
+        let stretch = &mut self.live[from..until.max(from)];
+        let fits = stretch.iter().all(|live| live + bytes <= self.limit);
+        if fits {
+            stretch.iter_mut().for_each(|live| *live += bytes);
+        }
+        fits
+    }
+}
+
+/// The decisions of the paper's policies. With `room`, prefetches only take what is free; the paper prefetches always.
+pub(in crate::plan) fn script(
+    workload: &Workload<'_>,
+    program: &Program,
+    moved: Moved,
+    mut room: Option<Room>,
+) -> Script {
     let mut script = Script::new(program.operations.len());
     let mut memory = Memory::new(workload);
+    let rounded = |map| workload.bytes(Tensor::FeatureMap(map)).0.next_multiple_of(ALIGNMENT);
     for (map, of) in workload.maps.iter() {
         let Some(uses) = program.uses(Tensor::FeatureMap(map)) else { continue };
-        let (Some(last_reader), Some(_)) = (uses.last_forward, uses.first_backward) else { continue };
+        let (Some(last_reader), Some(next)) = (uses.last_forward, uses.first_backward) else { continue };
         if of.readers.iter().any(|&reader| moved.includes(&workload.network.layer(reader).kind)) {
             script.before(last_reader, Move::Offload(map));
             script.after(last_reader, Move::Leave(map));
             memory.offloaded[program.operations[last_reader].layer.index()].push(map);
             memory.on_host.insert(map);
+            if let Some(room) = &mut room {
+                room.live[last_reader + 1..next].iter_mut().for_each(|live| *live -= rounded(map));
+            }
         }
     }
     let mut at = program.forward;
@@ -64,7 +94,9 @@ pub(in crate::plan) fn script(workload: &Workload<'_>, program: &Program, moved:
         }
         if let Some(found) = memory.find_prefetch_layer(layer) {
             for map in memory.offloaded[found].clone() {
-                if memory.on_host.remove(&map) {
+                let next = program.uses(Tensor::FeatureMap(map)).and_then(|uses| uses.first_backward).unwrap_or(at);
+                let fits = room.as_mut().is_none_or(|room| room.take(at, next, rounded(map)));
+                if fits && memory.on_host.remove(&map) {
                     script.before(at, Move::Prefetch(map));
                     script.after(passes.end - 1, Move::Arrive(map));
                 }
@@ -114,7 +146,7 @@ mod tests {
     fn text(network: &Network, moved: Moved) -> Vec<String> {
         let workload = Workload::new(network, 2, Types::F32, false).unwrap();
         let program = Program::of(&workload);
-        let script = script(&workload, &program, moved);
+        let script = script(&workload, &program, moved, None);
         let name = |map: MapId| network.layer(workload.maps.get(map).layers[0]).name.clone();
         let mut lines = Vec::new();
         for (at, operation) in program.operations.iter().enumerate() {

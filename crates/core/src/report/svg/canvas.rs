@@ -72,6 +72,13 @@ impl Canvas {
         self.add(format_args!(r#"<polyline points="{points}" fill="none" stroke="{stroke}" stroke-width="{thick}"/>"#));
     }
 
+    /// The area inside an outline.
+    pub fn area(&mut self, outline: &[(f64, f64)], fill: &str) {
+        let outline: Vec<String> = outline.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let outline = outline.join(" ");
+        self.add(format_args!(r#"<polygon points="{outline}" fill="{fill}"/>"#));
+    }
+
     /// A data point, 9 pixels wide.
     pub fn marker(&mut self, marker: Marker, (x, y): (f64, f64), fill: &str, tooltip: &str) {
         let corners: &[(f64, f64)] = match marker {
@@ -143,7 +150,7 @@ impl Canvas {
 }
 
 /// Text as XML content: markup escaped, and control characters, which XML cannot hold at all, replaced.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -11,10 +11,10 @@
 //! ```
 
 mod allotment;
-mod axis;
-mod canvas;
+pub(super) mod axis;
+pub(super) mod canvas;
 mod front;
-mod legend;
+pub(super) mod legend;
 mod limits;
 mod per_layer;
 
@@ -24,4 +24,4 @@ pub use limits::{Curve, limits};
 pub use per_layer::per_layer;
 
 #[cfg(test)]
-mod well_formed;
+pub(super) mod well_formed;

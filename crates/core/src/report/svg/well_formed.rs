@@ -8,7 +8,7 @@ use crate::{Bytes, Nanos};
 
 /// Reads a document as a stack of elements and gives all its text; panics where tags do not match, attributes are not
 /// quoted, or a number is not finite.
-fn text_of(svg: &str) -> Vec<String> {
+pub fn text_of(svg: &str) -> Vec<String> {
     let (mut open, mut texts) = (Vec::new(), Vec::new());
     let mut rest = svg;
     while let Some(start) = rest.find('<') {
@@ -66,7 +66,7 @@ fn stays_inside(svg: &str) {
     }
 }
 
-fn check(svg: &str, labels: &[&str]) {
+pub fn check(svg: &str, labels: &[&str]) {
     let texts = text_of(svg);
     stays_inside(svg);
     for label in labels {

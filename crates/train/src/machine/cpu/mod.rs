@@ -170,6 +170,10 @@ impl Machine for CpuMachine {
     fn spans(&mut self) -> Vec<Span> {
         self.running.as_ref().map(|running| running.shared.spans()).unwrap_or_default()
     }
+
+    fn high_water(&mut self) -> Result<Option<Bytes>, Error> {
+        Ok(Some(Bytes(self.running()?.shared.device.high_water())))
+    }
 }
 
 /// Whether a layer has anything to compute: a flattened map is the map before it.

@@ -1,0 +1,162 @@
+//! `tightfit run -- COMMAND ..`: puts our library under the command's cuDNN and becomes the command.
+//!
+//! The process is replaced, not watched: signals, standard streams, process id and exit code are the command's own. What
+//! the library is to do travels in environment variables, which work the same without this command (MPI, containers):
+//!
+//! ```text
+//! LD_PRELOAD=.../libtightfit_preload.so  TIGHTFIT_CUDNN=.../libcudnn.so.9  TIGHTFIT_WORKSPACE=67108864  python train.py
+//! ```
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::ValueEnum;
+use tightfit_core::Bytes;
+use tightfit_core::optimize::Limit;
+
+use crate::failure::Failure;
+use crate::options::{Common, RunOptions};
+use crate::preload::{Form, Preload, python_of};
+use crate::session::{cache_path, device_numbers};
+
+/// The limit a kernel where none is given, which is mu-cuDNN's as well.
+const WORKSPACE: Bytes = Bytes::mib(64);
+/// What a limit a kernel and a limit in all are called in the environment.
+const NAMES: [&str; 2] = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"];
+
+pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Failure::Wrong(format!(
+            "run serves x86_64 processors, and this one is {}",
+            std::env::consts::ARCH
+        )));
+    }
+    device_numbers(common)?;
+    let limit = limit(options)?;
+    let python = python_of(&options.command);
+    let cudnn = tightfit_cuda::load::find_cudnn(common.cudnn.as_deref(), python.as_deref()).map_err(|error| {
+        Failure::Wrong(format!("{error}\nPyTorch's CUDA wheels bring cuDNN; name its folder with --cudnn otherwise"))
+    })?;
+    let preload = Preload::over(&cudnn)?;
+    let variables = variables(options, common, limit, &cudnn, &preload)?;
+    eprintln!("tightfit: {}", summary(options, common, limit, &cudnn, &preload));
+    let [program, arguments @ ..] = &options.command[..] else {
+        return Err(Failure::Usage("there is no command to run".to_owned()));
+    };
+    let mut command = Command::new(program);
+    // The limit that was not chosen must not be there beside the one that was.
+    for name in NAMES {
+        command.env_remove(name);
+    }
+    let error = command.args(arguments).envs(variables).exec();
+    let next = match error.kind() {
+        ErrorKind::NotFound => "; is it installed, and on PATH?",
+        ErrorKind::PermissionDenied => "; is it executable?",
+        _ => "",
+    };
+    Err(Failure::Wrong(format!("{} cannot be started: {error}{next}", program.to_string_lossy())))
+}
+
+/// The limit of the command line, else that of the environment, else the default.
+///
+/// # Errors
+/// [`Failure::Usage`] where the environment names two; those of reading a size.
+fn limit(options: &RunOptions) -> Result<Limit, Failure> {
+    match (options.workspace, options.total_workspace) {
+        (Some(each), _) => return Ok(Limit::PerKernel(each)),
+        (None, Some(total)) => return Ok(Limit::Total(total)),
+        (None, None) => {}
+    }
+    let [each, total] = NAMES.map(|name| std::env::var(name).ok().filter(|size| !size.is_empty()));
+    match (each, total) {
+        (Some(_), Some(_)) => {
+            Err(Failure::Usage(format!("{} and {} are both set; set one of them", NAMES[0], NAMES[1])))
+        }
+        (Some(each), None) => Ok(Limit::PerKernel(each.parse()?)),
+        (None, Some(total)) => Ok(Limit::Total(total.parse()?)),
+        (None, None) => Ok(Limit::PerKernel(WORKSPACE)),
+    }
+}
+
+/// What the command finds in its environment beside what is there now.
+fn variables(
+    options: &RunOptions,
+    common: &Common,
+    limit: Limit,
+    cudnn: &Path,
+    preload: &Preload,
+) -> Result<Vec<(&'static str, OsString)>, Failure> {
+    let mut libraries = preload.path.clone().into_os_string();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        libraries.push(":");
+        libraries.push(others);
+    }
+    if preload.path.to_string_lossy().contains([':', ' ']) {
+        let path = preload.path.display();
+        return Err(Failure::Wrong(format!("{path}: LD_PRELOAD cannot name a path with a colon or a space; move it")));
+    }
+    let name = NAMES[usize::from(matches!(limit, Limit::Total(_)))];
+    let bytes = limit.bytes();
+    let size = if bytes == Bytes::UNLIMITED { "unlimited".to_owned() } else { bytes.0.to_string() };
+    let tune = options.tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let mut variables: Vec<(&'static str, OsString)> = vec![
+        ("LD_PRELOAD", libraries),
+        ("TIGHTFIT_CUDNN", cudnn.into()),
+        (name, size.into()),
+        ("TIGHTFIT_POLICY", options.policy.name().into()),
+        ("TIGHTFIT_TUNE", tune.into()),
+        // The command may change folders before anything is written.
+        ("TIGHTFIT_CACHE", cache_path(common).map_or_else(|| "none".into(), |path| absolute(&path).into())),
+    ];
+    if let Some(report) = &options.report {
+        variables.push(("TIGHTFIT_REPORT", absolute(report).into()));
+    }
+    if !common.devices.is_empty() {
+        variables.push(("TIGHTFIT_DEVICES", common.devices.join(",").into()));
+    }
+    if common.exact_class {
+        variables.push(("TIGHTFIT_EXACT_CLASS", "1".into()));
+    }
+    if common.verbose > 0 && std::env::var_os("TIGHTFIT_LOG").is_none() {
+        variables.push(("TIGHTFIT_LOG", "info".into()));
+    }
+    Ok(variables)
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// What was done, on one line.
+fn summary(options: &RunOptions, common: &Common, limit: Limit, cudnn: &Path, preload: &Preload) -> String {
+    let shared = if matches!(limit, Limit::Total(_)) { "in all" } else { "a kernel" };
+    let limit = match limit.bytes() {
+        Bytes::UNLIMITED => "workspace without a limit".to_owned(),
+        bytes => format!("{bytes} of workspace {shared}"),
+    };
+    let cache = cache_path(common).map_or_else(|| "none".to_owned(), |path| path.display().to_string());
+    let tune = options.tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let off = if std::env::var_os("TIGHTFIT_OFF").is_some_and(|value| value == "1") {
+        "; switched off by TIGHTFIT_OFF"
+    } else {
+        ""
+    };
+    let form = match (preload.form, &preload.unknown[..]) {
+        (Form::Plain, [first, ..]) => {
+            let count = preload.unknown.len();
+            format!(
+                "; it has {count} functions unknown here ({first}, ..): programs that open it by name are not reached"
+            )
+        }
+        _ => String::new(),
+    };
+    format!(
+        "{limit}, policy {}, tune {tune}, cache {cache}; {} before {}{form}{off}",
+        options.policy.name(),
+        preload.path.display(),
+        cudnn.display()
+    )
+}

@@ -1,0 +1,9 @@
+//! What `run` and `doctor --preload` look for: our library, cuDNN's, and the Python that a command starts.
+
+mod elf;
+mod library;
+mod python;
+
+pub use elf::Elf;
+pub use library::{Form, Preload};
+pub use python::{Environment, python_of};

@@ -1,0 +1,151 @@
+//! `tightfit plan` as a person or a script meets it: words, exit codes, what it prints and writes.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const TIGHTFIT: &str = env!("CARGO_BIN_EXE_tightfit");
+const RECORDED: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz");
+
+fn run(folder: &Path, arguments: &str) -> Output {
+    let mut command = Command::new(TIGHTFIT);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
+        command.env_remove(name);
+    }
+    command.env("TIGHTFIT_CACHE", folder.join("cache.db")).env("TIGHTFIT_THREADS", "1").stdin(Stdio::null());
+    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn succeed(folder: &Path, arguments: &str) -> String {
+    let output = run(folder, arguments);
+    assert!(output.status.success(), "{arguments}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn fail(folder: &Path, arguments: &str, code: i32) -> String {
+    let output = run(folder, arguments);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments}: {message}");
+    assert!(!message.contains("panicked"), "{arguments}: {message}");
+    message
+}
+
+fn json(folder: &Path, arguments: &str) -> Value {
+    serde_json::from_str(&succeed(folder, &format!("{arguments} --format json"))).unwrap()
+}
+
+fn replayed(rest: &str) -> String {
+    format!("plan alexnet-1col --batch 256 --backend replay:{RECORDED} {rest}")
+}
+
+#[test]
+fn wrong_words_are_named_with_the_right_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, parts) in [
+        ("plan lenet --batch 4 --budget 1MiB --policy optimal", &["no optimal policy", "vdnn-dynamic"][..]),
+        ("plan lenet --batch 4 --budget 1MiB --policy best", &["best", "baseline", "overlap"]),
+        ("plan lenet --batch 4 --budget 1MiB --algorithms quick", &["quick", "memory", "performance"]),
+        ("plan lenet --batch 4 --budget 1MiB --divide maybe", &["maybe"]),
+        ("plan lenet --batch 4 --budget 1MiB --assume --costs k41", &["k41", "k40"]),
+        ("plan lenet --batch 4 --assume", &["--budget"]),
+        ("plan lenet --budget 1MiB --assume", &["--batch"]),
+        ("plan lenet --batch 4 --budget 1MiB --assume --layout nhwc", &["nhwc", "nchw"]),
+        ("plan alexnett --batch 4 --budget 1MiB", &["alexnett", "alexnet"]),
+    ] {
+        let message = fail(folder.path(), arguments, 2);
+        assert!(parts.iter().all(|part| message.contains(part)), "{arguments}: {message}");
+    }
+    let list = fail(folder.path(), "plan deepbench --batch 4 --budget 1MiB --assume", 1);
+    assert!(list.contains("a layer list is no network"), "{list}");
+}
+
+#[test]
+fn a_recorded_network_is_planned_with_the_promised_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    for policy in ["baseline", "vdnn-all", "vdnn-conv", "vdnn-dynamic", "overlap"] {
+        let plan = json(folder.path(), &replayed(&format!("--budget 3GiB --policy {policy}")));
+        let keys = "network batch budget_bytes policy peak_bytes average_bytes host_bytes min_feasible_bytes baseline_bytes \
+                    step_time_us baseline_time_us overhead gap offloaded_bytes recomputed_us maps steps";
+        for key in keys.split_whitespace() {
+            assert!(plan.get(key).is_some(), "{policy}: {key}");
+        }
+        let bytes = |key: &str| plan[key].as_u64().unwrap();
+        assert!(bytes("peak_bytes") <= bytes("budget_bytes"), "{policy}");
+        assert!(bytes("average_bytes") <= bytes("most_live_bytes"), "{policy}");
+        assert!(bytes("least_bytes") <= bytes("min_feasible_bytes"), "{policy}");
+        assert_eq!(plan["policy"], policy);
+        let offloads = plan["steps"].as_array().unwrap().iter().filter(|step| step["action"] == "offload");
+        let offloaded: u64 = offloads.map(|step| step["bytes"].as_u64().unwrap()).sum();
+        assert_eq!(bytes("offloaded_bytes"), offloaded, "{policy}");
+        assert_eq!(
+            offloaded > 0,
+            policy.starts_with("vdnn-all") || policy == "vdnn-conv",
+            "{policy}: a run that fits moves nothing"
+        );
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_the_least_that_would() {
+    let folder = tempfile::tempdir().unwrap();
+    let message = fail(folder.path(), &replayed("--budget 64MiB --policy vdnn-all --algorithms memory"), 3);
+    assert!(message.contains("the budget is 64 MiB") && message.contains("pool1"), "{message}");
+    let plan = json(folder.path(), &replayed("--budget 3GiB --policy vdnn-all --algorithms memory"));
+    let least = plan["min_feasible_bytes"].as_u64().unwrap();
+    let at_least = json(folder.path(), &replayed(&format!("--budget {least} --policy vdnn-all --algorithms memory")));
+    assert_eq!(at_least["peak_bytes"].as_u64(), Some(least));
+    fail(folder.path(), &replayed(&format!("--budget {} --policy vdnn-all --algorithms memory", least - 256)), 3);
+}
+
+#[test]
+fn undivided_plans_have_undivided_convolutions() {
+    let folder = tempfile::tempdir().unwrap();
+    let configurations = |rest: &str| -> Vec<String> {
+        let plan = json(folder.path(), &replayed(rest));
+        let steps = plan["steps"].as_array().unwrap().iter();
+        steps.filter_map(|step| Some(step.get("configuration")?.as_str()?.to_owned())).collect()
+    };
+    let undivided = configurations("--budget 3GiB --divide off");
+    assert_eq!(undivided.len(), 14, "the first layer needs no gradient of its input");
+    assert!(undivided.iter().all(|text| text.starts_with("256 ") || text.starts_with("1 x 256 ")), "{undivided:?}");
+    let divided = configurations("--budget 1400MiB --sizes all");
+    assert!(divided.iter().any(|text| text.contains(" + ") || text.starts_with("2 x ")), "{divided:?}");
+    assert_eq!(configurations("--budget 3GiB --inference").len(), 5);
+}
+
+#[test]
+fn the_cpu_is_measured_and_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = json(folder.path(), "plan digits-net --batch 4 --backend cpu --sizes undivided");
+    assert_eq!(first["backend"], "cpu");
+    assert!(first["budget_bytes"].as_u64().unwrap() > 1 << 20, "the memory that is free");
+    let again = json(folder.path(), "plan digits-net --batch 4 --backend cpu --sizes undivided --budget 4MiB");
+    assert_eq!(first["step_time_us"], again["step_time_us"], "from the cache");
+}
+
+#[test]
+fn plans_networks_and_pages_are_written_and_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    succeed(folder.path(), "networks lenet --out mine.json");
+    succeed(folder.path(), "plan mine.json --batch 8 --assume --budget 8MiB --out plan.json.gz --html plan.html");
+    assert!(std::fs::read_to_string(at("plan.html")).unwrap().starts_with("<!DOCTYPE html>"));
+    let (network, plan) = tightfit_core::plan::Plan::read(&at("plan.json.gz")).unwrap();
+    assert_eq!(network, tightfit_core::Network::open("lenet").unwrap());
+    assert_eq!((plan.batch, plan.network.as_str()), (8, "lenet"));
+    let table = succeed(folder.path(), "plan lenet --batch 8 --assume --budget 8MiB");
+    assert!(table.contains("policy vdnn-dynamic, algorithms fit, budget 8 MiB"), "{table}");
+    let csv = succeed(folder.path(), "plan lenet --batch 8 --assume --budget 8MiB --format csv");
+    assert!(csv.starts_with("layer,output,weights,"), "{csv}");
+
+    std::fs::write(at("bad.json"), "{}").unwrap();
+    let message = fail(folder.path(), "plan bad.json --batch 8 --assume --budget 8MiB", 1);
+    assert!(message.contains("cannot be read as a network: field `format` is missing"), "{message}");
+    fail(folder.path(), "plan lenet --batch 8 --assume --budget 8MiB --out missing/plan.json", 1);
+}

@@ -1,0 +1,337 @@
+//! `tightfit run` and `doctor --preload` on libraries made for the test by the C compiler and a Python that is a shell
+//! script: what the command is given, what passes through, which form is chosen, and what is said where something is missing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+const REAL: &str = "int cudnnCreate(void) { return 0; } int cudnnGetVersion(void) { return 91900; }";
+const NEWER: &str = "int cudnnCreate(void) { return 0; } int cudnnNewThing(void) { return 0; }";
+const OURS: &str = "int cudnnCreate(void) { return 0; } int cudnnGetVersion(void) { return 91900; } \
+                    void tightfitSetLayer(const char *name) { (void)name; }";
+
+/// A virtual environment with cuDNN's wheel, and our library in a folder of its own.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new(real: &str) -> Place {
+        let place = Place { folder: tempfile::tempdir().unwrap() };
+        for folder in ["venv/bin", "preload", "venv/lib/python3.12/site-packages/nvidia/cudnn/lib"] {
+            fs::create_dir_all(place.path(folder)).unwrap();
+        }
+        let soname = ["-Wl,-soname,libcudnn.so.9"];
+        place.compile(real, &place.cudnn(), &soname);
+        place.compile(OURS, &place.path("preload/libtightfit_preload.so"), &soname);
+        place.compile(OURS, &place.path("preload/libtightfit_preload_plain.so"), &[]);
+        let answer = format!("#!/bin/sh\nprintf '%s\\n' \"$0\" 3.12.1 '{}'\n", place.site().display());
+        place.executable("venv/bin/python3", &answer);
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        // What the command prints has no links in it.
+        fs::canonicalize(self.folder.path()).unwrap().join(name)
+    }
+
+    fn site(&self) -> PathBuf {
+        self.path("venv/lib/python3.12/site-packages")
+    }
+
+    fn cudnn(&self) -> PathBuf {
+        self.site().join("nvidia/cudnn/lib/libcudnn.so.9")
+    }
+
+    fn python(&self) -> String {
+        self.path("venv/bin/python3").display().to_string()
+    }
+
+    fn executable(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn compile(&self, source: &str, library: &Path, options: &[&str]) {
+        let file = self.path("source.c");
+        fs::write(&file, source).unwrap();
+        let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(library).arg(&file).args(options).status();
+        assert!(status.unwrap().success(), "{source}");
+    }
+
+    /// The command with nothing of this machine's settings.
+    fn tightfit(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
+            command.env_remove(name);
+        }
+        for name in ["LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX"] {
+            command.env_remove(name);
+        }
+        command.env("TIGHTFIT_PRELOAD", self.path("preload")).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `script` through `run` with options, cuDNN being that of the fake environment.
+    fn run(&self, options: &str, script: &str) -> Output {
+        let cudnn = self.cudnn().display().to_string();
+        let mut arguments: Vec<&str> = vec!["run", "--cudnn", &cudnn];
+        arguments.extend(options.split_whitespace());
+        arguments.extend(["--", "sh", "-c", script]);
+        self.tightfit(&arguments).output().unwrap()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// What the command saw of a variable; `None` if it was not set.
+fn seen(output: &Output, name: &str) -> Option<String> {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let environment = text(&output.stdout);
+    environment.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+}
+
+#[test]
+fn the_command_finds_the_settings_in_its_environment() {
+    let place = Place::new(REAL);
+    let output = place.run("--workspace 512MiB --policy power-of-two --tune cached --devices 0,1 --exact-class", "env");
+    let ours = place.path("preload/libtightfit_preload.so").display().to_string();
+    for (name, expected) in [
+        ("LD_PRELOAD", ours.as_str()),
+        ("TIGHTFIT_CUDNN", &place.cudnn().display().to_string()),
+        ("TIGHTFIT_WORKSPACE", "536870912"),
+        ("TIGHTFIT_POLICY", "power-of-two"),
+        ("TIGHTFIT_TUNE", "cached"),
+        ("TIGHTFIT_DEVICES", "0,1"),
+        ("TIGHTFIT_EXACT_CLASS", "1"),
+    ] {
+        assert_eq!(seen(&output, name).as_deref(), Some(expected), "{name}");
+    }
+    for name in ["TIGHTFIT_TOTAL_WORKSPACE", "TIGHTFIT_REPORT"] {
+        assert_eq!(seen(&output, name), None, "{name}");
+    }
+    let said = text(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for part in ["512 MiB", "power-of-two", "cached", &ours] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn defaults_are_said_and_paths_survive_a_change_of_folder() {
+    let place = Place::new(REAL);
+    let output = place.run("", "env");
+    assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE").as_deref(), Some("67108864"));
+    assert_eq!(seen(&output, "TIGHTFIT_POLICY").as_deref(), Some("fit"));
+    assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some("measure"));
+    assert!(text(&output.stderr).contains("64 MiB of workspace a kernel"));
+    let output = place.run("--total-workspace 1GiB --report out-%p.json --cache here.db", "env");
+    assert_eq!(seen(&output, "TIGHTFIT_TOTAL_WORKSPACE").as_deref(), Some("1073741824"));
+    assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE"), None);
+    let here = std::env::current_dir().unwrap();
+    assert_eq!(seen(&output, "TIGHTFIT_CACHE"), Some(here.join("here.db").display().to_string()));
+    assert_eq!(seen(&output, "TIGHTFIT_REPORT"), Some(here.join("out-%p.json").display().to_string()));
+    assert_eq!(seen(&place.run("--cache none", "env"), "TIGHTFIT_CACHE").as_deref(), Some("none"));
+    assert_eq!(seen(&place.run("--workspace unlimited", "env"), "TIGHTFIT_WORKSPACE").as_deref(), Some("unlimited"));
+}
+
+#[test]
+fn the_command_line_comes_before_the_environment() {
+    let place = Place::new(REAL);
+    let cudnn = place.cudnn().display().to_string();
+    let limits = |variables: &[(&str, &str)], options: &str| {
+        let mut arguments: Vec<&str> = vec!["run", "--cudnn", &cudnn];
+        arguments.extend(options.split_whitespace());
+        arguments.extend(["--", "env"]);
+        let output = place.tightfit(&arguments).envs(variables.iter().copied()).output().unwrap();
+        let limit = |name| output.status.success().then(|| seen(&output, name)).flatten();
+        (output.status.code(), limit("TIGHTFIT_WORKSPACE"), limit("TIGHTFIT_TOTAL_WORKSPACE"))
+    };
+    let (each, total) = (("TIGHTFIT_WORKSPACE", "1KiB"), ("TIGHTFIT_TOTAL_WORKSPACE", "2KiB"));
+    let bytes = |size: &str| Some(size.to_owned());
+    assert_eq!(limits(&[each], ""), (Some(0), bytes("1024"), None));
+    assert_eq!(limits(&[total], ""), (Some(0), None, bytes("2048")));
+    assert_eq!(limits(&[each], "--total-workspace 3KiB"), (Some(0), None, bytes("3072")));
+    assert_eq!(limits(&[each, total], "--workspace 4KiB"), (Some(0), bytes("4096"), None));
+    assert_eq!(limits(&[each, total], ""), (Some(2), None, None));
+    assert_eq!(limits(&[("TIGHTFIT_WORKSPACE", "much")], ""), (Some(2), None, None));
+}
+
+#[test]
+fn arguments_streams_codes_signals_and_the_process_itself_are_the_commands() {
+    let place = Place::new(REAL);
+    let output = place.run("", "printf '%s|' \"$@\"; exit 7");
+    assert_eq!(output.status.code(), Some(7));
+    let cudnn = place.cudnn().display().to_string();
+    let echo = ["run", "--cudnn", &cudnn, "--", "printf", "%s|", "a b", "", "--workspace", "*"];
+    assert_eq!(text(&place.tightfit(&echo).output().unwrap().stdout), "a b||--workspace|*|");
+    let output = place.run("", "kill -TERM $$");
+    assert_eq!(output.status.signal(), Some(15));
+    let child = place
+        .tightfit(&["run", "--cudnn", &cudnn, "--", "sh", "-c", "echo $$"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let id = child.id();
+    assert_eq!(text(&child.wait_with_output().unwrap().stdout).trim(), id.to_string());
+}
+
+#[test]
+fn other_preloaded_libraries_stay() {
+    let place = Place::new(REAL);
+    let other = place.path("other.so");
+    place.compile("int nothing_at_all;", &other, &[]);
+    let cudnn = place.cudnn().display().to_string();
+    let output = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]).env("LD_PRELOAD", &other).output().unwrap();
+    let ours = place.path("preload/libtightfit_preload.so");
+    assert_eq!(seen(&output, "LD_PRELOAD"), Some(format!("{}:{}", ours.display(), other.display())));
+}
+
+#[test]
+fn cudnn_is_that_of_the_commands_python() {
+    let place = Place::new(REAL);
+    place.executable("venv/bin/python3", "#!/bin/sh\nexec env\n");
+    let python = place.python();
+    let output = place.tightfit(&["run", "--", &python, "train.py"]).output().unwrap();
+    assert_eq!(seen(&output, "TIGHTFIT_CUDNN"), Some(place.cudnn().display().to_string()));
+    place.executable("venv/bin/torchrun", &format!("#!{python}\n"));
+    let script = place.path("venv/bin/torchrun").display().to_string();
+    let output = place.tightfit(&["run", "--", &script]).output().unwrap();
+    assert_eq!(seen(&output, "TIGHTFIT_CUDNN"), Some(place.cudnn().display().to_string()));
+    // A Python elsewhere says itself where its packages are.
+    let answer = format!("#!/bin/sh\n[ \"$1\" = -c ] || exec env\necho '{}'\n", place.site().display());
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    place.executable("elsewhere/python3", &answer);
+    let python = place.path("elsewhere/python3").display().to_string();
+    let output = place.tightfit(&["run", "--", &python, "train.py"]).output().unwrap();
+    assert_eq!(seen(&output, "TIGHTFIT_CUDNN"), Some(place.cudnn().display().to_string()));
+}
+
+#[test]
+fn a_newer_cudnn_gets_the_form_without_its_name() {
+    let place = Place::new(NEWER);
+    let output = place.run("", "env");
+    let plain = place.path("preload/libtightfit_preload_plain.so");
+    assert_eq!(seen(&output, "LD_PRELOAD"), Some(plain.display().to_string()));
+    assert!(text(&output.stderr).contains("cudnnNewThing"), "{}", text(&output.stderr));
+    fs::remove_file(plain).unwrap();
+    let output = place.run("", "env");
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("cudnnNewThing") && message.contains("libtightfit_preload_plain.so"), "{message}");
+}
+
+#[test]
+fn what_is_missing_is_named_with_the_next_step() {
+    let place = Place::new(REAL);
+    let cudnn = place.cudnn().display().to_string();
+    let ours = place.path("preload/libtightfit_preload.so").display().to_string();
+    let empty = place.path("venv").display().to_string();
+    for (arguments, preload, code, parts) in [
+        (vec!["run", "--cudnn", &cudnn, "--", "no-such-program"], None, 1, ["no-such-program", "PATH"]),
+        (vec!["run", "--cudnn", &cudnn, "--", "true"], Some(empty.as_str()), 1, ["cargo build", "TIGHTFIT_PRELOAD"]),
+        (vec!["run", "--cudnn", "/nowhere", "--", "true"], None, 1, ["/nowhere", "--cudnn"]),
+        (vec!["run", "--cudnn", "/etc/hostname", "--", "true"], None, 1, ["/etc/hostname", "no shared library"]),
+        (vec!["run", "--cudnn", &ours, "--", "true"], None, 1, ["tightfit's own", "--cudnn"]),
+        (vec!["run"], None, 2, ["COMMAND", "--"]),
+        (vec!["run", "--workspace", "1MiB", "true"], None, 2, ["true", "--"]),
+        (vec!["run", "--workspace", "1Mi", "--", "true"], None, 2, ["1Mi", "64MiB"]),
+        (vec!["run", "--workspace", "1MiB", "--total-workspace", "1MiB", "--", "true"], None, 2, ["cannot be", "used"]),
+        (vec!["run", "--tune", "guess", "--", "true"], None, 2, ["guess", "heuristic"]),
+        (vec!["run", "--devices", "first", "--", "true"], None, 2, ["first", "0,1"]),
+    ] {
+        let mut command = place.tightfit(&arguments);
+        if let Some(preload) = preload {
+            command.env("TIGHTFIT_PRELOAD", preload);
+        }
+        let output = command.output().unwrap();
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+        assert!(parts.iter().all(|part| message.contains(part)), "{arguments:?}: {message}");
+        assert!(!message.contains("panicked"), "{message}");
+    }
+    // A library that does not carry cuDNN's name would stand in for nothing.
+    place.compile(OURS, &place.path("preload/libtightfit_preload.so"), &[]);
+    let message = text(&place.run("", "true").stderr);
+    assert!(message.contains("build it again"), "{message}");
+}
+
+#[test]
+fn off_is_said() {
+    let place = Place::new(REAL);
+    let cudnn = place.cudnn().display().to_string();
+    let output = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]).env("TIGHTFIT_OFF", "1").output().unwrap();
+    assert_eq!(seen(&output, "TIGHTFIT_OFF").as_deref(), Some("1"));
+    assert!(text(&output.stderr).contains("switched off"));
+}
+
+/// Puts a torch into the environment whose CUDA library is linked with `options`.
+fn install_torch(place: &Place, options: &[&str]) {
+    let torch = place.site().join("torch");
+    fs::create_dir_all(torch.join("lib")).unwrap();
+    fs::write(torch.join("version.py"), "debug = False\n__version__ = '2.11.0+cu130'\n").unwrap();
+    fs::create_dir_all(place.site().join("nvidia_cudnn_cu13-9.19.0.56.dist-info")).unwrap();
+    place.compile(
+        "int cudnnCreate(void); int use(void) { return cudnnCreate(); }",
+        &torch.join("lib/libtorch_cuda.so"),
+        options,
+    );
+}
+
+fn doctor(place: &Place) -> (i32, String, String) {
+    let python = place.python();
+    let output = place.tightfit(&["doctor", "--preload", "--python", &python, "--format", "csv"]).output().unwrap();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_doctor_judges_an_environment_from_its_files() {
+    let place = Place::new(REAL);
+    let cudnn = place.cudnn().display().to_string();
+    let (code, table, message) = doctor(&place);
+    assert_eq!(code, 1, "{table}");
+    assert!(message.contains("torch: not installed") && table.contains("will not work"), "{table}{message}");
+
+    install_torch(&place, &[&cudnn, "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../../nvidia/cudnn/lib"]);
+    let (code, table, message) = doctor(&place);
+    assert_eq!(code, 0, "{table}{message}");
+    for part in ["2.11.0+cu130", "DT_RPATH", "9.19.0.56", "all that this cuDNN has are known", "are reached", "3.12.1"]
+    {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+
+    install_torch(&place, &[]);
+    let (code, table, message) = doctor(&place);
+    assert_eq!(code, 1, "{table}");
+    assert!(table.contains("links no cuDNN") && message.contains("will not work"), "{table}{message}");
+}
+
+#[test]
+fn the_doctor_knows_who_is_reached_over_a_newer_cudnn() {
+    let place = Place::new(NEWER);
+    fs::create_dir(place.site().join("jax_cuda13_plugin-0.10.2.dist-info")).unwrap();
+    let (code, table, _) = doctor(&place);
+    assert_eq!(code, 1, "JAX opens cuDNN by name: {table}");
+    assert!(table.contains("1 are unknown here (cudnnNewThing"), "{table}");
+    install_torch(&place, &[&place.cudnn().display().to_string()]);
+    assert_eq!(doctor(&place).0, 0, "PyTorch links it");
+    fs::remove_file(place.cudnn()).unwrap();
+    let (code, table, _) = doctor(&place);
+    assert!(code == 1 && table.contains("pip install nvidia-cudnn-cu13"), "{table}");
+}
+
+#[test]
+fn the_doctor_needs_a_python_that_runs() {
+    let place = Place::new(REAL);
+    let output = place.tightfit(&["doctor", "--preload", "--python", "/no/python"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("--python"));
+    assert_eq!(place.tightfit(&["doctor", "--python", "python3"]).output().unwrap().status.code(), Some(2));
+}

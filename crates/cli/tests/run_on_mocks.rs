@@ -1,0 +1,91 @@
+//! `tightfit run` with the real preload library, over the mock libraries, under a C program that knows nothing of it: the
+//! program's convolution is divided, and what was measured is in the cache that the other commands read.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The folder of this build's libraries, with those that are needed built.
+fn libraries() -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_tightfit")).parent().unwrap();
+    let profile = match folder.file_name().unwrap().to_str().unwrap() {
+        "debug" => "dev",
+        profile => profile,
+    };
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--profile", profile]);
+    for package in ["mock-cuda", "mock-cudnn", "preload", "preload-plain"] {
+        build.args(["-p", &format!("tightfit-{package}")]);
+    }
+    build.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", folder.parent().unwrap());
+    assert!(build.status().unwrap().success(), "the libraries do not build");
+    folder.to_owned()
+}
+
+/// Compiles the program, linked with the mock under cuDNN's name, into a folder.
+fn compile(libraries: &Path) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let cudnn = folder.path().join("libcudnn.so.9");
+    std::os::unix::fs::symlink(libraries.join("libtightfit_mock_cudnn.so"), &cudnn).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests/client/client.c");
+    let mut cc = Command::new("cc");
+    cc.args(["-pthread", "-DLINKED", "-o"]).arg(folder.path().join("client")).arg(source).arg(cudnn);
+    cc.arg(format!("-Wl,--disable-new-dtags,-rpath,{}", folder.path().display())).arg("-ldl");
+    assert!(cc.status().unwrap().success());
+    folder
+}
+
+fn tightfit(folder: &Path, libraries: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
+        command.env_remove(name);
+    }
+    let driver = libraries.join("libtightfit_mock_cuda.so");
+    command.env("TIGHTFIT_CUDA", &driver).env("TIGHTFIT_MOCK_CUDA", driver);
+    command.env("TIGHTFIT_CUDNN", folder.join("libcudnn.so.9")).env("TIGHTFIT_CACHE", folder.join("cache.db"));
+    let output = command.current_dir(folder).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+#[test]
+fn a_program_is_divided_and_the_cache_is_shared() {
+    let libraries = libraries();
+    let folder = compile(&libraries);
+    let path = folder.path();
+    let run = |options: &[&str], out: &str| {
+        let out = format!("out={out}");
+        let program = ["--", "./client", "engine=2", "n=12", out.as_str()];
+        tightfit(path, &libraries, &[&["run"], options, &program[..]].concat());
+    };
+    run(&["--workspace", "unlimited", "--tune", "heuristic"], "whole");
+    run(&["--workspace", "16KiB", "--report", "report.json"], "divided");
+
+    let report: Value = serde_json::from_slice(&std::fs::read(path.join("report.json")).unwrap()).unwrap();
+    let kernel = &report["kernels"][0];
+    let ours = &kernel["ours"];
+    assert!(kernel["framework"]["workspace_bytes"].as_u64().unwrap() > 16 << 10, "{report:#}");
+    assert!(ours["workspace_bytes"].as_u64().unwrap() <= 16 << 10, "{report:#}");
+    let parts = ours["configuration"].as_array().unwrap();
+    assert_eq!(parts.iter().map(|part| part["micro_batch"].as_u64().unwrap()).sum::<u64>(), 12, "{report:#}");
+    assert!(report["totals"]["tuning_measurements"].as_u64().unwrap() > 0, "{report:#}");
+
+    let numbers = |name: &str| -> Vec<f32> {
+        let bytes = std::fs::read(path.join(name)).unwrap();
+        bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect()
+    };
+    let (whole, divided) = (numbers("whole"), numbers("divided"));
+    assert!(!whole.is_empty() && whole.len() == divided.len());
+    let largest = whole.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    for (one, other) in whole.iter().zip(&divided) {
+        // Another algorithm may have been faster; all of the mock's are within this of each other.
+        assert!((one - other).abs() <= 1e-3 * largest, "{one} {other}");
+    }
+
+    let list = tightfit(path, &libraries, &["cache", "list", "--format", "json"]);
+    let rows: Value = serde_json::from_slice(&list.stdout).unwrap();
+    assert_eq!((&rows[0]["backend"], &rows[0]["device"]), (&"cuda".into(), &"Tightfit Mock GPU".into()), "{rows}");
+    assert_ne!(rows[0]["measurements"], "0");
+}

@@ -1,0 +1,133 @@
+//! `tightfit train` as a person or a script meets it.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// The command with nothing of this machine's settings, its cache and its files in `folder`.
+fn tightfit(folder: &Path, arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
+        command.env_remove(name);
+    }
+    command.env("TIGHTFIT_CACHE", folder.join("cache.db")).env("TIGHTFIT_BACKEND", "cpu").env("TIGHTFIT_THREADS", "2");
+    command.args(arguments.split_whitespace()).current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn succeed(folder: &Path, arguments: &str) -> String {
+    let Output { status, stdout, stderr } = tightfit(folder, arguments).output().unwrap();
+    assert!(status.success(), "{arguments}: {}", text(&stderr));
+    text(&stdout)
+}
+
+fn fail(folder: &Path, arguments: &str, code: i32) -> String {
+    let output = tightfit(folder, arguments).output().unwrap();
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments}: {message}");
+    message
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn digits_are_learned() {
+    let folder = folder();
+    let learn = "train digits-net --batch 32 --data digits --epochs 8 --learning-rate 0.02 --format json";
+    let roomy = json(&succeed(folder.path(), &format!("{learn} --budget 64MiB --policy baseline")));
+    let least = roomy["min_feasible_bytes"].as_u64().unwrap();
+    assert!(roomy["test_accuracy"].as_f64().unwrap() >= 0.97, "{roomy}");
+    assert_eq!((&roomy["steps"], &roomy["test_samples"]), (&304.into(), &599.into()), "{roomy}");
+    assert_eq!(roomy["losses"].as_array().unwrap().len(), 304);
+    assert!(roomy["peak_bytes"].as_u64().unwrap() >= least && roomy["offloaded_bytes"] == 0);
+
+    let all = json(&succeed(folder.path(), &format!("{learn} --budget 64MiB --policy vdnn-all --check")));
+    assert!(all["test_accuracy"].as_f64().unwrap() >= 0.97 && all["offloaded_bytes"].as_u64().unwrap() > 0, "{all}");
+}
+
+#[test]
+fn plans_and_traces_are_files() {
+    let folder = folder();
+    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --policy vdnn-conv --out plan.json.gz");
+    let train = "train digits-net --plan plan.json.gz --data synthetic --steps 3 --trace trace.json";
+    let table = succeed(folder.path(), train);
+    assert!(table.contains("policy vdnn-conv") && table.contains("3 steps"), "{table}");
+    assert!(!table.contains("test accuracy"), "synthetic data has no test part: {table}");
+
+    let trace = json(&std::fs::read_to_string(folder.path().join("trace.json")).unwrap());
+    let events = trace["traceEvents"].as_array().unwrap();
+    let count = |process: u32, name: &str| {
+        events.iter().filter(|event| event["pid"] == process && event["name"] == name && event["ph"] == "X").count()
+    };
+    assert_eq!((count(1, "conv1 forward"), count(2, "conv1 forward")), (3, 1), "three steps ran, one was planned");
+    assert_eq!((count(1, "offload input"), count(1, "prefetch input")), (3, 3));
+    let ends = |event: &serde_json::Value| event["ts"].as_f64().unwrap() + event["dur"].as_f64().unwrap();
+    let of = |name: &str| events.iter().find(|event| event["pid"] == 1 && event["name"] == name).unwrap();
+    assert!(ends(of("offload input")) <= of("prefetch input")["ts"].as_f64().unwrap());
+
+    let other = fail(folder.path(), "train lenet --plan plan.json.gz --data synthetic --steps 1", 2);
+    assert!(other.contains("plans digits-net, which is not lenet"), "{other}");
+    let both = fail(folder.path(), "train digits-net --plan plan.json.gz --batch 8 --data digits", 2);
+    assert!(both.contains("cannot be used with"), "{both}");
+}
+
+#[test]
+fn what_cannot_be_trained_says_why() {
+    let folder = folder();
+    for (arguments, code, part) in [
+        ("train digits-net --data digits --budget 8MiB", 2, "--batch"),
+        ("train digits-net --batch 8 --data nowhere --budget 8MiB", 1, "digits, synthetic, or a folder"),
+        ("train lenet --batch 8 --data digits --budget 64MiB", 1, "samples are 1x8x8, the network takes 1x28x28"),
+        ("train digits-net --batch 8 --data digits --budget 64KiB", 3, "needs at least"),
+        ("train digits-net --batch 8 --data digits --budget 8MiB --types bf16", 1, "f32"),
+        ("train digits-net --batch 8 --data digits --budget 8MiB --learning-rate 1e30 --steps 9", 1, "--learning-rate"),
+    ] {
+        let message = fail(folder.path(), arguments, code);
+        assert!(message.contains(part), "{arguments}: {message}");
+    }
+}
+
+#[test]
+fn a_seed_repeats() {
+    let folder = folder();
+    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out plan.json");
+    let losses = |seed: u32| {
+        let train = format!("train digits-net --plan plan.json --data digits --steps 5 --format json --seed {seed}");
+        json(&succeed(folder.path(), &train))["losses"].clone()
+    };
+    let first = losses(7);
+    assert_eq!(first, losses(7));
+    assert_ne!(first, losses(8));
+}
+
+#[test]
+fn interrupted_it_ends_after_the_step_and_tells_what_was_done() {
+    let folder = folder();
+    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out plan.json");
+    let train = "train digits-net --plan plan.json --data digits --steps 1000000000 -v";
+    let mut child = tightfit(folder.path(), train).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("step 3:") {
+        line.clear();
+        assert!(told.read_line(&mut line).unwrap() > 0, "it ended early");
+    }
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let rest: String = told.lines().map(|line| line.unwrap() + "\n").collect();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{rest}");
+    assert!(rest.contains("interrupted after ") && rest.contains("of 1000000000 steps"), "{rest}");
+    assert!(text(&output.stdout).contains("a step (median)"));
+}

@@ -1,0 +1,51 @@
+//! Times of planning: from the layers of a network to a checked schedule.
+
+use divan::{Bencher, black_box};
+use tightfit_core::plan::{Budgets, Costs, Kernels, Options, Plan, Policy, Workload, check, plan, simulate};
+use tightfit_core::{Bytes, Network, Types};
+
+fn main() {
+    divan::main();
+}
+
+/// A network with a mini-batch of 32 under a budget halfway between the least and the most that its policy takes.
+fn with_plan<T>(name: &str, policy: Policy, use_it: impl FnOnce(&Workload<'_>, &dyn Fn() -> Plan) -> T) -> T {
+    let network = Network::open(name).expect("a network");
+    let workload = Workload::new(&network, 32, Types::F32, false).expect("a workload");
+    let costs = Costs::h200();
+    let mut kernels = Kernels::default();
+    kernels.assume(&workload, &costs).expect("problems");
+    let at = |budget| {
+        let options = Options { policy, budget, ..Options::default() };
+        plan(&workload, &kernels, &costs, black_box(&options)).expect("a plan")
+    };
+    let loose = at(Bytes::UNLIMITED);
+    let budget = Bytes((loose.peak.0 + loose.min_feasible.0) / 2);
+    use_it(&workload, &|| at(budget))
+}
+
+#[divan::bench(args = ["alexnet", "googlenet", "resnet152", "densenet40", "vgg19", "vgg516"], sample_count = 5)]
+fn plan_dynamic(bencher: Bencher<'_, '_>, name: &str) {
+    with_plan(name, Policy::VdnnDynamic, |_, plan| bencher.bench_local(plan));
+}
+
+#[divan::bench(args = ["alexnet", "googlenet", "resnet152", "densenet40", "vgg19", "vgg516"], sample_count = 5)]
+fn plan_overlap(bencher: Bencher<'_, '_>, name: &str) {
+    with_plan(name, Policy::Overlap, |_, plan| bencher.bench_local(plan));
+}
+
+#[divan::bench(args = ["vgg516"], sample_count = 5)]
+fn check_a_schedule(bencher: Bencher<'_, '_>, name: &str) {
+    with_plan(name, Policy::Overlap, |workload, plan| {
+        let schedule = plan().schedule;
+        bencher.bench_local(|| check(workload, &schedule, Budgets::default()));
+    });
+}
+
+#[divan::bench(args = ["vgg516"], sample_count = 5)]
+fn simulate_a_schedule(bencher: Bencher<'_, '_>, name: &str) {
+    with_plan(name, Policy::Overlap, |workload, plan| {
+        let schedule = plan().schedule;
+        bencher.bench_local(|| simulate(workload, &schedule, &Costs::h200()));
+    });
+}

@@ -1,0 +1,87 @@
+//! What an error is to be compared with: the undivided algorithm of the same numerical class.
+//!
+//! ```text
+//! chosen      4 x 64 winograd        error 5e-3
+//! undivided   256 gemm               error 1e-6     of another class: says nothing of dividing
+//! of class    256 winograd           error 4e-3     run for this comparison alone, with all the workspace it wants
+//! ```
+
+use super::Trial;
+use crate::optimize::DivisionCost;
+use crate::profile::{Algorithm, Backend, Notes, Offer};
+use crate::{Bytes, Candidate, Configuration, Error, Nanos};
+
+/// Runs, undivided, one algorithm of the class of each algorithm that the configuration divides by: itself where it
+/// serves the whole mini-batch, else the undivided choice if that is of its class, else the first other of it. Gives the
+/// largest of their errors, as `error_of` says; none if a class has nothing that runs undivided.
+///
+/// `undivided` is the error of the undivided choice, which need not run again.
+///
+/// # Errors
+/// Those after which nothing more can run; others go on with the next algorithm.
+pub(super) fn class_error(
+    backend: &mut dyn Backend,
+    trial: &Trial<'_>,
+    undivided: Option<f64>,
+    error_of: &dyn Fn(&[f32]) -> f64,
+) -> Result<Option<f64>, Error> {
+    let offers = backend.offers(trial.problem)?;
+    let choice = trial.undivided.and_then(|whole| whole.parts().first()).map(|part| part.algorithm.clone());
+    let mut largest: Option<f64> = None;
+    let mut seen: Vec<&Algorithm> = Vec::new();
+    for part in trial.configuration.parts() {
+        if seen.contains(&&part.algorithm) {
+            continue;
+        }
+        seen.push(&part.algorithm);
+        let notes = match notes_of(&offers, &part.algorithm) {
+            Some(notes) => notes,
+            // Some algorithms are offered for small mini-batches alone.
+            None => {
+                let small = backend.offers(&trial.problem.with_batch(part.micro_batch)?)?;
+                notes_of(&small, &part.algorithm).unwrap_or_default()
+            }
+        };
+        let mut of_class: Vec<(&Algorithm, Bytes)> = offers
+            .iter()
+            .filter(|offer| offer.notes.class() == notes.class())
+            .filter_map(|offer| Some((&offer.algorithm, *offer.workspace.as_ref().ok()?)))
+            .collect();
+        of_class.sort_by_key(|(algorithm, _)| (**algorithm != part.algorithm, Some(*algorithm) != choice.as_ref()));
+        let mut error = None;
+        for (algorithm, workspace) in of_class {
+            error = match undivided {
+                Some(known) if Some(algorithm) == choice.as_ref() => Some(known),
+                _ => run_whole(backend, trial, algorithm, workspace, error_of)?,
+            };
+            if error.is_some() {
+                break;
+            }
+        }
+        let Some(error) = error else { return Ok(None) };
+        largest = Some(largest.map_or(error, |largest| largest.max(error)));
+    }
+    Ok(largest)
+}
+
+fn notes_of(offers: &[Offer], algorithm: &Algorithm) -> Option<Notes> {
+    offers.iter().find(|offer| offer.algorithm == *algorithm).map(|offer| offer.notes)
+}
+
+/// The error of one algorithm on the whole mini-batch; none if it does not serve, or the device has no room for it.
+fn run_whole(
+    backend: &mut dyn Backend,
+    trial: &Trial<'_>,
+    algorithm: &Algorithm,
+    workspace: Bytes,
+    error_of: &dyn Fn(&[f32]) -> f64,
+) -> Result<Option<f64>, Error> {
+    let whole =
+        Candidate { algorithm: algorithm.clone(), micro_batch: trial.problem.batch(), time: Nanos::ZERO, workspace };
+    let whole = Configuration::new(vec![whole], DivisionCost::default());
+    match backend.run(trial.problem, &whole, trial.data.tensors(), trial.scale) {
+        Ok(run) => Ok(Some(error_of(&run.output))),
+        Err(error) if error.is_fatal() => Err(error),
+        Err(_) => Ok(None),
+    }
+}

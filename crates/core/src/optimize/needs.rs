@@ -1,0 +1,90 @@
+//! How much workspace each way of giving it out needs to be as fast as a given allotment.
+//!
+//! ```text
+//! WD             each kernel its own segment, as large as it was allotted             their sum
+//! WR             one limit for all, each kernel its own segment                       their sum
+//! one workspace  one limit for all; kernels that may overlap side by side             the largest group's sum
+//! ```
+
+use crate::{Bytes, Configuration, Nanos};
+
+/// The workspace that a network needs in all, by how it is given out, for one and the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// The time that each of them reaches.
+    pub time: Nanos,
+    /// WD: the segments of the allotment.
+    pub allotted: Bytes,
+    /// The least limit for every kernel that reaches the time, for the other two.
+    pub limit: Bytes,
+    /// WR: a segment for each kernel under that limit.
+    pub per_kernel: Bytes,
+    /// One workspace under that limit, in which kernels that may overlap have a segment each.
+    pub one: Bytes,
+}
+
+/// What `allotted` (WD) takes, and what WR and one workspace would take to be as fast.
+///
+/// `kernels` are the allotted configuration and the front of each kernel; `groups` those that may run side by side
+/// ([`crate::Network::concurrent`]). None if a kernel has no front, or no limit within the fronts reaches the time.
+///
+/// - Cost: O(points of all fronts × log of their number).
+pub fn needs(kernels: &[(&Configuration, &[Configuration])], groups: &[Vec<usize>]) -> Option<Needs> {
+    let time = kernels.iter().map(|(chosen, _)| chosen.time()).sum();
+    let mut limits: Vec<Bytes> =
+        kernels.iter().flat_map(|(_, front)| front.iter()).map(Configuration::workspace).collect();
+    limits.sort_unstable();
+    limits.dedup();
+    let under = |limit: Bytes| -> Option<Vec<&Configuration>> {
+        kernels.iter().map(|(_, front)| front.iter().rfind(|point| point.workspace() <= limit)).collect()
+    };
+    let reaches = |limit: Bytes| {
+        under(limit).is_some_and(|points| points.into_iter().map(Configuration::time).sum::<Nanos>() <= time)
+    };
+    // A larger limit is never slower, since a front's times fall.
+    let limit = *limits.get(limits.partition_point(|&limit| !reaches(limit)))?;
+    let workspaces: Vec<Bytes> = under(limit)?.into_iter().map(Configuration::workspace).collect();
+    let of_group = |group: &Vec<usize>| group.iter().filter_map(|&kernel| workspaces.get(kernel).copied()).sum();
+    Some(Needs {
+        time,
+        allotted: kernels.iter().map(|(chosen, _)| chosen.workspace()).sum(),
+        limit,
+        per_kernel: workspaces.iter().copied().sum(),
+        one: groups.iter().map(of_group).max().unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Algorithm, Candidate, DivisionCost};
+
+    fn front(points: &[(u64, u64)]) -> Vec<Configuration> {
+        let point = |&(bytes, nanos): &(u64, u64)| Candidate {
+            algorithm: Algorithm::new("a"),
+            micro_batch: 1,
+            time: Nanos(nanos),
+            workspace: Bytes(bytes),
+        };
+        points.iter().map(|p| Configuration::new(vec![point(p)], DivisionCost::default())).collect()
+    }
+
+    #[test]
+    fn a_common_limit_needs_more_than_an_allotment() {
+        let fronts = [front(&[(0, 90), (50, 10)]), front(&[(0, 20), (50, 15)]), front(&[(0, 90), (40, 10)])];
+        // The first and the last gain; the second gets nothing.
+        let kernels = [(&fronts[0][1], &fronts[0][..]), (&fronts[1][0], &fronts[1]), (&fronts[2][1], &fronts[2])];
+        let alone: Vec<Vec<usize>> = (0..3).map(|kernel| vec![kernel]).collect();
+        let found = needs(&kernels, &alone).unwrap();
+        assert_eq!((found.time, found.allotted, found.limit), (Nanos(40), Bytes(90), Bytes(50)));
+        assert_eq!((found.per_kernel, found.one), (Bytes(140), Bytes(50)));
+        // Two that may overlap cannot share.
+        assert_eq!(needs(&kernels, &[vec![0, 2], vec![1]]).unwrap().one, Bytes(90));
+    }
+
+    #[test]
+    fn a_kernel_without_a_front_has_no_answer() {
+        let fronts = front(&[(0, 90)]);
+        assert_eq!(needs(&[(&fronts[0], &[])], &[vec![0]]), None);
+    }
+}

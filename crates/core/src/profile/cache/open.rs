@@ -1,0 +1,227 @@
+//! Opens a cache file: makes what is not there, and refuses what is no cache before anything is written to it.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use super::Cache;
+use super::fault::{BUSY, Fault, SCHEMA_VERSION, refuse};
+use crate::Error;
+
+/// Marks a file as a tightfit cache: "tfit".
+const APPLICATION: i32 = 0x7466_6974;
+const SCHEMA: &str = "
+CREATE TABLE device (
+    id INTEGER PRIMARY KEY,
+    backend TEXT NOT NULL,
+    name TEXT NOT NULL,
+    library TEXT NOT NULL,
+    threads INTEGER NOT NULL,
+    UNIQUE (backend, name, library, threads)
+) STRICT;
+CREATE TABLE problem (
+    id INTEGER PRIMARY KEY,
+    shape TEXT NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE measurement (
+    device INTEGER NOT NULL REFERENCES device (id),
+    problem INTEGER NOT NULL REFERENCES problem (id),
+    algorithm TEXT NOT NULL,
+    micro_batch INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    single_ns INTEGER,
+    workspace_bytes INTEGER NOT NULL,
+    spread REAL NOT NULL,
+    repeats INTEGER NOT NULL,
+    notes INTEGER NOT NULL,
+    PRIMARY KEY (device, problem, algorithm, micro_batch)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE division (
+    device INTEGER NOT NULL REFERENCES device (id),
+    problem INTEGER NOT NULL REFERENCES problem (id),
+    time_ns INTEGER NOT NULL,
+    workspace_bytes INTEGER NOT NULL,
+    PRIMARY KEY (device, problem)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE network (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    batch INTEGER NOT NULL,
+    UNIQUE (name, batch)
+) STRICT;
+CREATE TABLE layer (
+    network INTEGER NOT NULL REFERENCES network (id),
+    position INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    problem INTEGER NOT NULL REFERENCES problem (id),
+    mini_batch INTEGER NOT NULL,
+    PRIMARY KEY (network, position)
+) STRICT, WITHOUT ROWID;
+";
+
+impl Cache {
+    /// Opens a cache for reading and writing; makes it, and the folder it is in, if there is none.
+    ///
+    /// Writes are journaled ahead (WAL); on a network file system, whose shared memory does not work between hosts,
+    /// with a rollback journal instead.
+    ///
+    /// # Errors
+    /// [`Error::File`] with what to do if the file is no cache, of another version, damaged, not writable, or locked
+    /// for more than ten seconds. The file is left as it was.
+    pub fn open(path: &Path) -> Result<Cache, Error> {
+        let made = |error: std::io::Error| Error::File {
+            path: path.to_owned(),
+            what: "cannot be made here; name another file with --cache, or go without with --cache none".to_owned(),
+            source: Some(Box::new(error)),
+        };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(made)?;
+        }
+        // SQLite opens a file without write permission for reading and fails at the first write; say it at once.
+        std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Error::File {
+                path: path.to_owned(),
+                what: "is read-only; copy it and name the copy with --cache, or make it writable".to_owned(),
+                source: Some(Box::new(error)),
+            },
+            _ => made(error),
+        })?;
+        let cache = Cache::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        cache.prepare().map_err(|error| cache.refuse(error))?;
+        Ok(cache)
+    }
+
+    /// Opens an existing cache for reading alone; the file may be read-only.
+    ///
+    /// # Errors
+    /// As [`Cache::open`], and [`Error::File`] if there is no such file.
+    pub fn open_read_only(path: &Path) -> Result<Cache, Error> {
+        if !path.exists() {
+            let what = "there is no such file; profile something first, or name another with --cache".to_owned();
+            return Err(Error::File { path: path.to_owned(), what, source: None });
+        }
+        let cache = Cache::connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let checked = cache.check(&cache.lock());
+        match checked {
+            // Another process has made the file and not yet its tables: it holds nothing.
+            Ok(Contents::Nothing) => {
+                let connection = Connection::open_in_memory().and_then(|connection| {
+                    connection.execute_batch(SCHEMA)?;
+                    Ok(connection)
+                });
+                let connection = Mutex::new(connection.map_err(|error| cache.refuse(error.into()))?);
+                Ok(Cache { connection, ..cache })
+            }
+            Ok(Contents::Measurements) => Ok(cache),
+            // A journal written ahead wants a file of its own beside the cache, which a read-only folder cannot give;
+            // nobody can write there either, so the file may be taken as unchanging.
+            Err(Fault::Sql(error))
+                if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly)) =>
+            {
+                let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+                let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+                let cache = Cache::connect(format!("file:{name}?immutable=1").as_ref(), flags)?;
+                let cache = Cache { path: path.to_owned(), ..cache };
+                cache.check(&cache.lock()).map_err(|error| cache.refuse(error))?;
+                Ok(cache)
+            }
+            Err(fault) => Err(cache.refuse(fault)),
+        }
+    }
+
+    fn connect(path: &Path, flags: OpenFlags) -> Result<Cache, Error> {
+        let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+            .and_then(|connection| connection.busy_timeout(BUSY).map(|()| connection))
+            .map_err(|error| refuse(path, error.into()))?;
+        Ok(Cache { path: path.to_owned(), connection: Mutex::new(connection) })
+    }
+
+    fn prepare(&self) -> Result<(), Fault> {
+        let mut connection = self.lock();
+        self.check(&connection)?;
+        let journal = if on_network(&self.path) { "DELETE" } else { "WAL" };
+        // Switching does not wait for another process that switches at the same moment, so it is tried again. Where the
+        // answer is not `wal` the rollback journal stays in force, which is safe everywhere.
+        let started = Instant::now();
+        loop {
+            match connection.query_row(&format!("PRAGMA journal_mode = {journal}"), [], |_| Ok(())) {
+                Err(error)
+                    if matches!(
+                        error.sqlite_error_code(),
+                        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+                    ) && started.elapsed() < BUSY =>
+                {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                switched => break switched?,
+            }
+        }
+        connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;")?;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if version(&transaction)? == 0 {
+            transaction.execute_batch(SCHEMA)?;
+            transaction.pragma_update(None, "application_id", APPLICATION)?;
+            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Refuses what is no cache, before anything is written to it.
+    fn check(&self, connection: &Connection) -> Result<Contents, Fault> {
+        // One transaction, so that another process cannot make the tables between two questions.
+        let transaction = connection.unchecked_transaction()?;
+        let tables: i64 = transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        let application: i32 = transaction.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+        match (application, version(&transaction)?) {
+            (0, 0) if tables == 0 => return Ok(Contents::Nothing),
+            (APPLICATION, SCHEMA_VERSION) => {}
+            (APPLICATION, other) => return Err(Fault::Version(other)),
+            _ => return Err(Fault::Foreign),
+        }
+        let answer: String = transaction.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if answer == "ok" { Ok(Contents::Measurements) } else { Err(Fault::Damaged(answer)) }
+    }
+}
+
+/// What a file that may be a cache holds.
+enum Contents {
+    /// Not even tables.
+    Nothing,
+    /// The tables of this version.
+    Measurements,
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i32> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+/// Whether a path lies on a file system that other hosts share: there a journal in shared memory is not safe.
+fn on_network(path: &Path) -> bool {
+    const SHARED: [&str; 13] = [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "ceph",
+        "glusterfs",
+        "afs",
+        "fuse.sshfs",
+        "9p",
+    ];
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return false };
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mount = |line: &str| {
+        let mut words = line.split(' ').skip(1);
+        Some((words.next()?.replace("\\040", " "), words.next()?.to_owned()))
+    };
+    let longest =
+        mounts.lines().filter_map(mount).filter(|(folder, _)| path.starts_with(folder)).max_by_key(|m| m.0.len());
+    longest.is_some_and(|(_, kind)| SHARED.contains(&kind.as_str()))
+}

@@ -1,0 +1,85 @@
+//! The plan as one HTML page that needs nothing else: no network, no scripts, pictures as SVG inside it.
+
+use super::table::summary;
+use super::{grid, pictures};
+use crate::Device;
+use crate::plan::Plan;
+use crate::report::Terminal;
+use crate::report::svg::canvas::escape;
+
+/// What a reader is told of each picture.
+const MEMORY: &str = "Bytes of live blocks over one step, by kind. Weights, their gradients and momentum stay; maps grow going forward \
+and shrink going backward; what is offloaded leaves a valley between. The dashed line is the budget.";
+const STREAMS: &str = "What each stream does when. The compute stream stands still where it waits for a copy; point at a bar for its step.";
+const TOTALS: &str = "The most and the average of live bytes beside what the network-wide baseline takes, as counted here and as the \
+vDNN paper counts (weights, X, one dX, one dY, workspace).";
+const KINDS: &str = "What the arena holds at the moment of the most live bytes, by kind.";
+const LAYERS: &str = "Input and output maps, weights, and the larger workspace of every layer, on the whole mini-batch, and the time of \
+its passes.";
+const MAPS: &str = "Every feature map: its bytes, whether it stays, goes or is copied to the host, and how long after its last forward \
+use it is read again.";
+
+/// Writes the plan as a page for a browser; `device` is the one that the times are of.
+///
+/// **Source** of the pictures: Rhu et al. 2016, figures 1 (working set of layers), 3 (breakdown), 4 (layers), 9 (average and
+/// maximum), and 10 (offloaded bytes), for this one plan.
+pub fn page(plan: &Plan, device: &Device) -> String {
+    let title = format!("{}, mini-batch {}, {}", plan.network, plan.batch, plan.options.policy);
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
+        escape(&title),
+        escape(&title)
+    );
+    page += &preformatted(&summary(plan, device));
+    for (heading, text, picture) in [
+        ("Memory over time", MEMORY, pictures::memory(plan)),
+        ("Streams", STREAMS, pictures::streams(plan)),
+        ("Most and average", TOTALS, pictures::totals(plan)),
+        ("By kind", KINDS, pictures::kinds(plan)),
+        ("By layer", LAYERS, pictures::layers(plan)),
+        ("Feature maps", MAPS, pictures::maps(plan)),
+    ] {
+        page += &format!("<h2>{heading}</h2>\n<p>{}</p>\n<div>{picture}</div>\n", escape(text));
+    }
+    page += "<h2>Every layer</h2>\n";
+    page += &preformatted(&grid(plan).table(Terminal::default()));
+    page + "</body>\n</html>\n"
+}
+
+fn preformatted(text: &str) -> String {
+    format!("<pre>{}</pre>\n", escape_lines(text))
+}
+
+/// Text as content, its lines kept.
+fn escape_lines(text: &str) -> String {
+    text.lines().map(escape).collect::<Vec<_>>().join("\n")
+}
+
+const STYLE: &str = "body{font-family:sans-serif;margin:2em auto;max-width:1100px;color:#333;padding:0 1em}\
+pre{overflow-x:auto;font-size:12px;line-height:1.4}div{overflow-x:auto}p{max-width:70ch}";
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+    use crate::Bytes;
+    use crate::plan::Policy;
+    use crate::report::svg::well_formed::text_of;
+
+    #[test]
+    fn the_page_is_well_formed_and_needs_nothing_else() {
+        for plan in [samples::small(), samples::planned("googlenet", 16, Policy::VdnnConv, Bytes::gib(2))] {
+            let page = page(&plan, &samples::device());
+            let body = page.strip_prefix("<!DOCTYPE html>\n").unwrap();
+            let texts = text_of(body);
+            for part in ["Memory over time", "Streams", "Every layer", &plan.layers[1].name] {
+                assert!(texts.iter().any(|text| text.contains(part)), "{part}");
+            }
+            assert!(texts.iter().any(|text| text.contains("a <device> (cudnn 9)")), "escaped");
+            for outside in ["http:", "https:", "<script", "<link", "url(", "src="] {
+                let inside = body.replace("http://www.w3.org/2000/svg", "");
+                assert!(!inside.contains(outside), "{outside}");
+            }
+        }
+    }
+}

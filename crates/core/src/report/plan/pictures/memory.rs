@@ -1,0 +1,105 @@
+//! Live bytes over one step, stacked by kind.
+//!
+//! ```text
+//! bytes |      ____            what comes and goes lies on what stays
+//!       |   __/    \___
+//!       |__/___________\__
+//!       +-----------------+ time
+//! ```
+
+use super::{WIDTH, kind_color};
+use crate::plan::{Kind, KindBytes, Plan};
+use crate::report::svg::axis::{Axis, Frame};
+use crate::report::svg::canvas::{Canvas, INK};
+use crate::report::svg::legend::{self, Entry};
+use crate::{Bytes, Nanos};
+
+/// Columns of pixels that time is drawn in; of each, the moment of the most live bytes is shown.
+const COLUMNS: usize = 450;
+
+/// Draws live bytes over time, with the budget as a dashed line where it is near.
+pub fn memory(plan: &Plan) -> String {
+    let kinds = Kind::ALL.into_iter().filter(|kind| plan.at_most.get(*kind) > Bytes::ZERO);
+    let kinds: Vec<Kind> = kinds.collect();
+    let entries: Vec<Entry> = kinds.iter().map(|&kind| Entry::area(kind.name(), kind_color(kind))).collect();
+    let columns = columns(plan);
+    let most = columns.iter().map(KindBytes::total).max().unwrap_or_default();
+    // A budget far beyond what is used would leave no room for what is.
+    let budget = Some(plan.options.budget).filter(|budget| budget.0 / 2 <= most.0);
+    let time = Axis::of_times("time", plan.step_time);
+    let bytes = Axis::of_bytes("live bytes", most.max(budget.unwrap_or_default()));
+
+    let top = legend::head_height(&entries, WIDTH);
+    let frame = Frame { left: 100.0, top, width: WIDTH - 140.0, height: 320.0 };
+    let mut canvas = Canvas::new(WIDTH, frame.bottom() + 52.0);
+    legend::draw_head("live bytes over one step", &entries, WIDTH, &mut canvas);
+    frame.draw_left(&bytes, &mut canvas);
+    frame.draw_bottom(&time, &mut canvas);
+
+    // The axis may reach beyond the end of the step.
+    let step = frame.width * time.at_time(plan.step_time) / columns.len().max(1) as f64;
+    let x = |column: usize| frame.left + step * column as f64;
+    let mut below = vec![Bytes::ZERO; columns.len()];
+    for &kind in &kinds {
+        let above: Vec<Bytes> = columns.iter().zip(&below).map(|(live, below)| *below + live.get(kind)).collect();
+        let edge = |heights: &[Bytes]| -> Vec<(f64, f64)> {
+            let corner = |(column, height): (usize, &Bytes)| {
+                let y = frame.y(bytes.at_bytes(*height));
+                [(x(column), y), (x(column + 1), y)]
+            };
+            heights.iter().enumerate().flat_map(corner).collect()
+        };
+        let outline: Vec<_> = edge(&above).into_iter().chain(edge(&below).into_iter().rev()).collect();
+        canvas.area(&outline, kind_color(kind));
+        below = above;
+    }
+    for (column, live) in columns.iter().enumerate() {
+        let at = Nanos(plan.step_time.0 / columns.len() as u64 * column as u64);
+        let parts = kinds.iter().map(|&kind| format!("{} {}", kind.name(), live.get(kind)));
+        let text = format!("{at}: {} live; {}", live.total(), parts.collect::<Vec<_>>().join(", "));
+        canvas.rect((x(column), frame.top), (step, frame.height), "transparent", &text);
+    }
+    if let Some(budget) = budget {
+        let y = frame.y(bytes.at_bytes(budget));
+        canvas.dashed((frame.left, y), (frame.right(), y), INK);
+    }
+    canvas.finish("live bytes over one step")
+}
+
+/// For each column of time the level with the most live bytes.
+fn columns(plan: &Plan) -> Vec<KindBytes> {
+    let levels = &plan.simulation.levels;
+    let place = |at: Nanos| (at.0 as u128 * COLUMNS as u128 / u128::from(plan.step_time.0.max(1))) as usize;
+    let mut columns: Vec<Option<KindBytes>> = vec![None; COLUMNS];
+    let ends = levels.iter().skip(1).map(|level| level.at).chain([plan.step_time]);
+    for (level, end) in levels.iter().zip(ends) {
+        let last = place(end).min(COLUMNS - 1);
+        for column in &mut columns[place(level.at).min(COLUMNS - 1)..=last] {
+            if column.is_none_or(|most| most.total() < level.live.total()) {
+                *column = Some(level.live);
+            }
+        }
+    }
+    columns.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::samples;
+    use super::*;
+
+    #[test]
+    fn the_most_live_bytes_are_seen_however_short() {
+        let mut plan = samples::small();
+        plan.step_time = Nanos(1_000_000);
+        let mut live = KindBytes::default();
+        live.add(Kind::Workspace, 7);
+        plan.simulation.levels = [(0, KindBytes::default()), (500_000, live), (500_001, KindBytes::default())]
+            .map(|(at, live)| crate::plan::Level { at: Nanos(at), live })
+            .into();
+        let columns = columns(&plan);
+        assert_eq!(columns.len(), COLUMNS);
+        assert_eq!(columns.iter().filter(|live| live.total() == Bytes(7)).count(), 1);
+        assert_eq!(columns[COLUMNS / 2].total(), Bytes(7));
+    }
+}

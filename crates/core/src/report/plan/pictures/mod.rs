@@ -1,0 +1,76 @@
+//! The pictures of a plan's page, each an SVG document.
+//!
+//! **Source**: Rhu et al. 2016, figures 1 (working sets), 3 (breakdown), 4 (layers), 9 (average and maximum) and 10
+//! (offloaded bytes), each of many networks there and of one plan here.
+
+mod bars;
+mod layers;
+mod maps;
+mod memory;
+mod streams;
+
+pub use bars::{kinds, totals};
+pub use layers::layers;
+pub use maps::maps;
+pub use memory::memory;
+pub use streams::streams;
+
+use crate::plan::Kind;
+use crate::report::svg::legend::color;
+
+/// Width of a picture that does not grow with its network.
+const WIDTH: f64 = 1040.0;
+
+/// One color for a kind of bytes in all pictures.
+fn kind_color(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Weights => "#777777",
+        Kind::WeightGradients => "#999999",
+        Kind::Momentum => "#bbbbbb",
+        Kind::FeatureMaps => color(0),
+        Kind::GradientMaps => color(4),
+        Kind::Saved => color(2),
+        Kind::Workspace => color(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use crate::Bytes;
+    use crate::plan::Policy;
+    use crate::report::svg::well_formed::check;
+
+    #[test]
+    fn every_picture_of_every_policy_is_well_formed_and_names_what_it_shows() {
+        for policy in Policy::ALL {
+            let plan = samples::planned("googlenet", 16, policy, Bytes::gib(2));
+            check(&super::memory(&plan), &["feature-maps", "gradient-maps", "momentum", "live bytes"]);
+            check(&super::streams(&plan), &["compute", "offload", "prefetch", "forward", "backward"]);
+            check(&super::totals(&plan), &["baseline", "maximum", "average", "as in the paper: baseline"]);
+            check(&super::kinds(&plan), &["weights", "feature-maps", "largest working set of a layer"]);
+            check(&super::layers(&plan), &["conv1", "3a.5x5.reduce", "workspace"]);
+            check(&super::maps(&plan), &["conv1", "3a", "reuse distance"]);
+        }
+    }
+
+    /// What is copied is drawn on its stream, and what waits for it beside.
+    #[test]
+    fn copies_are_drawn_where_there_are_any() {
+        let copied = super::streams(&samples::planned("vgg16", 8, Policy::VdnnAll, Bytes::gib(4)));
+        assert!(copied.contains("offload feature map conv1_1") && copied.contains("prefetch feature map conv1_1"));
+        let resident = super::streams(&samples::planned("vgg16", 8, Policy::Baseline, Bytes::gib(4)));
+        assert!(!resident.contains("feature map conv1_1"));
+    }
+
+    #[test]
+    fn a_plan_without_layers_is_drawn_all_the_same() {
+        let mut plan = samples::small();
+        (plan.layers, plan.maps) = (Vec::new(), Vec::new());
+        plan.simulation.levels.clear();
+        plan.simulation.spans.clear();
+        for picture in [super::memory, super::streams, super::totals, super::kinds, super::layers, super::maps] {
+            check(&picture(&plan), &[]);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What each stream does when: computations, copies, and the waits between them.
+//!
+//! ```text
+//! compute    |-- conv1 --|-- conv2 --|::::|-- conv3 --|     : waits for a copy
+//! offload    |     |--- conv1 ---|
+//! prefetch                                  |--- conv1 ---|
+//! ```
+
+use super::super::words;
+use super::WIDTH;
+use crate::plan::{Action, Pass, Plan, Span, Step, Stream};
+use crate::report::svg::axis::{Axis, Frame};
+use crate::report::svg::canvas::{Anchor, Canvas, INK, TEXT};
+use crate::report::svg::legend::{self, Entry, color};
+
+const LANE: f64 = 44.0;
+const BAR: f64 = 28.0;
+const STALL: &str = "#F0E442";
+
+/// Draws one lane for each stream.
+pub fn streams(plan: &Plan) -> String {
+    let entries = [
+        Entry::area("forward", color(0)),
+        Entry::area("backward", color(4)),
+        Entry::area("update", "#999999"),
+        Entry::area("offload", color(1)),
+        Entry::area("prefetch", color(2)),
+        Entry::area("waiting for a copy", STALL),
+    ];
+    let time = Axis::of_times("time", plan.step_time);
+    let top = legend::head_height(&entries, WIDTH);
+    let frame = Frame { left: 100.0, top, width: WIDTH - 140.0, height: LANE * Stream::ALL.len() as f64 };
+    let mut canvas = Canvas::new(WIDTH, frame.bottom() + 52.0);
+    legend::draw_head("streams", &entries, WIDTH, &mut canvas);
+    frame.draw_bottom(&time, &mut canvas);
+    let middle = |stream: Stream| frame.top + LANE * (stream as usize as f64 + 0.5);
+    for stream in Stream::ALL {
+        let y = middle(stream);
+        canvas.text((frame.left - 8.0, y), Anchor::End, TEXT, words::stream(stream));
+        canvas.line((frame.left, y), (frame.right(), y), INK);
+    }
+    let mut bar = |stream: Stream, span: Span, height: f64, fill: &str, tooltip: &str| {
+        let (from, to) = (frame.x(time.at_time(span.start)), frame.x(time.at_time(span.end)));
+        canvas.rect((from, middle(stream) - height / 2.0), (to - from, height), fill, tooltip);
+    };
+    for stall in &plan.simulation.stalls {
+        let copy = plan.schedule.steps.get(stall.waits_for.0).and_then(|step| words::work(plan, step));
+        let text = format!("waits {} for {}", stall.span.end - stall.span.start, copy.unwrap_or_default());
+        bar(Stream::Compute, stall.span, BAR / 2.0, STALL, &text);
+    }
+    for (step, span) in plan.schedule.steps.iter().zip(&plan.simulation.spans) {
+        if let Some(work) = words::work(plan, step) {
+            let text = format!("{work}: {} from {}", span.end - span.start, span.start);
+            bar(step.stream, *span, BAR, fill(step), &text);
+        }
+    }
+    canvas.finish("streams")
+}
+
+fn fill(step: &Step) -> &'static str {
+    match &step.action {
+        Action::Compute(compute) => match compute.pass {
+            Pass::Forward => color(0),
+            Pass::BackwardData | Pass::BackwardFilter => color(4),
+            Pass::Update => "#999999",
+        },
+        Action::Offload(..) => color(1),
+        _ => color(2),
+    }
+}

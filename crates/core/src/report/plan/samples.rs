@@ -1,0 +1,22 @@
+//! Plans for the tests of reports, and the device that they are for.
+
+use crate::plan::{Costs, Kernels, Options, Plan, Policy, Workload, plan};
+use crate::{Bytes, Device, Network, Types};
+
+/// The plan of a built-in network under a policy, of which nothing was measured.
+pub fn planned(network: &str, batch: usize, policy: Policy, budget: Bytes) -> Plan {
+    let network = Network::open(network).unwrap();
+    let workload = Workload::new(&network, batch, Types::F32, false).unwrap();
+    let mut kernels = Kernels::default();
+    kernels.assume(&workload, &Costs::h200()).unwrap();
+    plan(&workload, &kernels, &Costs::h200(), &Options { policy, budget, ..Options::default() }).unwrap()
+}
+
+/// A small plan that offloads.
+pub fn small() -> Plan {
+    planned("digits-net", 4, Policy::VdnnAll, Bytes::mib(8))
+}
+
+pub fn device() -> Device {
+    Device { backend: "cuda".to_owned(), name: "a <device>".to_owned(), library: "cudnn 9".to_owned(), threads: 0 }
+}

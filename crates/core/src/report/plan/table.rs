@@ -1,0 +1,160 @@
+//! The plan as a table: a head that says what was asked, a line for each layer, and what the whole takes.
+
+use std::collections::HashMap;
+
+use crate::plan::{Accounting, Kind, MapPlan, Plan};
+use crate::report::{Align, Grid, Terminal};
+use crate::{Bytes, Device, Nanos};
+
+/// Writes the plan as a table for a terminal; every line ends in a line feed. `device` is the one that the times are of.
+pub fn table(plan: &Plan, device: &Device, terminal: Terminal) -> String {
+    head(plan, device) + "\n" + &grid(plan).table(terminal) + "\n" + &attempts(plan, terminal) + "\n" + &totals(plan)
+}
+
+/// The table without the layers' rows.
+pub(super) fn summary(plan: &Plan, device: &Device) -> String {
+    head(plan, device) + "\n" + &attempts(plan, Terminal::default()) + "\n" + &totals(plan)
+}
+
+/// A row for each layer.
+///
+/// `output` is empty where the layer writes its input's map; `map` says what becomes of the map that it is the first to
+/// write, and `reuse` how long after its last forward use it is read again.
+pub fn grid(plan: &Plan) -> Grid {
+    let (left, right) = (Align::Left, Align::Right);
+    let mut grid = Grid::new([
+        ("layer", left),
+        ("output", right),
+        ("weights", right),
+        ("workspace", right),
+        ("forward [µs]", right),
+        ("backward [µs]", right),
+        ("map", left),
+        ("reuse [µs]", right),
+    ]);
+    let first = |map: &'_ MapPlan| Some((map.layers.first()?.clone(), map.clone()));
+    let maps: HashMap<String, MapPlan> = plan.maps.iter().filter_map(first).collect();
+    let bytes = |bytes: Bytes| if bytes == Bytes::ZERO { String::new() } else { bytes.to_string() };
+    let micros = |time: Nanos| if time == Nanos::ZERO { String::new() } else { format!("{:.1}", time.as_micros()) };
+    for layer in &plan.layers {
+        let map = maps.get(&layer.name);
+        grid.push([
+            layer.name.clone(),
+            bytes(layer.output),
+            bytes(layer.weights),
+            bytes(layer.forward_workspace.max(layer.backward_workspace)),
+            micros(layer.forward),
+            micros(layer.backward),
+            map.map(|map| map.fate.name().to_owned()).unwrap_or_default(),
+            map.and_then(|map| map.reuse_distance).map(micros).unwrap_or_default(),
+        ]);
+    }
+    grid
+}
+
+fn head(plan: &Plan, device: &Device) -> String {
+    let Plan { network, batch, types, options, .. } = plan;
+    let what = if plan.inference { "inference" } else { "training" };
+    let divide = if options.divide { "" } else { ", undivided" };
+    let host = match options.host_budget {
+        Bytes::UNLIMITED => String::new(),
+        bytes => format!(", host budget {bytes}"),
+    };
+    format!(
+        "{network}, {what}, mini-batch {batch}, {types}, {device}\npolicy {}, algorithms {}{divide}, budget {}{host}\n",
+        options.policy, options.algorithms, options.budget
+    )
+}
+
+/// What the policy tried; nothing where it had no choice.
+fn attempts(plan: &Plan, terminal: Terminal) -> String {
+    let (left, right) = (Align::Left, Align::Right);
+    let mut grid =
+        Grid::new([("attempt", left), ("device", right), ("host", right), ("time", right), ("outcome", left)]);
+    for decision in &plan.decisions {
+        let outcome = match (decision.taken, decision.fits) {
+            (true, _) => "taken",
+            (false, true) => "fits",
+            (false, false) => "does not fit",
+        };
+        grid.push([
+            decision.attempt.clone(),
+            decision.needed.to_string(),
+            decision.host.to_string(),
+            decision.time.map(|time| time.to_string()).unwrap_or_default(),
+            outcome.to_owned(),
+        ]);
+    }
+    if plan.decisions.is_empty() { String::new() } else { grid.table(terminal) }
+}
+
+fn totals(plan: &Plan) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| text += &format!("{name:<16}{value}\n");
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    line(
+        "arena",
+        format!(
+            "{}, of which {} are live at most ({} wasted)",
+            plan.peak,
+            plan.most_live,
+            percent(plan.fragmentation())
+        ),
+    );
+    line("average", format!("{} over the time of a step, {} over its computations", plan.average, plan.layer_average));
+    let kinds = Kind::ALL.into_iter().map(|kind| (kind, plan.at_most.get(kind)));
+    let kinds: Vec<String> = kinds
+        .filter(|(_, bytes)| *bytes > Bytes::ZERO)
+        .map(|(kind, bytes)| format!("{} {bytes}", kind.name()))
+        .collect();
+    line("at most", kinds.join(", "));
+    line("host", format!("{}, {} offloaded in a step", plan.host, plan.offloaded));
+    line(
+        "least budget",
+        format!("{} with this policy (layer {}), {} with any", plan.min_feasible, plan.binding_layer, plan.least),
+    );
+    line("baseline", format!("{}, all resident with the fastest algorithms", plan.baseline));
+    let saved = |accounting: &Accounting| {
+        format!(
+            "{} at most ({} saved), {} on average ({} saved), baseline {}",
+            accounting.maximum,
+            percent(accounting.maximum_saved()),
+            accounting.average,
+            percent(accounting.average_saved()),
+            accounting.baseline
+        )
+    };
+    line("counted here", saved(&plan.ours));
+    line("as in the paper", saved(&plan.paper));
+    line(
+        "step",
+        format!("{}, {} over the baseline's {}", plan.step_time, percent(plan.overhead()), plan.baseline_time),
+    );
+    line("copies", format!("{}, which make the step {} longer", plan.simulation.copying, plan.simulation.exposed));
+    if plan.recomputed > Nanos::ZERO {
+        line("recomputed", plan.recomputed.to_string());
+    }
+    if let Some(gap) = plan.gap {
+        line("gap", format!("at most {:.4} % above the least time possible", gap * 100.0));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    #[test]
+    fn the_whole_table() {
+        insta::assert_snapshot!(table(&samples::small(), &samples::device(), Terminal::default()));
+    }
+
+    #[test]
+    fn a_network_that_decides_between_attempts_lists_them() {
+        let plan = samples::planned("vgg16", 8, crate::plan::Policy::VdnnDynamic, Bytes::gib(3));
+        let text = table(&plan, &samples::device(), Terminal::default());
+        assert!(text.contains("\nall(m) ") && text.contains(" taken\n"), "{text}");
+        assert_eq!(grid(&plan).csv().lines().count(), 1 + plan.layers.len());
+    }
+}

@@ -1,0 +1,79 @@
+//! `--deterministic` and `--exact-class`: which algorithms they leave, and what that does to a configuration.
+
+use std::sync::atomic::AtomicBool;
+
+use tightfit_core::optimize::{Policy, Scope, Silent, divide, survey};
+use tightfit_core::profile::{Backend, Recording, Replay};
+use tightfit_core::{Algorithm, Bytes, Device, Measurement, Nanos, Notes, Problem};
+
+/// Under 10 bytes: undivided gemm takes 100; algo-0 is faster but not deterministic; Winograd fits only in micro-batches
+/// of 4 and less, and is fastest; so is engine 17, of which cuDNN 9.19 does not say that it is Winograd.
+const ROWS: [(&str, Notes, usize, u64, u64); 8] = [
+    ("legacy:algo-0", Notes::NONDETERMINISTIC, 8, 90, 0),
+    ("legacy:algo-0", Notes::NONDETERMINISTIC, 4, 40, 0),
+    ("legacy:algo-1", Notes::NONE, 8, 100, 0),
+    ("legacy:algo-1", Notes::NONE, 4, 48, 0),
+    ("legacy:winograd-nonfused", Notes::WINOGRAD, 8, 20, 80),
+    ("legacy:winograd-nonfused", Notes::WINOGRAD, 4, 12, 10),
+    ("engine17:k25=0", Notes::NONE, 4, 10, 10),
+    ("engine16", Notes::NONE, 8, 120, 0),
+];
+
+fn problem() -> Problem {
+    "backward-filter n8 c3 h8 w8 k4 r5 s5 pad2 f32".parse().unwrap()
+}
+
+/// The division under 10 bytes, of what a version of cuDNN is admitted.
+fn divided(version: &str, deterministic: bool, exact_class: bool) -> String {
+    let library = format!("cudnn {version} / cuda 13.0");
+    let device = Device { backend: "cuda".into(), name: "made up".into(), library, threads: 0 };
+    let mut recording = Recording::new(device);
+    for (name, notes, micro_batch, time, workspace) in ROWS {
+        let measurement = Measurement {
+            algorithm: Algorithm::new(name),
+            micro_batch,
+            time: Nanos(time),
+            single: None,
+            workspace: Bytes(workspace),
+            spread: 0.0,
+            repeats: 3,
+            notes,
+        };
+        recording.add(&problem().shape(), measurement);
+    }
+    let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(Replay::of([recording]).unwrap())];
+    let stop = AtomicBool::new(false);
+    let limit = Bytes(10);
+    let scope = Scope {
+        policy: Policy::PowerOfTwo,
+        limits: vec![limit],
+        baseline: Some(limit),
+        deterministic,
+        exact_class,
+        cache: None,
+        stop: &stop,
+    };
+    let mut survey = survey(&[problem()], &scope, &mut backends, &Silent).unwrap();
+    let found = survey.candidates.remove(&problem()).unwrap();
+    divide(&problem(), &found.candidates, limit, found.cost).unwrap().to_string()
+}
+
+#[test]
+fn everything_competes_unless_told_otherwise() {
+    assert_eq!(divided("9.19.0", false, false), "2 x 4 engine17:k25=0");
+}
+
+#[test]
+fn deterministic_leaves_out_what_may_differ() {
+    assert_eq!(divided("9.19.0", true, false), "2 x 4 engine17:k25=0");
+    // Among algorithms of the class of gemm it decides.
+    assert_eq!(divided("9.19.0", false, true), "2 x 4 legacy:algo-0");
+    assert_eq!(divided("9.19.0", true, true), "2 x 4 legacy:algo-1");
+}
+
+#[test]
+fn exact_class_follows_what_is_known_of_an_engine_not_what_it_says() {
+    assert_eq!(divided("9.19.0", true, true), "2 x 4 legacy:algo-1");
+    // Nothing is known of the same engine in another version.
+    assert_eq!(divided("9.99.0", true, true), "2 x 4 engine17:k25=0");
+}

@@ -1,0 +1,120 @@
+//! Random graphs under random policies and budgets: whatever is planned is accepted, and what is refused says why.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
+use tightfit_core::optimize::Candidates;
+use tightfit_core::plan::{
+    Action, Algorithms, Budgets, Costs, Kernels, Options, Policy, Stream, Workload, check, plan,
+};
+use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Types};
+
+/// A layer to add, at one of the layers so far, together with another.
+#[derive(Clone, Copy, Debug)]
+struct Grow {
+    kind: usize,
+    at: usize,
+    with: usize,
+}
+
+fn grows() -> impl Strategy<Value = Vec<Grow>> {
+    let grow = (0..9_usize, 0..100_usize, 0..100_usize).prop_map(|(kind, at, with)| Grow { kind, at, with });
+    proptest::collection::vec(grow, 1..14)
+}
+
+/// A network of 8x8 maps of 4 channels that forks and joins anywhere.
+fn network(grows: &[Grow]) -> Network {
+    let mut net = Builder::new("random");
+    let mut layers = vec![net.input(Shape::image(4, 8, 8)).here()];
+    for (place, grow) in grows.iter().enumerate() {
+        // Mostly on from the last layer, so that the graph grows deep.
+        let at = if grow.at < 60 { layers.len() - 1 } else { grow.at % layers.len() };
+        let other = layers[grow.with % layers.len()];
+        net.at(layers[at]);
+        let name = |what: &str| format!("{what}{place}");
+        match grow.kind {
+            0 | 1 => net.conv(name("conv"), Filters::new(4, 3).pad(1)),
+            2 => net.max_pool(name("max"), Window::new(3, 1).pad(1)),
+            3 => net.average_pool(name("mean"), Window::new(3, 1).pad(1)),
+            4 => net.conv(name("narrow"), Filters::new(4, 1).no_bias()).batch_norm(),
+            5 => net.conv(name("then"), Filters::new(4, 1)).relu(),
+            6 => net.conv(name("and"), Filters::new(4, 1)).relu().dropout(0.5),
+            7 => net.add(name("sum"), &[layers[at], other]),
+            _ => {
+                net.concat(name("cat"), &[layers[at], other]);
+                let channels = net.shape().map_or(0, |shape| shape.channels());
+                assert!(channels >= 8);
+                net.conv(name("back"), Filters::new(4, 1))
+            }
+        };
+        layers.push(net.here());
+    }
+    net.flatten().fully_connected("fc", 3).softmax_loss();
+    net.finish().unwrap()
+}
+
+/// Algorithms with workspaces that `seed` makes up.
+fn kernels(workload: &Workload<'_>, seed: u64) -> Kernels {
+    let mut candidates = HashMap::new();
+    for (layer, _) in workload.network.convolutions() {
+        for operation in Operation::ALL {
+            let problem = Kernels::problem(workload, layer, operation).unwrap();
+            let mut all = Vec::new();
+            for (name, share) in [("a", 0), ("b", 1), ("c", 3)] {
+                for micro_batch in [8, 4] {
+                    let bytes = share * (seed % 5000) * micro_batch as u64;
+                    all.push(Candidate {
+                        algorithm: Algorithm::new(name),
+                        micro_batch,
+                        time: Nanos(1000 * micro_batch as u64 / (share + 1) + 100),
+                        workspace: Bytes(bytes),
+                    });
+                }
+            }
+            candidates.insert(problem, Candidates { candidates: all, cost: DivisionCost::default() });
+        }
+    }
+    Kernels::of(&candidates).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn plans_of_random_graphs_are_accepted(
+        grows in grows(),
+        policy in proptest::sample::select(Policy::ALL.to_vec()),
+        algorithms in proptest::sample::select(Algorithms::ALL.to_vec()),
+        (divide, inference) in (any::<bool>(), proptest::bool::weighted(0.2)),
+        (share, seed) in (0..=100_u64, any::<u64>()),
+    ) {
+        let network = network(&grows);
+        let workload = Workload::new(&network, 8, Types::F32, inference).unwrap();
+        let kernels = kernels(&workload, seed);
+        // Copies and layers of about the same length, so that both wait for the other now and then.
+        let costs = Costs { launch: Nanos(seed % 3000), ..Costs::cpu() };
+        let options = Options { policy, algorithms, divide, ..Options::default() };
+        let loose = plan(&workload, &kernels, &costs, &options).unwrap();
+        prop_assert!(loose.least <= loose.min_feasible && loose.min_feasible <= loose.peak);
+        let budget = Bytes(loose.min_feasible.0 + (loose.peak.0 - loose.min_feasible.0) * share / 100);
+        match plan(&workload, &kernels, &costs, &Options { budget, ..options }) {
+            Ok(plan) => {
+                let budgets = Budgets { device: budget, host: Bytes::UNLIMITED };
+                prop_assert_eq!(check(&workload, &plan.schedule, budgets), []);
+                prop_assert!(plan.step_time >= plan.simulation.compute && plan.most_live <= plan.peak);
+                prop_assert!(plan.average <= plan.ours.maximum);
+                let copies = |stream| plan.schedule.steps.iter().any(|step| {
+                    step.stream == stream && matches!(step.action, Action::Offload(..) | Action::Prefetch(..))
+                });
+                // The paper's policies have one memory stream.
+                prop_assert!(policy == Policy::Overlap || !copies(Stream::Prefetch));
+                prop_assert!(!copies(Stream::Compute));
+            }
+            Err(Error::OverBudget { needed, .. }) => {
+                prop_assert!(needed > budget && algorithms == Algorithms::Performance, "{needed} over {budget}");
+            }
+            Err(error) => return Err(TestCaseError::fail(error.to_string())),
+        }
+    }
+}

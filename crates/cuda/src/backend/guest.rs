@@ -1,0 +1,306 @@
+//! Our work inside a program that has CUDA open already: on its driver, its cuDNN, its handles, streams and memory.
+//!
+//! ```text
+//! Host       the program's two libraries; one context of ours for each of its devices
+//!  |- Guest      a handle of the program's: workspaces asked and programs built on it
+//!  |   '- GuestProgram    a configuration, enqueued on whatever stream the handle has, in memory of the program's
+//!  '- CudaBackend    measures on a handle and a stream of its own
+//! ```
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tightfit_core::profile::{Backend, Offer, Scale};
+use tightfit_core::{Algorithm, Bytes, Configuration, Device, Error, Notes, Operation, Problem};
+
+use super::program::Program;
+use super::{CudaBackend, Options};
+use crate::convolution::{Family, Name, Proposal, legacy_names, legacy_notes, proposal, tensor_bytes};
+use crate::load::{self, CudnnLibrary, Found};
+use crate::safe::{Context, Descriptor, DeviceBuffer, Event, Handle, Slice};
+use crate::sys::cudnn::{self as sys, Cudnn};
+use crate::sys::driver::{CaptureStatus, Driver};
+use crate::sys::{DevicePtr, driver};
+use crate::{CudaError, call};
+
+/// The driver and the cuDNN of a running program.
+pub struct Host {
+    driver: Arc<Driver>,
+    path: PathBuf,
+    cudnn: Arc<CudnnLibrary>,
+    contexts: Mutex<HashMap<usize, Arc<Context>>>,
+}
+
+impl Host {
+    /// The driver that the loader knows (or `TIGHTFIT_CUDA` names), and a cuDNN opened before.
+    ///
+    /// # Errors
+    /// As [`load::driver`].
+    pub fn open(cudnn: Arc<CudnnLibrary>) -> Result<Host, CudaError> {
+        let Found { table, path } = load::driver(None)?;
+        Ok(Host { driver: Arc::new(table), path, cudnn, contexts: Mutex::new(HashMap::new()) })
+    }
+
+    /// cuDNN's functions.
+    pub fn cudnn(&self) -> &Cudnn {
+        &self.cudnn.table
+    }
+
+    /// The ordinal of the device that the calling thread works on; none unless it does so in the device's primary context,
+    /// as all users of the CUDA runtime do.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn device(&self) -> Result<Option<usize>, CudaError> {
+        // SAFETY: a program that has a cuDNN handle has started the driver.
+        if unsafe { call::driver::ctx_get_current(&self.driver) }? == driver::Context::NULL {
+            return Ok(None);
+        }
+        // SAFETY: there is a current context.
+        let device = unsafe { call::driver::ctx_get_device(&self.driver) }?;
+        let Ok(ordinal) = usize::try_from(device.0) else { return Ok(None) };
+        Ok(self.context(ordinal)?.is_current()?.then_some(ordinal))
+    }
+
+    /// Whether the stream of a handle records a graph, or may not be asked because another does.
+    ///
+    /// # Safety
+    /// `handle` is alive, and not in use on another thread.
+    pub unsafe fn is_capturing(&self, handle: sys::Handle) -> bool {
+        // SAFETY: forwarded to the caller.
+        let stream = unsafe { call::cudnn::get_stream(&self.cudnn.table, handle) };
+        // SAFETY: the program keeps a handle's stream alive while it calls with the handle.
+        let status = stream.and_then(|stream| unsafe { call::driver::stream_is_capturing(&self.driver, stream) });
+        status.map_or(true, |status| status != CaptureStatus::NONE)
+    }
+
+    /// The stream that a handle's work goes to.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`].
+    ///
+    /// # Safety
+    /// `handle` is alive, and not in use on another thread.
+    pub unsafe fn stream(&self, handle: sys::Handle) -> Result<driver::Stream, CudaError> {
+        // SAFETY: forwarded to the caller.
+        unsafe { call::cudnn::get_stream(&self.cudnn.table, handle) }
+    }
+
+    /// An event on a device, to order streams by.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn event(&self, device: usize) -> Result<Event, CudaError> {
+        Event::untimed(&self.context(device)?)
+    }
+
+    /// Memory of a device for as long as the process lives.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`].
+    pub fn arena(&self, device: usize, bytes: Bytes) -> Result<DevicePtr, CudaError> {
+        let bytes = usize::try_from(bytes.0).unwrap_or(usize::MAX);
+        let buffer = DeviceBuffer::new(&self.context(device)?, bytes)?;
+        let address = buffer.slice(0..bytes)?.raw();
+        // Captured graphs may use it to the end.
+        std::mem::forget(buffer);
+        Ok(address)
+    }
+
+    /// A backend of our own on a device, to measure with.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] and [`CudaError::Cudnn`] if it does not start.
+    pub fn backend(&self, device: usize) -> Result<CudaBackend, CudaError> {
+        let context = self.context(device)?;
+        CudaBackend::on(Arc::new(Handle::start(&self.cudnn, &context)?), &Options::default())
+    }
+
+    /// What can be done on a handle of the program's.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    ///
+    /// # Safety
+    /// `handle` was made by this cuDNN on the device and outlives every call on the result and what it makes; meanwhile the
+    /// program does not use it on another thread.
+    pub unsafe fn guest(&self, device: usize, handle: sys::Handle) -> Result<Guest, CudaError> {
+        let context = self.context(device)?;
+        // SAFETY: forwarded to the caller.
+        let handle = unsafe { Handle::borrow(&self.cudnn, &context, handle) };
+        Ok(Guest { backend: CudaBackend::on(Arc::new(handle), &Options::default())? })
+    }
+
+    fn context(&self, device: usize) -> Result<Arc<Context>, CudaError> {
+        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(context) = contexts.get(&device) {
+            return Ok(context.clone());
+        }
+        let context = Arc::new(Context::retain(&self.driver, &self.path, device)?);
+        contexts.insert(device, context.clone());
+        Ok(context)
+    }
+}
+
+/// What the program chose for a convolution.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Chosen {
+    /// Its algorithm, by the name under which a backend offers it.
+    pub algorithm: Algorithm,
+    /// Exact workspace.
+    pub workspace: Bytes,
+    /// What cuDNN says of its arithmetic.
+    pub notes: Notes,
+}
+
+/// A handle of the program's.
+pub struct Guest {
+    backend: CudaBackend,
+}
+
+impl Guest {
+    /// Where measurements hold that serve it.
+    pub fn device(&self) -> &Device {
+        self.backend.device()
+    }
+
+    /// What an engine's configuration stands for.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`] or [`CudaError::Answer`] if cuDNN does not say.
+    ///
+    /// # Safety
+    /// `configuration` is a finalized configuration of the program's, alive during the call.
+    pub unsafe fn chosen(&self, configuration: sys::BackendDescriptor) -> Result<Chosen, CudaError> {
+        // SAFETY: forwarded to the caller.
+        chosen(&*unsafe { Descriptor::of_program(&self.backend.handle, configuration) })
+    }
+
+    /// What a plan stands for.
+    ///
+    /// # Errors
+    /// As [`Guest::chosen`].
+    ///
+    /// # Safety
+    /// `plan` is a finalized plan of the program's, alive during the call.
+    pub unsafe fn chosen_by_plan(&self, plan: sys::BackendDescriptor) -> Result<Chosen, CudaError> {
+        // SAFETY: forwarded to the caller.
+        let plan = unsafe { Descriptor::of_program(&self.backend.handle, plan) };
+        let configurations = plan.get_objects(sys::Attribute::EXECUTION_PLAN_ENGINE_CONFIG, sys::Kind::ENGINECFG, 1)?;
+        let what = "a plan's configuration";
+        chosen(configurations.first().ok_or(CudaError::Answer { what, count: 0, expected: "one" })?)
+    }
+
+    /// Exact workspace of an algorithm on a problem, in every form in which a configuration may run it; none if it does
+    /// not serve.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if the library cannot be asked.
+    pub fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Bytes>, Error> {
+        match self.backend.workspace(problem, algorithm) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Error::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Every algorithm for a problem, as [`Backend::offers`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
+        self.backend.offers(problem)
+    }
+
+    /// Bytes of scratch that live through a divided configuration: where the gradients of half-precision filters add up.
+    pub fn division_workspace(problem: &Problem) -> Bytes {
+        Bytes(super::steps::sum_bytes(problem) as u64)
+    }
+
+    /// Sets a configuration up, for buffers whose addresses are multiples of `base` (a power of two, 16 at most).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if an algorithm does not serve, also for its alignment; [`Error::Backend`].
+    pub fn program(
+        &mut self,
+        problem: &Problem,
+        configuration: &Configuration,
+        scale: Scale,
+        base: usize,
+    ) -> Result<GuestProgram, Error> {
+        self.backend.base = base.clamp(1, crate::convolution::MOST_ALIGNMENT);
+        let program = self.backend.program(problem, configuration, scale);
+        self.backend.base = crate::convolution::MOST_ALIGNMENT;
+        let bytes = tensor_bytes(problem, problem.types().storage());
+        Ok(GuestProgram { program: program?, context: self.backend.handle.context().clone(), bytes })
+    }
+}
+
+/// The legacy algorithm of a number, by the name under which a backend offers it, and what is known of its arithmetic; none
+/// for a number that the operation does not have.
+pub fn legacy_chosen(operation: Operation, number: i32) -> Option<(Algorithm, Notes)> {
+    let name = legacy_names(operation).nth(usize::try_from(number).ok()?)?;
+    let family = Family::Legacy(name.to_owned());
+    Some((Algorithm::new(&Name { family, wide: false }.to_string()), legacy_notes(operation, name)))
+}
+
+fn chosen(configuration: &Descriptor) -> Result<Chosen, CudaError> {
+    let Proposal { engine, notes } = proposal(configuration)?;
+    let what = "a configuration's workspace";
+    let bytes: i64 = configuration.get_one(sys::Attribute::ENGINECFG_WORKSPACE_SIZE, what)?;
+    let workspace =
+        u64::try_from(bytes).map_err(|_| CudaError::Answer { what, count: bytes, expected: "0 or more" })?;
+    let algorithm = Algorithm::new(&Name { family: Family::Engine(engine), wide: false }.to_string());
+    Ok(Chosen { algorithm, workspace: Bytes(workspace), notes })
+}
+
+/// A configuration on a handle of the program's, ready to run any number of times.
+pub struct GuestProgram {
+    program: Program,
+    context: Arc<Context>,
+    bytes: [usize; 3],
+}
+
+/// Why a program was not enqueued.
+#[derive(Debug)]
+pub struct NotEnqueued {
+    /// Whether some of it was: then the output holds anything.
+    pub is_begun: bool,
+    /// The failure.
+    pub error: CudaError,
+}
+
+impl GuestProgram {
+    /// Bytes of workspace that it runs in.
+    pub fn workspace(&self) -> usize {
+        self.program.workspace
+    }
+
+    /// Enqueues all micro-batches on the handle's stream: nothing waits. Data, other and output as in
+    /// [`tightfit_core::profile::Tensors`].
+    ///
+    /// # Errors
+    /// [`NotEnqueued`], with [`CudaError::Misaligned`] for an address that is no multiple of what the program was made for.
+    ///
+    /// # Safety
+    /// The addresses begin tensors of the problem's sizes on the handle's device, and [`GuestProgram::workspace`] bytes at
+    /// the last; all stay alive, and the written ones untouched by others, until the handle's stream has done the work.
+    pub unsafe fn enqueue(&self, tensors: [DevicePtr; 3], workspace: DevicePtr) -> Result<(), NotEnqueued> {
+        let [data, other, output] = tensors;
+        let lengths = [self.bytes[0], self.bytes[1], self.bytes[2], self.workspace()];
+        let places = [data, other, output, workspace];
+        let part = |place: usize| {
+            // SAFETY: forwarded to the caller.
+            unsafe { Slice::of_program(&self.context, places[place], lengths[place]) }
+        };
+        let launches = self
+            .program
+            .launches([part(0), part(1), part(2), part(3)])
+            .map_err(|error| NotEnqueued { is_begun: false, error })?;
+        for (place, launch) in launches.iter().enumerate() {
+            launch.enqueue().map_err(|error| NotEnqueued { is_begun: place > 0, error })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! A configuration set up to run: its steps, its tensors on the device, and the calls on both.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tightfit_core::problem::Storage;
+use tightfit_core::profile::{Scale, Tensors};
+use tightfit_core::{Bytes, Candidate, Configuration, Error, Operation, Problem};
+
+use super::CudaBackend;
+use super::steps::{Places, Step, sum_bytes, sums_in_scratch};
+use crate::convolution::{Elementwise, Launch, tensor_bytes};
+use crate::safe::{Context, DeviceBuffer, Graph, Slice, Stream};
+use crate::{CudaError, transfer};
+
+/// The steps of a configuration in the order in which they run.
+pub(super) struct Program {
+    problem: Problem,
+    steps: Vec<(Step, usize)>,
+    elementwise: Option<Arc<Elementwise>>,
+    /// Bytes of workspace, the f32 sum included.
+    pub workspace: usize,
+}
+
+impl CudaBackend {
+    /// Sets every micro-batch up, so that nothing is left to build once they run.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if an algorithm does not serve, or needs more workspace than the configuration states.
+    pub(super) fn program(
+        &mut self,
+        problem: &Problem,
+        configuration: &Configuration,
+        scale: Scale,
+    ) -> Result<Program, Error> {
+        let failed = |error: CudaError| error.while_doing(format_args!("{configuration} on {problem}"));
+        let summing = sums_in_scratch(problem) && configuration.is_divided();
+        let elementwise = if summing { Some(self.elementwise(problem).map_err(failed)?) } else { None };
+        // By falling alignment, so that each micro-batch starts at a multiple of its own.
+        let mut parts: Vec<&Candidate> = configuration.parts().iter().collect();
+        parts.sort_by_key(|part| std::cmp::Reverse(part.micro_batch.trailing_zeros()));
+        let mut steps = Vec::with_capacity(parts.len());
+        for (place, part) in parts.into_iter().enumerate() {
+            let (typed, family) = self.resolve(&problem.with_batch(part.micro_batch)?, &part.algorithm)?;
+            let adds_up = problem.operation() == Operation::BackwardFilter;
+            let step = if summing {
+                self.summing_step(&typed, &family, scale, place == 0)
+            } else {
+                let beta = if adds_up && place > 0 { 1.0 } else { scale.beta };
+                self.plain_step(&typed, &family, Scale { beta, ..scale })
+            };
+            let step = step.map_err(|error| self.failed(&typed, &part.algorithm, error))?;
+            steps.push((step, part.micro_batch));
+        }
+        let workspace = usize::try_from(configuration.workspace().0).unwrap_or(usize::MAX);
+        let needed = steps.iter().map(|(step, _)| step.workspace()).max().unwrap_or(0)
+            + if summing { sum_bytes(problem) } else { 0 };
+        if needed > workspace {
+            let (needed, workspace) = (Bytes(needed as u64), Bytes(workspace as u64));
+            let reason = format!("needs {needed} with alpha {} and beta {}, over {workspace}", scale.alpha, scale.beta);
+            return Err(Error::Refused { algorithm: configuration.to_string(), problem: Box::new(*problem), reason });
+        }
+        Ok(Program { problem: *problem, steps, elementwise, workspace })
+    }
+}
+
+impl Program {
+    /// The calls of all steps on these tensors and this workspace.
+    ///
+    /// # Errors
+    /// Those of [`Step::bind`].
+    pub fn bind<'a>(&'a self, tensors: &'a mut Resident, workspace: Slice<'a>) -> Result<Vec<Launch<'a>>, CudaError> {
+        let Resident { data, other, output, .. } = tensors;
+        let length = output.len();
+        let output = *output.slice_mut(0..length)?;
+        self.launches([data.slice(0..data.len())?, other.slice(0..other.len())?, output, workspace])
+    }
+
+    /// The calls of all steps on this memory: data, other and output as in [`Tensors`], then the workspace.
+    ///
+    /// # Errors
+    /// Those of [`Step::bind`].
+    pub fn launches<'a>(
+        &'a self,
+        [data, other, output, workspace]: [Slice<'a>; 4],
+    ) -> Result<Vec<Launch<'a>>, CudaError> {
+        let split = if self.elementwise.is_some() { sum_bytes(&self.problem) } else { 0 };
+        let (sum, rest) = (workspace.part(0..split)?, workspace.part(split..workspace.len())?);
+        let mut launches = Vec::with_capacity(self.steps.len() + 2);
+        let mut done = 0;
+        for (step, samples) in &self.steps {
+            let part = Samples::of(&self.problem, done, *samples);
+            let places = Places {
+                data: data.part(part.data)?,
+                other: other.part(part.other)?,
+                output: output.part(part.output)?,
+                sum: self.elementwise.is_some().then_some(sum),
+                workspace: rest,
+            };
+            step.bind(places, self.elementwise.as_deref(), &mut launches)?;
+            done += samples;
+        }
+        if let Some(steps) = &self.elementwise {
+            launches.push(Launch::Plan(steps.narrow.bind(&[sum], output, rest)?));
+        }
+        Ok(launches)
+    }
+}
+
+/// A problem's tensors on the device.
+pub(super) struct Resident {
+    data: DeviceBuffer,
+    other: DeviceBuffer,
+    output: DeviceBuffer,
+    before: Vec<u8>,
+    storage: Storage,
+}
+
+impl Resident {
+    /// Brings data and other to the device; the output holds anything until [`Resident::restore`].
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
+    pub fn new(context: &Arc<Context>, problem: &Problem, tensors: &Tensors<'_>) -> Result<Resident, CudaError> {
+        let storage = problem.types().storage();
+        let upload = |values: &[f32]| -> Result<DeviceBuffer, CudaError> {
+            let bytes = transfer::encode(values, storage);
+            let mut buffer = DeviceBuffer::new(context, bytes.len())?;
+            buffer.slice_mut(0..bytes.len())?.upload(&bytes)?;
+            Ok(buffer)
+        };
+        let before = transfer::encode(tensors.output, storage);
+        let (data, other) = (upload(tensors.data)?, upload(tensors.other)?);
+        Ok(Resident { data, other, output: DeviceBuffer::new(context, before.len())?, before, storage })
+    }
+
+    /// Gives the output what it held before any run.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn restore(&mut self) -> Result<(), CudaError> {
+        self.output.slice_mut(0..self.before.len())?.upload(&self.before)
+    }
+
+    /// The output, once all work is done.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn download(&self) -> Result<Vec<f32>, CudaError> {
+        let mut bytes = vec![0; self.before.len()];
+        self.output.slice(0..bytes.len())?.download(&mut bytes)?;
+        Ok(transfer::decode(&bytes, self.storage))
+    }
+}
+
+/// Calls to be enqueued on a stream any number of times, one by one or as a captured graph. Dropping it waits for the
+/// stream, so that plans and memory outlive what uses them.
+pub(super) struct Work<'a> {
+    stream: &'a Stream,
+    launches: Vec<Launch<'a>>,
+    captured: Option<Graph>,
+}
+
+impl<'a> Work<'a> {
+    /// The work of these launches, whose handle works on `stream`.
+    ///
+    /// # Errors
+    /// Those of capturing, where that is asked for.
+    pub fn new(stream: &'a Stream, launches: Vec<Launch<'a>>, capture: bool) -> Result<Work<'a>, CudaError> {
+        let mut work = Work { stream, launches, captured: None };
+        if capture {
+            work.captured = Some(Graph::capture(stream, || work.enqueue())?);
+        }
+        Ok(work)
+    }
+
+    /// Enqueues all of it once.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`]; [`CudaError::Driver`].
+    pub fn enqueue(&self) -> Result<(), CudaError> {
+        match &self.captured {
+            None => self.launches.iter().try_for_each(Launch::enqueue),
+            // SAFETY: the launches hold what was captured, and `drop` waits for the stream before they go.
+            Some(graph) => unsafe { graph.launch(self.stream) },
+        }
+    }
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        let waited = self.stream.synchronize();
+        self.stream.context().record(waited);
+    }
+}
+
+/// Bytes that a micro-batch reads and writes.
+pub(super) struct Samples {
+    /// x; for backward-data dy.
+    pub data: Range<usize>,
+    /// w; for backward-filter dy.
+    pub other: Range<usize>,
+    /// y, dx or dw.
+    pub output: Range<usize>,
+}
+
+impl Samples {
+    /// Those of `samples` samples after the first `done`. Filters are whole in every micro-batch.
+    pub fn of(problem: &Problem, done: usize, samples: usize) -> Samples {
+        let convolution = problem.convolution();
+        let size = problem.types().storage().size();
+        let batch = |sample: usize| done * sample * size..(done + samples) * sample * size;
+        let (x, y) = (batch(convolution.input_len()), batch(convolution.output_len()));
+        let w = 0..problem.filter_len() * size;
+        let (data, other, output) = match problem.operation() {
+            Operation::Forward => (x, w, y),
+            Operation::BackwardData => (y, w, x),
+            Operation::BackwardFilter => (x, y, w),
+        };
+        Samples { data, other, output }
+    }
+}
+
+/// Whether configuration and tensors are the problem's.
+///
+/// # Errors
+/// [`Error::Backend`] that says what is not.
+pub(super) fn check(problem: &Problem, configuration: &Configuration, tensors: &Tensors<'_>) -> Result<(), Error> {
+    let bad = |what: String| Err(Error::Backend { backend: "cuda".to_owned(), what, source: None });
+    if configuration.batch() != problem.batch() {
+        return bad(format!(
+            "{configuration} has {} samples, {problem} has {}",
+            configuration.batch(),
+            problem.batch()
+        ));
+    }
+    let wanted = tensor_bytes(problem, problem.types().storage()).map(|bytes| bytes / problem.types().storage().size());
+    let given = [tensors.data.len(), tensors.other.len(), tensors.output.len()];
+    for (name, (given, wanted)) in ["data", "other", "output"].into_iter().zip(given.into_iter().zip(wanted)) {
+        if given != wanted {
+            return bad(format!("{name} of {problem} has {wanted} elements, {given} were given"));
+        }
+    }
+    Ok(())
+}

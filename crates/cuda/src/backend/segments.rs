@@ -1,0 +1,74 @@
+//! One workspace in segments, one for each configuration that may run at the same time, with margins that nobody may write
+//! to.
+//!
+//! ```text
+//! | margin | segment of a | margin | segment of b | margin |
+//! ```
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::CudaError;
+use crate::safe::{Context, DeviceBuffer, Slice, Stream};
+
+/// Bytes of a margin, and what segments begin at multiples of: the alignment of memory as the driver gives it.
+const MARGIN: usize = 256;
+/// What margins hold.
+const MARK: u8 = 0xA5;
+
+/// A workspace and where its segments are.
+pub(super) struct Segments {
+    buffer: DeviceBuffer,
+    segments: Vec<Range<usize>>,
+}
+
+impl Segments {
+    /// A workspace of one segment of each of these lengths.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
+    pub fn new(context: &Arc<Context>, lengths: &[usize], stream: &Stream) -> Result<Segments, CudaError> {
+        let mut segments = Vec::with_capacity(lengths.len());
+        let mut end: usize = 0;
+        for &length in lengths {
+            // What does not fit the address space does not fit the device, which says so.
+            let start = end.saturating_add(MARGIN).div_ceil(MARGIN).saturating_mul(MARGIN);
+            end = start.saturating_add(length);
+            segments.push(start..end);
+        }
+        let mut buffer = DeviceBuffer::new(context, end.saturating_add(MARGIN))?;
+        for margin in margins(&segments) {
+            buffer.slice_mut(margin)?.fill(MARK, stream)?;
+        }
+        Ok(Segments { buffer, segments })
+    }
+
+    /// The segment of one configuration, by its place among the lengths.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`] if there is none.
+    pub fn segment(&self, place: usize) -> Result<Slice<'_>, CudaError> {
+        let none = CudaError::OutOfBounds { start: place, end: place + 1, len: self.segments.len() };
+        self.buffer.slice(self.segments.get(place).cloned().ok_or(none)?)
+    }
+
+    /// Whether all margins are as they were, once all work is done.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn are_intact(&self) -> Result<bool, CudaError> {
+        for margin in margins(&self.segments) {
+            let mut bytes = [0; MARGIN];
+            self.buffer.slice(margin)?.download(&mut bytes)?;
+            if bytes != [MARK; MARGIN] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The bytes right before the first segment and right after each.
+fn margins(segments: &[Range<usize>]) -> Vec<Range<usize>> {
+    std::iter::once(0).chain(segments.iter().map(|segment| segment.end)).map(|start| start..start + MARGIN).collect()
+}

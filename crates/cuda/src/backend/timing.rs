@@ -1,0 +1,97 @@
+//! How long a piece of work takes on a stream: between two events, as a series and alone.
+//!
+//! ```text
+//! single    event | call | event                           a call alone, with its launch gaps
+//! time      call | event | call call call .. | event       divided by their number: what a series pays for each
+//! ```
+//!
+//! While the call ahead of a series runs, the host enqueues the series, which so begins without a gap, as a micro-batch
+//! does after another. Calls that take far longer than a gap are timed alone.
+
+use tightfit_core::profile::{Effort, Sample, sample};
+use tightfit_core::{Error, Nanos};
+
+use crate::CudaError;
+use crate::safe::{Event, Stream};
+
+/// Least span between two events that is worth dividing: hundreds of times what an event resolves.
+const SPAN: Nanos = Nanos(300_000);
+/// Calls shorter than this are timed behind another: a launch gap may be tens of microseconds.
+const SHORT: Nanos = Nanos(1_000_000);
+/// Most calls in one span.
+const CALLS: u64 = 10;
+/// A first call loads its kernels, which takes milliseconds; one that takes longer than this does so by itself.
+const LOADING: Nanos = Nanos(20_000_000);
+
+/// What puts the work on its stream once.
+pub(super) type Enqueue<'a> = &'a dyn Fn() -> Result<(), CudaError>;
+
+/// Times work that `enqueue` puts on the stream, as a series and one alone, and waits for all of it, also where it fails.
+///
+/// # Errors
+/// Those of `enqueue`; [`CudaError::Driver`].
+pub(super) fn time(stream: &Stream, effort: &Effort, enqueue: Enqueue<'_>) -> Result<(Sample, Nanos), CudaError> {
+    let timed = time_series(stream, effort, enqueue);
+    let waited = stream.synchronize();
+    timed.and_then(|timed| waited.map(|()| timed))
+}
+
+/// Runs the work once and waits for it; its time, with all that a first call may have to load.
+///
+/// # Errors
+/// Those of `enqueue`; [`CudaError::Driver`].
+pub(super) fn time_once(stream: &Stream, enqueue: Enqueue<'_>) -> Result<Nanos, CudaError> {
+    let [start, end] = [Event::new(stream.context())?, Event::new(stream.context())?];
+    start.record(stream)?;
+    let enqueued = enqueue();
+    end.record(stream)?;
+    let waited = stream.synchronize();
+    enqueued?;
+    waited?;
+    end.since(&start)
+}
+
+fn time_series(stream: &Stream, effort: &Effort, enqueue: Enqueue<'_>) -> Result<(Sample, Nanos), CudaError> {
+    let events = [Event::new(stream.context())?, Event::new(stream.context())?];
+    let span = |ahead: bool, calls: u64| -> Result<Nanos, CudaError> {
+        let [start, end] = &events;
+        if ahead {
+            enqueue()?;
+        }
+        start.record(stream)?;
+        for _ in 0..calls {
+            enqueue()?;
+        }
+        end.record(stream)?;
+        end.synchronize()?;
+        Ok(Nanos(end.since(start)?.0 / calls))
+    };
+    let first = span(false, 1)?;
+    let hopeless = effort.best.is_some_and(|best| first > LOADING && first > best * 3);
+    let mut single = if hopeless { first } else { span(false, 1)? };
+    let calls = if single >= SPAN { 1 } else { (SPAN.0 / single.0.max(1) + 1).min(CALLS) };
+    if calls > 1 {
+        let mut singles = [single, span(false, 1)?, span(false, 1)?];
+        singles.sort_unstable();
+        single = singles[1];
+    }
+    let ahead = single < SHORT;
+    // A long call was timed already; the calls so far have warmed up the device.
+    let mut known = (!ahead).then_some(single);
+    let effort = Effort { warm_up: effort.warm_up.saturating_sub(2), ..*effort };
+    let mut failure = None;
+    let sampled = sample(&effort, || match known.take() {
+        Some(time) => Ok(time),
+        None => span(ahead, calls).map_err(|error| {
+            let stop = Error::Backend { backend: "cuda".to_owned(), what: error.to_string(), source: None };
+            failure = Some(error);
+            stop
+        }),
+    });
+    match (sampled, failure) {
+        (Ok(sample), _) => Ok((sample, single)),
+        (Err(_), Some(error)) => Err(error),
+        // Sampling fails only where the calls do.
+        (Err(_), None) => Err(CudaError::Answer { what: "a timing", count: 0, expected: "one" }),
+    }
+}

@@ -1,0 +1,85 @@
+//! Engines that cuDNN offers and that must not run: what they do is worse than an error.
+
+use tightfit_core::{Operation, Problem};
+
+use super::Engine;
+use crate::load::CudnnVersion;
+
+/// Engines that go wrong on some problems.
+struct Fault {
+    /// First and last version of which it is known.
+    versions: [CudnnVersion; 2],
+    operation: Operation,
+    /// The engines' global indices.
+    engines: &'static [i64],
+    /// Whether a problem is concerned.
+    concerns: fn(&Problem) -> bool,
+    what: &'static str,
+}
+
+const CUDNN_9_19: [CudnnVersion; 2] = [CudnnVersion(91_900), CudnnVersion(91_999)];
+
+/// All found by `tests/device.rs` on an H200 with 6 samples of c8 h12 w12 k8 r3 s3 pad0:1, on which the other engines, up to
+/// 160 with their knobs, are right.
+const FAULTS: &[Fault] = &[
+    // Overran 680 KiB, in f32.
+    Fault {
+        versions: CUDNN_9_19,
+        operation: Operation::BackwardData,
+        engines: &[50],
+        concerns: is_uneven,
+        what: "writes outside its workspace where the padding before and after differs",
+    },
+    // Off by 5 to 6 times the sum of the magnitudes of the products, in tf32 and the half types.
+    Fault {
+        versions: CUDNN_9_19,
+        operation: Operation::BackwardData,
+        engines: &[78],
+        concerns: is_uneven,
+        what: WRONG,
+    },
+    // Off by 6 to 8 % of that sum: 18 in f32 and tf32, 70 in the half types, the others in all.
+    Fault {
+        versions: CUDNN_9_19,
+        operation: Operation::BackwardFilter,
+        engines: &[1, 18, 20, 70],
+        concerns: is_uneven,
+        what: WRONG,
+    },
+];
+
+const WRONG: &str = "computes something else where the padding before and after differs";
+
+fn is_uneven(problem: &Problem) -> bool {
+    problem.convolution().axes().iter().any(|axis| axis.pad_before != axis.pad_after)
+}
+
+/// Why an engine of this version must not run on the problem, if it must not.
+pub(crate) fn fault(version: CudnnVersion, problem: &Problem, engine: &Engine) -> Option<&'static str> {
+    let known = FAULTS.iter().find(|fault| {
+        (fault.versions[0]..=fault.versions[1]).contains(&version)
+            && fault.operation == problem.operation()
+            && fault.engines.contains(&engine.index)
+            && (fault.concerns)(problem)
+    });
+    known.map(|fault| fault.what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_kept_from_one_kind_of_problem() {
+        let is_kept = |version: usize, problem: &str, index: i64| {
+            let engine = Engine { index, knobs: Vec::new() };
+            fault(CudnnVersion(version), &problem.parse().unwrap(), &engine).is_some()
+        };
+        let uneven = "backward-data n6 c8 h12 w12 k8 r3 s3 pad0:1 f32";
+        assert!(is_kept(91_900, uneven, 50) && is_kept(91_901, uneven, 50));
+        assert!(!is_kept(92_000, uneven, 50) && !is_kept(91_800, uneven, 50) && !is_kept(91_900, uneven, 49));
+        assert!(!is_kept(91_900, "backward-data n6 c8 h12 w12 k8 r3 s3 pad1 f32", 50));
+        assert!(is_kept(91_900, "backward-filter n6 c8 h12 w12 k8 r3 s3 pad1x0:1 f16", 70));
+        assert!(!is_kept(91_900, "forward n6 c8 h12 w12 k8 r3 s3 pad0:1 f32", 50));
+    }
+}

@@ -1,0 +1,146 @@
+//! Without any times: the framework's own engine on the largest equal division whose workspace fits, since a smaller batch
+//! of the same engine keeps its numerics and most of its speed. Queries only; nothing runs.
+
+use std::ops::RangeInclusive;
+
+use tightfit_core::optimize::Policy;
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
+use tightfit_cuda::Guest;
+
+use super::admission;
+use crate::kernel::Question;
+use crate::session::Session;
+use crate::settings::Settings;
+
+/// A division into more parts is taken only where nothing else fits: each part has its launches, and a small batch leaves
+/// the device idle.
+const FEW: usize = 8;
+
+/// The configuration; none if nothing fits. In this order:
+///
+/// ```text
+/// the framework's engine       in a few parts
+/// every other proposed engine  whole, or in a few parts, in the order of the library's preference
+/// the framework's engine       in any number of parts
+/// legacy algorithms            whole
+/// every other proposed engine  in any number of parts
+/// ```
+///
+/// # Errors
+/// [`Error::Backend`] if cuDNN cannot be asked.
+pub(super) fn shrink(
+    question: &Question,
+    limit: Bytes,
+    settings: &Settings,
+    session: &mut Session,
+) -> Result<Option<Configuration>, Error> {
+    let (problem, own) = (&question.problem, &question.chosen.algorithm);
+    let batch = problem.batch();
+    let most = if settings.policy == Policy::Undivided { 1 } else { batch };
+    let few = most.min(FEW);
+    let mut search = Search { question, limit, session };
+    if let Some(found) = search.fewest_parts(own, 2..=few)? {
+        return Ok(Some(found));
+    }
+    let admission = admission(question, settings);
+    let offers = search.session.guest.offers(problem)?.into_iter();
+    let usable = offers.filter(|offer| admission.admits(offer.notes) && offer.workspace.is_ok());
+    let others = usable.map(|offer| offer.algorithm).filter(|algorithm| algorithm != own);
+    let (legacy, engines): (Vec<_>, Vec<_>) = others.partition(is_legacy);
+    for engine in &engines {
+        if let Some(found) = search.fewest_parts(engine, 1..=few)? {
+            return Ok(Some(found));
+        }
+    }
+    if let Some(found) = search.fewest_parts(own, FEW + 1..=most)? {
+        return Ok(Some(found));
+    }
+    for (algorithms, parts) in [(legacy, 1..=1), (engines, FEW + 1..=most)] {
+        for algorithm in &algorithms {
+            if let Some(found) = search.fewest_parts(algorithm, parts.clone())? {
+                return Ok(Some(found));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn is_legacy(algorithm: &Algorithm) -> bool {
+    algorithm.name().starts_with("legacy:")
+}
+
+/// One problem's divisions.
+struct Search<'a> {
+    question: &'a Question,
+    limit: Bytes,
+    session: &'a mut Session,
+}
+
+impl Search<'_> {
+    /// The fewest equal parts of one algorithm that fit: every count up to a few, then doubled.
+    fn fewest_parts(
+        &mut self,
+        algorithm: &Algorithm,
+        parts: RangeInclusive<usize>,
+    ) -> Result<Option<Configuration>, Error> {
+        let (mut count, most) = (*parts.start(), *parts.end());
+        while count <= most {
+            if let Some(found) = self.of_sizes(algorithm, &equal(self.question.problem.batch(), count))? {
+                return Ok(Some(found));
+            }
+            count = match count {
+                few if few < FEW => few + 1,
+                many if many < most => (many * 2).min(most),
+                last => last + 1,
+            };
+        }
+        Ok(None)
+    }
+
+    /// The configuration of these micro-batches, if it fits and can be set up.
+    fn of_sizes(&mut self, algorithm: &Algorithm, sizes: &[usize]) -> Result<Option<Configuration>, Error> {
+        let problem = &self.question.problem;
+        let mut workspaces: Vec<(usize, Bytes)> = Vec::new();
+        for &size in sizes {
+            if workspaces.last().is_none_or(|(known, _)| *known != size) {
+                let part = problem.with_batch(size)?;
+                let Some(bytes) = self.session.guest.workspace(&part, algorithm)? else { return Ok(None) };
+                workspaces.push((size, bytes));
+            }
+        }
+        let part = |&size: &usize| {
+            let workspace = workspaces.iter().find(|(known, _)| *known == size);
+            let workspace = workspace.map_or(Bytes::UNLIMITED, |(_, bytes)| *bytes);
+            Candidate { micro_batch: size, algorithm: algorithm.clone(), time: Nanos::ZERO, workspace }
+        };
+        let cost = DivisionCost { time: Nanos::ZERO, workspace: Guest::division_workspace(problem) };
+        let configuration = Configuration::new(sizes.iter().map(part).collect(), cost);
+        if configuration.workspace() > self.limit {
+            return Ok(None);
+        }
+        let set_up = self.session.program(problem, &configuration, self.question.scale(), self.question.base);
+        Ok(set_up.is_ok().then_some(configuration))
+    }
+}
+
+/// `batch` samples in `count` parts that differ by one at most.
+fn equal(batch: usize, count: usize) -> Vec<usize> {
+    (0..count).map(|place| batch / count + usize::from(place < batch % count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_parts_add_up_and_differ_by_one_at_most() {
+        for batch in 1..40 {
+            for count in 1..=batch {
+                let parts = equal(batch, count);
+                assert_eq!(parts.iter().sum::<usize>(), batch);
+                assert_eq!(parts.len(), count);
+                assert!(parts[0] - parts[count - 1] <= 1, "{parts:?}");
+            }
+        }
+    }
+}

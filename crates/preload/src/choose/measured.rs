@@ -1,0 +1,198 @@
+//! Candidates by measuring, at plan time, on a handle, a stream and scratch memory of our own.
+//!
+//! What is measured lies in the cache file at once, and one process at a time measures beside it: others wait for what it
+//! finds, though not for long. Without a file every process measures for itself.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use tightfit_core::optimize::{self, Candidates, candidates, divide};
+use tightfit_core::profile::{Admission, Cache, Device, Profiler};
+use tightfit_core::{Bytes, Error, Nanos, Problem};
+use tightfit_cuda::{CudaBackend, Host};
+
+use super::turn::Turn;
+use super::{Known, admission, cached, surveyed};
+use crate::kernel::Question;
+use crate::log::{say, tell};
+use crate::settings::{self, Settings};
+
+static STOP: AtomicBool = AtomicBool::new(false);
+static NANOS: AtomicU64 = AtomicU64::new(0);
+static MEASURED: AtomicU64 = AtomicU64::new(0);
+static CACHED: AtomicU64 = AtomicU64::new(0);
+
+/// What choosing has cost so far.
+pub struct Spent {
+    /// Wall-clock time, waiting included.
+    pub time: Nanos,
+    /// Measurements made.
+    pub measured: u64,
+    /// Measurements found in the cache.
+    pub cached: u64,
+}
+
+/// What choosing has cost so far.
+pub fn spent() -> Spent {
+    let [time, measured, cached] = [&NANOS, &MEASURED, &CACHED].map(|count| count.load(Ordering::Relaxed));
+    Spent { time: Nanos(time), measured, cached }
+}
+
+/// Counts measurements taken from the cache without measuring.
+pub(super) fn count_cached(count: usize) {
+    CACHED.fetch_add(count as u64, Ordering::Relaxed);
+}
+
+/// The cache; none if the settings name none or it cannot be opened, which is said once.
+pub(super) fn cache(settings: &Settings) -> Option<&'static Cache> {
+    static CACHE: OnceLock<Option<Cache>> = OnceLock::new();
+    CACHE
+        .get_or_init(|| {
+            let path = settings.cache.as_ref()?;
+            Cache::open(path).map_err(|error| say!("going on without a cache: {}", error.chain())).ok()
+        })
+        .as_ref()
+}
+
+type Key = (usize, Problem, AdmissionKey);
+type AdmissionKey = (bool, Option<u32>, u32);
+
+/// Candidates by question, since a framework that tries many plans asks as many times.
+static REMEMBERED: Mutex<Option<HashMap<Key, Arc<Candidates>>>> = Mutex::new(None);
+/// Times of frameworks' choices.
+static TIMES: Mutex<Option<HashMap<Question, Nanos>>> = Mutex::new(None);
+
+fn key(question: &Question, admission: Admission) -> Key {
+    let admission = (admission.deterministic, admission.class.map(|class| class.0), admission.without.0);
+    (question.device, question.problem, admission)
+}
+
+fn remember(question: &Question, admission: Admission, found: Candidates) {
+    let mut remembered = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner);
+    remembered.get_or_insert_default().insert(key(question, admission), Arc::new(found));
+}
+
+/// What was measured before in this process.
+pub(super) fn remembered(question: &Question, settings: &Settings) -> Option<Known> {
+    let key = key(question, admission(question, settings));
+    let found = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&key)?.clone();
+    let times = TIMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let framework_time = times.as_ref().and_then(|times| times.get(question).copied());
+    Some(Known { candidates: found.candidates.clone(), cost: found.cost, framework_time })
+}
+
+/// The candidates that the policy asks for, and the framework's choice where it fits; none if they cannot be had now.
+pub(super) fn measure(
+    question: &Question,
+    limit: Bytes,
+    settings: &Settings,
+    host: &Host,
+    device: &Device,
+) -> Option<Known> {
+    let needs_time = question.chosen.workspace <= limit;
+    let is_enough = |known: &Known| known.framework_time.is_some() || !needs_time;
+    if let Some(known) = remembered(question, settings).filter(is_enough) {
+        return Some(known);
+    }
+    let started = Instant::now();
+    let survey = surveyed::Survey::new(question, limit, settings, device);
+    let known = survey.is_done(settings).then(|| cached::look_up(question, limit, settings, device)).flatten();
+    if let Some(Known { candidates, cost, .. }) = &known {
+        // Should the framework's choice be all that is missing, it is all that is measured.
+        remember(question, admission(question, settings), Candidates { candidates: candidates.clone(), cost: *cost });
+    }
+    let result = match known.filter(is_enough) {
+        Some(known) => Ok(known),
+        None => measure_now(question, limit, settings, host, needs_time, &survey),
+    };
+    NANOS.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    match result {
+        Ok(known) => Some(known),
+        Err(error) => {
+            tell!("{} was not measured: {error}", question.problem);
+            None
+        }
+    }
+}
+
+fn measure_now(
+    question: &Question,
+    limit: Bytes,
+    settings: &Settings,
+    host: &Host,
+    needs_time: bool,
+    survey: &surveyed::Survey,
+) -> Result<Known, String> {
+    static BACKENDS: Mutex<Option<HashMap<usize, CudaBackend>>> = Mutex::new(None);
+    // Measurements on one device must not run into each other.
+    let mut backends = BACKENDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let backends = backends.get_or_insert_default();
+    let backend = match backends.entry(question.device) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) => entry.insert(host.backend(question.device).map_err(|error| error.to_string())?),
+    };
+    let cache = cache(settings);
+    let _turn = cache.map(|cache| Turn::take(cache)).transpose()?;
+    let measured = with_profiler(question, limit, settings, backend, cache, needs_time);
+    // Memory that measuring took is the program's to use.
+    let released = backend.release();
+    let known = measured.map_err(|error| error.chain())?;
+    released.map_err(|error| error.to_string())?;
+    survey.set_done(settings);
+    Ok(known)
+}
+
+fn with_profiler(
+    question: &Question,
+    limit: Bytes,
+    settings: &Settings,
+    backend: &mut CudaBackend,
+    cache: Option<&Cache>,
+    needs_time: bool,
+) -> Result<Known, Error> {
+    // The program's own work would be in the measurements' way.
+    backend.handle().context().synchronize()?;
+    let admission = admission(question, settings);
+    let mut profiler = Profiler::new(backend, cache, &STOP);
+    profiler.admit(admission);
+    let key = key(question, admission);
+    let remembered = {
+        let remembered = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.as_ref().and_then(|remembered| remembered.get(&key).cloned())
+    };
+    let found = match remembered {
+        Some(found) => Ok(found),
+        None => candidates(settings.policy, &question.problem, &ladder(limit, settings), &mut profiler).map(Arc::new),
+    };
+    let theirs = match &found {
+        Ok(found) if needs_time => {
+            // One that is far slower than ours is run once.
+            let ours = divide(&question.problem, &found.candidates, limit, found.cost).ok();
+            profiler.measure(&question.problem, &question.chosen.algorithm, ours.map(|ours| ours.time()))
+        }
+        _ => Ok(None),
+    };
+    let spent = profiler.into_spent();
+    MEASURED.fetch_add(spent.measured as u64, Ordering::Relaxed);
+    CACHED.fetch_add(spent.cached as u64, Ordering::Relaxed);
+    if let Some(failure) = spent.cache_failure {
+        tell!("a measurement was not kept: {failure}");
+    }
+    let (found, framework_time) = (found?, theirs?.map(|measurement| measurement.time));
+    remember(question, admission, (*found).clone());
+    if let Some(time) = framework_time {
+        TIMES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(question.clone(), time);
+    }
+    Ok(Known { candidates: found.candidates.clone(), cost: found.cost, framework_time })
+}
+
+/// The limits under which candidates are to be good: of a total nobody knows yet how much a kernel will get.
+fn ladder(limit: Bytes, settings: &Settings) -> Vec<Bytes> {
+    match settings.limit {
+        settings::Limit::PerKernel(_) => vec![limit],
+        settings::Limit::Total(_) => optimize::Limit::Total(limit).ladder(),
+    }
+}

@@ -1,0 +1,133 @@
+//! Which configuration runs in place of the framework's choice.
+//!
+//! ```text
+//! measure     what the cache lacks is measured     ours if faster, or if the framework's choice does not fit
+//! cached      what the cache has                   the same
+//! heuristic   workspace queries                    ours only if the framework's choice does not fit
+//! ```
+//! Where measuring or the cache gives nothing, the heuristic decides: a limit is kept in any case.
+
+mod cached;
+mod heuristic;
+mod measured;
+mod surveyed;
+mod turn;
+
+pub use measured::spent;
+use tightfit_core::optimize::{divide, front};
+use tightfit_core::profile::Admission;
+use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Notes, Types};
+use tightfit_cuda::Host;
+
+use crate::kernel::{Answer, Question, Shared};
+use crate::log::tell;
+use crate::reason::Reason;
+use crate::session::Session;
+use crate::settings::{Limit, Settings, Tune};
+
+/// What is known of a problem's candidates, and of the framework's choice among them.
+struct Known {
+    candidates: Vec<Candidate>,
+    cost: DivisionCost,
+    framework_time: Option<Nanos>,
+}
+
+/// A configuration that is not faster by more than this is not worth changing results for.
+const GAIN: f64 = 1.03;
+
+/// Answers a question under a limit; with the time of the framework's choice, if that is known.
+///
+/// Under capture nothing is measured, allocated or waited for, and a file is not even opened.
+pub fn choose(
+    question: &Question,
+    limit: Bytes,
+    settings: &Settings,
+    session: &mut Session,
+    host: &Host,
+    is_capturing: bool,
+) -> (Answer, Option<Nanos>) {
+    let known = match settings.tune {
+        _ if is_capturing => measured::remembered(question, settings),
+        Tune::Measure => measured::measure(question, limit, settings, host, session.guest.device()),
+        Tune::Cached => cached::look_up(question, limit, settings, session.guest.device()),
+        Tune::Heuristic => None,
+    };
+    let fits = question.chosen.workspace <= limit;
+    let framework_time = known.as_ref().and_then(|known| known.framework_time);
+    let divide = |known: &Known| divide(&question.problem, &known.candidates, limit, known.cost).ok();
+    let divided = known.as_ref().and_then(divide);
+    let is_worth_it = |ours: &Configuration| {
+        let is_faster = framework_time.is_some_and(|theirs| ours.time().ratio(theirs) * GAIN < 1.0);
+        !fits || (is_faster && !is_chosen(ours, question))
+    };
+    // What cannot be set up on the program's handle, as for its alignment, is no choice.
+    let ours = divided.filter(is_worth_it).filter(|ours| {
+        let set_up = session.program(&question.problem, ours, question.scale(), question.base);
+        set_up.map_err(|error| tell!("{}: {}", question.problem, error.chain())).is_ok()
+    });
+    let answer = match (ours, fits) {
+        (Some(ours), _) => Answer::Ours(ours),
+        (None, true) => Answer::Kept,
+        (None, false) => match heuristic::shrink(question, limit, settings, session) {
+            Ok(Some(ours)) => Answer::Ours(ours),
+            Ok(None) => Answer::Left(Reason::NothingFits),
+            Err(error) => {
+                tell!("{}: {error}", question.problem);
+                Answer::Left(Reason::Failed)
+            }
+        },
+    };
+    let answer = match settings.limit {
+        Limit::PerKernel(_) => answer,
+        Limit::Total(_) => shared(question, limit, answer, known, session),
+    };
+    (answer, framework_time)
+}
+
+/// The answer where the program is to give no workspace at all: what was chosen under the total runs in our memory.
+fn shared(question: &Question, limit: Bytes, answer: Answer, known: Option<Known>, session: &mut Session) -> Answer {
+    let theirs = Candidate {
+        micro_batch: question.problem.batch(),
+        algorithm: question.chosen.algorithm.clone(),
+        time: known.as_ref().and_then(|known| known.framework_time).unwrap_or(Nanos::ZERO),
+        workspace: question.chosen.workspace,
+    };
+    let provisional = match answer {
+        Answer::Ours(ours) => ours,
+        Answer::Kept if question.chosen.workspace > Bytes::ZERO => {
+            let theirs = Configuration::new(vec![theirs.clone()], DivisionCost::default());
+            match session.program(&question.problem, &theirs, question.scale(), question.base) {
+                Ok(_) => theirs,
+                Err(error) => {
+                    tell!("{}: {}", question.problem, error.chain());
+                    return Answer::Left(Reason::Failed);
+                }
+            }
+        }
+        answer => return answer,
+    };
+    let front = known.map_or(Vec::new(), |mut known| {
+        if theirs.time > Nanos::ZERO && theirs.workspace <= limit {
+            known.candidates.push(theirs);
+        }
+        front(&question.problem, &known.candidates, limit, known.cost).unwrap_or_default()
+    });
+    Answer::Shared(Shared { provisional, front })
+}
+
+/// Whether a configuration is the framework's choice itself.
+fn is_chosen(configuration: &Configuration, question: &Question) -> bool {
+    matches!(configuration.parts(), [part] if part.algorithm == question.chosen.algorithm)
+}
+
+/// Which algorithms the framework's own mode admits. Tensor cores are only a question of f32: halves always have them.
+fn admission(question: &Question, settings: &Settings) -> Admission {
+    let is_single = matches!(question.problem.types(), Types::F32 | Types::Tf32);
+    let guarded = Notes::DOWN_CONVERT.with(Notes::REDUCED_PRECISION);
+    let guarded = if is_single { guarded.with(Notes::TENSOR_CORE) } else { guarded };
+    Admission {
+        deterministic: !question.admitted.contains(Notes::NONDETERMINISTIC),
+        class: settings.is_exact_class.then(|| question.chosen.notes.class()),
+        without: Notes(guarded.0 & !question.admitted.0),
+    }
+}

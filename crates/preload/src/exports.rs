@@ -1,0 +1,288 @@
+//! The functions of the backend interface that are not just handed on. Each hands the call on first or decides first, and
+//! does its own part behind a wall: whatever panics or fails there, the program gets what cuDNN alone would have given.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use tightfit_cuda::sys::cudnn::{Attribute, BackendDescriptor, CudnnStatus, ElementType, Handle, Kind};
+
+use crate::plan::{Choice, Decision, Plan, consider};
+use crate::reason::{Function, Reason, count};
+use crate::run::{behind_wall, execute};
+use crate::session::forget;
+use crate::settings::settings;
+use crate::shadow::{self, Made, Value};
+use crate::trampolines::hand_on;
+
+/// Our part of a call, where anything is asked for at all.
+fn aside(part: impl FnOnce()) {
+    if settings().is_some() {
+        behind_wall(part);
+    }
+}
+
+/// A descriptor's address, under which its shadow is.
+pub fn address(descriptor: BackendDescriptor) -> shadow::Address {
+    descriptor.0 as shadow::Address
+}
+
+/// cuDNN's function of this name.
+///
+/// # Safety
+/// As cuDNN's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnDestroy(handle: Handle) -> CudnnStatus {
+    aside(|| forget(handle));
+    hand_on!(cudnnDestroy(handle: Handle) -> CudnnStatus)
+}
+
+/// cuDNN's function of this name; begins a shadow.
+///
+/// # Safety
+/// As cuDNN's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: Kind, descriptor: *mut BackendDescriptor) -> CudnnStatus {
+    let status = hand_on!(cudnnBackendCreateDescriptor(kind: Kind, descriptor: *mut BackendDescriptor) -> CudnnStatus);
+    if status == CudnnStatus::SUCCESS {
+        // SAFETY: the call succeeded, so it wrote a descriptor there.
+        aside(|| shadow::create(address(unsafe { *descriptor }), kind));
+    }
+    status
+}
+
+/// cuDNN's function of this name; ends a shadow.
+///
+/// # Safety
+/// As cuDNN's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendDestroyDescriptor(descriptor: BackendDescriptor) -> CudnnStatus {
+    // First, since the address may be given out again as soon as the call returns.
+    aside(|| shadow::destroy(address(descriptor)));
+    hand_on!(cudnnBackendDestroyDescriptor(descriptor: BackendDescriptor) -> CudnnStatus)
+}
+
+/// cuDNN's function of this name; the shadow keeps what cuDNN accepted.
+///
+/// # Safety
+/// As cuDNN's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendSetAttribute(
+    descriptor: BackendDescriptor,
+    attribute: Attribute,
+    element: ElementType,
+    len: i64,
+    array: *const c_void,
+) -> CudnnStatus {
+    let status = hand_on!(cudnnBackendSetAttribute(descriptor: BackendDescriptor, attribute: Attribute, element: ElementType, len: i64, array: *const c_void) -> CudnnStatus);
+    if status == CudnnStatus::SUCCESS {
+        aside(|| {
+            // SAFETY: cuDNN accepted `len` elements of the type at `array`.
+            let value = unsafe { Value::read(element, len, array) };
+            shadow::set(address(descriptor), attribute, value);
+        });
+    }
+    status
+}
+
+/// cuDNN's function of this name; a plan is decided about here, before anybody can ask for its workspace.
+///
+/// # Safety
+/// As cuDNN's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendFinalize(descriptor: BackendDescriptor) -> CudnnStatus {
+    let status = hand_on!(cudnnBackendFinalize(descriptor: BackendDescriptor) -> CudnnStatus);
+    if status == CudnnStatus::SUCCESS {
+        aside(|| {
+            let Some((kind, attributes)) = shadow::take_attributes(address(descriptor)) else { return };
+            let made = Made::new(kind, &attributes);
+            // Known before it is decided about: should that panic, the plan is one that was left.
+            shadow::fill(address(descriptor), made.clone());
+            if let Made::NewPlan(graph) = made {
+                // SAFETY: the plan was finalized by the caller just now, who keeps the handle of its graph alive and uses it
+                // on this thread.
+                let decision = unsafe { consider(&graph, Choice::Plan(descriptor), true) };
+                shadow::fill(address(descriptor), Made::Plan(Arc::new(Plan { graph: Some(graph), decision })));
+            }
+        });
+    }
+    status
+}
+
+/// `CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API`
+const NATIVE_GRAPH: i32 = 3;
+
+/// cuDNN's function of this name; workspaces are those of what will run, and what is filled with objects learns its graph.
+///
+/// # Safety
+/// As cuDNN's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendGetAttribute(
+    descriptor: BackendDescriptor,
+    attribute: Attribute,
+    element: ElementType,
+    requested: i64,
+    count: *mut i64,
+    array: *mut c_void,
+) -> CudnnStatus {
+    // The caller's place for the count may be null.
+    let mut given = 0;
+    let place: *mut i64 = &mut given;
+    let status = hand_on!(cudnnBackendGetAttribute(descriptor: BackendDescriptor, attribute: Attribute, element: ElementType, requested: i64, place: *mut i64, array: *mut c_void) -> CudnnStatus);
+    if !count.is_null() {
+        // SAFETY: the caller's place for it.
+        unsafe { *count = given };
+    }
+    if status != CudnnStatus::SUCCESS || array.is_null() || requested < 1 {
+        return status;
+    }
+    aside(|| {
+        let filled = usize::try_from(given.min(requested)).unwrap_or(0);
+        match attribute {
+            Attribute::ENGINECFG_WORKSPACE_SIZE | Attribute::EXECUTION_PLAN_WORKSPACE_SIZE if filled == 1 => {
+                if let Some(bytes) = workspace(descriptor) {
+                    // SAFETY: cuDNN wrote one 64-bit integer there.
+                    unsafe { *array.cast::<i64>() = bytes as i64 };
+                }
+            }
+            // ENGINE_BEHAVIOR_NOTE: a graph of the engine's own kernels would take the workspace that we did not ask for.
+            Attribute(1305) if is_ours_to_divide(descriptor) => {
+                // SAFETY: cuDNN wrote that many notes there.
+                let notes = unsafe { std::slice::from_raw_parts_mut(array.cast::<i32>(), filled) };
+                let kept: Vec<i32> = notes.iter().copied().filter(|note| *note != NATIVE_GRAPH).collect();
+                notes[..kept.len()].copy_from_slice(&kept);
+                if !count.is_null() && kept.len() < filled {
+                    // SAFETY: the caller's place for it.
+                    unsafe { *count = given - (filled - kept.len()) as i64 };
+                }
+            }
+            _ if element == ElementType::BACKEND_DESCRIPTOR => {
+                let graph = shadow::made(address(descriptor)).and_then(|made| made.graph());
+                // SAFETY: the caller put that many descriptors there, and cuDNN filled them.
+                let objects = unsafe { std::slice::from_raw_parts(array.cast::<BackendDescriptor>(), filled) };
+                for object in objects {
+                    let made = graph.clone().map_or(Made::Other, Made::Of);
+                    shadow::fill(address(*object), made);
+                }
+            }
+            _ => {}
+        }
+    });
+    status
+}
+
+/// Whether an engine's graph is a convolution that may be divided.
+fn is_ours_to_divide(engine: BackendDescriptor) -> bool {
+    let graph = shadow::made(address(engine)).and_then(|made| made.graph());
+    graph.is_some_and(|graph| graph.convolution.is_ok())
+}
+
+/// Bytes of workspace to tell of a configuration or a plan in place of its own.
+fn workspace(descriptor: BackendDescriptor) -> Option<usize> {
+    match shadow::made(address(descriptor))? {
+        Made::Plan(plan) => plan.workspace(),
+        Made::Of(graph) if graph.convolution.is_ok() => {
+            // SAFETY: the caller asks about it, so it is alive, as is the handle of its graph.
+            match unsafe { consider(&graph, Choice::Configuration(descriptor), false) } {
+                Decision::Ours(ours) => Some(ours.program.workspace()),
+                Decision::Shared(_) => Some(0),
+                Decision::Kept(_) | Decision::Left(..) => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// What a plan's shadow is.
+pub fn plan_of(descriptor: BackendDescriptor) -> Option<Arc<Plan>> {
+    match shadow::made(address(descriptor))? {
+        Made::Plan(plan) => Some(plan),
+        _ => None,
+    }
+}
+
+/// cuDNN's function of this name; runs our configuration where one was chosen.
+///
+/// # Safety
+/// As cuDNN's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendExecute(
+    handle: Handle,
+    plan: BackendDescriptor,
+    pack: BackendDescriptor,
+) -> CudnnStatus {
+    if settings().is_some() {
+        // SAFETY: forwarded to the caller.
+        let done = behind_wall(|| unsafe { execute(handle, plan, pack) });
+        match done {
+            Some(Some(status)) => return status,
+            Some(None) => {}
+            None => count(Reason::Panicked, Function::cudnnBackendExecute),
+        }
+    }
+    hand_on!(cudnnBackendExecute(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor) -> CudnnStatus)
+}
+
+/// cuDNN's function of this name; a divided plan has no graph of its own kernels to give.
+///
+/// # Safety
+/// As cuDNN's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendPopulateCudaGraph(
+    handle: Handle,
+    plan: BackendDescriptor,
+    pack: BackendDescriptor,
+    graph: *mut c_void,
+) -> CudnnStatus {
+    if refuses_graph(plan, Function::cudnnBackendPopulateCudaGraph) {
+        return CudnnStatus::NOT_SUPPORTED;
+    }
+    hand_on!(cudnnBackendPopulateCudaGraph(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor, graph: *mut c_void) -> CudnnStatus)
+}
+
+/// cuDNN's function of this name; as [`cudnnBackendPopulateCudaGraph`].
+///
+/// # Safety
+/// As cuDNN's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendUpdateCudaGraph(
+    handle: Handle,
+    plan: BackendDescriptor,
+    pack: BackendDescriptor,
+    graph: *mut c_void,
+) -> CudnnStatus {
+    if refuses_graph(plan, Function::cudnnBackendUpdateCudaGraph) {
+        return CudnnStatus::NOT_SUPPORTED;
+    }
+    hand_on!(cudnnBackendUpdateCudaGraph(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor, graph: *mut c_void) -> CudnnStatus)
+}
+
+fn refuses_graph(plan: BackendDescriptor, function: Function) -> bool {
+    let refuses = settings().is_some() && behind_wall(|| plan_of(plan)?.workspace()).flatten().is_some();
+    if settings().is_some() {
+        count(Reason::NativeGraph, function);
+    }
+    refuses
+}
+
+/// cuDNN's function of this name: the third way to ask for a plan's workspace.
+///
+/// # Safety
+/// As cuDNN's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetExecutionPlanWorkspaceSize(
+    handle: Handle,
+    plan: BackendDescriptor,
+    pack: BackendDescriptor,
+    bytes: *mut usize,
+) -> CudnnStatus {
+    let status = hand_on!(cudnnGetExecutionPlanWorkspaceSize(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor, bytes: *mut usize) -> CudnnStatus);
+    if status == CudnnStatus::SUCCESS
+        && !bytes.is_null()
+        && settings().is_some()
+        && let Some(ours) = behind_wall(|| plan_of(plan)?.workspace()).flatten()
+    {
+        // SAFETY: cuDNN wrote a size there.
+        unsafe { *bytes = ours };
+    }
+    status
+}

@@ -1,0 +1,154 @@
+//! The convolutions of this process, each with the framework's choice and ours: decided once, counted ever after.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tightfit_core::profile::Scale;
+use tightfit_core::{Configuration, Nanos, Notes, Problem};
+use tightfit_cuda::Chosen;
+
+use crate::layer;
+use crate::reason::Reason;
+
+/// What is decided about: equal questions have one answer in all threads and on all handles.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// The device's ordinal.
+    pub device: usize,
+    /// The convolution at its mini-batch.
+    pub problem: Problem,
+    /// The framework's choice.
+    pub chosen: Chosen,
+    /// What the framework's mode admits, beside what every mode does.
+    pub admitted: Notes,
+    /// Factors, by their bits.
+    pub factors: [u32; 2],
+    /// What every address is a multiple of.
+    pub base: usize,
+}
+
+impl Question {
+    /// The factors.
+    pub fn scale(&self) -> Scale {
+        let [alpha, beta] = self.factors.map(f32::from_bits);
+        Scale { alpha, beta }
+    }
+}
+
+/// The bits of factors, to compare them by.
+pub fn bits(scale: Scale) -> [u32; 2] {
+    [scale.alpha, scale.beta].map(f32::to_bits)
+}
+
+/// What is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// This configuration is run in place of the framework's choice.
+    Ours(Configuration),
+    /// Of one total, a part is ours to use: which, is decided once the kernels of a step are known.
+    Shared(Shared),
+    /// The framework's choice runs: it fits, and nothing was found to be faster.
+    Kept,
+    /// The framework's choice runs although it may not fit.
+    Left(Reason),
+}
+
+/// What a kernel can do with a part of a total.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// What runs in all of it, as long as nothing is divided.
+    pub provisional: Configuration,
+    /// What can run in a part, by rising workspace; empty where no times are known.
+    pub front: Vec<Configuration>,
+}
+
+/// A convolution with its answer.
+#[derive(Debug)]
+pub struct Kernel {
+    /// The layer that was current when it was first planned, else by order of first call.
+    pub name: String,
+    /// What was asked.
+    pub question: Question,
+    /// What was answered.
+    pub answer: Answer,
+    /// Time of the framework's choice, where it was measured.
+    pub framework_time: Option<Nanos>,
+    calls: AtomicU64,
+    allotted: Mutex<Option<Configuration>>,
+}
+
+impl Kernel {
+    /// The configuration that runs in place of the framework's choice, if one does.
+    pub fn ours(&self) -> Option<Configuration> {
+        match &self.answer {
+            Answer::Ours(ours) => Some(ours.clone()),
+            Answer::Shared(shared) => {
+                let allotted = self.allotted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                Some(allotted.unwrap_or_else(|| shared.provisional.clone()))
+            }
+            Answer::Kept | Answer::Left(_) => None,
+        }
+    }
+
+    /// Says what was allotted to it.
+    pub fn allot(&self, configuration: Configuration) {
+        *self.allotted.lock().unwrap_or_else(PoisonError::into_inner) = Some(configuration);
+    }
+
+    /// Bytes of workspace to tell the program; none where the framework's choice runs.
+    pub fn told(&self) -> Option<usize> {
+        match &self.answer {
+            Answer::Ours(ours) => Some(usize::try_from(ours.workspace().0).unwrap_or(usize::MAX)),
+            Answer::Shared(_) => Some(0),
+            Answer::Kept | Answer::Left(_) => None,
+        }
+    }
+
+    /// Counts a call.
+    pub fn count(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Calls so far.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Default)]
+struct Kernels {
+    by_question: HashMap<Question, Arc<Kernel>>,
+    in_order: Vec<Arc<Kernel>>,
+}
+
+static KERNELS: Mutex<Option<Kernels>> = Mutex::new(None);
+
+fn kernels() -> MutexGuard<'static, Option<Kernels>> {
+    KERNELS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The kernel of a question that was answered before.
+pub fn find(question: &Question) -> Option<Arc<Kernel>> {
+    kernels().as_ref()?.by_question.get(question).cloned()
+}
+
+/// Keeps an answer. Where another thread was first, its answer holds for both.
+pub fn keep(question: Question, answer: Answer, framework_time: Option<Nanos>) -> Arc<Kernel> {
+    let mut kernels = kernels();
+    let Kernels { by_question, in_order } = kernels.get_or_insert_default();
+    if let Some(first) = by_question.get(&question) {
+        return first.clone();
+    }
+    let name = layer::current().unwrap_or_else(|| format!("conv{}", in_order.len() + 1));
+    let (calls, allotted) = (AtomicU64::new(0), Mutex::new(None));
+    let kernel = Arc::new(Kernel { name, question: question.clone(), answer, framework_time, calls, allotted });
+    by_question.insert(question, kernel.clone());
+    in_order.push(kernel.clone());
+    kernel
+}
+
+/// All kernels, by order of first call.
+pub fn all() -> Vec<Arc<Kernel>> {
+    kernels().as_ref().map(|kernels| kernels.in_order.clone()).unwrap_or_default()
+}

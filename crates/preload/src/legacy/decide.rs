@@ -1,0 +1,153 @@
+//! What runs under an algorithm's number.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tightfit_core::profile::Scale;
+use tightfit_core::{Bytes, Notes, Problem};
+use tightfit_cuda::sys::cudnn::Handle;
+use tightfit_cuda::{Chosen, GuestProgram, legacy_chosen};
+
+use super::descriptors::Descriptors;
+use crate::kernel::{Answer, Kernel, Question, bits};
+use crate::original;
+use crate::plan::{Decision, answer, device, failed, set_up};
+use crate::reason::Reason;
+use crate::recognize::Recognized;
+use crate::session::session;
+use crate::settings::settings;
+
+/// `CUDNN_FMA_MATH`: no tensor cores, so no tf32.
+const FMA_MATH: c_int = 3;
+
+/// A convolution under an algorithm's number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    device: usize,
+    problem: Problem,
+    algorithm: c_int,
+}
+
+/// Kernels by algorithm's number, so that a call need not ask for the workspace of what it does not run.
+static KERNELS: Mutex<Option<HashMap<Key, Arc<Kernel>>>> = Mutex::new(None);
+
+/// What is to run.
+pub enum Ready {
+    /// The algorithm itself.
+    Kept(Arc<Kernel>),
+    /// A configuration in its part of the total.
+    Shared(Arc<Kernel>),
+    /// A configuration in the program's workspace.
+    Ours(Arc<Kernel>, Arc<GuestProgram>),
+}
+
+/// What is asked about.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    /// The handle.
+    pub handle: Handle,
+    /// What it works on.
+    pub descriptors: Descriptors,
+    /// The framework's algorithm.
+    pub algorithm: c_int,
+    /// Which instructions it may use, if another than the convolution's descriptor says.
+    pub math: Option<c_int>,
+}
+
+impl Asked {
+    fn recognize(&self, scale: Scale) -> Result<(Recognized, Problem), Reason> {
+        // SAFETY: the caller of the function in `exports` gave live descriptors of these kinds.
+        let recognized = unsafe { self.descriptors.recognize(scale) }?;
+        let math = match self.math {
+            Some(math) => math,
+            // SAFETY: as above.
+            None => unsafe { self.descriptors.math() }?,
+        };
+        let problem = recognized.problem(math != FMA_MATH)?;
+        Ok((recognized, problem))
+    }
+
+    /// The kernel, decided about if it was not before; `workspace` gives the bytes that the algorithm itself needs.
+    ///
+    /// # Errors
+    /// The reason why it is left as it is.
+    ///
+    /// # Safety
+    /// The handle is alive and used on this thread.
+    pub unsafe fn kernel(&self, workspace: impl FnOnce() -> Option<usize>) -> Result<Arc<Kernel>, Reason> {
+        let (_, problem) = self.recognize(Scale::OVERWRITE)?;
+        // SAFETY: forwarded to the caller.
+        unsafe { self.kernel_of(problem, workspace) }
+    }
+
+    /// As [`Asked::kernel`].
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn kernel_of(
+        &self,
+        problem: Problem,
+        workspace: impl FnOnce() -> Option<usize>,
+    ) -> Result<Arc<Kernel>, Reason> {
+        let (settings, host) = (settings().ok_or(Reason::Device)?, original::host().ok_or(Reason::Failed)?);
+        let device = device(host, settings)?;
+        let key = Key { device, problem, algorithm: self.algorithm };
+        let known = KERNELS.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|k| k.get(&key).cloned());
+        if let Some(kernel) = known {
+            return Ok(kernel);
+        }
+        let bytes = workspace().ok_or(Reason::Descriptor)?;
+        let (algorithm, notes) = legacy_chosen(problem.operation(), self.algorithm).ok_or(Reason::Attribute)?;
+        let chosen = Chosen { algorithm, workspace: Bytes(bytes as u64), notes };
+        // Where tensor cores may be used, an algorithm may or may not: the interface does not say.
+        let single = Notes(notes.0 | Notes::TENSOR_CORE.0);
+        let admitted = if problem.types() == tightfit_core::Types::F32 { notes } else { single };
+        // SAFETY: forwarded to the caller.
+        let session = unsafe { session(host, self.handle, device) }.map_err(failed)?;
+        let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: forwarded to the caller.
+        let is_capturing = unsafe { host.is_capturing(self.handle) };
+        let question = Question { device, problem, chosen, admitted, factors: bits(Scale::OVERWRITE), base: 16 };
+        let kernel = answer(question, settings, &mut session, host, is_capturing)?;
+        KERNELS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(key, kernel.clone());
+        Ok(kernel)
+    }
+
+    /// What is to run, with these factors on addresses of this alignment.
+    ///
+    /// # Errors
+    /// The reason why it is left as it is.
+    ///
+    /// # Safety
+    /// As [`Asked::kernel`].
+    pub unsafe fn program(
+        &self,
+        scale: Scale,
+        base: usize,
+        workspace: impl FnOnce() -> Option<usize>,
+    ) -> Result<Ready, Reason> {
+        let (mut recognized, problem) = self.recognize(scale)?;
+        recognized.base = base;
+        // SAFETY: forwarded to the caller.
+        let kernel = unsafe { self.kernel_of(problem, workspace) }?;
+        let host = original::host().ok_or(Reason::Failed)?;
+        match &kernel.answer {
+            Answer::Kept => Ok(Ready::Kept(kernel)),
+            Answer::Shared(_) => Ok(Ready::Shared(kernel)),
+            Answer::Left(reason) => {
+                kernel.count();
+                Err(*reason)
+            }
+            Answer::Ours(_) => {
+                // SAFETY: forwarded to the caller.
+                let session = unsafe { session(host, self.handle, kernel.question.device) }.map_err(failed)?;
+                let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+                match set_up(kernel.clone(), &recognized, &mut session, self.handle.0 as usize)? {
+                    Decision::Ours(ours) => Ok(Ready::Ours(kernel, ours.program)),
+                    _ => Ok(Ready::Kept(kernel)),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The functions of the legacy interface that are not just handed on. The three operations differ in names, and in which of
+//! x, w and y stands where.
+
+use std::ffi::{c_int, c_void};
+
+use tightfit_core::Operation;
+use tightfit_core::profile::Scale;
+use tightfit_cuda::sys::DevicePtr;
+use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
+
+use super::decide::{Asked, Ready};
+use super::descriptors::{Descriptor, Descriptors};
+use super::results::{Performance, correct};
+use crate::reason::{Function, Reason, count};
+use crate::report;
+use crate::run::{behind_wall, in_total, status_of};
+use crate::settings::settings;
+use crate::trampolines::hand_on;
+
+/// A list as cuDNN has written it.
+struct List {
+    status: CudnnStatus,
+    returned: *mut c_int,
+    results: *mut Performance,
+}
+
+/// Corrects a list.
+///
+/// # Safety
+/// The call that gave `list` has just returned; the handle is used on this thread.
+unsafe fn corrected(list: List, asked: Asked, is_measured: bool) -> CudnnStatus {
+    let List { status, returned, results } = list;
+    if status == CudnnStatus::SUCCESS && !returned.is_null() && !results.is_null() && settings().is_some() {
+        behind_wall(|| {
+            // SAFETY: cuDNN wrote the count.
+            let len = usize::try_from(unsafe { *returned }).unwrap_or(0);
+            // SAFETY: and that many results.
+            let results = unsafe { std::slice::from_raw_parts_mut(results, len) };
+            // SAFETY: forwarded to the caller.
+            unsafe { correct(results, asked, is_measured) };
+        });
+    }
+    status
+}
+
+/// What a call computes with.
+struct Call {
+    function: Function,
+    alpha: *const c_void,
+    beta: *const c_void,
+    /// Data, other and output, as in [`tightfit_core::profile::Tensors`].
+    tensors: [*const c_void; 3],
+    workspace: *mut c_void,
+    bytes: usize,
+}
+
+/// Runs our configuration of a call; none where the algorithm itself is to run.
+///
+/// # Safety
+/// As the C function's; `own_workspace` asks for what the algorithm itself needs.
+unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize>) -> Option<CudnnStatus> {
+    report::on_call();
+    let left = |reason| {
+        count(reason, call.function);
+        None
+    };
+    if call.alpha.is_null() || call.beta.is_null() {
+        return left(Reason::Attribute);
+    }
+    // SAFETY: factors of the types that are recognized are floats; others are not looked at.
+    let scale = unsafe { Scale { alpha: *call.alpha.cast::<f32>(), beta: *call.beta.cast::<f32>() } };
+    let addresses = call.tensors.map(|tensor| tensor as u64);
+    let base = 1 << addresses.iter().fold(16, |all, address| all | address).trailing_zeros();
+    // SAFETY: forwarded to the caller.
+    let program = match unsafe { asked.program(scale, base, &own_workspace) } {
+        Ok(Ready::Kept(kernel)) => {
+            kernel.count();
+            return None;
+        }
+        Ok(Ready::Shared(kernel)) => {
+            kernel.count();
+            // SAFETY: the caller owes tensors of the descriptors' sizes.
+            let done = unsafe { in_total(asked.handle, &kernel, (scale, base), addresses.map(DevicePtr)) };
+            return Some(done.unwrap_or(CudnnStatus::EXECUTION_FAILED));
+        }
+        Ok(Ready::Ours(kernel, program)) => {
+            kernel.count();
+            program
+        }
+        Err(reason) => return left(reason),
+    };
+    if program.workspace() > call.bytes {
+        return left(Reason::Workspace);
+    }
+    // SAFETY: the caller owes tensors of the descriptors' sizes and a workspace of the bytes it gives.
+    let result = unsafe { program.enqueue(addresses.map(DevicePtr), DevicePtr(call.workspace as u64)) };
+    match result {
+        // Nothing was enqueued, and the algorithm itself has the workspace that it needs.
+        Err(failure) if !failure.is_begun && own_workspace().is_some_and(|bytes| bytes <= call.bytes) => {
+            left(Reason::Failed)
+        }
+        result => Some(status_of(result)),
+    }
+}
+
+/// Declares the functions of one operation. `$order` brings the first and second tensor of C's parameters into the order of
+/// [`tightfit_core::profile::Tensors`].
+macro_rules! operation {
+    ($operation:ident, $run:ident, $size:ident, $get:ident, $find:ident, $find_in:ident, $order:expr) => {
+        /// cuDNN's function of this name; runs our configuration where one was chosen.
+        ///
+        /// # Safety
+        /// As cuDNN's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $run(
+            handle: Handle,
+            alpha: *const c_void,
+            first: Descriptor,
+            at_first: *const c_void,
+            second: Descriptor,
+            at_second: *const c_void,
+            convolution: Descriptor,
+            algorithm: c_int,
+            workspace: *mut c_void,
+            bytes: usize,
+            beta: *const c_void,
+            output: Descriptor,
+            at_output: *mut c_void,
+        ) -> CudnnStatus {
+            if settings().is_some() {
+                let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
+                let order: fn([*const c_void; 2]) -> [*const c_void; 2] = $order;
+                let [data, other] = order([at_first, at_second]);
+                let tensors = [data, other, at_output.cast_const()];
+                let call = Call { function: Function::$run, alpha, beta, tensors, workspace, bytes };
+                let own = || {
+                    let mut own = 0;
+                    let place = &raw mut own;
+                    let status = hand_on!(
+                        $size(
+                            handle: Handle, first: Descriptor, second: Descriptor, convolution: Descriptor,
+                            output: Descriptor, algorithm: c_int, place: *mut usize,
+                        ) -> CudnnStatus
+                    );
+                    (status == CudnnStatus::SUCCESS).then_some(own)
+                };
+                let asked = Asked { handle, descriptors, algorithm, math: None };
+                // SAFETY: forwarded to the caller.
+                match behind_wall(|| unsafe { run(asked, call, own) }) {
+                    Some(Some(status)) => return status,
+                    Some(None) => {}
+                    None => count(Reason::Panicked, Function::$run),
+                }
+            }
+            hand_on!(
+                $run(
+                    handle: Handle, alpha: *const c_void, first: Descriptor, at_first: *const c_void,
+                    second: Descriptor, at_second: *const c_void, convolution: Descriptor, algorithm: c_int,
+                    workspace: *mut c_void, bytes: usize, beta: *const c_void, output: Descriptor,
+                    at_output: *mut c_void,
+                ) -> CudnnStatus
+            )
+        }
+
+        /// cuDNN's function of this name: the workspace of what will run.
+        ///
+        /// # Safety
+        /// As cuDNN's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $size(
+            handle: Handle,
+            first: Descriptor,
+            second: Descriptor,
+            convolution: Descriptor,
+            output: Descriptor,
+            algorithm: c_int,
+            bytes: *mut usize,
+        ) -> CudnnStatus {
+            let status = hand_on!(
+                $size(
+                    handle: Handle, first: Descriptor, second: Descriptor, convolution: Descriptor,
+                    output: Descriptor, algorithm: c_int, bytes: *mut usize,
+                ) -> CudnnStatus
+            );
+            if status == CudnnStatus::SUCCESS && !bytes.is_null() && settings().is_some() {
+                let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
+                let asked = Asked { handle, descriptors, algorithm, math: None };
+                // SAFETY: cuDNN wrote the size.
+                let own = unsafe { *bytes };
+                // SAFETY: forwarded to the caller.
+                let kernel = behind_wall(|| unsafe { asked.kernel(|| Some(own)) });
+                if let Some(Ok(kernel)) = kernel
+                    && let Some(told) = kernel.told()
+                {
+                    // SAFETY: cuDNN wrote the size there.
+                    unsafe { *bytes = told };
+                }
+            }
+            status
+        }
+
+        /// cuDNN's function of this name: its list with the workspaces of what will run.
+        ///
+        /// # Safety
+        /// As cuDNN's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $get(
+            handle: Handle,
+            first: Descriptor,
+            second: Descriptor,
+            convolution: Descriptor,
+            output: Descriptor,
+            requested: c_int,
+            returned: *mut c_int,
+            results: *mut Performance,
+        ) -> CudnnStatus {
+            let status = hand_on!(
+                $get(
+                    handle: Handle, first: Descriptor, second: Descriptor, convolution: Descriptor,
+                    output: Descriptor, requested: c_int, returned: *mut c_int, results: *mut Performance,
+                ) -> CudnnStatus
+            );
+            let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
+            let asked = Asked { handle, descriptors, algorithm: 0, math: None };
+            // SAFETY: forwarded to the caller.
+            unsafe { corrected(List { status, returned, results }, asked, false) }
+        }
+
+        /// cuDNN's function of this name: its list with times and workspaces of what will run.
+        ///
+        /// # Safety
+        /// As cuDNN's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $find(
+            handle: Handle,
+            first: Descriptor,
+            second: Descriptor,
+            convolution: Descriptor,
+            output: Descriptor,
+            requested: c_int,
+            returned: *mut c_int,
+            results: *mut Performance,
+        ) -> CudnnStatus {
+            let status = hand_on!(
+                $find(
+                    handle: Handle, first: Descriptor, second: Descriptor, convolution: Descriptor,
+                    output: Descriptor, requested: c_int, returned: *mut c_int, results: *mut Performance,
+                ) -> CudnnStatus
+            );
+            let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
+            let asked = Asked { handle, descriptors, algorithm: 0, math: None };
+            // SAFETY: forwarded to the caller.
+            unsafe { corrected(List { status, returned, results }, asked, true) }
+        }
+
+        /// cuDNN's function of this name: its list with times and workspaces of what will run.
+        ///
+        /// # Safety
+        /// As cuDNN's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $find_in(
+            handle: Handle,
+            first: Descriptor,
+            at_first: *const c_void,
+            second: Descriptor,
+            at_second: *const c_void,
+            convolution: Descriptor,
+            output: Descriptor,
+            at_output: *mut c_void,
+            requested: c_int,
+            returned: *mut c_int,
+            results: *mut Performance,
+            workspace: *mut c_void,
+            bytes: usize,
+        ) -> CudnnStatus {
+            let status = hand_on!(
+                $find_in(
+                    handle: Handle, first: Descriptor, at_first: *const c_void, second: Descriptor,
+                    at_second: *const c_void, convolution: Descriptor, output: Descriptor, at_output: *mut c_void,
+                    requested: c_int, returned: *mut c_int, results: *mut Performance, workspace: *mut c_void,
+                    bytes: usize,
+                ) -> CudnnStatus
+            );
+            let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
+            let asked = Asked { handle, descriptors, algorithm: 0, math: None };
+            // SAFETY: forwarded to the caller.
+            unsafe { corrected(List { status, returned, results }, asked, true) }
+        }
+    };
+}
+
+operation! {
+    Forward, cudnnConvolutionForward, cudnnGetConvolutionForwardWorkspaceSize, cudnnGetConvolutionForwardAlgorithm_v7,
+    cudnnFindConvolutionForwardAlgorithm, cudnnFindConvolutionForwardAlgorithmEx, |[x, w]| [x, w]
+}
+operation! {
+    BackwardData, cudnnConvolutionBackwardData, cudnnGetConvolutionBackwardDataWorkspaceSize,
+    cudnnGetConvolutionBackwardDataAlgorithm_v7, cudnnFindConvolutionBackwardDataAlgorithm,
+    cudnnFindConvolutionBackwardDataAlgorithmEx, |[w, dy]| [dy, w]
+}
+operation! {
+    BackwardFilter, cudnnConvolutionBackwardFilter, cudnnGetConvolutionBackwardFilterWorkspaceSize,
+    cudnnGetConvolutionBackwardFilterAlgorithm_v7, cudnnFindConvolutionBackwardFilterAlgorithm,
+    cudnnFindConvolutionBackwardFilterAlgorithmEx, |[x, dy]| [x, dy]
+}

@@ -1,0 +1,62 @@
+//! The lists that Get and Find give: each algorithm with its status, time and workspace, the fastest first.
+
+use std::ffi::c_int;
+
+use tightfit_core::Nanos;
+
+use super::decide::Asked;
+
+/// `cudnnConvolutionFwdAlgoPerf_t`, which the two backward operations have as well under other names.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Performance {
+    /// The algorithm.
+    pub algorithm: c_int,
+    /// Whether it serves.
+    pub status: c_int,
+    /// Its time, or less than 0 if it was not measured.
+    pub milliseconds: f32,
+    /// Its workspace.
+    pub bytes: usize,
+    /// Whether it gives the same bits every time.
+    pub determinism: c_int,
+    /// Which instructions it uses.
+    pub math: c_int,
+    reserved: [c_int; 3],
+}
+
+/// Puts what will run in place of what was listed: its workspace, and its time where the list has measured times. Then
+/// sorts again, since a list is sorted by time.
+///
+/// # Safety
+/// As [`Asked::kernel`].
+pub unsafe fn correct(results: &mut [Performance], asked: Asked, is_measured: bool) {
+    for result in results.iter_mut().filter(|result| result.status == 0) {
+        let bytes = result.bytes;
+        let asked = Asked { algorithm: result.algorithm, math: Some(result.math), ..asked };
+        // SAFETY: forwarded to the caller.
+        let Ok(kernel) = (unsafe { asked.kernel(|| Some(bytes)) }) else { continue };
+        if let (Some(bytes), Some(ours)) = (kernel.told(), kernel.ours()) {
+            result.bytes = bytes;
+            if is_measured && ours.time() > Nanos::ZERO {
+                result.milliseconds = ours.time().as_millis() as f32;
+            }
+        }
+    }
+    if is_measured {
+        let serving = |result: &Performance| result.status != 0;
+        results.sort_by(|a, b| serving(a).cmp(&serving(b)).then(a.milliseconds.total_cmp(&b.milliseconds)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_lies_in_memory_as_in_the_header() {
+        assert_eq!(size_of::<Performance>(), 48);
+        assert_eq!(std::mem::offset_of!(Performance, bytes), 16);
+        assert_eq!(std::mem::offset_of!(Performance, math), 28);
+    }
+}

@@ -1,0 +1,193 @@
+//! A plan of the program's, and what runs when it is executed.
+//!
+//! The decision falls before anybody is told a workspace, so that every query and the execution agree:
+//!
+//! ```text
+//! ENGINECFG_WORKSPACE_SIZE  --\
+//! EXECUTION_PLAN finalized  ---+--> consider --> ours: our workspace, our micro-batches
+//!                              |            \--> kept or left: the plan's own
+//! ```
+
+use std::sync::{Arc, PoisonError};
+
+use tightfit_core::{Notes, Problem};
+use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
+use tightfit_cuda::{Chosen, GuestProgram, Host};
+
+use crate::choose::choose;
+use crate::kernel::{self, Answer, Kernel, Question, Shared, bits};
+use crate::log::tell;
+use crate::reason::Reason;
+use crate::recognize::Recognized;
+use crate::session::{Session, session};
+use crate::settings::{Limit, Settings, settings};
+use crate::shadow::Graph;
+use crate::{original, report, total};
+
+/// A plan as it was decided.
+pub struct Plan {
+    /// The graph it computes.
+    pub graph: Option<Arc<Graph>>,
+    /// What runs.
+    pub decision: Decision,
+}
+
+/// What runs.
+#[derive(Clone)]
+pub enum Decision {
+    /// Our configuration.
+    Ours(Ours),
+    /// A part of one total, in our own memory.
+    Shared(Arc<Kernel>),
+    /// The framework's choice, by decision.
+    Kept(Arc<Kernel>),
+    /// The framework's choice, as nothing could be decided, or nothing fits.
+    Left(Reason, Option<Arc<Kernel>>),
+}
+
+/// A configuration set up on the handle that the program made its graph with.
+#[derive(Clone)]
+pub struct Ours {
+    /// The convolution.
+    pub kernel: Arc<Kernel>,
+    /// The configuration.
+    pub program: Arc<GuestProgram>,
+    /// The handle it is set up on.
+    pub handle: usize,
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plan").field("graph", &self.graph).finish_non_exhaustive()
+    }
+}
+
+impl Plan {
+    /// Bytes of workspace to tell the program; none where the plan's own answer holds.
+    pub fn workspace(&self) -> Option<usize> {
+        match &self.decision {
+            Decision::Ours(ours) => Some(ours.program.workspace()),
+            Decision::Shared(_) => Some(0),
+            Decision::Kept(_) | Decision::Left(..) => None,
+        }
+    }
+}
+
+/// An object that says what the framework chose.
+#[derive(Clone, Copy)]
+pub enum Choice {
+    /// An engine's configuration.
+    Configuration(BackendDescriptor),
+    /// A plan.
+    Plan(BackendDescriptor),
+}
+
+/// Decides what runs for an engine that the program chose for a graph. `is_built` says that it has built a plan of it,
+/// which shows what its mode admits.
+///
+/// # Safety
+/// The descriptors and the graph's handle are alive, and the calling thread is the one that uses the handle.
+pub unsafe fn consider(graph: &Graph, choice: Choice, is_built: bool) -> Decision {
+    let decided = || -> Result<Decision, Reason> {
+        let (settings, recognized) = (settings().ok_or(Reason::Device)?, graph.convolution.as_ref().map_err(|r| *r)?);
+        let host = original::host().ok_or(Reason::Failed)?;
+        let handle = Handle(graph.handle as *mut _);
+        let device = device(host, settings)?;
+        // SAFETY: forwarded to the caller.
+        let session = unsafe { session(host, handle, device) }.map_err(failed)?;
+        let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: forwarded to the caller.
+        let chosen = unsafe {
+            match choice {
+                Choice::Configuration(raw) => session.guest.chosen(raw),
+                Choice::Plan(raw) => session.guest.chosen_by_plan(raw),
+            }
+        };
+        let chosen = chosen.map_err(failed)?;
+        let admitted = if is_built { graph.admit(chosen.notes) } else { graph.admit(Notes::NONE).with(chosen.notes) };
+        let problem = recognized.problem(admitted.contains(Notes::TENSOR_CORE))?;
+        // SAFETY: forwarded to the caller.
+        let is_capturing = unsafe { host.is_capturing(handle) };
+        let question =
+            Question { device, problem, chosen, admitted, factors: bits(recognized.scale), base: recognized.base };
+        let kernel = answer(question, settings, &mut session, host, is_capturing)?;
+        set_up(kernel, recognized, &mut session, graph.handle)
+    };
+    decided().unwrap_or_else(|reason| Decision::Left(reason, None))
+}
+
+/// A failure of ours, told where `TIGHTFIT_LOG` asks for it.
+pub fn failed(error: impl std::fmt::Display) -> Reason {
+    tell!("{error}");
+    Reason::Failed
+}
+
+/// The device that the calling thread works on, if it is one that is asked for.
+///
+/// # Errors
+/// [`Reason::Device`].
+pub fn device(host: &Host, settings: &Settings) -> Result<usize, Reason> {
+    let device = host.device().map_err(failed)?.ok_or(Reason::Device)?;
+    let is_asked_for = settings.devices.as_ref().is_none_or(|devices| devices.contains(&device));
+    if is_asked_for { Ok(device) } else { Err(Reason::Device) }
+}
+
+/// The answer to a question, found now if it was not asked before. What was not decided under capture alone is not kept.
+///
+/// # Errors
+/// [`Reason::Capture`] for what could not be decided under capture.
+pub fn answer(
+    question: Question,
+    settings: &Settings,
+    session: &mut Session,
+    host: &Host,
+    is_capturing: bool,
+) -> Result<Arc<Kernel>, Reason> {
+    if let Some(kernel) = kernel::find(&question) {
+        return Ok(kernel);
+    }
+    let (Limit::PerKernel(limit) | Limit::Total(limit)) = settings.limit;
+    if let Limit::Total(bytes) = settings.limit {
+        total::reserve(host, question.device, bytes, is_capturing)?;
+    }
+    let (answer, framework_time) = choose(&question, limit, settings, session, host, is_capturing);
+    report::on_device(session.guest.device());
+    tell!("{}: {}", question.problem, described(&question, &answer));
+    Ok(kernel::keep(question, answer, framework_time))
+}
+
+fn described(question: &Question, answer: &Answer) -> String {
+    let Chosen { algorithm, workspace, .. } = &question.chosen;
+    match answer {
+        Answer::Shared(Shared { provisional, front }) => {
+            format!("{provisional} for {algorithm} in {workspace}, or one of {} in a part", front.len())
+        }
+        Answer::Ours(ours) => format!("{ours} in {} for {algorithm} in {workspace}", ours.workspace()),
+        Answer::Kept => format!("keeps {algorithm} in {workspace}"),
+        Answer::Left(reason) => format!("leaves {algorithm} in {workspace}: {}", reason.words()),
+    }
+}
+
+/// A kernel's answer made ready on a handle.
+///
+/// # Errors
+/// [`Reason::Failed`] if it cannot be set up there, as for addresses of too low an alignment.
+pub fn set_up(
+    kernel: Arc<Kernel>,
+    recognized: &Recognized,
+    session: &mut Session,
+    handle: usize,
+) -> Result<Decision, Reason> {
+    let problem: Problem = kernel.question.problem;
+    match &kernel.answer {
+        Answer::Ours(configuration) => {
+            let program = session
+                .program(&problem, configuration, recognized.scale, recognized.base)
+                .map_err(|error| failed(error.chain()))?;
+            Ok(Decision::Ours(Ours { kernel, program, handle }))
+        }
+        Answer::Shared(_) => Ok(Decision::Shared(kernel)),
+        Answer::Kept => Ok(Decision::Kept(kernel)),
+        Answer::Left(reason) => Ok(Decision::Left(*reason, Some(kernel))),
+    }
+}

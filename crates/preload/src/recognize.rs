@@ -1,0 +1,279 @@
+//! From attributes to a convolution in the project's words, or to the reason why it is left as it is.
+
+use tightfit_core::problem::Storage;
+use tightfit_core::profile::Scale;
+use tightfit_core::{Axis, Convolution, Layout, Operation, Problem, Types};
+use tightfit_cuda::sys::cudnn::{DataType, Kind};
+
+use crate::reason::Reason;
+use crate::shadow::{Attributes, Made};
+
+/// A tensor as it was described: n c then spatial, whatever the layout.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    storage: Storage,
+    dims: Vec<usize>,
+    strides: Vec<usize>,
+    id: i64,
+    alignment: usize,
+}
+
+/// A convolution without its tensors.
+#[derive(Clone, Debug)]
+pub struct Window {
+    arithmetic: DataType,
+    before: Vec<usize>,
+    after: Vec<usize>,
+    strides: Vec<usize>,
+    dilations: Vec<usize>,
+}
+
+/// A convolution that may be divided.
+#[derive(Clone, Debug)]
+pub struct Recognized {
+    /// In the types that leave tensor cores out of f32; see [`Recognized::problem`].
+    problem: Problem,
+    /// Factors.
+    pub scale: Scale,
+    /// Ids of data, other and output, as in [`tightfit_core::profile::Tensors`].
+    pub ids: [i64; 3],
+    /// What every address is a multiple of.
+    pub base: usize,
+}
+
+impl Recognized {
+    /// The convolution of descriptors of the legacy interface, for addresses that are multiples of 16.
+    ///
+    /// # Errors
+    /// The reason why it is left as it is.
+    pub fn new(
+        operation: Operation,
+        tensors: [&Tensor; 3],
+        window: &Window,
+        scale: Scale,
+    ) -> Result<Recognized, Reason> {
+        Ok(Recognized { problem: problem(operation, tensors, window)?, scale, ids: [0; 3], base: 16 })
+    }
+
+    /// Groups of channels.
+    pub fn groups(&self) -> usize {
+        self.problem.convolution().groups()
+    }
+
+    /// The problem, with tf32 for f32 where tensor cores are admitted.
+    pub fn problem(&self, has_tensor_cores: bool) -> Result<Problem, Reason> {
+        let p = &self.problem;
+        match p.types() {
+            Types::F32 if has_tensor_cores => {
+                Problem::new(*p.convolution(), p.operation(), p.batch(), Types::Tf32, p.layout())
+                    .map_err(|_| Reason::Shape)
+            }
+            _ => Ok(*p),
+        }
+    }
+}
+
+impl Tensor {
+    /// A tensor of the legacy interface.
+    ///
+    /// # Errors
+    /// [`Reason::Types`] or [`Reason::Layout`].
+    pub fn new(data: i32, dims: &[i32], strides: &[i32]) -> Result<Tensor, Reason> {
+        Ok(Tensor {
+            storage: storage(data.into())?,
+            dims: positive(dims)?,
+            strides: positive(strides)?,
+            id: 0,
+            alignment: 16,
+        })
+    }
+
+    /// Packed filters of the legacy interface.
+    ///
+    /// # Errors
+    /// As [`Tensor::new`].
+    pub fn filters(data: i32, layout: Layout, dims: &[i32]) -> Result<Tensor, Reason> {
+        let dims = positive(dims)?;
+        let spatial = dims.len().checked_sub(2).filter(|spatial| *spatial <= 3).ok_or(Reason::Shape)?;
+        let mut extents = [1; 3];
+        extents[3 - spatial..].copy_from_slice(&dims[2..]);
+        let all = layout.strides(dims[1], extents);
+        let strides = all[..2].iter().chain(&all[5 - spatial..]).copied().collect();
+        Ok(Tensor { storage: storage(data.into())?, dims, strides, id: 0, alignment: 16 })
+    }
+}
+
+impl Window {
+    /// A convolution of the legacy interface, padded the same before and after.
+    ///
+    /// # Errors
+    /// [`Reason::Mode`] or [`Reason::Shape`].
+    pub fn new([pad, strides, dilations]: [&[i32]; 3], mode: i32, arithmetic: i32) -> Result<Window, Reason> {
+        if mode != 1 {
+            return Err(Reason::Mode);
+        }
+        let pad = positive(pad)?;
+        Ok(Window {
+            arithmetic: DataType(arithmetic),
+            before: pad.clone(),
+            after: pad,
+            strides: positive(strides)?,
+            dilations: positive(dilations)?,
+        })
+    }
+}
+
+fn positive(values: &[i32]) -> Result<Vec<usize>, Reason> {
+    values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Shape)).collect()
+}
+
+fn sizes(attributes: &Attributes, name: i32) -> Result<Vec<usize>, Reason> {
+    let values = attributes.integers(name).ok_or(Reason::Attribute)?;
+    values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Layout)).collect()
+}
+
+fn storage(data: i64) -> Result<Storage, Reason> {
+    match DataType(i32::try_from(data).unwrap_or(-1)) {
+        DataType::FLOAT => Ok(Storage::F32),
+        DataType::HALF => Ok(Storage::F16),
+        DataType::BFLOAT16 => Ok(Storage::Bf16),
+        _ => Err(Reason::Types),
+    }
+}
+
+/// The tensor of these attributes.
+///
+/// # Errors
+/// The reason why no convolution of it is divided.
+pub fn tensor(attributes: &Attributes) -> Result<Tensor, Reason> {
+    let is_set = |name| attributes.get(name).is_some() && attributes.integer(name) != Some(0);
+    // VECTOR_COUNT, REORDERING_MODE, RAGGED_OFFSET_DESC
+    if attributes.integer(904).unwrap_or(1) != 1 || is_set(909) || attributes.get(913).is_some() {
+        return Err(Reason::Special);
+    }
+    // IS_VIRTUAL, IS_BY_VALUE
+    if is_set(907) || is_set(908) {
+        return Err(Reason::Virtual);
+    }
+    if attributes.names().any(|name| !(900..=909).contains(&name)) {
+        return Err(Reason::Attribute);
+    }
+    let alignment = attributes.integer(900).and_then(|value| usize::try_from(value).ok()).ok_or(Reason::Attribute)?;
+    if !alignment.is_power_of_two() {
+        return Err(Reason::Layout);
+    }
+    Ok(Tensor {
+        storage: storage(attributes.integer(901).ok_or(Reason::Attribute)?)?,
+        dims: sizes(attributes, 902)?,
+        strides: sizes(attributes, 903)?,
+        id: attributes.integer(906).ok_or(Reason::Attribute)?,
+        alignment,
+    })
+}
+
+/// The window of these attributes.
+///
+/// # Errors
+/// The reason why no convolution with it is divided.
+pub fn window(attributes: &Attributes) -> Result<Window, Reason> {
+    if attributes.names().any(|name| !(100..=106).contains(&name)) {
+        return Err(Reason::Attribute);
+    }
+    if attributes.integer(101) != Some(1) {
+        return Err(Reason::Mode);
+    }
+    Ok(Window {
+        arithmetic: DataType(i32::try_from(attributes.integer(100).unwrap_or(-1)).unwrap_or(-1)),
+        before: sizes(attributes, 105)?,
+        after: sizes(attributes, 104)?,
+        strides: sizes(attributes, 103)?,
+        dilations: sizes(attributes, 102)?,
+    })
+}
+
+/// The convolution of an operation's attributes.
+///
+/// # Errors
+/// The reason why it is left as it is.
+pub fn convolution(kind: Kind, attributes: &Attributes) -> Result<Recognized, Reason> {
+    // Attributes of x, w, y, window, alpha and beta.
+    let (operation, [x, w, y, window, alpha, beta]) = match kind {
+        Kind::OPERATION_CONVOLUTION_FORWARD => (Operation::Forward, [704, 703, 705, 702, 700, 701]),
+        Kind::OPERATION_CONVOLUTION_BACKWARD_DATA => (Operation::BackwardData, [710, 709, 711, 708, 706, 707]),
+        _ => (Operation::BackwardFilter, [716, 715, 717, 714, 712, 713]),
+    };
+    if attributes.names().any(|name| ![x, w, y, window, alpha, beta].contains(&name)) {
+        return Err(Reason::Attribute);
+    }
+    let tensor = |name| match attributes.object(name) {
+        Some(Made::Tensor(tensor)) => (**tensor).clone(),
+        _ => Err(Reason::Descriptor),
+    };
+    let (x, w, y) = (tensor(x)?, tensor(w)?, tensor(y)?);
+    let Some(Made::Window(window)) = attributes.object(window) else { return Err(Reason::Descriptor) };
+    let window = (**window).clone()?;
+    let factor = |name, default| attributes.real(name, default).map(|value| value as f32).ok_or(Reason::Attribute);
+    let scale = Scale { alpha: factor(alpha, 1.0)?, beta: factor(beta, 0.0)? };
+    let problem = problem(operation, [&x, &w, &y], &window)?;
+    let ids = match operation {
+        Operation::Forward => [x.id, w.id, y.id],
+        Operation::BackwardData => [y.id, w.id, x.id],
+        Operation::BackwardFilter => [x.id, y.id, w.id],
+    };
+    let base = x.alignment.min(w.alignment).min(y.alignment).min(16);
+    Ok(Recognized { problem, scale, ids, base })
+}
+
+/// The problem of three tensors and a window.
+fn problem(operation: Operation, [x, w, y]: [&Tensor; 3], window: &Window) -> Result<Problem, Reason> {
+    if x.storage != w.storage || x.storage != y.storage {
+        return Err(Reason::Types);
+    }
+    let types = match (x.storage, window.arithmetic) {
+        (Storage::F32, DataType::FLOAT) => Types::F32,
+        (Storage::F16, DataType::HALF) => Types::F16,
+        (Storage::F16, DataType::FLOAT) => Types::F16F32,
+        (Storage::Bf16, DataType::FLOAT) => Types::Bf16,
+        _ => return Err(Reason::Types),
+    };
+    let spatial = x.dims.len().saturating_sub(2);
+    let same = |values: &[usize]| values.len() == spatial;
+    let described = [&window.before, &window.after, &window.strides, &window.dilations];
+    if w.dims.len() != x.dims.len() || y.dims.len() != x.dims.len() || !described.iter().all(|values| same(values)) {
+        return Err(Reason::Shape);
+    }
+    let axes: Vec<Axis> = (0..spatial)
+        .map(|place| Axis {
+            input: x.dims[2 + place],
+            filter: w.dims[2 + place],
+            pad_before: window.before[place],
+            pad_after: window.after[place],
+            stride: window.strides[place],
+            dilation: window.dilations[place],
+        })
+        .collect();
+    let (channels, filters, of_group) = (x.dims[1], w.dims[0], w.dims[1]);
+    if of_group == 0 || channels % of_group != 0 {
+        return Err(Reason::Shape);
+    }
+    let convolution = Convolution::new(channels, filters, channels / of_group, &axes).map_err(|_| Reason::Shape)?;
+    let outputs = &convolution.outputs()[3 - spatial..];
+    if y.dims[0] != x.dims[0] || y.dims[1] != filters || y.dims[2..] != *outputs {
+        return Err(Reason::Shape);
+    }
+    let layout = Layout::ALL.into_iter().find(|layout| [x, w, y].iter().all(|tensor| is_packed(tensor, *layout)));
+    Problem::new(convolution, operation, x.dims[0], types, layout.ok_or(Reason::Layout)?).map_err(|_| Reason::Shape)
+}
+
+/// Whether a tensor lies in memory as a packed one of this layout. The stride of a dimension of extent 1 says nothing.
+fn is_packed(tensor: &Tensor, layout: Layout) -> bool {
+    let Some(spatial) = tensor.dims.len().checked_sub(2).filter(|spatial| *spatial <= 3) else { return false };
+    if tensor.strides.len() != tensor.dims.len() {
+        return false;
+    }
+    let mut extents = [1; 3];
+    extents[3 - spatial..].copy_from_slice(&tensor.dims[2..]);
+    let all = layout.strides(tensor.dims[1], extents);
+    let packed = all[..2].iter().chain(&all[5 - spatial..]);
+    tensor.dims.iter().zip(&tensor.strides).zip(packed).all(|((&size, &own), &wanted)| size == 1 || own == wanted)
+}

@@ -1,0 +1,199 @@
+//! What was done, as JSON: at exit, and at the first call after SIGUSR1.
+//!
+//! ```text
+//! kernels         of those that ran: the framework's choice and ours, workspace and time of both, calls
+//! passed_through  why others were left as they are
+//! totals          largest workspace avoided at once, time gained, what choosing cost
+//! ```
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Once, OnceLock};
+
+use serde_json::{Value, json};
+use tightfit_core::profile::Device;
+use tightfit_core::{Candidate, Nanos};
+
+use crate::choose::spent;
+use crate::kernel::{self, Answer, Kernel};
+use crate::log::say;
+use crate::original;
+use crate::reason::counted;
+use crate::settings::{Limit, settings};
+
+static DEVICE: OnceLock<String> = OnceLock::new();
+/// The process whose report it is: a fork's exit is not its own.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+    fn signal(number: c_int, handler: usize) -> usize;
+}
+
+const SIGUSR1: c_int = 10;
+
+/// The device that is decided about.
+pub fn on_device(device: &Device) {
+    DEVICE.get_or_init(|| device.to_string());
+}
+
+/// A convolution runs: from now on a report is due, and one that a signal asked for is written.
+pub fn on_call() {
+    static BEGUN: Once = Once::new();
+    if !BEGUN.is_completed() {
+        BEGUN.call_once(begin);
+    }
+    if WANTED.load(Ordering::Relaxed) && WANTED.swap(false, Ordering::Relaxed) {
+        write();
+    }
+}
+
+fn begin() {
+    if settings().is_none_or(|settings| settings.report.is_none()) {
+        return;
+    }
+    OWNER.store(std::process::id(), Ordering::Relaxed);
+    // SAFETY: both handlers only touch atomics or write a file, and live as long as the process: nobody unloads cuDNN.
+    unsafe {
+        atexit(at_exit);
+        let before = signal(SIGUSR1, on_signal as *const () as usize);
+        // The program's own handler stays.
+        if before != 0 {
+            signal(SIGUSR1, before);
+        }
+    }
+}
+
+extern "C" fn on_signal(_: c_int) {
+    WANTED.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn at_exit() {
+    // Nothing may unwind into the C library.
+    let _ = std::panic::catch_unwind(|| {
+        if OWNER.load(Ordering::Relaxed) == std::process::id() {
+            write();
+        }
+    });
+}
+
+fn write() {
+    let Some(path) = settings().and_then(|settings| settings.report.as_ref()) else { return };
+    let path = path.replace("%p", &std::process::id().to_string());
+    let written = serde_json::to_vec_pretty(&json())
+        .map_err(|error| error.to_string())
+        .and_then(|text| std::fs::write(&path, text).map_err(|error| error.to_string()));
+    if let Err(error) = written {
+        say!("the report {path} was not written: {error}");
+    }
+}
+
+fn json() -> Value {
+    let limit = match settings().map(|settings| settings.limit) {
+        Some(Limit::PerKernel(bytes)) => json!({"workspace_limit_bytes": bytes.0}),
+        Some(Limit::Total(bytes)) => json!({"total_workspace_bytes": bytes.0}),
+        None => json!({}),
+    };
+    let (kernels, planned): (Vec<_>, Vec<_>) = kernel::all().into_iter().partition(|kernel| kernel.calls() > 0);
+    let passed: Vec<Value> = counted()
+        .into_iter()
+        .map(|(reason, function, calls)| json!({"reason": reason.words(), "function": function.name(), "calls": calls}))
+        .collect();
+    let mut report = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "cudnn": original::path(),
+        "device": DEVICE.get(),
+        "kernels": kernels.iter().map(|kernel| of_kernel(kernel)).collect::<Vec<_>>(),
+        "passed_through": passed,
+        "totals": totals(&kernels, planned.len()),
+    });
+    if let (Value::Object(report), Value::Object(limit)) = (&mut report, limit) {
+        report.extend(limit);
+    }
+    report
+}
+
+/// A time, or null where it was not measured.
+fn micros(time: Option<Nanos>) -> Value {
+    time.filter(|time| *time > Nanos::ZERO).map_or(Value::Null, |time| json!(time.as_micros()))
+}
+
+fn of_kernel(kernel: &Kernel) -> Value {
+    let question = &kernel.question;
+    let chosen = &question.chosen;
+    let theirs = json!({
+        "algorithm": chosen.algorithm.name(),
+        "time_us": micros(kernel.framework_time),
+        "workspace_bytes": chosen.workspace.0,
+    });
+    let part = |part: &Candidate| {
+        json!({
+            "micro_batch": part.micro_batch,
+            "algorithm": part.algorithm.name(),
+            "time_us": micros(Some(part.time)),
+            "workspace_bytes": part.workspace.0,
+        })
+    };
+    let (ours, decision) = match (&kernel.answer, kernel.ours()) {
+        (_, Some(configuration)) => (
+            json!({
+                "configuration": configuration.parts().iter().map(part).collect::<Vec<_>>(),
+                "time_us": micros(Some(configuration.time())),
+                "workspace_bytes": configuration.workspace().0,
+            }),
+            if configuration.is_divided() { "divided" } else { "replaced" },
+        ),
+        (Answer::Left(reason), None) => (own_choice(kernel), reason.words()),
+        (_, None) => (own_choice(kernel), "kept"),
+    };
+    json!({
+        "name": kernel.name,
+        "problem": question.problem.to_string(),
+        "operation": question.problem.operation().name(),
+        "device": question.device,
+        "calls": kernel.calls(),
+        "micro_batches": kernel.ours().map_or(1, |ours| ours.parts().len()),
+        "framework": theirs,
+        "ours": ours,
+        "decision": decision,
+    })
+}
+
+/// The framework's choice in the form of a configuration.
+fn own_choice(kernel: &Kernel) -> Value {
+    let (chosen, time) = (&kernel.question.chosen, micros(kernel.framework_time));
+    let part = json!({
+        "micro_batch": kernel.question.problem.batch(),
+        "algorithm": chosen.algorithm.name(),
+        "time_us": time,
+        "workspace_bytes": chosen.workspace.0,
+    });
+    json!({"configuration": [part], "time_us": time, "workspace_bytes": chosen.workspace.0})
+}
+
+fn totals(kernels: &[Arc<Kernel>], planned_only: usize) -> Value {
+    let workspaces = |of: &dyn Fn(&Kernel) -> u64| kernels.iter().map(|kernel| of(kernel)).max().unwrap_or(0);
+    let theirs = workspaces(&|kernel| kernel.question.chosen.workspace.0);
+    let ours = workspaces(&|kernel| match kernel.ours() {
+        Some(configuration) => configuration.workspace().0,
+        None => kernel.question.chosen.workspace.0,
+    });
+    // Only where both times are known.
+    let gained = |kernel: &Kernel| match (kernel.ours(), kernel.framework_time) {
+        (Some(ours), Some(theirs)) if ours.time() > Nanos::ZERO => {
+            (theirs.as_micros() - ours.time().as_micros()) * kernel.calls() as f64
+        }
+        _ => 0.0,
+    };
+    let spent = spent();
+    json!({
+        "workspace_peak_avoided_bytes": theirs.saturating_sub(ours),
+        "time_gained_us": kernels.iter().map(|kernel| gained(kernel)).sum::<f64>(),
+        "tuning_us": spent.time.as_micros(),
+        "tuning_measurements": spent.measured,
+        "cache_hits": spent.cached,
+        "planned_only": planned_only,
+    })
+}

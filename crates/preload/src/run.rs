@@ -1,0 +1,166 @@
+//! Running what was decided: our configuration in the program's workspace, or in its part of the total.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+
+use tightfit_core::profile::Scale;
+use tightfit_cuda::sys::DevicePtr;
+use tightfit_cuda::sys::cudnn::{BackendDescriptor, CudnnStatus, Handle};
+use tightfit_cuda::{CudaError, GuestProgram, NotEnqueued};
+
+use crate::exports::{address, plan_of};
+use crate::kernel::Kernel;
+use crate::log::tell;
+use crate::plan::{Decision, Ours, Plan, device, failed, set_up};
+use crate::reason::{Function, Reason, count};
+use crate::session::session;
+use crate::settings::settings;
+use crate::shadow::{self, Made, Pack};
+use crate::{original, report, total};
+
+/// Runs our part of a call; none if it panicked.
+pub fn behind_wall<T>(part: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(part)).map_err(|_| tell!("a decision panicked; the call goes on as it is")).ok()
+}
+
+/// Runs our configuration of a plan; none where the plan itself is to run.
+///
+/// # Safety
+/// As `cudnnBackendExecute`'s.
+pub unsafe fn execute(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor) -> Option<CudnnStatus> {
+    report::on_call();
+    let left = |reason| count(reason, Function::cudnnBackendExecute);
+    let Some(plan) = plan_of(plan) else {
+        left(Reason::Descriptor);
+        return None;
+    };
+    match &plan.decision {
+        Decision::Left(reason, kernel) => {
+            left(*reason);
+            kernel.iter().for_each(|kernel| kernel.count());
+            None
+        }
+        Decision::Kept(kernel) => {
+            kernel.count();
+            None
+        }
+        Decision::Shared(kernel) => {
+            kernel.count();
+            // SAFETY: forwarded to the caller.
+            let done = unsafe { run_shared(handle, &plan, kernel, pack) };
+            Some(done.unwrap_or(CudnnStatus::EXECUTION_FAILED))
+        }
+        Decision::Ours(ours) => {
+            ours.kernel.count();
+            // SAFETY: forwarded to the caller.
+            Some(unsafe { run(handle, &plan, ours, pack) })
+        }
+    }
+}
+
+/// Runs a configuration. The program has less workspace than its own plan needs, so that nothing but an error is left where
+/// this fails.
+///
+/// # Safety
+/// As `cudnnBackendExecute`'s.
+unsafe fn run(handle: Handle, plan: &Plan, ours: &Ours, pack: BackendDescriptor) -> CudnnStatus {
+    let Some(Made::Pack(pack)) = shadow::made(address(pack)) else { return CudnnStatus::BAD_PARAM_NOT_FINALIZED };
+    let Some(Ok(recognized)) = plan.graph.as_ref().map(|graph| graph.convolution.as_ref()) else {
+        return CudnnStatus::BAD_PARAM;
+    };
+    if pack.is_special {
+        return CudnnStatus::NOT_SUPPORTED;
+    }
+    // SAFETY: forwarded to the caller.
+    let Some(program) = (unsafe { on_handle(handle, plan, ours) }) else { return CudnnStatus::EXECUTION_FAILED };
+    let [Some(data), Some(other), Some(output)] = recognized.ids.map(|id| pack.address(id)) else {
+        return CudnnStatus::BAD_PARAM;
+    };
+    // SAFETY: the caller owes tensors of the graph's sizes and a workspace of the size that it was told.
+    status_of(unsafe { program.enqueue([data, other, output].map(DevicePtr), workspace_of(&pack)) })
+}
+
+/// Runs a kernel in its part of the total.
+///
+/// # Safety
+/// As `cudnnBackendExecute`'s.
+unsafe fn run_shared(
+    handle: Handle,
+    plan: &Plan,
+    kernel: &Arc<Kernel>,
+    pack: BackendDescriptor,
+) -> Result<CudnnStatus, Reason> {
+    let Some(Made::Pack(pack)) = shadow::made(address(pack)) else { return Ok(CudnnStatus::BAD_PARAM_NOT_FINALIZED) };
+    let graph = plan.graph.as_ref().ok_or(Reason::Descriptor)?;
+    let recognized = graph.convolution.as_ref().map_err(|reason| *reason)?;
+    let [Some(data), Some(other), Some(output)] = recognized.ids.map(|id| pack.address(id)) else {
+        return Ok(CudnnStatus::BAD_PARAM);
+    };
+    // SAFETY: the caller owes tensors of the graph's sizes.
+    unsafe { in_total(handle, kernel, (recognized.scale, recognized.base), [data, other, output].map(DevicePtr)) }
+}
+
+/// Runs a kernel on these tensors in its part of the total.
+///
+/// # Errors
+/// The reason why nothing was enqueued.
+///
+/// # Safety
+/// The handle is alive and used on this thread; the tensors are of the kernel's sizes, as for
+/// [`GuestProgram::enqueue`].
+pub unsafe fn in_total(
+    handle: Handle,
+    kernel: &Arc<Kernel>,
+    (scale, base): (Scale, usize),
+    tensors: [DevicePtr; 3],
+) -> Result<CudnnStatus, Reason> {
+    let host = original::host().ok_or(Reason::Failed)?;
+    // SAFETY: forwarded to the caller.
+    let session = unsafe { session(host, handle, kernel.question.device) }.map_err(failed)?;
+    let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+    let enqueue = |program: &GuestProgram, workspace| {
+        // SAFETY: forwarded to the caller; the part is as large as the program's workspace, and nobody else's meanwhile.
+        status_of(unsafe { program.enqueue(tensors, workspace) })
+    };
+    // SAFETY: forwarded to the caller.
+    unsafe { total::run(host, handle, kernel, &mut session, (scale, base), enqueue) }
+}
+
+fn workspace_of(pack: &Pack) -> DevicePtr {
+    DevicePtr(pack.workspace)
+}
+
+/// The configuration's program on the handle that executes, which need not be the one that the graph was made with.
+///
+/// # Safety
+/// `handle` is alive and used on this thread.
+unsafe fn on_handle(handle: Handle, plan: &Plan, ours: &Ours) -> Option<Arc<GuestProgram>> {
+    if handle.0 as usize == ours.handle {
+        return Some(ours.program.clone());
+    }
+    let recognized = plan.graph.as_ref()?.convolution.as_ref().ok()?;
+    let host = original::host()?;
+    let device = device(host, settings()?).ok()?;
+    // SAFETY: forwarded to the caller.
+    let session = unsafe { session(host, handle, device) }.ok()?;
+    let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+    match set_up(ours.kernel.clone(), recognized, &mut session, handle.0 as usize) {
+        Ok(Decision::Ours(ours)) => Some(ours.program),
+        _ => None,
+    }
+}
+
+/// The status that says how a run of ours ended.
+pub fn status_of(result: Result<(), NotEnqueued>) -> CudnnStatus {
+    match result {
+        Ok(()) => CudnnStatus::SUCCESS,
+        Err(NotEnqueued { error, .. }) => {
+            tell!("{error}");
+            match error {
+                CudaError::Cudnn { status, .. } => status,
+                CudaError::Misaligned { .. } => CudnnStatus::BAD_PARAM_MISALIGNED_POINTER,
+                _ => CudnnStatus::EXECUTION_FAILED,
+            }
+        }
+    }
+}

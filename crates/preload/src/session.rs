@@ -1,0 +1,84 @@
+//! The program's handles, each with what was built on it. A handle is used by one thread at a time, so that its lock is
+//! never waited for; it only says so to the compiler.
+//!
+//! Nothing built is ever dropped: a captured graph goes on using the kernels of the plans that it was recorded from, and
+//! nobody tells us when it ends.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tightfit_core::profile::Scale;
+use tightfit_core::{Configuration, Error, Problem};
+use tightfit_cuda::sys::cudnn::Handle;
+use tightfit_cuda::{CudaError, Guest, GuestProgram, Host};
+
+use crate::kernel::bits;
+
+/// A handle of the program's.
+pub struct Session {
+    /// What can be done on it.
+    pub guest: Guest,
+    programs: HashMap<ProgramKey, Arc<GuestProgram>>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct ProgramKey {
+    problem: Problem,
+    configuration: String,
+    factors: [u32; 2],
+    base: usize,
+}
+
+static SESSIONS: Mutex<Option<HashMap<usize, Arc<Mutex<Session>>>>> = Mutex::new(None);
+
+/// The session of a handle on a device, begun if there is none.
+///
+/// # Errors
+/// [`CudaError::Driver`].
+///
+/// # Safety
+/// `handle` was made by the host's cuDNN on `device`, is alive, and not in use on another thread.
+pub unsafe fn session(host: &Host, handle: Handle, device: usize) -> Result<Arc<Mutex<Session>>, CudaError> {
+    let address = handle.0 as usize;
+    let known = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|s| s.get(&address).cloned());
+    if let Some(session) = known {
+        return Ok(session);
+    }
+    // SAFETY: forwarded to the caller; `forget` ends the use of the handle before it is destroyed.
+    let guest = unsafe { host.guest(device, handle) }?;
+    let session = Arc::new(Mutex::new(Session { guest, programs: HashMap::new() }));
+    let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(sessions.get_or_insert_default().entry(address).or_insert(session).clone())
+}
+
+/// A handle is about to be destroyed: nothing built on it is used again, and its address may be.
+pub fn forget(handle: Handle) {
+    let gone =
+        SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|s| s.remove(&(handle.0 as usize)));
+    std::mem::forget(gone);
+}
+
+impl Session {
+    /// A configuration set up on this handle; each once.
+    ///
+    /// # Errors
+    /// As [`Guest::program`].
+    pub fn program(
+        &mut self,
+        problem: &Problem,
+        configuration: &Configuration,
+        scale: Scale,
+        base: usize,
+    ) -> Result<Arc<GuestProgram>, Error> {
+        let (configuration_name, factors) = (configuration.to_string(), bits(scale));
+        let key = ProgramKey { problem: *problem, configuration: configuration_name, factors, base };
+        if let Some(program) = self.programs.get(&key) {
+            return Ok(program.clone());
+        }
+        let program = Arc::new(self.guest.program(problem, configuration, scale, base)?);
+        // One more that nobody gives back.
+        std::mem::forget(program.clone());
+        self.programs.insert(key, program.clone());
+        Ok(program)
+    }
+}

@@ -1,0 +1,191 @@
+//! What the environment asks for. A value that cannot be read is named on standard error, and everything is left as it is.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use tightfit_core::Bytes;
+use tightfit_core::optimize::Policy;
+
+use crate::log::say;
+
+/// How configurations are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tune {
+    /// By measuring what the cache does not know.
+    Measure,
+    /// From the cache alone.
+    Cached,
+    /// By workspace queries alone: the framework's own engine on smaller batches, where its choice does not fit.
+    Heuristic,
+}
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The workspace of each convolution (WR).
+    PerKernel(Bytes),
+    /// The workspace of all together (WD).
+    Total(Bytes),
+}
+
+/// The variables, read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// `TIGHTFIT_WORKSPACE` or `TIGHTFIT_TOTAL_WORKSPACE`.
+    pub limit: Limit,
+    /// `TIGHTFIT_POLICY`.
+    pub policy: Policy,
+    /// `TIGHTFIT_TUNE`.
+    pub tune: Tune,
+    /// `TIGHTFIT_CACHE`; none for `none`, or where there is no folder for it.
+    pub cache: Option<PathBuf>,
+    /// `TIGHTFIT_DEVICES`: convolutions on other devices are left as they are; none for all devices.
+    pub devices: Option<Vec<usize>>,
+    /// `TIGHTFIT_EXACT_CLASS`: only algorithms of the numerical class of the framework's choice.
+    pub is_exact_class: bool,
+    /// `TIGHTFIT_REPORT`, with `%p` for the process's number.
+    pub report: Option<String>,
+}
+
+/// The settings of this process; none where nothing is asked for, `TIGHTFIT_OFF` is set or a value is wrong.
+pub fn settings() -> Option<&'static Settings> {
+    static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
+    SETTINGS
+        .get_or_init(|| {
+            let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+            read(&variable).unwrap_or_else(|wrong| {
+                say!("every convolution is left as it is: {wrong}");
+                None
+            })
+        })
+        .as_ref()
+}
+
+/// Reads the variables.
+///
+/// # Errors
+/// A sentence that names the variable, its value and what it may be.
+fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Settings>, String> {
+    if flag(variable, "TIGHTFIT_OFF")? {
+        return Ok(None);
+    }
+    let bytes = |name: &str| -> Result<Option<Bytes>, String> {
+        let Some(value) = variable(name) else { return Ok(None) };
+        let wrong = |error| format!("{name} is {value:?}: {error}");
+        value.parse().map(Some).map_err(wrong)
+    };
+    let limit = match (bytes("TIGHTFIT_WORKSPACE")?, bytes("TIGHTFIT_TOTAL_WORKSPACE")?) {
+        (None, None) => return Ok(None),
+        (Some(each), None) => Limit::PerKernel(each),
+        (None, Some(total)) => Limit::Total(total),
+        (Some(_), Some(_)) => {
+            return Err("TIGHTFIT_WORKSPACE and TIGHTFIT_TOTAL_WORKSPACE are both set; set one of them".to_owned());
+        }
+    };
+    let policy = match variable("TIGHTFIT_POLICY") {
+        None => Policy::default(),
+        Some(value) => value.parse().map_err(|error| format!("TIGHTFIT_POLICY is {value:?}: {error}"))?,
+    };
+    let tune = match variable("TIGHTFIT_TUNE").as_deref() {
+        None | Some("measure") => Tune::Measure,
+        Some("cached") => Tune::Cached,
+        Some("heuristic") => Tune::Heuristic,
+        Some(value) => return Err(format!("TIGHTFIT_TUNE is {value:?}; it may be measure, cached or heuristic")),
+    };
+    let devices = variable("TIGHTFIT_DEVICES").map(|value| {
+        let numbers = value.split(',').map(|number| number.trim().parse::<usize>());
+        numbers
+            .collect::<Result<Vec<usize>, _>>()
+            .map_err(|_| format!("TIGHTFIT_DEVICES is {value:?}; it may be device numbers such as 0,1"))
+    });
+    Ok(Some(Settings {
+        limit,
+        policy,
+        tune,
+        cache: cache(variable),
+        devices: devices.transpose()?,
+        is_exact_class: flag(variable, "TIGHTFIT_EXACT_CLASS")?,
+        report: variable("TIGHTFIT_REPORT"),
+    }))
+}
+
+fn flag(variable: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<bool, String> {
+    match variable(name).as_deref() {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(value) => Err(format!("{name} is {value:?}; it may be 0 or 1")),
+    }
+}
+
+/// The file that the `tightfit` command uses as well.
+fn cache(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    match variable("TIGHTFIT_CACHE") {
+        Some(value) if value == "none" => None,
+        Some(value) => Some(PathBuf::from(value)),
+        None => {
+            let caches = variable("XDG_CACHE_HOME").map(PathBuf::from);
+            let caches = caches.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
+            Some(caches.join("tightfit/cache.db"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_from(pairs: &[(&str, &str)]) -> Result<Option<Settings>, String> {
+        let find = |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        read(&find)
+    }
+
+    #[test]
+    fn nothing_is_done_unless_asked_for() {
+        assert_eq!(read_from(&[]), Ok(None));
+        assert_eq!(read_from(&[("TIGHTFIT_POLICY", "all")]), Ok(None));
+        assert_eq!(read_from(&[("TIGHTFIT_WORKSPACE", "64MiB"), ("TIGHTFIT_OFF", "1")]), Ok(None));
+    }
+
+    #[test]
+    fn every_variable_is_read() {
+        let settings = read_from(&[
+            ("TIGHTFIT_TOTAL_WORKSPACE", "1GiB"),
+            ("TIGHTFIT_POLICY", "power-of-two"),
+            ("TIGHTFIT_TUNE", "cached"),
+            ("TIGHTFIT_CACHE", "/tmp/a.db"),
+            ("TIGHTFIT_DEVICES", "0, 2"),
+            ("TIGHTFIT_EXACT_CLASS", "1"),
+            ("TIGHTFIT_REPORT", "r-%p.json"),
+        ]);
+        let expected = Settings {
+            limit: Limit::Total(Bytes::gib(1)),
+            policy: Policy::PowerOfTwo,
+            tune: Tune::Cached,
+            cache: Some("/tmp/a.db".into()),
+            devices: Some(vec![0, 2]),
+            is_exact_class: true,
+            report: Some("r-%p.json".to_owned()),
+        };
+        assert_eq!(settings, Ok(Some(expected)));
+        let default = read_from(&[("TIGHTFIT_WORKSPACE", "64MiB"), ("HOME", "/h")]).unwrap().unwrap();
+        assert_eq!((default.policy, default.tune), (Policy::Fit, Tune::Measure));
+        assert_eq!(default.cache, Some("/h/.cache/tightfit/cache.db".into()));
+    }
+
+    #[test]
+    fn a_wrong_value_is_named() {
+        let size = ("TIGHTFIT_WORKSPACE", "64MiB");
+        for (name, value) in [
+            ("TIGHTFIT_WORKSPACE", "64 apples"),
+            ("TIGHTFIT_TOTAL_WORKSPACE", "1GiB"),
+            ("TIGHTFIT_POLICY", "some"),
+            ("TIGHTFIT_TUNE", "guess"),
+            ("TIGHTFIT_DEVICES", "first"),
+            ("TIGHTFIT_EXACT_CLASS", "maybe"),
+            ("TIGHTFIT_OFF", "maybe"),
+        ] {
+            let wrong = read_from(&[(name, value), size]).unwrap_err();
+            assert!(wrong.contains(name), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Values of attributes, copied out of the caller's arrays.
+
+use std::ffi::c_void;
+
+use tightfit_cuda::sys::cudnn::{Attribute, ElementType};
+
+use super::{Address, Made, made};
+
+/// The values of one attribute.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// Integers, enums, booleans, handles and addresses.
+    Integers(Vec<i64>),
+    /// Factors.
+    Real(f64),
+    /// What the descriptors set were at that time; none for one that was not finalized or not seen.
+    Objects(Vec<Option<Made>>),
+    /// Of a type that is not read here.
+    Other,
+}
+
+/// Elements worth copying: dimensions, ids and addresses are far fewer.
+const MOST: i64 = 4096;
+
+impl Value {
+    /// Copies the values of an attribute that cuDNN accepted.
+    ///
+    /// # Safety
+    /// `array` points to `count` elements of the C type that `element` names.
+    pub unsafe fn read(element: ElementType, count: i64, array: *const c_void) -> Value {
+        let Some(len) = usize::try_from(count).ok().filter(|_| count <= MOST && !array.is_null()) else {
+            return Value::Other;
+        };
+        // SAFETY: each arm reads the C type of `element`, `len` times.
+        unsafe {
+            match element.0 {
+                // HANDLE, INT64, VOID_PTR
+                0 | 3 | 6 => Value::Integers(std::slice::from_raw_parts(array.cast::<i64>(), len).to_vec()),
+                // BOOLEAN
+                2 => {
+                    let bytes = std::slice::from_raw_parts(array.cast::<u8>(), len);
+                    Value::Integers(bytes.iter().map(|&byte| i64::from(byte)).collect())
+                }
+                // DATA_TYPE, CONVOLUTION_MODE, HEUR_MODE, KNOB_TYPE, TENSOR_REORDERING_MODE, INT32
+                1 | 7 | 8 | 9 | 20 | 23 => {
+                    let words = std::slice::from_raw_parts(array.cast::<i32>(), len);
+                    Value::Integers(words.iter().map(|&word| i64::from(word)).collect())
+                }
+                // FLOAT, DOUBLE
+                4 if len == 1 => Value::Real(f64::from(*array.cast::<f32>())),
+                5 if len == 1 => Value::Real(*array.cast::<f64>()),
+                // BACKEND_DESCRIPTOR
+                15 => {
+                    let addresses = std::slice::from_raw_parts(array.cast::<Address>(), len);
+                    Value::Objects(addresses.iter().map(|&address| made(address)).collect())
+                }
+                _ => Value::Other,
+            }
+        }
+    }
+}
+
+/// The attributes set so far: few, so a list serves.
+#[derive(Clone, Debug, Default)]
+pub struct Attributes(Vec<(Attribute, Value)>);
+
+impl Attributes {
+    /// Sets, or sets again.
+    pub fn set(&mut self, attribute: Attribute, value: Value) {
+        match self.0.iter_mut().find(|(known, _)| *known == attribute) {
+            Some((_, place)) => *place = value,
+            None => self.0.push((attribute, value)),
+        }
+    }
+
+    /// The values of an attribute.
+    pub fn get(&self, attribute: i32) -> Option<&Value> {
+        self.0.iter().find(|(known, _)| known.0 == attribute).map(|(_, value)| value)
+    }
+
+    /// Integers of an attribute.
+    pub fn integers(&self, attribute: i32) -> Option<&[i64]> {
+        match self.get(attribute)? {
+            Value::Integers(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// One integer.
+    pub fn integer(&self, attribute: i32) -> Option<i64> {
+        self.integers(attribute)?.first().copied()
+    }
+
+    /// A factor, or what it is if nobody says.
+    pub fn real(&self, attribute: i32, default: f64) -> Option<f64> {
+        match self.get(attribute) {
+            None => Some(default),
+            Some(Value::Real(value)) => Some(*value),
+            Some(_) => None,
+        }
+    }
+
+    /// The one object of an attribute.
+    pub fn object(&self, attribute: i32) -> Option<&Made> {
+        match self.get(attribute)? {
+            Value::Objects(objects) => objects.first()?.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Every attribute that was set.
+    pub fn names(&self) -> impl Iterator<Item = i32> {
+        self.0.iter().map(|(attribute, _)| attribute.0)
+    }
+}

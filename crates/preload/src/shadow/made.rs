@@ -1,0 +1,285 @@
+//! What finalized descriptors are, as far as convolutions go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tightfit_core::Notes;
+use tightfit_cuda::sys::cudnn::Kind;
+
+use super::Attributes;
+use crate::plan::Plan;
+use crate::reason::Reason;
+use crate::recognize::{Recognized, Tensor, Window, convolution, tensor, window};
+
+/// A finalized descriptor, or why it is of no use to us. Cheap to copy.
+#[derive(Clone, Debug)]
+pub enum Made {
+    /// A tensor.
+    Tensor(Arc<Result<Tensor, Reason>>),
+    /// Padding, strides, dilation and arithmetic.
+    Window(Arc<Result<Window, Reason>>),
+    /// An operation.
+    Operation(Arc<Result<Recognized, Reason>>),
+    /// A graph.
+    Graph(Arc<Graph>),
+    /// A heuristic's answers, an engine or an engine's configuration: for this graph.
+    Of(Arc<Graph>),
+    /// A plan that nobody has looked at, for this graph.
+    NewPlan(Arc<Graph>),
+    /// A plan.
+    Plan(Arc<Plan>),
+    /// Addresses.
+    Pack(Arc<Pack>),
+    /// Anything else.
+    Other,
+}
+
+/// An operation graph.
+#[derive(Debug)]
+pub struct Graph {
+    /// The handle it was made with.
+    pub handle: usize,
+    /// Its one convolution, or why it is left as it is.
+    pub convolution: Result<Recognized, Reason>,
+    /// Notes of all engines of which the program has built plans for it: what its mode admits.
+    admitted: AtomicU32,
+}
+
+impl Graph {
+    fn new(handle: usize, convolution: Result<Recognized, Reason>) -> Arc<Graph> {
+        Arc::new(Graph { handle, convolution, admitted: AtomicU32::new(0) })
+    }
+
+    /// Adds the notes of an engine that the program chose, and gives all so far.
+    pub fn admit(&self, notes: Notes) -> Notes {
+        Notes(self.admitted.fetch_or(notes.0, Ordering::Relaxed) | notes.0)
+    }
+}
+
+/// Addresses by the tensors' ids, and the workspace.
+#[derive(Debug)]
+pub struct Pack {
+    ids: Vec<i64>,
+    addresses: Vec<i64>,
+    /// The workspace's address; 0 for none.
+    pub workspace: u64,
+    /// Whether something else was set, such as other shapes.
+    pub is_special: bool,
+}
+
+impl Pack {
+    /// The address of a tensor.
+    pub fn address(&self, id: i64) -> Option<u64> {
+        let place = self.ids.iter().position(|known| *known == id)?;
+        self.addresses.get(place).map(|&address| address as u64)
+    }
+}
+
+impl Made {
+    /// What a descriptor's attributes make.
+    pub fn new(kind: Kind, attributes: &Attributes) -> Made {
+        match kind {
+            Kind::TENSOR => Made::Tensor(Arc::new(tensor(attributes))),
+            Kind::CONVOLUTION => Made::Window(Arc::new(window(attributes))),
+            Kind::OPERATION_CONVOLUTION_FORWARD
+            | Kind::OPERATION_CONVOLUTION_BACKWARD_DATA
+            | Kind::OPERATION_CONVOLUTION_BACKWARD_FILTER => Made::Operation(Arc::new(convolution(kind, attributes))),
+            Kind::OPERATIONGRAPH => Made::Graph(graph(attributes)),
+            Kind::ENGINEHEUR => Made::Of(linked(attributes, 201, &[200, 201, 203])),
+            Kind::ENGINE => Made::Of(linked(attributes, 1300, &[1300, 1301])),
+            Kind::ENGINECFG => Made::Of(linked(attributes, 300, &[300, 302])),
+            Kind::EXECUTION_PLAN => match attributes.get(405) {
+                Some(_) => Made::NewPlan(Graph::new(0, Err(Reason::Restored))),
+                None => Made::NewPlan(linked(attributes, 401, &[400, 401])),
+            },
+            Kind::VARIANT_PACK => Made::Pack(Arc::new(pack(attributes))),
+            _ => Made::Other,
+        }
+    }
+
+    /// The graph that it is or is for.
+    pub fn graph(&self) -> Option<Arc<Graph>> {
+        match self {
+            Made::Graph(graph) | Made::Of(graph) | Made::NewPlan(graph) => Some(graph.clone()),
+            Made::Plan(plan) => plan.graph.clone(),
+            _ => None,
+        }
+    }
+}
+
+fn graph(attributes: &Attributes) -> Arc<Graph> {
+    let handle = attributes.integer(800).unwrap_or(0) as usize;
+    // OPERATIONGRAPH_HANDLE, _OPS, _IS_DYNAMIC_SHAPE_ENABLED, _IS_OVERRIDE_SHAPE_ENABLED
+    let is_dynamic =
+        [803, 805].iter().any(|&name| attributes.get(name).is_some() && attributes.integer(name) != Some(0));
+    let convolution = if is_dynamic {
+        Err(Reason::Dynamic)
+    } else if attributes.names().any(|name| ![800, 801, 803, 805].contains(&name)) {
+        Err(Reason::Attribute)
+    } else {
+        match attributes.get(801) {
+            Some(super::Value::Objects(operations)) => match operations.as_slice() {
+                [Some(Made::Operation(operation))] => (**operation).clone(),
+                [None] => Err(Reason::Descriptor),
+                [_] => Err(Reason::NoConvolution),
+                many if many.iter().any(|one| matches!(one, Some(Made::Operation(_)))) => Err(Reason::Fused),
+                _ => Err(Reason::NoConvolution),
+            },
+            _ => Err(Reason::Descriptor),
+        }
+    };
+    Graph::new(handle, convolution)
+}
+
+/// The graph that a descriptor leads to; one that is left as it is where attributes say something unknown.
+fn linked(attributes: &Attributes, link: i32, known: &[i32]) -> Arc<Graph> {
+    let Some(graph) = attributes.object(link).and_then(Made::graph) else {
+        return Graph::new(0, Err(Reason::Descriptor));
+    };
+    if graph.convolution.is_ok() && attributes.names().any(|name| !known.contains(&name)) {
+        return Graph::new(graph.handle, Err(Reason::Attribute));
+    }
+    graph
+}
+
+fn pack(attributes: &Attributes) -> Pack {
+    let integers = |name| attributes.integers(name).unwrap_or_default().to_vec();
+    Pack {
+        ids: integers(1000),
+        addresses: integers(1001),
+        workspace: attributes.integer(1003).unwrap_or(0) as u64,
+        is_special: attributes.names().any(|name| ![1000, 1001, 1003].contains(&name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tightfit_core::Types;
+    use tightfit_cuda::sys::cudnn::Attribute;
+
+    use super::*;
+    use crate::shadow::Value;
+
+    /// Attributes by number.
+    struct Described(Attributes);
+
+    impl Described {
+        fn new() -> Described {
+            Described(Attributes::default())
+        }
+
+        fn with(mut self, name: i32, values: &[i64]) -> Described {
+            self.0.set(Attribute(name), Value::Integers(values.to_vec()));
+            self
+        }
+
+        fn objects(mut self, name: i32, objects: &[&Made]) -> Described {
+            self.0.set(Attribute(name), Value::Objects(objects.iter().map(|made| Some((*made).clone())).collect()));
+            self
+        }
+
+        fn make(&self, kind: Kind) -> Made {
+            Made::new(kind, &self.0)
+        }
+    }
+
+    fn tensor_of(id: i64, dims: [i64; 4]) -> Described {
+        let [_, c, h, w] = dims;
+        let strides = [c * h * w, h * w, w, 1];
+        Described::new().with(900, &[16]).with(901, &[0]).with(902, &dims).with(903, &strides).with(906, &[id])
+    }
+
+    fn window_of(mode: i64) -> Described {
+        let window = Described::new().with(100, &[0]).with(101, &[mode]).with(106, &[2]);
+        window.with(102, &[1, 1]).with(103, &[1, 1]).with(104, &[1, 1]).with(105, &[1, 1])
+    }
+
+    /// A forward operation whose parts can be changed.
+    fn operation(x: Described, window: Described) -> Described {
+        let w = tensor_of(2, [8, 4, 3, 3]).make(Kind::TENSOR);
+        let y = tensor_of(3, [6, 8, 5, 5]).make(Kind::TENSOR);
+        let (x, window) = (x.make(Kind::TENSOR), window.make(Kind::CONVOLUTION));
+        Described::new().objects(704, &[&x]).objects(703, &[&w]).objects(705, &[&y]).objects(702, &[&window])
+    }
+
+    fn good() -> Made {
+        operation(tensor_of(1, [6, 4, 5, 5]), window_of(1)).make(Kind::OPERATION_CONVOLUTION_FORWARD)
+    }
+
+    fn reason(graph: &Described) -> Result<String, Reason> {
+        let Made::Graph(graph) = graph.make(Kind::OPERATIONGRAPH) else { panic!("no graph") };
+        let convolution = graph.convolution.as_ref().map_err(|reason| *reason)?;
+        Ok(convolution.problem(true)?.to_string())
+    }
+
+    fn of_operation(operation: &Described) -> Result<String, Reason> {
+        reason(&Described::new().with(800, &[64]).objects(801, &[&operation.make(Kind::OPERATION_CONVOLUTION_FORWARD)]))
+    }
+
+    #[test]
+    fn one_convolution_is_recognized_with_its_ids() {
+        let graph = Described::new().with(800, &[64]).objects(801, &[&good()]);
+        assert_eq!(reason(&graph).unwrap(), "forward n6 c4 h5 w5 k8 r3 s3 pad1 tf32");
+        let Made::Graph(graph) = graph.make(Kind::OPERATIONGRAPH) else { panic!("no graph") };
+        let convolution = graph.convolution.as_ref().unwrap();
+        assert_eq!((graph.handle, convolution.ids, convolution.base), (64, [1, 2, 3], 16));
+        assert_eq!(convolution.problem(false).unwrap().types(), Types::F32);
+    }
+
+    #[test]
+    fn every_other_tensor_has_its_reason() {
+        let x = || tensor_of(1, [6, 4, 5, 5]);
+        for (tensor, expected) in [
+            (x().with(907, &[1]), Reason::Virtual),
+            (x().with(908, &[1]), Reason::Virtual),
+            (x().with(904, &[32]), Reason::Special),
+            (x().with(909, &[1]), Reason::Special),
+            (x().objects(913, &[&Made::Other]), Reason::Special),
+            (x().with(999, &[1]), Reason::Attribute),
+            (x().with(901, &[3]), Reason::Types),
+            (x().with(901, &[2]), Reason::Types),
+            (x().with(903, &[200, 25, 5, 1]), Reason::Layout),
+            (x().with(903, &[-100, 25, 5, 1]), Reason::Layout),
+            (tensor_of(1, [7, 4, 5, 5]), Reason::Shape),
+        ] {
+            assert_eq!(of_operation(&operation(tensor, window_of(1))), Err(expected));
+        }
+        let harmless = x().with(907, &[0]).with(908, &[0]).with(904, &[1]).with(909, &[0]);
+        assert!(of_operation(&operation(harmless, window_of(1))).is_ok());
+    }
+
+    #[test]
+    fn every_other_graph_has_its_reason() {
+        let (good, other) = (good(), Made::Other);
+        let graph = || Described::new().with(800, &[64]);
+        for (graph, expected) in [
+            (graph().objects(801, &[&good, &other]), Reason::Fused),
+            (graph().objects(801, &[&other]), Reason::NoConvolution),
+            (graph(), Reason::Descriptor),
+            (graph().objects(801, &[&good]).with(803, &[1]), Reason::Dynamic),
+            (graph().objects(801, &[&good]).with(805, &[1]), Reason::Dynamic),
+            (graph().objects(801, &[&good]).with(899, &[1]), Reason::Attribute),
+        ] {
+            assert_eq!(reason(&graph), Err(expected));
+        }
+        assert!(reason(&graph().objects(801, &[&good]).with(803, &[0])).is_ok());
+        assert_eq!(of_operation(&operation(tensor_of(1, [6, 4, 5, 5]), window_of(0))), Err(Reason::Mode));
+        let unknown = operation(tensor_of(1, [6, 4, 5, 5]), window_of(1)).with(799, &[1]);
+        assert_eq!(of_operation(&unknown), Err(Reason::Attribute));
+    }
+
+    #[test]
+    fn engines_configurations_and_plans_lead_to_their_graph_or_to_a_reason() {
+        let graph = Described::new().with(800, &[64]).objects(801, &[&good()]).make(Kind::OPERATIONGRAPH);
+        let of = |made: &Made| made.graph().unwrap().convolution.clone().map(|_| ());
+        let engine = || Described::new().objects(1300, &[&graph]).with(1301, &[2]);
+        let config = Described::new().objects(300, &[&engine().make(Kind::ENGINE)]).make(Kind::ENGINECFG);
+        let plan = || Described::new().objects(401, &[&config]).with(400, &[64]);
+        assert_eq!(of(&plan().make(Kind::EXECUTION_PLAN)), Ok(()));
+        // Limited to some multiprocessors: a micro-batch's engine would not be.
+        assert_eq!(of(&engine().with(1306, &[8]).make(Kind::ENGINE)), Err(Reason::Attribute));
+        assert_eq!(of(&plan().with(407, &[1]).make(Kind::EXECUTION_PLAN)), Err(Reason::Attribute));
+        let restored = Described::new().with(400, &[64]).with(405, &[1]).make(Kind::EXECUTION_PLAN);
+        assert_eq!(of(&restored), Err(Reason::Restored));
+    }
+}

@@ -1,0 +1,235 @@
+//! One total for all kernels of a device (WD): the library owns the memory, the program gives none.
+//!
+//! ```text
+//! first step    | kernel a, in all of it | kernel b, in all of it | ..      one after another, also across streams
+//! then          | a's | b's | c's | ..                         | left |     each in its own segment, streams overlap
+//! later         a new kernel, or a known one on another stream, takes of what is left; else it has all of it for a while
+//! ```
+//!
+//! The step is over once as many executions have gone by without a new kernel as it took to meet them all. What ran since
+//! then is divided exactly, each kernel weighted by how often it ran. Nobody waits for the device: streams wait for each
+//! other by events, and only where they use the same memory. Under capture no event is recorded: the program orders a
+//! captured stream itself.
+
+mod order;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use order::Order;
+use tightfit_core::optimize::{SearchOptions, allot};
+use tightfit_core::profile::Scale;
+use tightfit_core::{Bytes, Configuration, Nanos};
+use tightfit_cuda::sys::DevicePtr;
+use tightfit_cuda::sys::cudnn::Handle;
+use tightfit_cuda::{GuestProgram, Host};
+
+use crate::kernel::{Answer, Kernel, Shared};
+use crate::log::tell;
+use crate::plan::failed;
+use crate::reason::Reason;
+use crate::session::Session;
+
+/// Segments begin at multiples of this.
+const SEGMENT: u64 = 256;
+
+/// A device's memory, and who has which part.
+struct Total {
+    memory: DevicePtr,
+    bytes: u64,
+    used: u64,
+    members: Vec<Member>,
+    is_divided: bool,
+    executions: u64,
+    /// The execution that met the last new kernel.
+    newest: u64,
+    order: Order,
+}
+
+/// A kernel with its segments.
+struct Member {
+    kernel: Arc<Kernel>,
+    /// Executions since the last new kernel was met.
+    calls: u64,
+    segments: Vec<Segment>,
+}
+
+/// A part of the memory, for one kernel on one stream.
+#[derive(Clone)]
+struct Segment {
+    /// None until the kernel first runs in it.
+    stream: Option<usize>,
+    configuration: Configuration,
+    offset: u64,
+}
+
+static TOTALS: Mutex<Option<HashMap<usize, Arc<Mutex<Total>>>>> = Mutex::new(None);
+
+fn total(device: usize) -> Option<Arc<Mutex<Total>>> {
+    TOTALS.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&device).cloned()
+}
+
+/// Takes the memory of a device, once.
+///
+/// # Errors
+/// [`Reason::Capture`] if that may not be now, [`Reason::Failed`] if there is not so much.
+pub fn reserve(host: &Host, device: usize, bytes: Bytes, is_capturing: bool) -> Result<(), Reason> {
+    if total(device).is_some() {
+        return Ok(());
+    }
+    if is_capturing {
+        return Err(Reason::Capture);
+    }
+    let memory = host.arena(device, bytes).map_err(failed)?;
+    let total = Total {
+        memory,
+        bytes: bytes.0,
+        used: 0,
+        members: Vec::new(),
+        is_divided: false,
+        executions: 0,
+        newest: 0,
+        order: Order::default(),
+    };
+    let mut totals = TOTALS.lock().unwrap_or_else(PoisonError::into_inner);
+    totals.get_or_insert_default().entry(device).or_insert_with(|| Arc::new(Mutex::new(total)));
+    Ok(())
+}
+
+/// Runs a kernel in its part of the memory: `run` is given the program and the address of its workspace.
+///
+/// The lock is held while `run` enqueues, so that no other thread comes between it and the event that says so. Enqueuing
+/// waits for no other thread.
+///
+/// # Errors
+/// [`Reason::Failed`] if nothing could be enqueued.
+///
+/// # Safety
+/// `session` is that of `handle`, which is alive and used on this thread.
+pub unsafe fn run<T>(
+    host: &Host,
+    handle: Handle,
+    kernel: &Arc<Kernel>,
+    session: &mut Session,
+    (scale, base): (Scale, usize),
+    run: impl FnOnce(&GuestProgram, DevicePtr) -> T,
+) -> Result<T, Reason> {
+    let device = kernel.question.device;
+    let total = total(device).ok_or(Reason::Failed)?;
+    let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: forwarded to the caller.
+    let (stream, is_capturing) = unsafe { (host.stream(handle).map_err(failed)?, host.is_capturing(handle)) };
+    let (mut segment, mut is_exclusive) = total.turn(kernel, stream.0 as usize)?;
+    let problem = &kernel.question.problem;
+    let set_up =
+        |session: &mut Session, configuration: &Configuration| session.program(problem, configuration, scale, base);
+    let program = match set_up(session, &segment.configuration) {
+        Ok(program) => program,
+        Err(error) => {
+            tell!("{problem}: {}", error.chain());
+            // What was set up when it was decided about.
+            (segment, is_exclusive) = (total.whole(kernel, stream.0 as usize)?, true);
+            set_up(session, &segment.configuration).map_err(|error| failed(error.chain()))?
+        }
+    };
+    if !is_capturing {
+        // SAFETY: the program keeps its handle's stream alive.
+        unsafe { total.order.begin(stream, is_exclusive) }.map_err(failed)?;
+    }
+    let result = run(&program, total.memory.offset(usize::try_from(segment.offset).map_err(failed)?));
+    if !is_capturing {
+        // SAFETY: as above.
+        unsafe { total.order.end(host, device, stream, is_exclusive) }.map_err(failed)?;
+    }
+    Ok(result)
+}
+
+fn rounded(bytes: Bytes) -> u64 {
+    bytes.0.next_multiple_of(SEGMENT)
+}
+
+fn shared(kernel: &Kernel) -> Result<&Shared, Reason> {
+    match &kernel.answer {
+        Answer::Shared(shared) => Ok(shared),
+        _ => Err(Reason::Failed),
+    }
+}
+
+impl Total {
+    /// Where a kernel runs this time, and whether nobody else may meanwhile.
+    fn turn(&mut self, kernel: &Arc<Kernel>, stream: usize) -> Result<(Segment, bool), Reason> {
+        self.executions += 1;
+        let place = match self.members.iter().position(|member| Arc::ptr_eq(&member.kernel, kernel)) {
+            Some(place) => place,
+            None => {
+                self.newest = self.executions;
+                self.members.iter_mut().for_each(|member| member.calls = 0);
+                self.members.push(Member { kernel: kernel.clone(), calls: 0, segments: Vec::new() });
+                self.members.len() - 1
+            }
+        };
+        self.members[place].calls += 1;
+        if !self.is_divided {
+            if self.executions < 2 * self.newest {
+                return Ok((self.whole(kernel, stream)?, true));
+            }
+            self.divide();
+        }
+        let segments = &mut self.members[place].segments;
+        if let Some(segment) = segments.iter_mut().find(|segment| segment.stream.is_none_or(|own| own == stream)) {
+            segment.stream = Some(stream);
+            return Ok((segment.clone(), false));
+        }
+        // Something new: the fastest in what is left.
+        let left = self.bytes.saturating_sub(self.used);
+        let fitting = shared(kernel)?.front.iter().rev().find(|one| rounded(one.workspace()) <= left);
+        match fitting {
+            Some(configuration) => {
+                let (configuration, offset) = (configuration.clone(), self.used);
+                let segment = Segment { stream: Some(stream), configuration, offset };
+                self.used += rounded(segment.configuration.workspace());
+                kernel.allot(segment.configuration.clone());
+                self.members[place].segments.push(segment.clone());
+                Ok((segment, false))
+            }
+            None => Ok((self.whole(kernel, stream)?, true)),
+        }
+    }
+
+    /// All of the memory, for one execution.
+    fn whole(&self, kernel: &Kernel, stream: usize) -> Result<Segment, Reason> {
+        Ok(Segment { stream: Some(stream), configuration: shared(kernel)?.provisional.clone(), offset: 0 })
+    }
+
+    /// Gives every kernel that ran lately its segment; those of which no times are known go on in turns.
+    fn divide(&mut self) {
+        self.is_divided = true;
+        let mut members: Vec<&mut Member> = Vec::new();
+        let mut fronts = Vec::new();
+        for member in self.members.iter_mut().filter(|member| member.calls > 0) {
+            let Answer::Shared(Shared { front, .. }) = &member.kernel.answer else { continue };
+            if !front.is_empty() {
+                let weighted = |one: &Configuration| (Bytes(rounded(one.workspace())), one.time() * member.calls);
+                fronts.push(front.iter().map(weighted).collect::<Vec<(Bytes, Nanos)>>());
+                members.push(member);
+            }
+        }
+        let allotment = match allot(&fronts, Bytes(self.bytes), &SearchOptions::default()) {
+            Ok(allotment) => allotment,
+            Err(error) => {
+                tell!("the total is used in turns: {error}");
+                return;
+            }
+        };
+        for (member, &choice) in members.iter_mut().zip(&allotment.choice) {
+            let Answer::Shared(Shared { front, .. }) = &member.kernel.answer else { continue };
+            let configuration = front[choice].clone();
+            let offset = self.used;
+            self.used += rounded(configuration.workspace());
+            tell!("{}: {configuration} at {offset} of the total", member.kernel.question.problem);
+            member.kernel.allot(configuration.clone());
+            member.segments.push(Segment { stream: None, configuration, offset });
+        }
+        tell!("{} kernels have {} of {}", fronts.len(), Bytes(self.used), Bytes(self.bytes));
+    }
+}

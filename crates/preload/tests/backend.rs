@@ -1,0 +1,201 @@
+//! The backend interface under the library: divided convolutions give what undivided ones give, within the limit, and
+//! whatever is not divided is as it would be without the library.
+
+mod support;
+
+use support::{Client, Form, Run};
+
+const FORMS: [Form; 2] = [Form::Linked, Form::Loaded];
+
+/// The client without the library, on engine 2, whose sums are exact in any order.
+fn alone(form: Form, arguments: &str) -> Run {
+    let run = Client::new(form, &format!("engine=2 {arguments}")).run();
+    assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
+    run
+}
+
+fn divided(form: Form, arguments: &str, variables: &[(&str, &str)]) -> Run {
+    Client::new(form, &format!("engine=2 {arguments}")).preloaded(variables).run()
+}
+
+const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
+
+#[test]
+fn nothing_asked_for_changes_nothing() {
+    for form in FORMS {
+        let alone = alone(form, "");
+        for variables in [&[][..], &[("WORKSPACE", "1KiB"), ("OFF", "1")], &[("WORKSPACE", "1 apple")]] {
+            let run = divided(form, "", variables);
+            run.assert_gives(&alone.output, "nothing asked for");
+            assert_eq!(run.words, alone.words, "{form:?} {variables:?}");
+            assert!(run.report.is_none());
+        }
+        let wrong = divided(form, "", &[("WORKSPACE", "1 apple")]);
+        assert_eq!(wrong.errors.lines().count(), 1, "{}", wrong.errors);
+        assert!(wrong.errors.contains("TIGHTFIT_WORKSPACE") && wrong.errors.contains("1 apple"), "{}", wrong.errors);
+    }
+}
+
+#[test]
+fn every_operation_is_divided_in_every_type_and_layout() {
+    for operation in ["forward", "data", "filter"] {
+        for shape in ["", "types=f16-f32", "types=bf16", "nhwc=1", "spatial=3 size=5", "stride=2 n=12", "n=16 alpha=2"]
+        {
+            let arguments = format!("op={operation} {shape}");
+            let alone = alone(Form::Linked, &arguments);
+            let limit = (alone.workspace() / 2).to_string();
+            let run = divided(Form::Linked, &arguments, &[("WORKSPACE", &limit), ("TUNE", "heuristic")]);
+            run.assert_gives(&alone.output, &arguments);
+            assert!(run.workspace() <= alone.workspace() / 2, "{arguments}");
+            assert_eq!(run.kernels()[0]["decision"], "divided", "{arguments}");
+            assert_eq!(run.kernels()[0]["framework"]["workspace_bytes"], alone.workspace());
+        }
+    }
+}
+
+#[test]
+fn groups_batches_and_betas_are_kept() {
+    for operation in ["forward", "data", "filter"] {
+        for (engine, shape) in [
+            (6, "groups=2"),
+            (2, "n=1"),
+            (2, "n=13"),
+            (2, "beta=1"),
+            (2, "beta=0.5 types=f16-f32"),
+            (2, "beta=1 types=bf16"),
+            (2, "beta=3 alpha=-2"),
+        ] {
+            let arguments = format!("op={operation} {shape}").replace("engine=2", "");
+            let alone = Client::new(Form::Linked, &format!("engine={engine} {arguments}")).run();
+            let run = Client::new(Form::Linked, &format!("engine={engine} {arguments}"))
+                .preloaded(&[("WORKSPACE", "32KiB"), ("TUNE", "heuristic")])
+                .run();
+            run.assert_gives(&alone.output, &arguments);
+            assert!(run.workspace() <= 32 << 10, "{arguments}");
+        }
+    }
+}
+
+#[test]
+fn both_forms_of_client_and_library_are_reached() {
+    let alone = alone(Form::Linked, "");
+    for form in FORMS {
+        let run = divided(form, "", HEURISTIC);
+        run.assert_gives(&alone.output, "the form with a SONAME");
+        assert_eq!(run.kernels()[0]["decision"], "divided");
+        assert!(run.errors.is_empty(), "{}", run.errors);
+    }
+    let plain = Client::new(Form::Linked, "engine=2").preloaded(HEURISTIC).plain().run();
+    plain.assert_gives(&alone.output, "the form without");
+    assert_eq!(plain.kernels()[0]["decision"], "divided");
+}
+
+#[test]
+fn what_fits_is_left_alone_by_the_heuristic() {
+    let alone = alone(Form::Linked, "");
+    let run = divided(Form::Linked, "", &[("WORKSPACE", "1MiB"), ("TUNE", "heuristic")]);
+    run.assert_gives(&alone.output, "what fits");
+    assert_eq!(run.workspace(), alone.workspace());
+    assert_eq!(run.kernels()[0]["decision"], "kept");
+    assert_eq!(run.kernels()[0]["calls"], 1);
+}
+
+#[test]
+fn measured_once_and_then_taken_from_the_cache() {
+    for operation in ["forward", "data", "filter"] {
+        let arguments = format!("op={operation} types=f16-f32");
+        let alone = alone(Form::Linked, &arguments);
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("cache.db");
+        let cache = cache.to_str().unwrap();
+        let with = |tune| [("WORKSPACE", "64KiB"), ("EXACT_CLASS", "1"), ("TUNE", tune), ("CACHE", cache)];
+        let empty = divided(Form::Linked, &arguments, &with("cached"));
+        empty.assert_gives(&alone.output, "an empty cache");
+        let first = divided(Form::Linked, &arguments, &with("measure"));
+        first.assert_gives(&alone.output, "measured");
+        let totals = |run: &Run, what: &str| run.report.as_ref().unwrap()["totals"][what].as_u64().unwrap();
+        assert!(totals(&first, "tuning_measurements") > 0 && first.workspace() <= 64 << 10);
+        for tune in ["measure", "cached"] {
+            let again = divided(Form::Linked, &arguments, &with(tune));
+            again.assert_gives(&alone.output, tune);
+            assert_eq!(totals(&again, "tuning_measurements"), 0, "{tune} measured again");
+            assert!(totals(&again, "cache_hits") > 0);
+            assert_eq!(again.kernels()[0]["ours"], first.kernels()[0]["ours"], "{tune} chose otherwise");
+        }
+    }
+}
+
+#[test]
+fn what_is_measured_faster_replaces_what_fits() {
+    // The heuristics' last choice is slow, and everything fits.
+    let alone = Client::new(Form::Linked, "engine=0").run();
+    let run = Client::new(Form::Linked, "engine=0").preloaded(&[("WORKSPACE", "1GiB"), ("EXACT_CLASS", "1")]).run();
+    run.assert_gives(&alone.output, "measured");
+    let kernel = &run.kernels()[0];
+    let [theirs, ours] = ["framework", "ours"].map(|whose| kernel[whose]["time_us"].as_f64().unwrap());
+    assert!(ours <= theirs, "{kernel}");
+    assert_ne!(kernel["decision"], "kept", "{kernel}");
+}
+
+#[test]
+fn arithmetic_that_the_framework_did_not_choose_is_not_used() {
+    // Engine 1 uses no tensor cores, rounds nothing and is deterministic.
+    let alone = Client::new(Form::Linked, "engine=1").run();
+    for class in ["0", "1"] {
+        let run =
+            Client::new(Form::Linked, "engine=1").preloaded(&[("WORKSPACE", "1GiB"), ("EXACT_CLASS", class)]).run();
+        assert_eq!(run.status(), "0");
+        for part in run.kernels()[0]["ours"]["configuration"].as_array().unwrap() {
+            let name = part["algorithm"].as_str().unwrap();
+            let forbidden = ["engine3", "engine6", "engine7", "legacy:algo-0", "legacy:algo-3"];
+            assert!(!forbidden.iter().any(|one| name.starts_with(one)), "{name}");
+        }
+        if class == "1" {
+            run.assert_gives(&alone.output, "the exact class");
+        }
+    }
+}
+
+#[test]
+fn an_answer_whose_workspace_was_never_asked_for_holds_too() {
+    let alone = alone(Form::Linked, "");
+    let run = divided(Form::Linked, "ask=0 times=3", HEURISTIC);
+    run.assert_gives(&alone.output, "executed three times");
+    assert_eq!(run.kernels()[0]["calls"], 3);
+}
+
+#[test]
+fn low_alignments_are_kept() {
+    for operation in ["forward", "data", "filter"] {
+        for shape in
+            ["alignment=4 offset=4", "alignment=2 offset=2 types=f16-f32 c=6 k=6 size=7", "c=3 k=5 size=7 n=10"]
+        {
+            let arguments = format!("op={operation} {shape}");
+            let alone = alone(Form::Linked, &arguments);
+            let run = divided(Form::Linked, &arguments, &[("WORKSPACE", "30KiB"), ("TUNE", "heuristic")]);
+            run.assert_gives(&alone.output, &arguments);
+            assert!(run.workspace() <= 30 << 10, "{arguments}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_understood_passes_through_with_its_reason() {
+    for (arguments, reason) in
+        [("mode=0", "true convolution"), ("gap=1", "layout with gaps"), ("spatial=1 size=30", "shape")]
+    {
+        let alone = alone(Form::Linked, arguments);
+        let run = divided(Form::Linked, &format!("{arguments} times=2"), HEURISTIC);
+        run.assert_gives(&alone.output, arguments);
+        assert_eq!(run.workspace(), alone.workspace(), "{arguments}");
+        assert_eq!(run.reasons(), [(reason.to_owned(), 2)], "{arguments}");
+    }
+}
+
+#[test]
+fn a_divided_plan_has_no_native_graph() {
+    let divided_plan = divided(Form::Linked, "populate=1", HEURISTIC);
+    assert_eq!(divided_plan.lines("populate"), ["3000"]);
+    let kept = divided(Form::Linked, "populate=1", &[("WORKSPACE", "1GiB"), ("TUNE", "heuristic")]);
+    assert_eq!(kept.lines("populate"), ["0"]);
+}

@@ -1,0 +1,429 @@
+/* A program on cuDNN that knows nothing of tightfit: one convolution through the backend interface or the legacy one.
+ *
+ *   client key=value ..      see `option` calls in main
+ *
+ * Built linked (-DLINKED: cuDNN by DT_NEEDED, as PyTorch) or not (dlopen and dlsym, as JAX). Prints one line a fact. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef int Status;
+typedef void *Handle, *Descriptor;
+typedef uint64_t Address;
+
+/* cuDNN, as its headers have it. */
+Status cudnnCreate(Handle *), cudnnDestroy(Handle), cudnnSetStream(Handle, void *), cudnnGetStream(Handle, void **);
+size_t cudnnGetVersion(void);
+const char *cudnnGetErrorString(Status);
+Status cudnnBackendCreateDescriptor(int, Descriptor *), cudnnBackendDestroyDescriptor(Descriptor);
+Status cudnnBackendSetAttribute(Descriptor, int, int, int64_t, const void *);
+Status cudnnBackendGetAttribute(Descriptor, int, int, int64_t, int64_t *, void *);
+Status cudnnBackendFinalize(Descriptor), cudnnBackendExecute(Handle, Descriptor, Descriptor);
+Status cudnnGetExecutionPlanWorkspaceSize(Handle, Descriptor, Descriptor, size_t *);
+Status cudnnBackendPopulateCudaGraph(Handle, Descriptor, Descriptor, void *);
+
+#ifdef LINKED
+#define DNN(name) name
+#else
+static void *dnn;
+#define DNN(name) ((__typeof__(&name))required(dnn, #name))
+#endif
+
+static void *required(void *library, const char *name) {
+    void *address = dlsym(library, name);
+    if (!address) {
+        printf("missing %s\n", name);
+        exit(9);
+    }
+    return address;
+}
+
+/* The driver. */
+static void *cuda;
+#define CUDA(name, ...) ((int (*)())required(cuda, #name))(__VA_ARGS__)
+#define MUST(call)                                                                                                    \
+    do {                                                                                                              \
+        int must_ = (call);                                                                                           \
+        if (must_) {                                                                                                  \
+            printf("failed %s: %d\n", #call, must_);                                                                  \
+            exit(8);                                                                                                  \
+        }                                                                                                             \
+    } while (0)
+
+static int argc_;
+static char **argv_;
+
+static const char *text(const char *key, const char *otherwise) {
+    size_t length = strlen(key);
+    for (int i = 1; i < argc_; i++)
+        if (!strncmp(argv_[i], key, length) && argv_[i][length] == '=') return argv_[i] + length + 1;
+    return otherwise;
+}
+
+static int64_t option(const char *key, int64_t otherwise) {
+    const char *value = text(key, NULL);
+    return value ? strtoll(value, NULL, 10) : otherwise;
+}
+
+/* One convolution. */
+enum { FORWARD, DATA, FILTER };
+typedef struct {
+    int operation, type, arithmetic, spatial, nhwc;
+    int64_t n, c, k, groups, size, filter, pad, stride, alignment, offset;
+    float alpha, beta;
+    int64_t dims[3][5], strides[3][5], length[3]; /* x w y */
+} Problem;
+
+static int64_t bytes_of(int type) { return type == 0 ? 4 : 2; }
+
+static void shape(Problem *p, int which, int64_t outer, int64_t inner, int64_t size) {
+    int rank = 2 + p->spatial;
+    int64_t *d = p->dims[which], *s = p->strides[which], step = 1;
+    d[0] = outer, d[1] = inner;
+    for (int i = 2; i < rank; i++) d[i] = size;
+    if (p->nhwc) {
+        s[1] = 1, step = inner;
+        for (int i = rank - 1; i >= 2; i--) s[i] = step, step *= d[i];
+        s[0] = step;
+    } else {
+        for (int i = rank - 1; i >= 0; i--) s[i] = step, step *= d[i];
+        step = s[0];
+    }
+    p->length[which] = d[0] * s[0];
+}
+
+static Problem problem_of_options(int64_t more) {
+    Problem p = {0};
+    const char *operation = text("op", "forward"), *types = text("types", "f32");
+    p.operation = !strcmp(operation, "forward") ? FORWARD : !strcmp(operation, "data") ? DATA : FILTER;
+    p.type = !strncmp(types, "f32", 3) || !strcmp(types, "tf32") ? 0 : !strncmp(types, "f16", 3) ? 2 : 9;
+    p.arithmetic = !strcmp(types, "f16") ? 2 : 0;
+    p.spatial = (int)option("spatial", 2);
+    p.nhwc = (int)option("nhwc", 0);
+    p.n = option("n", 7) + more, p.c = option("c", 8), p.k = option("k", 8), p.groups = option("groups", 1);
+    p.size = option("size", 9), p.filter = option("filter", 3), p.pad = option("pad", 1), p.stride = option("stride", 1);
+    p.alignment = option("alignment", 16), p.offset = option("offset", 0);
+    p.alpha = (float)atof(text("alpha", "1")), p.beta = (float)atof(text("beta", "0"));
+    int64_t out = (p.size + 2 * p.pad - p.filter) / p.stride + 1;
+    shape(&p, 0, p.n, p.c, p.size);
+    shape(&p, 1, p.k, p.c / p.groups, p.filter);
+    shape(&p, 2, p.n, p.k, out);
+    if (option("gap", 0)) p.strides[0][0] += 16, p.length[0] += 16 * p.n;
+    return p;
+}
+
+/* Small whole numbers, so that sums are exact in any order. */
+static float value_at(int which, int64_t i) { return (float)((i * 7 + i / 5 + which * 3) % 5) - 2; }
+
+static uint16_t half_of(int type, float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if (type == 9) return (uint16_t)(bits >> 16);
+    _Float16 half = (_Float16)value;
+    uint16_t word;
+    memcpy(&word, &half, 2);
+    return word;
+}
+
+static float of_half(int type, uint16_t word) {
+    if (type == 9) {
+        uint32_t bits = (uint32_t)word << 16;
+        float value;
+        memcpy(&value, &bits, 4);
+        return value;
+    }
+    _Float16 half;
+    memcpy(&half, &word, 2);
+    return (float)half;
+}
+
+static Address upload(const Problem *p, int which) {
+    int64_t bytes = p->length[which] * bytes_of(p->type);
+    Address address;
+    MUST(CUDA(cuMemAlloc_v2, &address, bytes + p->offset));
+    address += p->offset;
+    char *host = malloc(bytes);
+    for (int64_t i = 0; i < p->length[which]; i++) {
+        float value = value_at(which, i);
+        if (p->type == 0) memcpy(host + 4 * i, &value, 4);
+        else {
+            uint16_t word = half_of(p->type, value);
+            memcpy(host + 2 * i, &word, 2);
+        }
+    }
+    MUST(CUDA(cuMemcpyHtoD_v2, address, host, bytes));
+    MUST(CUDA(cuCtxSynchronize));
+    free(host);
+    return address;
+}
+
+/* Attribute types. */
+enum { T_HANDLE = 0, T_DATA = 1, T_BOOL = 2, T_INT = 3, T_FLOAT = 4, T_POINTER = 6, T_MODE = 7, T_HEUR = 8, T_DESC = 15 };
+
+static Status set(Descriptor d, int name, int type, int64_t count, const void *values) {
+    return DNN(cudnnBackendSetAttribute)(d, name, type, count, values);
+}
+
+static Descriptor create(int kind) {
+    Descriptor d = NULL;
+    MUST(DNN(cudnnBackendCreateDescriptor)(kind, &d));
+    return d;
+}
+
+static Descriptor tensor(const Problem *p, int which, int64_t id) {
+    Descriptor d = create(17);
+    int rank = 2 + p->spatial;
+    MUST(set(d, 901, T_DATA, 1, &p->type));
+    MUST(set(d, 902, T_INT, rank, p->dims[which]));
+    MUST(set(d, 903, T_INT, rank, p->strides[which]));
+    MUST(set(d, 906, T_INT, 1, &id));
+    MUST(set(d, 900, T_INT, 1, &p->alignment));
+    MUST(DNN(cudnnBackendFinalize)(d));
+    return d;
+}
+
+static const int64_t IDS[3] = {120, 119, 121}; /* x w y, as PyTorch has them */
+
+static Descriptor graph(const Problem *p, Handle handle) {
+    Descriptor x = tensor(p, 0, IDS[0]), w = tensor(p, 1, IDS[1]), y = tensor(p, 2, IDS[2]), window = create(1);
+    int64_t spatial = p->spatial, pads[3], strides[3], ones[3];
+    int mode = (int)option("mode", 1);
+    for (int i = 0; i < 3; i++) pads[i] = p->pad, strides[i] = p->stride, ones[i] = 1;
+    MUST(set(window, 106, T_INT, 1, &spatial));
+    MUST(set(window, 100, T_DATA, 1, &p->arithmetic));
+    MUST(set(window, 101, T_MODE, 1, &mode));
+    MUST(set(window, 105, T_INT, spatial, pads));
+    MUST(set(window, 104, T_INT, spatial, pads));
+    MUST(set(window, 103, T_INT, spatial, strides));
+    MUST(set(window, 102, T_INT, spatial, ones));
+    MUST(DNN(cudnnBackendFinalize)(window));
+    static const int kinds[3] = {10, 12, 11};
+    static const int names[3][6] = {{704, 703, 705, 702, 700, 701}, {710, 709, 711, 708, 706, 707}, {716, 715, 717, 714, 712, 713}};
+    const int *name = names[p->operation];
+    Descriptor operation = create(kinds[p->operation]);
+    MUST(set(operation, name[0], T_DESC, 1, &x));
+    MUST(set(operation, name[1], T_DESC, 1, &w));
+    MUST(set(operation, name[2], T_DESC, 1, &y));
+    MUST(set(operation, name[3], T_DESC, 1, &window));
+    MUST(set(operation, name[4], T_FLOAT, 1, &p->alpha));
+    MUST(set(operation, name[5], T_FLOAT, 1, &p->beta));
+    MUST(DNN(cudnnBackendFinalize)(operation));
+    Descriptor graph = create(15);
+    if (handle) MUST(set(graph, 800, T_HANDLE, 1, &handle));
+    MUST(set(graph, 801, T_DESC, 1, &operation));
+    MUST(DNN(cudnnBackendFinalize)(graph));
+    /* Frontends destroy them long before the plan runs. */
+    Descriptor gone[] = {x, w, y, window, operation};
+    for (int i = 0; i < 5; i++) MUST(DNN(cudnnBackendDestroyDescriptor)(gone[i]));
+    return graph;
+}
+
+/* The configuration of an engine by its number, or the heuristics' n-th. */
+static Descriptor configuration(Descriptor graph) {
+    int64_t index = option("engine", -1), rank = option("result", 0);
+    if (index >= 0) {
+        Descriptor engine = create(2), config = create(3);
+        MUST(set(engine, 1300, T_DESC, 1, &graph));
+        MUST(set(engine, 1301, T_INT, 1, &index));
+        MUST(DNN(cudnnBackendFinalize)(engine));
+        MUST(set(config, 300, T_DESC, 1, &engine));
+        MUST(DNN(cudnnBackendFinalize)(config));
+        MUST(DNN(cudnnBackendDestroyDescriptor)(engine));
+        return config;
+    }
+    Descriptor heuristics = create(4), configs[16];
+    int mode = 0;
+    int64_t count = 0;
+    MUST(set(heuristics, 201, T_DESC, 1, &graph));
+    MUST(set(heuristics, 200, T_HEUR, 1, &mode));
+    MUST(DNN(cudnnBackendFinalize)(heuristics));
+    for (int i = 0; i < 16; i++) configs[i] = create(3);
+    MUST(DNN(cudnnBackendGetAttribute)(heuristics, 202, T_DESC, 16, &count, configs));
+    MUST(DNN(cudnnBackendDestroyDescriptor)(heuristics));
+    for (int i = 0; i < 16; i++)
+        if (i != rank) MUST(DNN(cudnnBackendDestroyDescriptor)(configs[i]));
+    return configs[rank];
+}
+
+static Descriptor pack(const Address *addresses, Address workspace) {
+    Descriptor pack = create(16);
+    MUST(set(pack, 1000, T_INT, 3, IDS));
+    MUST(set(pack, 1001, T_POINTER, 3, addresses));
+    MUST(set(pack, 1003, T_POINTER, 1, &workspace));
+    MUST(DNN(cudnnBackendFinalize)(pack));
+    return pack;
+}
+
+/* One device's stream and handle. */
+typedef struct {
+    Handle handle;
+    void *stream;
+} Worker;
+
+static Worker worker(void) {
+    Worker w = {0};
+    MUST(CUDA(cuStreamCreate, &w.stream, 1));
+    MUST(DNN(cudnnCreate)(&w.handle));
+    MUST(DNN(cudnnSetStream)(w.handle, w.stream));
+    return w;
+}
+
+static void write_output(const Problem *p, const Address *addresses, const char *path) {
+    int which = p->operation == FORWARD ? 2 : p->operation == DATA ? 0 : 1;
+    int64_t count = p->length[which], size = bytes_of(p->type);
+    char *host = malloc(count * size);
+    MUST(CUDA(cuMemcpyDtoH_v2, host, addresses[which], count * size));
+    FILE *file = fopen(path, "wb");
+    for (int64_t i = 0; i < count; i++) {
+        float value;
+        if (p->type == 0) memcpy(&value, host + 4 * i, 4);
+        else {
+            uint16_t word;
+            memcpy(&word, host + 2 * i, 2);
+            value = of_half(p->type, word);
+        }
+        fwrite(&value, 4, 1, file);
+    }
+    fclose(file);
+    free(host);
+}
+
+static pthread_mutex_t print = PTHREAD_MUTEX_INITIALIZER;
+
+/* Everything a frontend does for one convolution; gives the status of the execution. */
+static Status convolve(const Problem *p, const char *out) {
+    Worker w = worker();
+    Address addresses[3];
+    for (int i = 0; i < 3; i++) addresses[i] = upload(p, i);
+    int captures = option("capture", 0) != 0;
+    void *recorded = NULL, *executable = NULL;
+    if (option("capture", 0) == 2) MUST(CUDA(cuStreamBeginCapture_v2, w.stream, 2));
+    Descriptor g = graph(p, w.handle), config = configuration(g);
+    int64_t of_config = -1, of_plan = -1, count = 0;
+    if (option("ask", 1)) MUST(DNN(cudnnBackendGetAttribute)(config, 303, T_INT, 1, &count, &of_config));
+    Descriptor plan = create(5);
+    MUST(set(plan, 400, T_HANDLE, 1, &w.handle));
+    MUST(set(plan, 401, T_DESC, 1, &config));
+    Status status = DNN(cudnnBackendFinalize)(plan);
+    if (status) {
+        printf("plan %d\n", status);
+        return status;
+    }
+    MUST(DNN(cudnnBackendGetAttribute)(plan, 402, T_INT, 1, &count, &of_plan));
+    Address workspace = 0;
+    if (of_plan > 0) MUST(CUDA(cuMemAlloc_v2, &workspace, of_plan));
+    Descriptor packed = pack(addresses, workspace);
+    size_t third = 0;
+    MUST(DNN(cudnnGetExecutionPlanWorkspaceSize)(w.handle, plan, packed, &third));
+    pthread_mutex_lock(&print);
+    printf("workspace %lld %lld %lld\n", (long long)of_config, (long long)of_plan, (long long)third);
+    pthread_mutex_unlock(&print);
+    if (option("populate", 0)) printf("populate %d\n", DNN(cudnnBackendPopulateCudaGraph)(w.handle, plan, packed, NULL));
+    Descriptor gone[] = {g, config};
+    for (int i = 0; i < 2; i++) MUST(DNN(cudnnBackendDestroyDescriptor)(gone[i]));
+    if (option("capture", 0) == 1) MUST(CUDA(cuStreamBeginCapture_v2, w.stream, 2));
+    for (int64_t i = 0; i < option("times", 1); i++) {
+        if (i == option("signal", -1)) kill(getpid(), SIGUSR1);
+        status = DNN(cudnnBackendExecute)(w.handle, plan, packed);
+        if (status) break;
+    }
+    if (captures) {
+        MUST(CUDA(cuStreamEndCapture, w.stream, &recorded));
+        MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));
+        /* The plan goes before the graph runs. */
+        MUST(DNN(cudnnBackendDestroyDescriptor)(plan));
+        MUST(CUDA(cuGraphLaunch, executable, w.stream));
+    }
+    int synchronized = CUDA(cuStreamSynchronize, w.stream);
+    if (synchronized) printf("stream %d\n", synchronized);
+    if (!status && out && *out) write_output(p, addresses, out);
+    MUST(DNN(cudnnBackendDestroyDescriptor)(packed));
+    if (!captures) MUST(DNN(cudnnBackendDestroyDescriptor)(plan));
+    if (option("destroy", 1)) MUST(DNN(cudnnDestroy)(w.handle));
+    return status;
+}
+
+static void begin(void) {
+    void *context;
+    MUST(CUDA(cuInit, 0));
+    MUST(CUDA(cuDevicePrimaryCtxRetain, &context, (int)option("device", 0)));
+    MUST(CUDA(cuCtxSetCurrent, context));
+}
+
+static void *in_thread(void *argument) {
+    begin();
+    Problem p = problem_of_options((int64_t)(intptr_t)argument % 3);
+    int64_t rounds = option("rounds", 3);
+    Status status = 0;
+    for (int64_t i = 0; i < rounds && !status; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s.%d", text("out", "/dev/null"), (int)(intptr_t)argument);
+        status = convolve(&p, text("out", NULL) ? path : NULL);
+    }
+    return (void *)(intptr_t)status;
+}
+
+#include "legacy.h"
+#include "network.h"
+#include "real.h"
+
+int main(int argc, char **argv) {
+    argc_ = argc, argv_ = argv;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (option("idle", 0)) return 0;
+#ifndef LINKED
+    dnn = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    if (!dnn) {
+        printf("dlopen: %s\n", dlerror());
+        return 9;
+    }
+#endif
+    printf("version %zu\n", DNN(cudnnGetVersion)());
+    printf("error %s\n", DNN(cudnnGetErrorString)(3000));
+    void (*set_layer)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "tightfitSetLayer");
+    if (set_layer && text("layer", NULL)) set_layer(text("layer", NULL));
+    if (option("real", 0)) {
+        Problem p = problem_of_options(0);
+        printf("status %d\n", real(&p));
+        return 0;
+    }
+    cuda = dlopen(getenv("TIGHTFIT_CUDA"), RTLD_NOW | RTLD_GLOBAL);
+    if (!cuda) {
+        printf("no driver: %s\n", dlerror());
+        return 9;
+    }
+    begin();
+    int64_t threads = option("threads", 0);
+    Status status = 0;
+    if (option("net", 0)) status = network(text("out", NULL));
+    else if (threads) {
+        pthread_t ids[64];
+        for (int64_t i = 0; i < threads; i++) pthread_create(&ids[i], NULL, in_thread, (void *)(intptr_t)i);
+        for (int64_t i = 0; i < threads; i++) {
+            void *result;
+            pthread_join(ids[i], &result);
+            if (result) status = (Status)(intptr_t)result;
+        }
+    } else {
+        Problem p = problem_of_options(0);
+        int64_t rounds = option("rounds", 1);
+        for (int64_t i = 0; i < rounds && !status; i++)
+            status = text("legacy", NULL) ? legacy(&p, text("out", NULL)) : convolve(&p, text("out", NULL));
+    }
+    printf("status %d\n", status);
+    if (option("abort", 0)) abort();
+    if (option("fork", 0)) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (!child) exit(0);
+        waitpid(child, NULL, 0);
+    }
+    return 0;
+}

@@ -1,0 +1,60 @@
+/* Several convolutions, step after step: `net=` how many, `steps=`, `handles=` streams that take turns, `late=` how many of
+ * them come only with the third step. */
+typedef struct {
+    Problem problem;
+    Descriptor plan, pack;
+    Address addresses[3];
+    Worker worker;
+} Layer;
+
+static void plan_layer(Layer *layer, int64_t place, Worker worker) {
+    static const int operations[3] = {FORWARD, DATA, FILTER};
+    layer->problem = problem_of_options(place / 3 * 2);
+    layer->problem.operation = operations[place % 3];
+    layer->worker = worker;
+    for (int i = 0; i < 3; i++) layer->addresses[i] = upload(&layer->problem, i);
+    Descriptor g = graph(&layer->problem, worker.handle), config = configuration(g);
+    layer->plan = create(5);
+    MUST(set(layer->plan, 400, T_HANDLE, 1, &worker.handle));
+    MUST(set(layer->plan, 401, T_DESC, 1, &config));
+    MUST(DNN(cudnnBackendFinalize)(layer->plan));
+    int64_t bytes = -1, count = 0;
+    MUST(DNN(cudnnBackendGetAttribute)(layer->plan, 402, T_INT, 1, &count, &bytes));
+    printf("workspace %lld\n", (long long)bytes);
+    Address workspace = 0;
+    if (bytes > 0) MUST(CUDA(cuMemAlloc_v2, &workspace, bytes));
+    layer->pack = pack(layer->addresses, workspace);
+    MUST(DNN(cudnnBackendDestroyDescriptor)(g));
+    MUST(DNN(cudnnBackendDestroyDescriptor)(config));
+}
+
+static Status network(const char *out) {
+    int64_t layers = option("net", 1), steps = option("steps", 4), handles = option("handles", 1), late = option("late", 0);
+    Worker workers[4];
+    Layer *all = calloc(layers, sizeof *all);
+    for (int64_t i = 0; i < handles; i++) workers[i] = worker();
+    for (int64_t step = 0; step < steps; step++) {
+        int64_t present = step < 2 ? layers - late : layers;
+        for (int64_t i = 0; i < present; i++) {
+            if (!all[i].plan) plan_layer(&all[i], i, workers[i % handles]);
+            /* Once more on another stream, where there are several. */
+            for (int64_t again = 0; again < (handles > 1 && step % 2 ? 2 : 1); again++) {
+                Worker w = workers[(i + again) % handles];
+                if (again) MUST(CUDA(cuStreamSynchronize, all[i].worker.stream));
+                Status status = DNN(cudnnBackendExecute)(w.handle, all[i].plan, all[i].pack);
+                if (status) return status;
+                if (again) MUST(CUDA(cuStreamSynchronize, w.stream));
+            }
+        }
+    }
+    for (int64_t i = 0; i < handles; i++) {
+        int synchronized = CUDA(cuStreamSynchronize, workers[i].stream);
+        if (synchronized) printf("stream %d\n", synchronized);
+    }
+    for (int64_t i = 0; i < layers && out; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s.%lld", out, (long long)i);
+        write_output(&all[i].problem, all[i].addresses, path);
+    }
+    return 0;
+}

@@ -1,0 +1,202 @@
+//! Runs the C client in child processes, with and without the library, on the mocks. Libraries and client are built once.
+
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What was built.
+struct Built {
+    cuda: PathBuf,
+    cudnn: PathBuf,
+    preload: PathBuf,
+    plain: PathBuf,
+    /// Holds the client in both forms, and cuDNN under its own name.
+    folder: TempDir,
+}
+
+/// How the client knows cuDNN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// By DT_NEEDED, as PyTorch.
+    Linked,
+    /// By dlopen and dlsym, as JAX.
+    Loaded,
+}
+
+fn run(command: &mut Command) {
+    assert!(command.status().unwrap().success(), "{command:?} failed");
+}
+
+fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        // target/PROFILE/deps/TEST
+        let test = std::env::current_exe().unwrap();
+        let libraries = test.ancestors().nth(2).unwrap();
+        let profile = match libraries.file_name().unwrap().to_str().unwrap() {
+            "debug" => "dev",
+            profile => profile,
+        };
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--profile", profile]);
+        for package in ["mock-cuda", "mock-cudnn", "preload", "preload-plain"] {
+            build.args(["-p", &format!("tightfit-{package}")]);
+        }
+        build.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", libraries.parent().unwrap());
+        run(&mut build);
+        let library = |name: &str| libraries.join(format!("libtightfit_{name}.so"));
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(library("mock_cudnn"), folder.path().join("libcudnn.so.9")).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client/client.c");
+        let compile = |form: Form| {
+            let mut gcc = Command::new("gcc");
+            gcc.args(["-O1", "-Wall", "-Werror", "-pthread", "-o"]).arg(folder.path().join(format!("{form:?}")));
+            gcc.arg(&source);
+            if form == Form::Linked {
+                let path = folder.path().display();
+                // DT_RPATH, as in PyTorch's wheel: it is looked at before LD_LIBRARY_PATH.
+                gcc.arg("-DLINKED").arg(format!("-L{path}")).arg("-l:libcudnn.so.9");
+                gcc.arg(format!("-Wl,--disable-new-dtags,-rpath,{path}"));
+            }
+            run(gcc.arg("-ldl"));
+        };
+        for form in [Form::Linked, Form::Loaded] {
+            compile(form);
+        }
+        let [cuda, cudnn, preload, plain] = ["mock_cuda", "mock_cudnn", "preload", "preload_plain"].map(library);
+        Built { cuda, cudnn, preload, plain, folder }
+    })
+}
+
+/// One run of the client.
+pub struct Run {
+    /// What it wrote to standard output.
+    pub words: String,
+    /// What it wrote to standard error.
+    pub errors: String,
+    /// Its exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    /// The output tensor; empty if it got none.
+    pub output: Vec<f32>,
+    /// The report, if one was written.
+    pub report: Option<Value>,
+}
+
+/// A run to come.
+pub struct Client {
+    form: Form,
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+    library: Option<PathBuf>,
+    /// Holds its files.
+    pub folder: TempDir,
+}
+
+impl Client {
+    /// The client on `arguments`, as in its own text; without the library so far.
+    pub fn new(form: Form, arguments: &str) -> Client {
+        let arguments = arguments.split_whitespace().map(str::to_owned).collect();
+        Client { form, arguments, variables: Vec::new(), library: None, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// With the library, and variables such as `TIGHTFIT_WORKSPACE`, named without their common beginning.
+    pub fn preloaded(mut self, variables: &[(&str, &str)]) -> Client {
+        self.library = Some(built().preload.clone());
+        for (name, value) in variables {
+            self.variables.push((format!("TIGHTFIT_{name}"), (*value).to_owned()));
+        }
+        self
+    }
+
+    /// With the form of the library that has no SONAME.
+    pub fn plain(mut self) -> Client {
+        self.library = Some(built().plain.clone());
+        self
+    }
+
+    /// With any other variable.
+    pub fn with(mut self, name: &str, value: &str) -> Client {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs it.
+    pub fn run(self) -> Run {
+        self.run_keeping().0
+    }
+
+    /// Runs it, and gives its folder with what else is in it.
+    pub fn run_keeping(self) -> (Run, TempDir) {
+        let Built { cuda, cudnn, folder, .. } = built();
+        let output = self.folder.path().join("output");
+        let report = self.folder.path().join("report.json");
+        let mut command = Command::new(folder.path().join(format!("{:?}", self.form)));
+        command.args(&self.arguments).arg(format!("out={}", output.display()));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TIGHTFIT_") {
+                command.env_remove(name);
+            }
+        }
+        command.env("TIGHTFIT_CUDA", cuda).env("TIGHTFIT_MOCK_CUDA", cuda).env("LD_LIBRARY_PATH", folder.path());
+        command.env("TIGHTFIT_CACHE", "none").env("TIGHTFIT_REPORT", &report);
+        if let Some(library) = &self.library {
+            command.env("LD_PRELOAD", library).env("TIGHTFIT_CUDNN", cudnn);
+        }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let bytes = std::fs::read(&output).unwrap_or_default();
+        let report = std::fs::read(&report).ok().map(|text| serde_json::from_slice(&text).unwrap());
+        let run = Run {
+            words: String::from_utf8(stdout).unwrap(),
+            errors: String::from_utf8(stderr).unwrap(),
+            code: status.code(),
+            output: bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect(),
+            report,
+        };
+        (run, self.folder)
+    }
+}
+
+impl Run {
+    /// The words after `key` on the lines that begin with it.
+    pub fn lines(&self, key: &str) -> Vec<&str> {
+        self.words.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(' ')).collect()
+    }
+
+    /// The status of the last execution.
+    pub fn status(&self) -> &str {
+        self.lines("status").last().copied().unwrap_or("none")
+    }
+
+    /// The one workspace that all three queries told.
+    pub fn workspace(&self) -> u64 {
+        let told: Vec<&str> = self.lines("workspace")[0].split(' ').collect();
+        assert!(told.iter().all(|one| one == &told[0]), "the queries disagree: {told:?}\n{}", self.errors);
+        told[0].parse().unwrap()
+    }
+
+    /// The kernels of the report.
+    pub fn kernels(&self) -> &[Value] {
+        self.report.as_ref().map_or(&[], |report| report["kernels"].as_array().unwrap())
+    }
+
+    /// The reasons of the report with their calls.
+    pub fn reasons(&self) -> Vec<(String, u64)> {
+        let Some(report) = &self.report else { return Vec::new() };
+        let passed = report["passed_through"].as_array().unwrap();
+        passed.iter().map(|one| (one["reason"].as_str().unwrap().to_owned(), one["calls"].as_u64().unwrap())).collect()
+    }
+
+    /// Asserts that it went well and gave this output to the bit.
+    pub fn assert_gives(&self, output: &[f32], after: &str) {
+        assert_eq!((self.code, self.status()), (Some(0), "0"), "{after}: {}{}", self.words, self.errors);
+        assert!(!output.is_empty() && self.output.len() == output.len(), "{after}: no output");
+        let differing = self.output.iter().zip(output).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+        assert_eq!(differing, 0, "{after}: {differing} of {} differ\n{}", output.len(), self.errors);
+    }
+}

@@ -1,0 +1,132 @@
+//! What happens around convolutions: captured graphs, threads, forks, handles and descriptors used again, failures.
+
+mod support;
+
+use support::{Client, Form, Run};
+
+const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
+const MEASURE: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "measure"), ("EXACT_CLASS", "1")];
+
+fn alone(arguments: &str) -> Run {
+    let run = Client::new(Form::Linked, arguments).run();
+    assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
+    run
+}
+
+fn preloaded(arguments: &str, variables: &[(&str, &str)]) -> Run {
+    Client::new(Form::Linked, arguments).preloaded(variables).run()
+}
+
+#[test]
+fn a_captured_graph_outlives_its_plan() {
+    for variables in [HEURISTIC, MEASURE] {
+        for arguments in ["engine=2 capture=1", "engine=2 capture=1 op=filter types=bf16"] {
+            let run = preloaded(arguments, variables);
+            run.assert_gives(&alone(arguments).output, arguments);
+            assert!(run.lines("stream").is_empty(), "{}", run.words);
+            assert!(run.workspace() <= 64 << 10);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_measured_under_capture() {
+    let run = preloaded("engine=2 capture=2", MEASURE);
+    run.assert_gives(&alone("engine=2 capture=2").output, "planned under capture");
+    assert_eq!(run.report.as_ref().unwrap()["totals"]["tuning_measurements"], 0);
+    assert!(run.workspace() <= 64 << 10, "the limit holds all the same");
+}
+
+#[test]
+fn addresses_and_handles_used_again_are_not_mixed_up() {
+    let arguments = "engine=2 rounds=4";
+    let run = preloaded(arguments, HEURISTIC);
+    run.assert_gives(&alone(arguments).output, arguments);
+    assert_eq!(run.kernels().len(), 1);
+    assert_eq!(run.kernels()[0]["calls"], 4);
+}
+
+#[test]
+fn eight_threads_get_their_own_results() {
+    for variables in [HEURISTIC, MEASURE] {
+        let arguments = "engine=2 threads=8 rounds=3";
+        let run = Client::new(Form::Loaded, arguments).preloaded(variables);
+        let alone = Client::new(Form::Loaded, arguments);
+        let [ours, theirs] = [&run, &alone].map(|client| client.folder.path().to_owned());
+        let read =
+            |folder: &std::path::Path, thread: usize| std::fs::read(folder.join(format!("output.{thread}"))).unwrap();
+        let (run, alone) = (run.run_keeping(), alone.run_keeping());
+        assert_eq!((run.0.code, run.0.status()), (Some(0), "0"), "{}{}", run.0.words, run.0.errors);
+        for thread in 0..8 {
+            assert_eq!(read(&ours, thread), read(&theirs, thread), "thread {thread}");
+        }
+        assert_eq!(run.0.kernels().len(), 3, "three batch sizes");
+        drop(alone);
+    }
+}
+
+#[test]
+fn a_slow_device_changes_nothing() {
+    let arguments = "engine=2 op=filter types=f16-f32 times=2";
+    let run =
+        Client::new(Form::Linked, arguments).preloaded(HEURISTIC).with("TIGHTFIT_MOCK_CUDA_DELAY", "all:3000").run();
+    run.assert_gives(&alone(arguments).output, "delays on every stream");
+}
+
+#[test]
+fn a_fork_writes_no_second_report_and_an_idle_process_none() {
+    let run = preloaded("engine=2 fork=1", HEURISTIC);
+    assert_eq!(run.kernels()[0]["calls"], 1);
+    let idle = preloaded("idle=1", HEURISTIC);
+    assert_eq!((idle.code, idle.errors.as_str()), (Some(0), ""));
+    assert!(idle.report.is_none());
+}
+
+#[test]
+fn without_the_real_library_calls_fail_and_say_why() {
+    let run = Client::new(Form::Loaded, "").preloaded(HEURISTIC).with("TIGHTFIT_CUDNN", "/nowhere/libcudnn.so.9").run();
+    assert_eq!(run.code, Some(8), "{}", run.words);
+    assert!(run.words.contains("1001"), "{}", run.words);
+    assert!(run.errors.contains("TIGHTFIT_CUDNN") && run.errors.contains("/nowhere/libcudnn.so.9"), "{}", run.errors);
+}
+
+#[test]
+fn every_failing_call_ends_in_an_error_or_in_the_right_result() {
+    let arguments = "engine=2 op=filter types=f16-f32";
+    let expected = alone(arguments).output;
+    let mut right = 0;
+    for (variable, status) in [("TIGHTFIT_MOCK_CUDNN_FAIL", 4000), ("TIGHTFIT_MOCK_CUDA_FAIL", 2)] {
+        // Calls are counted from the client's first on; those from here to there are ours and the client's alternately.
+        for nth in (1..400).step_by(3) {
+            let run = Client::new(Form::Linked, arguments)
+                .preloaded(HEURISTIC)
+                .with(variable, &format!("*:{nth}:{status}"))
+                .run();
+            let after = format!("{variable} {nth}");
+            assert!(run.code.is_some(), "{after} ended by a signal: {}{}", run.words, run.errors);
+            if run.code == Some(0) && run.status() == "0" && run.lines("stream").is_empty() {
+                run.assert_gives(&expected, &after);
+                right += 1;
+            }
+        }
+    }
+    assert!(right > 0, "no failure was survived");
+}
+
+#[test]
+fn a_signal_asks_for_the_report_at_the_next_call() {
+    // Ended without exit handlers: what is there was written when the signal came, before the third call was counted.
+    let run = preloaded("engine=2 times=5 signal=2 abort=1", HEURISTIC);
+    assert_eq!(run.code, None, "it was to abort");
+    assert_eq!(run.kernels()[0]["calls"], 2);
+    let unasked = preloaded("engine=2 times=5 abort=1", HEURISTIC);
+    assert!(unasked.report.is_none());
+}
+
+#[test]
+fn a_layer_has_the_name_that_the_program_tells() {
+    let run = Client::new(Form::Loaded, "engine=2 layer=features.3").preloaded(HEURISTIC).run();
+    assert_eq!(run.kernels()[0]["name"], "features.3");
+    let unnamed = Client::new(Form::Loaded, "engine=2").preloaded(HEURISTIC).run();
+    assert_eq!(unnamed.kernels()[0]["name"], "conv1");
+}

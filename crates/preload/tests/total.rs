@@ -1,0 +1,100 @@
+//! One total for all kernels: the program gives no workspace, and every convolution runs in its part of the library's.
+
+mod support;
+
+use support::{Client, Form, Run};
+
+/// Runs the client's network; gives the outputs of its layers.
+fn network(arguments: &str, variables: Option<&[(&str, &str)]>) -> (Run, Vec<Vec<u8>>) {
+    let arguments = format!("engine=2 {arguments}");
+    let client = Client::new(Form::Linked, &arguments);
+    let client = match variables {
+        Some(variables) => client.preloaded(variables),
+        None => client,
+    };
+    let (run, folder) = client.run_keeping();
+    assert_eq!((run.code, run.status()), (Some(0), "0"), "{arguments}: {}{}", run.words, run.errors);
+    assert!(run.lines("stream").is_empty(), "{}", run.words);
+    let outputs = (0..).map_while(|layer| std::fs::read(folder.path().join(format!("output.{layer}"))).ok()).collect();
+    (run, outputs)
+}
+
+fn with_cache<'a>(cache: &'a str, total: &'a str) -> [(&'a str, &'a str); 4] {
+    [("TOTAL_WORKSPACE", total), ("EXACT_CLASS", "1"), ("CACHE", cache), ("LOG", "1")]
+}
+
+#[test]
+fn every_layer_gives_the_same_in_its_part_of_the_total() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    let cache = cache.to_str().unwrap();
+    for arguments in [
+        "net=6 steps=5 n=3 size=6",
+        "net=6 steps=5 handles=2 n=3 size=6",
+        "net=7 steps=6 late=2 n=3 size=6",
+        "net=6 steps=5 handles=3 late=1 n=3 size=6",
+    ] {
+        let (_, expected) = network(arguments, None);
+        for total in ["150KiB", "16KiB"] {
+            let (run, outputs) = network(arguments, Some(&with_cache(cache, total)));
+            assert!(
+                outputs == expected && !expected.is_empty(),
+                "{arguments} in {total}: other results\n{}",
+                run.errors
+            );
+            // Without workspace, or left as it was where the total has no place for it.
+            let told = run.lines("workspace");
+            assert!(total == "16KiB" || told.iter().all(|bytes| *bytes == "0"), "{arguments} in {total}: {told:?}");
+        }
+    }
+}
+
+#[test]
+fn the_parts_of_one_step_add_up_to_no_more_than_the_total() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    let (run, _) = network("net=6 steps=5 n=3 size=6", Some(&with_cache(cache.to_str().unwrap(), "80KiB")));
+    let kernels = run.kernels();
+    assert_eq!(kernels.len(), 6);
+    let parts: u64 = kernels.iter().map(|kernel| kernel["ours"]["workspace_bytes"].as_u64().unwrap()).sum();
+    assert!(parts <= 80 << 10, "{parts}: {}", run.errors);
+    assert!(run.errors.contains("kernels have"), "it was never divided: {}", run.errors);
+    assert_eq!(run.report.as_ref().unwrap()["total_workspace_bytes"], 80 << 10);
+}
+
+#[test]
+fn without_times_the_total_is_used_in_turns() {
+    for arguments in ["net=6 steps=4 n=3 size=6", "net=6 steps=4 handles=2 n=3 size=6"] {
+        let (_, expected) = network(arguments, None);
+        let (_, outputs) = network(arguments, Some(&[("TOTAL_WORKSPACE", "24KiB"), ("TUNE", "heuristic")]));
+        assert!(outputs == expected, "{arguments}");
+    }
+}
+
+#[test]
+fn a_slow_device_finds_every_part_untouched() {
+    let arguments = "net=6 steps=4 handles=2 n=3 size=6";
+    let (_, expected) = network(arguments, None);
+    let client = Client::new(Form::Linked, &format!("engine=2 {arguments}"))
+        .preloaded(&[("TOTAL_WORKSPACE", "24KiB"), ("TUNE", "heuristic")])
+        .with("TIGHTFIT_MOCK_CUDA_DELAY", "1:3000,2:200");
+    let (run, folder) = client.run_keeping();
+    assert_eq!(run.status(), "0", "{}{}", run.words, run.errors);
+    assert!(run.lines("stream").is_empty(), "two streams used the same memory: {}", run.words);
+    for (layer, expected) in expected.iter().enumerate() {
+        assert!(std::fs::read(folder.path().join(format!("output.{layer}"))).unwrap() == *expected, "layer {layer}");
+    }
+}
+
+#[test]
+fn the_legacy_interface_and_captured_graphs_run_in_the_total_too() {
+    for arguments in
+        ["engine=2 capture=1 times=3", "legacy=find algorithm=2 times=3", "legacy=size algorithm=2 offset=4"]
+    {
+        let alone = Client::new(Form::Linked, arguments).run();
+        let variables = [("TOTAL_WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
+        let run = Client::new(Form::Linked, arguments).preloaded(&variables).run();
+        run.assert_gives(&alone.output, arguments);
+        assert_eq!(run.workspace(), 0, "{arguments}");
+    }
+}

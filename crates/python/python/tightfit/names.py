@@ -1,0 +1,192 @@
+"""Layer names for what ``tightfit run`` reports and keeps: without them kernels are numbered by their first call.
+
+Unmodified programs::
+
+    tightfit run --workspace 512MiB -- python -m tightfit.names train.py --epochs 3
+
+or one line in the program, which does nothing where no library of tightfit is preloaded::
+
+    tightfit.torch.name_layers(model)
+
+The library keeps one name for each thread; a layer says its name before its convolution is called and takes it back
+after. Backward runs in threads of autograd's, so the name is said there too, by the node of the graph::
+
+    forward thread     conv1 | cudnn forward |   -   conv2 | cudnn forward |   -
+    autograd thread                                         conv2 | backward-data, backward-filter |   -   conv1 | ..
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import runpy
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["Names", "name_layers"]
+
+_Tell = Callable[[bytes | None], None]
+# What wrappers put before the names of the model they hold.
+_WRAPPERS = ("module.", "_orig_mod.")
+
+
+def _library() -> _Tell | None:
+    """The preloaded library's function that takes a thread's layer name; None where there is no such library."""
+    try:
+        # PyDLL keeps the GIL, which costs more to give up than the call takes.
+        function = ctypes.PyDLL(None).tightfitSetLayer
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = [ctypes.c_char_p]
+    function.restype = None
+    return function
+
+
+class Names:
+    """The named layers of a model.
+
+    Attributes
+    ----------
+    layers : list of str
+        Their names, in the order of ``model.named_modules()``; empty where no library of tightfit is preloaded.
+    """
+
+    def __init__(self) -> None:
+        self.layers: list[str] = []
+        self._hooks: list[Any] = []
+
+    def remove(self) -> None:
+        """Takes the names back."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self.layers.clear()
+
+
+class _Layer:
+    """Says one layer's name around its forward and its backward."""
+
+    def __init__(self, tell: _Tell, name: str) -> None:
+        self.tell = tell
+        self.name = name.encode()
+
+    def before(self, module: Any, inputs: Any) -> None:
+        if not _compiling():
+            self.tell(self.name)
+
+    def after(self, module: Any, inputs: Any, output: Any) -> None:
+        if _compiling():
+            return
+        self.tell(None)
+        # The node is hooked and not the tensor: a hooked tensor may not be changed in place, as ReLU(inplace=True) does.
+        node = getattr(output, "grad_fn", None)
+        if node is not None:
+            node.register_prehook(self.enter)
+            node.register_hook(self.leave)
+
+    def enter(self, gradients: Any) -> None:
+        self.tell(self.name)
+
+    def leave(self, gradients: Any, outputs: Any) -> None:
+        self.tell(None)
+
+
+def _compiling() -> bool:
+    """Whether torch.compile is tracing, which has no words for a call into a library."""
+    import torch
+
+    return bool(torch.compiler.is_compiling())
+
+
+def name_layers(model: Any, prefix: str = "") -> Names:
+    """Gives the kernels of a model's convolution layers the names that the model has for them.
+
+    Covers ``Conv1d`` to ``ConvTranspose3d``; convolutions called as functions, and layers inside ``torch.compile``, stay
+    unnamed. Costs some microseconds a layer and step, and nothing where no library of tightfit is preloaded.
+
+    Parameters
+    ----------
+    model
+        A ``torch.nn.Module``.
+    prefix
+        Put before every name, to tell two models apart.
+    """
+    named = Names()
+    tell = _library()
+    if tell is None:
+        return named
+    from torch.nn.modules.conv import _ConvNd
+
+    for name, module in model.named_modules():
+        if not isinstance(module, _ConvNd):
+            continue
+        for wrapper in _WRAPPERS:
+            name = name.removeprefix(wrapper)
+        layer = _Layer(tell, prefix + (name or type(module).__name__.lower()))
+        named.layers.append(layer.name.decode())
+        named._hooks.append(module.register_forward_pre_hook(layer.before))
+        # Also called where the layer raises, so that no name outlives its layer.
+        named._hooks.append(module.register_forward_hook(layer.after, always_call=True))
+    return named
+
+
+def _name_all() -> None:
+    """Names the layers of every model when it is first called."""
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
+    seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def before(module: Any, inputs: Any) -> None:
+        # The outermost module is called first, so the names below it begin there.
+        if module not in seen:
+            seen.update(module.modules())
+            name_layers(module)
+
+    register_module_forward_pre_hook(before)
+
+
+class _AfterTorch(MetaPathFinder):
+    """Calls a function once torch was imported; a program that never imports it is not made to."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self.then = then
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_call(module: ModuleType) -> None:
+                load(module)
+                self.then()
+
+            spec.loader.exec_module = load_and_call  # type: ignore[method-assign]
+        return spec
+
+
+def main(arguments: list[str]) -> None:
+    """Runs a program as ``python`` would, ``[-m MODULE | FILE] ARGUMENTS ..``, with the layers of its models named."""
+    if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
+        sys.exit("usage: python -m tightfit.names [-m MODULE | FILE] [ARGUMENTS ..]")
+    if _library() is not None:
+        sys.meta_path.insert(0, _AfterTorch(_name_all))
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path[0] = str(Path(arguments[0]).resolve().parent)
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

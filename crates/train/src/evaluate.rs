@@ -1,0 +1,86 @@
+//! How well a network does on samples that it has not learned from.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tightfit_core::optimize::Candidates;
+use tightfit_core::plan::{Action, Algorithms, Costs, Kernels, Options, Pass, Policy, Schedule, Workload, plan};
+use tightfit_core::{Bytes, DivisionCost, Operation, Problem};
+use tightfit_cpu::layers::softmax_loss;
+
+use crate::data::{Loader, Source};
+use crate::{Engine, Error, Learned, Machine, Solver};
+
+/// What a network made of some samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// Mean cross-entropy.
+    pub loss: f64,
+    /// Samples whose likeliest class was their label.
+    pub correct: usize,
+    /// Samples in all.
+    pub samples: usize,
+}
+
+impl Score {
+    /// The share of the samples that were told right.
+    pub fn accuracy(&self) -> f64 {
+        self.correct as f64 / self.samples.max(1) as f64
+    }
+}
+
+/// Runs every sample of a source through the network as it was trained: no dropout, running statistics.
+///
+/// The forward passes keep the configurations of the training's schedule, and take no larger an arena than it did.
+///
+/// # Errors
+/// Those of planning the forward passes, of the source, and of [`Engine::step`].
+pub fn evaluate<M: Machine>(
+    machine: M,
+    training: &Workload<'_>,
+    schedule: &Schedule,
+    learned: &Learned,
+    source: Arc<dyn Source>,
+) -> Result<Score, Error> {
+    let inference = Workload::new(training.network, training.batch, training.types, true)?;
+    let options = Options {
+        policy: Policy::Baseline,
+        algorithms: Algorithms::Memory,
+        budget: schedule.device_bytes,
+        host_budget: Bytes::ZERO,
+        ..Options::default()
+    };
+    let plan = plan(&inference, &forward_kernels(training, schedule)?, &Costs::cpu(), &options)?;
+    let mut engine = Engine::new(&inference, &plan.schedule, machine, Solver::default(), false)?;
+    engine.take_over(learned)?;
+    let mut score = Score { loss: 0.0, correct: 0, samples: 0 };
+    for batch in Loader::in_order(source, training.batch) {
+        let batch = batch?;
+        engine.step(&batch.samples, &batch.labels)?;
+        let classes = engine.classes();
+        let probabilities = engine.probabilities()?;
+        let counted = &batch.labels[..batch.counted];
+        let (loss, correct) = softmax_loss::loss(classes, &probabilities[..batch.counted * classes], counted);
+        score.loss += loss * batch.counted as f64;
+        score.correct += correct;
+        score.samples += batch.counted;
+    }
+    score.loss /= score.samples.max(1) as f64;
+    Ok(score)
+}
+
+/// The configurations of the forward convolutions of a schedule, each its problem's only one where layers do not differ.
+fn forward_kernels(workload: &Workload<'_>, schedule: &Schedule) -> Result<Kernels, Error> {
+    let mut found: HashMap<Problem, Candidates> = HashMap::new();
+    for step in &schedule.steps {
+        if let Action::Compute(compute) = &step.action
+            && let (Pass::Forward, Some(configuration)) = (compute.pass, &compute.configuration)
+        {
+            let problem = Kernels::problem(workload, compute.layer, Operation::Forward)?;
+            let nothing = || Candidates { candidates: Vec::new(), cost: DivisionCost::default() };
+            let candidates = &mut found.entry(problem).or_insert_with(nothing).candidates;
+            candidates.extend(configuration.parts().iter().cloned());
+        }
+    }
+    Ok(Kernels::of(&found)?)
+}

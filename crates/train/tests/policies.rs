@@ -1,0 +1,137 @@
+//! Every policy trains to the bit as if everything stayed in memory: under slow streams, with freed memory poisoned and
+//! copies compared.
+
+mod support;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tightfit_core::optimize::Candidates;
+use tightfit_core::plan::{
+    Algorithms, Budgets, Costs, Kernels, Options as Asked, Plan, Policy, Schedule, Tensor, Workload, check, plan,
+};
+use tightfit_core::{Bytes, DivisionCost, Network, Operation, Types};
+use tightfit_train::machine::cpu::{CpuMachine, Options};
+use tightfit_train::{Engine, Machine, Solver};
+
+use support::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
+
+const BATCH: usize = 4;
+const STEPS: u64 = 5;
+const ALGORITHM: &str = "explicit-gemm";
+
+/// Kernels with one choice each, so that every plan computes the same.
+fn kernels(workload: &Workload<'_>, micro_batch: usize) -> Kernels {
+    let mut all = HashMap::new();
+    for (layer, _) in workload.network.convolutions() {
+        for operation in Operation::ALL {
+            let problem = Kernels::problem(workload, layer, operation).unwrap();
+            let candidates = configuration(&problem, ALGORITHM, micro_batch).parts().to_vec();
+            all.insert(problem, Candidates { candidates, cost: DivisionCost::default() });
+        }
+    }
+    Kernels::of(&all).unwrap()
+}
+
+/// The losses of all steps, and every gradient of every parameter after each, as bits.
+fn run(workload: &Workload<'_>, schedule: &Schedule, delays: [Duration; 3]) -> Vec<(u64, Vec<u32>)> {
+    let options = Options { threads: Some(THREADS), delays, checksums: true, spans: false };
+    let mut engine = Engine::new(workload, schedule, CpuMachine::new(options), Solver::default(), true).unwrap();
+    let mut all = Vec::new();
+    for step in 0..STEPS {
+        let (samples, labels) = batch(workload, step);
+        let outcome = engine.step(&samples, &labels).unwrap();
+        assert!(outcome.loss.is_finite());
+        let mut gradients = Vec::new();
+        for (layer, _) in workload.network.iter() {
+            let block = engine.read(Tensor::WeightGradient(layer)).unwrap().unwrap_or_default();
+            for parameter in workload.parameters(layer) {
+                gradients.extend(block[parameter.offset..][..parameter.elements].iter().map(|g| g.to_bits()));
+            }
+        }
+        all.push((outcome.loss.to_bits(), gradients));
+    }
+    let used = engine.machine().high_water().unwrap();
+    assert_eq!(used, Some(engine.peak()), "the arena is used up to where the plan says");
+    all
+}
+
+fn planned(
+    workload: &Workload<'_>,
+    kernels: &Kernels,
+    policy: Policy,
+    budget: Bytes,
+) -> Result<Plan, tightfit_core::Error> {
+    let asked = Asked { policy, algorithms: Algorithms::Memory, divide: true, budget, ..Asked::default() };
+    plan(workload, kernels, &Costs::cpu(), &asked)
+}
+
+/// Plans of every policy with plenty of memory and with the least that each can do with.
+fn plans(workload: &Workload<'_>, kernels: &Kernels) -> Vec<(String, Plan)> {
+    let mut all = Vec::new();
+    for policy in Policy::ALL {
+        let roomy = planned(workload, kernels, policy, Bytes::gib(1)).unwrap();
+        let tight = planned(workload, kernels, policy, roomy.min_feasible).unwrap();
+        assert!(
+            planned(workload, kernels, policy, Bytes(roomy.min_feasible.0 - 256)).is_err(),
+            "{policy}: one unit less"
+        );
+        all.push((format!("{policy} with room"), roomy));
+        all.push((format!("{policy} in {}", tight.options.budget), tight));
+    }
+    all
+}
+
+fn policies_train_alike(network: &Network) {
+    let workload = Workload::new(network, BATCH, Types::F32, false).unwrap();
+    let resident = everything_resident(&workload, ALGORITHM, BATCH);
+    let budgets = Budgets { device: resident.device_bytes, host: Bytes::ZERO };
+    assert_eq!(check(&workload, &resident, budgets), []);
+    let truth = run(&workload, &resident, [Duration::ZERO; 3]);
+    let mut offloaded = 0;
+    for (name, plan) in plans(&workload, &kernels(&workload, BATCH)) {
+        for slow in 0..3 {
+            let mut delays = [Duration::ZERO; 3];
+            delays[slow] = Duration::from_micros(400);
+            let given = run(&workload, &plan.schedule, delays);
+            for (step, (given, truth)) in given.iter().zip(&truth).enumerate() {
+                let what = format!("{} {name}, stream {slow} slow, step {step}", network.name());
+                assert_eq!(given.0, truth.0, "{what}: loss");
+                assert_eq!(given.1.len(), truth.1.len(), "{what}: gradients");
+                assert!(given.1 == truth.1, "{what}: gradients differ");
+            }
+        }
+        offloaded += plan.offloaded.0;
+    }
+    assert!(offloaded > 0, "nothing was ever offloaded");
+}
+
+#[test]
+fn lenet() {
+    policies_train_alike(&Network::open("lenet").unwrap());
+}
+
+#[test]
+fn cifar10_quick() {
+    policies_train_alike(&Network::open("cifar10-quick").unwrap());
+}
+
+#[test]
+fn forks_and_joins() {
+    policies_train_alike(&fork_and_join());
+}
+
+#[test]
+fn residual_blocks() {
+    policies_train_alike(&residual());
+}
+
+#[test]
+fn divided_convolutions_train_alike_under_every_policy() {
+    let network = fork_and_join();
+    let workload = Workload::new(&network, BATCH, Types::F32, false).unwrap();
+    let truth = run(&workload, &everything_resident(&workload, ALGORITHM, 2), [Duration::ZERO; 3]);
+    for (name, plan) in plans(&workload, &kernels(&workload, 2)) {
+        assert!(run(&workload, &plan.schedule, [Duration::ZERO; 3]) == truth, "{name}");
+    }
+}

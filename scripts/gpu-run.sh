@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# Measures PyTorch (and JAX) plain and under `tightfit run` on this machine's GPU: what docs/results.md reports.
+#
+# usage: scripts/gpu-run.sh FOLDER OUTPUT STAGE ..
+#
+# FOLDER holds tightfit and libtightfit_preload.so. Each STAGE below appends its JSON lines to OUTPUT/STAGE.jsonl, the
+# reports of the library to OUTPUT/report-LABEL.json, and everything on standard error to OUTPUT/STAGE.log.
+# PYTHON (python3) is the environment's interpreter. Every stage measures into the cache OUTPUT/../cache.db or $TIGHTFIT_CACHE.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)/gpu_run
+folder=$(cd "$1" && pwd) output=$2
+shift 2
+python=${PYTHON:-python3}
+mkdir -p "$output"
+export TIGHTFIT_PRELOAD=$folder TIGHTFIT_CACHE=${TIGHTFIT_CACHE:-$output/../cache.db} PYTHONUNBUFFERED=1
+stage=
+
+# plain SCRIPT ARGUMENTS ..; a run gets at most SECONDS_EACH seconds
+plain() {
+    script=$1 && shift
+    timeout "${SECONDS_EACH:-150}" "$python" "$here/$script" --label plain "$@" >>"$output/$stage.jsonl" 2>>"$output/$stage.log" ||
+        echo "{\"label\": \"plain\", \"script\": \"$script\", \"exit\": $?}" >>"$output/$stage.jsonl"
+}
+
+# under LABEL "OPTIONS OF RUN" SCRIPT ARGUMENTS ..
+under() {
+    label=$1 options=$2 script=$3 && shift 3
+    # shellcheck disable=SC2086 # several options on purpose
+    timeout "${SECONDS_EACH:-150}" "$folder/tightfit" run $options --report "$output/report-$label.json" -- \
+        "$python" "$here/$script" --label "$label" "$@" >>"$output/$stage.jsonl" 2>>"$output/$stage.log" ||
+        echo "{\"label\": \"$label\", \"script\": \"$script\", \"exit\": $?}" >>"$output/$stage.jsonl"
+}
+
+smoke() { # is anything broken?
+    "$folder/tightfit" doctor --preload --python "$python" --format csv >>"$output/smoke.log" 2>&1
+    plain step.py alexnet:64:fp32
+    TIGHTFIT_OFF=1 under off "" step.py alexnet:64:fp32
+    under heuristic "--workspace 16MiB --tune heuristic --cache none" step.py alexnet:64:fp32
+    under measure "--workspace 16MiB" step.py alexnet:64:fp32
+}
+
+vgg() { # 512 MiB, first run and cached run
+    case=vgg16:256:fp32
+    plain step.py --no-convolutions --steps 4 $case
+    plain step.py --no-convolutions --steps 4 --benchmark $case
+    TIGHTFIT_CACHE=$output/vgg.db under vgg-first "--workspace 512MiB" step.py --no-convolutions --steps 4 $case
+    TIGHTFIT_CACHE=$output/vgg.db under vgg-cached "--workspace 512MiB" step.py --no-convolutions --steps 4 $case
+    TIGHTFIT_CACHE=$output/vgg.db under vgg-benchmark "--workspace 512MiB" step.py --no-convolutions --steps 4 --benchmark $case
+    rm -f "$output"/vgg.db*
+}
+
+table5() { # mu-cuDNN's Table V at 64 MiB; CASES and POLICIES choose
+    cases=${CASES:-alexnet:256:fp32 resnet50:64:fp32 resnet18:128:fp32 densenet40:256:fp32}
+    # shellcheck disable=SC2086 # several cases on purpose
+    plain step.py $cases
+    for policy in ${POLICIES:-undivided fit power-of-two}; do
+        # Powers of two of all of DenseNet's kernels take minutes to measure.
+        [ "$policy" != power-of-two ] || cases=${cases% densenet40*}
+        # shellcheck disable=SC2086
+        under "$stage-$policy" "--workspace 64MiB --policy $policy" step.py $cases
+    done
+}
+
+precisions() { # the same in other number types
+    CASES=${CASES:-alexnet:256:tf32 alexnet:256:fp16 alexnet:256:bf16} POLICIES=${POLICIES:-undivided fit} table5
+}
+
+unet() { # a 3-D U-Net, benchmark off and on
+    case=unet3d:4:fp32:64
+    for benchmark in "" --benchmark; do
+        # shellcheck disable=SC2086
+        plain step.py --no-convolutions --steps 5 $benchmark $case
+        # shellcheck disable=SC2086
+        under "unet$benchmark" "--workspace 128MiB" step.py --no-convolutions --steps 5 $benchmark $case
+    done
+}
+
+cliff() { # one layer with little memory beside its tensors
+    cases="fp16:2:1024:64:64:56:3 bf16:3:8:32:32:96:3 bf16:2:1024:256:64:56:1"
+    # shellcheck disable=SC2086
+    plain cliff.py $cases
+    # shellcheck disable=SC2086
+    under cliff "--workspace 64MiB" cliff.py $cases
+}
+
+memory() { # a network in less and less memory
+    plain least_memory.py --caps 24,20,19,18,17 vgg16:256:fp32
+    under memory "--workspace 512MiB" least_memory.py --caps 24,20,19,18,17 vgg16:256:fp32
+}
+
+total() { # one total divided among all kernels
+    plain step.py --no-convolutions alexnet:256:fp32 googlenet:128:fp32
+    under total-alexnet "--total-workspace 256MiB" step.py --no-convolutions alexnet:256:fp32
+    under total-googlenet "--total-workspace 1GiB" step.py --no-convolutions googlenet:128:fp32
+}
+
+gradients() { # errors to 64-bit arithmetic; bits where nothing is changed
+    cases=${CASES:-alexnet:256:fp32 alexnet:256:tf32 alexnet:256:fp16 resnet18:128:fp32}
+    # shellcheck disable=SC2086
+    plain gradients.py $cases
+    # shellcheck disable=SC2086
+    under gradients "--workspace 64MiB" gradients.py $cases
+    # shellcheck disable=SC2086
+    under unchanged "--workspace unlimited --tune heuristic --cache none" gradients.py $cases
+}
+
+curve() { # 200 steps of a small network
+    plain curve.py
+    under curve "--workspace 8MiB" curve.py
+}
+
+overhead() { # nothing to divide: three times each, in turn
+    for _ in 1 2 3; do
+        plain overhead.py
+        under overhead "--workspace unlimited --tune heuristic --cache none" overhead.py
+    done
+}
+
+capture() { # CUDA graphs
+    plain capture.py alexnet:64:fp32 resnet18:64:bf16
+    under capture "--workspace 16MiB" capture.py alexnet:64:fp32 resnet18:64:bf16
+}
+
+jax() { # another framework
+    plain jax_step.py
+    under jax "--workspace 64MiB" jax_step.py
+}
+
+parallel() { # several GPUs, a thread each
+    plain parallel.py resnet18:128:fp32 alexnet:256:fp32
+    under parallel "--workspace 64MiB --tune ${TUNE:-measure}" parallel.py resnet18:128:fp32 alexnet:256:fp32
+}
+
+for stage in "$@"; do
+    # A stage is not begun once STOP_AFTER seconds have passed.
+    [ "$SECONDS" -lt "${STOP_AFTER:-100000}" ] || continue
+    begin=$SECONDS
+    "$stage"
+    echo "== $stage: $((SECONDS - begin)) s"
+    cat "$output/$stage.jsonl"
+done

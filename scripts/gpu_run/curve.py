@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""The loss of a small network over 200 steps of a task it can learn: one JSON line with every twentieth loss.
+
+usage: [tightfit run .. --] python scripts/gpu_run/curve.py --label NAME [--precision fp32] [--steps 200]
+"""
+
+import argparse
+
+import torch
+from measure import tell
+from models import TYPES, build, loss_of
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--label", default="plain")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--steps", type=int, default=200)
+    options = parser.parse_args()
+    model, _, _ = build("small", 1, options.precision)
+    solver = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    generator = torch.Generator().manual_seed(7)
+    pictures = torch.randn(10, 3, 32, 32, generator=generator)
+    losses = []
+    for _ in range(options.steps):
+        # Ten pictures under noise: the class is the picture.
+        target = torch.randint(10, (256,), generator=generator)
+        x = pictures[target] * 0.3 + torch.randn(256, 3, 32, 32, generator=generator)
+        solver.zero_grad(set_to_none=True)
+        loss = loss_of(model, x.to("cuda", TYPES[options.precision]), target.cuda())
+        loss.backward()
+        solver.step()
+        losses.append(loss.item())
+    shown = [float(f"{loss:.4g}") for loss in losses[::20]]
+    last = sum(losses[-20:]) / 20
+    tell(label=options.label, precision=options.precision, mean_of_last_20=last, every_20th=shown)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Draws a report of `tightfit run` as SVG: each kernel's workspace as a bar, with its division written behind it.
+
+usage: scripts/gpu_run/draw.py REPORT.json TITLE > FILE.svg
+"""
+
+import json
+import sys
+from html import escape
+
+COLORS = {"forward": "#4477aa", "backward-data": "#66ccee", "backward-filter": "#ee6677"}
+ROW, LEFT, WIDTH, RIGHT = 18, 170, 420, 500
+MIB = float(1 << 20)
+
+
+def division(configuration):
+    """`4 x 64 engine3 + 10 algo`: equal neighbors together."""
+    parts = []
+    for part in configuration:
+        word = (part["micro_batch"], part["algorithm"])
+        if parts and parts[-1][1:] == word:
+            parts[-1] = (parts[-1][0] + 1, *word)
+        else:
+            parts.append((1, *word))
+    return " + ".join((f"{count} x " if count > 1 else "") + f"{size} {algorithm}" for count, size, algorithm in parts)
+
+
+def main():
+    with open(sys.argv[1]) as file:
+        kernels = [kernel for kernel in json.load(file)["kernels"] if kernel.get("ours")]
+    most = max(kernel["ours"]["workspace_bytes"] for kernel in kernels) or 1
+    total = sum(kernel["ours"]["workspace_bytes"] for kernel in kernels)
+    width, height = LEFT + WIDTH + RIGHT, 60 + ROW * len(kernels)
+    print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">')
+    print(f'<rect width="{width}" height="{height}" fill="white"/>')
+    print(f'<text x="10" y="20" font-size="14">{escape(sys.argv[2])}: {total / MIB:.0f} MiB in all</text>')
+    for place, (name, color) in enumerate(COLORS.items()):
+        print(f'<rect x="{10 + 120 * place}" y="28" width="10" height="10" fill="{color}"/>')
+        print(f'<text x="{24 + 120 * place}" y="37">{name}</text>')
+    for place, kernel in enumerate(kernels):
+        ours, y = kernel["ours"], 50 + ROW * place
+        size = ours["workspace_bytes"]
+        length = WIDTH * size / most
+        words = f"{size / MIB:.1f} MiB: {division(ours['configuration'])}"
+        print(f'<text x="{LEFT - 8}" y="{y + 12}" text-anchor="end">{escape(kernel["name"])} {kernel["operation"]}</text>')
+        print(f'<rect x="{LEFT}" y="{y + 2}" width="{length:.1f}" height="{ROW - 5}" fill="{COLORS[kernel["operation"]]}"/>')
+        print(f'<text x="{LEFT + length + 6:.1f}" y="{y + 12}">{escape(words)}</text>')
+    print("</svg>")
+
+
+if __name__ == "__main__":
+    main()
