@@ -47,35 +47,40 @@ fn configuration(backend: &mut CudaBackend, problem: &Problem, micro_batch: usiz
     Configuration::new(parts, backend.division_cost(problem).unwrap())
 }
 
-/// The schedule with convolutions that CUDA has, which share one workspace at the end of the arena.
+/// The schedule with convolutions that CUDA has, whose workspaces lie one after another in time at the end of the arena.
 fn for_cuda(workload: &Workload<'_>, mut schedule: Schedule, options: &Options, micro_batch: usize) -> Schedule {
     let mut backend = CudaBackend::open(options).unwrap();
-    let block = BlockId(schedule.blocks.len());
-    let mut most = 0;
-    for step in &mut schedule.steps {
-        let Action::Compute(compute) = &mut step.action else { continue };
-        let LayerKind::Convolution { convolution, .. } = &workload.network.layer(compute.layer).kind else { continue };
-        let operation = match compute.pass {
-            Pass::Forward => Operation::Forward,
-            Pass::BackwardData => Operation::BackwardData,
-            Pass::BackwardFilter => Operation::BackwardFilter,
-            Pass::Update => continue,
-        };
-        let problem = Problem::new(*convolution, operation, workload.batch, workload.types, Layout::Nchw).unwrap();
-        let configuration = configuration(&mut backend, &problem, micro_batch);
-        most = most.max(configuration.workspace().0);
-        compute.operands.push(Operand { role: Role::Workspace, block, access: Access::Write });
-        compute.configuration = Some(configuration);
+    let (offset, mut most, mut steps) = (schedule.device_bytes.0, 0, Vec::new());
+    for mut step in schedule.steps {
+        let mut workspace = None;
+        if let Action::Compute(compute) = &mut step.action
+            && let LayerKind::Convolution { convolution, .. } = &workload.network.layer(compute.layer).kind
+            && compute.pass != Pass::Update
+        {
+            let operation = match compute.pass {
+                Pass::Forward => Operation::Forward,
+                Pass::BackwardData => Operation::BackwardData,
+                Pass::BackwardFilter | Pass::Update => Operation::BackwardFilter,
+            };
+            let problem = Problem::new(*convolution, operation, workload.batch, workload.types, Layout::Nchw).unwrap();
+            let configuration = configuration(&mut backend, &problem, micro_batch);
+            let bytes = configuration.workspace().0;
+            compute.configuration = Some(configuration);
+            if bytes > 0 {
+                let block = BlockId(schedule.blocks.len());
+                let tensor = Tensor::Workspace(compute.layer);
+                schedule.blocks.push(Block { tensor, offset, bytes, samples: 0..workload.batch, resident: false });
+                compute.operands.push(Operand { role: Role::Workspace, block, access: Access::Write });
+                (workspace, most) = (Some(block), most.max(bytes));
+            }
+        }
+        let free = |action| Step { stream: Stream::Compute, action };
+        steps.extend(workspace.map(|block| free(Action::Allocate(block))));
+        steps.push(step);
+        steps.extend(workspace.map(|block| free(Action::Release(block))));
     }
-    let (offset, bytes) = (schedule.device_bytes.0, most.next_multiple_of(ALIGNMENT).max(ALIGNMENT));
-    let tensor = Tensor::Workspace(workload.network.iter().next().unwrap().0);
-    schedule.blocks.push(Block { tensor, offset, bytes, samples: 0..workload.batch, resident: false });
-    schedule.device_bytes = Bytes(offset + bytes);
-    let free = |action| Step { stream: Stream::Compute, action };
-    schedule.steps.push(free(Action::Release(block)));
-    // At the end of the allocations, so that no wait is moved from what it waits for.
-    let first = schedule.steps.iter().position(|step| !matches!(step.action, Action::Allocate(_))).unwrap();
-    schedule.steps.insert(first, free(Action::Allocate(block)));
+    schedule.steps = steps;
+    schedule.device_bytes = Bytes(offset + most.next_multiple_of(ALIGNMENT));
     schedule
 }
 
@@ -136,7 +141,7 @@ fn networks_agree(options: &Options) {
         let want = on_cpu(&f32, 2);
         // Rounding decides here and there which element of a window is the largest, and whether a unit is cut: in f32 one
         // unit in cifar10-quick. What is computed wrong is off by the size of the gradient itself.
-        for (types, tolerance) in [(Types::F32, 1e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.2), (Types::Bf16, 0.5)] {
+        for (types, tolerance) in [(Types::F32, 3e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.2), (Types::Bf16, 0.5)] {
             let workload = Workload::new(&network, BATCH, types, false).unwrap();
             let normalizes = |layer: &Layer| matches!(layer.kind, LayerKind::Lrn { .. });
             if types == Types::Bf16 && network.layers().iter().any(normalizes) {
