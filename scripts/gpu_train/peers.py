@@ -16,16 +16,18 @@ from torch.utils.checkpoint import checkpoint
 
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
+# A checkpoint's input must not be overwritten by the piece after it.
+INPLACE = True
 
 
 def conv(i, o, k, s=1, p=0):
-    return [nn.Conv2d(i, o, k, s, p), nn.ReLU(inplace=True)]
+    return [nn.Conv2d(i, o, k, s, p), nn.ReLU(inplace=INPLACE)]
 
 
 def classifier(i, *sizes):
     layers = [nn.Flatten()]
     for o in sizes:
-        layers += [nn.Linear(i, o), nn.ReLU(inplace=True), nn.Dropout(0.5)]
+        layers += [nn.Linear(i, o), nn.ReLU(inplace=INPLACE), nn.Dropout(0.5)]
         i = o
     return layers[:-2]
 
@@ -85,7 +87,7 @@ class Bottleneck(nn.Module):
     def __init__(self, i, width, stride):
         super().__init__()
         norm = lambda a, b, k, s, p: [nn.Conv2d(a, b, k, s, p, bias=False), nn.BatchNorm2d(b)]
-        relu = lambda: nn.ReLU(inplace=True)
+        relu = lambda: nn.ReLU(inplace=INPLACE)
         self.long = nn.Sequential(*norm(i, width, 1, 1, 0), relu(), *norm(width, width, 3, stride, 1), relu(),
                                   *norm(width, 4 * width, 1, 1, 0))
         same = i == 4 * width and stride == 1
@@ -96,7 +98,7 @@ class Bottleneck(nn.Module):
 
 
 def resnet50():
-    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=INPLACE), nn.MaxPool2d(3, 2, 1)]
     i = 64
     for width, count, stride in [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)]:
         for block in range(count):
@@ -125,6 +127,8 @@ def forward(model, x, way):
 
 
 def measure(name, batch, way):
+    global INPLACE
+    INPLACE = way != "checkpoint"
     torch.manual_seed(0)
     torch.cuda.reset_peak_memory_stats()
     model, size = NETWORKS[name]()

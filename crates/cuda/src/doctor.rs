@@ -57,10 +57,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks for the driver, the device, cuDNN, and whether they work together; in that order.
+/// Looks for the driver, the device, cuDNN, cuBLAS, and whether they work together; in that order.
 pub fn doctor(options: &Options) -> Vec<Finding> {
     let driver = "install the NVIDIA driver, or in a container start it with the GPU (docker run --gpus all)";
     let cudnn = "pip install nvidia-cudnn-cu13 (PyTorch's CUDA wheels bring it), or name its folder in TIGHTFIT_CUDNN";
+    let cublas = "only training needs it: pip install nvidia-cublas, or name its folder in TIGHTFIT_CUBLAS";
     let context = Context::open(options.cuda.as_deref(), options.device).map(Arc::new);
     let library = load::cudnn(options.cudnn.as_deref());
     let together = match (&context, &library) {
@@ -86,6 +87,13 @@ pub fn doctor(options: &Options) -> Vec<Finding> {
         }
         Err(error) => State::Missing { error, advice: driver },
     };
+    let products = match &library {
+        Ok(library) => match load::cublas(options.cublas.as_deref(), &library.path) {
+            Ok(products) => found("for training".to_owned(), Some(&products.path)),
+            Err(error) => State::Missing { error, advice: cublas },
+        },
+        Err(_) => State::NotReached,
+    };
     let library = match library {
         Ok(library) => found(library.version.to_string(), Some(&library.path)),
         Err(error) => State::Missing { error, advice: cudnn },
@@ -104,6 +112,7 @@ pub fn doctor(options: &Options) -> Vec<Finding> {
         finding("driver", context),
         finding("device", device),
         finding("cuDNN", library),
+        finding("cuBLAS", products),
         finding("together", together),
     ]
 }

@@ -7,13 +7,14 @@
 //! gpu-train equal CACHE                                       losses and gradients of all policies, bit by bit
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
-use tightfit_core::optimize::{Policy as Sizes, Scope, Silent, survey};
+use tightfit_core::optimize::{Candidates, Policy as Sizes, Scope, Silent, survey};
 use tightfit_core::plan::{Algorithms, Costs, Kernels, Options as PlanOptions, Plan, Policy, Tensor, Workload, plan};
 use tightfit_core::profile::{Backend, Cache, Recording};
 use tightfit_core::{Bytes, Operation, Problem, Types};
@@ -56,20 +57,34 @@ fn problems(workload: &Workload<'_>) -> Result<Vec<Problem>, Failure> {
     Ok(problems)
 }
 
-/// Deterministic candidates of the workload's convolutions, at powers of two.
+/// Deterministic candidates of the workload's convolutions: the whole mini-batch, halves and quarters.
 fn kernels(workload: &Workload<'_>, cache: &Cache) -> Result<Kernels, Failure> {
     let stop = AtomicBool::new(false);
     let scope = Scope {
-        policy: Sizes::PowerOfTwo,
+        policy: Sizes::Undivided,
         limits: vec![Bytes(16 << 30)],
-        baseline: Some(Bytes(16 << 30)),
+        baseline: None,
         deterministic: true,
         exact_class: false,
         cache: Some(cache),
         stop: &stop,
     };
     let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(CudaBackend::open(&Options::default())?)];
-    Ok(Kernels::of(&survey(&problems(workload)?, &scope, &mut backends, &Silent)?.candidates)?)
+    let problems = problems(workload)?;
+    let mut found: HashMap<Problem, Candidates> = HashMap::new();
+    for parts in [1, 2, 4] {
+        let size = (workload.batch / parts).max(1);
+        let smaller = problems.iter().map(|problem| problem.with_batch(size)).collect::<Result<Vec<_>, _>>()?;
+        let mut survey = survey(&smaller, &scope, &mut backends, &Silent)?;
+        for (problem, smaller) in problems.iter().zip(&smaller) {
+            let Some(own) = survey.candidates.remove(smaller) else { continue };
+            match found.entry(*problem) {
+                Entry::Vacant(entry) => drop(entry.insert(own)),
+                Entry::Occupied(mut entry) => entry.get_mut().candidates.extend(own.candidates),
+            }
+        }
+    }
+    Ok(Kernels::of(&found)?)
 }
 
 fn profile(cache: &Path, recording: &str, cases: &[&str]) -> Result<(), Failure> {
@@ -240,6 +255,10 @@ type Bits = (Vec<u64>, BTreeMap<Tensor, Vec<u32>>);
 fn equal(cache: &Path) -> Result<(), Failure> {
     let cache = Cache::open(cache)?;
     let networks = [Network::open("lenet")?, Network::open("cifar10-quick")?, fork_and_join()?, residual()?];
+    let mut machines = Vec::new();
+    for graph in [false, true] {
+        machines.push((graph, CudaMachine::open(&Options::default(), Modes { graph, ..Modes::default() })?));
+    }
     let mut different = 0;
     for network in &networks {
         let workload = Workload::new(network, 16, Types::F32, false)?;
@@ -249,29 +268,20 @@ fn equal(cache: &Path) -> Result<(), Failure> {
             let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget: Bytes(1 << 30) };
             plan(&workload, &kernels, &costs, &options)
         };
-        let baseline = of(Policy::Baseline, Bytes::UNLIMITED)?;
         let mut want: Option<Bits> = None;
         for policy in Policy::ALL {
-            let plan = match policy {
-                Policy::Baseline => Ok(baseline.clone()),
-                // They choose what moves by the budget: the least makes them move much, by the same algorithms.
-                Policy::VdnnDynamic | Policy::Overlap => of(policy, baseline.least),
-                Policy::VdnnAll | Policy::VdnnConv => of(policy, Bytes::UNLIMITED),
+            // Dynamic and overlap choose what moves by the budget: the least makes them move much, by the same algorithms.
+            let plan = match of(policy, Bytes::UNLIMITED)? {
+                free if matches!(policy, Policy::VdnnDynamic | Policy::Overlap) => of(policy, free.min_feasible)?,
+                free => free,
             };
-            let plan = match plan {
-                Ok(plan) => plan,
-                Err(error) => {
-                    println!("{} {policy}: {error}", network.name());
-                    continue;
-                }
-            };
-            for graph in [false, true] {
-                let bits = bits(&workload, &plan, Modes { graph, ..Modes::default() })?;
+            for (graph, machine) in &mut machines {
+                let bits = bits(&workload, &plan, machine, !*graph)?;
                 let same = want.get_or_insert_with(|| bits.clone()) == &bits;
                 different += usize::from(!same);
                 let loss = bits.0.last().map_or(0.0, |bits| f64::from_bits(*bits));
                 let (how, verdict) =
-                    (if graph { " as a graph" } else { "" }, if same { "the same bits" } else { "DIFFERENT" });
+                    (if *graph { " as a graph" } else { "" }, if same { "the same bits" } else { "DIFFERENT" });
                 let (name, peak, offloaded) = (network.name(), plan.peak, plan.offloaded);
                 println!("{name} {policy}{how}: {peak}, {offloaded} offloaded, loss {loss}: {verdict}");
             }
@@ -280,9 +290,8 @@ fn equal(cache: &Path) -> Result<(), Failure> {
     if different == 0 { Ok(()) } else { Err(format!("{different} runs differ from the baseline").into()) }
 }
 
-fn bits(workload: &Workload<'_>, plan: &Plan, modes: Modes) -> Result<Bits, Failure> {
-    let machine = CudaMachine::open(&Options::default(), modes)?;
-    let mut engine = Engine::new(workload, &plan.schedule, machine, Solver::default(), !modes.graph)?;
+fn bits(workload: &Workload<'_>, plan: &Plan, machine: &mut CudaMachine, poison: bool) -> Result<Bits, Failure> {
+    let mut engine = Engine::new(workload, &plan.schedule, machine, Solver::default(), poison)?;
     let mut losses = Vec::new();
     for step in 0..5 {
         let samples = numbers(workload.batch * workload.network.layers()[0].shape.len(), step);

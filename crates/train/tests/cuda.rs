@@ -5,16 +5,18 @@
 mod mocks;
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use mocks::Mocks;
 use support::{THREADS, batch, everything_resident, fork_and_join, residual};
-use tightfit_core::network::{Layer, LayerKind};
+use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Shape, Window};
+use tightfit_core::optimize::Candidates;
 use tightfit_core::plan::{
-    ALIGNMENT, Access, Action, Block, BlockId, Operand, Pass, Role, Schedule, Step, Stream, Tensor, Workload,
+    ALIGNMENT, Access, Action, Algorithms, Block, BlockId, Costs, Kernels, Operand, Options as PlanOptions, Pass, Plan,
+    Policy, Role, Schedule, Step, Stream, Tensor, Workload, plan,
 };
 use tightfit_core::{
-    Backend, Bytes, Candidate, Configuration, Layout, Nanos, Network, Notes, Operation, Problem, Types,
+    Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Network, Notes, Operation, Problem, Types,
 };
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
@@ -45,35 +47,40 @@ fn configuration(backend: &mut CudaBackend, problem: &Problem, micro_batch: usiz
     Configuration::new(parts, backend.division_cost(problem).unwrap())
 }
 
-/// The schedule with convolutions that CUDA has, which share one workspace at the end of the arena.
+/// The schedule with convolutions that CUDA has, whose workspaces lie one after another in time at the end of the arena.
 fn for_cuda(workload: &Workload<'_>, mut schedule: Schedule, options: &Options, micro_batch: usize) -> Schedule {
     let mut backend = CudaBackend::open(options).unwrap();
-    let block = BlockId(schedule.blocks.len());
-    let mut most = 0;
-    for step in &mut schedule.steps {
-        let Action::Compute(compute) = &mut step.action else { continue };
-        let LayerKind::Convolution { convolution, .. } = &workload.network.layer(compute.layer).kind else { continue };
-        let operation = match compute.pass {
-            Pass::Forward => Operation::Forward,
-            Pass::BackwardData => Operation::BackwardData,
-            Pass::BackwardFilter => Operation::BackwardFilter,
-            Pass::Update => continue,
-        };
-        let problem = Problem::new(*convolution, operation, workload.batch, workload.types, Layout::Nchw).unwrap();
-        let configuration = configuration(&mut backend, &problem, micro_batch);
-        most = most.max(configuration.workspace().0);
-        compute.operands.push(Operand { role: Role::Workspace, block, access: Access::Write });
-        compute.configuration = Some(configuration);
+    let (offset, mut most, mut steps) = (schedule.device_bytes.0, 0, Vec::new());
+    for mut step in schedule.steps {
+        let mut workspace = None;
+        if let Action::Compute(compute) = &mut step.action
+            && let LayerKind::Convolution { convolution, .. } = &workload.network.layer(compute.layer).kind
+            && compute.pass != Pass::Update
+        {
+            let operation = match compute.pass {
+                Pass::Forward => Operation::Forward,
+                Pass::BackwardData => Operation::BackwardData,
+                Pass::BackwardFilter | Pass::Update => Operation::BackwardFilter,
+            };
+            let problem = Problem::new(*convolution, operation, workload.batch, workload.types, Layout::Nchw).unwrap();
+            let configuration = configuration(&mut backend, &problem, micro_batch);
+            let bytes = configuration.workspace().0;
+            compute.configuration = Some(configuration);
+            if bytes > 0 {
+                let block = BlockId(schedule.blocks.len());
+                let tensor = Tensor::Workspace(compute.layer);
+                schedule.blocks.push(Block { tensor, offset, bytes, samples: 0..workload.batch, resident: false });
+                compute.operands.push(Operand { role: Role::Workspace, block, access: Access::Write });
+                (workspace, most) = (Some(block), most.max(bytes));
+            }
+        }
+        let free = |action| Step { stream: Stream::Compute, action };
+        steps.extend(workspace.map(|block| free(Action::Allocate(block))));
+        steps.push(step);
+        steps.extend(workspace.map(|block| free(Action::Release(block))));
     }
-    let (offset, bytes) = (schedule.device_bytes.0, most.next_multiple_of(ALIGNMENT).max(ALIGNMENT));
-    let tensor = Tensor::Workspace(workload.network.iter().next().unwrap().0);
-    schedule.blocks.push(Block { tensor, offset, bytes, samples: 0..workload.batch, resident: false });
-    schedule.device_bytes = Bytes(offset + bytes);
-    let free = |action| Step { stream: Stream::Compute, action };
-    schedule.steps.push(free(Action::Release(block)));
-    // At the end of the allocations, so that no wait is moved from what it waits for.
-    let first = schedule.steps.iter().position(|step| !matches!(step.action, Action::Allocate(_))).unwrap();
-    schedule.steps.insert(first, free(Action::Allocate(block)));
+    schedule.steps = steps;
+    schedule.device_bytes = Bytes(offset + most.next_multiple_of(ALIGNMENT));
     schedule
 }
 
@@ -86,6 +93,8 @@ fn train<M: Machine>(workload: &Workload<'_>, schedule: &Schedule, machine: M, s
     let mut losses = Vec::new();
     for step in 0..steps {
         let (samples, labels) = batch(workload, step);
+        let classes = workload.network.layers().last().unwrap().shape.len() as u32;
+        let labels: Vec<u32> = labels.iter().map(|label| label % classes).collect();
         losses.push(engine.step(&samples, &labels)?.loss);
     }
     let mut gradients = BTreeMap::new();
@@ -108,7 +117,11 @@ fn on_cpu(workload: &Workload<'_>, steps: u64) -> Results {
 
 fn assert_close(what: &str, got: &Results, want: &Results, tolerance: f64) {
     for (step, (got, want)) in got.0.iter().zip(&want.0).enumerate() {
-        assert!((got - want).abs() <= tolerance * want.abs().max(1.0), "{what}: loss {got} in step {step}, not {want}");
+        // A mean over all samples averages most of the rounding away.
+        assert!(
+            (got - want).abs() <= 0.1 * tolerance * want.abs().max(1.0),
+            "{what}: loss {got} in step {step}, not {want}"
+        );
     }
     assert_eq!(got.1.len(), want.1.len());
     for (tensor, want) in &want.1 {
@@ -126,8 +139,9 @@ fn networks_agree(options: &Options) {
     for network in [fork_and_join(), residual(), Network::open("cifar10-quick").unwrap()] {
         let f32 = Workload::new(&network, BATCH, Types::F32, false).unwrap();
         let want = on_cpu(&f32, 2);
-        // Rounding decides here and there which element of a window is the largest, and whether a unit is cut.
-        for (types, tolerance) in [(Types::F32, 2e-4), (Types::Tf32, 2e-2), (Types::F16F32, 0.1), (Types::Bf16, 0.4)] {
+        // Rounding decides here and there which element of a window is the largest, and whether a unit is cut: in f32 one
+        // unit in cifar10-quick. What is computed wrong is off by the size of the gradient itself.
+        for (types, tolerance) in [(Types::F32, 3e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.2), (Types::Bf16, 0.5)] {
             let workload = Workload::new(&network, BATCH, types, false).unwrap();
             let normalizes = |layer: &Layer| matches!(layer.kind, LayerKind::Lrn { .. });
             if types == Types::Bf16 && network.layers().iter().any(normalizes) {
@@ -161,4 +175,177 @@ fn every_layer_computes_what_it_computes_on_the_cpu() {
 #[ignore = "needs a CUDA device"]
 fn every_layer_computes_on_a_gpu_what_it_computes_on_the_cpu() {
     networks_agree(&Options::default());
+}
+
+/// One exact candidate for every convolution, so that all policies compute the same.
+fn kernels(workload: &Workload<'_>, options: &Options) -> Kernels {
+    let mut backend = CudaBackend::open(options).unwrap();
+    let mut candidates = HashMap::new();
+    for (layer, _) in workload.network.convolutions() {
+        for operation in Operation::ALL {
+            let problem = Kernels::problem(workload, layer, operation).unwrap();
+            let parts = configuration(&mut backend, &problem, workload.batch).parts().to_vec();
+            candidates.insert(problem, Candidates { candidates: parts, cost: DivisionCost::default() });
+        }
+    }
+    Kernels::of(&candidates).unwrap()
+}
+
+/// The plan of a policy; those that choose by the budget get the least.
+fn plan_of(workload: &Workload<'_>, kernels: &Kernels, policy: Policy) -> Plan {
+    let of = |budget| {
+        let algorithms = Algorithms::Memory;
+        let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget: Bytes(1 << 30) };
+        plan(workload, kernels, &Costs::h200(), &options).unwrap()
+    };
+    let free = of(Bytes::UNLIMITED);
+    match policy {
+        Policy::VdnnDynamic | Policy::Overlap => of(free.min_feasible),
+        Policy::Baseline | Policy::VdnnAll | Policy::VdnnConv => free,
+    }
+}
+
+/// Losses and gradients as bits.
+fn bits((losses, gradients): Results) -> (Vec<u64>, Vec<u32>) {
+    let gradients = gradients.into_values().flatten().map(f32::to_bits).collect();
+    (losses.into_iter().map(f64::to_bits).collect(), gradients)
+}
+
+#[test]
+fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
+    for network in [fork_and_join(), residual()] {
+        let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+        let mut want = None;
+        for policy in Policy::ALL {
+            // No stream is late, the compute stream, the offloading one, the prefetching one; and the step as a graph.
+            for (late, graph) in [(None, false), (Some(0), false), (Some(1), false), (Some(2), false), (None, true)] {
+                let mocks = Mocks::new();
+                let plan = plan_of(&workload, &kernels(&workload, &mocks.options()), policy);
+                mocks.reset();
+                late.iter().for_each(|&ordinal| mocks.delay_stream(ordinal, 300));
+                let machine = CudaMachine::open(&mocks.options(), Modes { graph, ..Modes::default() }).unwrap();
+                let got = bits(train(&workload, &plan.schedule, machine, 4).unwrap());
+                let same = *want.get_or_insert_with(|| got.clone()) == got;
+                assert!(same, "{} under {policy}, late {late:?}, graph {graph}", network.name());
+                mocks.assert_nothing_left("a plan");
+            }
+        }
+    }
+}
+
+/// A schedule of the smallest network there is, offloading what it may.
+fn small(options: &Options) -> (Network, Schedule) {
+    let mut net = Builder::new("small");
+    net.input(Shape::image(2, 6, 6));
+    net.conv("conv1", Filters::new(3, 3).pad(1)).batch_norm().relu().lrn().max_pool("pool", Window::new(2, 2));
+    net.conv("conv2", Filters::new(2, 3)).relu().dropout(0.2).flatten().fully_connected("fc", 3).softmax_loss();
+    let network = net.finish().unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let schedule = plan_of(&workload, &kernels(&workload, options), Policy::VdnnAll).schedule;
+    (network, schedule)
+}
+
+#[test]
+fn the_failure_of_any_call_becomes_an_error() {
+    let mocks = Mocks::new();
+    let (network, schedule) = small(&mocks.options());
+    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let functions = [
+        "cuModuleLoadData",
+        "cuModuleGetFunction",
+        "cuLaunchKernel",
+        "cuMemAlloc_v2",
+        "cuMemHostAlloc",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemcpyDtoHAsync_v2",
+        "cuMemcpyHtoD_v2",
+        "cuStreamCreate",
+        "cuStreamWaitEvent",
+        "cuStreamSynchronize",
+        "cuStreamBeginCapture_v2",
+        "cuStreamEndCapture",
+        "cuGraphInstantiateWithFlags",
+        "cuGraphLaunch",
+        "cuEventCreate",
+        "cuEventRecord",
+        "cublasCreate_v2",
+        "cublasSetStream_v2",
+        "cublasSetWorkspace_v2",
+        "cublasGemmEx",
+        "cudnnCreateActivationDescriptor",
+        "cudnnSetActivationDescriptor",
+        "cudnnActivationForward",
+        "cudnnActivationBackward",
+        "cudnnCreatePoolingDescriptor",
+        "cudnnSetPoolingNdDescriptor",
+        "cudnnPoolingForward",
+        "cudnnPoolingBackward",
+        "cudnnCreateLRNDescriptor",
+        "cudnnSetLRNDescriptor",
+        "cudnnLRNCrossChannelForward",
+        "cudnnLRNCrossChannelBackward",
+        "cudnnBatchNormalizationForwardTraining",
+        "cudnnBatchNormalizationBackward",
+        "cudnnSoftmaxForward",
+        "cudnnAddTensor",
+    ];
+    for function in functions {
+        for nth in [1, 3] {
+            mocks.reset();
+            mocks.fail(function, nth, 13);
+            let modes = Modes { graph: true, ..Modes::default() };
+            let result =
+                CudaMachine::open(&mocks.options(), modes).and_then(|machine| train(&workload, &schedule, machine, 3));
+            let reached = mocks.calls(function) >= nth;
+            assert!(reached || nth > 1, "{function} is never called");
+            if reached {
+                let error =
+                    result.err().unwrap_or_else(|| panic!("call {nth} of {function} failed, and nobody said so"));
+                assert!(!error.to_string().is_empty());
+            }
+            // Where the mock is told to fail that one, the capture goes on, and nothing may be freed under it.
+            if function != "cuStreamEndCapture" {
+                mocks.assert_nothing_left(function);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_arena_is_used_to_its_end_and_no_further() {
+    let mocks = Mocks::new();
+    let (network, schedule) = small(&mocks.options());
+    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let modes = Modes { watch: true, trace: true, ..Modes::default() };
+    let machine = CudaMachine::open(&mocks.options(), modes).unwrap();
+    let mut engine = Engine::new(&workload, &schedule, machine, Solver::default(), false).unwrap();
+    let (samples, labels) = batch(&workload, 0);
+    let labels: Vec<u32> = labels.iter().map(|label| label % 3).collect();
+    engine.step(&samples, &labels).unwrap();
+    let allocations = mocks.calls("cuMemAlloc_v2") + mocks.calls("cuMemHostAlloc");
+    let waits = mocks.count("synchronizations");
+    engine.step(&samples, &labels).unwrap();
+    assert_eq!(mocks.calls("cuMemAlloc_v2") + mocks.calls("cuMemHostAlloc"), allocations, "allocated in a step");
+    // The end of three streams, and the reading of the probabilities with what it waits for.
+    assert!(mocks.count("synchronizations") <= waits + 6, "waited inside a step");
+    let touched = engine.machine().touched().unwrap().unwrap();
+    assert!(
+        touched <= schedule.device_bytes && touched.0 + ALIGNMENT > engine.peak().0,
+        "{touched} of {}",
+        engine.peak()
+    );
+    let (beside, _) = engine.machine().beside().unwrap();
+    assert!(beside.0 >= 32 << 20, "cuBLAS's workspace alone is as much: {beside}");
+    let spans = engine.spans();
+    let runs = |step: &&Step| !matches!(step.action, Action::Allocate(_) | Action::Release(_) | Action::Wait(_));
+    assert_eq!(spans.len(), schedule.steps.iter().filter(runs).count());
+    assert!(spans.iter().all(|(_, span)| span.start <= span.end));
+    assert!(engine.machine().step_time().unwrap() > Nanos::ZERO);
+    drop(engine);
+
+    mocks.set_memory(schedule.device_bytes.0);
+    let machine = CudaMachine::open(&mocks.options(), Modes::default());
+    let result = machine.and_then(|machine| train(&workload, &schedule, machine, 1));
+    assert!(matches!(result, Err(Error::DeviceMemory { .. } | Error::Step { .. })), "no room for the arena");
+    mocks.assert_nothing_left("a refusal");
 }

@@ -129,8 +129,10 @@ impl Session {
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
     pub fn upload(&mut self, parts: &[(Range<usize>, &Region)]) -> Result<(), CudaError> {
+        self.start(Lane::Compute)?;
         let stream = self.libraries.handle().stream();
-        self.staging.as_mut().map_or(Ok(()), |staging| staging.upload(parts, stream))
+        self.staging.as_mut().map_or(Ok(()), |staging| staging.upload(parts, stream))?;
+        self.stop(Lane::Compute)
     }
 
     fn stream(&self, lane: Lane) -> &Stream {
