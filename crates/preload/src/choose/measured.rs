@@ -135,7 +135,7 @@ fn measure_now(
         Entry::Vacant(entry) => entry.insert(host.backend(question.device).map_err(|error| error.to_string())?),
     };
     let cache = cache(settings);
-    let _turn = cache.map(|cache| Turn::take(cache)).transpose()?;
+    let _turn = cache.map(Turn::take).transpose()?;
     let measured = with_profiler(question, limit, settings, backend, cache, needs_time);
     // Memory that measuring took is the program's to use.
     let released = backend.release();
