@@ -357,9 +357,12 @@ pub struct TrainOptions {
     /// Write what ran when, beside what was planned, for chrome://tracing or Perfetto
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Overwrite freed memory with NaN and compare every copy
+    /// Overwrite freed memory with NaN, and see how far the arena is used; on the CPU also compare every copy
     #[arg(long)]
     pub check: bool,
+    /// Launch every step but the first as one CUDA graph
+    #[arg(long, conflicts_with = "trace")]
+    pub graph: bool,
 }
 
 #[derive(Args)]

@@ -11,6 +11,7 @@ use tightfit_core::report::{Align, Grid};
 use tightfit_core::{Bytes, Device, Nanos};
 use tightfit_train::data::{self, Dataset, Loader};
 use tightfit_train::machine::cpu::{self, CpuMachine};
+use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Outcome, Score, Solver, Trace, evaluate};
 
 use super::print_grid;
@@ -18,7 +19,7 @@ use crate::failure::{Failure, print, write_file};
 use crate::options::{Common, Format, TrainOptions};
 use crate::planning::plan_of;
 use crate::progress::Steps;
-use crate::session::Session;
+use crate::session::{Session, cuda_options, device_numbers};
 
 pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     let mut session = Session::open(common)?;
@@ -37,9 +38,14 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     // What the measuring took is given back before the arenas are taken.
     drop(session);
     match job.device.backend.as_str() {
+        "cpu" if options.graph => Err(Failure::Usage("--graph: the CPU has no CUDA graphs; leave it out".to_owned())),
         "cpu" => job.carry_out(|| Ok(CpuMachine::new(job.cpu_options()))),
+        "cuda" => {
+            let opened = cuda_options(common, device_numbers(common)?[0]);
+            job.carry_out(|| Ok(CudaMachine::open(&opened, job.cuda_modes())?))
+        }
         other => {
-            let why = format!("--backend {other} cannot train; --backend cpu can, from the same kind of plan");
+            let why = format!("--backend {other} cannot train; --backend cpu and cuda can");
             Err(Failure::Usage(why))
         }
     }
@@ -88,6 +94,11 @@ impl Job<'_> {
             spans: self.options.trace.is_some(),
             ..cpu::Options::default()
         }
+    }
+
+    fn cuda_modes(&self) -> Modes {
+        let TrainOptions { graph, check, ref trace, .. } = *self.options;
+        Modes { graph, trace: trace.is_some(), watch: check }
     }
 
     /// Steps to take: as many as asked for, or those of the epochs.

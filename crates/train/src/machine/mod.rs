@@ -276,4 +276,8 @@ impl<M: Machine + ?Sized> Machine for &mut M {
     fn spans(&mut self) -> Vec<Span> {
         (**self).spans()
     }
+
+    fn high_water(&mut self) -> Result<Option<Bytes>, Error> {
+        (**self).high_water()
+    }
 }
