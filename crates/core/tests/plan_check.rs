@@ -213,6 +213,23 @@ fn bytes_in_common() {
 }
 
 #[test]
+fn two_homes_of_what_stays() {
+    // The update of `c` takes its momentum from a second block, in bytes of its own.
+    let doubled = |s: &mut Schedule| {
+        let at = find(s, pass(6, Pass::Update));
+        let place = compute(s, at).operands.iter().position(|operand| operand.role == Role::Momentum).unwrap();
+        let first = compute(s, at).operands[place].block;
+        let mut second = s.blocks[first.0].clone();
+        second.offset = s.device_bytes.0;
+        s.device_bytes = Bytes(s.device_bytes.0 + second.bytes.next_multiple_of(256));
+        compute(s, at).operands[place].block = BlockId(s.blocks.len());
+        s.blocks.push(second);
+    };
+    let found = violations(doubled);
+    assert!(matches!(found[..], [Violation::ResidentTwice { tensor: Tensor::Momentum(_), .. }]), "{found:#?}");
+}
+
+#[test]
 fn the_end_of_a_copy_that_nobody_waits_for() {
     // The compute stream waits for each copy at the end of the layer; without that, what comes next is too early.
     let unheeded = |is: fn(&Schedule, &Step) -> bool| {

@@ -11,6 +11,8 @@ mod violation;
 
 pub use violation::{Budgets, Violation};
 
+use std::collections::HashMap;
+
 use content::{Content, Learning};
 use order::{Arena, Order};
 
@@ -75,9 +77,14 @@ impl<'a> Checker<'a> {
         let mut stages = vec![Stage::Unborn; schedule.blocks.len()];
         let mut contents = vec![Content::Nothing; schedule.blocks.len()];
         let mut violations = Vec::new();
+        let mut residents = HashMap::new();
         for (index, block) in schedule.blocks.iter().enumerate().filter(|(_, block)| block.resident) {
             if let Some(other) = device.take(index, block.offset, block.bytes).first() {
                 violations.push(Violation::Overlap { block: BlockId(index), other: BlockId(*other), step: StepId(0) });
+            }
+            // What stays is put into one block before the first step; nothing would be in another.
+            if let Some(other) = residents.insert(block.tensor, BlockId(index)) {
+                violations.push(Violation::ResidentTwice { block: BlockId(index), other, tensor: block.tensor });
             }
             stages[index] = Stage::Live;
             if !matches!(block.tensor, Tensor::WeightGradient(_)) {

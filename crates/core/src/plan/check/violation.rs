@@ -99,6 +99,15 @@ pub enum Violation {
         /// The second allocation.
         step: StepId,
     },
+    /// Two resident blocks are of one tensor, of which only one can hold what it was before the first step.
+    ResidentTwice {
+        /// The later block.
+        block: BlockId,
+        /// The earlier one.
+        other: BlockId,
+        /// What both would hold.
+        tensor: Tensor,
+    },
     /// A block is used or released while it is not allocated.
     NotLive {
         /// The block.
