@@ -3,7 +3,8 @@
 //! Nothing here is shared with what places, writes or simulates. The list is walked once. Every byte of both arenas knows
 //! who had it and which steps touched it; every stream knows which steps of the others have ended for it; every block
 //! knows what it holds: whose output, whose gradients, or nothing. An empty list of violations means that every machine
-//! which keeps to streams and waits computes what the network says, and within the budget.
+//! which keeps to streams and waits computes what the network says, within the budget, and that the results are still
+//! there when the step has ended.
 
 mod content;
 mod order;
@@ -226,6 +227,10 @@ impl<'a> Checker<'a> {
         for other in self.device.take(block.0, of.offset, of.bytes) {
             if self.stages[other] == Stage::Live {
                 self.refuse(Violation::Overlap { block, other: BlockId(other), step });
+            }
+            if self.learning.is_result(self.workload, &self.contents[other]) {
+                let (result, tensor) = (BlockId(other), self.tensor(BlockId(other)));
+                self.refuse(Violation::ResultLost { result, tensor, block, step });
             }
         }
     }

@@ -164,6 +164,17 @@ pub enum Violation {
         /// What it holds.
         tensor: Tensor,
     },
+    /// Bytes that hold what the step is for, which is read after its end, are given to another block.
+    ResultLost {
+        /// The block of the probabilities, or of another map that no layer reads.
+        result: BlockId,
+        /// What it holds.
+        tensor: Tensor,
+        /// The block that gets some of the bytes.
+        block: BlockId,
+        /// The allocation.
+        step: StepId,
+    },
     /// A copy between blocks of different tensors or lengths.
     HostMismatch {
         /// The block on the device.
