@@ -313,7 +313,7 @@ pub struct PlanOptions {
     /// Plan forward passes alone, whose maps go after their last use
     #[arg(long)]
     pub inference: bool,
-    /// Measure nothing: convolutions without workspace, as fast as the rates of --costs allow
+    /// Measure nothing: convolutions without workspace, as fast as the rates of --costs allow; not with --out
     #[arg(long)]
     pub assume: bool,
     /// Write the plan for `tightfit train --plan` (packed if the name ends in .gz)
