@@ -51,6 +51,7 @@ fn wrong_words_are_named_with_the_right_ones() {
         ("plan lenet --batch 4 --budget 1MiB --policy optimal", &["no optimal policy", "vdnn-dynamic"][..]),
         ("plan lenet --batch 4 --budget 1MiB --policy best", &["best", "baseline", "overlap"]),
         ("plan lenet --batch 4 --budget 1MiB --algorithms quick", &["quick", "memory", "performance"]),
+        ("plan lenet --batch 4 --budget 1MiB --assume --algorithms memory", &["vdnn-dynamic", "vdnn-all", "overlap"]),
         ("plan lenet --batch 4 --budget 1MiB --divide maybe", &["maybe"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --costs k41", &["k41", "k40"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --out plan.json", &["--assume", "--out", "--format json"]),
