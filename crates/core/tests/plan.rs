@@ -145,6 +145,22 @@ fn what_fits_moves_nothing() {
 }
 
 #[test]
+fn fates_follow_the_releases() {
+    let network = Network::open("vgg19").unwrap();
+    for inference in [false, true] {
+        let workload = Workload::new(&network, 16, Types::F32, inference).unwrap();
+        let fates = |policy| {
+            let options = Options { policy, algorithms: Algorithms::Memory, ..Options::default() };
+            let plan = plan(&workload, &kernels(&workload), &Costs::h200(), &options).unwrap();
+            plan.maps.iter().filter(|map| map.fate == Fate::Released).count()
+        };
+        // At most the last map, after which nothing is computed.
+        assert!(fates(Policy::Baseline) <= 1, "the baseline keeps everything");
+        assert_eq!(fates(Policy::Overlap) > 1, inference, "inference gives maps back once they have been read");
+    }
+}
+
+#[test]
 fn dynamic_logs_the_papers_passes_in_order() {
     let network = Network::open("vgg19").unwrap();
     let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
