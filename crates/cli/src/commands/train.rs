@@ -121,7 +121,7 @@ impl Job<'_> {
         };
         let mut engine = Engine::new(&workload, schedule, machine()?, solver, self.options.check)?;
         let mut trace = self.options.trace.as_ref().map(|_| Trace::new(&workload, schedule));
-        let mut batches = Loader::shuffled(Arc::clone(&self.dataset.train), self.plan.batch, self.common.seed);
+        let mut batches = Loader::shuffled(Arc::clone(&self.dataset.train), self.plan.batch, self.common.seed)?;
         let (steps, begin) = (self.steps(), Instant::now());
         let bar = Steps::new(steps);
         let mut outcomes = Vec::new();
