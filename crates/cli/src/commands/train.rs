@@ -104,7 +104,7 @@ impl Job<'_> {
     /// Steps to take: as many as asked for, or those of the epochs.
     fn steps(&self) -> u64 {
         let epoch = (self.dataset.train.len() as u64).div_ceil(self.plan.batch as u64);
-        self.options.epochs.map_or(self.options.steps, |epochs| epochs * epoch)
+        self.options.epochs.map_or(self.options.steps, |epochs| epochs.saturating_mul(epoch))
     }
 
     /// Trains, tests, and prints what came of it. The machine of the test is made after that of the training has gone.
