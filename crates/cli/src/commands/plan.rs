@@ -3,13 +3,16 @@
 use tightfit_core::network::Network;
 use tightfit_core::report::plan as report;
 
-use crate::failure::{Failure, print, write_file};
+use crate::failure::{Failure, check_writable, print, write_file};
 use crate::options::{Common, Format, PlanOptions};
 use crate::planning::{assumed_plan_of, plan_of};
 use crate::session::Session;
 
 pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     let PlanOptions { planning, inference, .. } = options;
+    for path in [&options.out, &options.html].into_iter().flatten() {
+        check_writable(path)?;
+    }
     let network = Network::open(&options.network)?;
     let (plan, device) = if options.assume {
         assumed_plan_of(planning, &network, *inference, common)?
