@@ -1,5 +1,6 @@
 //! How a command ends when it fails.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tightfit_core::Error;
@@ -97,22 +98,41 @@ pub fn print(text: &str) -> Result<(), Failure> {
     })
 }
 
+/// Whether a file could be written, before the work whose result it is to hold. Leaves what is there as it is.
+///
+/// # Errors
+/// [`Error::File`] naming it.
+pub fn check_writable(path: &Path) -> Result<(), Failure> {
+    if path.is_dir() {
+        return Err(unwritable(path, std::io::ErrorKind::IsADirectory.into()));
+    }
+    let part = part(path);
+    let written = std::fs::write(&part, "").and_then(|()| std::fs::remove_file(&part));
+    written.map_err(|error| unwritable(path, error))
+}
+
 /// Writes a file whole or not at all.
 ///
 /// # Errors
 /// [`Error::File`] naming it.
-pub fn write_file(path: &std::path::Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
+pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+    let part = part(path);
     let written = std::fs::write(&part, content).and_then(|()| std::fs::rename(&part, path));
     written.map_err(|error| {
         // The neighbor may not even exist; the error to report is the first one.
         let _ = std::fs::remove_file(&part);
-        Failure::Error(Error::File {
-            path: path.to_owned(),
-            what: "cannot be written; is the folder there, is it writable, is the disk full?".to_owned(),
-            source: Some(error.into()),
-        })
+        unwritable(path, error)
     })
+}
+
+/// The neighbor that a file is while it is being written.
+fn part(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    path.with_file_name(name)
+}
+
+fn unwritable(path: &Path, error: std::io::Error) -> Failure {
+    let what = "cannot be written; is the folder there, is it writable, is the disk full?".to_owned();
+    Failure::Error(Error::File { path: path.to_owned(), what, source: Some(error.into()) })
 }

@@ -13,12 +13,10 @@ mod solve;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = Options::read();
     let level = ["warn", "info", "debug", "trace"][usize::from(options.common.verbose.min(3))];
     let filter = tracing_subscriber::EnvFilter::try_from_env("TIGHTFIT_LOG").unwrap_or_else(|_| level.into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::optimize::{Limit, Policy};
 use tightfit_core::plan::{self, Algorithms};
@@ -22,6 +24,31 @@ pub struct Options {
     pub command: Command,
 }
 
+/// What a plan says already, so that it cannot be said beside one.
+const PLANNED: [&str; 9] =
+    ["batch", "budget", "host_budget", "policy", "algorithms", "divide", "sizes", "costs", "types"];
+
+impl Options {
+    /// Reads the command line and the environment; ends the program where they make no sense.
+    pub fn read() -> Options {
+        let mut command = Options::command();
+        let matches = command.get_matches_mut();
+        if let Some(name) = matches.subcommand_matches("train").and_then(said_beside_plan) {
+            let name = name.replace('_', "-");
+            let what =
+                format!("the argument '--plan <PLAN>' cannot be used with '--{name}', which the plan says already");
+            command.error(ErrorKind::ArgumentConflict, what).exit()
+        }
+        Options::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    }
+}
+
+/// The first option of the command line that a plan given there says already. The environment's are for other commands.
+fn said_beside_plan(train: &ArgMatches) -> Option<&'static str> {
+    let is_said = |name: &&str| train.value_source(name) == Some(ValueSource::CommandLine);
+    PLANNED.into_iter().find(|name| is_said(&"plan") && is_said(name))
+}
+
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
@@ -37,7 +64,7 @@ pub enum Command {
     Verify(VerifyOptions),
     /// Plan the training of a network in a given number of bytes: what stays, what is offloaded, which algorithms
     Plan(PlanOptions),
-    /// Train a network in the memory that a plan gives it
+    /// Train a network in the memory that a plan gives it, to see how fast and how well; weights are not written to disk
     Train(TrainOptions),
     /// Divide one mini-batch over unequal devices so that the slowest is done first
     Split(SplitOptions),
@@ -332,7 +359,7 @@ pub struct TrainOptions {
     #[command(flatten)]
     pub planning: Planning,
     /// Carry out a plan that `tightfit plan --out` wrote, instead of planning
-    #[arg(long, value_name = "PLAN", conflicts_with_all = ["batch", "budget", "policy", "algorithms", "divide", "sizes"])]
+    #[arg(long, value_name = "PLAN")]
     pub plan: Option<PathBuf>,
     /// What to learn: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, images in a subfolder for each class)
     #[arg(long, value_name = "DATA")]
@@ -355,7 +382,7 @@ pub struct TrainOptions {
     /// Factor of the loss going backward, so that small gradients do not vanish in 16 bits
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub loss_scale: f32,
-    /// Write what ran when, beside what was planned, for chrome://tracing or Perfetto
+    /// Write what ran when in the last ten steps, beside what was planned, for chrome://tracing or Perfetto
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Overwrite freed memory with NaN, and see how far the arena is used; on the CPU also compare every copy

@@ -81,6 +81,17 @@ fn plans_and_traces_are_files() {
     assert!(other.contains("plans digits-net, which is not lenet"), "{other}");
     let both = fail(folder.path(), "train digits-net --plan plan.json.gz --batch 8 --data digits", 2);
     assert!(both.contains("cannot be used with"), "{both}");
+    for option in ["--host-budget 1MiB", "--costs cpu", "--types f16", "--policy baseline"] {
+        let both = fail(folder.path(), &format!("train digits-net --plan plan.json.gz --data digits {option}"), 2);
+        assert!(both.contains("cannot be used with"), "{option}: {both}");
+        let before = option.starts_with("--types");
+        let both = format!("{option} train digits-net --plan plan.json.gz --data digits");
+        assert!(!before || fail(folder.path(), &both, 2).contains("cannot be used with"), "{both}");
+    }
+    let mut command = tightfit(folder.path(), "train digits-net --plan plan.json.gz --data synthetic --steps 1");
+    command.env("TIGHTFIT_BATCH", "64").env("TIGHTFIT_BUDGET", "1MiB").env("TIGHTFIT_POLICY", "all");
+    let output = command.env("TIGHTFIT_TYPES", "f16").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -97,6 +108,53 @@ fn what_cannot_be_trained_says_why() {
         let message = fail(folder.path(), arguments, code);
         assert!(message.contains(part), "{arguments}: {message}");
     }
+}
+
+/// Without a mini-batch nothing can be planned, so these messages come before anything is measured.
+#[test]
+fn options_are_checked_before_anything_is_measured() {
+    let folder = folder();
+    for (arguments, code, part) in [
+        ("train digits-net --data nowhere", 1, "digits, synthetic, or a folder"),
+        ("train digits-net --data digits --graph", 2, "no CUDA graphs"),
+        ("train digits-net --data digits --trace nowhere/trace.json", 1, "cannot be written"),
+        ("train digits-net --data digits --trace .", 1, "cannot be written"),
+        ("plan digits-net --out nowhere/plan.json", 1, "cannot be written"),
+    ] {
+        let message = fail(folder.path(), arguments, code);
+        assert!(message.contains(part), "{arguments}: {message}");
+    }
+    let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| !name.to_string_lossy().starts_with("cache.db")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_loss_that_is_not_finite_ends_with_what_there_was() {
+    let folder = folder();
+    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out plan.json");
+    let train = "train digits-net --plan plan.json --data digits --learning-rate 1e30 --steps 99 --trace trace.json";
+    let output = tightfit(folder.path(), &format!("{train} --format json")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("--learning-rate"));
+    let told = json(&text(&output.stdout));
+    let steps = told["steps"].as_u64().unwrap();
+    assert!((1..99).contains(&steps) && told["losses"].as_array().unwrap().len() as u64 == steps, "{told}");
+    assert!(told["loss"].is_null() && told["test_accuracy"].is_null(), "{told}");
+    assert!(folder.path().join("trace.json").exists());
+    let table = tightfit(folder.path(), train).output().unwrap();
+    assert!(text(&table.stdout).contains(" steps, "), "{}", text(&table.stdout));
+}
+
+#[test]
+fn a_trace_holds_the_last_steps() {
+    let folder = folder();
+    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out plan.json");
+    succeed(folder.path(), "train digits-net --plan plan.json --data synthetic --steps 13 --trace trace.json");
+    let trace = json(&std::fs::read_to_string(folder.path().join("trace.json")).unwrap());
+    let events = trace["traceEvents"].as_array().unwrap();
+    let ran = events.iter().filter(|event| event["pid"] == 1 && event["name"] == "conv1 forward").count();
+    assert_eq!(ran, 10);
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub struct Arena {
     table: Mutex<Table>,
 }
 
-/// What is lent, and the end of the last byte that ever was.
+/// What is lent, and the end of the last byte that ever was, to whoever uses it.
 #[derive(Debug)]
 struct Table {
     lent: Vec<Lent>,
@@ -107,7 +107,7 @@ impl Arena {
         self.layout.size() as u64
     }
 
-    /// The end of the last byte that was ever lent.
+    /// The end of the last byte that was ever lent; what [`Arena::overwrite`] reached does not count.
     pub fn high_water(&self) -> u64 {
         self.table().high_water as u64
     }
@@ -117,7 +117,7 @@ impl Arena {
     /// # Errors
     /// [`ArenaError::Outside`], or [`ArenaError::InUse`] while somebody writes any of them.
     pub fn read(&self, bytes: Range<u64>) -> Result<Read<'_>, ArenaError> {
-        Ok(Read { arena: self, bytes: self.lend(bytes, false)? })
+        Ok(Read { arena: self, bytes: self.lend(bytes, false, true)? })
     }
 
     /// Borrows bytes to write.
@@ -125,11 +125,21 @@ impl Arena {
     /// # Errors
     /// [`ArenaError::Outside`], or [`ArenaError::InUse`] while somebody reads or writes any of them.
     pub fn write(&self, bytes: Range<u64>) -> Result<Write<'_>, ArenaError> {
-        Ok(Write { arena: self, bytes: self.lend(bytes, true)? })
+        Ok(Write { arena: self, bytes: self.lend(bytes, true, true)? })
+    }
+
+    /// Fills bytes that nobody uses, which is no use of them either: to see who reads what was never written.
+    ///
+    /// # Errors
+    /// As [`Arena::write`].
+    pub fn overwrite(&self, bytes: Range<u64>, with: u8) -> Result<(), ArenaError> {
+        let mut all = Write { arena: self, bytes: self.lend(bytes, true, false)? };
+        all.fill(with);
+        Ok(())
     }
 
     /// Enters a borrow in the table if it may live beside those that are there. Empty ones meet nothing and are not entered.
-    fn lend(&self, asked: Range<u64>, written: bool) -> Result<Range<usize>, ArenaError> {
+    fn lend(&self, asked: Range<u64>, written: bool, counted: bool) -> Result<Range<usize>, ArenaError> {
         if asked.start > asked.end || asked.end > self.size() {
             return Err(ArenaError::Outside { asked, size: self.size() });
         }
@@ -145,7 +155,9 @@ impl Arena {
             return Err(ArenaError::InUse { asked, held, written: other.written });
         }
         table.lent.push(Lent { bytes: bytes.clone(), written });
-        table.high_water = table.high_water.max(bytes.end);
+        if counted {
+            table.high_water = table.high_water.max(bytes.end);
+        }
         Ok(bytes)
     }
 
@@ -266,6 +278,7 @@ mod tests {
         drop(second);
         arena.write(0..512).unwrap();
         drop(beside);
+        assert!(arena.overwrite(1020..1028, 1).is_ok() && arena.size() > 1024);
         assert_eq!(arena.high_water(), 1024);
         assert_eq!(arena.read(512..513).unwrap()[0], 7);
     }

@@ -85,6 +85,14 @@ pub enum Error {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 
+    /// The system gives no thread to read data with.
+    #[error("a thread that reads data cannot be had; is there a limit on processes, as `ulimit -u` shows?")]
+    LoaderThread {
+        /// The error underneath.
+        #[source]
+        source: std::io::Error,
+    },
+
     /// The thread that reads data has ended although batches were still asked for.
     #[error("the thread that reads data has ended; the error before this one says why")]
     LoaderEnded,

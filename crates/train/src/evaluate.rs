@@ -55,7 +55,7 @@ pub fn evaluate<M: Machine>(
     let mut engine = Engine::new(&inference, &plan.schedule, machine, Solver::default(), false)?;
     engine.take_over(learned)?;
     let mut score = Score { loss: 0.0, correct: 0, samples: 0 };
-    for batch in Loader::in_order(source, training.batch) {
+    for batch in Loader::in_order(source, training.batch)? {
         let batch = batch?;
         engine.step(&batch.samples, &batch.labels)?;
         let classes = engine.classes();

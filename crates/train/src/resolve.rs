@@ -54,7 +54,8 @@ pub fn index(stream: Stream) -> usize {
 }
 
 /// Resolves a schedule. With `poison`, blocks are overwritten before their first access and, where one access is known to
-/// be the last, after it.
+/// be the last, after it. What an input layer writes first is not overwritten before: a machine may bring the mini-batch
+/// ahead of the step.
 ///
 /// # Errors
 /// [`Error::Unsound`] for steps and samples that the schedule has not.
@@ -242,7 +243,9 @@ fn ends(workload: &Workload<'_>, schedule: &Schedule) -> Ends {
         if of.resident {
             continue;
         }
-        first.entry(begin).or_insert_with(Vec::new).push(BlockId(*block));
+        if !is_input(workload, &schedule.steps[begin].action) {
+            first.entry(begin).or_insert_with(Vec::new).push(BlockId(*block));
+        }
         let ordered = steps.iter().all(|&step| stamps[end][index(schedule.steps[step].stream)] > step);
         if ordered && Some(of.tensor) != kept {
             last.entry(end).or_insert_with(Vec::new).push(BlockId(*block));
@@ -251,8 +254,45 @@ fn ends(workload: &Workload<'_>, schedule: &Schedule) -> Ends {
     (first, last)
 }
 
+/// Whether a step brings the mini-batch.
+fn is_input(workload: &Workload<'_>, action: &Action) -> bool {
+    let layer = |compute: &Compute| workload.network.layer(compute.layer);
+    matches!(action, Action::Compute(compute) if matches!(layer(compute).kind, LayerKind::Input { .. }))
+}
+
 /// The map that holds the probabilities.
 pub fn loss_map(workload: &Workload<'_>) -> Option<Tensor> {
     let (loss, _) = workload.network.iter().find(|(_, layer)| layer.kind == LayerKind::SoftmaxLoss)?;
     Some(Tensor::FeatureMap(workload.maps.written_by(loss)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tightfit_core::plan::{Costs, Kernels, Options, Policy, Role, plan};
+    use tightfit_core::{Network, Types};
+
+    use super::*;
+
+    #[test]
+    fn nothing_but_the_mini_batch_goes_unpoisoned() {
+        let network = Network::open("lenet").unwrap();
+        let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
+        let mut kernels = Kernels::default();
+        kernels.assume(&workload, &Costs::cpu()).unwrap();
+        for policy in Policy::ALL {
+            let options = Options { policy, ..Options::default() };
+            let schedule = plan(&workload, &kernels, &Costs::cpu(), &options).unwrap().schedule;
+            let program = resolve(&workload, &schedule, true).unwrap();
+            let input = program.commands.iter().position(|command| *command == Command::Compute(0)).unwrap();
+            assert!(matches!(program.tasks[0].kind, LayerKind::Input { .. }));
+            let before = &program.commands[..input];
+            assert!(!before.iter().any(|command| matches!(command, Command::Poison(..))), "{policy}: {before:?}");
+            // The first convolution's output is overwritten before it is written.
+            let convolution = program.commands.iter().position(|command| *command == Command::Compute(1)).unwrap();
+            let output = &program.tasks[1].place(Role::Y).unwrap().bytes;
+            let covers =
+                |command: &Command| matches!(command, Command::Poison(_, range) if range.start == output.start);
+            assert!(program.commands[..convolution].iter().any(covers), "{policy}");
+        }
+    }
 }

@@ -1,7 +1,9 @@
 //! What ran when, as a file for a trace viewer (Chrome's `about:tracing`, Perfetto): a lane for each stream, the run and
-//! the plan one below the other.
+//! the plan one below the other. Of a long run it holds the last steps.
 //!
 //! **Source:** the Trace Event Format, complete events (`"ph": "X"`), times in µs.
+
+use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 use tightfit_core::Nanos;
@@ -14,7 +16,8 @@ use crate::resolve::{index, pass_name};
 #[derive(Debug)]
 pub struct Trace {
     names: Vec<(Stream, String)>,
-    events: Vec<Value>,
+    head: Vec<Value>,
+    ran: VecDeque<Vec<Value>>,
 }
 
 /// The processes of the trace: what ran, and what was planned.
@@ -22,49 +25,50 @@ const RUN: u32 = 1;
 const PLAN: u32 = 2;
 
 impl Trace {
+    /// Steps that it holds: what ran before the last so many is forgotten.
+    pub const STEPS: usize = 10;
+
     /// An empty trace of a schedule.
     pub fn new(workload: &Workload<'_>, schedule: &Schedule) -> Trace {
-        let mut events = Vec::new();
+        let mut head = Vec::new();
         for (process, name) in [(RUN, "run"), (PLAN, "plan")] {
-            events.push(json!({"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}));
+            head.push(json!({"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}));
             for stream in Stream::ALL {
                 let name = format!("{stream:?}").to_lowercase();
                 let thread = index(stream);
                 let arguments = json!({"name": name});
-                events
-                    .push(json!({"name": "thread_name", "ph": "M", "pid": process, "tid": thread, "args": arguments}));
+                head.push(json!({"name": "thread_name", "ph": "M", "pid": process, "tid": thread, "args": arguments}));
             }
         }
         let names = schedule.steps.iter().map(|step| (step.stream, name(workload, schedule, &step.action)));
-        Trace { names: names.collect(), events }
+        Trace { names: names.collect(), head, ran: VecDeque::new() }
     }
 
     /// Adds a step that began at `start`: its tasks and copies with their steps of the schedule.
     pub fn ran(&mut self, start: Nanos, spans: &[(usize, Span)]) {
-        for (step, span) in spans {
-            self.event(RUN, *step, start + span.start, start + span.end);
+        if self.ran.len() == Trace::STEPS {
+            self.ran.pop_front();
         }
+        let events =
+            spans.iter().filter_map(|(step, span)| self.event(RUN, *step, start + span.start, start + span.end));
+        self.ran.push_back(events.collect());
     }
 
-    /// Adds what was simulated.
-    pub fn planned(&mut self, simulation: &Simulation) {
-        for (step, span) in simulation.spans.iter().enumerate().filter(|(_, span)| span.end > span.start) {
-            self.event(PLAN, step, span.start, span.end);
-        }
-    }
-
-    fn event(&mut self, process: u32, step: usize, start: Nanos, end: Nanos) {
-        let Some((stream, name)) = self.names.get(step) else { return };
+    fn event(&self, process: u32, step: usize, start: Nanos, end: Nanos) -> Option<Value> {
+        let (stream, name) = self.names.get(step)?;
         let (from, long) = (start.as_micros(), end.0.saturating_sub(start.0) as f64 / 1e3);
-        self.events.push(json!({
+        Some(json!({
             "name": name, "ph": "X", "pid": process, "tid": index(*stream), "ts": from, "dur": long,
             "args": {"step": step},
-        }));
+        }))
     }
 
-    /// The file.
-    pub fn json(&self) -> String {
-        json!({"traceEvents": self.events, "displayTimeUnit": "ms"}).to_string()
+    /// The file: what ran, and what was simulated.
+    pub fn json(&self, planned: &Simulation) -> String {
+        let planned = planned.spans.iter().enumerate().filter(|(_, span)| span.end > span.start);
+        let planned = planned.filter_map(|(step, span)| self.event(PLAN, step, span.start, span.end));
+        let events: Vec<Value> = self.head.iter().chain(self.ran.iter().flatten()).cloned().chain(planned).collect();
+        json!({"traceEvents": events, "displayTimeUnit": "ms"}).to_string()
     }
 }
 

@@ -5,11 +5,9 @@ mod support;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tightfit_core::optimize::Candidates;
 use tightfit_core::network::{Builder, Filters, LayerId, Shape};
-use tightfit_core::plan::{
-    Action, Algorithms, Costs, Kernels, Options as Asked, Plan, Policy, Tensor, Workload, plan,
-};
+use tightfit_core::optimize::Candidates;
+use tightfit_core::plan::{Action, Algorithms, Costs, Kernels, Options as Asked, Plan, Policy, Tensor, Workload, plan};
 use tightfit_core::{Bytes, DivisionCost, Network, Operation, Types};
 use tightfit_train::data::{self, Loader};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
@@ -30,7 +28,7 @@ fn learn(workload: &Workload<'_>, plan: &Plan) -> f64 {
     let solver = Solver { learning_rate: 0.02, ..Solver::default() };
     let mut engine = Engine::new(workload, &plan.schedule, machine(), solver, false).unwrap();
     let steps = 8 * digits.train.len().div_ceil(BATCH);
-    for batch in Loader::shuffled(Arc::clone(&digits.train), BATCH, 1).take(steps) {
+    for batch in Loader::shuffled(Arc::clone(&digits.train), BATCH, 1).unwrap().take(steps) {
         let batch = batch.unwrap();
         engine.step(&batch.samples, &batch.labels).unwrap();
     }

@@ -3,7 +3,7 @@
 use tightfit_core::network::Network;
 use tightfit_core::report::plan as report;
 
-use crate::failure::{Failure, print, write_file};
+use crate::failure::{Failure, check_writable, print, write_file};
 use crate::options::{Common, Format, PlanOptions};
 use crate::planning::{assumed_plan_of, plan_of};
 use crate::session::Session;
@@ -14,6 +14,9 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
         let why = "--assume with --out: no machine has the algorithms that are assumed, so such a plan cannot be carried \
                    out; leave --assume out to measure them, or write --format json to keep the figures";
         return Err(Failure::Usage(why.to_owned()));
+    }
+    for path in [&options.out, &options.html].into_iter().flatten() {
+        check_writable(path)?;
     }
     let network = Network::open(&options.network)?;
     let (plan, device) = if options.assume {

@@ -9,21 +9,37 @@ use tightfit_core::network::{LayerKind, Network, Shape};
 use tightfit_core::plan::{Plan, Workload};
 use tightfit_core::report::{Align, Grid};
 use tightfit_core::{Bytes, Device, Nanos};
-use tightfit_train::data::{self, Dataset, Loader};
+use tightfit_train::data::{self, Dataset, Loader, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
-use tightfit_train::{Engine, Machine, Outcome, Score, Solver, Trace, evaluate};
+use tightfit_train::{Engine, Learned, Machine, Outcome, Score, Solver, Trace, evaluate};
 
 use super::print_grid;
-use crate::failure::{Failure, print, write_file};
+use crate::failure::{Failure, check_writable, print, write_file};
 use crate::options::{Common, Format, TrainOptions};
 use crate::planning::plan_of;
 use crate::progress::Steps;
 use crate::session::{Session, cuda_options, device_numbers};
 
 pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
-    let mut session = Session::open(common)?;
+    // Whatever can be wrong with the options shows before anything is measured.
+    if let Some(path) = &options.trace {
+        check_writable(path)?;
+    }
     let network = Network::open(&options.network)?;
+    let (sample, classes) = ends(&network)?;
+    let dataset = data::open(&options.data, sample, classes, common.seed)?;
+    let mut session = Session::open(common)?;
+    match session.device().backend.as_str() {
+        "cpu" if options.graph => {
+            return Err(Failure::Usage("--graph: the CPU has no CUDA graphs; leave it out".to_owned()));
+        }
+        "cpu" | "cuda" => {}
+        other => {
+            let why = format!("--backend {other} cannot train; --backend cpu and cuda can");
+            return Err(Failure::Usage(why));
+        }
+    }
     let (network, plan) = match &options.plan {
         Some(path) => read_plan(path, &network)?,
         None => {
@@ -31,24 +47,15 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
             (network, plan)
         }
     };
-    let (sample, classes) = ends(&network)?;
-    let dataset = data::open(&options.data, sample, classes, common.seed)?;
     let device = session.device().clone();
     let job = Job { options, common, network: &network, plan: &plan, dataset, device, stop: Arc::clone(&session.stop) };
     // What the measuring took is given back before the arenas are taken.
     drop(session);
-    match job.device.backend.as_str() {
-        "cpu" if options.graph => Err(Failure::Usage("--graph: the CPU has no CUDA graphs; leave it out".to_owned())),
-        "cpu" => job.carry_out(|| Ok(CpuMachine::new(job.cpu_options()))),
-        "cuda" => {
-            let opened = cuda_options(common, device_numbers(common)?[0]);
-            job.carry_out(|| Ok(CudaMachine::open(&opened, job.cuda_modes())?))
-        }
-        other => {
-            let why = format!("--backend {other} cannot train; --backend cpu and cuda can");
-            Err(Failure::Usage(why))
-        }
+    if job.device.backend == "cpu" {
+        return job.carry_out(|| Ok(CpuMachine::new(job.cpu_options())));
     }
+    let opened = cuda_options(common, device_numbers(common)?[0]);
+    job.carry_out(|| Ok(CudaMachine::open(&opened, job.cuda_modes())?))
 }
 
 /// The plan of a file, if it is one of the network.
@@ -104,10 +111,13 @@ impl Job<'_> {
     /// Steps to take: as many as asked for, or those of the epochs.
     fn steps(&self) -> u64 {
         let epoch = (self.dataset.train.len() as u64).div_ceil(self.plan.batch as u64);
-        self.options.epochs.map_or(self.options.steps, |epochs| epochs * epoch)
+        self.options.epochs.map_or(self.options.steps, |epochs| epochs.saturating_mul(epoch))
     }
 
-    /// Trains, tests, and prints what came of it. The machine of the test is made after that of the training has gone.
+    /// Trains, prints what came of it, and tests. The machine of the test is made after that of the training has gone.
+    ///
+    /// # Errors
+    /// Whatever ended the training early, after what was done till then has been printed.
     fn carry_out<M: Machine>(&self, machine: impl Fn() -> Result<M, Failure>) -> Result<(), Failure> {
         let workload = Workload::new(self.network, self.plan.batch, self.plan.types, false)?;
         let schedule = &self.plan.schedule;
@@ -121,85 +131,126 @@ impl Job<'_> {
         };
         let mut engine = Engine::new(&workload, schedule, machine()?, solver, self.options.check)?;
         let mut trace = self.options.trace.as_ref().map(|_| Trace::new(&workload, schedule));
-        let mut batches = Loader::shuffled(Arc::clone(&self.dataset.train), self.plan.batch, self.common.seed);
+        let mut outcomes = Vec::new();
+        let ended = self.learn(&mut engine, &mut trace, &mut outcomes);
+        if outcomes.is_empty() {
+            return ended;
+        }
+        if let (Some(trace), Some(path)) = (trace, &self.options.trace) {
+            write_file(path, trace.json(&self.plan.simulation))?;
+        }
+        let peak = match engine.machine().high_water() {
+            Ok(peak) => peak.unwrap_or(engine.peak()),
+            // What failed before is what to tell.
+            Err(_) if ended.is_err() => engine.peak(),
+            Err(error) => return Err(error.into()),
+        };
+        if self.common.format != Format::Json {
+            self.print(&outcomes, peak)?;
+        }
+        let tested = match (&ended, &self.dataset.test) {
+            (Ok(()), Some(test)) => {
+                let learned = engine.learned();
+                drop(engine);
+                self.test(&machine, &workload, learned, Arc::clone(test)).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let score = tested.as_ref().ok().copied().flatten();
+        match self.common.format {
+            Format::Json => self.print_json(&outcomes, score, peak)?,
+            Format::Table => print_test(score)?,
+            Format::Csv => {}
+        }
+        ended.and(tested.map(|_| ()))
+    }
+
+    /// Takes one step after another until there were enough, something fails, or the person at the terminal stops it.
+    fn learn<M: Machine>(
+        &self,
+        engine: &mut Engine<M>,
+        trace: &mut Option<Trace>,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Failure> {
+        let batches = Loader::shuffled(Arc::clone(&self.dataset.train), self.plan.batch, self.common.seed)?;
         let (steps, begin) = (self.steps(), Instant::now());
         let bar = Steps::new(steps);
-        let mut outcomes = Vec::new();
-        while (outcomes.len() as u64) < steps && !self.stop.load(Ordering::Relaxed) {
-            let Some(batch) = batches.next() else { break };
+        for (batch, step) in batches.zip(1..=steps) {
             let batch = batch?;
             let start = Nanos::from(begin.elapsed());
             let outcome = engine.step(&batch.samples, &batch.labels)?;
-            if let Some(trace) = &mut trace {
+            if let Some(trace) = trace {
                 trace.ran(start, &engine.spans());
             }
             bar.done(outcome.loss);
-            tracing::info!("step {}: loss {:.4}, {}", outcomes.len() + 1, outcome.loss, outcome.time);
+            tracing::info!("step {step}: loss {:.4}, {}", outcome.loss, outcome.time);
             outcomes.push(outcome);
             if !outcome.loss.is_finite() {
-                let (step, loss) = (outcomes.len(), outcome.loss);
+                let loss = outcome.loss;
                 return Err(Failure::Wrong(format!(
                     "the loss is {loss} at step {step}; try a smaller --learning-rate"
                 )));
             }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Failure::Stopped(format!("interrupted after {step} of {steps} steps")));
+            }
         }
-        drop(bar);
-        if let (Some(mut trace), Some(path)) = (trace, &self.options.trace) {
-            trace.planned(&self.plan.simulation);
-            write_file(path, trace.json())?;
-        }
-        let stopped = self.stop.load(Ordering::Relaxed);
-        let peak = engine.machine().high_water()?.unwrap_or(engine.peak());
-        let learned = engine.learned()?;
-        drop(engine);
-        let score = match &self.dataset.test {
-            Some(test) if !stopped => Some(evaluate(machine()?, &workload, schedule, &learned, Arc::clone(test))?),
-            _ => None,
-        };
-        self.print(&outcomes, score, peak)?;
-        match outcomes.len() {
-            done if stopped => Err(Failure::Stopped(format!("interrupted after {done} of {steps} steps"))),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
-    fn print(&self, outcomes: &[Outcome], score: Option<Score>, peak: Bytes) -> Result<(), Failure> {
-        let step_time = median(outcomes);
+    /// How well what was learned does on the part of the data that was held back.
+    fn test<M: Machine>(
+        &self,
+        machine: impl Fn() -> Result<M, Failure>,
+        workload: &Workload<'_>,
+        learned: Result<Learned, tightfit_train::Error>,
+        test: Arc<dyn Source>,
+    ) -> Result<Score, Failure> {
+        Ok(evaluate(machine()?, workload, &self.plan.schedule, &learned?, test)?)
+    }
+
+    /// Prints what the training gave, as a table or for spreadsheets.
+    fn print(&self, outcomes: &[Outcome], peak: Bytes) -> Result<(), Failure> {
+        let Plan { network, batch, types, options, host, baseline, offloaded, .. } = self.plan;
+        if self.common.format == Format::Csv {
+            return print_grid(&rows(outcomes, batch, 1), Format::Csv);
+        }
+        let every = outcomes.len().div_ceil(ROWS).max(1);
+        let head = format!(
+            "{network} on {}, mini-batch {batch}, {types}, {}\npolicy {}: peak {peak} of {} (everything resident: \
+             {baseline}), host {host}, {offloaded} offloaded in a step\n",
+            self.dataset.name, self.device, options.policy, options.budget,
+        );
+        let tail = format!("{} steps, {} a step (median)\n", outcomes.len(), median(outcomes));
+        print(&format!("{head}\n{}\n{tail}", rows(outcomes, batch, every).table(super::terminal())))
+    }
+
+    /// Prints all as one object. A loss that is not finite is null there.
+    fn print_json(&self, outcomes: &[Outcome], score: Option<Score>, peak: Bytes) -> Result<(), Failure> {
         let samples = outcomes.len() * self.plan.batch;
         let Plan { network, batch, types, options, host, min_feasible, baseline, offloaded, .. } = self.plan;
-        match self.common.format {
-            Format::Json => {
-                let losses: Vec<f64> = outcomes.iter().map(|outcome| outcome.loss).collect();
-                let object = json!({
-                    "network": network, "batch": batch, "backend": self.device.backend, "device": self.device.to_string(),
-                    "types": types.to_string(), "policy": options.policy.name(), "budget_bytes": options.budget.0,
-                    "peak_bytes": peak.0, "host_bytes": host.0, "min_feasible_bytes": min_feasible.0,
-                    "baseline_bytes": baseline.0, "offloaded_bytes": offloaded.0, "data": self.dataset.name,
-                    "steps": outcomes.len(), "samples": samples, "step_time_us": step_time.as_micros(),
-                    "planned_step_time_us": self.plan.step_time.as_micros(),
-                    "loss": losses.last(), "losses": losses,
-                    "test_accuracy": score.map(|score| score.accuracy()), "test_loss": score.map(|score| score.loss),
-                    "test_samples": score.map(|score| score.samples),
-                });
-                print(&format!("{object:#}\n"))
-            }
-            Format::Csv => print_grid(&rows(outcomes, batch, 1), Format::Csv),
-            Format::Table => {
-                let every = outcomes.len().div_ceil(ROWS).max(1);
-                let head = format!(
-                    "{network} on {}, mini-batch {batch}, {types}, {}\npolicy {}: peak {peak} of {} (everything resident: \
-                     {baseline}), host {host}, {offloaded} offloaded in a step\n",
-                    self.dataset.name, self.device, options.policy, options.budget,
-                );
-                let test = score.map_or(String::new(), |score| {
-                    let (right, of) = (score.correct, score.samples);
-                    format!(", test accuracy {:.2} % ({right} of {of})", 100.0 * score.accuracy())
-                });
-                let tail = format!("{} steps, {step_time} a step (median){test}\n", outcomes.len());
-                print(&format!("{head}\n{}\n{tail}", rows(outcomes, batch, every).table(super::terminal())))
-            }
-        }
+        let losses: Vec<f64> = outcomes.iter().map(|outcome| outcome.loss).collect();
+        let object = json!({
+            "network": network, "batch": batch, "backend": self.device.backend, "device": self.device.to_string(),
+            "types": types.to_string(), "policy": options.policy.name(), "budget_bytes": options.budget.0,
+            "peak_bytes": peak.0, "host_bytes": host.0, "min_feasible_bytes": min_feasible.0,
+            "baseline_bytes": baseline.0, "offloaded_bytes": offloaded.0, "data": self.dataset.name,
+            "steps": outcomes.len(), "samples": samples, "step_time_us": median(outcomes).as_micros(),
+            "planned_step_time_us": self.plan.step_time.as_micros(),
+            "loss": losses.last(), "losses": losses,
+            "test_accuracy": score.map(|score| score.accuracy()), "test_loss": score.map(|score| score.loss),
+            "test_samples": score.map(|score| score.samples),
+        });
+        print(&format!("{object:#}\n"))
     }
+}
+
+/// Prints a line about the test, if there was one.
+fn print_test(score: Option<Score>) -> Result<(), Failure> {
+    score.map_or(Ok(()), |score| {
+        let (right, of) = (score.correct, score.samples);
+        print(&format!("test accuracy {:.2} % ({right} of {of})\n", 100.0 * score.accuracy()))
+    })
 }
 
 /// Rows of the table: each sums up several steps if there are more.

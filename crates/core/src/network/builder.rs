@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn each_fault_is_named_with_its_layer() {
         type Fault = fn(&mut Builder) -> &mut Builder;
-        let faults: [(&str, &str, Fault); 16] = [
+        let faults: [(&str, &str, Fault); 17] = [
             ("conv", "covers 9 of a padded input of 6", |net| net.conv("conv", Filters::new(1, 9))),
             ("conv", "groups3 must divide", |net| net.conv("conv", Filters::new(3, 1).groups(3))),
             ("flat", "0 spatial dimensions", |net| net.flatten().conv("flat", Filters::new(1, 1))),
@@ -321,6 +321,9 @@ mod tests {
             ("a b", "a name has", |net| net.fully_connected("a b", 1)),
             ("fc", "not 1 to 2^60", |net| net.fully_connected("fc", 0)),
             ("fc", "2^60 weights", |net| net.fully_connected("fc", usize::MAX)),
+            ("lrn", "over 0 channels", |net| {
+                net.layer("lrn", LayerKind::Lrn { size: 0, alpha: 1.0, beta: 1.0, k: 1.0 }, &[net.here()])
+            }),
             ("cat", "two or more inputs, not 1", |net| net.concat("cat", &[net.here()])),
             ("cat", "side by side", |net| {
                 let image = net.here();

@@ -213,6 +213,7 @@ impl LayerKind {
                 }
                 first
             }
+            LayerKind::Lrn { size: 0, .. } => return Err("a sum over 0 channels; size is at least 1".to_owned()),
             LayerKind::Flatten => Shape::flat(one()?.len()),
             LayerKind::Relu
             | LayerKind::Lrn { .. }

@@ -8,7 +8,9 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
+
+use tightfit_cpu::random;
 
 use super::Source;
 use crate::Error;
@@ -39,14 +41,20 @@ impl Loader {
     /// Batches without end: every epoch takes each sample once, in another order. The same seed gives the same batches.
     ///
     /// An epoch may end inside a batch, which the next one fills up: all batches are full.
-    pub fn shuffled(source: Arc<dyn Source>, batch: usize, seed: u64) -> Loader {
+    ///
+    /// # Errors
+    /// [`Error::LoaderThread`].
+    pub fn shuffled(source: Arc<dyn Source>, batch: usize, seed: u64) -> Result<Loader, Error> {
         let len = source.len();
-        let order = (0u64..).flat_map(move |epoch| permutation(len, mix(seed) ^ epoch));
+        let order = (0u64..).flat_map(move |epoch| permutation(len, seed, epoch));
         Loader::new(source, batch, order, true)
     }
 
     /// Each sample once, in order; the last batch is filled up with the samples before it, or with its first one.
-    pub fn in_order(source: Arc<dyn Source>, batch: usize) -> Loader {
+    ///
+    /// # Errors
+    /// [`Error::LoaderThread`].
+    pub fn in_order(source: Arc<dyn Source>, batch: usize) -> Result<Loader, Error> {
         let order = 0..source.len();
         Loader::new(source, batch, order, false)
     }
@@ -56,10 +64,11 @@ impl Loader {
         batch: usize,
         order: impl Iterator<Item = usize> + Send + 'static,
         endless: bool,
-    ) -> Loader {
+    ) -> Result<Loader, Error> {
         let (sender, batches) = sync_channel(AHEAD);
-        let thread = std::thread::spawn(move || load(&*source, batch, order, &sender));
-        Loader { batches: Some(batches), thread: Some(thread), endless }
+        let thread = Builder::new().name("loader".to_owned()).spawn(move || load(&*source, batch, order, &sender));
+        let thread = thread.map_err(|source| Error::LoaderThread { source })?;
+        Ok(Loader { batches: Some(batches), thread: Some(thread), endless })
     }
 }
 
@@ -122,30 +131,26 @@ fn read(source: &dyn Source, indices: &[usize], counted: usize) -> Result<Batch,
         if share == indices.len() {
             return parts.try_for_each(|((indices, samples), labels)| part(indices, samples, labels));
         }
-        let threads: Vec<_> =
-            parts.map(|((indices, samples), labels)| scope.spawn(|| part(indices, samples, labels))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(Error::LoaderEnded)))
+        let threads: Result<Vec<_>, Error> = parts
+            .map(|((indices, samples), labels)| {
+                let thread = Builder::new().spawn_scoped(scope, || part(indices, samples, labels));
+                thread.map_err(|source| Error::LoaderThread { source })
+            })
+            .collect();
+        threads?.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(Error::LoaderEnded)))
     })?;
     Ok(batch)
 }
 
 /// The numbers below `len` in an order that looks random (Fisher and Yates 1938, in Durstenfeld's form).
-fn permutation(len: usize, key: u64) -> Vec<usize> {
+fn permutation(len: usize, seed: u64, epoch: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..len).collect();
     for at in (1..len).rev() {
         // The product's upper half: uniform to within 2^-64 · len, without a division.
-        let below = (u128::from(mix(mix(key) ^ at as u64)) * (at as u128 + 1)) >> 64;
+        let below = (u128::from(random::key(&[seed, epoch, at as u64])) * (at as u128 + 1)) >> 64;
         order.swap(at, below as usize);
     }
     order
-}
-
-/// 64 well mixed bits of a number: the step of the SplitMix64 generator (Steele, Lea and Flood 2014).
-pub(super) fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]
@@ -201,7 +206,7 @@ mod tests {
     fn in_order_counts_each_sample_once() {
         for threads in [1, 3, 100] {
             let batches: Vec<Batch> =
-                Loader::in_order(numbers(10, None, threads), 4).map(|batch| batch.unwrap()).collect();
+                Loader::in_order(numbers(10, None, threads), 4).unwrap().map(|batch| batch.unwrap()).collect();
             let labels: Vec<_> = batches.iter().map(|batch| batch.labels.clone()).collect();
             assert_eq!(labels, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 8, 8]]);
             assert_eq!(batches.iter().map(|batch| batch.counted).collect::<Vec<_>>(), [4, 4, 2]);
@@ -212,7 +217,7 @@ mod tests {
     #[test]
     fn every_epoch_takes_each_sample_once_in_another_order() {
         let labels = |seed| -> Vec<u32> {
-            let loader = Loader::shuffled(numbers(10, None, 1), 4, seed);
+            let loader = Loader::shuffled(numbers(10, None, 1), 4, seed).unwrap();
             loader.take(5).flat_map(|batch| batch.unwrap().labels).collect()
         };
         let twenty = labels(1);
@@ -230,8 +235,8 @@ mod tests {
     #[test]
     fn every_order_of_three_is_as_likely() {
         let mut counts = std::collections::HashMap::new();
-        for key in 0..6000 {
-            *counts.entry(permutation(3, key)).or_insert(0) += 1;
+        for epoch in 0..6000 {
+            *counts.entry(permutation(3, 1, epoch)).or_insert(0) += 1;
         }
         assert!(counts.len() == 6 && counts.values().all(|count| (850..1150).contains(count)), "{counts:?}");
     }
@@ -239,7 +244,7 @@ mod tests {
     #[test]
     fn no_more_than_the_queue_is_read_ahead() {
         let source = numbers(1000, None, 1);
-        let mut loader = Loader::in_order(Arc::clone(&source) as Arc<dyn Source>, 10);
+        let mut loader = Loader::in_order(Arc::clone(&source) as Arc<dyn Source>, 10).unwrap();
         loader.next();
         drop(loader);
         // The one taken, those in the queue, and the one that waited to be put there.
@@ -249,13 +254,13 @@ mod tests {
     #[test]
     fn an_error_arrives_and_ends_the_batches() {
         for threads in [1, 2] {
-            let mut loader = Loader::in_order(numbers(10, Some(5), threads), 4);
+            let mut loader = Loader::in_order(numbers(10, Some(5), threads), 4).unwrap();
             assert!(loader.next().is_some_and(|batch| batch.is_ok()));
             let error = loader.next().and_then(|batch| batch.err()).map(|error| error.to_string());
             assert_eq!(error.as_deref(), Some("numbers: number 5 is bad"));
             assert!(loader.next().is_none());
         }
-        let mut loader = Loader::shuffled(numbers(1, Some(0), 1), 1, 0);
+        let mut loader = Loader::shuffled(numbers(1, Some(0), 1), 1, 0).unwrap();
         assert!(matches!(loader.next(), Some(Err(Error::Data { .. }))));
         assert!(matches!(loader.next(), Some(Err(Error::LoaderEnded))));
     }

@@ -1,9 +1,9 @@
 //! Samples out of a generator: of any shape, the same for the same seed, and with something to learn in them.
 
 use tightfit_core::network::Shape;
+use tightfit_cpu::random;
 
 use super::Source;
-use super::loader::mix;
 use crate::Error;
 
 /// Noise between -1 and 1, shifted a little up or down in every channel by its class.
@@ -47,13 +47,13 @@ impl Source for Synthetic {
     }
 
     fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error> {
-        let key = mix(mix(self.seed) ^ index as u64);
+        let key = random::key(&[self.seed, index as u64]);
         let class = key % self.classes as u64;
         let channel_len = (sample.len() / self.shape.channels().max(1)).max(1);
         for (channel, values) in sample.chunks_mut(channel_len).enumerate() {
-            let shift = SHIFT * unit(mix(mix(class) ^ channel as u64));
+            let shift = SHIFT * unit(random::key(&[class, channel as u64]));
             for (at, value) in values.iter_mut().enumerate() {
-                let noise = unit(mix(key.wrapping_add((channel * channel_len + at) as u64)));
+                let noise = unit(random::key(&[key.wrapping_add((channel * channel_len + at) as u64)]));
                 *value = (1.0 - SHIFT) * noise + shift;
             }
         }

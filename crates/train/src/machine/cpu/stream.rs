@@ -116,9 +116,7 @@ impl Shared {
             Work::Compute(task, iteration) => layers::run(self, backend, task, iteration),
             Work::Offload { device, host } => self.copy(true, device, host),
             Work::Prefetch { host, device } => self.copy(false, device, host),
-            Work::Poison(range) => {
-                self.device.write(range.clone()).map_err(|e| refused("poison", e)).map(|mut bytes| bytes.fill(0xff))
-            }
+            Work::Poison(range) => self.device.overwrite(range.clone(), 0xff).map_err(|e| refused("poison", e)),
             Work::Record(_) | Work::Wait(_) | Work::Drain(_) => Ok(()),
         }));
         let error = match result {
