@@ -216,7 +216,13 @@ pub unsafe extern "C" fn cudnnBackendExecute(
         match done {
             Some(Some(status)) => return status,
             Some(None) => {}
-            None => count(Reason::Panicked, Function::cudnnBackendExecute),
+            None => {
+                count(Reason::Panicked, Function::cudnnBackendExecute);
+                // The workspace is not the plan's own; where even that cannot be said, it is not handed on either.
+                if behind_wall(|| plan_of(plan)?.workspace()) != Some(None) {
+                    return CudnnStatus::EXECUTION_FAILED;
+                }
+            }
         }
     }
     hand_on!(cudnnBackendExecute(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor) -> CudnnStatus)

@@ -23,6 +23,13 @@ pub fn behind_wall<T>(part: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(part)).map_err(|_| tell!("a decision panicked; the call goes on as it is")).ok()
 }
 
+/// Panics where a test of the wall asks for it; never in a release build.
+fn panic_if_asked() {
+    if cfg!(debug_assertions) && std::env::var_os("TIGHTFIT_TEST_PANIC").is_some() {
+        std::panic::panic_any("asked for by TIGHTFIT_TEST_PANIC");
+    }
+}
+
 /// Runs our configuration of a plan; none where the plan itself is to run.
 ///
 /// # Safety
@@ -41,16 +48,19 @@ pub unsafe fn execute(handle: Handle, plan: BackendDescriptor, pack: BackendDesc
             None
         }
         Decision::Kept(kernel) => {
+            panic_if_asked();
             kernel.count();
             None
         }
         Decision::Shared(kernel) => {
+            panic_if_asked();
             kernel.count();
             // SAFETY: forwarded to the caller.
             let done = unsafe { run_shared(handle, &plan, kernel, pack) };
             Some(done.unwrap_or(CudnnStatus::EXECUTION_FAILED))
         }
         Decision::Ours(ours) => {
+            panic_if_asked();
             ours.kernel.count();
             // SAFETY: forwarded to the caller.
             Some(unsafe { run(handle, &plan, ours, pack) })

@@ -130,3 +130,21 @@ fn a_layer_has_the_name_that_the_program_tells() {
     let unnamed = Client::new(Form::Loaded, "engine=2").preloaded(HEURISTIC).run();
     assert_eq!(unnamed.kernels()[0]["name"], "conv1");
 }
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_panic_does_not_run_the_original_in_a_workspace_of_ours() {
+    let panicking = |variables: &[(&str, &str)]| {
+        Client::new(Form::Linked, "engine=2").preloaded(variables).with("TIGHTFIT_TEST_PANIC", "1").run()
+    };
+    let total = [("TOTAL_WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
+    for variables in [HEURISTIC, &total] {
+        let run = panicking(variables);
+        assert_eq!(run.status(), "5000", "{variables:?}: {}{}", run.words, run.errors);
+        assert_eq!(run.reasons(), [("panicked".to_owned(), 1)]);
+    }
+    // A plan that kept its own workspace runs as it is.
+    let kept = panicking(&[("WORKSPACE", "1GiB"), ("TUNE", "heuristic")]);
+    kept.assert_gives(&alone("engine=2").output, "kept");
+    assert_eq!(kept.reasons(), [("panicked".to_owned(), 1)]);
+}
