@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Maps that are idle longest move first: copies of those have the most time. Moving more than has to be leaves room for
-//! faster algorithms, so several shares of the budget are tried as what the maps may fill, and the fastest step is taken.
+//! faster algorithms, so several shares of the budget are tried as what the maps may fill, and the fastest step is taken; of
+//! equally fast ones one whose offsets waste little. How much they may waste is bounded by the budget alone.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -48,19 +49,19 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
             if worse == PATIENCE || tried.contains(&moved) {
                 continue;
             }
-            let before = trials.best.as_ref().map(|best| best.1);
+            let before = trials.best.as_ref().map(|best| best.0);
             // Another distance moves the copies against each other, and may leave no holes where this one does.
             for early in EARLY {
                 let script = timeline.script(&moved, options.budget.0 / 100 * share.max(90), early);
                 let draft = drafter.draft(&script, options.algorithms);
                 let is_tight = draft.is_tight();
                 trials.consider(&name(&format!("move {}", moved.len())), draft);
-                // Once something tight is known, only a faster step is worth looking for.
-                if is_tight || trials.best.as_ref().is_some_and(|best| !best.0) {
+                // Bytes that are wasted are lost to faster algorithms, unless the fastest step so far wastes none.
+                if is_tight || trials.best.as_ref().is_some_and(|best| !best.1) {
                     break;
                 }
             }
-            let gained = trials.best.as_ref().map(|best| best.1) != before;
+            let gained = trials.best.as_ref().map(|best| best.0) != before;
             worse = if gained || before.is_none() { 0 } else { worse + 1 };
             tried.push(moved);
         }
@@ -83,8 +84,8 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
 struct Trials<'a> {
     drafter: &'a Drafter<'a>,
     decisions: Vec<Decision>,
-    /// Whether its offsets waste much, its time, its place among the decisions, and itself.
-    best: Option<(bool, Nanos, usize, Draft)>,
+    /// Its time, whether its offsets waste much, its place among the decisions, and itself.
+    best: Option<(Nanos, bool, usize, Draft)>,
 }
 
 impl Trials<'_> {
@@ -96,8 +97,8 @@ impl Trials<'_> {
             let time = simulate(self.drafter.workload, &draft.schedule, self.drafter.costs).time;
             decision.time = Some(time);
             let wasteful = !draft.is_tight();
-            if self.best.as_ref().is_none_or(|best| (wasteful, time) < (best.0, best.1)) {
-                self.best = Some((wasteful, time, self.decisions.len(), draft));
+            if self.best.as_ref().is_none_or(|best| (time, wasteful) < (best.0, best.1)) {
+                self.best = Some((time, wasteful, self.decisions.len(), draft));
             }
         }
         self.decisions.push(decision);

@@ -1,0 +1,47 @@
+//! What plans tell of themselves, against their own schedules and attempts.
+
+use tightfit_core::network::Network;
+use tightfit_core::plan::{Algorithms, Costs, Fate, Kernels, Options, Policy, Workload, plan};
+use tightfit_core::{Bytes, Types};
+
+fn assumed(workload: &Workload<'_>) -> Kernels {
+    let mut kernels = Kernels::default();
+    kernels.assume(workload, &Costs::h200()).unwrap();
+    kernels
+}
+
+#[test]
+fn overlap_takes_the_fastest_step_that_fits() {
+    let costs = Costs::h200();
+    for name in ["vgg16", "googlenet", "resnet50"] {
+        let network = Network::open(name).unwrap();
+        let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
+        let kernels = assumed(&workload);
+        let at = |budget| {
+            let options = Options { policy: Policy::Overlap, budget, ..Options::default() };
+            plan(&workload, &kernels, &costs, &options).unwrap()
+        };
+        let loose = at(Bytes::UNLIMITED);
+        for share in [1, 2, 3] {
+            let plan = at(Bytes(loose.min_feasible.0 + (loose.peak.0 - loose.min_feasible.0) * share / 4));
+            let fastest = plan.decisions.iter().filter(|of| of.fits).filter_map(|of| of.time).min();
+            assert_eq!(fastest, Some(plan.step_time), "{name}, quarter {share}");
+        }
+    }
+}
+
+#[test]
+fn fates_follow_the_releases() {
+    let network = Network::open("vgg19").unwrap();
+    for inference in [false, true] {
+        let workload = Workload::new(&network, 16, Types::F32, inference).unwrap();
+        let fates = |policy| {
+            let options = Options { policy, algorithms: Algorithms::Memory, ..Options::default() };
+            let plan = plan(&workload, &assumed(&workload), &Costs::h200(), &options).unwrap();
+            plan.maps.iter().filter(|map| map.fate == Fate::Released).count()
+        };
+        // At most the last map, after which nothing is computed.
+        assert!(fates(Policy::Baseline) <= 1, "the baseline keeps everything");
+        assert_eq!(fates(Policy::Overlap) > 1, inference, "inference gives maps back once they have been read");
+    }
+}
