@@ -280,8 +280,9 @@ pub struct Planning {
     #[arg(long, value_name = "POLICY", default_value = "vdnn-dynamic", value_parser = plan_policy)]
     pub policy: plan::Policy,
     /// Which algorithms convolutions get: memory (least workspace), performance (fastest), or fit (fastest in what is free)
-    #[arg(long, default_value = "fit")]
-    pub algorithms: Algorithms,
+    /// [default: fit]; vdnn-dynamic chooses among them itself
+    #[arg(long)]
+    pub algorithms: Option<Algorithms>,
     /// Whether mini-batches of convolutions may be divided
     #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub divide: bool,
@@ -313,7 +314,7 @@ pub struct PlanOptions {
     /// Plan forward passes alone, whose maps go after their last use
     #[arg(long)]
     pub inference: bool,
-    /// Measure nothing: convolutions without workspace, as fast as the rates of --costs allow
+    /// Measure nothing: convolutions without workspace, as fast as the rates of --costs allow; not with --out
     #[arg(long)]
     pub assume: bool,
     /// Write the plan for `tightfit train --plan` (packed if the name ends in .gz)

@@ -2,8 +2,8 @@
 
 use tightfit_core::network::Network;
 use tightfit_core::optimize::{Limit, Policy, Scope, survey};
-use tightfit_core::plan::{Costs, Kernels, Options, Plan, Workload, plan};
-use tightfit_core::{Bytes, Device, Layout, Operation, Problem};
+use tightfit_core::plan::{self, Costs, Kernels, Options, Plan, Workload, plan};
+use tightfit_core::{Bytes, Device, Error, Layout, Operation, Problem};
 
 use crate::failure::Failure;
 use crate::options::{Common, Planning};
@@ -14,7 +14,7 @@ use crate::session::{Session, tell_of};
 ///
 /// # Errors
 /// Those of measuring and of [`plan`]; [`Failure::Usage`] without a mini-batch, without a budget where the device tells
-/// none, and for a layout that plans are not made for.
+/// none, and for a layout that plans are not made for; [`Error::BadOption`] for algorithms under a policy that chooses them.
 pub fn plan_of(
     planning: &Planning,
     network: &Network,
@@ -67,9 +67,19 @@ fn workload<'a>(
 fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure> {
     let unknown =
         || Failure::Usage("nothing says how much memory there is; give it with --budget, as in 8GiB".to_owned());
+    if let (plan::Policy::VdnnDynamic, Some(algorithms)) = (planning.policy, planning.algorithms) {
+        let others: Vec<&str> =
+            plan::Policy::ALL.iter().filter(|of| **of != plan::Policy::VdnnDynamic).map(|of| of.name()).collect();
+        let what = format!(
+            "--algorithms {algorithms}: the policy vdnn-dynamic chooses the algorithms itself; leave it out, or name \
+             another policy with --policy ({})",
+            others.join(", ")
+        );
+        return Err(Error::BadOption { what }.into());
+    }
     Ok(Options {
         policy: planning.policy,
-        algorithms: planning.algorithms,
+        algorithms: planning.algorithms.unwrap_or_default(),
         divide: planning.divide,
         budget: planning.budget.or(free).ok_or_else(unknown)?,
         host_budget: planning.host_budget,

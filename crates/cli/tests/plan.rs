@@ -51,8 +51,10 @@ fn wrong_words_are_named_with_the_right_ones() {
         ("plan lenet --batch 4 --budget 1MiB --policy optimal", &["no optimal policy", "vdnn-dynamic"][..]),
         ("plan lenet --batch 4 --budget 1MiB --policy best", &["best", "baseline", "overlap"]),
         ("plan lenet --batch 4 --budget 1MiB --algorithms quick", &["quick", "memory", "performance"]),
+        ("plan lenet --batch 4 --budget 1MiB --assume --algorithms memory", &["vdnn-dynamic", "vdnn-all", "overlap"]),
         ("plan lenet --batch 4 --budget 1MiB --divide maybe", &["maybe"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --costs k41", &["k41", "k40"]),
+        ("plan lenet --batch 4 --budget 1MiB --assume --out plan.json", &["--assume", "--out", "--format json"]),
         ("plan lenet --batch 4 --assume", &["--budget"]),
         ("plan lenet --budget 1MiB --assume", &["--batch"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --layout nhwc", &["nhwc", "nchw"]),
@@ -134,7 +136,8 @@ fn plans_networks_and_pages_are_written_and_read() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     succeed(folder.path(), "networks lenet --out mine.json");
-    succeed(folder.path(), "plan mine.json --batch 8 --assume --budget 8MiB --out plan.json.gz --html plan.html");
+    let measured = "--batch 8 --budget 8MiB --backend cpu --sizes undivided";
+    succeed(folder.path(), &format!("plan mine.json {measured} --out plan.json.gz --html plan.html"));
     assert!(std::fs::read_to_string(at("plan.html")).unwrap().starts_with("<!DOCTYPE html>"));
     let (network, plan) = tightfit_core::plan::Plan::read(&at("plan.json.gz")).unwrap();
     assert_eq!(network, tightfit_core::Network::open("lenet").unwrap());
@@ -147,5 +150,5 @@ fn plans_networks_and_pages_are_written_and_read() {
     std::fs::write(at("bad.json"), "{}").unwrap();
     let message = fail(folder.path(), "plan bad.json --batch 8 --assume --budget 8MiB", 1);
     assert!(message.contains("cannot be read as a network: field `format` is missing"), "{message}");
-    fail(folder.path(), "plan lenet --batch 8 --assume --budget 8MiB --out missing/plan.json", 1);
+    fail(folder.path(), &format!("plan lenet {measured} --out missing/plan.json"), 1);
 }

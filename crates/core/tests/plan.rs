@@ -106,6 +106,56 @@ fn overlap_of_every_network() {
     accepted_and_tight(Policy::Overlap);
 }
 
+/// Algorithms of which each convolution takes another share of workspace, up to twice its tensors, as libraries' do.
+fn uneven_kernels(workload: &Workload<'_>) -> Kernels {
+    let costs = Costs::h200();
+    let mut candidates: HashMap<Problem, Candidates> = HashMap::new();
+    for (at, (layer, _)) in workload.network.convolutions().enumerate() {
+        for (of, operation) in Operation::ALL.into_iter().enumerate() {
+            let problem = Kernels::problem(workload, layer, operation).unwrap();
+            let mut all = Vec::new();
+            for micro_batch in [1, 2, 4].map(|parts| problem.batch() / parts) {
+                let part = problem.with_batch(micro_batch).unwrap();
+                let eighths = (5 * at + 7 * of) as u64 % 17;
+                for (name, slow, share) in [("direct", 4, 0), ("gemm", 2, eighths.min(1)), ("fft", 1, eighths)] {
+                    all.push(Candidate {
+                        algorithm: Algorithm::new(name),
+                        micro_batch,
+                        time: Nanos(costs.convolution(&part).0 * slow),
+                        workspace: Bytes(part.tensor_bytes().0 / 8 * share),
+                    });
+                }
+            }
+            candidates.insert(problem, Candidates { candidates: all, cost: DivisionCost::default() });
+        }
+    }
+    Kernels::of(&candidates).unwrap()
+}
+
+#[test]
+fn large_and_uneven_workspaces_leave_no_holes() {
+    let costs = Costs::h200();
+    for (name, batch) in [("alexnet-1col", 128), ("vgg19", 128), ("resnet152", 32), ("vgg116", 32)] {
+        let network = Network::open(name).unwrap();
+        let workload = Workload::new(&network, batch, Types::F32, false).unwrap();
+        let kernels = uneven_kernels(&workload);
+        for policy in [Policy::VdnnAll, Policy::VdnnConv, Policy::VdnnDynamic, Policy::Overlap] {
+            for (algorithms, divide) in
+                [(Algorithms::Performance, false), (Algorithms::Fit, false), (Algorithms::Fit, true)]
+            {
+                let options = Options { policy, algorithms, divide, budget: Bytes::gib(12), ..Options::default() };
+                let plan = match plan(&workload, &kernels, &costs, &options) {
+                    Err(error) if error.is_does_not_fit() => continue,
+                    plan => plan.unwrap(),
+                };
+                accepted(&workload, &plan);
+                let waste = plan.fragmentation();
+                assert!(waste <= 0.02, "{name} {policy} {algorithms}, division {divide}: {waste}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_least_budget_passes_and_one_unit_less_is_refused() {
     let costs = Costs::h200();
@@ -141,6 +191,22 @@ fn what_fits_moves_nothing() {
             assert!(plan.maps.iter().all(|map| map.fate != Fate::Offloaded));
             assert!(plan.simulation.stalls.is_empty());
         }
+    }
+}
+
+#[test]
+fn fates_follow_the_releases() {
+    let network = Network::open("vgg19").unwrap();
+    for inference in [false, true] {
+        let workload = Workload::new(&network, 16, Types::F32, inference).unwrap();
+        let fates = |policy| {
+            let options = Options { policy, algorithms: Algorithms::Memory, ..Options::default() };
+            let plan = plan(&workload, &kernels(&workload), &Costs::h200(), &options).unwrap();
+            plan.maps.iter().filter(|map| map.fate == Fate::Released).count()
+        };
+        // At most the last map, after which nothing is computed.
+        assert!(fates(Policy::Baseline) <= 1, "the baseline keeps everything");
+        assert_eq!(fates(Policy::Overlap) > 1, inference, "inference gives maps back once they have been read");
     }
 }
 

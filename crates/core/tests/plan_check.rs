@@ -213,6 +213,61 @@ fn bytes_in_common() {
 }
 
 #[test]
+fn two_homes_of_what_stays() {
+    // The update of `c` takes its momentum from a second block, in bytes of its own.
+    let doubled = |s: &mut Schedule| {
+        let at = find(s, pass(6, Pass::Update));
+        let place = compute(s, at).operands.iter().position(|operand| operand.role == Role::Momentum).unwrap();
+        let first = compute(s, at).operands[place].block;
+        let mut second = s.blocks[first.0].clone();
+        second.offset = s.device_bytes.0;
+        s.device_bytes = Bytes(s.device_bytes.0 + second.bytes.next_multiple_of(256));
+        compute(s, at).operands[place].block = BlockId(s.blocks.len());
+        s.blocks.push(second);
+    };
+    let found = violations(doubled);
+    assert!(matches!(found[..], [Violation::ResidentTwice { tensor: Tensor::Momentum(_), .. }]), "{found:#?}");
+}
+
+/// Gives the probabilities back as soon as `last` has run, and their bytes to a block that is taken later.
+fn results_taken(workload: &Workload<'_>, last: (usize, Pass), is_taken: bool) -> Vec<Violation> {
+    let mut kernels = Kernels::default();
+    kernels.assume(workload, &Costs::h200()).unwrap();
+    let options = Options { policy: Policy::VdnnAll, ..Options::default() };
+    let mut schedule = plan(workload, &kernels, &Costs::h200(), &options).unwrap().schedule;
+    let at = find(&schedule, pass(11, Pass::Forward));
+    let result = compute(&mut schedule, at).operands.iter().find(|operand| operand.role == Role::Y).unwrap().block;
+    let release = find(&schedule, |_, step| matches!(step.action, Action::Release(of) if of == result));
+    remove(&mut schedule, release);
+    let last = find(&schedule, pass(last.0, last.1));
+    insert(&mut schedule, last + 1, Step { stream: Stream::Compute, action: Action::Release(result) });
+    if is_taken {
+        // A block of its own that nothing ever writes.
+        let mut taker = schedule.blocks[result.0].clone();
+        taker.tensor = Tensor::Labels;
+        taker.bytes = taker.bytes.max(256);
+        schedule.device_bytes = Bytes(schedule.device_bytes.0 + 256);
+        let block = BlockId(schedule.blocks.len());
+        schedule.blocks.push(taker);
+        for action in [Action::Allocate(block), Action::Release(block)] {
+            schedule.steps.push(Step { stream: Stream::Compute, action });
+        }
+    }
+    check(workload, &schedule, Budgets::default())
+}
+
+#[test]
+fn results_that_are_gone_when_the_step_has_ended() {
+    let network = network();
+    for (inference, last) in [(false, (11, Pass::BackwardData)), (true, (11, Pass::Forward))] {
+        let workload = Workload::new(&network, 32, Types::F32, inference).unwrap();
+        assert_eq!(results_taken(&workload, last, false), [], "nobody takes the bytes");
+        let found = results_taken(&workload, last, true);
+        assert!(matches!(found[..], [Violation::ResultLost { tensor: Tensor::FeatureMap(_), .. }]), "{found:#?}");
+    }
+}
+
+#[test]
 fn the_end_of_a_copy_that_nobody_waits_for() {
     // The compute stream waits for each copy at the end of the layer; without that, what comes next is too early.
     let unheeded = |is: fn(&Schedule, &Step) -> bool| {

@@ -128,13 +128,16 @@ impl Arena {
         Ok(Write { arena: self, bytes: self.lend(bytes, true)? })
     }
 
-    /// Enters a borrow in the table if it may live beside those that are there. Empty ones meet nothing.
+    /// Enters a borrow in the table if it may live beside those that are there. Empty ones meet nothing and are not entered.
     fn lend(&self, asked: Range<u64>, written: bool) -> Result<Range<usize>, ArenaError> {
         if asked.start > asked.end || asked.end > self.size() {
             return Err(ArenaError::Outside { asked, size: self.size() });
         }
         // Both ends are at most the size, which is a usize.
         let bytes = asked.start as usize..asked.end as usize;
+        if bytes.is_empty() {
+            return Ok(bytes);
+        }
         let mut table = self.table();
         let meets = |other: &&Lent| bytes.start < other.bytes.end && other.bytes.start < bytes.end;
         if let Some(other) = table.lent.iter().filter(|other| written || other.written).find(meets) {
@@ -265,6 +268,21 @@ mod tests {
         drop(beside);
         assert_eq!(arena.high_water(), 1024);
         assert_eq!(arena.read(512..513).unwrap()[0], 7);
+    }
+
+    #[test]
+    fn nothing_meets_nothing() {
+        let arena = Arena::new(1024).unwrap();
+        let held = arena.write(0..512).unwrap();
+        let (read, written) = (arena.read(256..256).unwrap(), arena.write(256..256).unwrap());
+        assert!(read.is_empty() && written.is_empty());
+        drop((read, written));
+        assert!(arena.write(0..512).is_err(), "what was lent is still lent");
+        drop(held);
+        let _empty = arena.write(256..256).unwrap();
+        arena.write(0..512).unwrap();
+        arena.read(1000..1000).unwrap();
+        assert_eq!(arena.high_water(), 512);
     }
 
     #[test]

@@ -8,10 +8,10 @@ use tightfit_core::{
     Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement, Nanos, Offer, Operation, Problem,
 };
 
-use crate::machine;
 use crate::method::{Call, METHODS, Method};
 use crate::shape::Shape;
 use crate::team::Team;
+use crate::{host_memory, machine};
 
 /// Bytes of an element.
 const FLOAT: usize = size_of::<f32>();
@@ -143,7 +143,7 @@ impl Backend for CpuBackend {
     }
 
     fn free_memory(&self) -> Option<Bytes> {
-        machine::free_memory()
+        host_memory::free().map(|free| free.bytes)
     }
 
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {

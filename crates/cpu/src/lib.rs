@@ -13,7 +13,7 @@
 //! `simd` how plain loops get the processor's widest vectors.
 //!
 //! [`layers`] are the other layers of a network with their gradients; [`arena`] is memory of a fixed size that streams
-//! share.
+//! share. [`host_memory`] says how much of it there is.
 
 pub mod arena;
 mod backend;
@@ -21,6 +21,7 @@ mod direct;
 mod explicit_gemm;
 mod fft;
 mod gemm;
+pub mod host_memory;
 mod implicit_gemm;
 pub mod layers;
 mod machine;

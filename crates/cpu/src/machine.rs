@@ -1,6 +1,6 @@
 //! What this machine calls itself, for the key under which measurements are kept.
 
-use tightfit_core::{Bytes, Device};
+use tightfit_core::Device;
 
 /// The device of a backend with so many threads.
 pub fn device(threads: usize) -> Device {
@@ -10,14 +10,6 @@ pub fn device(threads: usize) -> Device {
         library: format!("tightfit-cpu {}, {}", env!("CARGO_PKG_VERSION"), instructions()),
         threads,
     }
-}
-
-/// The memory that programs can still have without swapping, where the system tells it.
-pub fn free_memory() -> Option<Bytes> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(Bytes::kib(kib))
 }
 
 /// The processor's model name, where the system tells it.

@@ -53,11 +53,14 @@ pub fn release(name: &'static str, body: impl FnOnce() -> Result<(), Failure>) -
 }
 
 /// The text at a C string; empty for null.
-fn text<'a>(text: *const c_char) -> &'a str {
+///
+/// # Safety
+/// `text` is null or a string with its end, alive and unchanged for as long as the result is used.
+unsafe fn text<'a>(text: *const c_char) -> &'a str {
     if text.is_null() {
         return "";
     }
-    // SAFETY: the caller gives null or a string with its end, alive for the time of the call.
+    // SAFETY: it is not null, and the caller answers for the rest.
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("")
 }
 
@@ -69,21 +72,35 @@ pub extern "C" fn tightfitMockCublasReset() {
 }
 
 /// Makes the `nth` call of a function from now on answer `status`; a null name or `*` means any function.
+///
+/// # Safety
+/// `name` is null or a string with its end, alive for the time of the call.
 #[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCublasFail(name: *const c_char, nth: u64, status: c_int) {
-    lock(&INJECTION).fail(text(name), nth, status);
+pub unsafe extern "C" fn tightfitMockCublasFail(name: *const c_char, nth: u64, status: c_int) {
+    // SAFETY: the caller answers for the string.
+    let name = unsafe { text(name) };
+    lock(&INJECTION).fail(name, nth, status);
 }
 
 /// Calls of a function since the last reset; of all functions for null or `*`.
+///
+/// # Safety
+/// `name` is null or a string with its end, alive for the time of the call.
 #[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCublasCalls(name: *const c_char) -> u64 {
-    lock(&INJECTION).calls(text(name))
+pub unsafe extern "C" fn tightfitMockCublasCalls(name: *const c_char) -> u64 {
+    // SAFETY: the caller answers for the string.
+    let name = unsafe { text(name) };
+    lock(&INJECTION).calls(name)
 }
 
 /// A count by its name (README.md); `u64::MAX` for a name it does not know.
+///
+/// # Safety
+/// `kind` is null or a string with its end, alive for the time of the call.
 #[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCublasCount(kind: *const c_char) -> u64 {
-    match text(kind) {
+pub unsafe extern "C" fn tightfitMockCublasCount(kind: *const c_char) -> u64 {
+    // SAFETY: the caller answers for the string.
+    match unsafe { text(kind) } {
         "blas-handles" => lock(&HANDLES).len() as u64,
         _ => u64::MAX,
     }

@@ -96,11 +96,14 @@ fn answer(name: &str, status: Status) -> c_int {
 }
 
 /// The text at a C string; empty for null.
-fn text<'a>(text: *const c_char) -> &'a str {
+///
+/// # Safety
+/// `text` is null or a string with its end, alive and unchanged for as long as the result is used.
+unsafe fn text<'a>(text: *const c_char) -> &'a str {
     if text.is_null() {
         return "";
     }
-    // SAFETY: the caller gives null or a string with its end, alive for the time of the call.
+    // SAFETY: it is not null, and the caller answers for the rest.
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("")
 }
 
@@ -115,9 +118,14 @@ pub extern "C" fn tightfitMockCudnnReset() {
 }
 
 /// Makes the `nth` call of a function from now on answer `status`; a null name or `*` means any function.
+///
+/// # Safety
+/// `name` is null or a string with its end, alive for the time of the call.
 #[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCudnnFail(name: *const c_char, nth: u64, status: c_int) {
-    lock(&CONTROL).injection.fail(text(name), nth, status);
+pub unsafe extern "C" fn tightfitMockCudnnFail(name: *const c_char, nth: u64, status: c_int) {
+    // SAFETY: the caller answers for the string.
+    let name = unsafe { text(name) };
+    lock(&CONTROL).injection.fail(name, nth, status);
 }
 
 /// Sets the version to answer (91900 is 9.19.0).
@@ -139,15 +147,24 @@ pub extern "C" fn tightfitMockCudnnSpoil(nth: u64) {
 }
 
 /// Calls of a function since the last reset; of all functions for null or `*`.
+///
+/// # Safety
+/// `name` is null or a string with its end, alive for the time of the call.
 #[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCudnnCalls(name: *const c_char) -> u64 {
-    lock(&CONTROL).injection.calls(text(name))
+pub unsafe extern "C" fn tightfitMockCudnnCalls(name: *const c_char) -> u64 {
+    // SAFETY: the caller answers for the string.
+    let name = unsafe { text(name) };
+    lock(&CONTROL).injection.calls(name)
 }
 
 /// A count by its name (README.md); `u64::MAX` for a name it does not know.
+///
+/// # Safety
+/// `kind` is null or a string with its end, alive for the time of the call.
 #[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCudnnCount(kind: *const c_char) -> u64 {
-    match text(kind) {
+pub unsafe extern "C" fn tightfitMockCudnnCount(kind: *const c_char) -> u64 {
+    // SAFETY: the caller answers for the string.
+    match unsafe { text(kind) } {
         "handles" => handle::count(),
         "backend-descriptors" => backend::count(),
         "executions" => lock(&CONTROL).executions,

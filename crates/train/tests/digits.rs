@@ -6,7 +6,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tightfit_core::optimize::Candidates;
-use tightfit_core::plan::{Action, Algorithms, Costs, Kernels, Options as Asked, Plan, Policy, Workload, plan};
+use tightfit_core::network::{Builder, Filters, LayerId, Shape};
+use tightfit_core::plan::{
+    Action, Algorithms, Costs, Kernels, Options as Asked, Plan, Policy, Tensor, Workload, plan,
+};
 use tightfit_core::{Bytes, DivisionCost, Network, Operation, Types};
 use tightfit_train::data::{self, Loader};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
@@ -75,4 +78,42 @@ fn every_plan_reaches_97_percent() {
         println!("{name}: {:.2} %", 100.0 * accuracy);
         assert!(accuracy >= 0.97, "{name}: {accuracy}");
     }
+}
+
+#[test]
+fn testing_fits_where_training_fitted() {
+    let mut net = Builder::new("chain");
+    net.input(Shape::image(1, 8, 8));
+    for number in 0..30 {
+        net.conv(format!("conv{number}"), Filters::new(16, 3).pad(1)).relu();
+    }
+    net.global_average_pool("pool").flatten().fully_connected("fc", 10).softmax_loss();
+    let network = net.finish().unwrap();
+    let workload = Workload::new(&network, BATCH, Types::F32, false).unwrap();
+    let mut candidates = HashMap::new();
+    for (layer, _) in network.convolutions() {
+        for operation in Operation::ALL {
+            let problem = Kernels::problem(&workload, layer, operation).unwrap();
+            let part = configuration(&problem, "explicit-gemm", 4).parts()[0].clone();
+            candidates.insert(problem, Candidates { candidates: vec![part], cost: DivisionCost::default() });
+        }
+    }
+    let kernels = Kernels::of(&candidates).unwrap();
+    let planned = |budget| {
+        let asked = Asked { policy: Policy::VdnnAll, algorithms: Algorithms::Memory, budget, ..Asked::default() };
+        plan(&workload, &kernels, &Costs::cpu(), &asked).unwrap()
+    };
+    let least = planned(planned(Bytes::gib(1)).min_feasible);
+    let maps: u64 = network.convolutions().map(|(layer, _)| workload.bytes(map_of(&workload, layer)).0).sum();
+    assert!(maps > least.schedule.device_bytes.0, "{maps} in {}", least.schedule.device_bytes);
+    let digits = data::open("digits", network.layers()[0].shape, 10, 0).unwrap();
+    let mut engine = Engine::new(&workload, &least.schedule, machine(), Solver::default(), false).unwrap();
+    let learned = engine.learned().unwrap();
+    let score = evaluate(machine(), &workload, &least.schedule, &learned, digits.test.unwrap()).unwrap();
+    assert_eq!(score.samples, 599);
+}
+
+/// The feature map that a layer writes.
+fn map_of(workload: &Workload<'_>, layer: LayerId) -> Tensor {
+    Tensor::FeatureMap(workload.maps.written_by(layer))
 }

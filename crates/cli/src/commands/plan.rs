@@ -10,6 +10,11 @@ use crate::session::Session;
 
 pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     let PlanOptions { planning, inference, .. } = options;
+    if options.assume && options.out.is_some() {
+        let why = "--assume with --out: no machine has the algorithms that are assumed, so such a plan cannot be carried \
+                   out; leave --assume out to measure them, or write --format json to keep the figures";
+        return Err(Failure::Usage(why.to_owned()));
+    }
     let network = Network::open(&options.network)?;
     let (plan, device) = if options.assume {
         assumed_plan_of(planning, &network, *inference, common)?

@@ -39,22 +39,32 @@ pub struct DivisionCost {
 
 /// Candidates that add up to a mini-batch, run one after another in one workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Written")]
+#[serde(try_from = "Written")]
 pub struct Configuration {
     parts: Vec<Candidate>,
     cost: DivisionCost,
 }
 
-/// A configuration as a file has it: put in order by [`Configuration::new`] like any other.
+/// A configuration as a file has it: put in order by [`Configuration::new`] like any other, if it can be added up.
 #[derive(Deserialize)]
 struct Written {
     parts: Vec<Candidate>,
     cost: DivisionCost,
 }
 
-impl From<Written> for Configuration {
-    fn from(written: Written) -> Configuration {
-        Configuration::new(written.parts, written.cost)
+impl TryFrom<Written> for Configuration {
+    type Error = &'static str;
+
+    fn try_from(Written { parts, cost }: Written) -> Result<Configuration, &'static str> {
+        let batch = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.micro_batch));
+        batch.ok_or("the micro-batches of a configuration are more samples than can be counted")?;
+        let time = parts.iter().try_fold(cost.time.0, |sum, part| sum.checked_add(part.time.0));
+        time.ok_or("the times of a configuration are longer than can be counted")?;
+        let scratch = parts.iter().map(|part| part.workspace.0).max().unwrap_or(0);
+        scratch
+            .checked_add(cost.workspace.0)
+            .ok_or("the workspace of a configuration is larger than can be counted")?;
+        Ok(Configuration::new(parts, cost))
     }
 }
 

@@ -124,6 +124,8 @@ fn maps(workload: &Workload<'_>, schedule: &Schedule, simulation: &Simulation) -
     #[derive(Clone, Copy, Default)]
     struct Known {
         offloaded: bool,
+        /// Whether more is computed between its last use and its release.
+        lingers: bool,
         last_forward: Option<Nanos>,
         first_backward: Option<Nanos>,
     }
@@ -148,14 +150,35 @@ fn maps(workload: &Workload<'_>, schedule: &Schedule, simulation: &Simulation) -
             known[map.index()].offloaded = true;
         }
     }
+    // By map: computations up to its last use so far.
+    let mut used = vec![0; known.len()];
+    let mut computed = 0;
+    for step in &schedule.steps {
+        match &step.action {
+            Action::Compute(compute) => {
+                computed += 1;
+                for operand in &compute.operands {
+                    if let Tensor::FeatureMap(map) = schedule.blocks[operand.block.0].tensor {
+                        used[map.index()] = computed;
+                    }
+                }
+            }
+            Action::Release(block) => {
+                if let Tensor::FeatureMap(map) = schedule.blocks[block.0].tensor {
+                    known[map.index()].lingers = computed > used[map.index()];
+                }
+            }
+            _ => {}
+        }
+    }
     let plan = |map: MapId, known: Known| MapPlan {
         map,
         layers: workload.maps.get(map).layers.iter().map(|&layer| workload.network.layer(layer).name.clone()).collect(),
         bytes: workload.bytes(Tensor::FeatureMap(map)),
-        fate: match (known.offloaded, known.first_backward) {
-            (true, _) => Fate::Offloaded,
-            (false, Some(_)) => Fate::Kept,
-            (false, None) => Fate::Released,
+        fate: match known {
+            Known { offloaded: true, .. } => Fate::Offloaded,
+            Known { lingers: true, .. } | Known { first_backward: Some(_), .. } => Fate::Kept,
+            _ => Fate::Released,
         },
         reuse_distance: known.last_forward.zip(known.first_backward).map(|(last, first)| first - last),
     };

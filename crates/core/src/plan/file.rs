@@ -135,9 +135,12 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
+    use crate::optimize::Candidates;
     use crate::plan::{Costs, Kernels, Options, Policy, plan};
-    use crate::{Bytes, Types};
+    use crate::{Algorithm, Bytes, Candidate, DivisionCost, Nanos, Operation, Types};
 
     fn planned(network: &str, policy: Policy) -> (Network, Plan) {
         let network = Network::open(network).unwrap();
@@ -200,8 +203,55 @@ mod tests {
     /// Any number of a file may be another one: the plan is then refused, or is a plan all the same; nothing panics.
     #[test]
     fn any_number_may_be_wrong() {
-        let (network, plan) = planned("lenet", Policy::VdnnAll);
+        for (network, plan) in [planned("lenet", Policy::VdnnAll), divided()] {
+            any_number_of(&network, &plan);
+        }
+    }
+
+    /// A plan whose convolutions run in two micro-batches.
+    fn divided() -> (Network, Plan) {
+        let network = Network::open("lenet").unwrap();
+        let workload = Workload::new(&network, 8, Types::F32, false).unwrap();
+        let part = |time| Candidate {
+            micro_batch: 4,
+            algorithm: Algorithm::new("half"),
+            time: Nanos(time),
+            workspace: Bytes(512),
+        };
+        let mut candidates = HashMap::new();
+        for (layer, _) in network.convolutions() {
+            for operation in Operation::ALL {
+                let problem = Kernels::problem(&workload, layer, operation).unwrap();
+                candidates.insert(problem, Candidates { candidates: vec![part(1000)], cost: DivisionCost::default() });
+            }
+        }
+        let options = Options { policy: Policy::VdnnAll, budget: Bytes::gib(4), ..Options::default() };
+        let plan = plan(&workload, &Kernels::of(&candidates).unwrap(), &Costs::h200(), &options).unwrap();
+        (network, plan)
+    }
+
+    #[test]
+    fn sums_beyond_every_number_are_refused() {
+        let (network, plan) = divided();
         let text = plan.to_json(&network).unwrap();
+        let most = u64::MAX;
+        for (from, to, part) in [
+            ("\"micro_batch\":4", format!("\"micro_batch\":{most}"), "samples"),
+            ("\"time\":1000,\"workspace\":512", format!("\"time\":{most},\"workspace\":512"), "times"),
+            (
+                "\"cost\":{\"time\":0,\"workspace\":0}",
+                format!("\"cost\":{{\"time\":0,\"workspace\":{most}}}"),
+                "workspace of a configuration",
+            ),
+        ] {
+            assert!(text.contains(from), "{from}");
+            let error = Plan::from_json(&text.replacen(from, &to, 1)).unwrap_err().to_string();
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+
+    fn any_number_of(network: &Network, plan: &Plan) {
+        let text = plan.to_json(network).unwrap();
         let starts: Vec<usize> = (1..text.len())
             .filter(|&at| text.as_bytes()[at].is_ascii_digit() && b":[,".contains(&text.as_bytes()[at - 1]))
             .collect();

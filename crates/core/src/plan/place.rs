@@ -26,21 +26,25 @@ pub(super) struct Placement {
     pub(super) most_live: u64,
 }
 
-/// Comparisons of two blocks that a search may take.
-const COMPARISONS: usize = 12_000_000;
+/// Looks at a block in the way of another that a search may take.
+const LOOKS: usize = 3_000_000;
 
 /// Most orders that are tried.
-const ATTEMPTS: usize = 3000;
+const ATTEMPTS: usize = 30_000;
 
 /// Orders in a row that may be no better before the search goes back to the best.
 const PATIENCE: usize = 40;
 
+/// The offset of a block that has none yet.
+const UNPLACED: u64 = u64::MAX;
+
 /// Places blocks of these lives.
 ///
-/// - Cost: O(blocks²) for each order; the search ends when nothing is wasted.
+/// - Cost: O(blocks²) to find which conflict, then the conflicts of the blocks for each order; the search ends when
+///   nothing is wasted.
 pub(super) fn place(lives: &[Life]) -> Placement {
     let most_live = most_live(lives);
-    let mut offsets = vec![0; lives.len()];
+    let mut offsets = vec![UNPLACED; lives.len()];
     // What meets everything lies at the bottom, where it is in nobody's way.
     let mut base = 0;
     let mut movable: Vec<usize> = Vec::new();
@@ -53,10 +57,10 @@ pub(super) fn place(lives: &[Life]) -> Placement {
             movable.push(index);
         }
     }
-    let mut search = Search::new(lives, base, most_live, offsets);
+    let mut search = Search::new(lives, &movable, base, most_live, offsets);
     for order in orders(lives, &movable) {
-        search.attempt(&order, false);
-        search.attempt(&order, true);
+        search.attempt(&order, 0, false);
+        search.attempt(&order, 0, true);
     }
     search.mend();
     Placement { offsets: search.best, height: search.height, most_live }
@@ -65,6 +69,8 @@ pub(super) fn place(lives: &[Life]) -> Placement {
 /// Orders tried so far, and the best placement of them.
 struct Search<'a> {
     lives: &'a [Life],
+    /// By block: the movable blocks that it conflicts with.
+    rivals: Vec<Vec<usize>>,
     /// Where the blocks that never go end.
     base: u64,
     /// No placement is lower.
@@ -73,37 +79,53 @@ struct Search<'a> {
     best: Vec<u64>,
     best_order: Vec<usize>,
     height: u64,
-    comparisons: usize,
+    looks: usize,
 }
 
 impl<'a> Search<'a> {
-    fn new(lives: &'a [Life], base: u64, goal: u64, offsets: Vec<u64>) -> Search<'a> {
+    fn new(lives: &'a [Life], movable: &[usize], base: u64, goal: u64, offsets: Vec<u64>) -> Search<'a> {
+        let mut rivals: Vec<Vec<usize>> = vec![Vec::new(); lives.len()];
+        for (place, &one) in movable.iter().enumerate() {
+            for &other in movable[..place].iter().filter(|&&other| lives[one].conflicts(&lives[other])) {
+                rivals[one].push(other);
+                rivals[other].push(one);
+            }
+        }
         let best = offsets.clone();
-        Search { lives, base, goal, offsets, best, best_order: Vec::new(), height: u64::MAX, comparisons: 0 }
+        Search { lives, rivals, base, goal, offsets, best, best_order: Vec::new(), height: u64::MAX, looks: 0 }
     }
 
     fn is_over(&self) -> bool {
-        self.height <= self.goal || self.comparisons > COMPARISONS
+        self.height <= self.goal || self.looks > LOOKS
     }
 
-    /// Places blocks in this order; if that is no lower than the best, the place in the order of the block that showed it.
-    fn attempt(&mut self, order: &[usize], tightest: bool) -> Option<usize> {
+    /// Places blocks in this order, of which those before `from` are in place; if that is no lower than the best, the
+    /// place in the order of the block that showed it.
+    fn attempt(&mut self, order: &[usize], from: usize, tightest: bool) -> Option<usize> {
         if !self.best_order.is_empty() && self.is_over() {
             return None;
         }
         let mut height = self.base;
-        let mut placed: Vec<(u64, u64, usize)> = Vec::with_capacity(order.len());
-        for (place, &index) in order.iter().enumerate() {
-            self.comparisons += placed.len();
-            let offset = lowest(self.lives, &placed, index, self.base, tightest);
+        for &index in &order[..from] {
+            height = height.max(self.offsets[index] + self.lives[index].bytes);
+        }
+        for &index in &order[from..] {
+            self.offsets[index] = UNPLACED;
+        }
+        let mut taken: Vec<(u64, u64)> = Vec::new();
+        for (place, &index) in order.iter().enumerate().skip(from) {
+            self.looks += 1 + self.rivals[index].len();
+            taken.clear();
+            let placed = self.rivals[index].iter().filter(|&&rival| self.offsets[rival] != UNPLACED);
+            taken.extend(placed.map(|&rival| (self.offsets[rival], self.offsets[rival] + self.lives[rival].bytes)));
+            taken.sort_unstable();
+            let offset = lowest(&taken, self.lives[index].bytes, self.base, tightest);
             let end = offset + self.lives[index].bytes;
             if end >= self.height {
                 return Some(place);
             }
             height = height.max(end);
             self.offsets[index] = offset;
-            let at = placed.partition_point(|&(other, _, _)| other < offset);
-            placed.insert(at, (offset, end, index));
         }
         self.height = height;
         self.best.clone_from(&self.offsets);
@@ -112,30 +134,32 @@ impl<'a> Search<'a> {
     }
 
     /// Moves the block that ends too high forward in the order, to where a fixed sequence of random numbers says, until
-    /// nothing is wasted or the search has taken its share of time.
+    /// nothing is wasted or the search has taken its share of work.
     ///
     /// Source: after "squeaky wheel" optimization, Joslin and Clements 1999.
     fn mend(&mut self) {
         let mut order = self.best_order.clone();
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         let mut failures = 0;
+        let mut from = 0;
         for _ in 0..ATTEMPTS {
             if self.is_over() || order.is_empty() {
                 return;
             }
-            match self.attempt(&order, false) {
+            match self.attempt(&order, from, false) {
                 Some(place) if place > 0 && failures < PATIENCE => {
                     // A xorshift generator, Marsaglia 2003.
                     random ^= random << 13;
                     random ^= random >> 7;
                     random ^= random << 17;
                     // Only going ahead of a block that it conflicts with makes a difference.
-                    let life = &self.lives[order[place]];
-                    let rivals = order[..place].iter().filter(|&&other| life.conflicts(&self.lives[other])).count();
-                    let chosen = (random % rivals.max(1) as u64) as usize;
-                    let mut earlier = (0..place).filter(|&at| life.conflicts(&self.lives[order[at]]));
-                    let to = earlier.nth(chosen).unwrap_or(0);
+                    let rivals = &self.rivals[order[place]];
+                    let ahead = |rival: &&usize| self.offsets[**rival] != UNPLACED;
+                    let chosen = (random % rivals.iter().filter(ahead).count().max(1) as u64) as usize;
+                    let rival = rivals.iter().filter(ahead).nth(chosen);
+                    let to = order.iter().position(|index| Some(index) == rival).unwrap_or(0);
                     order[to..=place].rotate_right(1);
+                    from = to;
                     failures += 1;
                 }
                 _ => {
@@ -146,6 +170,7 @@ impl<'a> Search<'a> {
                     random = random.rotate_left(5) ^ 0x2545_f491_4f6c_dd1d;
                     let to = (random % (highest as u64 + 1)) as usize;
                     order[to..=highest].rotate_right(1);
+                    from = 0;
                     failures = 0;
                 }
             }
@@ -191,17 +216,13 @@ fn contention(lives: &[Life]) -> Vec<u64> {
     lives.iter().map(most).collect()
 }
 
-/// The offset of a block among those placed: the lowest that is free for all of its life, or that of the tightest gap.
-fn lowest(lives: &[Life], placed: &[(u64, u64, usize)], index: usize, base: u64, tightest: bool) -> u64 {
-    let life = &lives[index];
+/// The lowest offset of free bytes among what is taken, by rising offset, or that of the tightest gap.
+fn lowest(taken: &[(u64, u64)], bytes: u64, base: u64, tightest: bool) -> u64 {
     let mut free = base;
     let mut gap: Option<(u64, u64)> = None;
-    for &(offset, end, other) in placed {
-        if end <= free || !life.conflicts(&lives[other]) {
-            continue;
-        }
+    for &(offset, end) in taken {
         let room = offset.saturating_sub(free);
-        if room >= life.bytes && gap.is_none_or(|(least, _)| room < least) {
+        if room >= bytes && gap.is_none_or(|(least, _)| room < least) {
             gap = Some((room, free));
             if !tightest {
                 break;
@@ -303,9 +324,10 @@ mod tests {
             }
             for index in 0..lives.len() {
                 if placed.iter().all(|placed| placed.2 != index) {
-                    let mut rising = placed.clone();
-                    rising.sort_unstable();
-                    let offset = lowest(lives, &rising, index, 0, false);
+                    let in_the_way = placed.iter().filter(|placed| lives[placed.2].conflicts(&lives[index]));
+                    let mut taken: Vec<(u64, u64)> = in_the_way.map(|placed| (placed.0, placed.1)).collect();
+                    taken.sort_unstable();
+                    let offset = lowest(&taken, lives[index].bytes, 0, false);
                     placed.push((offset, offset + lives[index].bytes, index));
                     extend(lives, placed, least);
                     placed.pop();

@@ -131,7 +131,7 @@ impl Accounting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
-    /// It stays until its last backward use.
+    /// It stays until its last backward use, or longer.
     Kept,
     /// Nothing reads it again: its bytes are given back.
     Released,

@@ -26,8 +26,8 @@ use crate::Error;
 /// let costs = Costs::h200();
 /// let mut kernels = Kernels::default();
 /// kernels.assume(&workload, &costs)?;
-/// let plan = plan(&workload, &kernels, &costs, &Options { budget: Bytes::gib(6), ..Options::default() })?;
-/// assert!(plan.peak <= Bytes::gib(6) && plan.offloaded > Bytes::ZERO);
+/// let plan = plan(&workload, &kernels, &costs, &Options { budget: Bytes::gib(5), ..Options::default() })?;
+/// assert!(plan.peak <= Bytes::gib(5) && plan.offloaded > Bytes::ZERO);
 /// # Ok::<(), tightfit_core::Error>(())
 /// ```
 pub fn plan(workload: &Workload<'_>, kernels: &Kernels, costs: &Costs, options: &Options) -> Result<Plan, Error> {

@@ -12,11 +12,14 @@ use crate::state::state;
 use crate::stream::Work;
 
 /// The text at a C string; empty for null.
-fn text<'a>(text: *const c_char) -> &'a str {
+///
+/// # Safety
+/// `text` is null or a string with its end, alive and unchanged for as long as the result is used.
+unsafe fn text<'a>(text: *const c_char) -> &'a str {
     if text.is_null() {
         return "";
     }
-    // SAFETY: the caller gives null or a string with its end, alive for the time of the call.
+    // SAFETY: it is not null, and the caller answers for the rest.
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("")
 }
 
@@ -27,9 +30,14 @@ pub extern "C" fn tightfitMockCudaReset() {
 }
 
 /// Makes the `nth` call of a function from now on answer `status`; a null name or `*` means any function.
+///
+/// # Safety
+/// `name` is null or a string with its end, alive for the time of the call.
 #[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCudaFail(name: *const c_char, nth: u64, status: c_int) {
-    control::fail(text(name), nth, status);
+pub unsafe extern "C" fn tightfitMockCudaFail(name: *const c_char, nth: u64, status: c_int) {
+    // SAFETY: the caller answers for the string.
+    let name = unsafe { text(name) };
+    control::fail(name, nth, status);
 }
 
 /// Makes each piece of work of a stream, by its order of creation, begin so much later (all streams: `u64::MAX`).
@@ -57,9 +65,14 @@ pub extern "C" fn tightfitMockCudaSetMemory(bytes: u64) {
 }
 
 /// Sets the devices' name.
+///
+/// # Safety
+/// `name` is null or a string with its end, alive for the time of the call.
 #[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCudaSetName(name: *const c_char) {
-    control::describe(|d| d.name = text(name).to_owned());
+pub unsafe extern "C" fn tightfitMockCudaSetName(name: *const c_char) {
+    // SAFETY: the caller answers for the string.
+    let name = unsafe { text(name) }.to_owned();
+    control::describe(|d| d.name = name);
 }
 
 /// Sets the driver's version (13000 is CUDA 13.0).
@@ -69,15 +82,25 @@ pub extern "C" fn tightfitMockCudaSetVersion(version: c_int) {
 }
 
 /// Calls of a function since the last reset; of all functions for null or `*`.
+///
+/// # Safety
+/// `name` is null or a string with its end, alive for the time of the call.
 #[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCudaCalls(name: *const c_char) -> u64 {
-    control::calls(text(name))
+pub unsafe extern "C" fn tightfitMockCudaCalls(name: *const c_char) -> u64 {
+    // SAFETY: the caller answers for the string.
+    let name = unsafe { text(name) };
+    control::calls(name)
 }
 
 /// A count by its name (README.md); `u64::MAX` for a name it does not know.
+///
+/// # Safety
+/// `kind` is null or a string with its end, alive for the time of the call.
 #[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCudaCount(kind: *const c_char) -> u64 {
-    state().count(text(kind)).unwrap_or(u64::MAX)
+pub unsafe extern "C" fn tightfitMockCudaCount(kind: *const c_char) -> u64 {
+    // SAFETY: the caller answers for the string.
+    let kind = unsafe { text(kind) };
+    state().count(kind).unwrap_or(u64::MAX)
 }
 
 /// What a piece of foreign work carries, given back when the work is forgotten.

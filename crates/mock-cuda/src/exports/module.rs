@@ -11,18 +11,22 @@ use crate::state::state;
 use crate::stream::Work;
 
 /// The text at a C string.
-fn text<'a>(text: *const c_char) -> Result<&'a str, Code> {
+///
+/// # Safety
+/// `text` is null or a string with its end, alive and unchanged for as long as the result is used.
+unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Code> {
     if text.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller gives a string with its end, alive for the time of the call.
+    // SAFETY: it is not null, and the caller answers for the rest.
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| Code::INVALID_VALUE)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuModuleLoadData(module: Out<Handle>, image: *const c_void) -> c_int {
     call("cuModuleLoadData", || {
-        let (module, image) = (room(module)?, text(image.cast())?);
+        // SAFETY: whoever calls the driver gives a string with its end, alive for the time of the call.
+        let (module, image) = (room(module)?, unsafe { text(image.cast()) }?);
         let names = image.lines().filter_map(|line| line.split(".entry ").nth(1));
         let name =
             |rest: &str| rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or("").to_owned();
@@ -40,7 +44,8 @@ pub extern "C" fn cuModuleLoadData(module: Out<Handle>, image: *const c_void) ->
 #[unsafe(no_mangle)]
 pub extern "C" fn cuModuleGetFunction(function: Out<Handle>, module: Handle, name: *const c_char) -> c_int {
     call("cuModuleGetFunction", || {
-        let (function, name) = (room(function)?, text(name)?);
+        // SAFETY: whoever calls the driver gives a string with its end, alive for the time of the call.
+        let (function, name) = (room(function)?, unsafe { text(name) }?);
         let mut state = state();
         let names = state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
         if !names.iter().any(|known| known == name) || parameters(name).is_none() {

@@ -288,6 +288,15 @@ impl Learning {
         expected
     }
 
+    /// Whether this is read after the end of the step: the probabilities, and in inference whatever no layer reads.
+    pub(super) fn is_result(&self, workload: &Workload<'_>, content: &Content) -> bool {
+        let Content::Map(writer) = *content else { return false };
+        let is_probabilities = workload.network.layer(writer).kind == LayerKind::SoftmaxLoss;
+        let map = workload.maps.get(workload.maps.written_by(writer));
+        let is_last = map.layers.last().is_some_and(|last| unflattened(workload, *last) == writer);
+        is_last && (is_probabilities || workload.inference && map.readers.is_empty())
+    }
+
     /// Passes that did not run.
     pub(super) fn missing(&self, workload: &Workload<'_>) -> Vec<Violation> {
         let mut missing = Vec::new();

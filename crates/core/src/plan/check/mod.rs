@@ -3,13 +3,16 @@
 //! Nothing here is shared with what places, writes or simulates. The list is walked once. Every byte of both arenas knows
 //! who had it and which steps touched it; every stream knows which steps of the others have ended for it; every block
 //! knows what it holds: whose output, whose gradients, or nothing. An empty list of violations means that every machine
-//! which keeps to streams and waits computes what the network says, and within the budget.
+//! which keeps to streams and waits computes what the network says, within the budget, and that the results are still
+//! there when the step has ended.
 
 mod content;
 mod order;
 mod violation;
 
 pub use violation::{Budgets, Violation};
+
+use std::collections::HashMap;
 
 use content::{Content, Learning};
 use order::{Arena, Order};
@@ -75,9 +78,14 @@ impl<'a> Checker<'a> {
         let mut stages = vec![Stage::Unborn; schedule.blocks.len()];
         let mut contents = vec![Content::Nothing; schedule.blocks.len()];
         let mut violations = Vec::new();
+        let mut residents = HashMap::new();
         for (index, block) in schedule.blocks.iter().enumerate().filter(|(_, block)| block.resident) {
             if let Some(other) = device.take(index, block.offset, block.bytes).first() {
                 violations.push(Violation::Overlap { block: BlockId(index), other: BlockId(*other), step: StepId(0) });
+            }
+            // What stays is put into one block before the first step; nothing would be in another.
+            if let Some(other) = residents.insert(block.tensor, BlockId(index)) {
+                violations.push(Violation::ResidentTwice { block: BlockId(index), other, tensor: block.tensor });
             }
             stages[index] = Stage::Live;
             if !matches!(block.tensor, Tensor::WeightGradient(_)) {
@@ -219,6 +227,10 @@ impl<'a> Checker<'a> {
         for other in self.device.take(block.0, of.offset, of.bytes) {
             if self.stages[other] == Stage::Live {
                 self.refuse(Violation::Overlap { block, other: BlockId(other), step });
+            }
+            if self.learning.is_result(self.workload, &self.contents[other]) {
+                let (result, tensor) = (BlockId(other), self.tensor(BlockId(other)));
+                self.refuse(Violation::ResultLost { result, tensor, block, step });
             }
         }
     }

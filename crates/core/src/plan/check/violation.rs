@@ -99,6 +99,15 @@ pub enum Violation {
         /// The second allocation.
         step: StepId,
     },
+    /// Two resident blocks are of one tensor, of which only one can hold what it was before the first step.
+    ResidentTwice {
+        /// The later block.
+        block: BlockId,
+        /// The earlier one.
+        other: BlockId,
+        /// What both would hold.
+        tensor: Tensor,
+    },
     /// A block is used or released while it is not allocated.
     NotLive {
         /// The block.
@@ -154,6 +163,17 @@ pub enum Violation {
         block: BlockId,
         /// What it holds.
         tensor: Tensor,
+    },
+    /// Bytes that hold what the step is for, which is read after its end, are given to another block.
+    ResultLost {
+        /// The block of the probabilities, or of another map that no layer reads.
+        result: BlockId,
+        /// What it holds.
+        tensor: Tensor,
+        /// The block that gets some of the bytes.
+        block: BlockId,
+        /// The allocation.
+        step: StepId,
     },
     /// A copy between blocks of different tensors or lengths.
     HostMismatch {
