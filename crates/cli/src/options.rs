@@ -445,9 +445,10 @@ pub struct RunOptions {
 pub enum Tune {
     /// Measure what the cache does not know, when a kernel is first prepared
     Measure,
-    /// Use what the cache knows, and leave other kernels as they are
+    /// Measure nothing: use what the cache knows; other kernels as `heuristic` does
     Cached,
-    /// Measure nothing: divide, with the framework's own algorithm, only what does not fit
+    /// Measure nothing and ask for workspaces alone: change only what does not fit, by the framework's own algorithm on
+    /// smaller batches, or else by another one
     Heuristic,
 }
 

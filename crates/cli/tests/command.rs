@@ -404,7 +404,11 @@ fn caches_travel() {
         &format!("cache merge {} {}", one.path().join("cache.db").display(), two.path().join("cache.db").display()),
     );
     assert_eq!(measurements(merged.path()), measurements(one.path()));
+    // Which kernels were measured to the end goes with the measurements.
+    let surveyed = merged.path().join("cache.surveyed");
+    fs::write(&surveyed, "one").unwrap();
     assert!(succeed(merged.path(), "cache clear").contains("forgot"));
+    assert!(!surveyed.exists());
     assert_eq!(measurements(merged.path()), 0);
 }
 

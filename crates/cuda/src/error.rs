@@ -202,6 +202,11 @@ impl CudaError {
         matches!(self, CudaError::Driver { status, .. } if status.is_sticky())
     }
 
+    /// Whether it was refused because a stream records a graph.
+    pub fn is_of_capture(&self) -> bool {
+        matches!(self, CudaError::Driver { status, .. } if status.is_of_capture())
+    }
+
     /// Whether the library has nothing for what was asked, rather than that something went wrong.
     pub fn is_not_supported(&self) -> bool {
         matches!(self, CudaError::TooLarge { .. } | CudaError::Uneven)

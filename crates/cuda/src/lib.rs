@@ -35,6 +35,8 @@ pub mod safe;
 pub mod sys;
 mod transfer;
 
-pub use backend::{Chosen, CudaBackend, Guest, GuestProgram, Host, NotEnqueued, Options, legacy_chosen};
+pub use backend::{
+    BesideCaptures, Chosen, CudaBackend, Guest, GuestProgram, Host, Lane, NotEnqueued, Options, legacy_chosen,
+};
 pub use error::{CudaError, Tried};
 pub use load::CudnnVersion;

@@ -6,12 +6,23 @@
 //! ```
 //! Every stream of the capture carries how much of each stream it has seen; an event keeps a copy.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use crate::stream::Work;
 
 /// How many items of each stream have been seen.
 pub type Seen = BTreeMap<usize, u64>;
+
+thread_local! {
+    /// Which captures concern the thread's unsafe calls, as a capture's mode.
+    static THREAD_MODE: Cell<i32> = const { Cell::new(0) };
+}
+
+/// Sets the calling thread's mode; gives the one before.
+pub fn exchange_mode(mode: i32) -> i32 {
+    THREAD_MODE.replace(mode)
+}
 
 /// One capture in progress.
 pub struct Capture {
@@ -41,10 +52,11 @@ impl Capture {
 
     /// Whether a potentially unsafe call of the current thread breaks it.
     pub fn forbids_unsafe_calls(&self) -> bool {
-        match self.mode {
-            0 => true,
-            1 => self.thread == std::thread::current().id(),
-            _ => false,
+        let is_own = self.thread == std::thread::current().id();
+        match (THREAD_MODE.get(), self.mode) {
+            (2, _) | (_, 2) => false,
+            (0, 0) => true,
+            _ => is_own,
         }
     }
 

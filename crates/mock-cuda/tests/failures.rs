@@ -13,6 +13,7 @@ fn program(cuda: &Cuda) -> Vec<(&'static str, i32)> {
         ($name:ident($($argument:expr),*)) => { answers.push((stringify!($name), cuda.$name($($argument),*))) };
     }
     let (mut int, mut context, mut text, mut uuid) = (0, 0, [0; 9], [0; 16]);
+    let (mut id, mut mode) = (0, 0);
     let (mut free, mut total, mut a, mut pinned) = (0, 0, 0, ptr::null_mut());
     let (mut stream, mut event, mut graph, mut executable, mut time) = (0, 0, 0, 0, 0.0);
     let mut host = [0u8; 8];
@@ -46,6 +47,9 @@ fn program(cuda: &Cuda) -> Vec<(&'static str, i32)> {
     step!(cuEventElapsedTime(&mut time, event, event));
     step!(cuStreamWaitEvent(stream, event, 0));
     step!(cuStreamIsCapturing(stream, &mut int));
+    step!(cuStreamGetId(stream, &mut id));
+    step!(cuStreamGetCaptureInfo_v2(stream, &mut int, &mut id, ptr::null_mut(), ptr::null_mut(), ptr::null_mut()));
+    step!(cuThreadExchangeStreamCaptureMode(&mut mode));
     step!(cuStreamSynchronize(stream));
     step!(cuStreamBeginCapture_v2(stream, 0));
     step!(cuMemsetD8Async(a, 1, 8, stream));

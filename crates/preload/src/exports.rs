@@ -128,7 +128,7 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
     let mut given = 0;
     let place: *mut i64 = &mut given;
     let status = hand_on!(cudnnBackendGetAttribute(descriptor: BackendDescriptor, attribute: Attribute, element: ElementType, requested: i64, place: *mut i64, array: *mut c_void) -> CudnnStatus);
-    if !count.is_null() {
+    if status == CudnnStatus::SUCCESS && !count.is_null() {
         // SAFETY: the caller's place for it.
         unsafe { *count = given };
     }

@@ -133,8 +133,8 @@ pub fn find(question: &Question) -> Option<Arc<Kernel>> {
     kernels().as_ref()?.by_question.get(question).cloned()
 }
 
-/// Keeps an answer. Where another thread was first, its answer holds for both.
-pub fn keep(question: Question, answer: Answer, framework_time: Option<Nanos>) -> Arc<Kernel> {
+/// Counts an answer among all; one that is lasting is found again. Where another thread was first, its answer holds for both.
+pub fn keep(question: Question, answer: Answer, framework_time: Option<Nanos>, is_lasting: bool) -> Arc<Kernel> {
     let mut kernels = kernels();
     let Kernels { by_question, in_order } = kernels.get_or_insert_default();
     if let Some(first) = by_question.get(&question) {
@@ -143,7 +143,9 @@ pub fn keep(question: Question, answer: Answer, framework_time: Option<Nanos>) -
     let name = layer::current().unwrap_or_else(|| format!("conv{}", in_order.len() + 1));
     let (calls, allotted) = (AtomicU64::new(0), Mutex::new(None));
     let kernel = Arc::new(Kernel { name, question: question.clone(), answer, framework_time, calls, allotted });
-    by_question.insert(question, kernel.clone());
+    if is_lasting {
+        by_question.insert(question, kernel.clone());
+    }
     in_order.push(kernel.clone());
     kernel
 }

@@ -11,6 +11,10 @@
 //! Loading does nothing: the real library is opened, and the environment read (`settings`), when something is first
 //! called. Whatever is not understood, fails or panics goes on to the real library as it came, and is counted
 //! (`reason`).
+//!
+//! Empty on other processors than x86-64, in whose assembly the trampolines are written.
+
+#![cfg(target_arch = "x86_64")]
 
 mod choose;
 mod exports;

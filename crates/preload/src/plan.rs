@@ -14,7 +14,7 @@ use tightfit_core::{Notes, Problem};
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 use tightfit_cuda::{Chosen, GuestProgram, Host};
 
-use crate::choose::choose;
+use crate::choose::{Decided, choose};
 use crate::kernel::{self, Answer, Kernel, Question, Shared, bits};
 use crate::log::tell;
 use crate::reason::Reason;
@@ -93,6 +93,7 @@ pub unsafe fn consider(graph: &Graph, choice: Choice, is_built: bool) -> Decisio
         let host = original::host().ok_or(Reason::Failed)?;
         let handle = Handle(graph.handle as *mut _);
         let device = device(host, settings)?;
+        let _beside = host.beside_captures().map_err(failed)?;
         // SAFETY: forwarded to the caller.
         let session = unsafe { session(host, handle, device) }.map_err(failed)?;
         let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,10 +133,11 @@ pub fn device(host: &Host, settings: &Settings) -> Result<usize, Reason> {
     if is_asked_for { Ok(device) } else { Err(Reason::Device) }
 }
 
-/// The answer to a question, found now if it was not asked before. What was not decided under capture alone is not kept.
+/// The answer to a question, found now if it was not asked before. One that was found without measuring, since something
+/// was captured, is this plan's alone: the next plan is decided about anew.
 ///
 /// # Errors
-/// [`Reason::Capture`] for what could not be decided under capture.
+/// [`Reason::Capture`] where the memory of a total is yet to be taken, which cannot be under capture.
 pub fn answer(
     question: Question,
     settings: &Settings,
@@ -150,10 +152,11 @@ pub fn answer(
     if let Limit::Total(bytes) = settings.limit {
         total::reserve(host, question.device, bytes, is_capturing)?;
     }
-    let (answer, framework_time) = choose(&question, limit, settings, session, host, is_capturing);
+    let Decided { answer, framework_time, is_lasting } =
+        choose(&question, limit, settings, session, host, is_capturing);
     report::on_device(session.guest.device());
     tell!("{}: {}", question.problem, described(&question, &answer));
-    Ok(kernel::keep(question, answer, framework_time))
+    Ok(kernel::keep(question, answer, framework_time, is_lasting))
 }
 
 fn described(question: &Question, answer: &Answer) -> String {

@@ -48,7 +48,7 @@ reasons! {
     Shape = "shape";
     /// Work outside a device's primary context, or on a device that is not asked for.
     Device = "device or context";
-    /// First seen while a graph was captured.
+    /// First seen while a graph was captured, before the memory of a total was taken.
     Capture = "first seen under capture";
     /// Nothing fits the limit, however divided.
     NothingFits = "nothing fits the limit";

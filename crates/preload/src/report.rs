@@ -7,6 +7,7 @@
 //! ```
 
 use std::ffi::c_int;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 
@@ -29,9 +30,19 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
     fn signal(number: c_int, handler: usize) -> usize;
+    fn sigaction(number: c_int, new: *const SignalAction, old: *mut SignalAction) -> c_int;
+}
+
+/// `struct sigaction`, of which only the handler is looked at: it comes first, and the rest is smaller than this.
+#[repr(C)]
+struct SignalAction {
+    handler: usize,
+    rest: [u64; 31],
 }
 
 const SIGUSR1: c_int = 10;
+/// `SIG_DFL`
+const DEFAULT: usize = 0;
 
 /// The device that is decided about.
 pub fn on_device(device: &Device) {
@@ -57,10 +68,10 @@ fn begin() {
     // SAFETY: both handlers only touch atomics or write a file, and live as long as the process: nobody unloads cuDNN.
     unsafe {
         atexit(at_exit);
-        let before = signal(SIGUSR1, on_signal as *const () as usize);
-        // The program's own handler stays.
-        if before != 0 {
-            signal(SIGUSR1, before);
+        // The program's own handler stays, and no signal meanwhile is lost to it.
+        let mut before = SignalAction { handler: 0, rest: [0; 31] };
+        if sigaction(SIGUSR1, std::ptr::null(), &mut before) == 0 && before.handler == DEFAULT {
+            signal(SIGUSR1, on_signal as *const () as usize);
         }
     }
 }
@@ -83,10 +94,22 @@ fn write() {
     let path = path.replace("%p", &std::process::id().to_string());
     let written = serde_json::to_vec_pretty(&json())
         .map_err(|error| error.to_string())
-        .and_then(|text| std::fs::write(&path, text).map_err(|error| error.to_string()));
+        .and_then(|text| replace(Path::new(&path), &text).map_err(|error| error.to_string()));
     if let Err(error) = written {
         say!("the report {path} was not written: {error}");
     }
+}
+
+/// Writes a file aside and puts it in place, so that no reader finds half of it, nor a mixture where processes share a name.
+fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    // What is no file, as a terminal or a pipe, cannot be replaced.
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return std::fs::write(path, text);
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.part", std::process::id()));
+    std::fs::write(&part, text)?;
+    std::fs::rename(&part, path).inspect_err(|_| drop(std::fs::remove_file(&part)))
 }
 
 fn json() -> Value {
@@ -180,6 +203,13 @@ fn totals(kernels: &[Arc<Kernel>], planned_only: usize) -> Value {
         Some(configuration) => configuration.workspace().0,
         None => kernel.question.chosen.workspace.0,
     });
+    // A total is taken as a whole, however little of it is used.
+    let ours = match settings().map(|settings| settings.limit) {
+        Some(Limit::Total(total)) if kernels.iter().any(|kernel| matches!(kernel.answer, Answer::Shared(_))) => {
+            ours.max(total.0)
+        }
+        _ => ours,
+    };
     // Only where both times are known.
     let gained = |kernel: &Kernel| match (kernel.ours(), kernel.framework_time) {
         (Some(ours), Some(theirs)) if ours.time() > Nanos::ZERO => {

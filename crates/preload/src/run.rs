@@ -15,7 +15,7 @@ use crate::plan::{Decision, Ours, Plan, device, failed, set_up};
 use crate::reason::{Function, Reason, count};
 use crate::session::session;
 use crate::settings::settings;
-use crate::shadow::{self, Made, Pack};
+use crate::shadow::{self, Made};
 use crate::{original, report, total};
 
 /// Runs our part of a call; none if it panicked.
@@ -57,7 +57,10 @@ pub unsafe fn execute(handle: Handle, plan: BackendDescriptor, pack: BackendDesc
             kernel.count();
             // SAFETY: forwarded to the caller.
             let done = unsafe { run_shared(handle, &plan, kernel, pack) };
-            Some(done.unwrap_or(CudnnStatus::EXECUTION_FAILED))
+            Some(done.unwrap_or_else(|reason| {
+                left(reason);
+                CudnnStatus::EXECUTION_FAILED
+            }))
         }
         Decision::Ours(ours) => {
             panic_if_asked();
@@ -74,20 +77,49 @@ pub unsafe fn execute(handle: Handle, plan: BackendDescriptor, pack: BackendDesc
 /// # Safety
 /// As `cudnnBackendExecute`'s.
 unsafe fn run(handle: Handle, plan: &Plan, ours: &Ours, pack: BackendDescriptor) -> CudnnStatus {
-    let Some(Made::Pack(pack)) = shadow::made(address(pack)) else { return CudnnStatus::BAD_PARAM_NOT_FINALIZED };
-    let Some(Ok(recognized)) = plan.graph.as_ref().map(|graph| graph.convolution.as_ref()) else {
-        return CudnnStatus::BAD_PARAM;
+    let given = match Given::read(plan, pack) {
+        Ok(given) => given,
+        Err(status) => return status,
     };
-    if pack.is_special {
-        return CudnnStatus::NOT_SUPPORTED;
-    }
     // SAFETY: forwarded to the caller.
-    let Some(program) = (unsafe { on_handle(handle, plan, ours) }) else { return CudnnStatus::EXECUTION_FAILED };
-    let [Some(data), Some(other), Some(output)] = recognized.ids.map(|id| pack.address(id)) else {
-        return CudnnStatus::BAD_PARAM;
+    let Some(program) = (unsafe { on_handle(handle, plan, ours) }) else {
+        count(Reason::Failed, Function::cudnnBackendExecute);
+        return CudnnStatus::EXECUTION_FAILED;
     };
     // SAFETY: the caller owes tensors of the graph's sizes and a workspace of the size that it was told.
-    status_of(unsafe { program.enqueue([data, other, output].map(DevicePtr), workspace_of(&pack)) })
+    status_of(unsafe { program.enqueue(given.tensors, given.workspace) })
+}
+
+/// What a variant pack gives a plan.
+struct Given {
+    scale: Scale,
+    base: usize,
+    /// Data, other and output.
+    tensors: [DevicePtr; 3],
+    workspace: DevicePtr,
+}
+
+impl Given {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The status to answer: `NOT_SUPPORTED` for a pack that says more than addresses, such as other shapes.
+    fn read(plan: &Plan, pack: BackendDescriptor) -> Result<Given, CudnnStatus> {
+        let Some(Made::Pack(pack)) = shadow::made(address(pack)) else {
+            return Err(CudnnStatus::BAD_PARAM_NOT_FINALIZED);
+        };
+        let Some(Ok(recognized)) = plan.graph.as_ref().map(|graph| graph.convolution.as_ref()) else {
+            return Err(CudnnStatus::BAD_PARAM);
+        };
+        if pack.is_special {
+            return Err(CudnnStatus::NOT_SUPPORTED);
+        }
+        let [Some(data), Some(other), Some(output)] = recognized.ids.map(|id| pack.address(id)) else {
+            return Err(CudnnStatus::BAD_PARAM);
+        };
+        let tensors = [data, other, output].map(DevicePtr);
+        Ok(Given { scale: recognized.scale, base: recognized.base, tensors, workspace: DevicePtr(pack.workspace) })
+    }
 }
 
 /// Runs a kernel in its part of the total.
@@ -100,14 +132,12 @@ unsafe fn run_shared(
     kernel: &Arc<Kernel>,
     pack: BackendDescriptor,
 ) -> Result<CudnnStatus, Reason> {
-    let Some(Made::Pack(pack)) = shadow::made(address(pack)) else { return Ok(CudnnStatus::BAD_PARAM_NOT_FINALIZED) };
-    let graph = plan.graph.as_ref().ok_or(Reason::Descriptor)?;
-    let recognized = graph.convolution.as_ref().map_err(|reason| *reason)?;
-    let [Some(data), Some(other), Some(output)] = recognized.ids.map(|id| pack.address(id)) else {
-        return Ok(CudnnStatus::BAD_PARAM);
+    let given = match Given::read(plan, pack) {
+        Ok(given) => given,
+        Err(status) => return Ok(status),
     };
     // SAFETY: the caller owes tensors of the graph's sizes.
-    unsafe { in_total(handle, kernel, (recognized.scale, recognized.base), [data, other, output].map(DevicePtr)) }
+    unsafe { in_total(handle, kernel, (given.scale, given.base), given.tensors) }
 }
 
 /// Runs a kernel on these tensors in its part of the total.
@@ -125,6 +155,7 @@ pub unsafe fn in_total(
     tensors: [DevicePtr; 3],
 ) -> Result<CudnnStatus, Reason> {
     let host = original::host().ok_or(Reason::Failed)?;
+    let _beside = host.beside_captures().map_err(failed)?;
     // SAFETY: forwarded to the caller.
     let session = unsafe { session(host, handle, kernel.question.device) }.map_err(failed)?;
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,10 +165,6 @@ pub unsafe fn in_total(
     };
     // SAFETY: forwarded to the caller.
     unsafe { total::run(host, handle, kernel, &mut session, (scale, base), enqueue) }
-}
-
-fn workspace_of(pack: &Pack) -> DevicePtr {
-    DevicePtr(pack.workspace)
 }
 
 /// The configuration's program on the handle that executes, which need not be the one that the graph was made with.
@@ -151,6 +178,7 @@ unsafe fn on_handle(handle: Handle, plan: &Plan, ours: &Ours) -> Option<Arc<Gues
     let recognized = plan.graph.as_ref()?.convolution.as_ref().ok()?;
     let host = original::host()?;
     let device = device(host, settings()?).ok()?;
+    let _beside = host.beside_captures().ok()?;
     // SAFETY: forwarded to the caller.
     let session = unsafe { session(host, handle, device) }.ok()?;
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,9 +13,10 @@ use crate::log::say;
 pub enum Tune {
     /// By measuring what the cache does not know.
     Measure,
-    /// From the cache alone.
+    /// From the cache; of what it does not have, as [`Tune::Heuristic`].
     Cached,
-    /// By workspace queries alone: the framework's own engine on smaller batches, where its choice does not fit.
+    /// By workspace queries alone, where the framework's choice does not fit: its own engine on smaller batches, or else
+    /// another.
     Heuristic,
 }
 

@@ -8,8 +8,9 @@
 //!
 //! The step is over once as many executions have gone by without a new kernel as it took to meet them all. What ran since
 //! then is divided exactly, each kernel weighted by how often it ran. Nobody waits for the device: streams wait for each
-//! other by events, and only where they use the same memory. Under capture no event is recorded: the program orders a
-//! captured stream itself.
+//! other by events, and only where they use the same memory. Under capture the events become edges of the graph; the segment
+//! of a captured kernel is nobody else's. A graph that was captured before there were segments, or when none was left, has
+//! all of the memory whenever it is launched: the program must not launch it beside other work of the same device.
 
 mod order;
 
@@ -22,7 +23,7 @@ use tightfit_core::profile::Scale;
 use tightfit_core::{Bytes, Configuration, Nanos};
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::Handle;
-use tightfit_cuda::{GuestProgram, Host};
+use tightfit_cuda::{GuestProgram, Host, Lane};
 
 use crate::kernel::{Answer, Kernel, Shared};
 use crate::log::tell;
@@ -54,11 +55,11 @@ struct Member {
     segments: Vec<Segment>,
 }
 
-/// A part of the memory, for one kernel on one stream.
+/// A part of the memory, for one kernel on one lane.
 #[derive(Clone)]
 struct Segment {
     /// None until the kernel first runs in it.
-    stream: Option<usize>,
+    lane: Option<Lane>,
     configuration: Configuration,
     offset: u64,
 }
@@ -74,15 +75,17 @@ fn total(device: usize) -> Option<Arc<Mutex<Total>>> {
 /// # Errors
 /// [`Reason::Capture`] if that may not be now, [`Reason::Failed`] if there is not so much.
 pub fn reserve(host: &Host, device: usize, bytes: Bytes, is_capturing: bool) -> Result<(), Reason> {
-    if total(device).is_some() {
+    // Held while it is taken, so that two threads do not take it twice.
+    let mut totals = TOTALS.lock().unwrap_or_else(PoisonError::into_inner);
+    let totals = totals.get_or_insert_default();
+    if totals.contains_key(&device) {
         return Ok(());
     }
     if is_capturing {
         return Err(Reason::Capture);
     }
-    let memory = host.arena(device, bytes).map_err(failed)?;
     let total = Total {
-        memory,
+        memory: host.arena(device, bytes).map_err(failed)?,
         bytes: bytes.0,
         used: 0,
         members: Vec::new(),
@@ -91,8 +94,7 @@ pub fn reserve(host: &Host, device: usize, bytes: Bytes, is_capturing: bool) -> 
         newest: 0,
         order: Order::default(),
     };
-    let mut totals = TOTALS.lock().unwrap_or_else(PoisonError::into_inner);
-    totals.get_or_insert_default().entry(device).or_insert_with(|| Arc::new(Mutex::new(total)));
+    totals.insert(device, Arc::new(Mutex::new(total)));
     Ok(())
 }
 
@@ -118,8 +120,10 @@ pub unsafe fn run<T>(
     let total = total(device).ok_or(Reason::Failed)?;
     let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: forwarded to the caller.
-    let (stream, is_capturing) = unsafe { (host.stream(handle).map_err(failed)?, host.is_capturing(handle)) };
-    let (mut segment, mut is_exclusive) = total.turn(kernel, stream.0 as usize, is_capturing)?;
+    let stream = unsafe { host.stream(handle) }.map_err(failed)?;
+    // SAFETY: the program keeps its handle's stream alive.
+    let lane = unsafe { host.lane(stream) }.map_err(failed)?;
+    let (mut segment, mut is_exclusive) = total.turn(kernel, lane)?;
     let problem = &kernel.question.problem;
     let set_up =
         |session: &mut Session, configuration: &Configuration| session.program(problem, configuration, scale, base);
@@ -127,20 +131,17 @@ pub unsafe fn run<T>(
         Ok(program) => program,
         Err(error) => {
             tell!("{problem}: {}", error.chain());
+            total.drop_segment(kernel, lane);
             // What was set up when it was decided about.
-            (segment, is_exclusive) = (total.whole(kernel, stream.0 as usize)?, true);
+            (segment, is_exclusive) = (total.whole(kernel, lane)?, true);
             set_up(session, &segment.configuration).map_err(|error| failed(error.chain()))?
         }
     };
-    if !is_capturing {
-        // SAFETY: the program keeps its handle's stream alive.
-        unsafe { total.order.begin(stream, is_exclusive) }.map_err(failed)?;
-    }
+    // SAFETY: as above.
+    unsafe { total.order.begin(stream, lane, is_exclusive) }.map_err(failed)?;
     let result = run(&program, total.memory.offset(usize::try_from(segment.offset).map_err(failed)?));
-    if !is_capturing {
-        // SAFETY: as above.
-        unsafe { total.order.end(host, device, stream, is_exclusive) }.map_err(failed)?;
-    }
+    // SAFETY: as above.
+    unsafe { total.order.end(host, device, stream, lane, is_exclusive) }.map_err(failed)?;
     Ok(result)
 }
 
@@ -158,7 +159,7 @@ fn shared(kernel: &Kernel) -> Result<&Shared, Reason> {
 impl Total {
     /// Where a kernel runs this time, and whether nobody else may meanwhile. Under capture nothing is divided, since that
     /// would have every configuration set up there.
-    fn turn(&mut self, kernel: &Arc<Kernel>, stream: usize, is_capturing: bool) -> Result<(Segment, bool), Reason> {
+    fn turn(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(Segment, bool), Reason> {
         self.executions += 1;
         let place = match self.members.iter().position(|member| Arc::ptr_eq(&member.kernel, kernel)) {
             Some(place) => place,
@@ -171,14 +172,14 @@ impl Total {
         };
         self.members[place].calls += 1;
         if !self.is_divided {
-            if is_capturing || self.executions < 2 * self.newest {
-                return Ok((self.whole(kernel, stream)?, true));
+            if lane.capture.is_some() || self.executions < 2 * self.newest {
+                return Ok((self.whole(kernel, lane)?, true));
             }
             self.divide();
         }
         let segments = &mut self.members[place].segments;
-        if let Some(segment) = segments.iter_mut().find(|segment| segment.stream.is_none_or(|own| own == stream)) {
-            segment.stream = Some(stream);
+        if let Some(segment) = segments.iter_mut().find(|segment| segment.lane.is_none_or(|own| own == lane)) {
+            segment.lane = Some(lane);
             return Ok((segment.clone(), false));
         }
         // Something new: the fastest in what is left.
@@ -187,19 +188,29 @@ impl Total {
         match fitting {
             Some(configuration) => {
                 let (configuration, offset) = (configuration.clone(), self.used);
-                let segment = Segment { stream: Some(stream), configuration, offset };
+                let segment = Segment { lane: Some(lane), configuration, offset };
                 self.used += rounded(segment.configuration.workspace());
                 kernel.allot(segment.configuration.clone());
                 self.members[place].segments.push(segment.clone());
                 Ok((segment, false))
             }
-            None => Ok((self.whole(kernel, stream)?, true)),
+            None => Ok((self.whole(kernel, lane)?, true)),
         }
     }
 
     /// All of the memory, for one execution.
-    fn whole(&self, kernel: &Kernel, stream: usize) -> Result<Segment, Reason> {
-        Ok(Segment { stream: Some(stream), configuration: shared(kernel)?.provisional.clone(), offset: 0 })
+    fn whole(&self, kernel: &Kernel, lane: Lane) -> Result<Segment, Reason> {
+        Ok(Segment { lane: Some(lane), configuration: shared(kernel)?.provisional.clone(), offset: 0 })
+    }
+
+    /// Takes a segment away in which a kernel cannot be set up; its bytes serve others if they are the last.
+    fn drop_segment(&mut self, kernel: &Arc<Kernel>, lane: Lane) {
+        let Some(member) = self.members.iter_mut().find(|member| Arc::ptr_eq(&member.kernel, kernel)) else { return };
+        let Some(place) = member.segments.iter().position(|segment| segment.lane == Some(lane)) else { return };
+        let segment = member.segments.remove(place);
+        if segment.offset + rounded(segment.configuration.workspace()) == self.used {
+            self.used = segment.offset;
+        }
     }
 
     /// Gives every kernel that ran lately its segment; those of which no times are known go on in turns.
@@ -229,7 +240,7 @@ impl Total {
             self.used += rounded(configuration.workspace());
             tell!("{}: {configuration} at {offset} of the total", member.kernel.question.problem);
             member.kernel.allot(configuration.clone());
-            member.segments.push(Segment { stream: None, configuration, offset });
+            member.segments.push(Segment { lane: None, configuration, offset });
         }
         tell!("{} kernels have {} of {}", fronts.len(), Bytes(self.used), Bytes(self.bytes));
     }

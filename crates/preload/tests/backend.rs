@@ -194,8 +194,9 @@ fn what_is_not_understood_passes_through_with_its_reason() {
 
 #[test]
 fn a_divided_plan_has_no_native_graph() {
-    let divided_plan = divided(Form::Linked, "populate=1", HEURISTIC);
-    assert_eq!(divided_plan.lines("populate"), ["3000"]);
-    let kept = divided(Form::Linked, "populate=1", &[("WORKSPACE", "1GiB"), ("TUNE", "heuristic")]);
-    assert_eq!(kept.lines("populate"), ["0"]);
+    let kept = &[("WORKSPACE", "1GiB"), ("TUNE", "heuristic")];
+    for (variables, status) in [(HEURISTIC, "3000"), (kept, "0")] {
+        let run = divided(Form::Linked, "populate=1 update=1", variables);
+        assert_eq!((run.lines("populate"), run.lines("update")), (vec![status], vec![status]), "{variables:?}");
+    }
 }

@@ -148,3 +148,24 @@ fn a_panic_does_not_run_the_original_in_a_workspace_of_ours() {
     kept.assert_gives(&alone("engine=2").output, "kept");
     assert_eq!(kept.reasons(), [("panicked".to_owned(), 1)]);
 }
+
+#[test]
+fn what_was_decided_under_capture_is_decided_again_outside_of_it() {
+    let run = preloaded("engine=2 rounds=2 capture=2 once=1", MEASURE);
+    assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
+    assert!(
+        run.report.as_ref().unwrap()["totals"]["tuning_measurements"].as_u64().unwrap() > 0,
+        "the first answer was kept"
+    );
+    assert_eq!(run.kernels().len(), 2);
+}
+
+#[test]
+fn another_threads_capture_is_not_broken_by_measuring() {
+    for variables in [MEASURE, &[("TOTAL_WORKSPACE", "64KiB"), ("EXACT_CLASS", "1")]] {
+        let run = preloaded("engine=2 beside=1", variables);
+        run.assert_gives(&alone("engine=2").output, "beside a capture");
+        assert_eq!(run.lines("beside"), ["0"], "{variables:?}: {}", run.errors);
+        assert!(run.report.as_ref().unwrap()["totals"]["tuning_measurements"].as_u64().unwrap() > 0);
+    }
+}

@@ -98,3 +98,18 @@ fn the_legacy_interface_and_captured_graphs_run_in_the_total_too() {
         assert_eq!(run.workspace(), 0, "{arguments}");
     }
 }
+
+#[test]
+fn captured_streams_that_share_the_total_are_ordered_by_edges_of_the_graph() {
+    let (alone, expected) = network("forked=1 n=3 size=6", None);
+    assert_eq!(alone.lines("captured"), ["0"]);
+    let total = [("TOTAL_WORKSPACE", "24KiB"), ("TUNE", "heuristic")];
+    let (_, outputs) = network("forked=1 n=3 size=6", Some(&total));
+    assert!(outputs == expected && outputs.len() == 2, "other results");
+    // Nobody joins the streams but the library: without its edges the capture ends in an error.
+    let (alone, _) = network("forked=1 join=0 n=3 size=6", None);
+    assert_eq!(alone.lines("captured"), ["904"]);
+    let (joined, outputs) = network("forked=1 join=0 n=3 size=6", Some(&total));
+    assert_eq!(joined.lines("captured"), ["0"], "{}", joined.errors);
+    assert!(outputs == expected, "other results");
+}

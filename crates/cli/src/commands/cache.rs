@@ -1,6 +1,7 @@
 //! `tightfit cache list|export|import|merge|clear`
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use tightfit_core::profile::{Cache, Recording};
 use tightfit_core::report::{Align, Grid};
@@ -23,14 +24,31 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
             Recording::write(file, &recordings)?;
             print(&format!("wrote {} devices to {}\n", recordings.len(), file.display()))
         }
-        CacheAction::Import { files } => take(&Cache::open(&path)?, files, Recording::read),
+        CacheAction::Import { files } => {
+            forget_surveys(&path)?;
+            take(&Cache::open(&path)?, files, Recording::read)
+        }
         CacheAction::Merge { files } => {
+            forget_surveys(&path)?;
             take(&Cache::open(&path)?, files, |file| Cache::open_read_only(file)?.recordings())
         }
         CacheAction::Clear { device } => {
+            forget_surveys(&path)?;
             let gone = Cache::open(&path)?.clear(device.as_deref())?;
             print(&format!("forgot {gone} measurements\n"))
         }
+    }
+}
+
+/// Forgets which convolutions of programs under `run` were measured to the end: of other measurements that does not hold. They
+/// are looked through once more, and what the cache has is not measured again.
+fn forget_surveys(cache: &Path) -> Result<(), Failure> {
+    let path = cache.with_extension("surveyed");
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Failure::Wrong(format!("{}: cannot be removed: {error}", path.display())))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -57,7 +75,7 @@ fn list(cache: &Cache, common: &Common) -> Result<(), Failure> {
 fn take(
     cache: &Cache,
     files: &[PathBuf],
-    read: impl Fn(&std::path::Path) -> Result<Vec<Recording>, tightfit_core::Error>,
+    read: impl Fn(&Path) -> Result<Vec<Recording>, tightfit_core::Error>,
 ) -> Result<(), Failure> {
     let mut recordings = Vec::new();
     for file in files {

@@ -20,7 +20,7 @@ use crate::convolution::{Family, Name, Proposal, legacy_names, legacy_notes, pro
 use crate::load::{self, CudnnLibrary, Found};
 use crate::safe::{Context, Descriptor, DeviceBuffer, Event, Handle, Slice};
 use crate::sys::cudnn::{self as sys, Cudnn};
-use crate::sys::driver::{CaptureStatus, Driver};
+use crate::sys::driver::{CaptureMode, CaptureStatus, Driver};
 use crate::sys::{DevicePtr, driver};
 use crate::{CudaError, call};
 
@@ -73,6 +73,33 @@ impl Host {
         // SAFETY: the program keeps a handle's stream alive while it calls with the handle.
         let status = stream.and_then(|stream| unsafe { call::driver::stream_is_capturing(&self.driver, stream) });
         status.map_or(true, |status| status != CaptureStatus::NONE)
+    }
+
+    /// Until the result is dropped, captures that other threads record are not broken by what this thread allocates and waits
+    /// for: none of it concerns their streams.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn beside_captures(&self) -> Result<BesideCaptures<'_>, CudaError> {
+        // SAFETY: a program that has a cuDNN handle has started the driver.
+        let before = unsafe { call::driver::thread_exchange_capture_mode(&self.driver, CaptureMode::RELAXED) }?;
+        Ok(BesideCaptures { driver: &self.driver, before })
+    }
+
+    /// A stream's number, which no later stream has; a stream's address may be used again, and that of the threads' default
+    /// streams is the same for all of them. With the number of the capture that it takes part in.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    ///
+    /// # Safety
+    /// `stream` is alive.
+    pub unsafe fn lane(&self, stream: driver::Stream) -> Result<Lane, CudaError> {
+        // SAFETY: forwarded to the caller.
+        let (stream, capture) = unsafe {
+            (call::driver::stream_get_id(&self.driver, stream)?, call::driver::stream_capture_id(&self.driver, stream)?)
+        };
+        Ok(Lane { stream, capture })
     }
 
     /// The stream that a handle's work goes to.
@@ -140,6 +167,29 @@ impl Host {
         let context = Arc::new(Context::retain(&self.driver, &self.path, device)?);
         contexts.insert(device, context.clone());
         Ok(context)
+    }
+}
+
+/// A stream as it is now: what runs on one lane runs in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lane {
+    /// The stream's number.
+    pub stream: u64,
+    /// The capture's, if its work is recorded; a graph may be launched on any other stream.
+    pub capture: Option<u64>,
+}
+
+/// See [`Host::beside_captures`].
+pub struct BesideCaptures<'a> {
+    driver: &'a Driver,
+    before: CaptureMode,
+}
+
+impl Drop for BesideCaptures<'_> {
+    fn drop(&mut self) {
+        // What fails here surfaces at the program's next call, as the driver's failures do.
+        // SAFETY: as in `beside_captures`.
+        let _ = unsafe { call::driver::thread_exchange_capture_mode(self.driver, self.before) };
     }
 }
 

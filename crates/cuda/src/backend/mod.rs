@@ -36,7 +36,7 @@ use crate::convolution::{
 };
 use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
-pub use guest::{Chosen, Guest, GuestProgram, Host, NotEnqueued, legacy_chosen};
+pub use guest::{BesideCaptures, Chosen, Guest, GuestProgram, Host, Lane, NotEnqueued, legacy_chosen};
 use recent::Recent;
 use scratch::Scratch;
 use steps::sums_in_scratch;

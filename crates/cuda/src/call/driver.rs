@@ -268,6 +268,41 @@ pub unsafe fn stream_is_capturing(driver: &Driver, stream: Stream) -> Result<Cap
     Ok(answer)
 }
 
+/// A stream's number, which no other stream of the process has or gets. The threads' default streams have one each.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn stream_get_id(driver: &Driver, stream: Stream) -> Result<u64, CudaError> {
+    let mut answer = 0;
+    // SAFETY: `answer` is a place for the value; the rest is forwarded to the caller.
+    check("cuStreamGetId", unsafe { (driver.stream_get_id)(stream, &mut answer) })?;
+    Ok(answer)
+}
+
+/// The number of the capture that a stream takes part in; none outside of one. Streams of one capture answer the same.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn stream_capture_id(driver: &Driver, stream: Stream) -> Result<Option<u64>, CudaError> {
+    let (mut status, mut id) = (CaptureStatus::NONE, 0);
+    let (graph, dependencies, count) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: `status` and `id` are places for the values, and the others may be null; the rest is forwarded to the caller.
+    let answer = unsafe { (driver.stream_get_capture_info)(stream, &mut status, &mut id, graph, dependencies, count) };
+    check("cuStreamGetCaptureInfo", answer)?;
+    Ok((status != CaptureStatus::NONE).then_some(id))
+}
+
+/// Sets which captures of other threads forbid calls of this one; gives what was set before.
+///
+/// # Safety
+/// As the module's.
+pub unsafe fn thread_exchange_capture_mode(driver: &Driver, mode: CaptureMode) -> Result<CaptureMode, CudaError> {
+    let mut mode = mode;
+    // SAFETY: `mode` is a place for both values; the rest is forwarded to the caller.
+    check("cuThreadExchangeStreamCaptureMode", unsafe { (driver.thread_exchange_capture_mode)(&mut mode) })?;
+    Ok(mode)
+}
+
 /// A device's name, such as `NVIDIA H200`.
 ///
 /// # Safety

@@ -118,6 +118,11 @@ impl DriverStatus {
     /// The call did what it should, or (asynchronous calls) was enqueued.
     pub const SUCCESS: DriverStatus = DriverStatus(0);
 
+    /// Whether it says that a stream records a graph, and the call is not for such a time.
+    pub fn is_of_capture(self) -> bool {
+        (DriverStatus::STREAM_CAPTURE_UNSUPPORTED.0..=DriverStatus::CAPTURED_EVENT.0).contains(&self.0)
+    }
+
     /// Whether the context is unusable from here on: every later call returns the same, and only a new process helps.
     ///
     /// These are the codes of which `cuda.h` says that the process must be terminated and relaunched, those of failed
@@ -214,6 +219,11 @@ functions! {
     stream_synchronize = "cuStreamSynchronize": fn(Stream) -> DriverStatus;
     stream_wait_event = "cuStreamWaitEvent": fn(Stream, Event, c_uint) -> DriverStatus;
     stream_is_capturing = "cuStreamIsCapturing": fn(Stream, *mut CaptureStatus) -> DriverStatus;
+    stream_get_id = "cuStreamGetId": fn(Stream, *mut c_ulonglong) -> DriverStatus;
+    stream_get_capture_info = "cuStreamGetCaptureInfo_v2": fn(
+        Stream, *mut CaptureStatus, *mut c_ulonglong, *mut Graph, *mut *const c_void, *mut usize
+    ) -> DriverStatus;
+    thread_exchange_capture_mode = "cuThreadExchangeStreamCaptureMode": fn(*mut CaptureMode) -> DriverStatus;
     stream_begin_capture = "cuStreamBeginCapture_v2": fn(Stream, CaptureMode) -> DriverStatus;
     stream_end_capture = "cuStreamEndCapture": fn(Stream, *mut Graph) -> DriverStatus;
     graph_instantiate = "cuGraphInstantiateWithFlags": fn(*mut GraphExec, Graph, c_ulonglong) -> DriverStatus;

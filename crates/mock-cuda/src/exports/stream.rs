@@ -1,10 +1,10 @@
 //! Streams: creation, waiting, capture.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 
 use super::{Handle, Out, put, room};
-use crate::capture::Capture;
-use crate::control::{call, count_synchronization, release};
+use crate::capture::{Capture, exchange_mode};
+use crate::control::{DEFAULT_STREAM, call, count_synchronization, release};
 use crate::error::Code;
 use crate::state::{State, state};
 use std::sync::Arc;
@@ -111,6 +111,53 @@ pub extern "C" fn cuStreamIsCapturing(stream: Handle, status: Out<c_int>) -> c_i
         let mut state = state();
         state.stream(stream)?;
         put(status, state.capture(stream).map_or(0, |(_, c)| if c.invalid { 2 } else { 1 }))
+    })
+}
+
+/// The default stream has a number of each device, after all others.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamGetId(stream: Handle, id: Out<u64>) -> c_int {
+    call("cuStreamGetId", || {
+        let found = state().stream(stream)?;
+        let defaults = u64::MAX - found.device as u64;
+        put(id, if found.ordinal == DEFAULT_STREAM { defaults } else { found.ordinal })
+    })
+}
+
+/// Status and number of the capture; what else is asked for is not told.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamGetCaptureInfo_v2(
+    stream: Handle,
+    status: Out<c_int>,
+    id: Out<u64>,
+    _graph: *mut c_void,
+    _dependencies: *mut c_void,
+    _count: *mut usize,
+) -> c_int {
+    call("cuStreamGetCaptureInfo_v2", || {
+        let mut state = state();
+        state.stream(stream)?;
+        let captured = state.capture(stream).map(|(handle, capture)| (handle, capture.invalid));
+        let (status_now, id_now) = captured.map_or((0, 0), |(handle, invalid)| (1 + c_int::from(invalid), handle));
+        put(status, status_now)?;
+        put(id, id_now as u64)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> c_int {
+    call("cuThreadExchangeStreamCaptureMode", || {
+        if mode.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the caller gives a place for the mode.
+        let asked = unsafe { *mode };
+        if !(0..=2).contains(&asked) {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: as above.
+        unsafe { *mode = exchange_mode(asked) };
+        Ok(())
     })
 }
 

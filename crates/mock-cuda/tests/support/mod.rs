@@ -59,6 +59,11 @@ functions!(Cuda {
     fn cuStreamQuery(stream: usize) -> i32;
     fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> i32;
     fn cuStreamIsCapturing(stream: usize, status: *mut i32) -> i32;
+    fn cuStreamGetId(stream: usize, id: *mut u64) -> i32;
+    fn cuStreamGetCaptureInfo_v2(
+        stream: usize, status: *mut i32, id: *mut u64, graph: *mut c_void, dependencies: *mut c_void, count: *mut usize
+    ) -> i32;
+    fn cuThreadExchangeStreamCaptureMode(mode: *mut i32) -> i32;
     fn cuStreamBeginCapture_v2(stream: usize, mode: i32) -> i32;
     fn cuStreamEndCapture(stream: usize, graph: *mut usize) -> i32;
     fn cuGraphInstantiateWithFlags(executable: *mut usize, graph: usize, flags: u64) -> i32;

@@ -163,3 +163,17 @@ pub extern "C" fn cudnnBackendPopulateCudaGraph(
         _ => Err(Status::DESCRIPTOR_TYPE),
     })
 }
+
+/// As [`cudnnBackendPopulateCudaGraph`].
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendUpdateCudaGraph(
+    _handle: Handle,
+    plan: Handle,
+    variant_pack: Handle,
+    _graph: *mut c_void,
+) -> c_int {
+    call("cudnnBackendUpdateCudaGraph", || match (built(plan)?, built(variant_pack)?) {
+        (Built::Plan(_), Built::VariantPack(_)) => Ok(()),
+        _ => Err(Status::DESCRIPTOR_TYPE),
+    })
+}

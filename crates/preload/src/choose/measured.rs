@@ -4,7 +4,6 @@
 //! finds, though not for long. Without a file every process measures for itself.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -14,7 +13,7 @@ use tightfit_core::profile::{Admission, Cache, Device, Profiler};
 use tightfit_core::{Bytes, Error, Nanos, Problem};
 use tightfit_cuda::{CudaBackend, Host};
 
-use super::turn::Turn;
+use super::turn::{Turn, own};
 use super::{Known, admission, cached, surveyed};
 use crate::kernel::Question;
 use crate::log::{say, tell};
@@ -84,18 +83,35 @@ pub(super) fn remembered(question: &Question, settings: &Settings) -> Option<Kno
     Some(Known { candidates: found.candidates.clone(), cost: found.cost, framework_time })
 }
 
-/// The candidates that the policy asks for, and the framework's choice where it fits; none if they cannot be had now.
+/// Why nothing was measured.
+#[derive(Debug)]
+pub(super) struct Unmeasured {
+    /// Whether another stream's capture forbids it.
+    pub is_capture: bool,
+    words: String,
+}
+
+impl<E: Into<String>> From<E> for Unmeasured {
+    fn from(words: E) -> Unmeasured {
+        Unmeasured { is_capture: false, words: words.into() }
+    }
+}
+
+/// The candidates that the policy asks for, and the framework's choice where it fits.
+///
+/// # Errors
+/// [`Unmeasured`] if they cannot be had now.
 pub(super) fn measure(
     question: &Question,
     limit: Bytes,
     settings: &Settings,
     host: &Host,
     device: &Device,
-) -> Option<Known> {
+) -> Result<Known, Unmeasured> {
     let needs_time = question.chosen.workspace <= limit;
     let is_enough = |known: &Known| known.framework_time.is_some() || !needs_time;
     if let Some(known) = remembered(question, settings).filter(is_enough) {
-        return Some(known);
+        return Ok(known);
     }
     let started = Instant::now();
     let survey = surveyed::Survey::new(question, limit, settings, device);
@@ -109,13 +125,16 @@ pub(super) fn measure(
         None => measure_now(question, limit, settings, host, needs_time, &survey),
     };
     NANOS.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-    match result {
-        Ok(known) => Some(known),
-        Err(error) => {
-            tell!("{} was not measured: {error}", question.problem);
-            None
-        }
-    }
+    result.inspect_err(|error| tell!("{} was not measured: {}", question.problem, error.words))
+}
+
+/// A device's backend, once it is started.
+type Place = Arc<Mutex<Option<CudaBackend>>>;
+
+fn backend_of(device: usize) -> Place {
+    static BACKENDS: Mutex<Option<HashMap<usize, Place>>> = Mutex::new(None);
+    let mut backends = BACKENDS.lock().unwrap_or_else(PoisonError::into_inner);
+    backends.get_or_insert_default().entry(device).or_default().clone()
 }
 
 fn measure_now(
@@ -125,17 +144,22 @@ fn measure_now(
     host: &Host,
     needs_time: bool,
     survey: &surveyed::Survey,
-) -> Result<Known, String> {
-    static BACKENDS: Mutex<Option<HashMap<usize, CudaBackend>>> = Mutex::new(None);
-    // Measurements on one device must not run into each other.
-    let mut backends = BACKENDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let backends = backends.get_or_insert_default();
-    let backend = match backends.entry(question.device) {
-        Entry::Occupied(entry) => entry.into_mut(),
-        Entry::Vacant(entry) => entry.insert(host.backend(question.device).map_err(|error| error.to_string())?),
+) -> Result<Known, Unmeasured> {
+    // Measurements on one device must not run into each other; those of two devices wait for nothing of one another.
+    let place = backend_of(question.device);
+    let mut place = own(&place)?;
+    let backend = match &mut *place {
+        Some(backend) => backend,
+        none => none.insert(host.backend(question.device).map_err(|error| error.to_string())?),
     };
     let cache = cache(settings);
     let _turn = cache.map(Turn::take).transpose()?;
+    // The program's own work would be in the measurements' way.
+    backend
+        .handle()
+        .context()
+        .synchronize()
+        .map_err(|error| Unmeasured { is_capture: error.is_of_capture(), words: error.to_string() })?;
     let measured = with_profiler(question, limit, settings, backend, cache, needs_time);
     // Memory that measuring took is the program's to use.
     let released = backend.release();
@@ -153,8 +177,6 @@ fn with_profiler(
     cache: Option<&Cache>,
     needs_time: bool,
 ) -> Result<Known, Error> {
-    // The program's own work would be in the measurements' way.
-    backend.handle().context().synchronize()?;
     let admission = admission(question, settings);
     let mut profiler = Profiler::new(backend, cache, &STOP);
     profiler.admit(admission);

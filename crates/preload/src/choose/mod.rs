@@ -35,7 +35,17 @@ struct Known {
 /// A configuration that is not faster by more than this is not worth changing results for.
 const GAIN: f64 = 1.03;
 
-/// Answers a question under a limit; with the time of the framework's choice, if that is known.
+/// An answer, and what is known of it.
+pub struct Decided {
+    /// What is done.
+    pub answer: Answer,
+    /// Time of the framework's choice, if that is known.
+    pub framework_time: Option<Nanos>,
+    /// Whether it would be the same later: what is decided beside a capture lacks measurements.
+    pub is_lasting: bool,
+}
+
+/// Answers a question under a limit.
 ///
 /// Under capture nothing is measured, allocated or waited for, and a file is not even opened.
 pub fn choose(
@@ -45,10 +55,17 @@ pub fn choose(
     session: &mut Session,
     host: &Host,
     is_capturing: bool,
-) -> (Answer, Option<Nanos>) {
+) -> Decided {
+    let mut is_lasting = !is_capturing;
     let known = match settings.tune {
         _ if is_capturing => measured::remembered(question, settings),
-        Tune::Measure => measured::measure(question, limit, settings, host, session.guest.device()),
+        Tune::Measure => match measured::measure(question, limit, settings, host, session.guest.device()) {
+            Ok(known) => Some(known),
+            Err(failure) => {
+                is_lasting = !failure.is_capture;
+                None
+            }
+        },
         Tune::Cached => cached::look_up(question, limit, settings, session.guest.device()),
         Tune::Heuristic => None,
     };
@@ -81,7 +98,7 @@ pub fn choose(
         Limit::PerKernel(_) => answer,
         Limit::Total(_) => shared(question, limit, answer, known, session),
     };
-    (answer, framework_time)
+    Decided { answer, framework_time, is_lasting }
 }
 
 /// The answer where the program is to give no workspace at all: what was chosen under the total runs in our memory.

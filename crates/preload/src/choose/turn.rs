@@ -1,12 +1,13 @@
-//! One process at a time measures beside a cache file; the others wait for what it finds.
+//! One process at a time measures beside a cache file, and one thread on a device; the others wait for what it finds.
 
 use std::fs::File;
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use tightfit_core::profile::Cache;
 
-/// How long to wait for another process. Longer could be forever: the other may wait, within a collective operation, for
-/// work that this process has yet to enqueue.
+/// How long to wait for another process or thread. Longer could be forever: the other may wait, within a collective
+/// operation, for work that this one has yet to enqueue.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The right to measure, among the processes that share a cache file. The lock goes with the file.
@@ -22,19 +23,63 @@ impl Turn {
     pub fn take(cache: &Cache) -> Result<Turn, String> {
         let path = cache.path().with_extension("turn");
         let lock = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let started = Instant::now();
-        loop {
-            match lock.try_lock() {
-                Ok(()) => return Ok(Turn { _lock: lock }),
-                Err(std::fs::TryLockError::WouldBlock) if started.elapsed() < PATIENCE => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(std::fs::TryLockError::WouldBlock) => {
-                    return Err(format!("another process has been measuring for {} s", PATIENCE.as_secs()));
-                }
-                // Where files cannot be locked, every process measures for itself.
-                Err(std::fs::TryLockError::Error(_)) => return Ok(Turn { _lock: lock }),
-            }
+        let attempt = || match lock.try_lock() {
+            Err(std::fs::TryLockError::WouldBlock) => None,
+            // Where files cannot be locked, every process measures for itself.
+            Ok(()) | Err(std::fs::TryLockError::Error(_)) => Some(()),
+        };
+        within(PATIENCE, attempt).ok_or_else(|| kept_by("another process"))?;
+        Ok(Turn { _lock: lock })
+    }
+}
+
+/// Exclusive use of what one thread at a time measures with.
+///
+/// # Errors
+/// A sentence, if another thread kept it.
+pub(super) fn own<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, String> {
+    let attempt = || match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    };
+    within(PATIENCE, attempt).ok_or_else(|| kept_by("another thread"))
+}
+
+fn kept_by(whom: &str) -> String {
+    format!("{whom} has been measuring for {} s", PATIENCE.as_secs())
+}
+
+/// What `attempt` gives in the end; none if it gives nothing for so long.
+fn within<T>(patience: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    let started = Instant::now();
+    loop {
+        if let Some(taken) = attempt() {
+            return Some(taken);
         }
+        if started.elapsed() >= patience {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_keeps_is_waited_for_and_then_given_up() {
+        let mutex = Mutex::new(());
+        let kept = mutex.lock().unwrap();
+        assert!(within(Duration::from_millis(20), || mutex.try_lock().ok()).is_none());
+        drop(kept);
+        assert!(own(&mutex).is_ok());
+        let mut attempts = 0;
+        let third = || {
+            attempts += 1;
+            (attempts == 3).then_some(attempts)
+        };
+        assert_eq!(within(Duration::from_secs(60), third), Some(3));
     }
 }

@@ -103,6 +103,7 @@ impl Asked {
         // Where tensor cores may be used, an algorithm may or may not: the interface does not say.
         let single = Notes(notes.0 | Notes::TENSOR_CORE.0);
         let admitted = if problem.types() == tightfit_core::Types::F32 { notes } else { single };
+        let _beside = host.beside_captures().map_err(failed)?;
         // SAFETY: forwarded to the caller.
         let session = unsafe { session(host, self.handle, device) }.map_err(failed)?;
         let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,6 +141,7 @@ impl Asked {
                 Err(*reason)
             }
             Answer::Ours(_) => {
+                let _beside = host.beside_captures().map_err(failed)?;
                 // SAFETY: forwarded to the caller.
                 let session = unsafe { session(host, self.handle, kernel.question.device) }.map_err(failed)?;
                 let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);

@@ -81,7 +81,10 @@ unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize
             kernel.count();
             // SAFETY: the caller owes tensors of the descriptors' sizes.
             let done = unsafe { in_total(asked.handle, &kernel, (scale, base), addresses.map(DevicePtr)) };
-            return Some(done.unwrap_or(CudnnStatus::EXECUTION_FAILED));
+            return Some(done.unwrap_or_else(|reason| {
+                count(reason, call.function);
+                CudnnStatus::EXECUTION_FAILED
+            }));
         }
         Ok(Ready::Ours(kernel, program)) => {
             kernel.count();

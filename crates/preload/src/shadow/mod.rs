@@ -18,7 +18,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use attribute::{Attributes, Value};
-pub use made::{Graph, Made, Pack};
+pub use made::{Graph, Made};
 use tightfit_cuda::sys::cudnn::{Attribute, Kind};
 
 /// A descriptor's address.

@@ -5,19 +5,22 @@
 //! stream 2   |-- segment --|        ^               '--> |-- segment --|     first after it: waits
 //!                          '--------'  waits for every stream's last use
 //! ```
+//!
+//! Streams of one capture wait for each other by edges of its graph. Between a graph and anything else there are none to be
+//! had: an event of a capture means nothing outside of it.
 
 use std::collections::{HashMap, HashSet};
 
 use tightfit_cuda::safe::Event;
 use tightfit_cuda::sys::driver::Stream;
-use tightfit_cuda::{CudaError, Host};
+use tightfit_cuda::{CudaError, Host, Lane};
 
-/// The last use of the memory by each stream, and the last by one alone.
+/// The last use of the memory by each lane, and the last by one alone. Nobody says when a capture has ended: its lanes stay.
 #[derive(Default)]
 pub struct Order {
-    last: HashMap<usize, Event>,
-    /// The stream that had all of it last, and those that have waited for it since.
-    alone: Option<(usize, HashSet<usize>)>,
+    last: HashMap<Lane, Event>,
+    /// By capture: the lane that had all of it last, and those that have waited for it since.
+    alone: HashMap<Option<u64>, (Lane, HashSet<Lane>)>,
 }
 
 impl Order {
@@ -27,15 +30,15 @@ impl Order {
     /// [`CudaError::Driver`].
     ///
     /// # Safety
-    /// The stream is alive.
-    pub unsafe fn begin(&mut self, stream: Stream, is_exclusive: bool) -> Result<(), CudaError> {
-        let own = stream.0 as usize;
+    /// The stream is alive, and `own` is its lane now.
+    pub unsafe fn begin(&mut self, stream: Stream, own: Lane, is_exclusive: bool) -> Result<(), CudaError> {
         if is_exclusive {
-            for event in self.last.iter().filter(|(other, _)| **other != own).map(|(_, event)| event) {
+            let others = self.last.iter().filter(|(other, _)| **other != own && other.capture == own.capture);
+            for (_, event) in others {
                 // SAFETY: forwarded to the caller.
                 unsafe { event.hold(stream) }?;
             }
-        } else if let Some((other, passed)) = &mut self.alone
+        } else if let Some((other, passed)) = self.alone.get_mut(&own.capture)
             && *other != own
             && passed.insert(own)
             && let Some(event) = self.last.get(other)
@@ -52,15 +55,15 @@ impl Order {
     /// [`CudaError::Driver`].
     ///
     /// # Safety
-    /// The stream is alive.
+    /// The stream is alive, and `own` is its lane now.
     pub unsafe fn end(
         &mut self,
         host: &Host,
         device: usize,
         stream: Stream,
+        own: Lane,
         is_exclusive: bool,
     ) -> Result<(), CudaError> {
-        let own = stream.0 as usize;
         let event = match self.last.entry(own) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => entry.insert(host.event(device)?),
@@ -68,7 +71,7 @@ impl Order {
         // SAFETY: forwarded to the caller.
         unsafe { event.record_on(stream) }?;
         if is_exclusive {
-            self.alone = Some((own, HashSet::new()));
+            self.alone.insert(own.capture, (own, HashSet::new()));
         }
         Ok(())
     }

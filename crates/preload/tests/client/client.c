@@ -28,6 +28,7 @@ Status cudnnBackendGetAttribute(Descriptor, int, int, int64_t, int64_t *, void *
 Status cudnnBackendFinalize(Descriptor), cudnnBackendExecute(Handle, Descriptor, Descriptor);
 Status cudnnGetExecutionPlanWorkspaceSize(Handle, Descriptor, Descriptor, size_t *);
 Status cudnnBackendPopulateCudaGraph(Handle, Descriptor, Descriptor, void *);
+Status cudnnBackendUpdateCudaGraph(Handle, Descriptor, Descriptor, void *);
 
 #ifdef LINKED
 #define DNN(name) name
@@ -297,14 +298,33 @@ static void write_output(const Problem *p, const Address *addresses, const char 
 
 static pthread_mutex_t print = PTHREAD_MUTEX_INITIALIZER;
 
+static void begin(void);
+
+/* Another thread's capture, in the mode that the runtime has by default: unsafe calls of any thread break it. */
+static void *capture_beside(void *stream) {
+    begin();
+    MUST(CUDA(cuStreamBeginCapture_v2, stream, 0));
+    return NULL;
+}
+
 /* Everything a frontend does for one convolution; gives the status of the execution. */
 static Status convolve(const Problem *p, const char *out) {
+    static int rounds;
+    /* `once=1`: only the first round is captured. */
+    int64_t capture = option("once", 0) && rounds++ ? 0 : option("capture", 0);
     Worker w = worker();
     Address addresses[3];
     for (int i = 0; i < 3; i++) addresses[i] = upload(p, i);
-    int captures = option("capture", 0) != 0;
+    int captures = capture != 0;
     void *recorded = NULL, *executable = NULL;
-    if (option("capture", 0) == 2) MUST(CUDA(cuStreamBeginCapture_v2, w.stream, 2));
+    if (capture == 2) MUST(CUDA(cuStreamBeginCapture_v2, w.stream, 2));
+    void *beside = NULL;
+    if (option("beside", 0)) {
+        pthread_t thread;
+        MUST(CUDA(cuStreamCreate, &beside, 1));
+        pthread_create(&thread, NULL, capture_beside, beside);
+        pthread_join(thread, NULL);
+    }
     Descriptor g = graph(p, w.handle), config = configuration(g);
     int64_t of_config = -1, of_plan = -1, count = 0;
     if (option("ask", 1)) MUST(DNN(cudnnBackendGetAttribute)(config, 303, T_INT, 1, &count, &of_config));
@@ -312,6 +332,7 @@ static Status convolve(const Problem *p, const char *out) {
     MUST(set(plan, 400, T_HANDLE, 1, &w.handle));
     MUST(set(plan, 401, T_DESC, 1, &config));
     Status status = DNN(cudnnBackendFinalize)(plan);
+    if (beside) printf("beside %d\n", CUDA(cuStreamEndCapture, beside, &recorded)), recorded = NULL;
     if (status) {
         printf("plan %d\n", status);
         return status;
@@ -326,9 +347,10 @@ static Status convolve(const Problem *p, const char *out) {
     printf("workspace %lld %lld %lld\n", (long long)of_config, (long long)of_plan, (long long)third);
     pthread_mutex_unlock(&print);
     if (option("populate", 0)) printf("populate %d\n", DNN(cudnnBackendPopulateCudaGraph)(w.handle, plan, packed, NULL));
+    if (option("update", 0)) printf("update %d\n", DNN(cudnnBackendUpdateCudaGraph)(w.handle, plan, packed, NULL));
     Descriptor gone[] = {g, config};
     for (int i = 0; i < 2; i++) MUST(DNN(cudnnBackendDestroyDescriptor)(gone[i]));
-    if (option("capture", 0) == 1) MUST(CUDA(cuStreamBeginCapture_v2, w.stream, 2));
+    if (capture == 1) MUST(CUDA(cuStreamBeginCapture_v2, w.stream, 2));
     for (int64_t i = 0; i < option("times", 1); i++) {
         if (i == option("signal", -1)) kill(getpid(), SIGUSR1);
         status = DNN(cudnnBackendExecute)(w.handle, plan, packed);
@@ -402,7 +424,8 @@ int main(int argc, char **argv) {
     begin();
     int64_t threads = option("threads", 0);
     Status status = 0;
-    if (option("net", 0)) status = network(text("out", NULL));
+    if (option("forked", 0)) status = forked(text("out", NULL));
+    else if (option("net", 0)) status = network(text("out", NULL));
     else if (threads) {
         pthread_t ids[64];
         for (int64_t i = 0; i < threads; i++) pthread_create(&ids[i], NULL, in_thread, (void *)(intptr_t)i);

@@ -58,3 +58,37 @@ static Status network(const char *out) {
     }
     return 0;
 }
+
+/* Two convolutions in one captured graph, on two streams. `join=0` leaves the second stream for others to join, which is an
+ * error of the capture unless somebody does. */
+static Status forked(const char *out) {
+    Worker workers[2] = {worker(), worker()};
+    Layer layers[2] = {0};
+    void *fork = NULL, *join = NULL, *recorded = NULL, *executable = NULL;
+    MUST(CUDA(cuEventCreate, &fork, 2));
+    MUST(CUDA(cuEventCreate, &join, 2));
+    for (int i = 0; i < 2; i++) plan_layer(&layers[i], i, workers[i]);
+    MUST(CUDA(cuStreamBeginCapture_v2, workers[0].stream, 2));
+    MUST(CUDA(cuEventRecord, fork, workers[0].stream));
+    MUST(CUDA(cuStreamWaitEvent, workers[1].stream, fork, 0));
+    for (int i = 1; i >= 0; i--) {
+        Status status = DNN(cudnnBackendExecute)(workers[i].handle, layers[i].plan, layers[i].pack);
+        if (status) return status;
+    }
+    if (option("join", 1)) {
+        MUST(CUDA(cuEventRecord, join, workers[1].stream));
+        MUST(CUDA(cuStreamWaitEvent, workers[0].stream, join, 0));
+    }
+    int ended = CUDA(cuStreamEndCapture, workers[0].stream, &recorded);
+    printf("captured %d\n", ended);
+    if (ended) return 0;
+    MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));
+    MUST(CUDA(cuGraphLaunch, executable, workers[0].stream));
+    MUST(CUDA(cuStreamSynchronize, workers[0].stream));
+    for (int i = 0; i < 2 && out; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s.%d", out, i);
+        write_output(&layers[i].problem, layers[i].addresses, path);
+    }
+    return 0;
+}
