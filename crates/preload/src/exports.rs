@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tightfit_cuda::sys::cudnn::{Attribute, BackendDescriptor, CudnnStatus, ElementType, Handle, Kind};
 
-use crate::plan::{Choice, Decision, Plan, consider};
+use crate::plan::{Choice, Plan, consider};
 use crate::reason::{Function, Reason, count};
 use crate::run::{behind_wall, execute};
 use crate::session::forget;
@@ -97,10 +97,19 @@ pub unsafe extern "C" fn cudnnBackendFinalize(descriptor: BackendDescriptor) -> 
             let made = Made::new(kind, &attributes);
             // Known before it is decided about: should that panic, the plan is one that was left.
             shadow::fill(address(descriptor), made.clone());
-            if let Made::NewPlan(graph) = made {
-                // SAFETY: the plan was finalized by the caller just now, who keeps the handle of its graph alive and uses it
-                // on this thread.
-                let decision = unsafe { consider(&graph, Choice::Plan(descriptor), true) };
+            if let Made::NewPlan(graph, asked) = made {
+                let told = asked.filter(|asked| Arc::ptr_eq(&asked.graph, &graph));
+                let decision = match told.and_then(|asked| asked.decision.get().cloned()) {
+                    Some(decision) => {
+                        if let Some(kernel) = decision.kernel() {
+                            graph.admit(kernel.question.chosen.notes);
+                        }
+                        decision
+                    }
+                    // SAFETY: the plan was finalized by the caller just now, who keeps the handle of its graph alive and
+                    // uses it on this thread.
+                    None => unsafe { consider(&graph, Choice::Plan(descriptor), true) },
+                };
                 shadow::fill(address(descriptor), Made::Plan(Arc::new(Plan { graph: Some(graph), decision })));
             }
         });
@@ -157,10 +166,12 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
             }
             _ if element == ElementType::BACKEND_DESCRIPTOR => {
                 let graph = shadow::made(address(descriptor)).and_then(|made| made.graph());
+                let is_configuration = [Attribute::ENGINEHEUR_RESULTS, Attribute::EXECUTION_PLAN_ENGINE_CONFIG];
+                let make = if is_configuration.contains(&attribute) { Made::configuration } else { Made::Of };
                 // SAFETY: the caller put that many descriptors there, and cuDNN filled them.
                 let objects = unsafe { std::slice::from_raw_parts(array.cast::<BackendDescriptor>(), filled) };
                 for object in objects {
-                    let made = graph.clone().map_or(Made::Other, Made::Of);
+                    let made = graph.clone().map_or(Made::Other, make);
                     shadow::fill(address(*object), made);
                 }
             }
@@ -180,13 +191,14 @@ fn is_ours_to_divide(engine: BackendDescriptor) -> bool {
 fn workspace(descriptor: BackendDescriptor) -> Option<usize> {
     match shadow::made(address(descriptor))? {
         Made::Plan(plan) => plan.workspace(),
-        Made::Of(graph) if graph.convolution.is_ok() => {
-            // SAFETY: the caller asks about it, so it is alive, as is the handle of its graph.
-            match unsafe { consider(&graph, Choice::Configuration(descriptor), false) } {
-                Decision::Ours(ours) => Some(ours.program.workspace()),
-                Decision::Shared(_) => Some(0),
-                Decision::Kept(_) | Decision::Left(..) => None,
-            }
+        Made::Configuration(asked) if asked.graph.convolution.is_ok() => {
+            // Not within the cell: what is considered may panic.
+            let decision = match asked.decision.get() {
+                Some(decision) => decision.clone(),
+                // SAFETY: the caller asks about it, so it is alive, as is the handle of its graph.
+                None => unsafe { consider(&asked.graph, Choice::Configuration(descriptor), false) },
+            };
+            asked.decision.get_or_init(|| decision).workspace()
         }
         _ => None,
     }

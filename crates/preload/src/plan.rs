@@ -65,11 +65,33 @@ impl std::fmt::Debug for Plan {
 impl Plan {
     /// Bytes of workspace to tell the program; none where the plan's own answer holds.
     pub fn workspace(&self) -> Option<usize> {
-        match &self.decision {
+        self.decision.workspace()
+    }
+}
+
+impl Decision {
+    /// Bytes of workspace to tell the program; none where the plan's own answer holds.
+    pub fn workspace(&self) -> Option<usize> {
+        match self {
             Decision::Ours(ours) => Some(ours.program.workspace()),
             Decision::Shared(_) => Some(0),
             Decision::Kept(_) | Decision::Left(..) => None,
         }
+    }
+
+    /// The kernel that was decided about; none where it came to no question.
+    pub fn kernel(&self) -> Option<&Arc<Kernel>> {
+        match self {
+            Decision::Ours(ours) => Some(&ours.kernel),
+            Decision::Shared(kernel) | Decision::Kept(kernel) => Some(kernel),
+            Decision::Left(_, kernel) => kernel.as_ref(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Decision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decision").field("workspace", &self.workspace()).finish_non_exhaustive()
     }
 }
 

@@ -65,8 +65,8 @@ fn lists_stay_sorted_and_say_what_will_run() {
     };
     // The client stops at the first, which it runs.
     let (theirs, ours) = (read(&alone), read(&run));
-    // Whatever does not fit as it is has been replaced by what does; the times are real.
-    assert!(theirs[0].2 > 64 << 10, "the case has become idle: {theirs:?}");
+    // What runs is within the limit, and no worse than what the list had within it.
+    assert!(theirs[0].2 > 64 << 10 || ours[0].3 <= theirs[0].3, "{ours:?} {theirs:?}");
     assert!(ours[0].2 <= 64 << 10, "{ours:?} {theirs:?}");
     assert_eq!(run.status(), "0");
     // With an algorithm that is none, the client reads the whole list.

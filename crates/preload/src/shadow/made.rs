@@ -1,13 +1,13 @@
 //! What finalized descriptors are, as far as convolutions go.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tightfit_core::Notes;
 use tightfit_cuda::sys::cudnn::Kind;
 
 use super::Attributes;
-use crate::plan::Plan;
+use crate::plan::{Decision, Plan};
 use crate::reason::Reason;
 use crate::recognize::{Recognized, Tensor, Window, convolution, tensor, window};
 
@@ -22,10 +22,12 @@ pub enum Made {
     Operation(Arc<Result<Recognized, Reason>>),
     /// A graph.
     Graph(Arc<Graph>),
-    /// A heuristic's answers, an engine or an engine's configuration: for this graph.
+    /// A heuristic's answers or an engine: for this graph.
     Of(Arc<Graph>),
-    /// A plan that nobody has looked at, for this graph.
-    NewPlan(Arc<Graph>),
+    /// An engine's configuration.
+    Configuration(Arc<Asked>),
+    /// A plan that nobody has looked at, for this graph; of this configuration, unless that is unknown.
+    NewPlan(Arc<Graph>, Option<Arc<Asked>>),
     /// A plan.
     Plan(Arc<Plan>),
     /// Addresses.
@@ -54,6 +56,15 @@ impl Graph {
     pub fn admit(&self, notes: Notes) -> Notes {
         Notes(self.admitted.fetch_or(notes.0, Ordering::Relaxed) | notes.0)
     }
+}
+
+/// An engine's configuration, and what the program was told of its workspace: a plan made of it keeps to that.
+#[derive(Debug)]
+pub struct Asked {
+    /// The graph that it is for.
+    pub graph: Arc<Graph>,
+    /// What was decided when its workspace was asked for.
+    pub decision: OnceLock<Decision>,
 }
 
 /// Addresses by the tensors' ids, and the workspace.
@@ -87,20 +98,32 @@ impl Made {
             Kind::OPERATIONGRAPH => Made::Graph(graph(attributes)),
             Kind::ENGINEHEUR => Made::Of(linked(attributes, 201, &[200, 201, 203])),
             Kind::ENGINE => Made::Of(linked(attributes, 1300, &[1300, 1301])),
-            Kind::ENGINECFG => Made::Of(linked(attributes, 300, &[300, 302])),
+            Kind::ENGINECFG => Made::configuration(linked(attributes, 300, &[300, 302])),
             Kind::EXECUTION_PLAN => match attributes.get(405) {
-                Some(_) => Made::NewPlan(Graph::new(0, Err(Reason::Restored))),
-                None => Made::NewPlan(linked(attributes, 401, &[400, 401])),
+                Some(_) => Made::NewPlan(Graph::new(0, Err(Reason::Restored)), None),
+                None => {
+                    let asked = match attributes.object(401) {
+                        Some(Made::Configuration(asked)) => Some(asked.clone()),
+                        _ => None,
+                    };
+                    Made::NewPlan(linked(attributes, 401, &[400, 401]), asked)
+                }
             },
             Kind::VARIANT_PACK => Made::Pack(Arc::new(pack(attributes))),
             _ => Made::Other,
         }
     }
 
+    /// An engine's configuration for a graph, not asked about yet.
+    pub fn configuration(graph: Arc<Graph>) -> Made {
+        Made::Configuration(Arc::new(Asked { graph, decision: OnceLock::new() }))
+    }
+
     /// The graph that it is or is for.
     pub fn graph(&self) -> Option<Arc<Graph>> {
         match self {
-            Made::Graph(graph) | Made::Of(graph) | Made::NewPlan(graph) => Some(graph.clone()),
+            Made::Graph(graph) | Made::Of(graph) | Made::NewPlan(graph, _) => Some(graph.clone()),
+            Made::Configuration(asked) => Some(asked.graph.clone()),
             Made::Plan(plan) => plan.graph.clone(),
             _ => None,
         }
