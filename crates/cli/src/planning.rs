@@ -13,7 +13,7 @@ use crate::session::{Session, tell_of};
 /// Plans a network as the options ask, after measuring its convolutions where they are not known yet.
 ///
 /// # Errors
-/// Those of measuring and of [`plan`]; [`Failure::Usage`] without a mini-batch, without a budget where the device tells
+/// Those of measuring and of [`plan()`]; [`Failure::Usage`] without a mini-batch, without a budget where the device tells
 /// none, and for a layout that plans are not made for; [`Error::BadOption`] for algorithms under a policy that chooses them.
 pub fn plan_of(
     planning: &Planning,
