@@ -49,6 +49,7 @@ class Optimized:
 
     One of ``workspace_limit_bytes``, ``total_workspace_bytes`` and ``one_workspace_bytes`` is the limit; it and the others
     are ``None`` where it is unlimited. ``gap`` is (found - bound) / bound: 0 where the time is proven least.
+    ``needs`` says, under a total, how much workspace WR and one workspace would need to be as fast.
     """
 
     network: str
@@ -72,6 +73,7 @@ class Optimized:
     total_workspace_bytes: int | None = None
     one_workspace_bytes: int | None = None
     stop: str | None = None
+    needs: dict[str, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain dictionaries and lists."""
