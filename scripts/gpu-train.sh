@@ -1,23 +1,63 @@
 #!/usr/bin/env bash
-# Training on a real GPU: every policy's bits, every policy's step under an arena of 12 GiB, and PyTorch on the same networks.
-# Carries target/gpu/train/{gpu-train,peers.py}; results go to $OUT (here by default), the cache of measurements as well.
+# Training on a real GPU. For each case every policy's step, under an arena of 12 GiB and under the whole card, how much
+# kernels slow down while copies run, and right behind it PyTorch on the same network. The word `equal` compares all
+# policies' bits on small networks.
+#
 #   cargo build --release -p tightfit-train --example gpu-train
-#   scripts/gpu-train.sh [NETWORK:BATCH ..]
+#   scripts/gpu-train.sh [equal] [NETWORK:BATCH ..]          without words: equal and all cases
+#
+# Carry the built gpu-train (GPU_TRAIN), peers.py (PEERS) and the recording of convolutions (RECORDING). To $OUT (here by
+# default) go gpu-train.jsonl and peers.jsonl, a line as soon as it is known, gpu-train.log, and the cache of measurements.
+# BUDGET (12GiB) and STEPS (3; 1 for steps of over a second). After BEGIN_SECONDS (45) of a case no further variant is
+# begun; after CASE_SECONDS (150) of one program it is stopped, which a line in its results says; PEER_SECONDS (90) likewise.
+# A case takes about a minute, and more where a step takes seconds (vgg19:256, vgg116, vgg516).
+#
+# Several GPUs of one machine each take a part, with a folder of its own; so for four:
+#
+#   part() { gpu=$1; shift; mkdir -p "$OUT/$gpu"; CUDA_VISIBLE_DEVICES=$gpu OUT=$OUT/$gpu scripts/gpu-train.sh "$@" & }
+#   part 0 equal alexnet-1col:128 overfeat:128 googlenet:128; part 1 vgg19:64 vgg19:128 resnet50:64
+#   part 2 vgg19:256 vgg116:32; part 3 vgg516:32; wait
 set -u
 cd "$(dirname "$0")/.."
 out=${OUT:-.}
 tool=${GPU_TRAIN:-target/release/examples/gpu-train}
 recording=${RECORDING:-profiles/recorded/h200-2026-11-21.jsonl.gz}
 cache=$out/gpu-train.db
-cases=${*:-alexnet-1col:128 overfeat:128 googlenet:128 vgg19:64 vgg19:128 vgg19:256 resnet50:64 vgg116:32 vgg516:32}
-# shellcheck disable=SC2086 # several words on purpose
-run() {
-    nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv,noheader
-    "$tool" profile "$cache" "$recording"
-    timeout "${EQUAL_SECONDS:-600}" "$tool" equal "$cache"
-    for case in $cases; do
-        timeout "${CASE_SECONDS:-600}" "$tool" time "$cache" "$out/gpu-train.jsonl" 12GiB "${STEPS:-3}" $case
-    done
-    python3 "${PEERS:-scripts/gpu_train/peers.py}" "$out/peers.jsonl" "${PEERS_SECONDS:-600}"
+[ $# -gt 0 ] || set -- equal alexnet-1col:128 overfeat:128 googlenet:128 vgg19:64 vgg19:128 vgg19:256 resnet50:64 \
+    vgg116:32 vgg516:32
+case ${1:-} in -h | --help) sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0"; exit ;; esac
+mkdir -p "$out"
+
+# Runs a program for so many seconds at most: limited SECONDS RESULTS CASE PROGRAM ..
+limited() {
+    local seconds=$1 results=$2 case=$3
+    shift 3
+    timeout "$seconds" "$@"
+    local code=$?
+    [ $code -eq 0 ] && return
+    [ $code -eq 124 ] && why="stopped after $seconds s" || why="exit code $code"
+    printf '{"case": "%s", "failed": "%s"}\n' "$case" "$why" >>"$results"
+    echo "$case: $why: $*"
 }
-run 2>&1 | tee "$out/gpu-train.log"
+
+run() {
+    nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader
+    "$tool" profile "$cache" "$recording"
+    for case in "$@"; do
+        SECONDS=0
+        if [ "$case" = equal ]; then
+            limited "${EQUAL_SECONDS:-300}" "$out/gpu-train.jsonl" equal "$tool" equal "$cache"
+        else
+            limited "${CASE_SECONDS:-150}" "$out/gpu-train.jsonl" "$case" \
+                "$tool" time "$cache" "$out/gpu-train.jsonl" "${BUDGET:-12GiB}" "${STEPS:-3}" "${BEGIN_SECONDS:-45}" "$case"
+            limited "${CASE_SECONDS:-150}" "$out/gpu-train.jsonl" "$case" \
+                "$tool" copies "$cache" "$out/gpu-train.jsonl" "${STEPS:-3}" "$case"
+            for way in plain checkpoint save_on_cpu; do
+                limited "${PEER_SECONDS:-90}" "$out/peers.jsonl" "$case" \
+                    python3 "${PEERS:-scripts/gpu_train/peers.py}" "$out/peers.jsonl" "$case" "$way"
+            done
+        fi
+        echo "$case: $SECONDS s"
+    done
+}
+run "$@" 2>&1 | tee "$out/gpu-train.log"

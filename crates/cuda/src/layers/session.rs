@@ -230,6 +230,14 @@ impl Session {
         Ok(bytes)
     }
 
+    /// Copies bytes of the pinned arena; waits for everything before.
+    ///
+    /// # Errors
+    /// As [`Session::write`].
+    pub fn read_host(&mut self, from: Range<usize>) -> Result<Vec<u8>, CudaError> {
+        self.host.read(from)
+    }
+
     /// Fills the arena with a pattern, so that [`Session::touched`] can tell how far it was used.
     ///
     /// # Errors
@@ -297,9 +305,9 @@ impl Session {
         }
     }
 
-    /// From here on keeps when each piece of work ran.
-    pub fn keep_times(&mut self) {
-        self.timed = Some(Timed::default());
+    /// From the next step on keeps when each piece of work ran, or no longer does.
+    pub fn keep_times(&mut self, keep: bool) {
+        self.timed = keep.then(Timed::default);
     }
 
     /// Marks the beginning of a step on the compute stream, and forgets the times of the step before.

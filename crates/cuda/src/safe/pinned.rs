@@ -10,6 +10,7 @@ use crate::call::driver as call;
 
 /// Host memory that the host itself never looks into while copies are on their way.
 pub struct PinnedArena {
+    context: Arc<Context>,
     buffer: PinnedBuffer,
 }
 
@@ -19,7 +20,7 @@ impl PinnedArena {
     /// # Errors
     /// [`CudaError::Driver`] if the host has no room.
     pub fn new(context: &Arc<Context>, len: usize) -> Result<PinnedArena, CudaError> {
-        Ok(PinnedArena { buffer: PinnedBuffer::new(context, len)? })
+        Ok(PinnedArena { context: context.clone(), buffer: PinnedBuffer::new(context, len)? })
     }
 
     /// How many bytes.
@@ -59,6 +60,17 @@ impl PinnedArena {
             let host = self.buffer.raw().cast::<u8>().add(from.start).cast();
             call::memcpy_htod_async(driver, to.raw(), host, bytes, stream.raw())
         }
+    }
+
+    /// Bytes of it, once all work enqueued on the device so far is done.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`] with whatever the work ran into.
+    pub fn read(&mut self, from: Range<usize>) -> Result<Vec<u8>, CudaError> {
+        // Borrowed for writing, so that nobody enqueues a copy meanwhile.
+        self.context.synchronize()?;
+        let (start, end, len) = (from.start, from.end, self.buffer.len());
+        self.buffer.get(from).map(<[u8]>::to_vec).ok_or(CudaError::OutOfBounds { start, end, len })
     }
 
     fn same_length(&self, region: &Region, host: &Range<usize>) -> Result<usize, CudaError> {

@@ -180,6 +180,12 @@ pub trait Machine {
     /// [`Error::Step`].
     fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error>;
 
+    /// Reads bytes of the host arena; waits for everything before.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    fn read_host(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error>;
+
     /// A step begins. False: the machine has the whole step recorded and has enqueued it; nothing of it need be handed over.
     ///
     /// # Errors
@@ -271,6 +277,10 @@ impl<M: Machine + ?Sized> Machine for &mut M {
 
     fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error> {
         (**self).read(from)
+    }
+
+    fn read_host(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error> {
+        (**self).read_host(from)
     }
 
     fn spans(&mut self) -> Vec<Span> {

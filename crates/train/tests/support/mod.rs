@@ -1,9 +1,11 @@
 //! A schedule written without any policy: every tensor has bytes of its own from the beginning of the step to its end.
 #![allow(dead_code)]
 
+mod networks;
+
 use std::collections::{HashMap, HashSet};
 
-use tightfit_core::network::{Builder, Filters, LayerId, LayerKind, Network, Shape, Window};
+use tightfit_core::network::{LayerId, LayerKind, Network};
 use tightfit_core::plan::{
     ALIGNMENT, Access, Action, Block, BlockId, Compute, Operand, Pass, Role, Schedule, Step, Stream, Tensor, Workload,
 };
@@ -15,43 +17,14 @@ use tightfit_cpu::CpuBackend;
 /// Threads of every test: workspaces depend on them.
 pub const THREADS: usize = 2;
 
-/// A small network with a fork and a join, as in GoogLeNet.
+/// A small network with forks and joins, as in GoogLeNet.
 pub fn fork_and_join() -> Network {
-    let mut net = Builder::new("fork-and-join");
-    net.input(Shape::image(3, 12, 12));
-    net.conv("conv1", Filters::new(8, 3).pad(1)).relu().lrn().max_pool("pool1", Window::new(3, 2).ceil());
-    for name in ["a", "b"] {
-        let from = net.here();
-        let one = net.at(from).conv(format!("{name}.1x1"), Filters::new(4, 1)).relu().here();
-        net.at(from).conv(format!("{name}.reduce"), Filters::new(3, 1)).relu();
-        let three = net.conv(format!("{name}.3x3"), Filters::new(6, 3).pad(1)).relu().here();
-        net.at(from).max_pool(format!("{name}.pool"), Window::new(3, 1).pad(1));
-        let pooled = net.conv(format!("{name}.project"), Filters::new(4, 1)).relu().here();
-        net.concat(format!("{name}.join"), &[one, three, pooled]);
-    }
-    net.average_pool("pool2", Window::new(2, 2)).dropout(0.3).flatten().fully_connected("fc", 10).softmax_loss();
-    net.finish().unwrap()
+    networks::fork_and_join(12, 4).unwrap()
 }
 
-/// A small residual network, with a block that halves the extents.
+/// A small residual network.
 pub fn residual() -> Network {
-    let mut net = Builder::new("residual");
-    net.input(Shape::image(3, 10, 10));
-    net.conv("conv1", Filters::new(6, 3).pad(1).no_bias()).batch_norm().relu();
-    for (name, filters, stride) in [("b1", 6, 1), ("b2", 8, 2), ("b3", 8, 1)] {
-        let from = net.here();
-        net.conv(format!("{name}.c1"), Filters::new(filters, 3).pad(1).stride(stride).no_bias()).batch_norm().relu();
-        let long = net.conv(format!("{name}.c2"), Filters::new(filters, 3).pad(1).no_bias()).batch_norm().here();
-        let short = if stride == 1 {
-            from
-        } else {
-            net.at(from).conv(format!("{name}.short"), Filters::new(filters, 1).stride(stride).no_bias()).batch_norm();
-            net.here()
-        };
-        net.add(name, &[long, short]).relu();
-    }
-    net.global_average_pool("pool").flatten().fully_connected("fc", 10).softmax_loss();
-    net.finish().unwrap()
+    networks::residual(10, [6, 8]).unwrap()
 }
 
 /// The samples and labels of a step: the same for the same number.

@@ -167,6 +167,12 @@ impl Machine for CpuMachine {
         Ok(lent.to_vec())
     }
 
+    fn read_host(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error> {
+        self.finish()?;
+        let lent = self.running()?.shared.host.read(from).map_err(|error| refused("read", error))?;
+        Ok(lent.to_vec())
+    }
+
     fn spans(&mut self) -> Vec<Span> {
         self.running.as_ref().map(|running| running.shared.spans()).unwrap_or_default()
     }

@@ -44,7 +44,7 @@ pub enum Work {
 #[derive(Debug)]
 pub struct Shared {
     pub device: Arena,
-    host: Arena,
+    pub host: Arena,
     options: Options,
     batch: Mutex<(Vec<f32>, Vec<u32>)>,
     /// Which marks have been passed in this step.

@@ -91,6 +91,15 @@ impl CudaMachine {
         Ok((Bytes(taken), Bytes(total.0.saturating_sub(self.free_at_start.0))))
     }
 
+    /// Bytes of the device that are free beside what this machine has taken.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    pub fn free(&self) -> Result<Bytes, Error> {
+        let memory = self.backend.memory().map_err(|error| failed("asking for free memory", error))?;
+        Ok(memory.0)
+    }
+
     /// Where the last byte of the arena ends that was written so far; none without [`Modes::watch`].
     ///
     /// # Errors
@@ -106,6 +115,14 @@ impl CudaMachine {
     /// [`Error::Step`] before the first step has ended.
     pub fn step_time(&mut self) -> Result<Nanos, Error> {
         self.session()?.step_time().map_err(|error| failed("asking for a step's time", error))
+    }
+
+    /// From the next step on, whether it is kept when each task and copy ran, as with [`Modes::trace`].
+    pub fn set_trace(&mut self, trace: bool) {
+        self.modes.trace = trace;
+        if let Some(session) = &mut self.session {
+            session.keep_times(trace);
+        }
     }
 
     fn session(&mut self) -> Result<&mut Session, Error> {
@@ -214,7 +231,7 @@ impl Machine for CudaMachine {
             session.watch().map_err(taking)?;
         }
         if self.modes.trace {
-            session.keep_times();
+            session.keep_times(true);
         }
         self.session = Some(session);
         Ok(())
@@ -332,6 +349,10 @@ impl Machine for CudaMachine {
 
     fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error> {
         self.session()?.read(range(&from)).map_err(|error| failed("reading the arena", error))
+    }
+
+    fn read_host(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error> {
+        self.session()?.read_host(range(&from)).map_err(|error| failed("reading the host arena", error))
     }
 
     fn high_water(&mut self) -> Result<Option<Bytes>, Error> {

@@ -1,0 +1,99 @@
+//! What is trained: a built-in network, its measured convolutions, and a mini-batch.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use tightfit_core::network::Network;
+use tightfit_core::optimize::{Candidates, Policy as Sizes, Scope, Silent, survey};
+use tightfit_core::plan::{Kernels, Workload};
+use tightfit_core::profile::{Backend, Cache, Recording};
+use tightfit_core::{Bytes, Operation, Problem, Types};
+use tightfit_cuda::{CudaBackend, Options};
+
+use crate::Failure;
+
+/// `NETWORK:BATCH`.
+pub fn case(text: &str) -> Result<(Network, usize), Failure> {
+    let (name, batch) = text.split_once(':').ok_or("a case is NETWORK:BATCH")?;
+    Ok((Network::open(name)?, batch.parse()?))
+}
+
+/// The workload's convolution problems, each once.
+fn problems(workload: &Workload<'_>) -> Result<Vec<Problem>, Failure> {
+    let mut problems = Vec::new();
+    for (layer, _) in workload.network.convolutions() {
+        for operation in Operation::ALL {
+            let problem = Kernels::problem(workload, layer, operation)?;
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        }
+    }
+    Ok(problems)
+}
+
+/// Deterministic candidates of the workload's convolutions: the whole mini-batch, halves and quarters.
+pub fn kernels(workload: &Workload<'_>, cache: &Cache) -> Result<Kernels, Failure> {
+    let stop = AtomicBool::new(false);
+    let scope = Scope {
+        policy: Sizes::Undivided,
+        limits: vec![Bytes(16 << 30)],
+        baseline: None,
+        deterministic: true,
+        exact_class: false,
+        cache: Some(cache),
+        stop: &stop,
+    };
+    let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(CudaBackend::open(&Options::default())?)];
+    let problems = problems(workload)?;
+    let mut found: HashMap<Problem, Candidates> = HashMap::new();
+    for parts in [1, 2, 4] {
+        let size = (workload.batch / parts).max(1);
+        let smaller = problems.iter().map(|problem| problem.with_batch(size)).collect::<Result<Vec<_>, _>>()?;
+        let mut survey = survey(&smaller, &scope, &mut backends, &Silent)?;
+        for (problem, smaller) in problems.iter().zip(&smaller) {
+            let Some(own) = survey.candidates.remove(smaller) else { continue };
+            match found.entry(*problem) {
+                Entry::Vacant(entry) => drop(entry.insert(own)),
+                Entry::Occupied(mut entry) => entry.get_mut().candidates.extend(own.candidates),
+            }
+        }
+    }
+    Ok(Kernels::of(&found)?)
+}
+
+/// Measures the convolutions of the cases into a cache, beside what a recording has of them.
+pub fn profile(cache: &Path, recording: &str, cases: &[&str]) -> Result<(), Failure> {
+    let cache = Cache::open(cache)?;
+    if recording != "-" {
+        for recording in Recording::read(Path::new(recording))? {
+            cache.import(&recording)?;
+        }
+    }
+    for text in cases {
+        let started = std::time::Instant::now();
+        let (network, batch) = case(text)?;
+        kernels(&Workload::new(&network, batch, Types::F32, false)?, &cache)?;
+        println!("{text}: profiled in {:.1} s", started.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+/// Numbers between -1 and 1, the same for the same seed.
+pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let key = tightfit_cpu::random::key(&[seed]);
+    (0..count as u64).map(|i| tightfit_cpu::random::uniform(key, i)).collect()
+}
+
+/// A mini-batch and labels that stay the same: a step takes as long whatever it learns.
+pub fn batch(workload: &Workload<'_>) -> (Vec<f32>, Vec<u32>) {
+    let layers = workload.network.layers();
+    let classes = layers.last().map_or(1, |layer| layer.shape.len()) as u32;
+    let sample = layers[0].shape.len();
+    // Repeated from one megabyte on: making more takes longer than it tells.
+    let pattern = numbers(1 << 18, 7);
+    let samples = pattern.iter().cycle().take(workload.batch * sample).copied().collect();
+    (samples, (0..workload.batch as u32).map(|n| n * 7 % classes).collect())
+}

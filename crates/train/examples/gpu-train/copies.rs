@@ -1,0 +1,173 @@
+//! How much kernels slow down while copies run: one network, everything resident, stepped alone and beside copies that keep
+//! the link to the host busy.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tightfit_core::network::LayerId;
+use tightfit_core::plan::{Algorithms, Costs, Options as PlanOptions, Policy, Schedule, Workload, plan};
+use tightfit_core::profile::Cache;
+use tightfit_core::{Nanos, Types};
+use tightfit_cuda::safe::{Context, DeviceBuffer, Event, PinnedArena, Region, Stream};
+use tightfit_cuda::{CudaBackend, Options};
+use tightfit_train::machine::cuda::{CudaMachine, Modes};
+use tightfit_train::{Engine, Solver};
+
+use crate::Failure;
+use crate::cases::{batch, case, kernels};
+use crate::time::{busy, of_layer};
+
+/// Bytes of one copy, as of a large map.
+const PIECE: usize = 64 << 20;
+/// Copies that tell how fast they are alone.
+const FREE: usize = 32;
+
+/// Copies in one direction, on a stream of their own.
+struct Copies {
+    to_host: bool,
+    stream: Stream,
+    host: PinnedArena,
+    device: Region,
+    marks: [Event; 2],
+}
+
+impl Copies {
+    fn new(context: &Arc<Context>, to_host: bool) -> Result<Copies, Failure> {
+        let device = Region::new(&Arc::new(DeviceBuffer::new(context, PIECE)?), 0..PIECE)?;
+        let marks = [Event::new(context)?, Event::new(context)?];
+        let host = PinnedArena::new(context, PIECE)?;
+        Ok(Copies { to_host, stream: Stream::new(context)?, host, device, marks })
+    }
+
+    /// Enqueues so many copies.
+    fn start(&self, pieces: usize) -> Result<(), Failure> {
+        self.marks[0].record(&self.stream)?;
+        for _ in 0..pieces {
+            if self.to_host {
+                self.host.offload(&self.device, 0..PIECE, &self.stream)?;
+            } else {
+                self.host.prefetch(0..PIECE, &self.device, &self.stream)?;
+            }
+        }
+        Ok(self.marks[1].record(&self.stream)?)
+    }
+
+    /// Waits for them, and gives the time they took.
+    fn end(&self) -> Result<Nanos, Failure> {
+        self.stream.synchronize()?;
+        Ok(self.marks[1].since(&self.marks[0])?)
+    }
+}
+
+/// What a step takes.
+struct Times {
+    /// On the device, the mini-batch's upload included.
+    step: Nanos,
+    /// Of all computations, without what lies between them.
+    kernels: Nanos,
+    /// As the host sees it, from handing the mini-batch over on.
+    host: Nanos,
+}
+
+fn step(
+    engine: &mut Engine<&mut CudaMachine>,
+    schedule: &Schedule,
+    (samples, labels): (&[f32], &[u32]),
+) -> Result<Times, Failure> {
+    let host = engine.step(samples, labels)?.time;
+    let step = engine.machine().step_time()?;
+    let spans = engine.spans().into_iter();
+    let spans: Vec<(LayerId, [Nanos; 2])> =
+        spans.filter_map(|(at, span)| of_layer(schedule, at, [span.start, span.end])).collect();
+    Ok(Times { step, kernels: busy(&spans), host })
+}
+
+/// Appends a line of JSON for each case.
+pub fn copies(cache: &Path, results: &Path, steps: usize, cases: &[&str]) -> Result<(), Failure> {
+    let cache = Cache::open(cache)?;
+    let mut out = std::fs::OpenOptions::new().create(true).append(true).open(results)?;
+    for text in cases {
+        let mut line = slowed(&cache, steps, text).unwrap_or_else(|error| json!({ "failed": error.to_string() }));
+        line["case"] = (*text).into();
+        line["variant"] = "copies".into();
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn slowed(cache: &Cache, steps: usize, text: &str) -> Result<Value, Failure> {
+    let (network, size) = case(text)?;
+    let workload = Workload::new(&network, size, Types::F32, false)?;
+    let kernels = kernels(&workload, cache)?;
+    let (policy, algorithms) = (Policy::Baseline, Algorithms::Performance);
+    let options = PlanOptions { policy, algorithms, divide: false, ..PlanOptions::default() };
+    let schedule = plan(&workload, &kernels, &Costs::h200(), &options)?.schedule;
+    let mut machine = CudaMachine::open(&Options::default(), Modes { trace: true, ..Modes::default() })?;
+    let solver = Solver { learning_rate: 1e-6, ..Solver::default() };
+    let mut engine = Engine::new(&workload, &schedule, &mut machine, solver, false)?;
+    let (samples, labels) = batch(&workload);
+    let mut step = || step(&mut engine, &schedule, (&samples, &labels));
+    step()?;
+    let alone = median((0..steps).map(|_| step()).collect::<Result<_, _>>()?)?;
+
+    let backend = CudaBackend::open(&Options::default())?;
+    let context = backend.handle().context();
+    let (to_host, from_host) = (Copies::new(context, true)?, Copies::new(context, false)?);
+    let mut line = json!({"step_us": alone.step.as_micros(), "kernels_us": alone.kernels.as_micros(), "steps": steps});
+    for (name, copies) in
+        [("to_host", &[&to_host][..]), ("from_host", &[&from_host]), ("both", &[&to_host, &from_host])]
+    {
+        line[name] = beside(&alone, copies, steps, &mut step)?;
+    }
+    Ok(line)
+}
+
+/// Copies alone, then steps that copies run beside from before their beginning to after their end.
+fn beside(
+    alone: &Times,
+    copies: &[&Copies],
+    steps: usize,
+    step: &mut impl FnMut() -> Result<Times, Failure>,
+) -> Result<Value, Failure> {
+    let run = |pieces: usize| -> Result<(), Failure> { copies.iter().try_for_each(|copies| copies.start(pieces)) };
+    let ends = || -> Result<Vec<Nanos>, Failure> { copies.iter().map(|copies| copies.end()).collect() };
+    let rates = |pieces: usize, times: &[Nanos]| -> Vec<f64> {
+        times.iter().map(|time| (pieces * PIECE) as f64 / 1e3 / time.as_micros()).collect()
+    };
+    run(2)?;
+    ends()?;
+    run(FREE)?;
+    let free = ends()?;
+    let shortest = free.iter().min().copied().unwrap_or_default();
+    let mut pieces = (1.5 * FREE as f64 * alone.host.ratio(shortest)).ceil() as usize;
+    let (mut found, mut moved, mut longer) = (Vec::new(), Vec::new(), 0);
+    while found.len() < steps {
+        run(pieces)?;
+        let times = step()?;
+        let taken = ends()?;
+        if taken.iter().all(|taken| *taken > times.host) {
+            moved.push(rates(pieces, &taken));
+            found.push(times);
+        } else if longer < 4 {
+            // The copies ended before the step did.
+            (pieces, longer) = (2 * pieces, longer + 1);
+        } else {
+            return Err("copies do not last as long as a step".into());
+        }
+    }
+    let with = median(found)?;
+    Ok(json!({
+        "step_us": with.step.as_micros(), "kernels_us": with.kernels.as_micros(),
+        "step_slowdown": with.step.ratio(alone.step), "kernels_slowdown": with.kernels.ratio(alone.kernels),
+        "alone_gb_per_s": rates(FREE, &free), "beside_gb_per_s": moved[moved.len() / 2],
+    }))
+}
+
+/// The step in the middle by the time of its computations.
+fn median(mut times: Vec<Times>) -> Result<Times, Failure> {
+    times.sort_by_key(|times| times.kernels);
+    let middle = times.len() / 2;
+    times.into_iter().nth(middle).ok_or_else(|| "no steps to take".into())
+}

@@ -1,0 +1,126 @@
+//! Every policy's losses and gradients, of maps and of parameters, bit by bit; and the refusal of a unit too little.
+
+use std::path::Path;
+
+use tightfit_core::network::Network;
+use tightfit_core::plan::{
+    ALIGNMENT, Algorithms, Costs, Kernels, Options as PlanOptions, Plan, Policy, Schedule, Tensor, Workload, plan,
+};
+use tightfit_core::profile::Cache;
+use tightfit_core::{Bytes, Types};
+use tightfit_cuda::Options;
+use tightfit_train::machine::cuda::{CudaMachine, Modes};
+use tightfit_train::{Engine, Observed, Solver};
+
+use crate::Failure;
+use crate::cases::{kernels, numbers};
+use crate::networks::{fork_and_join, residual};
+
+/// The losses of five steps as bits, and every gradient of each as bytes.
+type Bits = Vec<(u64, Vec<(Tensor, Vec<u8>)>)>;
+
+pub fn equal(cache: &Path) -> Result<(), Failure> {
+    let cache = Cache::open(cache)?;
+    let networks =
+        [Network::open("lenet")?, Network::open("cifar10-quick")?, fork_and_join(32, 8)?, residual(32, [16, 32])?];
+    let mut machines = Vec::new();
+    for graph in [false, true] {
+        machines.push((graph, CudaMachine::open(&Options::default(), Modes { graph, ..Modes::default() })?));
+    }
+    let mut different = 0;
+    for network in &networks {
+        let workload = Workload::new(network, 16, Types::F32, false)?;
+        let kernels = kernels(&workload, &cache)?;
+        let mut want: Option<Bits> = None;
+        for policy in Policy::ALL {
+            let of = |budget| memory_optimal(&workload, &kernels, policy, budget);
+            // Dynamic and overlap choose what moves by the budget: the least makes them move much, by the same algorithms.
+            let plan = match of(Bytes::UNLIMITED)? {
+                free if matches!(policy, Policy::VdnnDynamic | Policy::Overlap) => of(free.min_feasible)?,
+                free => free,
+            };
+            for (graph, machine) in &mut machines {
+                let (bits, copies) = bits(&workload, &plan, machine, !*graph)?;
+                let same = want.get_or_insert_with(|| bits.clone()) == &bits;
+                different += usize::from(!same);
+                let (loss, gradients) =
+                    bits.last().map_or((0.0, 0), |(loss, gradients)| (f64::from_bits(*loss), gradients.len()));
+                let (how, verdict) =
+                    (if *graph { " as a graph" } else { "" }, if same { "the same bits" } else { "DIFFERENT" });
+                let (name, peak, offloaded) = (network.name(), plan.peak, plan.offloaded);
+                println!(
+                    "{name} {policy}{how}: {peak}, {offloaded} offloaded, {copies} copies came back unchanged, loss \
+                     {loss}, {gradients} gradients a step: {verdict}"
+                );
+            }
+            let (_, machine) = &mut machines[0];
+            refused(&workload, &kernels, policy, plan.min_feasible, machine)?;
+            println!("{} {policy}: {} fit, {ALIGNMENT} B less are refused", network.name(), plan.min_feasible);
+        }
+    }
+    if different == 0 { Ok(()) } else { Err(format!("{different} runs differ from the baseline").into()) }
+}
+
+/// An undivided plan with the algorithms of the least workspace.
+pub fn memory_optimal(
+    workload: &Workload<'_>,
+    kernels: &Kernels,
+    policy: Policy,
+    budget: Bytes,
+) -> Result<Plan, tightfit_core::Error> {
+    let algorithms = Algorithms::Memory;
+    let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget: Bytes::UNLIMITED };
+    plan(workload, kernels, &Costs::h200(), &options)
+}
+
+/// Plans with the least budget and carries out its first step; asks for one unit less of the planner, of the engine, and of
+/// the machine without the engine's check, each of which has to refuse.
+fn refused(
+    workload: &Workload<'_>,
+    kernels: &Kernels,
+    policy: Policy,
+    least: Bytes,
+    machine: &mut CudaMachine,
+) -> Result<(), Failure> {
+    let plan = memory_optimal(workload, kernels, policy, least)?;
+    let (samples, labels) = mini_batch(workload, 0);
+    Engine::new(workload, &plan.schedule, &mut *machine, Solver::default(), false)?.step(&samples, &labels)?;
+    let less = Bytes(least.0 - ALIGNMENT);
+    match memory_optimal(workload, kernels, policy, less) {
+        Err(error) if error.is_does_not_fit() => {}
+        Err(error) => return Err(error.into()),
+        Ok(_) => return Err(format!("{policy}: a plan in {less}, below the least of {least}").into()),
+    }
+    let small = Schedule { device_bytes: less, ..plan.schedule };
+    if Engine::new(workload, &small, &mut *machine, Solver::default(), false).is_ok() {
+        return Err(format!("{policy}: the engine takes an arena of {less} for a schedule of {least}").into());
+    }
+    if Engine::unchecked(workload, &small, &mut *machine, Solver::default(), false).is_ok() {
+        return Err(format!("{policy}: the machine takes an arena of {less} for a schedule of {least}").into());
+    }
+    Ok(())
+}
+
+fn mini_batch(workload: &Workload<'_>, step: u64) -> (Vec<f32>, Vec<u32>) {
+    let samples = numbers(workload.batch * workload.network.layers()[0].shape.len(), step);
+    (samples, (0..workload.batch as u32).map(|n| (n + step as u32) % 10).collect())
+}
+
+/// What five steps give, and how many copies came back as they had been sent.
+fn bits(
+    workload: &Workload<'_>,
+    plan: &Plan,
+    machine: &mut CudaMachine,
+    poison: bool,
+) -> Result<(Bits, usize), Failure> {
+    let observed = Observed::of(workload, &plan.schedule);
+    let mut engine = Engine::unchecked(workload, &observed.schedule, machine, Solver::default(), poison)?;
+    let (mut bits, mut copies) = (Bits::new(), 0);
+    for step in 0..5 {
+        let (samples, labels) = mini_batch(workload, step);
+        let loss = engine.step(&samples, &labels)?.loss.to_bits();
+        copies += observed.check_copies(engine.machine())?;
+        bits.push((loss, observed.gradients(engine.machine())?));
+    }
+    Ok((bits, copies))
+}

@@ -1,0 +1,246 @@
+//! How long a step takes under every policy, how far the arena was used, and what lies beside it.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tightfit_core::network::{LayerId, LayerKind};
+use tightfit_core::plan::{
+    ALIGNMENT, Action, Algorithms, Costs, Kernels, Options as PlanOptions, Pass, Plan, Policy, Schedule, Stream,
+    Workload, plan,
+};
+use tightfit_core::profile::Cache;
+use tightfit_core::{Bytes, Error, Nanos, Types};
+use tightfit_cuda::Options;
+use tightfit_train::machine::cuda::{CudaMachine, Modes};
+use tightfit_train::{Engine, Machine, Solver};
+
+use crate::Failure;
+use crate::cases::{batch, case, kernels};
+use crate::equal::memory_optimal;
+
+/// Left of the whole card for libraries, scratch and what a mini-batch passes through.
+const BESIDE: Bytes = Bytes(1 << 30);
+/// Pinned bytes at most.
+const HOST: Bytes = Bytes(100 << 30);
+/// Steps longer than this are taken once, after one that warms up.
+const SLOW: Nanos = Nanos(1_000_000_000);
+
+/// What is compared.
+struct Variant {
+    name: &'static str,
+    policy: Policy,
+    algorithms: Algorithms,
+    divide: bool,
+    budget: Bytes,
+}
+
+/// Under a budget and under the whole card, what matters most first.
+fn variants(budget: Bytes, card: Bytes) -> Vec<Variant> {
+    let (m, p, fit) = (Algorithms::Memory, Algorithms::Performance, Algorithms::Fit);
+    let of = |budget| move |(name, policy, algorithms, divide)| Variant { name, policy, algorithms, divide, budget };
+    let least = [("oracle", Policy::Baseline, p, false)].map(of(card));
+    let under = [
+        ("dynamic", Policy::VdnnDynamic, p, false),
+        ("overlap", Policy::Overlap, fit, false),
+        ("all(p)", Policy::VdnnAll, p, false),
+        ("conv(p)", Policy::VdnnConv, p, false),
+        ("dynamic divided", Policy::VdnnDynamic, fit, true),
+        ("overlap divided", Policy::Overlap, fit, true),
+    ]
+    .map(of(budget));
+    let whole = [
+        ("dynamic", Policy::VdnnDynamic, p, false),
+        ("overlap", Policy::Overlap, fit, false),
+        ("dynamic divided", Policy::VdnnDynamic, fit, true),
+        ("overlap divided", Policy::Overlap, fit, true),
+    ]
+    .map(of(card));
+    let slow = [
+        ("all(m)", Policy::VdnnAll, m, false),
+        ("conv(m)", Policy::VdnnConv, m, false),
+        ("baseline divided", Policy::Baseline, fit, true),
+        ("all divided", Policy::VdnnAll, fit, true),
+        ("conv divided", Policy::VdnnConv, fit, true),
+    ]
+    .map(of(budget));
+    least.into_iter().chain(under).chain(whole).chain(slow).collect()
+}
+
+/// Appends a line of JSON for each variant of each case, as soon as it is known; begins none after `limit` of a case.
+pub fn time(
+    cache: &Path,
+    results: &Path,
+    budget: Bytes,
+    steps: usize,
+    limit: Duration,
+    cases: &[&str],
+) -> Result<(), Failure> {
+    let cache = Cache::open(cache)?;
+    let mut out = std::fs::OpenOptions::new().create(true).append(true).open(results)?;
+    let mut machine = CudaMachine::open(&Options::default(), Modes { watch: true, ..Modes::default() })?;
+    for text in cases {
+        let started = Instant::now();
+        // The arena of the case before would be in the way of measuring.
+        machine.reserve(Bytes::ZERO, Bytes::ZERO, 0)?;
+        let (network, size) = case(text)?;
+        let workload = Workload::new(&network, size, Types::F32, false)?;
+        let kernels = kernels(&workload, &cache)?;
+        let variants = variants(budget, machine.free()?.saturating_sub(BESIDE));
+        let plans = plans(&workload, &kernels, &variants);
+        // All use the largest pinned arena: it takes long to get.
+        let host = plans.iter().flatten().map(|(plan, _)| plan.host).max().unwrap_or_default();
+        machine.reserve(Bytes::ZERO, host, 0)?;
+        let (samples, labels) = batch(&workload);
+        println!("{text}: {:.1} s of preparation", started.elapsed().as_secs_f64());
+        let mut write = |name: &str, budget: Bytes, mut line: Value| {
+            line["case"] = (*text).into();
+            line["variant"] = name.into();
+            line["budget_bytes"] = budget.0.into();
+            writeln!(out, "{line}")
+        };
+        for (variant, plan) in variants.iter().zip(&plans) {
+            let line = match plan {
+                Err(error) => json!({ "refused": error.to_string() }),
+                Ok(_) if started.elapsed() > limit => json!({ "skipped": format!("after {limit:?}") }),
+                Ok((plan, planning)) => {
+                    let line = measure(&workload, plan, &mut machine, steps, (&samples, &labels));
+                    let mut line = line.unwrap_or_else(|error| json!({ "failed": error.to_string() }));
+                    line["plan_s"] = planning.as_secs_f64().into();
+                    line
+                }
+            };
+            write(variant.name, variant.budget, line)?;
+        }
+        for policy in Policy::ALL {
+            if started.elapsed() > limit {
+                break;
+            }
+            let line = refusal(&workload, &kernels, policy, &mut machine)
+                .unwrap_or_else(|error| json!({ "failed": error.to_string() }));
+            write(&format!("least {policy}"), line["least_bytes"].as_u64().map(Bytes).unwrap_or_default(), line)?;
+        }
+    }
+    Ok(())
+}
+
+/// The plan of each variant and the time that planning took, all at once.
+fn plans(workload: &Workload<'_>, kernels: &Kernels, variants: &[Variant]) -> Vec<Result<(Plan, Duration), Error>> {
+    let costs = Costs::h200();
+    let planned = |variant: &Variant| {
+        let &Variant { policy, algorithms, divide, budget, .. } = variant;
+        let started = Instant::now();
+        let options = PlanOptions { policy, algorithms, divide, budget, host_budget: HOST };
+        Ok((plan(workload, kernels, &costs, &options)?, started.elapsed()))
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = variants.iter().map(|variant| scope.spawn(|| planned(variant))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|plan| plan.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
+fn measure(
+    workload: &Workload<'_>,
+    plan: &Plan,
+    machine: &mut CudaMachine,
+    steps: usize,
+    (samples, labels): (&[f32], &[u32]),
+) -> Result<Value, Failure> {
+    let started = Instant::now();
+    // Hardly any learning: losses of random data soon overflow.
+    let solver = Solver { learning_rate: 1e-6, ..Solver::default() };
+    machine.set_trace(false);
+    let mut engine = Engine::new(workload, &plan.schedule, machine, solver, false)?;
+    let prepared = started.elapsed().as_secs_f64();
+    let step = |engine: &mut Engine<&mut CudaMachine>| -> Result<(f64, Nanos), Failure> {
+        Ok((engine.step(samples, labels)?.loss, engine.machine().step_time()?))
+    };
+    // The first pays for what is loaded late.
+    let (mut loss, first) = step(&mut engine)?;
+    let mut times = Vec::new();
+    for _ in 0..if first > SLOW { 0 } else { steps } {
+        let (next, time) = step(&mut engine)?;
+        loss = next;
+        times.push(time);
+    }
+    // Of a step of its own, since events between all tasks cost a little.
+    engine.machine().set_trace(true);
+    let (next, traced) = step(&mut engine)?;
+    loss = if times.is_empty() { next } else { loss };
+    if times.is_empty() {
+        times.push(traced);
+    }
+    let spans: Vec<(LayerId, [Nanos; 2])> = engine
+        .spans()
+        .into_iter()
+        .filter_map(|(at, span)| of_layer(&plan.schedule, at, [span.start, span.end]))
+        .collect();
+    let planned: Vec<(LayerId, [Nanos; 2])> = (0..plan.schedule.steps.len())
+        .zip(&plan.simulation.spans)
+        .filter_map(|(at, span)| of_layer(&plan.schedule, at, [span.start, span.end]))
+        .collect();
+    let (touched, (beside, before)) = (engine.machine().touched()?, engine.machine().beside()?);
+    times.sort();
+    Ok(json!({
+        "step_us": times[times.len() / 2].as_micros(), "least_us": times[0].as_micros(),
+        "most_us": times[times.len() - 1].as_micros(), "steps": times.len(), "traced_us": traced.as_micros(),
+        "features_us": features(workload, &spans).as_micros(), "kernels_us": busy(&spans).as_micros(),
+        "loss": loss, "prepare_s": prepared,
+        "planned_us": plan.step_time.as_micros(), "planned_oracle_us": plan.baseline_time.as_micros(),
+        "planned_features_us": features(workload, &planned).as_micros(),
+        "peak_bytes": plan.peak.0, "average_bytes": plan.average.0, "most_live_bytes": plan.most_live.0,
+        "arena_bytes": plan.schedule.device_bytes.0, "touched_bytes": touched.map(|bytes| bytes.0),
+        "beside_bytes": beside.0, "before_bytes": before.0,
+        "host_bytes": plan.host.0, "offloaded_bytes": plan.offloaded.0, "least_bytes": plan.min_feasible.0,
+    }))
+}
+
+/// A computation of a layer with its time; none for a copy, and for the input, whose copy is no layer's work.
+pub fn of_layer(schedule: &Schedule, step: usize, times: [Nanos; 2]) -> Option<(LayerId, [Nanos; 2])> {
+    let step = schedule.steps.get(step).filter(|step| step.stream == Stream::Compute)?;
+    match &step.action {
+        Action::Compute(compute) if compute.layer.index() > 0 || compute.pass != Pass::Forward => {
+            Some((compute.layer, times))
+        }
+        _ => None,
+    }
+}
+
+/// Time in which the compute stream computes.
+pub fn busy(spans: &[(LayerId, [Nanos; 2])]) -> Nanos {
+    spans.iter().map(|(_, [start, end])| *end - *start).sum()
+}
+
+/// Time of the feature extraction layers, waits included: from the first computation to the last, without the stretch in
+/// the middle in which the classifier (from the first fully connected layer on) goes forward and backward.
+///
+/// Source: Rhu et al. 2016, 4.3: performance is of the feature extraction layers.
+fn features(workload: &Workload<'_>, spans: &[(LayerId, [Nanos; 2])]) -> Nanos {
+    let is_full = |kind: &LayerKind| matches!(kind, LayerKind::FullyConnected { .. });
+    let first = workload.network.iter().find(|(_, layer)| is_full(&layer.kind)).map(|(id, _)| id);
+    let classifies = |layer: LayerId| first.is_some_and(|first| layer >= first);
+    let reach = |of: &dyn Fn(LayerId) -> bool| {
+        let those = spans.iter().filter(|(layer, _)| of(*layer));
+        let start = those.clone().map(|(_, [start, _])| *start).min().unwrap_or_default();
+        those.map(|(_, [_, end])| *end).max().unwrap_or_default() - start
+    };
+    reach(&|_| true) - reach(&classifies)
+}
+
+/// Whether a policy's least budget is enough, and one unit less is refused by the planner and by the engine.
+fn refusal(
+    workload: &Workload<'_>,
+    kernels: &Kernels,
+    policy: Policy,
+    machine: &mut CudaMachine,
+) -> Result<Value, Failure> {
+    let least = memory_optimal(workload, kernels, policy, Bytes::UNLIMITED)?.min_feasible;
+    let plan = memory_optimal(workload, kernels, policy, least)?;
+    let less = Bytes(least.0 - ALIGNMENT);
+    let refused = memory_optimal(workload, kernels, policy, less).is_err_and(|error| error.is_does_not_fit());
+    let small = Schedule { device_bytes: less, ..plan.schedule };
+    let engine = Engine::new(workload, &small, machine, Solver::default(), false).is_err();
+    Ok(json!({ "least_bytes": least.0, "planner_refuses_less": refused, "engine_refuses_less": engine }))
+}
