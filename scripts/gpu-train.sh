@@ -8,9 +8,10 @@
 #
 # Carry the built gpu-train (GPU_TRAIN), peers.py (PEERS) and the recording of convolutions (RECORDING). To $OUT (here by
 # default) go gpu-train.jsonl and peers.jsonl, a line as soon as it is known, gpu-train.log, and the cache of measurements.
-# BUDGET (12GiB) and STEPS (3; 1 for steps of over a second). After BEGIN_SECONDS (45) of a case no further variant is
-# begun; after CASE_SECONDS (150) of one program it is stopped, which a line in its results says; PEER_SECONDS (90) likewise.
-# A case takes about a minute, and more where a step takes seconds (vgg19:256, vgg116, vgg516).
+# BUDGET (12GiB) and STEPS (3; 1 for steps of over a second). After BEGIN_SECONDS (45) of a case's steps no further variant
+# is begun; after CASE_SECONDS (150) a program is stopped, which a line in its results says; PEER_SECONDS (90) likewise.
+# A case takes about a minute, and more where a step takes seconds (vgg19:256, vgg116, vgg516) or where the recording
+# does not have its convolutions.
 #
 # Several GPUs of one machine each take a part, with a folder of its own; so for four:
 #
@@ -48,6 +49,7 @@ run() {
         if [ "$case" = equal ]; then
             limited "${EQUAL_SECONDS:-300}" "$out/gpu-train.jsonl" equal "$tool" equal "$cache"
         else
+            limited "${CASE_SECONDS:-150}" "$out/gpu-train.jsonl" "$case" "$tool" profile "$cache" - "$case"
             limited "${CASE_SECONDS:-150}" "$out/gpu-train.jsonl" "$case" \
                 "$tool" time "$cache" "$out/gpu-train.jsonl" "${BUDGET:-12GiB}" "${STEPS:-3}" "${BEGIN_SECONDS:-45}" "$case"
             limited "${CASE_SECONDS:-150}" "$out/gpu-train.jsonl" "$case" \

@@ -3,7 +3,7 @@
 use tightfit_core::network::Network;
 use tightfit_core::optimize::{Limit, Policy, Scope, survey};
 use tightfit_core::plan::{self, Costs, Kernels, Options, Plan, Workload, plan};
-use tightfit_core::{Bytes, Device, Error, Layout, Operation, Problem};
+use tightfit_core::{Bytes, Device, Error, Layout};
 
 use crate::failure::Failure;
 use crate::options::{Common, Planning};
@@ -114,22 +114,7 @@ fn measure(
     session: &mut Session,
     common: &Common,
 ) -> Result<Kernels, Failure> {
-    let mut problems: Vec<Problem> = Vec::new();
-    for (layer, _) in workload.network.convolutions() {
-        for operation in Operation::ALL {
-            let input = workload.network.layer(layer).inputs[0];
-            let learns = workload.maps.get(workload.maps.written_by(input)).gradient;
-            let is_run = match operation {
-                Operation::Forward => true,
-                Operation::BackwardData => !workload.inference && learns,
-                Operation::BackwardFilter => !workload.inference,
-            };
-            let problem = Kernels::problem(workload, layer, operation)?;
-            if is_run && !problems.contains(&problem) {
-                problems.push(problem);
-            }
-        }
-    }
+    let problems = Kernels::problems(workload)?;
     let scope = Scope {
         policy: if planning.divide { planning.sizes } else { Policy::Undivided },
         // What the arena leaves free differs from step to step.

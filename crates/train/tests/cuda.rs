@@ -181,12 +181,9 @@ fn every_layer_computes_on_a_gpu_what_it_computes_on_the_cpu() {
 fn kernels(workload: &Workload<'_>, options: &Options) -> Kernels {
     let mut backend = CudaBackend::open(options).unwrap();
     let mut candidates = HashMap::new();
-    for (layer, _) in workload.network.convolutions() {
-        for operation in Operation::ALL {
-            let problem = Kernels::problem(workload, layer, operation).unwrap();
-            let parts = configuration(&mut backend, &problem, workload.batch).parts().to_vec();
-            candidates.insert(problem, Candidates { candidates: parts, cost: DivisionCost::default() });
-        }
+    for problem in Kernels::problems(workload).unwrap() {
+        let parts = configuration(&mut backend, &problem, workload.batch).parts().to_vec();
+        candidates.insert(problem, Candidates { candidates: parts, cost: DivisionCost::default() });
     }
     Kernels::of(&candidates).unwrap()
 }

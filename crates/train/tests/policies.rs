@@ -11,7 +11,7 @@ use tightfit_core::plan::{
     Action, Algorithms, Budgets, Costs, Kernels, Options as Asked, Plan, Policy, Schedule, Tensor, Workload, check,
     plan,
 };
-use tightfit_core::{Bytes, DivisionCost, Network, Operation, Types};
+use tightfit_core::{Bytes, DivisionCost, Network, Types};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Machine, Observed, Solver};
 
@@ -27,12 +27,9 @@ type Gradients = Vec<(Tensor, Vec<u8>)>;
 /// Kernels with one choice each, so that every plan computes the same.
 fn kernels(workload: &Workload<'_>, micro_batch: usize) -> Kernels {
     let mut all = HashMap::new();
-    for (layer, _) in workload.network.convolutions() {
-        for operation in Operation::ALL {
-            let problem = Kernels::problem(workload, layer, operation).unwrap();
-            let candidates = configuration(&problem, ALGORITHM, micro_batch).parts().to_vec();
-            all.insert(problem, Candidates { candidates, cost: DivisionCost::default() });
-        }
+    for problem in Kernels::problems(workload).unwrap() {
+        let candidates = configuration(&problem, ALGORITHM, micro_batch).parts().to_vec();
+        all.insert(problem, Candidates { candidates, cost: DivisionCost::default() });
     }
     Kernels::of(&all).unwrap()
 }

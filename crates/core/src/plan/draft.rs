@@ -14,9 +14,8 @@ use super::policies::Floors;
 use super::program::{Program, is_resident};
 use super::script::Script;
 use super::write::write;
-use super::{ALIGNMENT, Action, Algorithms, Costs, Decision, Kernels, Options, Pass, Schedule, Tensor, Workload};
-use crate::network::LayerKind;
-use crate::{Bytes, Configuration, Error, Nanos, Operation};
+use super::{ALIGNMENT, Action, Algorithms, Costs, Decision, Kernels, Options, Schedule, Tensor, Workload};
+use crate::{Bytes, Configuration, Error, Nanos};
 
 /// A schedule with offsets, and its sizes.
 #[derive(Clone, Debug)]
@@ -74,15 +73,8 @@ impl<'a> Drafter<'a> {
         options: Options,
     ) -> Result<Drafter<'a>, Error> {
         let front = |of: &super::program::Operation| {
-            let kind = &workload.network.layer(of.layer).kind;
-            let operation = match (kind, of.pass) {
-                (LayerKind::Convolution { .. }, Pass::Forward) => Operation::Forward,
-                (LayerKind::Convolution { .. }, Pass::BackwardData) => Operation::BackwardData,
-                (LayerKind::Convolution { .. }, Pass::BackwardFilter) => Operation::BackwardFilter,
-                _ => return Ok(None),
-            };
-            let problem = Kernels::problem(workload, of.layer, operation)?;
-            kernels.front(&problem, options.divide).map(Some)
+            let problem = of.problem(workload)?;
+            problem.map(|problem| kernels.front(&problem, options.divide)).transpose()
         };
         let fronts = program.operations.iter().map(front).collect::<Result<_, Error>>()?;
         Ok(Drafter { workload, program, costs, options, fronts })

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::program::Program;
 use super::{Costs, Workload};
 use crate::network::LayerId;
 use crate::optimize::{Candidates, front};
@@ -38,24 +39,33 @@ impl Kernels {
     /// Gives every convolution of `workload` that has no front one configuration without workspace, as fast as `costs`
     /// expect: for looking at networks that nothing was measured of.
     pub fn assume(&mut self, workload: &Workload<'_>, costs: &Costs) -> Result<(), Error> {
-        for (layer, _) in workload.network.convolutions() {
-            for operation in Operation::ALL {
-                let problem = Kernels::problem(workload, layer, operation)?;
-                if self.divided.contains_key(&problem) {
-                    continue;
-                }
-                let candidate = Candidate {
-                    micro_batch: problem.batch(),
-                    algorithm: Algorithm::new("assumed"),
-                    time: costs.convolution(&problem),
-                    workspace: Bytes::ZERO,
-                };
-                let front = vec![Configuration::new(vec![candidate], DivisionCost::default())];
-                self.divided.insert(problem, front.clone());
-                self.undivided.insert(problem, front);
+        for problem in Kernels::problems(workload)? {
+            if self.divided.contains_key(&problem) {
+                continue;
             }
+            let candidate = Candidate {
+                micro_batch: problem.batch(),
+                algorithm: Algorithm::new("assumed"),
+                time: costs.convolution(&problem),
+                workspace: Bytes::ZERO,
+            };
+            let front = vec![Configuration::new(vec![candidate], DivisionCost::default())];
+            self.divided.insert(problem, front.clone());
+            self.undivided.insert(problem, front);
         }
         Ok(())
+    }
+
+    /// The problems of all convolutions that the workload runs, each once, in the order of computation.
+    ///
+    /// # Errors
+    /// [`Error::BadProblem`] for too large a mini-batch.
+    pub fn problems(workload: &Workload<'_>) -> Result<Vec<Problem>, Error> {
+        let mut problems = Vec::new();
+        for operation in &Program::of(workload).operations {
+            problems.extend(operation.problem(workload)?.filter(|problem| !problems.contains(problem)));
+        }
+        Ok(problems)
     }
 
     /// The problem of one operation of a workload's convolution.
@@ -85,5 +95,38 @@ impl Kernels {
             Some(front) if !front.is_empty() => Ok(front),
             _ => Err(Error::NotProfiled { problem: Box::new(*problem), reasons: Vec::new() }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Types;
+    use crate::network::{Builder, Filters, Shape};
+
+    #[test]
+    fn only_what_runs_is_a_problem_and_repeated_layers_are_one() {
+        let mut net = Builder::new("repeated");
+        net.input(Shape::image(4, 8, 8));
+        for name in ["first", "second", "third"] {
+            net.conv(name, Filters::new(4, 3).pad(1)).relu();
+        }
+        net.flatten().fully_connected("fc", 2).softmax_loss();
+        let network = net.finish().unwrap();
+        let problems = |inference| {
+            let workload = Workload::new(&network, 2, Types::F32, inference).unwrap();
+            let problems = Kernels::problems(&workload).unwrap();
+            problems.iter().map(Problem::operation).collect::<Vec<Operation>>()
+        };
+        assert_eq!(problems(false), [Operation::Forward, Operation::BackwardFilter, Operation::BackwardData]);
+        assert_eq!(problems(true), [Operation::Forward]);
+
+        let mut net = Builder::new("one");
+        net.input(Shape::image(4, 8, 8)).conv("first", Filters::new(4, 3)).flatten();
+        net.fully_connected("fc", 2).softmax_loss();
+        let network = net.finish().unwrap();
+        let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+        let problems = Kernels::problems(&workload).unwrap();
+        assert!(problems.iter().all(|problem| problem.operation() != Operation::BackwardData), "{problems:?}");
     }
 }

@@ -9,8 +9,9 @@
 
 use std::collections::HashMap;
 
-use super::{Access, Pass, Role, Tensor, Workload};
+use super::{Access, Kernels, Pass, Role, Tensor, Workload};
 use crate::network::{LayerId, LayerKind, MapId};
+use crate::{Error, Problem};
 
 /// A tensor as a pass uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,22 @@ pub(super) struct Operation {
     pub(super) layer: LayerId,
     pub(super) pass: Pass,
     pub(super) uses: Vec<Use>,
+}
+
+impl Operation {
+    /// The problem of a convolution's pass; none for anything else.
+    ///
+    /// # Errors
+    /// As [`Kernels::problem`].
+    pub(super) fn problem(&self, workload: &Workload<'_>) -> Result<Option<Problem>, Error> {
+        let operation = match (&workload.network.layer(self.layer).kind, self.pass) {
+            (LayerKind::Convolution { .. }, Pass::Forward) => crate::Operation::Forward,
+            (LayerKind::Convolution { .. }, Pass::BackwardData) => crate::Operation::BackwardData,
+            (LayerKind::Convolution { .. }, Pass::BackwardFilter) => crate::Operation::BackwardFilter,
+            _ => return Ok(None),
+        };
+        Kernels::problem(workload, self.layer, operation).map(Some)
+    }
 }
 
 /// When a tensor is used, as places in [`Program::operations`].

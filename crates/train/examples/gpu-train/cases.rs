@@ -9,7 +9,7 @@ use tightfit_core::network::Network;
 use tightfit_core::optimize::{Candidates, Policy as Sizes, Scope, Silent, survey};
 use tightfit_core::plan::{Kernels, Workload};
 use tightfit_core::profile::{Backend, Cache, Recording};
-use tightfit_core::{Bytes, Operation, Problem, Types};
+use tightfit_core::{Bytes, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 
 use crate::Failure;
@@ -18,20 +18,6 @@ use crate::Failure;
 pub fn case(text: &str) -> Result<(Network, usize), Failure> {
     let (name, batch) = text.split_once(':').ok_or("a case is NETWORK:BATCH")?;
     Ok((Network::open(name)?, batch.parse()?))
-}
-
-/// The workload's convolution problems, each once.
-fn problems(workload: &Workload<'_>) -> Result<Vec<Problem>, Failure> {
-    let mut problems = Vec::new();
-    for (layer, _) in workload.network.convolutions() {
-        for operation in Operation::ALL {
-            let problem = Kernels::problem(workload, layer, operation)?;
-            if !problems.contains(&problem) {
-                problems.push(problem);
-            }
-        }
-    }
-    Ok(problems)
 }
 
 /// Deterministic candidates of the workload's convolutions: the whole mini-batch, halves and quarters.
@@ -47,7 +33,7 @@ pub fn kernels(workload: &Workload<'_>, cache: &Cache) -> Result<Kernels, Failur
         stop: &stop,
     };
     let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(CudaBackend::open(&Options::default())?)];
-    let problems = problems(workload)?;
+    let problems = Kernels::problems(workload)?;
     let mut found: HashMap<Problem, Candidates> = HashMap::new();
     for parts in [1, 2, 4] {
         let size = (workload.batch / parts).max(1);

@@ -68,7 +68,7 @@ fn variants(budget: Bytes, card: Bytes) -> Vec<Variant> {
     least.into_iter().chain(under).chain(whole).chain(slow).collect()
 }
 
-/// Appends a line of JSON for each variant of each case, as soon as it is known; begins none after `limit` of a case.
+/// Appends a line of JSON for each variant of each case, as soon as it is known; begins none once they have taken `limit`.
 pub fn time(
     cache: &Path,
     results: &Path,
@@ -94,6 +94,7 @@ pub fn time(
         machine.reserve(Bytes::ZERO, host, 0)?;
         let (samples, labels) = batch(&workload);
         println!("{text}: {:.1} s of preparation", started.elapsed().as_secs_f64());
+        let started = Instant::now();
         let mut write = |name: &str, budget: Bytes, mut line: Value| {
             line["case"] = (*text).into();
             line["variant"] = name.into();
