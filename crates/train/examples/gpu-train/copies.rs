@@ -4,8 +4,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tightfit_core::network::LayerId;
@@ -23,8 +22,8 @@ use crate::time::{busy, of_layer};
 
 /// Bytes of one copy, as of a large map.
 const PIECE: usize = 64 << 20;
-/// How long copies run that tell how fast they are alone.
-const ALONE: Duration = Duration::from_millis(200);
+/// Copies that tell how fast they are alone.
+const ALONE: usize = 32;
 
 /// Copies in one direction, on a stream of their own.
 struct Copies {
@@ -43,20 +42,19 @@ impl Copies {
         Ok(Copies { to_host, stream: Stream::new(context)?, host, device, marks })
     }
 
-    /// Copies until told to stop, with two copies underway at any time: more would keep the step's own transfers waiting.
-    /// Gives gigabytes a second.
-    fn run(&self, stop: &AtomicBool) -> Result<f64, CudaError> {
-        let (begun, mut pieces) = (Instant::now(), 0);
-        while !stop.load(Ordering::Relaxed) {
+    /// Copies so many pieces, with two underway at any time: more would keep the step's own transfers waiting. Gives gigabytes
+    /// a second.
+    fn run(&self, pieces: usize) -> Result<f64, CudaError> {
+        let begun = Instant::now();
+        for piece in 0..pieces {
             if self.to_host {
                 self.host.offload(&self.device, 0..PIECE, &self.stream)?;
             } else {
                 self.host.prefetch(0..PIECE, &self.device, &self.stream)?;
             }
-            self.marks[pieces % 2].record(&self.stream)?;
-            pieces += 1;
-            if pieces > 1 {
-                self.marks[pieces % 2].synchronize()?;
+            self.marks[piece % 2].record(&self.stream)?;
+            if piece > 0 {
+                self.marks[(piece + 1) % 2].synchronize()?;
             }
         }
         self.stream.synchronize()?;
@@ -64,13 +62,15 @@ impl Copies {
     }
 }
 
-/// Does something while copies run; gives its result and the rate of each.
-fn while_copying<T>(copies: &[&Copies], work: impl FnOnce() -> Result<T, Failure>) -> Result<(T, Vec<f64>), Failure> {
-    let stop = AtomicBool::new(false);
+/// Does something while so many pieces are copied each way; gives its result and the rate of each.
+fn while_copying<T>(
+    copies: &[&Copies],
+    pieces: usize,
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> Result<(T, Vec<f64>), Failure> {
     std::thread::scope(|scope| {
-        let running: Vec<_> = copies.iter().map(|copies| scope.spawn(|| copies.run(&stop))).collect();
+        let running: Vec<_> = copies.iter().map(|copies| scope.spawn(|| copies.run(pieces))).collect();
         let done = work();
-        stop.store(true, Ordering::Relaxed);
         let mut rates = Vec::new();
         for thread in running {
             rates.push(thread.join().map_err(|_| "the copies panicked")??);
@@ -140,18 +140,23 @@ fn slowed(cache: &Cache, steps: usize, text: &str) -> Result<Value, Failure> {
     Ok(line)
 }
 
-/// Copies alone, then steps that copies run beside.
+/// Copies alone, then steps that copies run beside, from before their beginning to after their computations.
 fn beside(
     alone: &Times,
     copies: &[&Copies],
     steps: usize,
     step: &mut impl FnMut() -> Result<Times, Failure>,
 ) -> Result<Value, Failure> {
-    let ((), free) = while_copying(copies, || {
-        std::thread::sleep(ALONE);
-        Ok(())
-    })?;
-    let (found, moved) = while_copying(copies, || (0..steps).map(|_| step()).collect())?;
+    let ((), free) = while_copying(copies, ALONE, || Ok(()))?;
+    let fastest = free.iter().copied().fold(0.0, f64::max);
+    // A step waits in the end for everything on the device, so copies without end would never let it go.
+    let pieces = (1.5 * alone.step.as_micros() * 1e3 * fastest / PIECE as f64).ceil() as usize + 2;
+    let (mut found, mut moved) = (Vec::new(), Vec::new());
+    for _ in 0..steps {
+        let (times, rates) = while_copying(copies, pieces, &mut *step)?;
+        found.push(times);
+        moved.push(rates);
+    }
     let with = median(found)?;
     Ok(json!({
         "step_us": with.step.as_micros(), "kernels_us": with.kernels.as_micros(),
