@@ -379,3 +379,24 @@ fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
 
     with(opened + arena + BESIDE).unwrap();
 }
+
+#[test]
+fn an_arena_of_one_unit_less_is_refused_before_anything_runs() {
+    let mocks = Mocks::new();
+    let (network, _) = small(&mocks.options());
+    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let kernels = kernels(&workload, &mocks.options());
+    for policy in Policy::ALL {
+        let plan = plan_of(&workload, &kernels, policy);
+        let less = Bytes(plan.schedule.device_bytes.0 - ALIGNMENT);
+        let schedule = Schedule { device_bytes: less, ..plan.schedule };
+        mocks.reset();
+        let mut machine = CudaMachine::open(&mocks.options(), Modes::default()).unwrap();
+        let error = Engine::new(&workload, &schedule, &mut machine, Solver::default(), false).err().unwrap();
+        assert!(matches!(error, Error::Unsound { .. }), "{policy}: {error}");
+        // Nor does the machine itself give out bytes that are not there.
+        let error = Engine::unchecked(&workload, &schedule, &mut machine, Solver::default(), false).err().unwrap();
+        assert!(matches!(error, Error::Step { .. }), "{policy}: {error}");
+        assert_eq!(mocks.calls("cuLaunchKernel"), 0, "{policy}");
+    }
+}
