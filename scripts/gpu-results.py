@@ -2,9 +2,9 @@
 """Measures on real GPUs what docs/results.md reports: profiles of the networks, how profiling scales over GPUs, what the
 policies cost, and whether configurations run as predicted and compute the same.
 
-usage: scripts/gpu-results.py TIGHTFIT OUTPUT [--devices N] [--seconds S] [--known PROFILE] [--only PATTERN]
+usage: scripts/gpu-results.py TIGHTFIT OUTPUT [--devices N] [--seconds S] [--known PROFILE ..] [--only PATTERN]
 
-A profile given as known is not measured again, so that several short sessions on a device add up; --only takes the steps
+Profiles given as known are not measured again, so that several short sessions on a device add up; --only takes the steps
 whose name a regular expression is found in. How profiling scales is measured on all devices together; the other steps are
 shared out among them, one step a device at a time, in order of importance. Writes OUTPUT/results.jsonl (one object a step:
 what was run, how long, what it printed) and OUTPUT/profile.jsonl.gz (all measurements, to be replayed). No step is begun
@@ -42,8 +42,14 @@ PROFILES = [
     ("alexnet-1col", 256, "bf16", False),
     ("alexnet-1col", 256, "f16", False),
     ("vgg16", 256, "f16-f32", False),
-    ("alexnet", 256, "bf16", False),
     ("resnet50", 64, "bf16", False),
+    ("resnet50", 64, "f16-f32", False),
+    ("alexnet", 256, "bf16", False),
+    ("resnet18", 128, "tf32", False),
+    ("resnet18", 128, "f16-f32", False),
+    ("vgg16", 256, "tf32", False),
+    ("googlenet", 128, "tf32", False),
+    ("densenet40", 256, "tf32", False),
 ]
 # DeepBench layer by layer: forward, as the paper has it.
 LAYERS = [
@@ -70,8 +76,8 @@ VERIFIES = [
     ("alexnet-1col", 256, "tf32", "64MiB", []),
     ("alexnet-1col", 256, "f16-f32", "64MiB", []),
     ("alexnet", 256, "f32", "64MiB", []),
-    ("alexnet-1col", 16, "f32", "8MiB", [*FILTER, "--beta", "1"]),
-    ("alexnet-1col", 16, "f32", "8MiB", [*FILTER, "--beta", "0.5"]),
+    ("alexnet-1col", 256, "f32", "64MiB", [*FILTER, "--beta", "1"]),
+    ("alexnet-1col", 256, "f32", "64MiB", [*FILTER, "--beta", "0.5"]),
     ("alexnet-1col", 16, "f16-f32", "8MiB", [*FILTER, "--beta", "1"]),
     ("alexnet-1col", 16, "f16-f32", "8MiB", [*FILTER, "--beta", "0.5"]),
     ("resnet50", 32, "f32", "64MiB", []),
@@ -158,19 +164,19 @@ def main():
     parser.add_argument("output")
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=540)
-    parser.add_argument("--known")
+    parser.add_argument("--known", nargs="*", default=[])
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     session = Session(options)
-    shared = "/tmp/results.db"
-    if options.known:
-        subprocess.run([options.tightfit, "cache", "import", options.known, "--cache", shared], check=True)
+    shared = session.output / "results.db"
+    for known in options.known:
+        subprocess.run([options.tightfit, "cache", "import", known, "--cache", shared], check=True)
 
     # How profiling scales: the same work on 1, 2, 4, .. devices, each from nothing.
     count = 1
     while count <= options.devices and session.only.search("scale"):
         devices = ",".join(map(str, range(count)))
-        cache = f"/tmp/scale-{count}.db"
+        cache = session.output / f"scale-{count}.db"
         arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--policy", "power-of-two", "--workspace", "8GiB"]
         session.run(f"scale {count}", *arguments, "--devices", devices, cache=cache)
         count *= 2
@@ -185,7 +191,7 @@ def main():
 
     for policy in ["power-of-two", "fit"]:
         arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--policy", policy, "--workspace", "64MiB"]
-        step(f"cost {policy}", *arguments, cache=f"/tmp/cost-{policy}.db")
+        step(f"cost {policy}", *arguments, cache=session.output / f"cost-{policy}.db")
     profiles = [(*each, policies(*each)) for each in PROFILES]
     for name, arguments in [pair for *_, pairs in profiles[:4] for pair in pairs]:
         step(name, *arguments)
@@ -194,11 +200,11 @@ def main():
         for network, batch, types, limit, more in VERIFIES
     ]
     # Compared with what the same devices measure now, not with what is known from another day.
-    fresh = "/tmp/verify.db"
+    fresh = session.output / "verify.db"
     for name, arguments in verifies[:4]:
-        step(name, "verify", *arguments, cache=fresh)
+        step(name, "verify", *arguments, cache=fresh, seconds=240)
     arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--policy", "all", "--operations", "forward"]
-    step("all sizes of five kernels", *arguments, "--workspace", "64MiB", cache="/tmp/all-sizes.db", seconds=60)
+    step("all sizes of five kernels", *arguments, "--workspace", "64MiB", cache=session.output / "all-sizes.db", seconds=60)
     for name, arguments in [pair for *_, pairs in profiles[4:] for pair in pairs]:
         step(name, *arguments)
     for network, types, limit in LAYERS:
@@ -212,10 +218,10 @@ def main():
         step(f"side by side {total} {network} {batch} {types}", *arguments)
     steps.append(("-1 byte", lambda _, device: one_byte_below(session, "alexnet-1col", 256, "f32", shared, device)))
     for name, arguments in verifies[4:]:
-        step(name, "verify", *arguments, cache=fresh)
+        step(name, "verify", *arguments, cache=fresh, seconds=240)
     session.share_out(steps, options.devices)
 
-    for cache, name in [(shared, "profile"), ("/tmp/all-sizes.db", "all-sizes")]:
+    for cache, name in [(shared, "profile"), (session.output / "all-sizes.db", "all-sizes")]:
         if os.path.exists(cache):
             file = session.output / f"{name}.jsonl.gz"
             subprocess.run([options.tightfit, "cache", "export", str(file), "--cache", cache], check=False)

@@ -89,9 +89,9 @@ memory() { # a network in less and less memory
 }
 
 total() { # one total divided among all kernels
-    plain step.py --no-convolutions alexnet:256:fp32 googlenet:128:fp32
-    under total-alexnet "--total-workspace 256MiB" step.py --no-convolutions alexnet:256:fp32
-    under total-googlenet "--total-workspace 1GiB" step.py --no-convolutions googlenet:128:fp32
+    plain step.py alexnet:256:fp32 googlenet:128:fp32
+    under total-alexnet "--total-workspace 256MiB" step.py alexnet:256:fp32
+    under total-googlenet "--total-workspace 1GiB" step.py googlenet:128:fp32
 }
 
 gradients() { # errors to 64-bit arithmetic; bits where nothing is changed

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws a report of `tightfit run` as SVG: each kernel's workspace as a bar, with its division written behind it.
+"""Draws a report of `tightfit run` as SVG: each kernel's workspace as a bar, with its division written behind it. Kernels
+that hold less than 1 MiB are counted, not drawn.
 
 usage: scripts/gpu_run/draw.py REPORT.json TITLE > FILE.svg
 """
@@ -27,13 +28,14 @@ def division(configuration):
 
 def main():
     with open(sys.argv[1]) as file:
-        kernels = [kernel for kernel in json.load(file)["kernels"] if kernel.get("ours")]
-    most = max(kernel["ours"]["workspace_bytes"] for kernel in kernels) or 1
-    total = sum(kernel["ours"]["workspace_bytes"] for kernel in kernels)
+        every = [kernel for kernel in json.load(file)["kernels"] if kernel.get("ours")]
+    kernels = [kernel for kernel in every if kernel["ours"]["workspace_bytes"] >= MIB]
+    most = max((kernel["ours"]["workspace_bytes"] for kernel in kernels), default=1)
+    total = sum(kernel["ours"]["workspace_bytes"] for kernel in every)
     width, height = LEFT + WIDTH + RIGHT, 60 + ROW * len(kernels)
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">')
     print(f'<rect width="{width}" height="{height}" fill="white"/>')
-    print(f'<text x="10" y="20" font-size="14">{escape(sys.argv[2])}: {total / MIB:.0f} MiB in all</text>')
+    print(f'<text x="10" y="20" font-size="14">{escape(sys.argv[2])}: {total / MIB:.0f} MiB in all, {len(every) - len(kernels)} more kernels with less than 1 MiB</text>')
     for place, (name, color) in enumerate(COLORS.items()):
         print(f'<rect x="{10 + 120 * place}" y="28" width="10" height="10" fill="{color}"/>')
         print(f'<text x="{24 + 120 * place}" y="37">{name}</text>')

@@ -52,7 +52,8 @@ class Peak:
         return self
 
     def _watch(self, nvml):
-        device = nvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+        # By its own name: NVML counts devices that CUDA_VISIBLE_DEVICES hides.
+        device = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties().uuid}")
         while not self._done.is_set():
             self.driver = max(self.driver or 0, nvml.nvmlDeviceGetMemoryInfo(device).used)
             time.sleep(0.001)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the library costs where it changes nothing: one JSON line.
 
-usage: [tightfit run .. --] python scripts/gpu_run/overhead.py --label NAME [--network resnet50:64:fp32]
+usage: [tightfit run .. --] python scripts/gpu_run/overhead.py --label NAME [--network resnet50:128:fp32]
 
 `call_us`: host time of one small convolution, the device far behind or idle all the same; `first_ms`: the first convolution
 of the process, with the libraries it loads; `step_ms`: a training step.
@@ -34,7 +34,7 @@ def call_us(count=2000, repeats=40):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--label", default="plain")
-    parser.add_argument("--network", default="resnet50:64:fp32")
+    parser.add_argument("--network", default="resnet50:128:fp32")
     options = parser.parse_args()
     torch.randn(8, device="cuda").sum().item()
     begin = time.perf_counter()

@@ -19,6 +19,7 @@ pub mod problem;
 pub mod profile;
 mod quantity;
 pub mod report;
+mod words;
 
 pub use error::Error;
 pub use network::Network;

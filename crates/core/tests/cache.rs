@@ -85,7 +85,7 @@ fn recordings_carry_everything_from_cache_to_cache() {
     one.keep_network("tiny", 4, &kernels).unwrap();
     let cost = DivisionCost { time: Nanos(4800), workspace: Bytes(512) };
     one.keep_division_cost(&device("b"), &problem(4).shape(), cost).unwrap();
-    let never = DivisionCost { time: Nanos::ZERO, workspace: Bytes::UNLIMITED };
+    let never = DivisionCost { time: Nanos(u64::MAX), workspace: Bytes::UNLIMITED };
     one.keep_division_cost(&device("a"), &problem(4).shape(), never).unwrap();
     let recordings = one.recordings().unwrap();
     assert_eq!(recordings.len(), 2);

@@ -122,6 +122,19 @@ fn half_gradients_are_summed_in_f32() {
 }
 
 #[test]
+fn gradients_of_more_filters_than_a_launch_takes_channels_are_summed() {
+    let mocks = Mocks::new();
+    let mut backend = mocks.backend();
+    let problem = problem("backward-filter n2 c2048 h1 w1 k1026 r1 s1 f16-f32");
+    let data = Data::whole(&problem);
+    let expected = data.expected(&problem, Scale::OVERWRITE);
+    let algorithm = Algorithm::new("legacy:algo-0");
+    let configuration = configuration(&mut backend, &problem, &algorithm, &[1, 1]).unwrap();
+    let run = backend.run(&problem, &configuration, data.tensors(), Scale::OVERWRITE).unwrap();
+    assert_right(&run.output, &expected, Notes::default(), "two micro-batches");
+}
+
+#[test]
 fn an_output_that_is_not_read_may_hold_anything() {
     let mocks = Mocks::new();
     let mut backend = mocks.backend();

@@ -149,6 +149,17 @@ fn half_gradients_are_summed_in_f32() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
+fn gradients_of_more_filters_than_a_launch_takes_channels_are_summed() {
+    let mut backend = CudaBackend::open(&Options { untimed: true, ..Options::default() }).unwrap();
+    let problem: Problem = "backward-filter n4 c512 h7 w7 k512 r3 s3 pad1 f16-f32".parse().unwrap();
+    let (right, refused, wrong) = check(&mut backend, &problem, &[2, 2], Scale::OVERWRITE);
+    println!("{problem}: {right} right, refused {refused:?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(right > 0);
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
 fn every_offer_is_measured_or_refused() {
     let mut backend = CudaBackend::open(&Options::default()).unwrap();
     for types in Types::ALL {

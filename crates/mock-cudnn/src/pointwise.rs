@@ -77,6 +77,10 @@ impl Pointwise {
     /// # Errors
     /// What the driver refused.
     pub fn launch(&self, handle: usize, [x, b, y]: [usize; 3]) -> Result<(), Status> {
+        // As an H200 under cuDNN 9.19 does it: a grid of more than 65535 blocks of 32 channels.
+        if self.y.dims.get(1).is_some_and(|&channels| channels > 65_535 * 32) {
+            return Err(Status::EXECUTION_FAILED_DRIVER);
+        }
         let stream = handle::stream_of(handle)?;
         control::on_execution();
         let operation = self.clone();

@@ -1,11 +1,9 @@
 //! Data for a convolution that says something about its arithmetic.
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::problem::Storage;
 use crate::profile::Tensors;
-use crate::{Error, Operation, Problem};
+use crate::words::by_name;
+use crate::{Operation, Problem};
 
 /// What kind of numbers to compute with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,30 +17,19 @@ pub enum Values {
 }
 
 impl Values {
-    const NAMES: [(&'static str, Values); 2] = [("real", Values::Real), ("whole", Values::Whole)];
-}
+    /// Both, in the order of the documentation.
+    pub const ALL: [Values; 2] = [Values::Real, Values::Whole];
 
-impl fmt::Display for Values {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+    /// The name used in options.
+    pub fn name(self) -> &'static str {
+        match self {
             Values::Real => "real",
             Values::Whole => "whole",
-        })
+        }
     }
 }
 
-impl FromStr for Values {
-    type Err = Error;
-
-    /// # Errors
-    /// [`Error::UnknownWord`], which lists both names.
-    fn from_str(text: &str) -> Result<Values, Error> {
-        let known = Values::NAMES.iter().find(|(name, _)| *name == text);
-        known
-            .map(|(_, values)| *values)
-            .ok_or_else(|| Error::unknown_word("values", text, Values::NAMES.map(|(name, _)| name)))
-    }
-}
+by_name!(Values, "kinds of values");
 
 /// The tensors of one problem in host memory.
 #[derive(Clone, Debug)]

@@ -2,12 +2,10 @@
 //!
 //! **Source**: Oyama et al. 2018, III.B, for undivided, power-of-two and all; `fit` is our own, see [`super::fit`].
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::fit::fit;
 use super::{Candidate, DivisionCost};
 use crate::profile::Profiler;
+use crate::words::by_name;
 use crate::{Bytes, Error, Nanos, Operation, Problem};
 
 /// A rule for the sizes of micro-batches.
@@ -57,24 +55,7 @@ impl Policy {
     }
 }
 
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Policy {
-    type Err = Error;
-
-    /// # Errors
-    /// [`Error::UnknownWord`], which lists the four names.
-    fn from_str(text: &str) -> Result<Policy, Error> {
-        Policy::ALL
-            .into_iter()
-            .find(|policy| policy.name() == text)
-            .ok_or_else(|| Error::unknown_word("policy", text, Policy::ALL.map(Policy::name)))
-    }
-}
+by_name!(Policy, "policies");
 
 /// What the workspace of a network's kernels must not exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,9 @@
 //! What a plan is asked for: which policy, which algorithms, and how many bytes.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Error};
+use crate::Bytes;
+use crate::words::by_name;
 
 /// The rule that decides which feature maps leave the device, and how copies and layers wait for each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,24 +39,7 @@ impl Policy {
     }
 }
 
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Policy {
-    type Err = Error;
-
-    /// # Errors
-    /// [`Error::UnknownWord`], which lists the names.
-    fn from_str(text: &str) -> Result<Policy, Error> {
-        Policy::ALL
-            .into_iter()
-            .find(|policy| policy.name() == text)
-            .ok_or_else(|| Error::unknown_word("policies of plans", text, Policy::ALL.map(Policy::name)))
-    }
-}
+by_name!(Policy, "policies of plans");
 
 /// Which configurations the convolutions get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -87,24 +68,7 @@ impl Algorithms {
     }
 }
 
-impl fmt::Display for Algorithms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Algorithms {
-    type Err = Error;
-
-    /// # Errors
-    /// [`Error::UnknownWord`], which lists the names.
-    fn from_str(text: &str) -> Result<Algorithms, Error> {
-        Algorithms::ALL
-            .into_iter()
-            .find(|algorithms| algorithms.name() == text)
-            .ok_or_else(|| Error::unknown_word("algorithms", text, Algorithms::ALL.map(Algorithms::name)))
-    }
-}
+by_name!(Algorithms, "choices of algorithms");
 
 /// What a plan is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,11 +1,8 @@
 //! Order of a tensor's dimensions in memory.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::words::by_name;
 
 /// Which dimension lies innermost. Named for two spatial dimensions and meant for three as well (NCDHW, NDHWC).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -48,21 +45,4 @@ impl Layout {
     }
 }
 
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Layout {
-    type Err = Error;
-
-    /// # Errors
-    /// [`Error::UnknownWord`], which lists both names.
-    fn from_str(text: &str) -> Result<Layout, Error> {
-        Layout::ALL
-            .into_iter()
-            .find(|layout| layout.name() == text)
-            .ok_or_else(|| Error::unknown_word("layout", text, Layout::ALL.map(Layout::name)))
-    }
-}
+by_name!(Layout, "layouts");

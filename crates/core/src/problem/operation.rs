@@ -1,11 +1,8 @@
 //! The three convolution operations of training.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::words::by_name;
 
 /// What is computed from what; y = x * w throughout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -33,21 +30,4 @@ impl Operation {
     }
 }
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Operation {
-    type Err = Error;
-
-    /// # Errors
-    /// [`Error::UnknownWord`], which lists the three names.
-    fn from_str(text: &str) -> Result<Operation, Error> {
-        Operation::ALL
-            .into_iter()
-            .find(|operation| operation.name() == text)
-            .ok_or_else(|| Error::unknown_word("operation", text, Operation::ALL.map(Operation::name)))
-    }
-}
+by_name!(Operation, "operations");

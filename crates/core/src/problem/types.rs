@@ -1,11 +1,8 @@
 //! Number types of a convolution: how data is stored and how it is multiplied and summed.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::words::by_name;
 
 /// The combinations of storage and arithmetic that a convolution may be asked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -73,21 +70,4 @@ impl Types {
     }
 }
 
-impl fmt::Display for Types {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Types {
-    type Err = Error;
-
-    /// # Errors
-    /// [`Error::UnknownWord`], which lists the five names.
-    fn from_str(text: &str) -> Result<Types, Error> {
-        Types::ALL
-            .into_iter()
-            .find(|types| types.name() == text)
-            .ok_or_else(|| Error::unknown_word("types", text, Types::ALL.map(Types::name)))
-    }
-}
+by_name!(Types, "types");

@@ -21,7 +21,7 @@ pub fn case(text: &str) -> Result<(Network, usize), Failure> {
 }
 
 /// Deterministic candidates of the workload's convolutions: the whole mini-batch, halves and quarters.
-pub fn kernels(workload: &Workload<'_>, cache: &Cache) -> Result<Kernels, Failure> {
+pub fn candidates(workload: &Workload<'_>, cache: &Cache) -> Result<HashMap<Problem, Candidates>, Failure> {
     let stop = AtomicBool::new(false);
     let scope = Scope {
         policy: Sizes::Undivided,
@@ -47,7 +47,12 @@ pub fn kernels(workload: &Workload<'_>, cache: &Cache) -> Result<Kernels, Failur
             }
         }
     }
-    Ok(Kernels::of(&found)?)
+    Ok(found)
+}
+
+/// The candidates as a plan takes them.
+pub fn kernels(workload: &Workload<'_>, cache: &Cache) -> Result<Kernels, Failure> {
+    Ok(Kernels::of(&candidates(workload, cache)?)?)
 }
 
 /// Measures the convolutions of the cases into a cache, beside what a recording has of them.

@@ -4,6 +4,8 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tightfit_core::network::LayerId;
@@ -11,7 +13,7 @@ use tightfit_core::plan::{Algorithms, Costs, Options as PlanOptions, Policy, Sch
 use tightfit_core::profile::Cache;
 use tightfit_core::{Nanos, Types};
 use tightfit_cuda::safe::{Context, DeviceBuffer, Event, PinnedArena, Region, Stream};
-use tightfit_cuda::{CudaBackend, Options};
+use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Solver};
 
@@ -21,8 +23,8 @@ use crate::time::{busy, of_layer};
 
 /// Bytes of one copy, as of a large map.
 const PIECE: usize = 64 << 20;
-/// Copies that tell how fast they are alone.
-const FREE: usize = 32;
+/// How long copies run that tell how fast they are alone.
+const ALONE: Duration = Duration::from_millis(200);
 
 /// Copies in one direction, on a stream of their own.
 struct Copies {
@@ -36,29 +38,45 @@ struct Copies {
 impl Copies {
     fn new(context: &Arc<Context>, to_host: bool) -> Result<Copies, Failure> {
         let device = Region::new(&Arc::new(DeviceBuffer::new(context, PIECE)?), 0..PIECE)?;
-        let marks = [Event::new(context)?, Event::new(context)?];
+        let marks = [Event::untimed(context)?, Event::untimed(context)?];
         let host = PinnedArena::new(context, PIECE)?;
         Ok(Copies { to_host, stream: Stream::new(context)?, host, device, marks })
     }
 
-    /// Enqueues so many copies.
-    fn start(&self, pieces: usize) -> Result<(), Failure> {
-        self.marks[0].record(&self.stream)?;
-        for _ in 0..pieces {
+    /// Copies until told to stop, with two copies underway at any time: more would keep the step's own transfers waiting.
+    /// Gives gigabytes a second.
+    fn run(&self, stop: &AtomicBool) -> Result<f64, CudaError> {
+        let (begun, mut pieces) = (Instant::now(), 0);
+        while !stop.load(Ordering::Relaxed) {
             if self.to_host {
                 self.host.offload(&self.device, 0..PIECE, &self.stream)?;
             } else {
                 self.host.prefetch(0..PIECE, &self.device, &self.stream)?;
             }
+            self.marks[pieces % 2].record(&self.stream)?;
+            pieces += 1;
+            if pieces > 1 {
+                self.marks[pieces % 2].synchronize()?;
+            }
         }
-        Ok(self.marks[1].record(&self.stream)?)
-    }
-
-    /// Waits for them, and gives the time they took.
-    fn end(&self) -> Result<Nanos, Failure> {
         self.stream.synchronize()?;
-        Ok(self.marks[1].since(&self.marks[0])?)
+        Ok((pieces * PIECE) as f64 / 1e9 / begun.elapsed().as_secs_f64())
     }
+}
+
+/// Does something while copies run; gives its result and the rate of each.
+fn while_copying<T>(copies: &[&Copies], work: impl FnOnce() -> Result<T, Failure>) -> Result<(T, Vec<f64>), Failure> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let running: Vec<_> = copies.iter().map(|copies| scope.spawn(|| copies.run(&stop))).collect();
+        let done = work();
+        stop.store(true, Ordering::Relaxed);
+        let mut rates = Vec::new();
+        for thread in running {
+            rates.push(thread.join().map_err(|_| "the copies panicked")??);
+        }
+        Ok((done?, rates))
+    })
 }
 
 /// What a step takes.
@@ -67,8 +85,6 @@ struct Times {
     step: Nanos,
     /// Of all computations, without what lies between them.
     kernels: Nanos,
-    /// As the host sees it, from handing the mini-batch over on.
-    host: Nanos,
 }
 
 fn step(
@@ -76,12 +92,12 @@ fn step(
     schedule: &Schedule,
     (samples, labels): (&[f32], &[u32]),
 ) -> Result<Times, Failure> {
-    let host = engine.step(samples, labels)?.time;
+    engine.step(samples, labels)?;
     let step = engine.machine().step_time()?;
     let spans = engine.spans().into_iter();
     let spans: Vec<(LayerId, [Nanos; 2])> =
         spans.filter_map(|(at, span)| of_layer(schedule, at, [span.start, span.end])).collect();
-    Ok(Times { step, kernels: busy(&spans), host })
+    Ok(Times { step, kernels: busy(&spans) })
 }
 
 /// Appends a line of JSON for each case.
@@ -124,44 +140,23 @@ fn slowed(cache: &Cache, steps: usize, text: &str) -> Result<Value, Failure> {
     Ok(line)
 }
 
-/// Copies alone, then steps that copies run beside from before their beginning to after their end.
+/// Copies alone, then steps that copies run beside.
 fn beside(
     alone: &Times,
     copies: &[&Copies],
     steps: usize,
     step: &mut impl FnMut() -> Result<Times, Failure>,
 ) -> Result<Value, Failure> {
-    let run = |pieces: usize| -> Result<(), Failure> { copies.iter().try_for_each(|copies| copies.start(pieces)) };
-    let ends = || -> Result<Vec<Nanos>, Failure> { copies.iter().map(|copies| copies.end()).collect() };
-    let rates = |pieces: usize, times: &[Nanos]| -> Vec<f64> {
-        times.iter().map(|time| (pieces * PIECE) as f64 / 1e3 / time.as_micros()).collect()
-    };
-    run(2)?;
-    ends()?;
-    run(FREE)?;
-    let free = ends()?;
-    let shortest = free.iter().min().copied().unwrap_or_default();
-    let mut pieces = (1.5 * FREE as f64 * alone.host.ratio(shortest)).ceil() as usize;
-    let (mut found, mut moved, mut longer) = (Vec::new(), Vec::new(), 0);
-    while found.len() < steps {
-        run(pieces)?;
-        let times = step()?;
-        let taken = ends()?;
-        if taken.iter().all(|taken| *taken > times.host) {
-            moved.push(rates(pieces, &taken));
-            found.push(times);
-        } else if longer < 4 {
-            // The copies ended before the step did.
-            (pieces, longer) = (2 * pieces, longer + 1);
-        } else {
-            return Err("copies do not last as long as a step".into());
-        }
-    }
+    let ((), free) = while_copying(copies, || {
+        std::thread::sleep(ALONE);
+        Ok(())
+    })?;
+    let (found, moved) = while_copying(copies, || (0..steps).map(|_| step()).collect())?;
     let with = median(found)?;
     Ok(json!({
         "step_us": with.step.as_micros(), "kernels_us": with.kernels.as_micros(),
         "step_slowdown": with.step.ratio(alone.step), "kernels_slowdown": with.kernels.ratio(alone.kernels),
-        "alone_gb_per_s": rates(FREE, &free), "beside_gb_per_s": moved[moved.len() / 2],
+        "alone_gb_per_s": free, "beside_gb_per_s": moved,
     }))
 }
 

@@ -17,7 +17,7 @@ use super::{Device, Measurement, Recording};
 use crate::network::Kernel;
 use crate::{DivisionCost, Error, Problem};
 use fault::{Fault, refuse};
-use rows::{count, device, device_id, division, measurement, problem_id, read_networks};
+use rows::{count, device, device_id, division, measurement, problem_id, read_networks, signed};
 
 /// An open cache file.
 pub struct Cache {
@@ -143,11 +143,9 @@ impl Cache {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let device = device_id(&transaction, device)?;
             let problem = problem_id(&transaction, shape)?;
-            // "Never" is the largest number, which a signed column cannot hold.
-            let bytes = i64::try_from(cost.workspace.0).unwrap_or(i64::MAX);
             transaction.execute(
                 "INSERT OR REPLACE INTO division VALUES (?, ?, ?, ?)",
-                params![device, problem, cost.time.0 as i64, bytes],
+                params![device, problem, signed(cost.time.0), signed(cost.workspace.0)],
             )?;
             transaction.commit()
         };

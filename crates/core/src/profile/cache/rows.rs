@@ -52,11 +52,20 @@ pub(super) fn device(row: &Row<'_>, first: usize) -> rusqlite::Result<Device> {
     })
 }
 
-/// A cost of dividing in two columns, from `first` on.
+/// A cost of dividing in two columns, from `first` on. "Never" is the largest number, which a signed column cannot hold:
+/// its largest stands for it, as do negative numbers, which earlier versions wrote.
 pub(super) fn division(row: &Row<'_>, first: usize) -> rusqlite::Result<DivisionCost> {
-    let bytes = count(row, first + 1)? as u64;
-    let workspace = if bytes == i64::MAX as u64 { Bytes::UNLIMITED } else { Bytes(bytes) };
-    Ok(DivisionCost { time: Nanos(count(row, first)? as u64), workspace })
+    let finite = |column| -> rusqlite::Result<Option<u64>> {
+        let value: i64 = row.get(column)?;
+        Ok(u64::try_from(value).ok().filter(|_| value != i64::MAX))
+    };
+    let (time, workspace) = (finite(first)?, finite(first + 1)?);
+    Ok(DivisionCost { time: time.map_or(Nanos(u64::MAX), Nanos), workspace: workspace.map_or(Bytes::UNLIMITED, Bytes) })
+}
+
+/// A number for a column of [`division`].
+pub(super) fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// A measurement in eight columns, from the first on.

@@ -1,0 +1,26 @@
+//! Enumerations that are words in options and files.
+
+/// Writes and reads an enumeration by its `name()`, looking through its `ALL`; `what` is what an error calls it.
+macro_rules! by_name {
+    ($enumeration:ident, $what:literal) => {
+        impl std::fmt::Display for $enumeration {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $enumeration {
+            type Err = $crate::Error;
+
+            /// # Errors
+            #[doc = concat!("[`Error::UnknownWord`](crate::Error::UnknownWord), which lists all ", $what, ".")]
+            fn from_str(text: &str) -> Result<$enumeration, $crate::Error> {
+                $enumeration::ALL
+                    .into_iter()
+                    .find(|one| one.name() == text)
+                    .ok_or_else(|| $crate::Error::unknown_word($what, text, $enumeration::ALL.map($enumeration::name)))
+            }
+        }
+    };
+}
+pub(crate) use by_name;

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Draws mu-cuDNN's figures 8 and 11 from recorded profiles, and prints their numbers: no GPU needed, matplotlib is.
+
+usage: scripts/paper-figures.py deepbench NETWORK:TYPES:LIMIT PROFILE .. [--operations O] [--output FILE.svg]
+       scripts/paper-figures.py totals NETWORK:BATCH:TYPES[:LIMIT,..] PROFILE .. [--output FILE.svg]
+
+deepbench: gain of each layer of DeepBench over its best undivided algorithm under LIMIT, by the size of its filters; layers
+that the profiles lack are counted apart. totals: all kernels under an equal limit each (WR, undivided and fit) beside the
+same memory as one total (WD, fit). The other figures are `tightfit optimize --picture`: 1 and 9 are layers and limits, 10 is
+front, 12 is allotment.
+
+Source: Oyama et al. 2018, figures 8 and 11.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+
+import matplotlib
+
+matplotlib.use("svg")
+# The same drawing gives the same file.
+matplotlib.rcParams.update({"svg.hashsalt": "tightfit", "svg.fonttype": "none"})
+from matplotlib import pyplot  # noqa: E402
+
+# Okabe and Ito 2008: color-blind safe.
+GREY, BLUE, ORANGE = "#999999", "#0072B2", "#E69F00"
+
+
+def optimize(options, *arguments):
+    """The answer of `tightfit optimize`, or None where the profiles do not have it."""
+    command = [options.tightfit, "optimize", *map(str, arguments), "--format", "json"]
+    command += ["--backend", "replay:" + ",".join(options.profiles)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    return json.loads(result.stdout) if result.returncode == 0 else None
+
+
+def filters(problem):
+    """`3x3` of a problem's text; how its window's `r` and `s` are written."""
+    words = {word[0]: word[1:] for word in problem.split() if word[0] in "rs" and word[1:].isdigit()}
+    return f"{words['r']}x{words['s']}"
+
+
+def deepbench(options):
+    network, types, limit = options.case.split(":")
+    listed = subprocess.run(
+        [options.tightfit, "networks", network, "--format", "json"], capture_output=True, text=True, check=True
+    )
+    kernels, missing = [], 0
+    for layer in (row["layer"] for row in json.loads(listed.stdout) if row["kind"] == "convolution"):
+        arguments = [network, "--types", types, "--workspace", limit, "--layers", layer]
+        answer = optimize(options, *arguments, "--operations", options.operations)
+        kernels += answer["kernels"] if answer else []
+        missing += answer is None
+    sizes = {}
+    for kernel in kernels:
+        gain = kernel["undivided"]["time_us"] / kernel["time_us"]
+        half = any("f32" in part["algorithm"] for part in kernel["configuration"])
+        sizes.setdefault(filters(kernel["problem"]), []).append((gain, half, len(kernel["configuration"]) > 1))
+    sizes = dict(sorted(sizes.items(), key=lambda size: [int(edge) for edge in size[0].split("x")]))
+    everything = [one for found in sizes.values() for one in found]
+    print("| filters | kernels | least gain | mean | largest | divided | PSEUDO_HALF |")
+    print("|---" * 7 + "|")
+    for size, found in [*sizes.items(), ("all", everything)]:
+        gains = [gain for gain, *_ in found]
+        figures = " | ".join(f"{f(gains):.2f}" for f in (min, statistics.mean, max))
+        print(f"| {size} | {len(found)} | {figures} | {sum(d for *_, d in found)} | {sum(h for _, h, _ in found)} |")
+    before, after = (sum(k["undivided"]["time_us"] for k in kernels), sum(k["time_us"] for k in kernels))
+    print(f"{missing} layers not recorded; {before / 1e3:.1f} ms undivided, {after / 1e3:.1f} ms divided")
+
+    figure, axes = pyplot.subplots(figsize=(6, 3.5))
+    for place, found in enumerate(sizes.values()):
+        gains = [gain for gain, *_ in found]
+        axes.plot([place, place], [min(gains), max(gains)], color=GREY, marker="_", markersize=12)
+        axes.plot(place, statistics.mean(gains), "o", color=BLUE)
+    axes.axhline(1, color="black", linewidth=0.5)
+    axes.set_xticks(range(len(sizes)), [f"{size}\n({len(found)})" for size, found in sizes.items()])
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("filters (kernels)")
+    axes.set_ylabel("gain over undivided")
+    axes.set_title(f"{network} {options.operations}, {types}, {limit} a kernel: least, mean, largest", fontsize=10)
+    save(figure, options)
+
+
+def totals(options):
+    network, batch, types, *limits = options.case.split(":")
+    limits = [int(limit) for limit in (limits[0] if limits else "8,16,32,64,512").split(",")]
+    of = [network, "--batch", batch, "--types", types]
+    rows = []
+    for limit in limits:
+        wr = optimize(options, *of, "--workspace", f"{limit}MiB")
+        total = limit * len(wr["kernels"])
+        wd = optimize(options, *of, "--total-workspace", f"{total}MiB")
+        rows.append((total, wr["undivided_time_us"] / 1e3, wr["time_us"] / 1e3, wd["time_us"] / 1e3))
+    print("| total | WR undivided | WR, fit | WD, fit |")
+    print("|---" * 4 + "|")
+    for limit, (total, *times) in zip(limits, rows, strict=True):
+        print(f"| {total // limit} x {limit} = {total} MiB | " + " | ".join(f"{time:.2f}" for time in times) + " |")
+
+    figure, axes = pyplot.subplots(figsize=(6, 3.5))
+    for bar, (label, color) in enumerate([("WR undivided", GREY), ("WR, fit", BLUE), ("WD, fit", ORANGE)]):
+        axes.bar([place + 0.27 * (bar - 1) for place in range(len(rows))], [row[bar + 1] for row in rows], 0.25, label=label, color=color)
+    axes.set_xticks(range(len(rows)), [f"{limit} MiB each\n{row[0]} in all" for limit, row in zip(limits, rows, strict=True)], fontsize=8)
+    axes.set_ylabel("ms, all kernels")
+    axes.set_title(f"{network} {batch}, {types}: a limit each (WR) and one total (WD)", fontsize=10)
+    axes.legend(frameon=False)
+    save(figure, options)
+
+
+def save(figure, options):
+    if options.output:
+        figure.tight_layout()
+        figure.savefig(options.output, metadata={"Date": None})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", choices=["deepbench", "totals"])
+    parser.add_argument("case")
+    parser.add_argument("profiles", nargs="+")
+    parser.add_argument("--operations", default="forward")
+    parser.add_argument("--output")
+    parser.add_argument("--tightfit", default="target/release/tightfit")
+    options = parser.parse_args()
+    {"deepbench": deepbench, "totals": totals}[options.figure](options)
+
+
+main()
