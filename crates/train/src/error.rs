@@ -9,7 +9,7 @@ use tightfit_core::{Bytes, Types};
 #[non_exhaustive]
 pub enum Error {
     /// The device cannot give the arena.
-    #[error("the device has {free} free, the plan needs {needed}; plan with --budget {}MiB or less", budget.0 >> 20)]
+    #[error("the device has {free} free, the plan needs {needed}; {}", advice(*budget))]
     DeviceMemory {
         /// What the plan needs.
         needed: Bytes,
@@ -22,8 +22,8 @@ pub enum Error {
     /// The device has the arena, and too little beside it.
     #[error(
         "beside the plan's arena of {arena} the device has {free} free, too little for the libraries' code and scratch; \
-         plan with --budget {}MiB or less",
-        budget.0 >> 20
+         {}",
+        advice(*budget)
     )]
     BesideArena {
         /// Size of the arena.
@@ -116,6 +116,14 @@ pub enum Error {
     /// The thread that reads data has ended although batches were still asked for.
     #[error("the thread that reads data has ended; the error before this one says why")]
     LoaderEnded,
+}
+
+/// What helps where the device has too little: whole mebibytes, which are read as they are printed.
+fn advice(budget: Bytes) -> String {
+    match budget.0 >> 20 {
+        0 => "free what other programs hold of it".to_owned(),
+        mebibytes => format!("plan with --budget {mebibytes}MiB or less"),
+    }
 }
 
 impl Error {

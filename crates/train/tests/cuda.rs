@@ -357,7 +357,8 @@ fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
     let mocks = Mocks::new();
     let (network, schedule) = small(&mocks.options());
     let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
-    let arena = schedule.device_bytes;
+    let arena = BESIDE + Bytes::mib(44);
+    let schedule = Schedule { device_bytes: arena, ..schedule };
     let open = || CudaMachine::open(&mocks.options(), Modes::default()).unwrap();
     let opened = open().beside().unwrap().0;
     let with = |memory: Bytes| {
@@ -368,13 +369,13 @@ fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
     };
     let error = with(Bytes((opened + arena).0 - 1)).unwrap_err();
     assert!(matches!(error, Error::DeviceMemory { needed, .. } if needed == arena), "{error}");
-    assert!(error.is_does_not_fit());
+    assert!(error.is_does_not_fit() && error.to_string().contains("plan with --budget 43MiB or less"), "{error}");
 
     // The arena, but no scratch.
     let error = with(opened + arena).unwrap_err();
     let Error::BesideArena { budget, ref source, .. } = error else { panic!("{error}") };
-    assert!(error.is_does_not_fit() && error.to_string().contains("--budget 0MiB"), "{error}");
-    assert_eq!(budget, Bytes::ZERO);
+    assert!(error.is_does_not_fit() && error.to_string().contains("plan with --budget 44MiB or less"), "{error}");
+    assert_eq!(budget, Bytes::mib(44));
     assert!(source.to_string().contains("out of device memory"), "{source}");
 
     with(opened + arena + BESIDE).unwrap();
