@@ -297,7 +297,8 @@ pub struct Planning {
     /// Mini-batch
     #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
     pub batch: Option<usize>,
-    /// Device memory for everything: weights, maps, gradients, workspaces [default: what is free on the device]
+    /// Device memory for everything: weights, maps, gradients, workspaces [default: what is free, on a GPU less 256 MiB
+    /// for libraries]
     #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
     pub budget: Option<Bytes>,
     /// Pinned host memory for what is offloaded

@@ -4,6 +4,7 @@ use tightfit_core::network::Network;
 use tightfit_core::optimize::{Limit, Policy, Scope, survey};
 use tightfit_core::plan::{self, Costs, Kernels, Options, Plan, Workload, plan};
 use tightfit_core::{Bytes, Device, Error, Layout};
+use tightfit_train::machine::cuda::BESIDE;
 
 use crate::failure::Failure;
 use crate::options::{Common, Planning};
@@ -24,10 +25,16 @@ pub fn plan_of(
 ) -> Result<Plan, Failure> {
     let workload = workload(planning, network, inference, common)?;
     let costs = costs(planning, session.device())?;
-    let free = session.backends.iter().filter_map(|backend| backend.free_memory()).min();
+    let free = free(session);
     let options = options(planning, free)?;
     let kernels = measure(planning, &workload, options.budget, free, session, common)?;
     Ok(plan(&workload, &kernels, &costs, &options)?)
+}
+
+/// What is free on the device for an arena: on a GPU, without what the libraries take beside it.
+fn free(session: &Session) -> Option<Bytes> {
+    let free = session.backends.iter().filter_map(|backend| backend.free_memory()).min()?;
+    Some(if session.device().backend == "cuda" { free.saturating_sub(BESIDE) } else { free })
 }
 
 /// Plans a network without measuring anything: no backend is needed. Also gives the device that is assumed.

@@ -9,12 +9,32 @@ use tightfit_core::{Bytes, Types};
 #[non_exhaustive]
 pub enum Error {
     /// The device cannot give the arena.
-    #[error("the device has {free} free, the plan needs {needed}; plan with a smaller --budget")]
+    #[error("the device has {free} free, the plan needs {needed}; {}", advice(*budget))]
     DeviceMemory {
         /// What the plan needs.
         needed: Bytes,
         /// What is free.
         free: Bytes,
+        /// The most that a plan may need, with room for what lies beside its arena.
+        budget: Bytes,
+    },
+
+    /// The device has the arena, and too little beside it.
+    #[error(
+        "beside the plan's arena of {arena} the device has {free} free, too little for the libraries' code and scratch; \
+         {}",
+        advice(*budget)
+    )]
+    BesideArena {
+        /// Size of the arena.
+        arena: Bytes,
+        /// What is free beside it.
+        free: Bytes,
+        /// As in [`Error::DeviceMemory`].
+        budget: Bytes,
+        /// What could not be done.
+        #[source]
+        source: Box<Error>,
     },
 
     /// The host cannot give the pinned arena.
@@ -98,11 +118,19 @@ pub enum Error {
     LoaderEnded,
 }
 
+/// What helps where the device has too little: whole mebibytes, which are read as they are printed.
+fn advice(budget: Bytes) -> String {
+    match budget.0 >> 20 {
+        0 => "free what other programs hold of it".to_owned(),
+        mebibytes => format!("plan with --budget {mebibytes}MiB or less"),
+    }
+}
+
 impl Error {
     /// Whether a smaller plan would do, or more memory.
     pub fn is_does_not_fit(&self) -> bool {
         match self {
-            Error::DeviceMemory { .. } | Error::HostMemory { .. } => true,
+            Error::DeviceMemory { .. } | Error::BesideArena { .. } | Error::HostMemory { .. } => true,
             Error::Core(error) => error.is_does_not_fit(),
             _ => false,
         }

@@ -20,7 +20,7 @@ use tightfit_core::{
 };
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
-use tightfit_train::machine::cuda::{CudaMachine, Modes};
+use tightfit_train::machine::cuda::{BESIDE, CudaMachine, Modes};
 use tightfit_train::{Engine, Error, Machine, Observed, Solver};
 
 /// The samples of every step here.
@@ -350,11 +350,54 @@ fn the_arena_is_used_to_its_end_and_no_further() {
     assert_eq!(spans.len(), schedule.steps.iter().filter(runs).count());
     assert!(spans.iter().all(|(_, span)| span.start <= span.end));
     assert!(engine.machine().step_time().unwrap() > Nanos::ZERO);
-    drop(engine);
+}
 
-    mocks.set_memory(schedule.device_bytes.0);
-    let machine = CudaMachine::open(&mocks.options(), Modes::default());
-    let result = machine.and_then(|machine| train(&workload, &schedule, machine, 1));
-    assert!(matches!(result, Err(Error::DeviceMemory { .. } | Error::Step { .. })), "no room for the arena");
-    mocks.assert_nothing_left("a refusal");
+#[test]
+fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
+    let mocks = Mocks::new();
+    let (network, schedule) = small(&mocks.options());
+    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let arena = BESIDE + Bytes::mib(44);
+    let schedule = Schedule { device_bytes: arena, ..schedule };
+    let open = || CudaMachine::open(&mocks.options(), Modes::default()).unwrap();
+    let opened = open().beside().unwrap().0;
+    let with = |memory: Bytes| {
+        mocks.set_memory(memory.0);
+        let result = train(&workload, &schedule, open(), 1);
+        mocks.assert_nothing_left("a training");
+        result
+    };
+    let error = with(Bytes((opened + arena).0 - 1)).unwrap_err();
+    assert!(matches!(error, Error::DeviceMemory { needed, .. } if needed == arena), "{error}");
+    assert!(error.is_does_not_fit() && error.to_string().contains("plan with --budget 43MiB or less"), "{error}");
+
+    // The arena, but no scratch.
+    let error = with(opened + arena).unwrap_err();
+    let Error::BesideArena { budget, ref source, .. } = error else { panic!("{error}") };
+    assert!(error.is_does_not_fit() && error.to_string().contains("plan with --budget 44MiB or less"), "{error}");
+    assert_eq!(budget, Bytes::mib(44));
+    assert!(source.to_string().contains("out of device memory"), "{source}");
+
+    with(opened + arena + BESIDE).unwrap();
+}
+
+#[test]
+fn an_arena_of_one_unit_less_is_refused_before_anything_runs() {
+    let mocks = Mocks::new();
+    let (network, _) = small(&mocks.options());
+    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let kernels = kernels(&workload, &mocks.options());
+    for policy in Policy::ALL {
+        let plan = plan_of(&workload, &kernels, policy);
+        let less = Bytes(plan.schedule.device_bytes.0 - ALIGNMENT);
+        let schedule = Schedule { device_bytes: less, ..plan.schedule };
+        mocks.reset();
+        let mut machine = CudaMachine::open(&mocks.options(), Modes::default()).unwrap();
+        let error = Engine::new(&workload, &schedule, &mut machine, Solver::default(), false).err().unwrap();
+        assert!(matches!(error, Error::Unsound { .. }), "{policy}: {error}");
+        // Nor does the machine itself give out bytes that are not there.
+        let error = Engine::unchecked(&workload, &schedule, &mut machine, Solver::default(), false).err().unwrap();
+        assert!(matches!(error, Error::Step { .. }), "{policy}: {error}");
+        assert_eq!(mocks.calls("cuLaunchKernel"), 0, "{policy}");
+    }
 }

@@ -115,7 +115,8 @@ pub trait Machine {
     /// Makes everything that the task will need: descriptors, plans. Allocates here or never.
     ///
     /// # Errors
-    /// [`Error::Core`] or [`Error::Step`] if the machine cannot compute it.
+    /// [`Error::Core`] or [`Error::Step`] if the machine cannot compute it; [`Error::BesideArena`] if the device has too
+    /// little memory for that.
     fn prepare(&mut self, task: Task) -> Result<TaskId, Error>;
 
     /// Enqueues a task on the compute stream.

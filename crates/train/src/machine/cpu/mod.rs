@@ -95,7 +95,7 @@ impl Machine for CpuMachine {
         }
         // Here the device's memory is the host's as well.
         host_memory::check(device).map_err(|error| match error {
-            Error::HostMemory { needed, free, .. } => Error::DeviceMemory { needed, free },
+            Error::HostMemory { needed, free, .. } => Error::DeviceMemory { needed, free, budget: free },
             other => other,
         })?;
         host_memory::check(device + host)?;

@@ -1,8 +1,8 @@
 //! A GPU as a machine: one allocation on the device, one pinned on the host, three streams, and every task prepared as calls
 //! of cuDNN, cuBLAS and a few kernels on fixed memory.
 //!
-//! Beside the arena lie cuBLAS's workspace, the libraries' own code, and scratch for sums; [`CudaMachine::beside`] measures
-//! them. From the second step on a step may be one CUDA graph: `begin` then says that it need not be handed over.
+//! Beside the arena lie cuBLAS's workspace, the libraries' own code, and scratch for sums; [`BESIDE`] leaves room for them,
+//! and [`CudaMachine::beside`] measures them. From the second step on a step may be one CUDA graph: `begin` then says that it need not be handed over.
 
 mod layers;
 
@@ -29,6 +29,10 @@ pub struct Modes {
     /// The arena is filled with a pattern, so that [`CudaMachine::touched`] can tell how far it was used.
     pub watch: bool,
 }
+
+/// Bytes of the device that a plan leaves to what lies beside its arena: cuBLAS's workspace (32 MiB), the libraries' code,
+/// which they load as they need it (about 100 MiB), and scratch.
+pub const BESIDE: Bytes = Bytes::mib(256);
 
 /// Bytes of a step's numbers in the pinned memory, and where labels begin.
 const NUMBERS: usize = 256;
@@ -129,6 +133,35 @@ impl CudaMachine {
         self.session.as_mut().ok_or_else(|| wrong("a step", "before the arenas were taken".to_owned()))
     }
 
+    /// Where the device had too little memory: how much there is, and which budget would leave enough.
+    fn explained(&self, error: Error) -> Error {
+        let is_out_of_memory =
+            |source: &(dyn std::error::Error + 'static)| source.downcast_ref().is_some_and(CudaError::is_out_of_memory);
+        let mut cause = std::error::Error::source(&error);
+        while cause.is_some_and(|source| !is_out_of_memory(source)) {
+            cause = cause.and_then(std::error::Error::source);
+        }
+        match (cause, self.backend.memory()) {
+            (Some(_), Ok((free, _))) => {
+                let arena = Bytes(self.session.as_ref().map_or(0, Session::device_bytes) as u64);
+                let budget = (arena + free).saturating_sub(BESIDE);
+                Error::BesideArena { arena, free, budget, source: Box::new(error) }
+            }
+            _ => error,
+        }
+    }
+
+    /// The work of a task, or none for the input, whose work is the upload.
+    fn work(&mut self, task: &Task) -> Result<Option<usize>, Error> {
+        if layers::is_input(task) {
+            return self.prepare_input(task).map(|()| None);
+        }
+        let missing = || wrong(&task.name, "before the arenas were taken".to_owned());
+        let session = self.session.as_mut().ok_or_else(missing)?;
+        let work = layers::prepare(session, &self.libraries, &mut self.backend, task)?;
+        Ok(Some(session.keep(work)))
+    }
+
     /// Enqueues the mini-batch and the step's numbers.
     fn bring(&mut self) -> Result<(), CudaError> {
         let (Some(session), Some(iteration)) = (&mut self.session, self.iteration) else { return Ok(()) };
@@ -215,8 +248,9 @@ impl Machine for CudaMachine {
         let pinned = self.session.take().map(Session::into_host).filter(|pinned| pinned.len() as u64 >= host.0);
         (self.tasks, self.input, self.iteration) = (Vec::new(), None, None);
         let (free, _) = self.backend.memory().map_err(taking)?;
+        let too_large = Error::DeviceMemory { needed: device, free, budget: free.saturating_sub(BESIDE) };
         if device > free {
-            return Err(Error::DeviceMemory { needed: device, free });
+            return Err(too_large);
         }
         let (device, host_len) = (range(&(0..device.0)).end, range(&(0..host.0)).end);
         let pinned = match pinned {
@@ -226,7 +260,9 @@ impl Machine for CudaMachine {
                 PinnedArena::new(self.libraries.handle().context(), host_len).map_err(taking)?
             }
         };
-        let mut session = Session::new(&self.libraries, device, pinned, events).map_err(taking)?;
+        // What is free may be in pieces.
+        let refused = |error: CudaError| if error.is_out_of_memory() { too_large } else { taking(error) };
+        let mut session = Session::new(&self.libraries, device, pinned, events).map_err(refused)?;
         if self.modes.watch {
             session.watch().map_err(taking)?;
         }
@@ -238,15 +274,7 @@ impl Machine for CudaMachine {
     }
 
     fn prepare(&mut self, task: Task) -> Result<TaskId, Error> {
-        let work = if layers::is_input(&task) {
-            self.prepare_input(&task)?;
-            None
-        } else {
-            let session =
-                self.session.as_mut().ok_or_else(|| wrong(&task.name, "before the arenas were taken".to_owned()))?;
-            let work = layers::prepare(session, &self.libraries, &mut self.backend, &task)?;
-            Some(session.keep(work))
-        };
+        let work = self.work(&task).map_err(|error| self.explained(error))?;
         self.tasks.push((task.name, work));
         Ok(TaskId(self.tasks.len() - 1))
     }
@@ -264,7 +292,8 @@ impl Machine for CudaMachine {
             None if recording => Ok(()),
             None => self.bring(),
         };
-        enqueued.map_err(|error| failed(&name, error))
+        // What the libraries load late they load in the first step.
+        enqueued.map_err(|error| self.explained(failed(&name, error)))
     }
 
     fn feed(&mut self, samples: &[f32], labels: &[u32]) -> Result<(), Error> {

@@ -1,0 +1,95 @@
+//! `tightfit train --backend cuda` over the mock libraries: the memory of the device is the budget, less what libraries
+//! take; a smaller budget offloads, and one that no policy can meet is refused.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The folder of this build's libraries, with the mocks built.
+fn libraries() -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_tightfit")).parent().unwrap();
+    let profile = match folder.file_name().unwrap().to_str().unwrap() {
+        "debug" => "dev",
+        profile => profile,
+    };
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--profile", profile]);
+    for package in ["mock-cuda", "mock-cudnn", "mock-cublas"] {
+        build.args(["-p", &format!("tightfit-{package}")]);
+    }
+    build.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", folder.parent().unwrap());
+    assert!(build.status().unwrap().success(), "the libraries do not build");
+    folder.to_owned()
+}
+
+/// A folder with a cache, and a device of so many bytes.
+struct Machine {
+    libraries: PathBuf,
+    folder: TempDir,
+}
+
+impl Machine {
+    fn run(&self, memory: u64, arguments: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
+            command.env_remove(name);
+        }
+        for (name, library) in [("CUDA", "cuda"), ("CUDNN", "cudnn"), ("CUBLAS", "cublas")] {
+            command.env(format!("TIGHTFIT_{name}"), self.libraries.join(format!("libtightfit_mock_{library}.so")));
+        }
+        command.env("TIGHTFIT_CACHE", self.folder.path().join("cache.db"));
+        command.env("TIGHTFIT_MOCK_CUDA_MEMORY", memory.to_string());
+        let common = "digits-net --batch 2 --divide off --backend cuda --format json";
+        command.args(arguments.split_whitespace()).args(common.split_whitespace());
+        command.current_dir(self.folder.path()).output().unwrap()
+    }
+
+    fn succeed(&self, memory: u64, arguments: &str) -> Value {
+        let output = self.run(memory, arguments);
+        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// What it says where it does not fit.
+    fn refused(&self, memory: u64, arguments: &str) -> String {
+        let output = self.run(memory, arguments);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{arguments}: {message}");
+        message
+    }
+}
+
+fn losses(trained: &Value) -> Vec<f64> {
+    trained["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
+}
+
+#[test]
+fn a_gpu_trains_in_what_it_has_in_less_and_not_in_too_little() {
+    let machine = Machine { libraries: libraries(), folder: tempfile::tempdir().unwrap() };
+    let train = "train --data synthetic --steps 2";
+    let (large, beside) = (1_u64 << 30, 256_u64 << 20);
+
+    let roomy = machine.succeed(large, train);
+    let of = |key: &str| roomy[key].as_u64().unwrap();
+    assert_eq!((&roomy["backend"], of("offloaded_bytes")), (&"cuda".into(), 0), "{roomy}");
+    assert_eq!(of("budget_bytes"), large - beside, "{roomy}");
+    assert!(of("peak_bytes") > of("min_feasible_bytes"), "{roomy}");
+
+    let least = of("min_feasible_bytes");
+    let tight = machine.succeed(large, &format!("{train} --check --budget {least}"));
+    assert!(tight["offloaded_bytes"].as_u64().unwrap() > 0 && tight["host_bytes"].as_u64().unwrap() > 0, "{tight}");
+    assert!(tight["peak_bytes"].as_u64().unwrap() <= least, "{tight}");
+    for (tight, roomy) in losses(&tight).iter().zip(losses(&roomy)) {
+        // Other algorithms round otherwise.
+        assert!((tight - roomy).abs() <= 1e-3 * roomy, "{tight} {roomy}");
+    }
+
+    let message = machine.refused(large, &format!("{train} --budget {}", least - 256));
+    assert!(message.contains("digits-net needs at least") && message.contains("raise the budget"), "{message}");
+    // The device's own memory is the budget where none is given.
+    let small = machine.succeed(least + beside, "plan");
+    assert_eq!(small["budget_bytes"].as_u64(), Some(least), "{small}");
+    machine.refused(least + beside - 256, train);
+}
