@@ -105,6 +105,24 @@ fn recordings_carry_everything_from_cache_to_cache() {
 }
 
 #[test]
+fn processes_add_their_layers_to_one_program() {
+    let folder = folder();
+    let path = folder.path().join("cache.db");
+    let kernel = |layer: &str, batch| Kernel { layer: layer.to_owned(), problem: problem(batch) };
+    let (one, two) = (Cache::open(&path).unwrap(), Cache::open(&path).unwrap());
+    one.add_to_program("train.py", &[kernel("conv1", 4), kernel("conv2", 4)]).unwrap();
+    two.add_to_program("train.py", &[kernel("conv2", 4), kernel("conv2", 8), kernel("conv3", 4)]).unwrap();
+    two.add_to_program("test.py", &[kernel("conv1", 1)]).unwrap();
+    one.add_to_program("train.py", &[kernel("conv3", 4)]).unwrap();
+    let networks = Cache::open_read_only(&path).unwrap().networks().unwrap();
+    let layer = |layer: &str, batch| (layer.to_owned(), problem(batch).shape(), batch);
+    let expected = [layer("conv1", 4), layer("conv2", 4), layer("conv2", 8), layer("conv3", 4)];
+    assert_eq!((networks[0].name.as_str(), networks[0].batch), ("train.py", 0));
+    assert_eq!(networks[0].layers, expected);
+    assert_eq!((networks[1].name.as_str(), &networks[1].layers[..]), ("test.py", &[layer("conv1", 1)][..]));
+}
+
+#[test]
 fn threads_and_connections_write_together() {
     let folder = folder();
     let path = folder.path().join("cache.db");
