@@ -9,25 +9,24 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::compute::{Addresses, convolve};
+use crate::control;
 use crate::driver::{self, Held, ILLEGAL_ADDRESS, LAUNCH_FAILED, Work};
 use crate::method::Choice;
 use crate::problem::Problem;
 use crate::status::Status;
-use crate::{control, handle};
 
-/// Enqueues a convolution on the handle's stream. Nothing is read or written before the stream gets there.
+/// Enqueues a convolution on a stream, or into a graph. Nothing is read or written before the stream gets there.
 ///
 /// # Errors
 /// [`Status::NULL_POINTER`], [`Status::MISALIGNED_POINTER`] for a workspace not aligned to 16 bytes, or what the driver
 /// refused.
 pub fn convolution(
-    handle: usize,
+    stream: usize,
     problem: &Problem,
     choice: Choice,
     addresses: Addresses,
     workspace: usize,
 ) -> Result<(), Status> {
-    let stream = handle::stream_of(handle)?;
     let needed = choice.workspace(problem) as usize;
     if [addresses.x, addresses.w, addresses.y].contains(&0) || (needed > 0 && workspace == 0) {
         return Err(Status::NULL_POINTER);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::build::{Graph, Node};
 use crate::control::told;
 use crate::method::{Choice, Method};
+use crate::pointwise::Pointwise;
 use crate::problem::Problem;
 use crate::status::Status;
 
@@ -100,6 +101,14 @@ impl Graph {
         match &self.node {
             Node::Convolution(problem) => Some(problem),
             Node::Pointwise(_) => None,
+        }
+    }
+
+    /// The pointwise operation, if there is one.
+    pub fn pointwise(&self) -> Option<&Pointwise> {
+        match &self.node {
+            Node::Convolution(_) => self.after.as_ref(),
+            Node::Pointwise(operation) => Some(operation),
         }
     }
 }
