@@ -26,6 +26,7 @@ fn a_captured_graph_outlives_its_plan() {
             run.assert_gives(&alone(arguments).output, arguments);
             assert!(run.lines("stream").is_empty(), "{}", run.words);
             assert!(run.workspace() <= 64 << 10);
+            assert_eq!(run.lines("unsafe"), ["0"], "{arguments}");
         }
     }
 }
@@ -34,6 +35,7 @@ fn a_captured_graph_outlives_its_plan() {
 fn nothing_is_measured_under_capture() {
     let run = preloaded("engine=2 capture=2", MEASURE);
     run.assert_gives(&alone("engine=2 capture=2").output, "planned under capture");
+    assert_eq!(run.lines("unsafe"), ["0"], "memory was taken, or somebody waited");
     assert_eq!(run.report.as_ref().unwrap()["totals"]["tuning_measurements"], 0);
     assert!(run.workspace() <= 64 << 10, "the limit holds all the same");
 }

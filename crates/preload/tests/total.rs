@@ -100,6 +100,27 @@ fn the_legacy_interface_and_captured_graphs_run_in_the_total_too() {
 }
 
 #[test]
+fn a_step_captured_before_or_after_the_total_is_divided_takes_nothing_and_runs_ever_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    let cache = cache.to_str().unwrap();
+    let (_, expected) = network("net=6 steps=6 n=3 size=6", None);
+    for step in [1, 4] {
+        let arguments = format!("net=6 steps=6 capture={step} n=3 size=6");
+        for total in ["150KiB", "40KiB"] {
+            let (run, outputs) = network(&arguments, Some(&with_cache(cache, total)));
+            assert!(outputs == expected, "{arguments} in {total}: other results\n{}", run.errors);
+            assert_eq!(run.lines("unsafe"), ["0"], "{arguments} in {total}");
+            assert!(run.errors.contains("kernels have"), "it was never divided: {}", run.errors);
+        }
+    }
+    // Planned under capture as well: there is no memory yet, and the program's own choice runs.
+    let (run, outputs) = network("net=6 steps=6 capture=0 n=3 size=6", Some(&with_cache(cache, "150KiB")));
+    assert!(outputs == expected, "{}", run.errors);
+    assert!(run.reasons().iter().any(|(reason, _)| reason == "first seen under capture"), "{:?}", run.reasons());
+}
+
+#[test]
 fn captured_streams_that_share_the_total_are_ordered_by_edges_of_the_graph() {
     let (alone, expected) = network("forked=1 n=3 size=6", None);
     assert_eq!(alone.lines("captured"), ["0"]);
