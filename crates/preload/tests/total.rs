@@ -100,6 +100,29 @@ fn the_legacy_interface_and_captured_graphs_run_in_the_total_too() {
 }
 
 #[test]
+fn what_cannot_be_set_up_in_its_part_is_not_tried_at_every_execution() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    // Measured at the alignment of 16, one engine is the fastest; at 4 it refuses.
+    let arguments = "net=3 steps=6 n=4 c=32 k=32 size=6 filter=2 pad=0 types=f16-f32 alignment=4 offset=4";
+    let (_, expected) = network(arguments, None);
+    let (cache, total) = (cache.to_str().unwrap(), "4MiB");
+    let variables = [("TOTAL_WORKSPACE", total), ("CACHE", cache), ("LOG", "1"), ("POLICY", "undivided")];
+    let (run, outputs) = network(arguments, Some(&variables));
+    assert!(outputs == expected, "other results\n{}", run.errors);
+    let refusals: Vec<&str> = run.errors.lines().filter(|line| line.contains(" refuses ")).collect();
+    assert!(!refusals.is_empty(), "nothing was refused: {}", run.errors);
+    let mut different = refusals.clone();
+    different.sort_unstable();
+    different.dedup();
+    assert_eq!(refusals.len(), different.len(), "{}", run.errors);
+    for kernel in run.kernels() {
+        let parts = kernel["ours"]["configuration"].as_array().unwrap();
+        assert!(parts.iter().all(|part| part["algorithm"] != "engine3"), "reported and not run: {kernel}");
+    }
+}
+
+#[test]
 fn a_step_captured_before_or_after_the_total_is_divided_takes_nothing_and_runs_ever_after() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");

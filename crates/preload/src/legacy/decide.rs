@@ -29,7 +29,8 @@ struct Key {
     algorithm: c_int,
 }
 
-/// Kernels by algorithm's number, so that a call need not ask for the workspace of what it does not run.
+/// Kernels by algorithm's number, so that a call need not ask for the workspace of what it does not run. What was decided under
+/// capture stays as well: the program was told its workspace, and there is no plan to tell it by from what is decided later.
 static KERNELS: Mutex<Option<HashMap<Key, Arc<Kernel>>>> = Mutex::new(None);
 
 /// What is asked about.
