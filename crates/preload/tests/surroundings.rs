@@ -32,6 +32,25 @@ fn a_captured_graph_outlives_its_plan() {
 }
 
 #[test]
+fn what_was_compiled_for_a_plan_of_ours_lives_as_long_as_the_process() {
+    // The client destroys its plan, and with it the code that the graph is to run; then its handle.
+    let arguments = "engine=9 capture=1";
+    let lost = Client::new(Form::Linked, arguments).run();
+    assert_eq!(lost.lines("stream"), ["719"], "{}", lost.words);
+    let exact = alone("engine=2").output;
+    let limit = (alone("engine=9").workspace() / 2).to_string();
+    let run = preloaded(arguments, &[("WORKSPACE", &limit), ("TUNE", "heuristic")]);
+    assert_eq!((run.code, run.status(), run.lines("stream").len()), (Some(0), "0", 0), "{}{}", run.words, run.errors);
+    for part in run.kernels()[0]["ours"]["configuration"].as_array().unwrap() {
+        assert!(part["algorithm"].as_str().unwrap().starts_with("engine9"), "{part}");
+    }
+    assert_eq!(run.output.len(), exact.len());
+    for (one, other) in run.output.iter().zip(&exact) {
+        assert!((one - other).abs() < 1e-3, "{one} {other}");
+    }
+}
+
+#[test]
 fn nothing_is_measured_under_capture() {
     let run = preloaded("engine=2 capture=2", MEASURE);
     run.assert_gives(&alone("engine=2 capture=2").output, "planned under capture");

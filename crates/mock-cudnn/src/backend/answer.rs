@@ -69,9 +69,10 @@ pub fn answer(built: &Built, name: i32) -> Result<Answer, Status> {
             let choices = knob.map(|k| Built::KnobChoice { kind: k.kind, value: config.knob }).collect();
             Ok(Answer::Descriptors(Kind::KnobChoice, choices))
         }
-        (Built::Config(config), 303) | (Built::Plan(config), 402) => long(config.workspace()),
+        (Built::Config(config), 303) => long(config.workspace()),
+        (Built::Plan(config), 402) => long(config.workspace()),
         (Built::Plan(config), 405) => Ok(Answer::Integers(CHAR, saved(config).bytes().map(i64::from).collect())),
-        (Built::Plan(config), 401) => one(Kind::EngineConfig, Built::Config(config.clone())),
+        (Built::Plan(config), 401) => one(Kind::EngineConfig, Built::Config(config.as_ref().clone())),
         _ => Err(Status::NOT_SUPPORTED),
     }
 }

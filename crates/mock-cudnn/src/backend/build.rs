@@ -23,9 +23,13 @@ pub enum Built {
     Heuristics(Arc<Vec<Config>>),
     Engine(Engine),
     KnobInfo(KnobInfo),
-    KnobChoice { kind: i32, value: i64 },
+    KnobChoice {
+        kind: i32,
+        value: i64,
+    },
     Config(Config),
-    Plan(Config),
+    /// With the code that was compiled for it, which goes with it.
+    Plan(Arc<Config>),
     VariantPack(Arc<VariantPack>),
 }
 
@@ -87,7 +91,7 @@ pub fn build(kind: Kind, attributes: &Attributes) -> Result<Built, Status> {
             [] => restored(attributes),
             [Built::Config(config)] => {
                 config.check_plan()?;
-                Ok(Built::Plan(config.clone()))
+                Ok(Built::Plan(Arc::new(config.clone())))
             }
             _ => Err(Status::BAD_PARAM),
         },
@@ -223,7 +227,7 @@ fn restored(attributes: &Attributes) -> Result<Built, Status> {
     let text = attributes.integers(405).ok_or(Status::BAD_PARAM)?;
     let text: String = text.iter().map(|&byte| char::from(byte as u8)).collect();
     let number: usize = text.parse().map_err(|_| Status::BAD_PARAM)?;
-    lock(&SAVED).get(number).cloned().map(Built::Plan).ok_or(Status::BAD_PARAM)
+    lock(&SAVED).get(number).cloned().map(|config| Built::Plan(Arc::new(config))).ok_or(Status::BAD_PARAM)
 }
 
 fn graph_of(attributes: &Attributes, name: i32) -> Result<Arc<Graph>, Status> {

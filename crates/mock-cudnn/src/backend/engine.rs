@@ -24,6 +24,9 @@ const ENGINES: [Method; 11] = [
     Method::Winograd,
 ];
 
+/// `CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION`
+pub const COMPILES: i32 = 0;
+
 /// A knob of an engine.
 #[derive(Clone, Copy)]
 pub struct KnobInfo {
@@ -83,7 +86,7 @@ impl Engine {
     pub fn behavior_notes(&self) -> Vec<i32> {
         match self.method() {
             _ if self.graph.problem().is_none() => vec![],
-            Method::FftTiling => vec![0],
+            Method::FftTiling => vec![COMPILES],
             Method::Gemm => vec![3],
             _ => vec![],
         }

@@ -1,9 +1,11 @@
 //! Running a plan with the addresses of a variant pack.
 
+use std::sync::Arc;
+
 use super::build::{Node, VariantPack};
-use super::engine::Config;
+use super::engine::{COMPILES, Config};
 use crate::compute::Addresses;
-use crate::launch;
+use crate::launch::{self, Code};
 use crate::status::Status;
 use crate::tensor::Tensor;
 
@@ -12,7 +14,7 @@ use crate::tensor::Tensor;
 /// # Errors
 /// [`Status::BAD_PARAM`] if a tensor has no address; [`Status::MISALIGNED_POINTER`] if an address breaks its tensor's
 /// promise; what the driver refused.
-pub fn execute(stream: usize, config: &Config, pack: &VariantPack) -> Result<(), Status> {
+pub fn execute(stream: usize, config: &Arc<Config>, pack: &VariantPack) -> Result<(), Status> {
     let address = |tensor: &Tensor| {
         let (_, address) = *pack.data.iter().find(|(uid, _)| *uid == tensor.uid).ok_or(Status::BAD_PARAM)?;
         match address {
@@ -24,7 +26,9 @@ pub fn execute(stream: usize, config: &Config, pack: &VariantPack) -> Result<(),
     let graph = &config.engine.graph;
     if let Node::Convolution(problem) = &graph.node {
         let addresses = Addresses { x: address(&problem.x)?, w: address(&problem.w)?, y: address(&problem.y)? };
-        launch::convolution(stream, problem, config.choice(), addresses, pack.workspace)?;
+        let is_compiled = config.engine.behavior_notes().contains(&COMPILES);
+        let code: Option<Code> = is_compiled.then(|| Arc::<Config>::downgrade(config) as Code);
+        launch::convolution(stream, problem, config.choice(), addresses, pack.workspace, code)?;
     }
     match graph.pointwise() {
         Some(operation) => {

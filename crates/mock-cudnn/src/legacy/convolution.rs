@@ -83,7 +83,7 @@ fn run(handle: Handle, operation: Operation, d: Descriptors, run: Run<'_>) -> Re
     if (bytes as u64) < told(choice.workspace(&problem)) {
         return Err(Status::BAD_PARAM);
     }
-    launch::convolution(handle::stream_of(handle)?, &problem, choice, run.addresses, address)
+    launch::convolution(handle::stream_of(handle)?, &problem, choice, run.addresses, address, None)
 }
 
 #[unsafe(no_mangle)]

@@ -443,8 +443,9 @@ static Status convolve(const Problem *p, const char *out) {
         printf("unsafe %llu\n", (unsigned long long)(unsafe_calls() - before));
         MUST(CUDA(cuStreamEndCapture, w.stream, &recorded));
         MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));
-        /* The plan goes before the graph runs. */
+        /* Plan and handle go before the graph runs. */
         MUST(DNN(cudnnBackendDestroyDescriptor)(plan));
+        if (option("destroy", 1)) MUST(DNN(cudnnDestroy)(w.handle));
         MUST(CUDA(cuGraphLaunch, executable, w.stream));
     }
     int synchronized = CUDA(cuStreamSynchronize, w.stream);
@@ -452,7 +453,7 @@ static Status convolve(const Problem *p, const char *out) {
     if (!status && out && *out) write_output(p, addresses, out);
     MUST(DNN(cudnnBackendDestroyDescriptor)(packed));
     if (!captures) MUST(DNN(cudnnBackendDestroyDescriptor)(plan));
-    if (option("destroy", 1)) MUST(DNN(cudnnDestroy)(w.handle));
+    if (!captures && option("destroy", 1)) MUST(DNN(cudnnDestroy)(w.handle));
     return status;
 }
 
