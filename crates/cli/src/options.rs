@@ -463,7 +463,11 @@ pub struct CacheOptions {
 #[derive(Subcommand)]
 pub enum CacheAction {
     /// Show for which devices it holds how much
-    List,
+    List {
+        /// Show the layers of networks that were profiled and programs that ran instead
+        #[arg(long)]
+        layers: bool,
+    },
     /// Write everything to a profile file (packed if its name ends in .gz)
     Export {
         /// The file to write

@@ -88,4 +88,10 @@ fn a_program_is_divided_and_the_cache_is_shared() {
     let rows: Value = serde_json::from_slice(&list.stdout).unwrap();
     assert_eq!((&rows[0]["backend"], &rows[0]["device"]), (&"cuda".into(), &"Tightfit Mock GPU".into()), "{rows}");
     assert_ne!(rows[0]["measurements"], "0");
+
+    let list = tightfit(path, &libraries, &["cache", "list", "--layers", "--format", "csv"]);
+    let list = String::from_utf8(list.stdout).unwrap();
+    let expected = "network,layer,mini-batch,problem\nclient,conv1,12,forward ";
+    assert!(list.starts_with(expected), "{list}");
+    assert_eq!(list.lines().count(), 2, "{list}");
 }

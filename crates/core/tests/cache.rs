@@ -33,7 +33,7 @@ fn measurement(algorithm: &str, micro_batch: usize, ns: u64) -> Measurement {
     }
 }
 
-fn message(result: Result<Cache, Error>) -> String {
+fn message<T>(result: Result<T, Error>) -> String {
     match result {
         Ok(_) => panic!("the cache opened"),
         Err(error) => error.to_string(),
@@ -105,6 +105,24 @@ fn recordings_carry_everything_from_cache_to_cache() {
 }
 
 #[test]
+fn processes_add_their_layers_to_one_program() {
+    let folder = folder();
+    let path = folder.path().join("cache.db");
+    let kernel = |layer: &str, batch| Kernel { layer: layer.to_owned(), problem: problem(batch) };
+    let (one, two) = (Cache::open(&path).unwrap(), Cache::open(&path).unwrap());
+    one.add_to_program("train.py", &[kernel("conv1", 4), kernel("conv2", 4)]).unwrap();
+    two.add_to_program("train.py", &[kernel("conv2", 4), kernel("conv2", 8), kernel("conv3", 4)]).unwrap();
+    two.add_to_program("test.py", &[kernel("conv1", 1)]).unwrap();
+    one.add_to_program("train.py", &[kernel("conv3", 4)]).unwrap();
+    let networks = Cache::open_read_only(&path).unwrap().networks().unwrap();
+    let layer = |layer: &str, batch| (layer.to_owned(), problem(batch).shape(), batch);
+    let expected = [layer("conv1", 4), layer("conv2", 4), layer("conv2", 8), layer("conv3", 4)];
+    assert_eq!((networks[0].name.as_str(), networks[0].batch), ("train.py", 0));
+    assert_eq!(networks[0].layers, expected);
+    assert_eq!((networks[1].name.as_str(), &networks[1].layers[..]), ("test.py", &[layer("conv1", 1)][..]));
+}
+
+#[test]
 fn threads_and_connections_write_together() {
     let folder = folder();
     let path = folder.path().join("cache.db");
@@ -146,6 +164,26 @@ fn a_damaged_file_is_named_and_left_as_it_was() {
         let text = message(Cache::open(&path));
         assert!(text.contains("cache.db") && text.contains("damaged") && text.contains("--cache"), "{damage}: {text}");
         assert_eq!(fs::read(&path).unwrap(), bytes, "{damage}");
+    }
+}
+
+#[test]
+fn damage_of_a_large_file_is_found_where_it_is_read() {
+    let folder = folder();
+    let path = folder.path().join("cache.db");
+    let many: Vec<_> = (1..=200_000).map(|size| measurement("an-algorithm-of-some-name", size, 10)).collect();
+    let cache = Cache::open(&path).unwrap();
+    cache.keep_all(&device("a"), &problem(1).shape(), &many).unwrap();
+    drop(cache);
+    let whole = fs::read(&path).unwrap();
+    assert!(whole.len() > 8 << 20, "{} bytes are looked through at once", whole.len());
+    assert_eq!(Cache::open(&path).unwrap().measurements(&device("a"), &problem(1)).unwrap().len(), many.len());
+    let mut scribbled = whole.clone();
+    scribbled[5_000_000..5_100_000].fill(0xA5);
+    for (damage, bytes) in [("cut off", &whole[..whole.len() / 2]), ("scribbled on", &scribbled[..])] {
+        fs::write(&path, bytes).unwrap();
+        let text = message(Cache::open(&path).and_then(|cache| cache.measurements(&device("a"), &problem(1))));
+        assert!(text.contains("cache.db") && text.contains("damaged") && text.contains("--cache"), "{damage}: {text}");
     }
 }
 

@@ -5,29 +5,34 @@
 //!             too small: illegal address     written by another stream meanwhile: launch failed
 //! ```
 
+use std::any::Any;
 use std::ffi::c_int;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::compute::{Addresses, convolve};
+use crate::control;
 use crate::driver::{self, Held, ILLEGAL_ADDRESS, LAUNCH_FAILED, Work};
 use crate::method::Choice;
 use crate::problem::Problem;
 use crate::status::Status;
-use crate::{control, handle};
 
-/// Enqueues a convolution on the handle's stream. Nothing is read or written before the stream gets there.
+/// What kernels that were compiled for a plan need alive when they run, wherever they were recorded.
+pub type Code = Weak<dyn Any + Send + Sync>;
+
+/// Enqueues a convolution on a stream, or into a graph. Nothing is read or written before the stream gets there.
 ///
 /// # Errors
 /// [`Status::NULL_POINTER`], [`Status::MISALIGNED_POINTER`] for a workspace not aligned to 16 bytes, or what the driver
 /// refused.
 pub fn convolution(
-    handle: usize,
+    stream: usize,
     problem: &Problem,
     choice: Choice,
     addresses: Addresses,
     workspace: usize,
+    code: Option<Code>,
 ) -> Result<(), Status> {
-    let stream = handle::stream_of(handle)?;
     let needed = choice.workspace(problem) as usize;
     if [addresses.x, addresses.w, addresses.y].contains(&0) || (needed > 0 && workspace == 0) {
         return Err(Status::NULL_POINTER);
@@ -38,6 +43,9 @@ pub fn convolution(
     let spoiled = control::on_execution();
     let (nanos, problem) = (choice.nanos(problem), problem.clone());
     let work: Work = Box::new(move || {
+        if code.as_ref().is_some_and(|code| code.strong_count() == 0) {
+            return LAUNCH_FAILED;
+        }
         let run = || run(&problem, choice, addresses, (workspace, needed), spoiled);
         run().err().unwrap_or(0)
     });

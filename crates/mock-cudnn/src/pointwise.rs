@@ -3,10 +3,10 @@
 
 use std::ffi::c_int;
 
+use crate::control;
 use crate::driver::{self, Held, Work};
 use crate::status::Status;
 use crate::tensor::Tensor;
-use crate::{control, handle};
 
 /// What is done with each pair of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,19 +71,23 @@ impl Pointwise {
         2_000 + self.y.len() as u64 / 100
     }
 
-    /// Enqueues the operation on the handle's stream; the addresses are those of x, b (0 without) and y, and y may be one
+    /// Enqueues the operation on a stream, or into a graph; the addresses are those of x, b (0 without) and y, and y may be one
     /// of the inputs.
     ///
     /// # Errors
     /// What the driver refused.
-    pub fn launch(&self, handle: usize, [x, b, y]: [usize; 3]) -> Result<(), Status> {
+    pub fn launch(&self, stream: usize, [x, b, y]: [usize; 3]) -> Result<(), Status> {
         // As an H200 under cuDNN 9.19 does it: a grid of more than 65535 blocks of 32 channels.
         if self.y.dims.get(1).is_some_and(|&channels| channels > 65_535 * 32) {
             return Err(Status::EXECUTION_FAILED_DRIVER);
         }
-        let stream = handle::stream_of(handle)?;
         control::on_execution();
-        let operation = self.clone();
+        let mut operation = self.clone();
+        if self.b.as_ref().is_some_and(|b| b.is_by_value) {
+            // SAFETY: the caller gives the address of a number of the host's, alive during this call.
+            operation.alpha2 *= unsafe { (b as *const f32).read_unaligned() };
+            operation.b = None;
+        }
         let work: Work = Box::new(move || operation.run(x, b, y).err().unwrap_or(0));
         driver::enqueue(stream, self.nanos(), work)
     }
@@ -99,7 +103,7 @@ impl Pointwise {
         let b = self.b.as_ref().map(|tensor| load(tensor, b)).transpose()?;
         let _held = Held::range(y, self.y.extent())?;
         for (i, offset) in self.y.offsets(&self.y.dims).into_iter().enumerate() {
-            let (left, right) = (self.alpha1 * x[i], b.as_ref().map_or(0.0, |b| self.alpha2 * b[i]));
+            let (left, right) = (self.alpha1 * x[i], self.alpha2 * b.as_ref().map_or(1.0, |b| b[i]));
             let value = match self.mode {
                 Mode::Add => left + right,
                 Mode::Mul => left * right,

@@ -16,8 +16,10 @@ pub struct Tensor {
     pub alignment: i64,
     /// Its name in graphs.
     pub uid: i64,
-    /// Neither input nor output of the graph, or a scalar kept by the graph.
+    /// Neither input nor output of the graph.
     pub is_inner: bool,
+    /// One number, whose address is the host's.
+    pub is_by_value: bool,
 }
 
 impl Tensor {
@@ -30,7 +32,7 @@ impl Tensor {
             return Err(Status::BAD_PARAM);
         }
         let (dims, strides, alignment) = (dims.to_vec(), strides.to_vec(), data_type.bytes() as i64);
-        Ok(Tensor { data_type, dims, strides, alignment, uid: 0, is_inner: false })
+        Ok(Tensor { data_type, dims, strides, alignment, uid: 0, is_inner: false, is_by_value: false })
     }
 
     /// The same tensor in five dimensions: sizes 1 go between the channels and the spatial dimensions.

@@ -10,7 +10,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use tightfit_core::{Notes, Problem};
+use tightfit_core::Notes;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 use tightfit_cuda::{Chosen, GuestProgram, Host};
 
@@ -72,11 +72,7 @@ impl Plan {
 impl Decision {
     /// Bytes of workspace to tell the program; none where the plan's own answer holds.
     pub fn workspace(&self) -> Option<usize> {
-        match self {
-            Decision::Ours(ours) => Some(ours.program.workspace()),
-            Decision::Shared(_) => Some(0),
-            Decision::Kept(_) | Decision::Left(..) => None,
-        }
+        self.kernel()?.told()
     }
 
     /// The kernel that was decided about; none where it came to no question.
@@ -134,7 +130,9 @@ pub unsafe fn consider(graph: &Graph, choice: Choice, is_built: bool) -> Decisio
         let question =
             Question { device, problem, chosen, admitted, factors: bits(recognized.scale), base: recognized.base };
         let kernel = answer(question, settings, &mut session, host, is_capturing)?;
-        set_up(kernel, recognized, &mut session, graph.handle)
+        drop(session);
+        // SAFETY: forwarded to the caller.
+        unsafe { ready(host, device, kernel, recognized, handle) }
     };
     decided().unwrap_or_else(|reason| Decision::Left(reason, None))
 }
@@ -197,19 +195,26 @@ fn described(question: &Question, answer: &Answer) -> String {
 ///
 /// # Errors
 /// [`Reason::Failed`] if it cannot be set up there, as for addresses of too low an alignment.
-pub fn set_up(
+///
+/// # Safety
+/// `handle` is alive, on `device`, and used on this thread.
+pub unsafe fn ready(
+    host: &Host,
+    device: usize,
     kernel: Arc<Kernel>,
     recognized: &Recognized,
-    session: &mut Session,
-    handle: usize,
+    handle: Handle,
 ) -> Result<Decision, Reason> {
-    let problem: Problem = kernel.question.problem;
     match &kernel.answer {
         Answer::Ours(configuration) => {
+            let _beside = host.beside_captures().map_err(failed)?;
+            // SAFETY: forwarded to the caller.
+            let session = unsafe { session(host, handle, device) }.map_err(failed)?;
+            let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
             let program = session
-                .program(&problem, configuration, recognized.scale, recognized.base)
+                .program(&kernel.question.problem, configuration, recognized.scale, recognized.base)
                 .map_err(|error| failed(error.chain()))?;
-            Ok(Decision::Ours(Ours { kernel, program, handle }))
+            Ok(Decision::Ours(Ours { kernel, program, handle: handle.0 as usize }))
         }
         Answer::Shared(_) => Ok(Decision::Shared(kernel)),
         Answer::Kept => Ok(Decision::Kept(kernel)),

@@ -1,5 +1,7 @@
 //! From attributes to a convolution in the project's words, or to the reason why it is left as it is.
 
+use std::ops::Deref;
+
 use tightfit_core::problem::Storage;
 use tightfit_core::profile::Scale;
 use tightfit_core::{Axis, Convolution, Layout, Operation, Problem, Types};
@@ -8,12 +10,42 @@ use tightfit_cuda::sys::cudnn::{DataType, Kind};
 use crate::reason::Reason;
 use crate::shadow::{Attributes, Made};
 
+/// Dimensions that cuDNN has at most (`CUDNN_DIM_MAX`).
+const MOST: usize = 8;
+
+/// A number for each dimension, in place: the legacy interface has them read at every call.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    values: [usize; MOST],
+    len: usize,
+}
+
+impl Sizes {
+    /// The numbers, or the reason why they are none.
+    fn collect(all: impl Iterator<Item = Result<usize, Reason>>) -> Result<Sizes, Reason> {
+        let mut sizes = Sizes { values: [0; MOST], len: 0 };
+        for one in all {
+            *sizes.values.get_mut(sizes.len).ok_or(Reason::Shape)? = one?;
+            sizes.len += 1;
+        }
+        Ok(sizes)
+    }
+}
+
+impl Deref for Sizes {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.values[..self.len]
+    }
+}
+
 /// A tensor as it was described: n c then spatial, whatever the layout.
 #[derive(Clone, Debug)]
 pub struct Tensor {
     storage: Storage,
-    dims: Vec<usize>,
-    strides: Vec<usize>,
+    dims: Sizes,
+    strides: Sizes,
     id: i64,
     alignment: usize,
 }
@@ -22,10 +54,10 @@ pub struct Tensor {
 #[derive(Clone, Debug)]
 pub struct Window {
     arithmetic: DataType,
-    before: Vec<usize>,
-    after: Vec<usize>,
-    strides: Vec<usize>,
-    dilations: Vec<usize>,
+    before: Sizes,
+    after: Sizes,
+    strides: Sizes,
+    dilations: Sizes,
 }
 
 /// A convolution that may be divided.
@@ -98,8 +130,8 @@ impl Tensor {
         let mut extents = [1; 3];
         extents[3 - spatial..].copy_from_slice(&dims[2..]);
         let all = layout.strides(dims[1], extents);
-        let strides = all[..2].iter().chain(&all[5 - spatial..]).copied().collect();
-        Ok(Tensor { storage: storage(data.into())?, dims, strides, id: 0, alignment: 16 })
+        let strides = Sizes::collect(all[..2].iter().chain(&all[5 - spatial..]).map(|stride| Ok(*stride)));
+        Ok(Tensor { storage: storage(data.into())?, dims, strides: strides?, id: 0, alignment: 16 })
     }
 }
 
@@ -115,7 +147,7 @@ impl Window {
         let pad = positive(pad)?;
         Ok(Window {
             arithmetic: DataType(arithmetic),
-            before: pad.clone(),
+            before: pad,
             after: pad,
             strides: positive(strides)?,
             dilations: positive(dilations)?,
@@ -123,13 +155,13 @@ impl Window {
     }
 }
 
-fn positive(values: &[i32]) -> Result<Vec<usize>, Reason> {
-    values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Shape)).collect()
+fn positive(values: &[i32]) -> Result<Sizes, Reason> {
+    Sizes::collect(values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Shape)))
 }
 
-fn sizes(attributes: &Attributes, name: i32) -> Result<Vec<usize>, Reason> {
+fn sizes(attributes: &Attributes, name: i32) -> Result<Sizes, Reason> {
     let values = attributes.integers(name).ok_or(Reason::Attribute)?;
-    values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Layout)).collect()
+    Sizes::collect(values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Layout)))
 }
 
 fn storage(data: i64) -> Result<Storage, Reason> {
@@ -275,5 +307,5 @@ fn is_packed(tensor: &Tensor, layout: Layout) -> bool {
     extents[3 - spatial..].copy_from_slice(&tensor.dims[2..]);
     let all = layout.strides(tensor.dims[1], extents);
     let packed = all[..2].iter().chain(&all[5 - spatial..]);
-    tensor.dims.iter().zip(&tensor.strides).zip(packed).all(|((&size, &own), &wanted)| size == 1 || own == wanted)
+    tensor.dims.iter().zip(&*tensor.strides).zip(packed).all(|((&size, &own), &wanted)| size == 1 || own == wanted)
 }

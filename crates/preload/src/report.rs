@@ -18,9 +18,9 @@ use tightfit_core::{Candidate, Nanos};
 use crate::choose::spent;
 use crate::kernel::{self, Answer, Kernel};
 use crate::log::say;
-use crate::original;
 use crate::reason::counted;
 use crate::settings::{Limit, settings};
+use crate::{layer, original};
 
 static DEVICE: OnceLock<String> = OnceLock::new();
 /// The process whose report it is: a fork's exit is not its own.
@@ -61,13 +61,14 @@ pub fn on_call() {
 }
 
 fn begin() {
-    if settings().is_none_or(|settings| settings.report.is_none()) {
-        return;
-    }
+    let Some(settings) = settings() else { return };
     OWNER.store(std::process::id(), Ordering::Relaxed);
-    // SAFETY: both handlers only touch atomics or write a file, and live as long as the process: nobody unloads cuDNN.
+    // SAFETY: both handlers only touch atomics or write files, and live as long as the process: nobody unloads cuDNN.
     unsafe {
         atexit(at_exit);
+        if settings.report.is_none() {
+            return;
+        }
         // The program's own handler stays, and no signal meanwhile is lost to it.
         let mut before = SignalAction { handler: 0, rest: [0; 31] };
         if sigaction(SIGUSR1, std::ptr::null(), &mut before) == 0 && before.handler == DEFAULT {
@@ -85,6 +86,7 @@ extern "C" fn at_exit() {
     let _ = std::panic::catch_unwind(|| {
         if OWNER.load(Ordering::Relaxed) == std::process::id() {
             write();
+            layer::keep();
         }
     });
 }

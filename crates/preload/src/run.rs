@@ -11,7 +11,7 @@ use tightfit_cuda::{CudaError, GuestProgram, NotEnqueued};
 use crate::exports::{address, plan_of};
 use crate::kernel::Kernel;
 use crate::log::tell;
-use crate::plan::{Decision, Ours, Plan, device, failed, set_up};
+use crate::plan::{Decision, Ours, Plan, device, failed, ready};
 use crate::reason::{Function, Reason, count};
 use crate::session::session;
 use crate::settings::settings;
@@ -178,11 +178,8 @@ unsafe fn on_handle(handle: Handle, plan: &Plan, ours: &Ours) -> Option<Arc<Gues
     let recognized = plan.graph.as_ref()?.convolution.as_ref().ok()?;
     let host = original::host()?;
     let device = device(host, settings()?).ok()?;
-    let _beside = host.beside_captures().ok()?;
     // SAFETY: forwarded to the caller.
-    let session = unsafe { session(host, handle, device) }.ok()?;
-    let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
-    match set_up(ours.kernel.clone(), recognized, &mut session, handle.0 as usize) {
+    match unsafe { ready(host, device, ours.kernel.clone(), recognized, handle) } {
         Ok(Decision::Ours(ours)) => Some(ours.program),
         _ => None,
     }

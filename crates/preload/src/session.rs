@@ -18,13 +18,13 @@ use crate::kernel::bits;
 pub struct Session {
     /// What can be done on it.
     pub guest: Guest,
-    programs: HashMap<ProgramKey, Arc<GuestProgram>>,
+    /// Of one problem there are few configurations.
+    programs: HashMap<ProgramKey, Vec<(Configuration, Arc<GuestProgram>)>>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
 struct ProgramKey {
     problem: Problem,
-    configuration: String,
     factors: [u32; 2],
     base: usize,
 }
@@ -70,15 +70,14 @@ impl Session {
         scale: Scale,
         base: usize,
     ) -> Result<Arc<GuestProgram>, Error> {
-        let (configuration_name, factors) = (configuration.to_string(), bits(scale));
-        let key = ProgramKey { problem: *problem, configuration: configuration_name, factors, base };
-        if let Some(program) = self.programs.get(&key) {
+        let programs = self.programs.entry(ProgramKey { problem: *problem, factors: bits(scale), base }).or_default();
+        if let Some((_, program)) = programs.iter().find(|(known, _)| known == configuration) {
             return Ok(program.clone());
         }
         let program = Arc::new(self.guest.program(problem, configuration, scale, base)?);
         // One more that nobody gives back.
         std::mem::forget(program.clone());
-        self.programs.insert(key, program.clone());
+        programs.push((configuration.clone(), program.clone()));
         Ok(program)
     }
 }

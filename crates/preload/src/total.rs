@@ -55,13 +55,28 @@ struct Member {
     segments: Vec<Segment>,
 }
 
-/// A part of the memory, for one kernel on one lane.
-#[derive(Clone)]
+/// What is one kernel's on one lane.
 struct Segment {
     /// None until the kernel first runs in it.
     lane: Option<Lane>,
+    /// None where nothing can be set up in what is left: the kernel then takes turns in all of the memory.
+    part: Option<Part>,
+    /// Executions.
+    turns: u64,
+}
+
+/// A part of the memory, and what runs in it.
+#[derive(Clone)]
+struct Part {
     configuration: Configuration,
     offset: u64,
+}
+
+impl Part {
+    /// Where the next part may begin.
+    fn end(&self) -> u64 {
+        self.offset + rounded(self.configuration.workspace())
+    }
 }
 
 static TOTALS: Mutex<Option<HashMap<usize, Arc<Mutex<Total>>>>> = Mutex::new(None);
@@ -123,23 +138,21 @@ pub unsafe fn run<T>(
     let stream = unsafe { host.stream(handle) }.map_err(failed)?;
     // SAFETY: the program keeps its handle's stream alive.
     let lane = unsafe { host.lane(stream) }.map_err(failed)?;
-    let (mut segment, mut is_exclusive) = total.turn(kernel, lane)?;
+    let (mut part, mut is_exclusive) = total.turn(kernel, lane)?;
     let problem = &kernel.question.problem;
     let set_up =
         |session: &mut Session, configuration: &Configuration| session.program(problem, configuration, scale, base);
-    let program = match set_up(session, &segment.configuration) {
+    let program = match set_up(session, &part.configuration) {
         Ok(program) => program,
         Err(error) => {
             tell!("{problem}: {}", error.chain());
-            total.drop_segment(kernel, lane);
-            // What was set up when it was decided about.
-            (segment, is_exclusive) = (total.whole(kernel, lane)?, true);
-            set_up(session, &segment.configuration).map_err(|error| failed(error.chain()))?
+            (part, is_exclusive) = total.refuse(kernel, lane)?;
+            set_up(session, &part.configuration).map_err(|error| failed(error.chain()))?
         }
     };
     // SAFETY: as above.
     unsafe { total.order.begin(stream, lane, is_exclusive) }.map_err(failed)?;
-    let result = run(&program, total.memory.offset(usize::try_from(segment.offset).map_err(failed)?));
+    let result = run(&program, total.memory.offset(usize::try_from(part.offset).map_err(failed)?));
     // SAFETY: as above.
     unsafe { total.order.end(host, device, stream, lane, is_exclusive) }.map_err(failed)?;
     Ok(result)
@@ -156,10 +169,15 @@ fn shared(kernel: &Kernel) -> Result<&Shared, Reason> {
     }
 }
 
+/// All of the memory, for one execution.
+fn whole(kernel: &Kernel) -> Result<Part, Reason> {
+    Ok(Part { configuration: shared(kernel)?.provisional.clone(), offset: 0 })
+}
+
 impl Total {
     /// Where a kernel runs this time, and whether nobody else may meanwhile. Under capture nothing is divided, since that
     /// would have every configuration set up there.
-    fn turn(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(Segment, bool), Reason> {
+    fn turn(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(Part, bool), Reason> {
         self.executions += 1;
         let place = match self.members.iter().position(|member| Arc::ptr_eq(&member.kernel, kernel)) {
             Some(place) => place,
@@ -173,44 +191,63 @@ impl Total {
         self.members[place].calls += 1;
         if !self.is_divided {
             if lane.capture.is_some() || self.executions < 2 * self.newest {
-                return Ok((self.whole(kernel, lane)?, true));
+                return Ok((whole(kernel)?, true));
             }
             self.divide();
         }
         let segments = &mut self.members[place].segments;
         if let Some(segment) = segments.iter_mut().find(|segment| segment.lane.is_none_or(|own| own == lane)) {
             segment.lane = Some(lane);
-            return Ok((segment.clone(), false));
+            segment.turns += 1;
+            return match &segment.part {
+                Some(part) => Ok((part.clone(), false)),
+                None => Ok((whole(kernel)?, true)),
+            };
         }
         // Something new: the fastest in what is left.
         let left = self.bytes.saturating_sub(self.used);
         let fitting = shared(kernel)?.front.iter().rev().find(|one| rounded(one.workspace()) <= left);
         match fitting {
             Some(configuration) => {
-                let (configuration, offset) = (configuration.clone(), self.used);
-                let segment = Segment { lane: Some(lane), configuration, offset };
-                self.used += rounded(segment.configuration.workspace());
-                kernel.allot(segment.configuration.clone());
-                self.members[place].segments.push(segment.clone());
-                Ok((segment, false))
+                let part = self.take(kernel, configuration);
+                self.members[place].segments.push(Segment { lane: Some(lane), part: Some(part.clone()), turns: 1 });
+                Ok((part, false))
             }
-            None => Ok((self.whole(kernel, lane)?, true)),
+            None => Ok((whole(kernel)?, true)),
         }
     }
 
-    /// All of the memory, for one execution.
-    fn whole(&self, kernel: &Kernel, lane: Lane) -> Result<Segment, Reason> {
-        Ok(Segment { lane: Some(lane), configuration: shared(kernel)?.provisional.clone(), offset: 0 })
+    /// Bytes of what is left, which are enough, for a kernel's configuration.
+    fn take(&mut self, kernel: &Kernel, configuration: &Configuration) -> Part {
+        let part = Part { configuration: configuration.clone(), offset: self.used };
+        self.used = part.end();
+        kernel.allot(configuration.clone());
+        part
     }
 
-    /// Takes a segment away in which a kernel cannot be set up; its bytes serve others if they are the last.
-    fn drop_segment(&mut self, kernel: &Arc<Kernel>, lane: Lane) {
-        let Some(member) = self.members.iter_mut().find(|member| Arc::ptr_eq(&member.kernel, kernel)) else { return };
-        let Some(place) = member.segments.iter().position(|segment| segment.lane == Some(lane)) else { return };
-        let segment = member.segments.remove(place);
-        if segment.offset + rounded(segment.configuration.workspace()) == self.used {
-            self.used = segment.offset;
+    /// Where a kernel runs whose configuration cannot be set up, as for its addresses' alignment: what was set up when it
+    /// was decided about, in what is left, or in turns in all of the memory. It is not tried again.
+    fn refuse(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(Part, bool), Reason> {
+        let Part { configuration, .. } = whole(kernel)?;
+        let is_its_own = |segment: &Segment| segment.lane == Some(lane);
+        let of_kernel = |member: &Member| Arc::ptr_eq(&member.kernel, kernel);
+        let member = self.members.iter().position(of_kernel);
+        let found =
+            member.and_then(|member| Some((member, self.members[member].segments.iter().position(is_its_own)?)));
+        let Some((member, segment)) = found else { return Ok((whole(kernel)?, true)) };
+        let Segment { part, turns, .. } = &mut self.members[member].segments[segment];
+        let (refused, turns) = (part.take(), *turns);
+        // Nobody else may have bytes in which something may still run.
+        if let Some(refused) = refused.filter(|refused| turns == 1 && refused.end() == self.used) {
+            self.used = refused.offset;
         }
+        if rounded(configuration.workspace()) > self.bytes.saturating_sub(self.used) {
+            kernel.allot(configuration);
+            return Ok((whole(kernel)?, true));
+        }
+        let part = self.take(kernel, &configuration);
+        self.members[member].segments[segment].part = Some(part.clone());
+        Ok((part, false))
     }
 
     /// Gives every kernel that ran lately its segment; those of which no times are known go on in turns.
@@ -235,12 +272,11 @@ impl Total {
         };
         for (member, &choice) in members.iter_mut().zip(&allotment.choice) {
             let Answer::Shared(Shared { front, .. }) = &member.kernel.answer else { continue };
-            let configuration = front[choice].clone();
-            let offset = self.used;
-            self.used += rounded(configuration.workspace());
-            tell!("{}: {configuration} at {offset} of the total", member.kernel.question.problem);
-            member.kernel.allot(configuration.clone());
-            member.segments.push(Segment { lane: None, configuration, offset });
+            let part = Part { configuration: front[choice].clone(), offset: self.used };
+            self.used = part.end();
+            tell!("{}: {} at {} of the total", member.kernel.question.problem, part.configuration, part.offset);
+            member.kernel.allot(part.configuration.clone());
+            member.segments.push(Segment { lane: None, part: Some(part), turns: 0 });
         }
         tell!("{} kernels have {} of {}", fronts.len(), Bytes(self.used), Bytes(self.bytes));
     }

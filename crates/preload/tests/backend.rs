@@ -181,9 +181,17 @@ fn low_alignments_are_kept() {
 
 #[test]
 fn what_is_not_understood_passes_through_with_its_reason() {
-    for (arguments, reason) in
-        [("mode=0", "true convolution"), ("gap=1", "layout with gaps"), ("spatial=1 size=30", "shape")]
-    {
+    for (arguments, reason) in [
+        ("mode=0", "true convolution"),
+        ("gap=1", "layout with gaps"),
+        ("spatial=1 size=30", "shape"),
+        ("fused=1", "fused graph"),
+        ("fused=2", "fused graph"),
+        ("shapes=803", "dynamic or overridden shapes"),
+        ("shapes=805", "dynamic or overridden shapes"),
+        // Of the configuration that a plan was saved from, the workspace may have been told before.
+        ("restored=1 ask=0", "deserialized plan"),
+    ] {
         let alone = alone(Form::Linked, arguments);
         let run = divided(Form::Linked, &format!("{arguments} times=2"), HEURISTIC);
         run.assert_gives(&alone.output, arguments);
@@ -192,11 +200,42 @@ fn what_is_not_understood_passes_through_with_its_reason() {
     }
 }
 
+const KEPT: &[(&str, &str)] = &[("WORKSPACE", "1GiB"), ("TUNE", "heuristic")];
+
+#[test]
+fn what_is_fused_computes_more_than_a_convolution() {
+    let plain = alone(Form::Linked, "").output;
+    for (arguments, factor) in [("fused=1", 2.0), ("fused=2", 3.0)] {
+        let expected: Vec<f32> = plain.iter().map(|value| factor * value).collect();
+        divided(Form::Linked, arguments, HEURISTIC).assert_gives(&expected, arguments);
+    }
+}
+
 #[test]
 fn a_divided_plan_has_no_native_graph() {
-    let kept = &[("WORKSPACE", "1GiB"), ("TUNE", "heuristic")];
-    for (variables, status) in [(HEURISTIC, "3000"), (kept, "0")] {
+    for (variables, status) in [(HEURISTIC, "3000"), (KEPT, "0")] {
         let run = divided(Form::Linked, "populate=1 update=1", variables);
         assert_eq!((run.lines("populate"), run.lines("update")), (vec![status], vec![status]), "{variables:?}");
+        let native = ("native CUDA graph".to_owned(), 1);
+        assert_eq!(run.reasons(), [native.clone(), native], "once each");
     }
+}
+
+#[test]
+fn a_native_graph_runs_what_was_kept() {
+    let alone = alone(Form::Linked, "populate=1 times=0");
+    assert_eq!(alone.output, self::alone(Form::Linked, "").output);
+    for arguments in ["", "fused=1", "restored=1 ask=0", "shapes=803"] {
+        let arguments = format!("populate=1 times=0 {arguments}");
+        let alone = self::alone(Form::Linked, &arguments);
+        divided(Form::Linked, &arguments, KEPT).assert_gives(&alone.output, &arguments);
+    }
+}
+
+#[test]
+fn a_pack_that_says_more_than_addresses_is_refused_by_a_divided_plan_alone() {
+    let alone = alone(Form::Linked, "more=1");
+    divided(Form::Linked, "more=1", KEPT).assert_gives(&alone.output, "kept");
+    let run = divided(Form::Linked, "more=1", HEURISTIC);
+    assert_eq!(run.status(), "3000", "{}{}", run.words, run.errors);
 }

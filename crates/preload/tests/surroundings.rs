@@ -3,6 +3,7 @@
 mod support;
 
 use support::{Client, Form, Run};
+use tightfit_core::profile::Cache;
 
 const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
 const MEASURE: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "measure"), ("EXACT_CLASS", "1")];
@@ -25,7 +26,27 @@ fn a_captured_graph_outlives_its_plan() {
             run.assert_gives(&alone(arguments).output, arguments);
             assert!(run.lines("stream").is_empty(), "{}", run.words);
             assert!(run.workspace() <= 64 << 10);
+            assert_eq!(run.lines("unsafe"), ["0"], "{arguments}");
         }
+    }
+}
+
+#[test]
+fn what_was_compiled_for_a_plan_of_ours_lives_as_long_as_the_process() {
+    // The client destroys its plan, and with it the code that the graph is to run; then its handle.
+    let arguments = "engine=9 capture=1";
+    let lost = Client::new(Form::Linked, arguments).run();
+    assert_eq!(lost.lines("stream"), ["719"], "{}", lost.words);
+    let exact = alone("engine=2").output;
+    let limit = (alone("engine=9").workspace() / 2).to_string();
+    let run = preloaded(arguments, &[("WORKSPACE", &limit), ("TUNE", "heuristic")]);
+    assert_eq!((run.code, run.status(), run.lines("stream").len()), (Some(0), "0", 0), "{}{}", run.words, run.errors);
+    for part in run.kernels()[0]["ours"]["configuration"].as_array().unwrap() {
+        assert!(part["algorithm"].as_str().unwrap().starts_with("engine9"), "{part}");
+    }
+    assert_eq!(run.output.len(), exact.len());
+    for (one, other) in run.output.iter().zip(&exact) {
+        assert!((one - other).abs() < 1e-3, "{one} {other}");
     }
 }
 
@@ -33,6 +54,7 @@ fn a_captured_graph_outlives_its_plan() {
 fn nothing_is_measured_under_capture() {
     let run = preloaded("engine=2 capture=2", MEASURE);
     run.assert_gives(&alone("engine=2 capture=2").output, "planned under capture");
+    assert_eq!(run.lines("unsafe"), ["0"], "memory was taken, or somebody waited");
     assert_eq!(run.report.as_ref().unwrap()["totals"]["tuning_measurements"], 0);
     assert!(run.workspace() <= 64 << 10, "the limit holds all the same");
 }
@@ -129,6 +151,46 @@ fn a_layer_has_the_name_that_the_program_tells() {
     assert_eq!(run.kernels()[0]["name"], "features.3");
     let unnamed = Client::new(Form::Loaded, "engine=2").preloaded(HEURISTIC).run();
     assert_eq!(unnamed.kernels()[0]["name"], "conv1");
+}
+
+#[test]
+fn two_processes_keep_the_names_of_their_layers_in_one_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    let run = |arguments: &str| {
+        let variables = [("WORKSPACE", "64KiB"), ("TUNE", "cached"), ("CACHE", cache.to_str().unwrap())];
+        let run = Client::new(Form::Loaded, &format!("engine=2 {arguments}")).preloaded(&variables).run();
+        assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
+    };
+    std::thread::scope(|threads| {
+        for arguments in ["layer=features.3", "layer=features.3", "layer=features.5 n=9", "op=filter"] {
+            threads.spawn(|| run(arguments));
+        }
+    });
+    let networks = Cache::open_read_only(&cache).unwrap().networks().unwrap();
+    let [program] = &networks[..] else { panic!("{networks:?}") };
+    let mut layers = program.layers.clone();
+    layers.sort();
+    let kernel = |name: &str, operation: &str, batch| {
+        (name.to_owned(), format!("{operation} c8 h9 w9 k8 r3 s3 pad1 f32"), batch)
+    };
+    let expected =
+        [kernel("conv1", "backward-filter", 7), kernel("features.3", "forward", 7), kernel("features.5", "forward", 9)];
+    assert_eq!((program.name.as_str(), &layers[..]), ("Loaded", &expected[..]));
+}
+
+#[test]
+fn without_a_usable_cache_names_are_in_the_report_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let cache = file.join("cache.db");
+    let variables = [("WORKSPACE", "64KiB"), ("TUNE", "cached"), ("CACHE", cache.to_str().unwrap())];
+    let run = Client::new(Form::Loaded, "engine=2 layer=features.3").preloaded(&variables).run();
+    run.assert_gives(&alone("engine=2").output, "without a cache");
+    assert_eq!(run.kernels()[0]["name"], "features.3");
+    assert_eq!(run.errors.lines().count(), 1, "{}", run.errors);
+    assert!(run.errors.contains("going on without a cache"), "{}", run.errors);
 }
 
 #[test]

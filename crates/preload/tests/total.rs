@@ -100,6 +100,50 @@ fn the_legacy_interface_and_captured_graphs_run_in_the_total_too() {
 }
 
 #[test]
+fn what_cannot_be_set_up_in_its_part_is_not_tried_at_every_execution() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    // Measured at the alignment of 16, one engine is the fastest; at 4 it refuses.
+    let arguments = "net=3 steps=6 n=4 c=32 k=32 size=6 filter=2 pad=0 types=f16-f32 alignment=4 offset=4";
+    let (_, expected) = network(arguments, None);
+    let (cache, total) = (cache.to_str().unwrap(), "4MiB");
+    let variables = [("TOTAL_WORKSPACE", total), ("CACHE", cache), ("LOG", "1"), ("POLICY", "undivided")];
+    let (run, outputs) = network(arguments, Some(&variables));
+    assert!(outputs == expected, "other results\n{}", run.errors);
+    let refusals: Vec<&str> = run.errors.lines().filter(|line| line.contains(" refuses ")).collect();
+    assert!(!refusals.is_empty(), "nothing was refused: {}", run.errors);
+    let mut different = refusals.clone();
+    different.sort_unstable();
+    different.dedup();
+    assert_eq!(refusals.len(), different.len(), "{}", run.errors);
+    for kernel in run.kernels() {
+        let parts = kernel["ours"]["configuration"].as_array().unwrap();
+        assert!(parts.iter().all(|part| part["algorithm"] != "engine3"), "reported and not run: {kernel}");
+    }
+}
+
+#[test]
+fn a_step_captured_before_or_after_the_total_is_divided_takes_nothing_and_runs_ever_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    let cache = cache.to_str().unwrap();
+    let (_, expected) = network("net=6 steps=6 n=3 size=6", None);
+    for step in [1, 4] {
+        let arguments = format!("net=6 steps=6 capture={step} n=3 size=6");
+        for total in ["150KiB", "40KiB"] {
+            let (run, outputs) = network(&arguments, Some(&with_cache(cache, total)));
+            assert!(outputs == expected, "{arguments} in {total}: other results\n{}", run.errors);
+            assert_eq!(run.lines("unsafe"), ["0"], "{arguments} in {total}");
+            assert!(run.errors.contains("kernels have"), "it was never divided: {}", run.errors);
+        }
+    }
+    // Planned under capture as well: there is no memory yet, and the program's own choice runs.
+    let (run, outputs) = network("net=6 steps=6 capture=0 n=3 size=6", Some(&with_cache(cache, "150KiB")));
+    assert!(outputs == expected, "{}", run.errors);
+    assert!(run.reasons().iter().any(|(reason, _)| reason == "first seen under capture"), "{:?}", run.reasons());
+}
+
+#[test]
 fn captured_streams_that_share_the_total_are_ordered_by_edges_of_the_graph() {
     let (alone, expected) = network("forked=1 n=3 size=6", None);
     assert_eq!(alone.lines("captured"), ["0"]);

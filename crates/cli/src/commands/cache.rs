@@ -15,7 +15,8 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
     let path = cache_path(common)
         .ok_or_else(|| Failure::Usage("there is no cache to look after; name one with --cache FILE".to_owned()))?;
     match &options.action {
-        CacheAction::List => list(&Cache::open_read_only(&path)?, common),
+        CacheAction::List { layers: false } => list(&Cache::open_read_only(&path)?, common),
+        CacheAction::List { layers: true } => list_layers(&Cache::open_read_only(&path)?, common),
         CacheAction::Export { file } => {
             let recordings = Cache::open_read_only(&path)?.recordings()?;
             if recordings.is_empty() {
@@ -67,6 +68,17 @@ fn list(cache: &Cache, common: &Common) -> Result<(), Failure> {
         let [threads, problems, measurements] =
             [device.threads, line.problems, line.measurements].map(|count| count.to_string());
         grid.push([device.backend, device.name, device.library, threads, problems, measurements]);
+    }
+    print_grid(&grid, common.format)
+}
+
+fn list_layers(cache: &Cache, common: &Common) -> Result<(), Failure> {
+    let (left, right) = (Align::Left, Align::Right);
+    let mut grid = Grid::new([("network", left), ("layer", left), ("mini-batch", right), ("problem", left)]);
+    for network in cache.networks()? {
+        for (layer, shape, mini_batch) in network.layers {
+            grid.push([network.name.clone(), layer, mini_batch.to_string(), shape]);
+        }
     }
     print_grid(&grid, common.format)
 }

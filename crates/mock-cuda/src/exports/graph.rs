@@ -1,11 +1,24 @@
 //! Graphs: what a capture recorded, launched as a whole.
 
-use std::ffi::{c_int, c_ulonglong};
+use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::sync::Arc;
 
 use super::{Handle, Out, room};
 use crate::control::{call, release};
 use crate::error::Code;
 use crate::state::state;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuGraphCreate(graph: Out<Handle>, _flags: c_uint) -> c_int {
+    call("cuGraphCreate", || {
+        let graph = room(graph)?;
+        let mut state = state();
+        let handle = state.new_handle();
+        state.graphs.insert(handle, Arc::default());
+        graph.write(handle);
+        Ok(())
+    })
+}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuGraphInstantiateWithFlags(executable: Out<Handle>, graph: Handle, _flags: c_ulonglong) -> c_int {

@@ -121,7 +121,7 @@ impl Drop for Foreign {
     }
 }
 
-/// Puts work into a stream, or into the graph it is capturing. `run` may be called many times and from any thread, until
+/// Puts work into a stream, into the graph it is capturing, or into a graph itself. `run` may be called many times and from any thread, until
 /// `forget` is called once; it answers a `CUresult`. On an error `forget` has been called.
 #[unsafe(no_mangle)]
 pub extern "C" fn tightfitMockCudaEnqueue(
@@ -139,8 +139,13 @@ pub extern "C" fn tightfitMockCudaEnqueue(
             code => Err(Code(code)),
         }
     };
-    let submitted = state().submit(stream, Work { run: Arc::new(run), nanos });
-    submitted.err().unwrap_or(Code::SUCCESS).0
+    let work = Work { run: Arc::new(run), nanos };
+    let mut state = state();
+    if let Some(graph) = state.graphs.get_mut(&stream) {
+        Arc::make_mut(graph).push(work);
+        return Code::SUCCESS.0;
+    }
+    state.submit(stream, work).err().unwrap_or(Code::SUCCESS).0
 }
 
 /// Keeps the block of a range alive until [`tightfitMockCudaLetGo`]; null if the range is not within one live block.

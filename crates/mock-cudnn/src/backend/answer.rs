@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::attribute::{Kind, of_type};
-use super::build::{Built, Node};
+use super::build::{Built, Node, saved};
 use super::{DESCRIPTORS, Handle};
 use crate::injection::lock;
 use crate::number::raw;
@@ -69,8 +69,10 @@ pub fn answer(built: &Built, name: i32) -> Result<Answer, Status> {
             let choices = knob.map(|k| Built::KnobChoice { kind: k.kind, value: config.knob }).collect();
             Ok(Answer::Descriptors(Kind::KnobChoice, choices))
         }
-        (Built::Config(config), 303) | (Built::Plan(config), 402) => long(config.workspace()),
-        (Built::Plan(config), 401) => one(Kind::EngineConfig, Built::Config(config.clone())),
+        (Built::Config(config), 303) => long(config.workspace()),
+        (Built::Plan(config), 402) => long(config.workspace()),
+        (Built::Plan(config), 405) => Ok(Answer::Integers(CHAR, saved(config).bytes().map(i64::from).collect())),
+        (Built::Plan(config), 401) => one(Kind::EngineConfig, Built::Config(config.as_ref().clone())),
         _ => Err(Status::NOT_SUPPORTED),
     }
 }
@@ -112,7 +114,7 @@ impl Answer {
                     unsafe {
                         match given {
                             INT64 => array.cast::<i64>().add(i).write(value),
-                            BOOLEAN => array.cast::<u8>().add(i).write(value as u8),
+                            BOOLEAN | CHAR => array.cast::<u8>().add(i).write(value as u8),
                             _ => array.cast::<i32>().add(i).write(value as i32),
                         }
                     }

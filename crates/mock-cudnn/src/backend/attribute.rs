@@ -75,6 +75,7 @@ pub mod of_type {
     pub const DESCRIPTOR: i32 = 15;
     pub const BEHAVIOR_NOTE: i32 = 19;
     pub const REORDERING: i32 = 20;
+    pub const CHAR: i32 = 24;
 }
 
 /// The values of one attribute. Enums, booleans and addresses are integers; descriptors are what they were finalized to.
@@ -158,6 +159,8 @@ pub fn check(kind: Kind, name: i32, given: i32, count: i64) -> Result<(), Status
         (Kind::OperationPointwise, 754 | 755) => (REAL, ONE),
         (Kind::Graph, 800) | (Kind::Plan, 400) => (&[HANDLE], ONE),
         (Kind::Graph, 801) => (&[DESCRIPTOR], MANY),
+        // Dynamic or overridden shapes: allowed, never used.
+        (Kind::Graph, 803 | 805) => (&[BOOLEAN], ONE),
         (Kind::Heuristics, 200) => (&[HEUR_MODE], ONE),
         (Kind::Heuristics, 201) | (Kind::Engine, 1300) => (&[DESCRIPTOR], ONE),
         (Kind::Engine, 1301) => (&[INT64], ONE),
@@ -165,16 +168,17 @@ pub fn check(kind: Kind, name: i32, given: i32, count: i64) -> Result<(), Status
         (Kind::EngineConfig, 302) => (&[DESCRIPTOR], MANY),
         (Kind::KnobChoice, 600) => (&[KNOB_TYPE], ONE),
         (Kind::KnobChoice, 601) => (&[INT64], ONE),
+        (Kind::Plan, 405) => (&[CHAR], MANY),
         (Kind::VariantPack, 1000) => (&[INT64], MANY),
-        (Kind::VariantPack, 1001) => (&[VOID_PTR], MANY),
+        (Kind::VariantPack, 1001 | 1002) => (&[VOID_PTR], MANY),
         (Kind::VariantPack, 1003) => (&[VOID_PTR], ONE),
-        // Ragged, dynamic, overridden, restored, limited to some multiprocessors: real, but not here.
+        // Ragged, overridden, limited to some multiprocessors: real, but not here.
         (Kind::Tensor, 913)
-        | (Kind::Graph, 803..=805)
+        | (Kind::Graph, 804)
         | (Kind::Heuristics, 203 | 204)
         | (Kind::Engine, 1306..=1308)
-        | (Kind::Plan, 405..=407)
-        | (Kind::VariantPack, 1002 | 1010..=1012) => return Err(Status::NOT_SUPPORTED),
+        | (Kind::Plan, 406 | 407)
+        | (Kind::VariantPack, 1010..=1012) => return Err(Status::NOT_SUPPORTED),
         _ => return Err(Status::BAD_PARAM),
     };
     if !types.contains(&given) {
@@ -195,7 +199,9 @@ pub unsafe fn read(given: i32, count: i64, array: *const c_void) -> Result<Value
             FLOAT => Value::Reals(elements(array.cast::<f32>(), count)?.iter().map(|&v| f64::from(v)).collect()),
             DOUBLE => Value::Reals(elements(array.cast::<f64>(), count)?.to_vec()),
             INT64 | HANDLE | VOID_PTR => Value::Integers(elements(array.cast::<i64>(), count)?.to_vec()),
-            BOOLEAN => Value::Integers(elements(array.cast::<u8>(), count)?.iter().map(|&v| i64::from(v)).collect()),
+            BOOLEAN | CHAR => {
+                Value::Integers(elements(array.cast::<u8>(), count)?.iter().map(|&v| i64::from(v)).collect())
+            }
             DESCRIPTOR => {
                 let handles = elements(array.cast::<usize>(), count)?;
                 Value::Descriptors(handles.iter().map(|&h| super::built(h)).collect::<Result<_, _>>()?)

@@ -1,10 +1,11 @@
 //! Finalizing: attributes become what they describe, or are refused.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::attribute::{Attributes, Kind};
 use super::engine::{self, Config, Engine, KnobInfo};
 use crate::handle;
+use crate::injection::lock;
 use crate::number::DataType;
 use crate::pointwise::{Mode, Pointwise};
 use crate::problem::{Geometry, Operation, Problem};
@@ -22,9 +23,13 @@ pub enum Built {
     Heuristics(Arc<Vec<Config>>),
     Engine(Engine),
     KnobInfo(KnobInfo),
-    KnobChoice { kind: i32, value: i64 },
+    KnobChoice {
+        kind: i32,
+        value: i64,
+    },
     Config(Config),
-    Plan(Config),
+    /// With the code that was compiled for it, which goes with it.
+    Plan(Arc<Config>),
     VariantPack(Arc<VariantPack>),
 }
 
@@ -37,11 +42,13 @@ pub enum Node {
     Pointwise(Pointwise),
 }
 
-/// A graph of one operation.
+/// A graph of one operation, or of a convolution and a pointwise operation on its result.
 #[derive(Clone)]
 pub struct Graph {
-    /// The operation.
+    /// The operation; a fused convolution writes where the pointwise operation does.
     pub node: Node,
+    /// What is done with the result, in place.
+    pub after: Option<Pointwise>,
 }
 
 /// Addresses by tensor name, and the workspace.
@@ -81,9 +88,10 @@ pub fn build(kind: Kind, attributes: &Attributes) -> Result<Built, Status> {
         }
         Kind::EngineConfig => config(attributes),
         Kind::Plan => match attributes.descriptors(401) {
+            [] => restored(attributes),
             [Built::Config(config)] => {
                 config.check_plan()?;
-                Ok(Built::Plan(config.clone()))
+                Ok(Built::Plan(Arc::new(config.clone())))
             }
             _ => Err(Status::BAD_PARAM),
         },
@@ -106,7 +114,7 @@ fn tensor(attributes: &Attributes) -> Result<Built, Status> {
     if attributes.integer(904).unwrap_or(1) != 1 || attributes.integer(909).unwrap_or(0) != 0 {
         return Err(Status::NOT_SUPPORTED);
     }
-    tensor.is_inner = [907, 908].iter().any(|&name| attributes.integer(name).unwrap_or(0) != 0);
+    [tensor.is_inner, tensor.is_by_value] = [907, 908].map(|name| attributes.integer(name).unwrap_or(0) != 0);
     Ok(Built::Tensor(Arc::new(tensor)))
 }
 
@@ -175,15 +183,51 @@ impl Node {
 
 fn graph(attributes: &Attributes) -> Result<Built, Status> {
     handle::stream_of(attributes.integer(800)? as usize)?;
-    let node = match attributes.descriptors(801) {
-        [Built::Operation(node)] => node.as_ref().clone(),
+    let graph = match attributes.descriptors(801) {
+        [Built::Operation(node)] => Graph { node: node.as_ref().clone(), after: None },
+        [Built::Operation(first), Built::Operation(second)] => fused(first, second)?,
         [] => return Err(Status::BAD_PARAM),
         _ => return Err(Status::UNSUPPORTED_PATTERN),
     };
-    if node.tensors().iter().any(|t| t.is_inner) {
+    let scalar = graph.pointwise().and_then(|pointwise| pointwise.b.as_ref());
+    let is_wrong = |t: &&Tensor| t.is_inner || (t.is_by_value && scalar.is_none_or(|scalar| scalar.uid != t.uid));
+    if graph.node.tensors().iter().any(is_wrong) {
         return Err(Status::UNSUPPORTED_PATTERN);
     }
-    Ok(Built::Graph(Arc::new(Graph { node })))
+    Ok(Built::Graph(Arc::new(graph)))
+}
+
+/// A convolution whose result, which is never in memory, is what a pointwise operation reads.
+fn fused(first: &Node, second: &Node) -> Result<Graph, Status> {
+    match (first, second) {
+        (Node::Convolution(problem), Node::Pointwise(after))
+            if problem.operation == Operation::Forward && problem.y.is_inner && problem.y.uid == after.x.uid =>
+        {
+            let (mut problem, mut after) = (problem.clone(), after.clone());
+            problem.y = after.y.expanded()?;
+            after.x = after.y.clone();
+            Ok(Graph { node: Node::Convolution(problem), after: Some(after) })
+        }
+        _ => Err(Status::UNSUPPORTED_PATTERN),
+    }
+}
+
+/// Configurations by the number that their plans' texts have.
+static SAVED: Mutex<Vec<Config>> = Mutex::new(Vec::new());
+
+/// The text of a plan, for this process.
+pub fn saved(config: &Config) -> String {
+    let mut saved = lock(&SAVED);
+    saved.push(config.clone());
+    (saved.len() - 1).to_string()
+}
+
+/// The plan of a text.
+fn restored(attributes: &Attributes) -> Result<Built, Status> {
+    let text = attributes.integers(405).ok_or(Status::BAD_PARAM)?;
+    let text: String = text.iter().map(|&byte| char::from(byte as u8)).collect();
+    let number: usize = text.parse().map_err(|_| Status::BAD_PARAM)?;
+    lock(&SAVED).get(number).cloned().map(|config| Built::Plan(Arc::new(config))).ok_or(Status::BAD_PARAM)
 }
 
 fn graph_of(attributes: &Attributes, name: i32) -> Result<Arc<Graph>, Status> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::build::{Graph, Node};
 use crate::control::told;
 use crate::method::{Choice, Method};
+use crate::pointwise::Pointwise;
 use crate::problem::Problem;
 use crate::status::Status;
 
@@ -22,6 +23,9 @@ const ENGINES: [Method; 11] = [
     Method::FftTiling,
     Method::Winograd,
 ];
+
+/// `CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION`
+pub const COMPILES: i32 = 0;
 
 /// A knob of an engine.
 #[derive(Clone, Copy)]
@@ -82,7 +86,7 @@ impl Engine {
     pub fn behavior_notes(&self) -> Vec<i32> {
         match self.method() {
             _ if self.graph.problem().is_none() => vec![],
-            Method::FftTiling => vec![0],
+            Method::FftTiling => vec![COMPILES],
             Method::Gemm => vec![3],
             _ => vec![],
         }
@@ -100,6 +104,14 @@ impl Graph {
         match &self.node {
             Node::Convolution(problem) => Some(problem),
             Node::Pointwise(_) => None,
+        }
+    }
+
+    /// The pointwise operation, if there is one.
+    pub fn pointwise(&self) -> Option<&Pointwise> {
+        match &self.node {
+            Node::Convolution(_) => self.after.as_ref(),
+            Node::Pointwise(operation) => Some(operation),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::control::{call, release};
 use crate::injection::lock;
 use crate::status::Status;
 use crate::table::Table;
-use crate::{Handle, Out, room};
+use crate::{Handle, Out, handle, room};
 
 /// One descriptor: attributes until it is finalized, then what they made.
 struct Descriptor {
@@ -129,7 +129,7 @@ pub extern "C" fn cudnnBackendGetAttribute(
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendExecute(handle: Handle, plan: Handle, variant_pack: Handle) -> c_int {
     call("cudnnBackendExecute", || match (built(plan)?, built(variant_pack)?) {
-        (Built::Plan(config), Built::VariantPack(pack)) => execute::execute(handle, &config, &pack),
+        (Built::Plan(config), Built::VariantPack(pack)) => execute::execute(handle::stream_of(handle)?, &config, &pack),
         _ => Err(Status::DESCRIPTOR_TYPE),
     })
 }
@@ -150,21 +150,21 @@ pub extern "C" fn cudnnGetExecutionPlanWorkspaceSize(
     })
 }
 
-/// Accepts a plan and its addresses; the graph stays as it is.
+/// Adds the plan's work to a graph.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendPopulateCudaGraph(
     _handle: Handle,
     plan: Handle,
     variant_pack: Handle,
-    _graph: *mut c_void,
+    graph: Handle,
 ) -> c_int {
     call("cudnnBackendPopulateCudaGraph", || match (built(plan)?, built(variant_pack)?) {
-        (Built::Plan(_), Built::VariantPack(_)) => Ok(()),
+        (Built::Plan(config), Built::VariantPack(pack)) => execute::execute(graph, &config, &pack),
         _ => Err(Status::DESCRIPTOR_TYPE),
     })
 }
 
-/// As [`cudnnBackendPopulateCudaGraph`].
+/// Accepts a plan and its addresses; the graph stays as it is.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendUpdateCudaGraph(
     _handle: Handle,

@@ -70,6 +70,10 @@ struct Run<'a> {
 }
 
 fn run(handle: Handle, operation: Operation, d: Descriptors, run: Run<'_>) -> Result<(), Status> {
+    // First, so that calls can be timed by what refuses them at once.
+    if [run.addresses.x, run.addresses.w, run.addresses.y].contains(&0) {
+        return Err(Status::NULL_POINTER);
+    }
     let mut problem = problem(operation, d)?;
     problem.alpha = *run.alpha.ok_or(Status::BAD_PARAM)?;
     problem.beta = *run.beta.ok_or(Status::BAD_PARAM)?;
@@ -79,7 +83,7 @@ fn run(handle: Handle, operation: Operation, d: Descriptors, run: Run<'_>) -> Re
     if (bytes as u64) < told(choice.workspace(&problem)) {
         return Err(Status::BAD_PARAM);
     }
-    launch::convolution(handle, &problem, choice, run.addresses, address)
+    launch::convolution(handle::stream_of(handle)?, &problem, choice, run.addresses, address, None)
 }
 
 #[unsafe(no_mangle)]

@@ -91,9 +91,9 @@ unsafe fn answer(
     Ok(())
 }
 
-/// Declares the functions of one operation.
+/// Declares the functions of one operation; `$list` of those that list without running anything of the caller's.
 macro_rules! ranking {
-    ($operation:ident, $most:ident, $get:ident, $find:ident, $find_in:ident) => {
+    ($operation:ident, $most:ident, [$($list:ident),*], $find_in:ident) => {
         #[unsafe(no_mangle)]
         pub extern "C" fn $most(handle: Handle, most: Out<c_int>) -> c_int {
             call(stringify!($most), || {
@@ -103,8 +103,8 @@ macro_rules! ranking {
             })
         }
 
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $get(
+        $(#[unsafe(no_mangle)]
+        pub extern "C" fn $list(
             handle: Handle,
             first: Handle,
             second: Handle,
@@ -114,7 +114,7 @@ macro_rules! ranking {
             returned: Out<c_int>,
             results: *mut Performance,
         ) -> c_int {
-            call(stringify!($get), || {
+            call(stringify!($list), || {
                 let listed = rank(
                     handle,
                     Operation::$operation,
@@ -124,30 +124,7 @@ macro_rules! ranking {
                 // SAFETY: the caller gives room for `requested` results.
                 unsafe { answer(&listed, requested, returned, results) }
             })
-        }
-
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $find(
-            handle: Handle,
-            first: Handle,
-            second: Handle,
-            convolution: Handle,
-            output: Handle,
-            requested: c_int,
-            returned: Out<c_int>,
-            results: *mut Performance,
-        ) -> c_int {
-            call(stringify!($find), || {
-                let listed = rank(
-                    handle,
-                    Operation::$operation,
-                    Descriptors::in_order(Operation::$operation, [first, second, output], convolution),
-                    None,
-                )?;
-                // SAFETY: the caller gives room for `requested` results.
-                unsafe { answer(&listed, requested, returned, results) }
-            })
-        }
+        })*
 
         #[unsafe(no_mangle)]
         pub extern "C" fn $find_in(
@@ -180,14 +157,17 @@ macro_rules! ranking {
 }
 
 ranking! {
-    Forward, cudnnGetConvolutionForwardAlgorithmMaxCount, cudnnGetConvolutionForwardAlgorithm_v7,
-    cudnnFindConvolutionForwardAlgorithm, cudnnFindConvolutionForwardAlgorithmEx
+    Forward, cudnnGetConvolutionForwardAlgorithmMaxCount,
+    [cudnnGetConvolutionForwardAlgorithm_v7, cudnnFindConvolutionForwardAlgorithm],
+    cudnnFindConvolutionForwardAlgorithmEx
 }
 ranking! {
-    BackwardData, cudnnGetConvolutionBackwardDataAlgorithmMaxCount, cudnnGetConvolutionBackwardDataAlgorithm_v7,
-    cudnnFindConvolutionBackwardDataAlgorithm, cudnnFindConvolutionBackwardDataAlgorithmEx
+    BackwardData, cudnnGetConvolutionBackwardDataAlgorithmMaxCount,
+    [cudnnGetConvolutionBackwardDataAlgorithm_v7, cudnnFindConvolutionBackwardDataAlgorithm],
+    cudnnFindConvolutionBackwardDataAlgorithmEx
 }
 ranking! {
-    BackwardFilter, cudnnGetConvolutionBackwardFilterAlgorithmMaxCount, cudnnGetConvolutionBackwardFilterAlgorithm_v7,
-    cudnnFindConvolutionBackwardFilterAlgorithm, cudnnFindConvolutionBackwardFilterAlgorithmEx
+    BackwardFilter, cudnnGetConvolutionBackwardFilterAlgorithmMaxCount,
+    [cudnnGetConvolutionBackwardFilterAlgorithm_v7, cudnnFindConvolutionBackwardFilterAlgorithm],
+    cudnnFindConvolutionBackwardFilterAlgorithmEx
 }

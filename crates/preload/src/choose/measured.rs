@@ -46,7 +46,7 @@ pub(super) fn count_cached(count: usize) {
 }
 
 /// The cache; none if the settings name none or it cannot be opened, which is said once.
-pub(super) fn cache(settings: &Settings) -> Option<&'static Cache> {
+pub fn cache(settings: &Settings) -> Option<&'static Cache> {
     static CACHE: OnceLock<Option<Cache>> = OnceLock::new();
     CACHE
         .get_or_init(|| {

@@ -13,7 +13,7 @@ mod measured;
 mod surveyed;
 mod turn;
 
-pub use measured::spent;
+pub use measured::{cache, spent};
 use tightfit_core::optimize::{divide, front};
 use tightfit_core::profile::Admission;
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Notes, Types};

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tightfit_core::profile::Scale;
 use tightfit_core::{Bytes, Notes, Problem};
 use tightfit_cuda::sys::cudnn::Handle;
-use tightfit_cuda::{Chosen, GuestProgram, legacy_chosen};
+use tightfit_cuda::{Chosen, legacy_chosen};
 
 use super::descriptors::Descriptors;
-use crate::kernel::{Answer, Kernel, Question, bits};
+use crate::kernel::{Kernel, Question, bits};
 use crate::original;
-use crate::plan::{Decision, answer, device, failed, set_up};
+use crate::plan::{Decision, answer, device, failed, ready};
 use crate::reason::Reason;
 use crate::recognize::Recognized;
 use crate::session::session;
@@ -29,18 +29,9 @@ struct Key {
     algorithm: c_int,
 }
 
-/// Kernels by algorithm's number, so that a call need not ask for the workspace of what it does not run.
+/// Kernels by algorithm's number, so that a call need not ask for the workspace of what it does not run. What was decided under
+/// capture stays as well: the program was told its workspace, and there is no plan to tell it by from what is decided later.
 static KERNELS: Mutex<Option<HashMap<Key, Arc<Kernel>>>> = Mutex::new(None);
-
-/// What is to run.
-pub enum Ready {
-    /// The algorithm itself.
-    Kept(Arc<Kernel>),
-    /// A configuration in its part of the total.
-    Shared(Arc<Kernel>),
-    /// A configuration in the program's workspace.
-    Ours(Arc<Kernel>, Arc<GuestProgram>),
-}
 
 /// What is asked about.
 #[derive(Clone, Copy)]
@@ -122,34 +113,19 @@ impl Asked {
     ///
     /// # Safety
     /// As [`Asked::kernel`].
-    pub unsafe fn program(
+    pub unsafe fn decision(
         &self,
         scale: Scale,
         base: usize,
         workspace: impl FnOnce() -> Option<usize>,
-    ) -> Result<Ready, Reason> {
+    ) -> Result<Decision, Reason> {
         let (mut recognized, problem) = self.recognize(scale)?;
         recognized.base = base;
         // SAFETY: forwarded to the caller.
         let kernel = unsafe { self.kernel_of(problem, workspace) }?;
         let host = original::host().ok_or(Reason::Failed)?;
-        match &kernel.answer {
-            Answer::Kept => Ok(Ready::Kept(kernel)),
-            Answer::Shared(_) => Ok(Ready::Shared(kernel)),
-            Answer::Left(reason) => {
-                kernel.count();
-                Err(*reason)
-            }
-            Answer::Ours(_) => {
-                let _beside = host.beside_captures().map_err(failed)?;
-                // SAFETY: forwarded to the caller.
-                let session = unsafe { session(host, self.handle, kernel.question.device) }.map_err(failed)?;
-                let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
-                match set_up(kernel.clone(), &recognized, &mut session, self.handle.0 as usize)? {
-                    Decision::Ours(ours) => Ok(Ready::Ours(kernel, ours.program)),
-                    _ => Ok(Ready::Kept(kernel)),
-                }
-            }
-        }
+        let device = kernel.question.device;
+        // SAFETY: forwarded to the caller.
+        unsafe { ready(host, device, kernel, &recognized, self.handle) }
     }
 }

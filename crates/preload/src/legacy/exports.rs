@@ -8,9 +8,10 @@ use tightfit_core::profile::Scale;
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
 
-use super::decide::{Asked, Ready};
+use super::decide::Asked;
 use super::descriptors::{Descriptor, Descriptors};
 use super::results::{Performance, correct};
+use crate::plan::Decision;
 use crate::reason::{Function, Reason, count};
 use crate::report;
 use crate::run::{behind_wall, in_total, status_of};
@@ -72,13 +73,17 @@ unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize
     let addresses = call.tensors.map(|tensor| tensor as u64);
     let base = 1 << addresses.iter().fold(16, |all, address| all | address).trailing_zeros();
     // SAFETY: forwarded to the caller.
-    let program = match unsafe { asked.program(scale, base, &own_workspace) } {
-        Ok(Ready::Kept(kernel)) => {
-            kernel.count();
-            return None;
-        }
-        Ok(Ready::Shared(kernel)) => {
-            kernel.count();
+    let decision = match unsafe { asked.decision(scale, base, &own_workspace) } {
+        Ok(decision) => decision,
+        Err(reason) => return left(reason),
+    };
+    if let Some(kernel) = decision.kernel() {
+        kernel.count();
+    }
+    let program = match decision {
+        Decision::Kept(_) => return None,
+        Decision::Left(reason, _) => return left(reason),
+        Decision::Shared(kernel) => {
             // SAFETY: the caller owes tensors of the descriptors' sizes.
             let done = unsafe { in_total(asked.handle, &kernel, (scale, base), addresses.map(DevicePtr)) };
             return Some(done.unwrap_or_else(|reason| {
@@ -86,11 +91,7 @@ unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize
                 CudnnStatus::EXECUTION_FAILED
             }));
         }
-        Ok(Ready::Ours(kernel, program)) => {
-            kernel.count();
-            program
-        }
-        Err(reason) => return left(reason),
+        Decision::Ours(ours) => ours.program,
     };
     if program.workspace() > call.bytes {
         return left(Reason::Workspace);
@@ -107,9 +108,11 @@ unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize
 }
 
 /// Declares the functions of one operation. `$order` brings the first and second tensor of C's parameters into the order of
-/// [`tightfit_core::profile::Tensors`].
+/// [`tightfit_core::profile::Tensors`]; each `$list` says whether its times were measured.
 macro_rules! operation {
-    ($operation:ident, $run:ident, $size:ident, $get:ident, $find:ident, $find_in:ident, $order:expr) => {
+    (
+        $operation:ident, $run:ident, $size:ident, [$($list:ident: $is_measured:literal),*], $find_in:ident, $order:expr
+    ) => {
         /// cuDNN's function of this name; runs our configuration where one was chosen.
         ///
         /// # Safety
@@ -202,12 +205,12 @@ macro_rules! operation {
             status
         }
 
-        /// cuDNN's function of this name: its list with the workspaces of what will run.
+        $(/// cuDNN's function of this name: its list with the workspaces, and times if measured, of what will run.
         ///
         /// # Safety
         /// As cuDNN's.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get(
+        pub unsafe extern "C" fn $list(
             handle: Handle,
             first: Descriptor,
             second: Descriptor,
@@ -218,7 +221,7 @@ macro_rules! operation {
             results: *mut Performance,
         ) -> CudnnStatus {
             let status = hand_on!(
-                $get(
+                $list(
                     handle: Handle, first: Descriptor, second: Descriptor, convolution: Descriptor,
                     output: Descriptor, requested: c_int, returned: *mut c_int, results: *mut Performance,
                 ) -> CudnnStatus
@@ -226,35 +229,8 @@ macro_rules! operation {
             let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
             let asked = Asked { handle, descriptors, algorithm: 0, math: None };
             // SAFETY: forwarded to the caller.
-            unsafe { corrected(List { status, returned, results }, asked, false) }
-        }
-
-        /// cuDNN's function of this name: its list with times and workspaces of what will run.
-        ///
-        /// # Safety
-        /// As cuDNN's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $find(
-            handle: Handle,
-            first: Descriptor,
-            second: Descriptor,
-            convolution: Descriptor,
-            output: Descriptor,
-            requested: c_int,
-            returned: *mut c_int,
-            results: *mut Performance,
-        ) -> CudnnStatus {
-            let status = hand_on!(
-                $find(
-                    handle: Handle, first: Descriptor, second: Descriptor, convolution: Descriptor,
-                    output: Descriptor, requested: c_int, returned: *mut c_int, results: *mut Performance,
-                ) -> CudnnStatus
-            );
-            let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
-            let asked = Asked { handle, descriptors, algorithm: 0, math: None };
-            // SAFETY: forwarded to the caller.
-            unsafe { corrected(List { status, returned, results }, asked, true) }
-        }
+            unsafe { corrected(List { status, returned, results }, asked, $is_measured) }
+        })*
 
         /// cuDNN's function of this name: its list with times and workspaces of what will run.
         ///
@@ -293,16 +269,17 @@ macro_rules! operation {
 }
 
 operation! {
-    Forward, cudnnConvolutionForward, cudnnGetConvolutionForwardWorkspaceSize, cudnnGetConvolutionForwardAlgorithm_v7,
-    cudnnFindConvolutionForwardAlgorithm, cudnnFindConvolutionForwardAlgorithmEx, |[x, w]| [x, w]
+    Forward, cudnnConvolutionForward, cudnnGetConvolutionForwardWorkspaceSize,
+    [cudnnGetConvolutionForwardAlgorithm_v7: false, cudnnFindConvolutionForwardAlgorithm: true],
+    cudnnFindConvolutionForwardAlgorithmEx, |[x, w]| [x, w]
 }
 operation! {
     BackwardData, cudnnConvolutionBackwardData, cudnnGetConvolutionBackwardDataWorkspaceSize,
-    cudnnGetConvolutionBackwardDataAlgorithm_v7, cudnnFindConvolutionBackwardDataAlgorithm,
+    [cudnnGetConvolutionBackwardDataAlgorithm_v7: false, cudnnFindConvolutionBackwardDataAlgorithm: true],
     cudnnFindConvolutionBackwardDataAlgorithmEx, |[w, dy]| [dy, w]
 }
 operation! {
     BackwardFilter, cudnnConvolutionBackwardFilter, cudnnGetConvolutionBackwardFilterWorkspaceSize,
-    cudnnGetConvolutionBackwardFilterAlgorithm_v7, cudnnFindConvolutionBackwardFilterAlgorithm,
+    [cudnnGetConvolutionBackwardFilterAlgorithm_v7: false, cudnnFindConvolutionBackwardFilterAlgorithm: true],
     cudnnFindConvolutionBackwardFilterAlgorithmEx, |[x, dy]| [x, dy]
 }

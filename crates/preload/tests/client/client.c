@@ -166,7 +166,8 @@ static Address upload(const Problem *p, int which) {
 }
 
 /* Attribute types. */
-enum { T_HANDLE = 0, T_DATA = 1, T_BOOL = 2, T_INT = 3, T_FLOAT = 4, T_POINTER = 6, T_MODE = 7, T_HEUR = 8, T_DESC = 15 };
+enum { T_HANDLE = 0, T_DATA = 1, T_BOOL = 2, T_INT = 3, T_FLOAT = 4, T_POINTER = 6, T_MODE = 7, T_HEUR = 8, T_POINTWISE = 14,
+       T_DESC = 15, T_CHAR = 24 };
 
 static Status set(Descriptor d, int name, int type, int64_t count, const void *values) {
     return DNN(cudnnBackendSetAttribute)(d, name, type, count, values);
@@ -178,7 +179,10 @@ static Descriptor create(int kind) {
     return d;
 }
 
-static Descriptor tensor(const Problem *p, int which, int64_t id) {
+static const uint8_t YES = 1;
+
+/* A tensor; `flag` is an attribute to set, as 907 for one that is never in memory, or 0. */
+static Descriptor tensor(const Problem *p, int which, int64_t id, int flag) {
     Descriptor d = create(17);
     int rank = 2 + p->spatial;
     MUST(set(d, 901, T_DATA, 1, &p->type));
@@ -186,14 +190,46 @@ static Descriptor tensor(const Problem *p, int which, int64_t id) {
     MUST(set(d, 903, T_INT, rank, p->strides[which]));
     MUST(set(d, 906, T_INT, 1, &id));
     MUST(set(d, 900, T_INT, 1, &p->alignment));
+    if (flag) MUST(set(d, flag, T_BOOL, 1, &YES));
     MUST(DNN(cudnnBackendFinalize)(d));
     return d;
 }
 
-static const int64_t IDS[3] = {120, 119, 121}; /* x w y, as PyTorch has them */
+static const int64_t IDS[4] = {120, 119, 121, 123}; /* x w y, as PyTorch has them, and a number by value */
+enum { BETWEEN = 122 };
+
+/* `fused=1`: the result is doubled, `fused=2`: multiplied by a number that the graph is given by value. */
+static Descriptor after(const Problem *p, Descriptor result) {
+    int data = 0, mode = option("fused", 0) == 2 ? 1 : 21;
+    int64_t ones[5] = {1, 1, 1, 1, 1}, alignment = 4, id = IDS[3];
+    float two = 2;
+    Descriptor y = tensor(p, 2, IDS[2], 0), by_value = create(17), pointwise = create(0), operation = create(13);
+    MUST(set(pointwise, 0, T_POINTWISE, 1, &mode));
+    MUST(set(pointwise, 1, T_DATA, 1, &data));
+    MUST(DNN(cudnnBackendFinalize)(pointwise));
+    MUST(set(operation, 750, T_DESC, 1, &pointwise));
+    MUST(set(operation, 751, T_DESC, 1, &result));
+    MUST(set(operation, 753, T_DESC, 1, &y));
+    if (mode == 1) {
+        MUST(set(by_value, 901, T_DATA, 1, &data));
+        MUST(set(by_value, 902, T_INT, 2 + p->spatial, ones));
+        MUST(set(by_value, 903, T_INT, 2 + p->spatial, ones));
+        MUST(set(by_value, 906, T_INT, 1, &id));
+        MUST(set(by_value, 900, T_INT, 1, &alignment));
+        MUST(set(by_value, 908, T_BOOL, 1, &YES));
+        MUST(DNN(cudnnBackendFinalize)(by_value));
+        MUST(set(operation, 752, T_DESC, 1, &by_value));
+    } else MUST(set(operation, 754, T_FLOAT, 1, &two));
+    MUST(DNN(cudnnBackendFinalize)(operation));
+    Descriptor gone[] = {y, by_value, pointwise};
+    for (int i = 0; i < 3; i++) MUST(DNN(cudnnBackendDestroyDescriptor)(gone[i]));
+    return operation;
+}
 
 static Descriptor graph(const Problem *p, Handle handle) {
-    Descriptor x = tensor(p, 0, IDS[0]), w = tensor(p, 1, IDS[1]), y = tensor(p, 2, IDS[2]), window = create(1);
+    int is_fused = option("fused", 0) != 0, shapes = (int)option("shapes", 0);
+    Descriptor x = tensor(p, 0, IDS[0], 0), w = tensor(p, 1, IDS[1], 0), window = create(1);
+    Descriptor y = is_fused ? tensor(p, 2, BETWEEN, 907) : tensor(p, 2, IDS[2], 0);
     int64_t spatial = p->spatial, pads[3], strides[3], ones[3];
     int mode = (int)option("mode", 1);
     for (int i = 0; i < 3; i++) pads[i] = p->pad, strides[i] = p->stride, ones[i] = 1;
@@ -218,8 +254,12 @@ static Descriptor graph(const Problem *p, Handle handle) {
     MUST(DNN(cudnnBackendFinalize)(operation));
     Descriptor graph = create(15);
     if (handle) MUST(set(graph, 800, T_HANDLE, 1, &handle));
-    MUST(set(graph, 801, T_DESC, 1, &operation));
+    Descriptor operations[2] = {operation, is_fused ? after(p, y) : NULL};
+    MUST(set(graph, 801, T_DESC, 1 + is_fused, operations));
+    /* `shapes=803`: dynamic, `shapes=805`: overridden. */
+    if (shapes) MUST(set(graph, shapes, T_BOOL, 1, &YES));
     MUST(DNN(cudnnBackendFinalize)(graph));
+    if (is_fused) MUST(DNN(cudnnBackendDestroyDescriptor)(operations[1]));
     /* Frontends destroy them long before the plan runs. */
     Descriptor gone[] = {x, w, y, window, operation};
     for (int i = 0; i < 5; i++) MUST(DNN(cudnnBackendDestroyDescriptor)(gone[i]));
@@ -255,11 +295,25 @@ static Descriptor configuration(Descriptor graph) {
 
 static Descriptor pack(const Address *addresses, Address workspace) {
     Descriptor pack = create(16);
-    MUST(set(pack, 1000, T_INT, 3, IDS));
-    MUST(set(pack, 1001, T_POINTER, 3, addresses));
+    static const float three = 3;
+    Address all[4] = {addresses[0], addresses[1], addresses[2], (Address)&three};
+    int64_t count = option("fused", 0) == 2 ? 4 : 3;
+    MUST(set(pack, 1000, T_INT, count, IDS));
+    MUST(set(pack, 1001, T_POINTER, count, all));
     MUST(set(pack, 1003, T_POINTER, 1, &workspace));
+    /* `more=1`: places for what is between operations, of which there is nothing here. */
+    if (option("more", 0)) MUST(set(pack, 1002, T_POINTER, 1, all));
     MUST(DNN(cudnnBackendFinalize)(pack));
     return pack;
+}
+
+/* Calls so far of what has no place under capture: taking and giving back memory, waiting, loading. */
+static uint64_t unsafe_calls(void) {
+    static const char *const names[] = {"cuMemAlloc_v2",    "cuMemFree_v2",       "cuMemHostAlloc",     "cuMemFreeHost",
+                                        "cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "cuModuleLoadData"};
+    uint64_t (*calls)(const char *) = (uint64_t(*)(const char *))required(cuda, "tightfitMockCudaCalls"), sum = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) sum += calls(names[i]);
+    return sum;
 }
 
 /* One device's stream and handle. */
@@ -307,6 +361,30 @@ static void *capture_beside(void *stream) {
     return NULL;
 }
 
+/* The plan of a plan's text, which knows nothing of a graph. */
+static Descriptor restored(Descriptor plan, Handle handle) {
+    char json[4096];
+    int64_t length = 0;
+    MUST(DNN(cudnnBackendGetAttribute)(plan, 405, T_CHAR, sizeof json, &length, json));
+    MUST(DNN(cudnnBackendDestroyDescriptor)(plan));
+    Descriptor again = create(5);
+    MUST(set(again, 400, T_HANDLE, 1, &handle));
+    MUST(set(again, 405, T_CHAR, length, json));
+    MUST(DNN(cudnnBackendFinalize)(again));
+    return again;
+}
+
+/* The plan's own graph of kernels, filled and launched. */
+static void populate(Worker w, Descriptor plan, Descriptor packed) {
+    void *native = NULL, *executable = NULL;
+    MUST(CUDA(cuGraphCreate, &native, 0));
+    Status status = DNN(cudnnBackendPopulateCudaGraph)(w.handle, plan, packed, native);
+    printf("populate %d\n", status);
+    if (status) return;
+    MUST(CUDA(cuGraphInstantiateWithFlags, &executable, native, (uint64_t)0));
+    MUST(CUDA(cuGraphLaunch, executable, w.stream));
+}
+
 /* Everything a frontend does for one convolution; gives the status of the execution. */
 static Status convolve(const Problem *p, const char *out) {
     static int rounds;
@@ -317,6 +395,7 @@ static Status convolve(const Problem *p, const char *out) {
     for (int i = 0; i < 3; i++) addresses[i] = upload(p, i);
     int captures = capture != 0;
     void *recorded = NULL, *executable = NULL;
+    uint64_t before = unsafe_calls();
     if (capture == 2) MUST(CUDA(cuStreamBeginCapture_v2, w.stream, 2));
     void *beside = NULL;
     if (option("beside", 0)) {
@@ -337,19 +416,23 @@ static Status convolve(const Problem *p, const char *out) {
         printf("plan %d\n", status);
         return status;
     }
+    if (option("restored", 0)) plan = restored(plan, w.handle);
     MUST(DNN(cudnnBackendGetAttribute)(plan, 402, T_INT, 1, &count, &of_plan));
     Address workspace = 0;
     if (of_plan > 0) MUST(CUDA(cuMemAlloc_v2, &workspace, of_plan));
+    if (of_plan > 0) before++;
     Descriptor packed = pack(addresses, workspace);
+    if (!option("ask", 1)) of_config = of_plan;
     size_t third = 0;
     MUST(DNN(cudnnGetExecutionPlanWorkspaceSize)(w.handle, plan, packed, &third));
     pthread_mutex_lock(&print);
     printf("workspace %lld %lld %lld\n", (long long)of_config, (long long)of_plan, (long long)third);
     pthread_mutex_unlock(&print);
-    if (option("populate", 0)) printf("populate %d\n", DNN(cudnnBackendPopulateCudaGraph)(w.handle, plan, packed, NULL));
+    if (option("populate", 0)) populate(w, plan, packed);
     if (option("update", 0)) printf("update %d\n", DNN(cudnnBackendUpdateCudaGraph)(w.handle, plan, packed, NULL));
     Descriptor gone[] = {g, config};
     for (int i = 0; i < 2; i++) MUST(DNN(cudnnBackendDestroyDescriptor)(gone[i]));
+    if (capture == 1) before = unsafe_calls();
     if (capture == 1) MUST(CUDA(cuStreamBeginCapture_v2, w.stream, 2));
     for (int64_t i = 0; i < option("times", 1); i++) {
         if (i == option("signal", -1)) kill(getpid(), SIGUSR1);
@@ -357,10 +440,12 @@ static Status convolve(const Problem *p, const char *out) {
         if (status) break;
     }
     if (captures) {
+        printf("unsafe %llu\n", (unsigned long long)(unsafe_calls() - before));
         MUST(CUDA(cuStreamEndCapture, w.stream, &recorded));
         MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));
-        /* The plan goes before the graph runs. */
+        /* Plan and handle go before the graph runs. */
         MUST(DNN(cudnnBackendDestroyDescriptor)(plan));
+        if (option("destroy", 1)) MUST(DNN(cudnnDestroy)(w.handle));
         MUST(CUDA(cuGraphLaunch, executable, w.stream));
     }
     int synchronized = CUDA(cuStreamSynchronize, w.stream);
@@ -368,7 +453,7 @@ static Status convolve(const Problem *p, const char *out) {
     if (!status && out && *out) write_output(p, addresses, out);
     MUST(DNN(cudnnBackendDestroyDescriptor)(packed));
     if (!captures) MUST(DNN(cudnnBackendDestroyDescriptor)(plan));
-    if (option("destroy", 1)) MUST(DNN(cudnnDestroy)(w.handle));
+    if (!captures && option("destroy", 1)) MUST(DNN(cudnnDestroy)(w.handle));
     return status;
 }
 
@@ -392,6 +477,7 @@ static void *in_thread(void *argument) {
     return (void *)(intptr_t)status;
 }
 
+#include "bench.h"
 #include "legacy.h"
 #include "network.h"
 #include "real.h"
@@ -407,7 +493,9 @@ int main(int argc, char **argv) {
         return 9;
     }
 #endif
+    int64_t begun = nanoseconds();
     printf("version %zu\n", DNN(cudnnGetVersion)());
+    if (option("bench", 0)) printf("first-call %lld\n", (long long)(nanoseconds() - begun));
     printf("error %s\n", DNN(cudnnGetErrorString)(3000));
     void (*set_layer)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "tightfitSetLayer");
     if (set_layer && text("layer", NULL)) set_layer(text("layer", NULL));
@@ -438,7 +526,9 @@ int main(int argc, char **argv) {
         Problem p = problem_of_options(0);
         int64_t rounds = option("rounds", 1);
         for (int64_t i = 0; i < rounds && !status; i++)
-            status = text("legacy", NULL) ? legacy(&p, text("out", NULL)) : convolve(&p, text("out", NULL));
+            status = text("legacy", NULL) ? legacy(&p, text("out", NULL))
+                     : option("bench", 0) ? bench(&p)
+                                          : convolve(&p, text("out", NULL));
     }
     printf("status %d\n", status);
     if (option("abort", 0)) abort();

@@ -13,6 +13,10 @@ Status cudnnSetFilterNdDescriptor(Descriptor, int, int, int, const int *);
 Status cudnnCreateConvolutionDescriptor(Descriptor *), cudnnDestroyConvolutionDescriptor(Descriptor);
 Status cudnnSetConvolutionNdDescriptor(Descriptor, int, const int *, const int *, const int *, int, int);
 Status cudnnSetConvolutionGroupCount(Descriptor, int), cudnnSetConvolutionMathType(Descriptor, int);
+Status cudnnGetTensorNdDescriptor(Descriptor, int, int *, int *, int *, int *);
+Status cudnnGetFilterNdDescriptor(Descriptor, int, int *, int *, int *, int *);
+Status cudnnGetConvolutionNdDescriptor(Descriptor, int, int *, int *, int *, int *, int *, int *);
+Status cudnnGetConvolutionGroupCount(Descriptor, int *), cudnnGetConvolutionMathType(Descriptor, int *);
 #define OF_OPERATION(name)                                                                                            \
     Status cudnnConvolution##name(Handle, const void *, Descriptor, Address, Descriptor, Address, Descriptor, int,     \
                                   Address, size_t, const void *, Descriptor, Address);                                \
@@ -35,6 +39,23 @@ OF_OPERATION(BackwardFilter)
 
 static void narrow(const int64_t *from, int *to) {
     for (int i = 0; i < 5; i++) to[i] = (int)from[i];
+}
+
+/* What calls cost, as in bench.h; and what reading the descriptors back costs, which the library does at every call. */
+static void bench_legacy(const Problem *p, Handle handle, Descriptor *d, const int *o, Descriptor window, int algorithm) {
+    int64_t calls = option("bench", 0);
+    int type, count, format, mode, arithmetic, groups, math, one[8], two[8], three[8];
+    LEAST("legacy", calls,
+          BY_OPERATION(p->operation, cudnnConvolution, )(handle, &p->alpha, d[o[0]], 0, d[o[1]], 0, window, algorithm, 0, 0, &p->beta,
+                                                         d[o[2]], 0));
+    LEAST("legacy-read", calls, {
+        DNN(cudnnGetTensorNdDescriptor)(d[0], 8, &type, &count, one, two);
+        DNN(cudnnGetFilterNdDescriptor)(d[1], 8, &type, &format, &count, one);
+        DNN(cudnnGetTensorNdDescriptor)(d[2], 8, &type, &count, one, two);
+        DNN(cudnnGetConvolutionNdDescriptor)(window, 6, &count, one, two, three, &mode, &arithmetic);
+        DNN(cudnnGetConvolutionGroupCount)(window, &groups);
+        DNN(cudnnGetConvolutionMathType)(window, &math);
+    });
 }
 
 static Status legacy(const Problem *p, const char *out) {
@@ -85,6 +106,10 @@ static Status legacy(const Problem *p, const char *out) {
             MUST(DNN(cudnnSetConvolutionMathType)(window, list[i].math));
             if (option("algorithm", -1) < 0) break;
         }
+    }
+    if (option("bench", 0)) {
+        bench_legacy(p, handle, d, o, window, algorithm);
+        return 0;
     }
     size_t asked = 0;
     MUST(BY_OPERATION(p->operation, cudnnGetConvolution, WorkspaceSize)(handle, d[o[0]], d[o[1]], window, d[o[2]], algorithm, &asked));

@@ -1,5 +1,5 @@
 /* Several convolutions, step after step: `net=` how many, `steps=`, `handles=` streams that take turns, `late=` how many of
- * them come only with the third step. */
+ * them come only with the third step, `capture=` the step that is captured, launched, and launched again in the end. */
 typedef struct {
     Problem problem;
     Descriptor plan, pack;
@@ -30,11 +30,15 @@ static void plan_layer(Layer *layer, int64_t place, Worker worker) {
 
 static Status network(const char *out) {
     int64_t layers = option("net", 1), steps = option("steps", 4), handles = option("handles", 1), late = option("late", 0);
+    int64_t captured = option("capture", -1);
+    void *recorded = NULL, *executable = NULL;
     Worker workers[4];
     Layer *all = calloc(layers, sizeof *all);
     for (int64_t i = 0; i < handles; i++) workers[i] = worker();
     for (int64_t step = 0; step < steps; step++) {
         int64_t present = step < 2 ? layers - late : layers;
+        uint64_t before = unsafe_calls();
+        if (step == captured) MUST(CUDA(cuStreamBeginCapture_v2, workers[0].stream, 2));
         for (int64_t i = 0; i < present; i++) {
             if (!all[i].plan) plan_layer(&all[i], i, workers[i % handles]);
             /* Once more on another stream, where there are several. */
@@ -46,7 +50,14 @@ static Status network(const char *out) {
                 if (again) MUST(CUDA(cuStreamSynchronize, w.stream));
             }
         }
+        if (step == captured) {
+            printf("unsafe %llu\n", (unsigned long long)(unsafe_calls() - before));
+            MUST(CUDA(cuStreamEndCapture, workers[0].stream, &recorded));
+            MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));
+            MUST(CUDA(cuGraphLaunch, executable, workers[0].stream));
+        }
     }
+    if (executable) MUST(CUDA(cuGraphLaunch, executable, workers[0].stream));
     for (int64_t i = 0; i < handles; i++) {
         int synchronized = CUDA(cuStreamSynchronize, workers[i].stream);
         if (synchronized) printf("stream %d\n", synchronized);

@@ -1,9 +1,4 @@
 /* What a cuDNN does without a driver: descriptors made, finalized and read back. */
-Status cudnnGetTensorNdDescriptor(Descriptor, int, int *, int *, int *, int *);
-Status cudnnGetFilterNdDescriptor(Descriptor, int, int *, int *, int *, int *);
-Status cudnnGetConvolutionNdDescriptor(Descriptor, int, int *, int *, int *, int *, int *, int *);
-Status cudnnGetConvolutionGroupCount(Descriptor, int *), cudnnGetConvolutionMathType(Descriptor, int *);
-
 static Status real(const Problem *p) {
     /* Of the backend interface: everything up to the graph, three operations, at addresses used again. */
     for (int operation = 0; operation < 3; operation++) {

@@ -13,11 +13,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-use super::{Device, Measurement, Recording};
+use super::{Device, Measurement, RecordedNetwork, Recording};
 use crate::network::Kernel;
 use crate::{DivisionCost, Error, Problem};
 use fault::{Fault, refuse};
-use rows::{count, device, device_id, division, measurement, problem_id, read_networks, signed};
+use rows::{count, device, device_id, division, measurement, network_id, problem_id, read_networks, signed};
 
 /// An open cache file.
 pub struct Cache {
@@ -165,13 +165,7 @@ impl Cache {
         let write = || -> rusqlite::Result<()> {
             let mut connection = self.lock();
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            transaction
-                .execute("INSERT OR IGNORE INTO network (name, batch) VALUES (?, ?)", params![name, batch as i64])?;
-            let network: i64 = transaction.query_row(
-                "SELECT id FROM network WHERE name = ? AND batch = ?",
-                params![name, batch as i64],
-                |row| row.get(0),
-            )?;
+            let network = network_id(&transaction, name, batch)?;
             transaction.execute("DELETE FROM layer WHERE network = ?", [network])?;
             for (position, (layer, shape, mini_batch)) in layers.iter().enumerate() {
                 let problem = problem_id(&transaction, shape)?;
@@ -183,6 +177,38 @@ impl Cache {
             transaction.commit()
         };
         write().map_err(|error| self.refuse(error.into()))
+    }
+
+    /// Adds kernels to a program's, those that it has not: its processes meet them one by one, in any order. A program is
+    /// a network whose layers have batches of their own.
+    ///
+    /// # Errors
+    /// As [`Cache::keep`]; none of them is added then.
+    pub fn add_to_program(&self, name: &str, kernels: &[Kernel]) -> Result<(), Error> {
+        let write = || -> rusqlite::Result<()> {
+            let mut connection = self.lock();
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let network = network_id(&transaction, name, 0)?;
+            for Kernel { layer, problem } in kernels {
+                let shape = problem_id(&transaction, &problem.shape())?;
+                transaction.execute(
+                    "INSERT INTO layer SELECT ?1, coalesce(max(position) + 1, 0), ?2, ?3, ?4
+                     FROM layer WHERE network = ?1 HAVING NOT EXISTS
+                        (SELECT 1 FROM layer WHERE network = ?1 AND name = ?2 AND problem = ?3 AND mini_batch = ?4)",
+                    params![network, layer, shape, problem.batch() as i64],
+                )?;
+            }
+            transaction.commit()
+        };
+        write().map_err(|error| self.refuse(error.into()))
+    }
+
+    /// The networks that were profiled and the programs that ran, each with its layers in order.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the file cannot be read.
+    pub fn networks(&self) -> Result<Vec<RecordedNetwork>, Error> {
+        read_networks(&self.lock()).map_err(|error| self.refuse(error.into()))
     }
 
     /// What it holds, a line a device.

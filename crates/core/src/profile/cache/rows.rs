@@ -36,6 +36,13 @@ pub(super) fn problem_id(connection: &Connection, shape: &str) -> rusqlite::Resu
     }
 }
 
+/// The number of a network, which is written if it is new.
+pub(super) fn network_id(connection: &Connection, name: &str, batch: usize) -> rusqlite::Result<i64> {
+    let key = params![name, batch as i64];
+    connection.execute("INSERT OR IGNORE INTO network (name, batch) VALUES (?, ?)", key)?;
+    connection.query_row("SELECT id FROM network WHERE name = ? AND batch = ?", key, |row| row.get(0))
+}
+
 /// A number that cannot be negative.
 pub(super) fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<usize> {
     let value: i64 = row.get(column)?;
