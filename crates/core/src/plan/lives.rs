@@ -27,7 +27,7 @@ impl Life {
         for (start, known) in self.start.iter_mut().zip(known) {
             *start = (*start).min(known);
         }
-        self.last[stream as usize] = number;
+        self.last[stream.index()] = number;
     }
 
     /// Whether this life is over when `other` begins, in the list and on every stream.
