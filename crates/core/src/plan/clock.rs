@@ -54,3 +54,8 @@ impl Clocks {
 pub(super) fn is_known(one: &Clock, other: &Clock) -> bool {
     one.iter().zip(other).all(|(one, other)| one <= other)
 }
+
+/// What is counted in both.
+pub(super) fn least(one: Clock, other: Clock) -> Clock {
+    std::array::from_fn(|stream| one[stream].min(other[stream]))
+}

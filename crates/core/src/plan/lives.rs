@@ -13,9 +13,9 @@ pub(super) struct Life {
     /// Place in the list from which on it is over.
     pub(super) end: usize,
     /// What is known to have ended when it is first touched.
-    start: Clock,
+    pub(super) start: Clock,
     /// The last step of each stream that touches it.
-    last: Clock,
+    pub(super) last: Clock,
 }
 
 impl Life {
