@@ -72,10 +72,10 @@ fn plans_and_traces_are_files() {
         events.iter().filter(|event| event["pid"] == process && event["name"] == name && event["ph"] == "X").count()
     };
     assert_eq!((count(1, "conv1 forward"), count(2, "conv1 forward")), (3, 1), "three steps ran, one was planned");
-    assert_eq!((count(1, "offload input"), count(1, "prefetch input")), (3, 3));
+    assert_eq!((count(1, "offload feature map input"), count(1, "prefetch feature map input")), (3, 3));
     let ends = |event: &serde_json::Value| event["ts"].as_f64().unwrap() + event["dur"].as_f64().unwrap();
     let of = |name: &str| events.iter().find(|event| event["pid"] == 1 && event["name"] == name).unwrap();
-    assert!(ends(of("offload input")) <= of("prefetch input")["ts"].as_f64().unwrap());
+    assert!(ends(of("offload feature map input")) <= of("prefetch feature map input")["ts"].as_f64().unwrap());
 
     let other = fail(folder.path(), "train lenet --plan plan.json.gz --data synthetic --steps 1", 2);
     assert!(other.contains("plans digits-net, which is not lenet"), "{other}");

@@ -289,7 +289,7 @@ impl<M: Machine> Engine<M> {
     pub fn spans(&mut self) -> Vec<(usize, Span)> {
         let placed = &self.program.placed;
         let spans = self.machine.spans();
-        let of = |span: Span| Some((*placed[crate::resolve::index(span.stream)].get(span.place)?, span));
+        let of = |span: Span| Some((*placed[span.stream.index()].get(span.place)?, span));
         spans.into_iter().filter_map(of).collect()
     }
 

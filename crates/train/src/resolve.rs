@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use tightfit_core::network::LayerKind;
-use tightfit_core::plan::{Action, Block, BlockId, Compute, Pass, Schedule, Stream, Tensor, Workload};
+use tightfit_core::plan::{Action, Block, BlockId, Compute, Schedule, Stream, Tensor, Workload};
 
 use crate::Error;
 use crate::machine::{Place, Task};
@@ -44,15 +44,6 @@ pub struct Program {
     pub placed: [Vec<usize>; 3],
 }
 
-/// Where a stream stands in [`Stream::ALL`].
-pub fn index(stream: Stream) -> usize {
-    match stream {
-        Stream::Compute => 0,
-        Stream::Offload => 1,
-        Stream::Prefetch => 2,
-    }
-}
-
 /// Resolves a schedule. With `poison`, blocks are overwritten before their first access and, where one access is known to
 /// be the last, after it. What an input layer writes first is not overwritten before: a machine may bring the mini-batch
 /// ahead of the step.
@@ -76,11 +67,11 @@ pub fn resolve(workload: &Workload<'_>, schedule: &Schedule, poison: bool) -> Re
                 program.tasks.push(task(workload, schedule, compute)?);
             }
             Action::Offload(block, host) => {
-                let (device, host) = copy(schedule, *block, host.0)?;
+                let (device, host) = copy(workload, schedule, *block, host.0)?;
                 program.commands.push(Command::Offload(stream, device, host));
             }
             Action::Prefetch(host, block) => {
-                let (device, host) = copy(schedule, *block, host.0)?;
+                let (device, host) = copy(workload, schedule, *block, host.0)?;
                 program.commands.push(Command::Prefetch(stream, host, device));
             }
             Action::Wait(for_step) => {
@@ -90,7 +81,7 @@ pub fn resolve(workload: &Workload<'_>, schedule: &Schedule, poison: bool) -> Re
             }
         }
         if matches!(step.action, Action::Compute(_) | Action::Offload(..) | Action::Prefetch(..)) {
-            program.placed[index(stream)].push(number);
+            program.placed[stream.index()].push(number);
         }
         for &block in last.get(&number).into_iter().flatten() {
             program.commands.push(Command::Poison(stream, bytes(block_of(schedule, block)?)));
@@ -130,11 +121,19 @@ fn bytes(block: &Block) -> Range<u64> {
 }
 
 /// The two sides of a copy, device first.
-fn copy(schedule: &Schedule, block: BlockId, host: usize) -> Result<(Range<u64>, Range<u64>), Error> {
+fn copy(
+    workload: &Workload<'_>,
+    schedule: &Schedule,
+    block: BlockId,
+    host: usize,
+) -> Result<(Range<u64>, Range<u64>), Error> {
     let block = block_of(schedule, block)?;
     match schedule.host_blocks.get(host) {
         Some(host) if host.bytes >= block.bytes => Ok((bytes(block), host.offset..host.offset + block.bytes)),
-        _ => Err(Error::Unsound { what: format!("host block {host} does not hold {:?}", block.tensor) }),
+        _ => {
+            let what = workload.describe(block.tensor);
+            Err(Error::Unsound { what: format!("host block {host} does not hold {what}") })
+        }
     }
 }
 
@@ -148,7 +147,7 @@ fn task(workload: &Workload<'_>, schedule: &Schedule, compute: &Compute) -> Resu
         operands.push(Place { role: operand.role, access: operand.access, bytes });
     }
     Ok(Task {
-        name: format!("{} {}", layer.name, pass_name(compute.pass)),
+        name: format!("{} {}", layer.name, compute.pass.name()),
         kind: layer.kind.clone(),
         pass: compute.pass,
         inputs: workload.network.input_shapes(compute.layer),
@@ -166,16 +165,6 @@ fn task(workload: &Workload<'_>, schedule: &Schedule, compute: &Compute) -> Resu
     })
 }
 
-/// What a pass is called in messages and traces.
-pub fn pass_name(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Forward => "forward",
-        Pass::BackwardData => "backward-data",
-        Pass::BackwardFilter => "backward-filter",
-        Pass::Update => "update",
-    }
-}
-
 /// The bytes of a block that hold some samples: all of them where the tensor has none.
 fn part(workload: &Workload<'_>, block: &Block, samples: &Range<usize>) -> Result<Range<u64>, Error> {
     let Some(per_sample) = bytes_per_sample(workload, block.tensor) else {
@@ -187,8 +176,8 @@ fn part(workload: &Workload<'_>, block: &Block, samples: &Range<usize>) -> Resul
     };
     let inside = block.samples.start <= samples.start && samples.end <= block.samples.end;
     if !inside || (block.samples.len() as u64) * per_sample > block.bytes {
-        let (what, held) = (block.tensor, &block.samples);
-        return Err(Error::Unsound { what: format!("{what:?} holds samples {held:?}, not {samples:?}") });
+        let (what, held) = (workload.describe(block.tensor), &block.samples);
+        return Err(Error::Unsound { what: format!("{what} holds samples {held:?}, not {samples:?}") });
     }
     let start = block.offset + (samples.start - block.samples.start) as u64 * per_sample;
     Ok(start..start + samples.len() as u64 * per_sample)
@@ -215,7 +204,7 @@ fn ends(workload: &Workload<'_>, schedule: &Schedule) -> Ends {
     let mut known = [[0; 3]; 3];
     let mut stamps = Vec::with_capacity(schedule.steps.len());
     for (number, step) in schedule.steps.iter().enumerate() {
-        let own = index(step.stream);
+        let own = step.stream.index();
         let mut touch = |block: BlockId| {
             let steps = accesses.entry(block.0).or_default();
             if steps.last() != Some(&number) {
@@ -246,7 +235,7 @@ fn ends(workload: &Workload<'_>, schedule: &Schedule) -> Ends {
         if !is_input(workload, &schedule.steps[begin].action) {
             first.entry(begin).or_insert_with(Vec::new).push(BlockId(*block));
         }
-        let ordered = steps.iter().all(|&step| stamps[end][index(schedule.steps[step].stream)] > step);
+        let ordered = steps.iter().all(|&step| stamps[end][schedule.steps[step].stream.index()] > step);
         if ordered && Some(of.tensor) != kept {
             last.entry(end).or_insert_with(Vec::new).push(BlockId(*block));
         }

@@ -7,10 +7,9 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 use tightfit_core::Nanos;
-use tightfit_core::plan::{Action, Schedule, Simulation, Stream, Workload};
+use tightfit_core::plan::{Action, BlockId, Schedule, Simulation, Stream, Workload};
 
 use crate::machine::Span;
-use crate::resolve::{index, pass_name};
 
 /// A trace in the making.
 #[derive(Debug)]
@@ -34,9 +33,7 @@ impl Trace {
         for (process, name) in [(RUN, "run"), (PLAN, "plan")] {
             head.push(json!({"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}));
             for stream in Stream::ALL {
-                let name = format!("{stream:?}").to_lowercase();
-                let thread = index(stream);
-                let arguments = json!({"name": name});
+                let (thread, arguments) = (stream.index(), json!({"name": stream.name()}));
                 head.push(json!({"name": "thread_name", "ph": "M", "pid": process, "tid": thread, "args": arguments}));
             }
         }
@@ -58,7 +55,7 @@ impl Trace {
         let (stream, name) = self.names.get(step)?;
         let (from, long) = (start.as_micros(), end.0.saturating_sub(start.0) as f64 / 1e3);
         Some(json!({
-            "name": name, "ph": "X", "pid": process, "tid": index(*stream), "ts": from, "dur": long,
+            "name": name, "ph": "X", "pid": process, "tid": stream.index(), "ts": from, "dur": long,
             "args": {"step": step},
         }))
     }
@@ -74,24 +71,17 @@ impl Trace {
 
 /// What a step is called.
 fn name(workload: &Workload<'_>, schedule: &Schedule, action: &Action) -> String {
-    let tensor = |block: usize| schedule.blocks.get(block).map(|block| block.tensor);
-    let map = |block: usize| match tensor(block) {
-        Some(tightfit_core::plan::Tensor::FeatureMap(map)) => {
-            let first = workload.maps.get(map).layers.first();
-            first.map_or(String::new(), |&layer| workload.network.layer(layer).name.clone())
-        }
-        Some(tensor) => format!("{tensor:?}"),
-        None => String::new(),
-    };
+    let tensor = |block: BlockId| schedule.blocks.get(block.0).map(|block| workload.describe(block.tensor));
+    let tensor = |block| tensor(block).unwrap_or_default();
     match action {
         Action::Compute(compute) => {
             let again = if compute.again { " again" } else { "" };
-            format!("{} {}{again}", workload.network.layer(compute.layer).name, pass_name(compute.pass))
+            format!("{} {}{again}", workload.network.layer(compute.layer).name, compute.pass.name())
         }
-        Action::Offload(block, _) => format!("offload {}", map(block.0)),
-        Action::Prefetch(_, block) => format!("prefetch {}", map(block.0)),
+        Action::Offload(block, _) => format!("offload {}", tensor(*block)),
+        Action::Prefetch(_, block) => format!("prefetch {}", tensor(*block)),
         Action::Wait(step) => format!("wait for {}", step.0),
-        Action::Allocate(block) => format!("allocate {}", map(block.0)),
-        Action::Release(block) => format!("release {}", map(block.0)),
+        Action::Allocate(block) => format!("allocate {}", tensor(*block)),
+        Action::Release(block) => format!("release {}", tensor(*block)),
     }
 }

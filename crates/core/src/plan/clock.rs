@@ -23,21 +23,21 @@ pub(super) struct Clocks {
 impl Clocks {
     /// What a stream knows before its next step.
     pub(super) fn known(&self, stream: Stream) -> Clock {
-        self.known[stream as usize]
+        self.known[stream.index()]
     }
 
     /// A step runs on a stream: gives its number there, counted from 1.
     pub(super) fn run(&mut self, stream: Stream, step: StepId) -> u32 {
-        let known = &mut self.known[stream as usize];
-        known[stream as usize] += 1;
-        self.ended[stream as usize].push((step, *known));
-        known[stream as usize]
+        let known = &mut self.known[stream.index()];
+        known[stream.index()] += 1;
+        self.ended[stream.index()].push((step, *known));
+        known[stream.index()]
     }
 
     /// A stream waits for the step with this number on another.
     pub(super) fn wait(&mut self, stream: Stream, other: Stream, number: u32) {
-        let Some((_, learned)) = self.ended[other as usize].get(number as usize - 1) else { return };
-        let known = &mut self.known[stream as usize];
+        let Some((_, learned)) = self.ended[other.index()].get(number as usize - 1) else { return };
+        let known = &mut self.known[stream.index()];
         for (known, learned) in known.iter_mut().zip(learned) {
             *known = (*known).max(*learned);
         }
@@ -46,11 +46,16 @@ impl Clocks {
     /// The place in the schedule of the step with this number on a stream.
     pub(super) fn step(&self, stream: Stream, number: u32) -> Option<StepId> {
         let index = (number as usize).checked_sub(1)?;
-        self.ended[stream as usize].get(index).map(|(step, _)| *step)
+        self.ended[stream.index()].get(index).map(|(step, _)| *step)
     }
 }
 
 /// Whether what is counted in `one` is all among what `other` knows.
 pub(super) fn is_known(one: &Clock, other: &Clock) -> bool {
     one.iter().zip(other).all(|(one, other)| one <= other)
+}
+
+/// What is counted in both.
+pub(super) fn least(one: Clock, other: Clock) -> Clock {
+    std::array::from_fn(|stream| one[stream].min(other[stream]))
 }

@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 
 use super::lives::Lives;
-use super::place::{largest_gap, place};
+use super::place::{Effort, largest_gap, place};
 use super::policies::Floors;
 use super::program::{Program, is_resident};
 use super::script::Script;
@@ -131,13 +131,13 @@ impl<'a> Drafter<'a> {
     fn placed(&self, script: &Script, configurations: &[Option<&Configuration>]) -> Draft {
         let schedule = write(self.workload, self.program, script, configurations);
         let lives = Lives::of(&schedule);
-        let found = place(&lives.blocks);
+        let found = place(&lives.blocks, Effort::Draft);
         self.finished(schedule, &found.offsets, &lives)
     }
 
     /// A schedule with the offsets of its blocks; the host arena is placed here.
     fn finished(&self, mut schedule: Schedule, offsets: &[u64], lives: &Lives) -> Draft {
-        let host = place(&lives.host_blocks);
+        let host = place(&lives.host_blocks, Effort::Draft);
         let ends = lives.blocks.iter().zip(offsets).map(|(life, offset)| offset + life.bytes);
         let peak = Bytes(ends.max().unwrap_or(0));
         schedule.blocks.iter_mut().zip(offsets).for_each(|(block, offset)| block.offset = *offset);
@@ -145,6 +145,16 @@ impl<'a> Drafter<'a> {
         (schedule.device_bytes, schedule.host_bytes) = (peak, Bytes(host.height));
         let most_live = Bytes(super::place::most_live(&lives.blocks));
         Draft { schedule, peak, most_live, host: Bytes(host.height) }
+    }
+
+    /// The same schedule, its offsets searched for with more effort if they waste much.
+    pub(super) fn tightened(&self, draft: Draft) -> Draft {
+        if draft.is_tight() {
+            return draft;
+        }
+        let lives = Lives::of(&draft.schedule);
+        let found = place(&lives.blocks, Effort::Plan);
+        self.finished(draft.schedule, &found.offsets, &lives)
     }
 
     /// Each convolution the fastest configuration that fits the largest free stretch of the budget at its step.
@@ -206,11 +216,13 @@ impl<'a> Drafter<'a> {
         draft.schedule.steps.iter().map(|step| time(&step.action)).sum()
     }
 
-    /// Why a draft is refused.
-    pub(super) fn too_large(&self, draft: &Draft, floors: &Floors) -> Error {
+    /// Why all attempts are refused, the one with the least arena among them: for the host alone if any of them fits the
+    /// device.
+    pub(super) fn too_large(&self, draft: &Draft, attempts: &[Decision], floors: &Floors) -> Error {
         let network = self.workload.network.name().to_owned();
-        if draft.peak <= self.options.budget {
-            return Error::OverHostBudget { network, needed: draft.host, budget: self.options.host_budget };
+        let fits_device = |attempt: &&Decision| attempt.needed <= self.options.budget;
+        if let Some(needed) = attempts.iter().filter(fits_device).map(|attempt| attempt.host).min() {
+            return Error::OverHostBudget { network, needed, budget: self.options.host_budget };
         }
         Error::OverBudget {
             network,

@@ -18,6 +18,7 @@ pub(super) fn facts(drafter: &Drafter<'_>, floors: &Floors, baseline: &Draft, ch
     let simulation = simulate(workload, &schedule, drafter.costs);
     if let Some(taken) = decisions.iter_mut().find(|decision| decision.taken) {
         taken.time = Some(simulation.time);
+        taken.needed = draft.peak;
     }
     let floor = floors.of_policy(drafter.options.policy);
     let (at_most, layer_average) = live_in_order(&schedule);

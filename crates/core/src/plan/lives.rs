@@ -13,9 +13,9 @@ pub(super) struct Life {
     /// Place in the list from which on it is over.
     pub(super) end: usize,
     /// What is known to have ended when it is first touched.
-    start: Clock,
+    pub(super) start: Clock,
     /// The last step of each stream that touches it.
-    last: Clock,
+    pub(super) last: Clock,
 }
 
 impl Life {
@@ -27,7 +27,7 @@ impl Life {
         for (start, known) in self.start.iter_mut().zip(known) {
             *start = (*start).min(known);
         }
-        self.last[stream as usize] = number;
+        self.last[stream.index()] = number;
     }
 
     /// Whether this life is over when `other` begins, in the list and on every stream.

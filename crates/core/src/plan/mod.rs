@@ -25,6 +25,8 @@ mod program;
 mod schedule;
 mod script;
 mod simulate;
+mod skyline;
+mod words;
 mod workload;
 mod write;
 

@@ -34,7 +34,8 @@ pub fn plan(workload: &Workload<'_>, kernels: &Kernels, costs: &Costs, options: 
     let program = Program::of(workload);
     let drafter = Drafter::new(workload, &program, kernels, costs, *options)?;
     let floors = Floors::of(&drafter);
-    let chosen = choose(&drafter, &floors)?;
+    let mut chosen = choose(&drafter, &floors)?;
+    chosen.draft = drafter.tightened(chosen.draft);
     let baseline: Draft = baseline(&drafter);
     Ok(facts(&drafter, &floors, &baseline, chosen))
 }

@@ -103,6 +103,24 @@ pub enum Stream {
 impl Stream {
     /// All three.
     pub const ALL: [Stream; 3] = [Stream::Compute, Stream::Offload, Stream::Prefetch];
+
+    /// Its place in [`Stream::ALL`].
+    pub fn index(self) -> usize {
+        match self {
+            Stream::Compute => 0,
+            Stream::Offload => 1,
+            Stream::Prefetch => 2,
+        }
+    }
+
+    /// The name used in pictures and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Compute => "compute",
+            Stream::Offload => "offload",
+            Stream::Prefetch => "prefetch",
+        }
+    }
 }
 
 /// Which of a layer's computations.
@@ -117,6 +135,18 @@ pub enum Pass {
     BackwardFilter,
     /// The solver: W from dW.
     Update,
+}
+
+impl Pass {
+    /// The name used in messages and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pass::Forward => "forward",
+            Pass::BackwardData => "backward-data",
+            Pass::BackwardFilter => "backward-filter",
+            Pass::Update => "update",
+        }
+    }
 }
 
 /// What a compute step does with an operand.

@@ -121,7 +121,7 @@ impl<'a> Writer<'a> {
 
     /// Makes a stream wait for the step with this number on another, unless it knows of its end.
     fn wait(&mut self, stream: Stream, other: Stream, number: u32) {
-        if self.clocks.known(stream)[other as usize] < number
+        if self.clocks.known(stream)[other.index()] < number
             && let Some(step) = self.clocks.step(other, number)
         {
             self.push(stream, Action::Wait(step));
@@ -133,7 +133,7 @@ impl<'a> Writer<'a> {
     fn catch_up(&mut self, stream: Stream) {
         // The compute stream's own last step first: it may have waited for the others' already.
         for other in Stream::ALL {
-            self.wait(stream, other, self.clocks.known(Stream::Compute)[other as usize]);
+            self.wait(stream, other, self.clocks.known(Stream::Compute)[other.index()]);
         }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Writer<'a> {
             (Access::Read, None) => {}
             (Access::Write | Access::Add, _) => {
                 for other in Stream::ALL {
-                    self.wait(stream, other, touched.last[other as usize]);
+                    self.wait(stream, other, touched.last[other.index()]);
                 }
             }
         }
@@ -180,9 +180,9 @@ impl<'a> Writer<'a> {
         self.wait_for(Stream::Offload, self.touched[block.0], Access::Read);
         let step = self.push(Stream::Offload, Action::Offload(block, host));
         let number = self.clocks.run(Stream::Offload, step);
-        self.touched[block.0].last[Stream::Offload as usize] = number;
+        self.touched[block.0].last[Stream::Offload.index()] = number;
         let mut touched = Touched { written: Some((Stream::Offload, number)), ..Touched::default() };
-        touched.last[Stream::Offload as usize] = number;
+        touched.last[Stream::Offload.index()] = number;
         self.host_touched.push(touched);
         self.on_host.insert(map, host);
     }
@@ -199,9 +199,9 @@ impl<'a> Writer<'a> {
         let block = self.allocate(tensor, self.schedule.host_blocks[host.0].bytes, stream);
         let step = self.push(stream, Action::Prefetch(host, block));
         let number = self.clocks.run(stream, step);
-        self.host_touched[host.0].last[stream as usize] = number;
+        self.host_touched[host.0].last[stream.index()] = number;
         let touched = &mut self.touched[block.0];
-        touched.last[stream as usize] = number;
+        touched.last[stream.index()] = number;
         touched.written = Some((stream, number));
     }
 
@@ -235,7 +235,7 @@ impl<'a> Writer<'a> {
         let number = self.clocks.run(Stream::Compute, step);
         for (block, access) in blocks {
             let touched = &mut self.touched[block.0];
-            touched.last[Stream::Compute as usize] = number;
+            touched.last[Stream::Compute.index()] = number;
             if access != Access::Read {
                 touched.written = Some((Stream::Compute, number));
             }

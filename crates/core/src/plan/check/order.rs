@@ -31,7 +31,7 @@ impl Order {
 
     /// A step that does something begins on a stream.
     pub(super) fn begin(&mut self, stream: Stream, step: StepId) {
-        self.current = stream as usize;
+        self.current = stream.index();
         self.steps[self.current].push(step);
         self.known[self.current][self.current] += 1;
         self.mark(stream, step);
@@ -39,12 +39,12 @@ impl Order {
 
     /// A step that does nothing is passed.
     pub(super) fn mark(&mut self, stream: Stream, step: StepId) {
-        self.after[step.0] = self.known[stream as usize];
+        self.after[step.0] = self.known[stream.index()];
     }
 
     /// A stream waits for an earlier step.
     pub(super) fn wait(&mut self, stream: Stream, on: StepId) {
-        join(&mut self.known[stream as usize], self.after[on.0]);
+        join(&mut self.known[stream.index()], self.after[on.0]);
     }
 
     /// A step among those counted of which the current one does not know that it has ended.

@@ -20,14 +20,13 @@ use crate::plan::draft::{Draft, Drafter};
 use crate::plan::script::Script;
 use crate::plan::{Algorithms, Decision};
 
-/// The passes after the test of feasibility, in order.
-const PASSES: [(&str, Moved, Algorithms); 6] = [
+/// The passes after the test of feasibility, in order; after them comes what was tested.
+const PASSES: [(&str, Moved, Algorithms); 5] = [
     ("none(p)", Moved::None, Algorithms::Performance),
     ("conv(p)", Moved::Convolutions, Algorithms::Performance),
     ("all(p)", Moved::All, Algorithms::Performance),
     ("greedy conv", Moved::Convolutions, Algorithms::Fit),
     ("greedy all", Moved::All, Algorithms::Fit),
-    ("all(m)", Moved::All, Algorithms::Memory),
 ];
 
 /// The passes where the test fails, the last of which needs the fewest bytes.
@@ -44,6 +43,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
             passes
                 .run(name, || drafter.draft(&vdnn::script(drafter.workload, drafter.program, moved, None), algorithms));
         }
+        passes.run("all(m)", || floors.all.clone());
     } else {
         // Copies back can take more bytes than staying does, as in very small networks.
         passes.run("none(p)", || {
@@ -58,7 +58,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
     }
     match passes.chosen {
         Some(draft) => Ok(Chosen { draft, decisions: passes.decisions }),
-        None => Err(drafter.too_large(floors.of_policy(drafter.options.policy), floors)),
+        None => Err(drafter.too_large(floors.of_policy(drafter.options.policy), &passes.decisions, floors)),
     }
 }
 

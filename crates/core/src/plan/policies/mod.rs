@@ -37,10 +37,15 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
 
 /// A policy of one script, with the algorithms that the options ask for.
 fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &super::script::Script) -> Result<Chosen, Error> {
-    let draft = drafter.draft(script, drafter.options.algorithms);
-    let mut decision = draft.decision(&format!("{name}{}", suffix(drafter.options.algorithms)), &drafter.options);
+    let options = &drafter.options;
+    let mut draft = drafter.draft(script, options.algorithms);
+    // Its least arena was searched for with more effort.
+    if !draft.fits(options) && options.algorithms != Algorithms::Performance {
+        draft = floors.of_policy(options.policy).clone();
+    }
+    let mut decision = draft.decision(&format!("{name}{}", suffix(options.algorithms)), options);
     if !decision.fits {
-        return Err(drafter.too_large(&draft, floors));
+        return Err(drafter.too_large(&draft, &[decision], floors));
     }
     decision.taken = true;
     Ok(Chosen { draft, decisions: vec![decision] })
@@ -73,15 +78,15 @@ pub(super) struct Floors {
 
 impl Floors {
     pub(super) fn of(drafter: &Drafter<'_>) -> Floors {
-        let vdnn =
-            |moved| drafter.draft(&vdnn::script(drafter.workload, drafter.program, moved, None), Algorithms::Memory);
+        let least = |script| drafter.tightened(drafter.draft(&script, Algorithms::Memory));
+        let vdnn = |moved| least(vdnn::script(drafter.workload, drafter.program, moved, None));
         Floors {
             none: vdnn(Moved::None),
             conv: vdnn(Moved::Convolutions),
             all: vdnn(Moved::All),
-            on_demand: drafter.draft(&dynamic::limited(drafter, Moved::All, 0), Algorithms::Memory),
-            overlap: drafter.draft(&overlap::floor(drafter), Algorithms::Memory),
-            baseline: drafter.draft(&baseline::script(drafter.program), Algorithms::Memory),
+            on_demand: least(dynamic::limited(drafter, Moved::All, 0)),
+            overlap: least(overlap::floor(drafter)),
+            baseline: least(baseline::script(drafter.program)),
         }
     }
 

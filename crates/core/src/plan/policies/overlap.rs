@@ -76,7 +76,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
             decisions[taken].taken = true;
             Ok(Chosen { draft, decisions })
         }
-        None => Err(drafter.too_large(floors.of_policy(options.policy), floors)),
+        None => Err(drafter.too_large(floors.of_policy(options.policy), &decisions, floors)),
     }
 }
 

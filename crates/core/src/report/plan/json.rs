@@ -5,7 +5,6 @@
 
 use serde::Serialize;
 
-use super::words;
 use crate::plan::{Accounting, Action, Decision, Kind, LayerPlan, MapPlan, Plan, Span, Step};
 use crate::{Bytes, Device, Nanos, Types};
 
@@ -238,14 +237,14 @@ impl StepObject {
     fn of(plan: &Plan, index: usize, step: &Step, span: Span) -> StepObject {
         let of = StepObject {
             step: index,
-            stream: words::stream(step.stream),
+            stream: step.stream.name(),
             start_us: span.start.as_micros(),
             end_us: span.end.as_micros(),
             ..StepObject::default()
         };
         let of_block = |action, block: crate::plan::BlockId| {
             let block = &plan.schedule.blocks[block.0];
-            (action, Some(words::tensor(plan, block.tensor)), Some(block.offset), Some(block.bytes))
+            (action, Some(plan.describe(block.tensor)), Some(block.offset), Some(block.bytes))
         };
         let (action, tensor, offset, bytes) = match &step.action {
             Action::Allocate(block) => of_block("allocate", *block),
@@ -256,8 +255,8 @@ impl StepObject {
             Action::Compute(compute) => {
                 return StepObject {
                     action: if compute.again { "recompute" } else { "compute" },
-                    layer: Some(words::layer(plan, compute.layer).to_owned()),
-                    pass: Some(words::pass(compute.pass)),
+                    layer: Some(plan.layer_name(compute.layer).to_owned()),
+                    pass: Some(compute.pass.name()),
                     configuration: compute.configuration.as_ref().map(ToString::to_string),
                     ..of
                 };

@@ -69,7 +69,7 @@ impl CpuMachine {
     }
 
     fn enqueue(&self, stream: Stream, work: Work) -> Result<(), Error> {
-        self.running()?.queues[crate::resolve::index(stream)].push(work)
+        self.running()?.queues[stream.index()].push(work)
     }
 }
 

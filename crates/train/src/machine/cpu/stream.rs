@@ -16,7 +16,6 @@ use tightfit_cpu::{CpuBackend, random};
 use super::{Options, failed, layers, refused};
 use crate::Error;
 use crate::machine::{Iteration, Span, Task};
-use crate::resolve::index;
 
 /// Work that a queue holds before the engine has to wait.
 const QUEUED: usize = 256;
@@ -205,7 +204,7 @@ impl Queue {
     /// Starts a stream.
     pub fn start(stream: Stream, shared: Arc<Shared>, backend: Arc<CpuBackend>) -> Result<Queue, Error> {
         let (work, queue) = sync_channel(QUEUED);
-        let name = format!("{stream:?}").to_lowercase();
+        let name = stream.name().to_owned();
         let thread = std::thread::Builder::new().name(name).spawn(move || serve(stream, &shared, &backend, &queue));
         let thread = thread.map_err(|source| Error::Step {
             machine: "cpu",
@@ -242,8 +241,8 @@ impl Drop for Queue {
 
 /// Does what comes until nothing can come any more.
 fn serve(stream: Stream, shared: &Shared, backend: &CpuBackend, queue: &Receiver<Work>) {
-    let longest = shared.options.delays[index(stream)];
-    let key = random::key(&[index(stream) as u64]);
+    let longest = shared.options.delays[stream.index()];
+    let key = random::key(&[stream.index() as u64]);
     let (mut place, mut drawn) = (0, 0);
     for work in queue {
         match work {

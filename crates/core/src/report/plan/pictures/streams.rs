@@ -33,10 +33,10 @@ pub fn streams(plan: &Plan) -> String {
     let mut canvas = Canvas::new(WIDTH, frame.bottom() + 52.0);
     legend::draw_head("streams", &entries, WIDTH, &mut canvas);
     frame.draw_bottom(&time, &mut canvas);
-    let middle = |stream: Stream| frame.top + LANE * (stream as usize as f64 + 0.5);
+    let middle = |stream: Stream| frame.top + LANE * (stream.index() as f64 + 0.5);
     for stream in Stream::ALL {
         let y = middle(stream);
-        canvas.text((frame.left - 8.0, y), Anchor::End, TEXT, words::stream(stream));
+        canvas.text((frame.left - 8.0, y), Anchor::End, TEXT, stream.name());
         canvas.line((frame.left, y), (frame.right(), y), INK);
     }
     let mut bar = |stream: Stream, span: Span, height: f64, fill: &str, tooltip: &str| {

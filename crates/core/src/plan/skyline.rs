@@ -1,0 +1,313 @@
+//! Offsets from the bottom up: what is filled the least takes the next block.
+//!
+//! ```text
+//! offset |          ......          the lowest stretch of the skyline takes, of the blocks that live inside it alone,
+//!        |          .    cccccc     the first of an order; where none does, it rises to the lower of its neighbors,
+//!        |  aaaaaaaa.    cccccc     and the bytes between are wasted: below, those under the dots
+//!        |  aaaaaaaabbbbbbbb
+//!        +---------------------- sections
+//! ```
+//!
+//! A section is the time from one beginning of a life to the next. What lies below the skyline there, and what has yet to be
+//! placed, say how high it will be at least: an attempt ends where that is no lower than the best. Of the blocks that have
+//! yet to be placed there, one then moves ahead of one that was, and the next attempt begins.
+//!
+//! **Source**: best fit for strips, Burke et al. 2004, 3; for memory, Sekiyama et al. 2018; the bound of a section is that
+//! of MiniMalloc (Moffitt 2023); moving what failed ahead, "squeaky wheel" optimization, Joslin and Clements 1999.
+
+use std::cmp::Reverse;
+
+/// A block's bytes, and the sections in which it is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stay {
+    pub(super) bytes: u64,
+    pub(super) from: usize,
+    /// The first section in which it is not.
+    pub(super) to: usize,
+}
+
+impl Stay {
+    fn meets(&self, other: &Stay) -> bool {
+        self.from < other.to && other.from < self.to
+    }
+}
+
+/// How much a search may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// For one of many drafts.
+    Draft,
+    /// For the plan.
+    Plan,
+}
+
+impl Effort {
+    /// Looks at a block or a section, while more than [`TIGHT`] is wasted.
+    fn looks(self) -> usize {
+        match self {
+            Effort::Draft => 5_000_000,
+            Effort::Plan => 100_000_000,
+        }
+    }
+}
+
+/// The same once little is wasted.
+const LOOKS: usize = 2_000_000;
+
+/// A share of the bytes that is little to waste: one of so many.
+const TIGHT: u64 = 50;
+
+/// Attempts in a row that may be no better before the search goes back to the best.
+const PATIENCE: usize = 10;
+
+/// The offset of a block that has none yet.
+const UNPLACED: u64 = u64::MAX;
+
+/// Sections in a row below which the same bytes are taken.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    from: usize,
+    to: usize,
+    floor: u64,
+}
+
+/// Offsets of the blocks, and how high they reach.
+pub(super) fn pack(stays: &[Stay], effort: Effort) -> (Vec<u64>, u64) {
+    let mut search = Search::new(stays, effort);
+    let orders = orders(stays, &search.live);
+    for order in &orders {
+        for critical in [true, false] {
+            search.attempt(order, critical);
+        }
+    }
+    search.mend(&orders);
+    (search.best.offsets, search.best.height)
+}
+
+/// The best of the attempts so far.
+#[derive(Clone, Debug)]
+struct Best {
+    offsets: Vec<u64>,
+    order: Vec<usize>,
+    critical: bool,
+    height: u64,
+}
+
+struct Search<'a> {
+    stays: &'a [Stay],
+    /// The blocks by the section in which they begin, and where those of each section begin among them.
+    by_from: Vec<usize>,
+    starts: Vec<usize>,
+    /// By section: bytes live.
+    live: Vec<u64>,
+    /// No placement is lower.
+    goal: u64,
+    best: Best,
+    effort: Effort,
+    looks: usize,
+    // Of the attempt under way, or the last.
+    offsets: Vec<u64>,
+    /// By section: bytes of blocks that have no offset yet.
+    left: Vec<u64>,
+    skyline: Vec<Stretch>,
+}
+
+impl<'a> Search<'a> {
+    fn new(stays: &'a [Stay], effort: Effort) -> Search<'a> {
+        let sections = stays.iter().map(|stay| stay.to).max().unwrap_or(0);
+        let mut by_from: Vec<usize> = (0..stays.len()).collect();
+        by_from.sort_by_key(|&block| stays[block].from);
+        let starts = (0..=sections).map(|section| by_from.partition_point(|&block| stays[block].from < section));
+        let starts = starts.collect();
+        let mut live = vec![0; sections];
+        for stay in stays {
+            live[stay.from..stay.to].iter_mut().for_each(|live| *live += stay.bytes);
+        }
+        let goal = live.iter().copied().max().unwrap_or(0);
+        let best = Best { offsets: vec![0; stays.len()], order: Vec::new(), critical: false, height: u64::MAX };
+        let (offsets, left, skyline) = (Vec::new(), Vec::new(), Vec::new());
+        Search { stays, by_from, starts, live, goal, best, effort, looks: 0, offsets, left, skyline }
+    }
+
+    fn is_over(&self) -> bool {
+        let is_tight = self.best.height <= self.goal + self.goal / TIGHT;
+        self.best.height <= self.goal || self.looks > if is_tight { LOOKS } else { self.effort.looks() }
+    }
+
+    /// Places the blocks in this order of preference, with `critical` those first that live in the fullest section of the
+    /// stretch; if that is no lower than the best, the section that showed it.
+    fn attempt(&mut self, order: &[usize], critical: bool) -> Option<usize> {
+        if self.best.height != u64::MAX && self.is_over() {
+            return None;
+        }
+        let mut rank = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(place, &block)| rank[block] = place);
+        self.offsets.clear();
+        self.offsets.resize(order.len(), UNPLACED);
+        self.left.clone_from(&self.live);
+        self.skyline.clear();
+        self.skyline.push(Stretch { from: 0, to: self.live.len(), floor: 0 });
+        self.looks += 2 * order.len();
+        let mut height = 0;
+        for _ in order {
+            let block = loop {
+                self.looks += self.skyline.len();
+                let lowest = (0..self.skyline.len()).min_by_key(|&stretch| self.skyline[stretch].floor)?;
+                match self.choose(self.skyline[lowest], &rank, critical) {
+                    Some(block) => break self.put(block, lowest),
+                    None => {
+                        if let Some(section) = self.raise(lowest) {
+                            return Some(section);
+                        }
+                    }
+                }
+            };
+            height = height.max(self.offsets[block] + self.stays[block].bytes);
+        }
+        if height < self.best.height {
+            self.best = Best { offsets: self.offsets.clone(), order: order.to_vec(), critical, height };
+        }
+        None
+    }
+
+    /// The block to place on a stretch.
+    fn choose(&mut self, Stretch { from, to, .. }: Stretch, rank: &[usize], critical: bool) -> Option<usize> {
+        let candidates = &self.by_from[self.starts[from]..self.starts[to]];
+        self.looks += candidates.len() + if critical { to - from } else { 0 };
+        let fullest = if critical { self.fullest(from, to) } else { to };
+        let mut best = None;
+        for &block in candidates {
+            let stay = &self.stays[block];
+            if stay.to <= to && self.offsets[block] == UNPLACED {
+                let key = (critical && !(stay.from <= fullest && fullest < stay.to), rank[block]);
+                if best.is_none_or(|(least, _)| key < least) {
+                    best = Some((key, block));
+                }
+            }
+        }
+        best.map(|(_, block)| block)
+    }
+
+    /// The section with the most bytes to be placed.
+    fn fullest(&self, from: usize, to: usize) -> usize {
+        (from..to).max_by_key(|&section| (self.left[section], Reverse(section))).unwrap_or(from)
+    }
+
+    /// Puts a block on a stretch, which it splits.
+    fn put(&mut self, block: usize, on: usize) -> usize {
+        let stay = self.stays[block];
+        let Stretch { from, to, floor } = self.skyline[on];
+        self.offsets[block] = floor;
+        self.left[stay.from..stay.to].iter_mut().for_each(|left| *left -= stay.bytes);
+        self.looks += stay.to - stay.from;
+        let top = floor + stay.bytes;
+        let mut above = Stretch { from: stay.from, to: stay.to, floor: top };
+        let mut replaced = on..on + 1;
+        let (before, after) = (Stretch { from, to: stay.from, floor }, Stretch { from: stay.to, to, floor });
+        if before.from == before.to && on > 0 && self.skyline[on - 1].floor == top {
+            above.from = self.skyline[on - 1].from;
+            replaced.start = on - 1;
+        }
+        if after.from == after.to && self.skyline.get(on + 1).is_some_and(|next| next.floor == top) {
+            above.to = self.skyline[on + 1].to;
+            replaced.end = on + 2;
+        }
+        let pieces = [before, above, after].into_iter().filter(|stretch| stretch.from < stretch.to);
+        self.skyline.splice(replaced, pieces);
+        block
+    }
+
+    /// Lifts a stretch to the lower of its neighbors; if a section is then no lower than the best, that one.
+    fn raise(&mut self, stretch: usize) -> Option<usize> {
+        let Stretch { from, to, .. } = self.skyline[stretch];
+        let before = stretch.checked_sub(1).map(|before| self.skyline[before].floor);
+        let after = self.skyline.get(stretch + 1).map(|after| after.floor);
+        let floor = before.into_iter().chain(after).min()?;
+        self.looks += to - from;
+        let fullest = self.fullest(from, to);
+        if floor + self.left[fullest] >= self.best.height {
+            return Some(fullest);
+        }
+        let first = if before == Some(floor) { stretch - 1 } else { stretch };
+        let last = if after == Some(floor) { stretch + 1 } else { stretch };
+        let whole = Stretch { from: self.skyline[first].from, to: self.skyline[last].to, floor };
+        self.skyline.splice(first..=last, [whole]);
+        None
+    }
+
+    /// Moves a block that failed ahead of one in its way, as a fixed sequence of random numbers says, until nothing is
+    /// wasted or the search has taken its share of work.
+    fn mend(&mut self, orders: &[Vec<usize>]) {
+        let Best { mut order, mut critical, .. } = self.best.clone();
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut failures = 0;
+        let mut failed = None;
+        while !self.is_over() {
+            match failed {
+                Some(section) if failures < PATIENCE => self.move_ahead(&mut order, section, &mut random),
+                _ => {
+                    // From the best again, or from one of the first, which may lead elsewhere.
+                    let first = orders.get(random.below(2 * orders.len()));
+                    order.clone_from(first.unwrap_or(&self.best.order));
+                    critical = if first.is_some() { random.below(2) == 0 } else { self.best.critical };
+                    let (one, other) = (random.below(order.len()), random.below(order.len()));
+                    order[one.min(other)..=one.max(other)].rotate_right(1);
+                    failures = 0;
+                }
+            }
+            failed = self.attempt(&order, critical);
+            failures += 1;
+        }
+    }
+
+    /// Moves one of the blocks of a section that have no offset to just before one that it meets and that has.
+    fn move_ahead(&mut self, order: &mut [usize], section: usize, random: &mut Random) {
+        self.looks += 2 * order.len();
+        let is_late = |block: &usize| {
+            let stay = &self.stays[*block];
+            self.offsets[*block] == UNPLACED && stay.from <= section && section < stay.to
+        };
+        let late: Vec<usize> = (0..order.len()).filter(|&place| is_late(&order[place])).collect();
+        let Some(&place) = late.get(random.below(late.len())) else { return };
+        let stay = self.stays[order[place]];
+        let in_the_way = |block: usize| self.offsets[block] != UNPLACED && self.stays[block].meets(&stay);
+        let before: Vec<usize> = (0..place).filter(|&before| in_the_way(order[before])).collect();
+        let to = before.get(random.below(before.len())).copied().unwrap_or(random.below(place + 1));
+        order[to..=place].rotate_right(1);
+    }
+}
+
+/// A xorshift generator, Marsaglia 2003.
+struct Random(u64);
+
+impl Random {
+    /// A number below `count`, 0 if that is 0.
+    fn below(&mut self, count: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % count.max(1) as u64) as usize
+    }
+}
+
+/// Orders of preference, the most promising first.
+fn orders(stays: &[Stay], live: &[u64]) -> Vec<Vec<usize>> {
+    let span = |stay: &Stay| (stay.to - stay.from) as u128;
+    let most = |stay: &Stay| u128::from(live[stay.from..stay.to].iter().copied().max().unwrap_or(0));
+    let most: Vec<u128> = stays.iter().map(most).collect();
+    let sorted = |key: &dyn Fn(usize) -> (u128, u128)| {
+        let mut order: Vec<usize> = (0..stays.len()).collect();
+        order.sort_by_cached_key(|&block| Reverse(key(block)));
+        order
+    };
+    let bytes = |block: usize| u128::from(stays[block].bytes);
+    vec![
+        sorted(&|block| (span(&stays[block]) * bytes(block), 0)),
+        sorted(&|block| (most[block], span(&stays[block]))),
+        sorted(&|block| (span(&stays[block]), bytes(block))),
+        sorted(&|block| (most[block], bytes(block))),
+        sorted(&|block| (bytes(block), span(&stays[block]))),
+        sorted(&|block| (stays[block].to as u128, 0)),
+        sorted(&|block| (u128::MAX - stays[block].from as u128, 0)),
+    ]
+}
