@@ -1,5 +1,6 @@
 //! How long a step takes under every policy, how far the arena was used, and what lies beside it.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -191,6 +192,7 @@ fn measure(
         "loss": loss, "prepare_s": prepared,
         "planned_us": plan.step_time.as_micros(), "planned_oracle_us": plan.baseline_time.as_micros(),
         "planned_features_us": features(workload, &planned).as_micros(),
+        "kinds_us": by_kind(workload, &spans), "planned_kinds_us": by_kind(workload, &planned),
         "peak_bytes": plan.peak.0, "average_bytes": plan.average.0, "most_live_bytes": plan.most_live.0,
         "arena_bytes": plan.schedule.device_bytes.0, "touched_bytes": touched.map(|bytes| bytes.0),
         "beside_bytes": beside.0, "before_bytes": before.0,
@@ -212,6 +214,15 @@ pub fn of_layer(schedule: &Schedule, step: usize, times: [Nanos; 2]) -> Option<(
 /// Time in which the compute stream computes.
 pub fn busy(spans: &[(LayerId, [Nanos; 2])]) -> Nanos {
     spans.iter().map(|(_, [start, end])| *end - *start).sum()
+}
+
+/// Microseconds of the computations of each kind of layer.
+fn by_kind(workload: &Workload<'_>, spans: &[(LayerId, [Nanos; 2])]) -> BTreeMap<&'static str, f64> {
+    let mut kinds = BTreeMap::new();
+    for (layer, [start, end]) in spans {
+        *kinds.entry(workload.network.layer(*layer).kind.name()).or_default() += (*end - *start).as_micros();
+    }
+    kinds
 }
 
 /// Time of the feature extraction layers, waits included: from the first computation to the last, without the stretch in
