@@ -2,7 +2,7 @@
 //!
 //! Each figure is the least of several runs of the C client, each with and without the library in turn. Executions are such as
 //! the mock refuses at once, so that calls are timed and not convolutions. The last column has a cache of 78 000 measurements,
-//! a recorded profile, and looks the convolution up in it.
+//! a recorded profile, in which the convolution is looked up: there what is executed is ours, in one piece.
 
 #[path = "../tests/support/mod.rs"]
 mod support;

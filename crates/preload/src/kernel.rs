@@ -1,8 +1,8 @@
 //! The convolutions of this process, each with the framework's choice and ours: decided once, counted ever after.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tightfit_core::profile::Scale;
 use tightfit_core::{Configuration, Nanos, Notes, Problem};
@@ -66,8 +66,10 @@ pub struct Shared {
 /// A convolution with its answer.
 #[derive(Debug)]
 pub struct Kernel {
-    /// The layer that was current when it was first planned, else by order of first call.
-    pub name: String,
+    /// The layer that was current when it was first planned, if the program told it.
+    layer: Option<String>,
+    /// Its place among the kernels that were called.
+    place: OnceLock<usize>,
     /// What was asked.
     pub question: Question,
     /// What was answered.
@@ -107,7 +109,16 @@ impl Kernel {
 
     /// Counts a call.
     pub fn count(&self) {
+        if self.calls() == 0 {
+            self.place.get_or_init(|| CALLED.fetch_add(1, Ordering::Relaxed));
+        }
         self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Its layer, else by order of first call.
+    pub fn name(&self) -> String {
+        let by_order = || format!("conv{}", self.place.get().map_or(0, |place| place + 1));
+        self.layer.clone().unwrap_or_else(by_order)
     }
 
     /// Calls so far.
@@ -119,9 +130,10 @@ impl Kernel {
 #[derive(Default)]
 struct Kernels {
     by_question: HashMap<Question, Arc<Kernel>>,
-    in_order: Vec<Arc<Kernel>>,
+    all: Vec<Arc<Kernel>>,
 }
 
+static CALLED: AtomicUsize = AtomicUsize::new(0);
 static KERNELS: Mutex<Option<Kernels>> = Mutex::new(None);
 
 fn kernels() -> MutexGuard<'static, Option<Kernels>> {
@@ -136,21 +148,30 @@ pub fn find(question: &Question) -> Option<Arc<Kernel>> {
 /// Counts an answer among all; one that is lasting is found again. Where another thread was first, its answer holds for both.
 pub fn keep(question: Question, answer: Answer, framework_time: Option<Nanos>, is_lasting: bool) -> Arc<Kernel> {
     let mut kernels = kernels();
-    let Kernels { by_question, in_order } = kernels.get_or_insert_default();
+    let Kernels { by_question, all } = kernels.get_or_insert_default();
     if let Some(first) = by_question.get(&question) {
         return first.clone();
     }
-    let name = layer::current().unwrap_or_else(|| format!("conv{}", in_order.len() + 1));
-    let (calls, allotted) = (AtomicU64::new(0), Mutex::new(None));
-    let kernel = Arc::new(Kernel { name, question: question.clone(), answer, framework_time, calls, allotted });
+    let kernel = Arc::new(Kernel {
+        layer: layer::current(),
+        place: OnceLock::new(),
+        question: question.clone(),
+        answer,
+        framework_time,
+        calls: AtomicU64::new(0),
+        allotted: Mutex::new(None),
+    });
     if is_lasting {
         by_question.insert(question, kernel.clone());
     }
-    in_order.push(kernel.clone());
+    all.push(kernel.clone());
     kernel
 }
 
-/// All kernels, by order of first call.
-pub fn all() -> Vec<Arc<Kernel>> {
-    kernels().as_ref().map(|kernels| kernels.in_order.clone()).unwrap_or_default()
+/// The kernels that were called, by order of first call, and how many were only planned.
+pub fn called() -> (Vec<Arc<Kernel>>, usize) {
+    let all = kernels().as_ref().map(|kernels| kernels.all.clone()).unwrap_or_default();
+    let (mut called, planned): (Vec<_>, Vec<_>) = all.into_iter().partition(|kernel| kernel.calls() > 0);
+    called.sort_by_key(|kernel| kernel.place.get().copied());
+    (called, planned.len())
 }

@@ -4,11 +4,12 @@
 use std::cell::RefCell;
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::path::Path;
+use std::sync::Arc;
 
 use tightfit_core::network;
 
 use crate::choose::cache;
-use crate::kernel;
+use crate::kernel::{self, Kernel};
 use crate::log::tell;
 use crate::settings::{Tune, settings};
 
@@ -40,12 +41,8 @@ pub fn current() -> Option<String> {
 /// Adds the kernels that ran to the program's layers in the cache; where nothing is looked up there, nothing is written either.
 pub fn keep() {
     let Some(settings) = settings().filter(|settings| settings.tune != Tune::Heuristic) else { return };
-    let called = kernel::all().into_iter().filter(|kernel| kernel.calls() > 0);
-    let named = |kernel: std::sync::Arc<kernel::Kernel>| network::Kernel {
-        layer: kernel.name.clone(),
-        problem: kernel.question.problem,
-    };
-    let kernels: Vec<network::Kernel> = called.map(named).collect();
+    let named = |kernel: &Arc<Kernel>| network::Kernel { layer: kernel.name(), problem: kernel.question.problem };
+    let kernels: Vec<network::Kernel> = kernel::called().0.iter().map(named).collect();
     if kernels.is_empty() {
         return;
     }

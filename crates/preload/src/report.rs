@@ -120,7 +120,7 @@ fn json() -> Value {
         Some(Limit::Total(bytes)) => json!({"total_workspace_bytes": bytes.0}),
         None => json!({}),
     };
-    let (kernels, planned): (Vec<_>, Vec<_>) = kernel::all().into_iter().partition(|kernel| kernel.calls() > 0);
+    let (kernels, planned_only) = kernel::called();
     let passed: Vec<Value> = counted()
         .into_iter()
         .map(|(reason, function, calls)| json!({"reason": reason.words(), "function": function.name(), "calls": calls}))
@@ -132,7 +132,7 @@ fn json() -> Value {
         "device": DEVICE.get(),
         "kernels": kernels.iter().map(|kernel| of_kernel(kernel)).collect::<Vec<_>>(),
         "passed_through": passed,
-        "totals": totals(&kernels, planned.len()),
+        "totals": totals(&kernels, planned_only),
     });
     if let (Value::Object(report), Value::Object(limit)) = (&mut report, limit) {
         report.extend(limit);
@@ -174,7 +174,7 @@ fn of_kernel(kernel: &Kernel) -> Value {
         (_, None) => (own_choice(kernel), "kept"),
     };
     json!({
-        "name": kernel.name,
+        "name": kernel.name(),
         "problem": question.problem.to_string(),
         "operation": question.problem.operation().name(),
         "device": question.device,

@@ -69,6 +69,8 @@ fn lists_stay_sorted_and_say_what_will_run() {
     assert!(theirs[0].2 > 64 << 10 || ours[0].3 <= theirs[0].3, "{ours:?} {theirs:?}");
     assert!(ours[0].2 <= 64 << 10, "{ours:?} {theirs:?}");
     assert_eq!(run.status(), "0");
+    // The whole list was decided about; the first that was called is the first by name.
+    assert_eq!(run.kernels()[0]["name"], "conv1");
     // With an algorithm that is none, the client reads the whole list.
     let all = read(&preloaded("legacy=find algorithm=99", &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")]));
     let serving: Vec<_> = all.iter().take_while(|one| one.1 == 0).collect();

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
+
 use support::{Client, Form, Run};
 use tightfit_core::profile::Cache;
 
@@ -191,6 +193,22 @@ fn without_a_usable_cache_names_are_in_the_report_alone() {
     assert_eq!(run.kernels()[0]["name"], "features.3");
     assert_eq!(run.errors.lines().count(), 1, "{}", run.errors);
     assert!(run.errors.contains("going on without a cache"), "{}", run.errors);
+}
+
+#[test]
+fn a_read_only_cache_is_looked_up_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    let with = |tune| [("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", cache.to_str().unwrap())];
+    preloaded("engine=2", &with("measure"));
+    std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o444)).unwrap();
+    if std::fs::OpenOptions::new().append(true).open(&cache).is_ok() {
+        eprintln!("skipped: this user writes read-only files");
+        return;
+    }
+    let run = preloaded("engine=2", &with("cached"));
+    assert_eq!((run.code, run.status(), run.errors.as_str()), (Some(0), "0", ""));
+    assert_ne!(run.report.unwrap()["totals"]["cache_hits"], 0);
 }
 
 #[test]

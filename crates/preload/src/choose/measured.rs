@@ -17,7 +17,7 @@ use super::turn::{Turn, own};
 use super::{Known, admission, cached, surveyed};
 use crate::kernel::Question;
 use crate::log::{say, tell};
-use crate::settings::{self, Settings};
+use crate::settings::{self, Settings, Tune};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static NANOS: AtomicU64 = AtomicU64::new(0);
@@ -51,7 +51,13 @@ pub fn cache(settings: &Settings) -> Option<&'static Cache> {
     CACHE
         .get_or_init(|| {
             let path = settings.cache.as_ref()?;
-            Cache::open(path).map_err(|error| say!("going on without a cache: {}", error.chain())).ok()
+            let looked_up = |error| match settings.tune {
+                // All that is missing then is the names of the layers.
+                Tune::Cached => Cache::open_read_only(path).map_err(|_| error),
+                _ => Err(error),
+            };
+            let opened = Cache::open(path).or_else(looked_up);
+            opened.map_err(|error| say!("going on without a cache: {}", error.chain())).ok()
         })
         .as_ref()
 }
