@@ -51,33 +51,36 @@ fn accepted(workload: &Workload<'_>, plan: &Plan) {
     assert!(violations.is_empty(), "{} {}: {} faults, {first:?}", plan.network, plan.options.policy, violations.len());
 }
 
+/// Without a limit, at the least budget, and halfway between the two, as far as the fastest algorithms fit.
+fn at_three_budgets(workload: &Workload<'_>, kernels: &Kernels, options: Options) -> Vec<Plan> {
+    let at = |budget| plan(workload, kernels, &Costs::h200(), &Options { budget, ..options });
+    let loose = at(Bytes::UNLIMITED).unwrap();
+    let mut plans = Vec::new();
+    for budget in [Bytes((loose.peak.0 + loose.min_feasible.0) / 2), loose.min_feasible] {
+        match at(budget) {
+            Err(error) if error.is_does_not_fit() && options.algorithms == Algorithms::Performance => {}
+            plan => plans.push(plan.unwrap()),
+        }
+    }
+    plans.push(loose);
+    plans
+}
+
 /// One test a policy, so that they run side by side.
 fn accepted_and_tight(policy: Policy) {
-    let costs = Costs::h200();
     for network in trainable() {
         let workload = Workload::new(&network, batch(network.name()), Types::F32, false).unwrap();
         let kernels = kernels(&workload);
         for algorithms in Algorithms::ALL {
             let options = Options { policy, algorithms, ..Options::default() };
-            let loose = plan(&workload, &kernels, &costs, &options).unwrap();
-            let middle = Bytes((loose.peak.0 + loose.min_feasible.0) / 2);
-            let mut plans = vec![loose];
-            if algorithms == Algorithms::Fit {
-                for budget in [middle, plans[0].min_feasible] {
-                    plans.push(plan(&workload, &kernels, &costs, &Options { budget, ..options }).unwrap());
-                }
-            }
-            for plan in plans {
+            for plan in at_three_budgets(&workload, &kernels, options) {
                 accepted(&workload, &plan);
                 let (name, budget) = (network.name(), plan.options.budget);
                 assert!(plan.peak <= budget && plan.most_live <= plan.peak);
-                // Under a budget that binds, overlap takes a faster step before a tighter one.
-                let may_waste = policy == Policy::Overlap && budget == middle;
-                assert!(
-                    may_waste || plan.fragmentation() <= 0.02,
-                    "{name} {policy} {algorithms} {budget}: {}",
-                    plan.fragmentation()
-                );
+                let waste = plan.fragmentation();
+                // Halfway, overlap takes a faster step before a tighter one.
+                let most = if policy == Policy::Overlap { 0.03 } else { 0.02 };
+                assert!(waste <= most, "{name} {policy} {algorithms} {budget}: {waste}");
             }
         }
     }
@@ -136,8 +139,7 @@ fn uneven_kernels(workload: &Workload<'_>) -> Kernels {
 
 #[test]
 fn large_and_uneven_workspaces_leave_no_holes() {
-    let costs = Costs::h200();
-    for (name, batch) in [("alexnet-1col", 128), ("vgg19", 128), ("resnet152", 32), ("vgg116", 32)] {
+    for (name, batch) in [("alexnet-1col", 128), ("vgg19", 128), ("resnet152", 32), ("vgg116", 32), ("vgg516", 32)] {
         let network = Network::open(name).unwrap();
         let workload = Workload::new(&network, batch, Types::F32, false).unwrap();
         let kernels = uneven_kernels(&workload);
@@ -145,14 +147,12 @@ fn large_and_uneven_workspaces_leave_no_holes() {
             for (algorithms, divide) in
                 [(Algorithms::Performance, false), (Algorithms::Fit, false), (Algorithms::Fit, true)]
             {
-                let options = Options { policy, algorithms, divide, budget: Bytes::gib(12), ..Options::default() };
-                let plan = match plan(&workload, &kernels, &costs, &options) {
-                    Err(error) if error.is_does_not_fit() => continue,
-                    plan => plan.unwrap(),
-                };
-                accepted(&workload, &plan);
-                let waste = plan.fragmentation();
-                assert!(waste <= 0.02, "{name} {policy} {algorithms}, division {divide}: {waste}");
+                let options = Options { policy, algorithms, divide, ..Options::default() };
+                for plan in at_three_budgets(&workload, &kernels, options) {
+                    accepted(&workload, &plan);
+                    let (budget, waste) = (plan.options.budget, plan.fragmentation());
+                    assert!(waste <= 0.02, "{name} {policy} {algorithms} {budget}, division {divide}: {waste}");
+                }
             }
         }
     }
@@ -233,6 +233,32 @@ fn the_host_has_a_limit_too() {
     assert_eq!(at(host).unwrap().host, host);
     let error = at(Bytes(host.0 - 1)).unwrap_err();
     assert!(matches!(error, Error::OverHostBudget { needed, .. } if needed == host), "{error}");
+}
+
+#[test]
+fn the_least_host_bytes_are_told() {
+    let costs = Costs::h200();
+    for name in ["vgg16", "googlenet", "resnet18"] {
+        let network = Network::open(name).unwrap();
+        let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
+        let kernels = kernels(&workload);
+        for policy in [Policy::VdnnAll, Policy::VdnnConv, Policy::VdnnDynamic, Policy::Overlap] {
+            let at = |options| plan(&workload, &kernels, &costs, &options);
+            let options = Options { policy, ..Options::default() };
+            let loose = at(options).unwrap();
+            for share in 0..4 {
+                let budget = Bytes(loose.min_feasible.0 + (loose.peak.0 - loose.min_feasible.0) * share / 4);
+                let with = |host_budget| at(Options { budget, host_budget, ..options });
+                let Err(error) = with(Bytes::ZERO) else { panic!("{name} {policy} {budget} without host memory") };
+                let Error::OverHostBudget { needed, .. } = error else { panic!("{name} {policy} {budget}: {error}") };
+                assert!(needed <= at(Options { budget, ..options }).unwrap().host, "{name} {policy} {budget}");
+                assert!(with(needed).unwrap().host <= needed, "{name} {policy} {budget}");
+                let error = with(Bytes(needed.0 - 1)).unwrap_err();
+                let told = matches!(error, Error::OverHostBudget { needed: told, .. } if told == needed);
+                assert!(told, "{name} {policy} {budget}: {error}");
+            }
+        }
+    }
 }
 
 #[test]

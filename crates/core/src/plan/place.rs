@@ -218,6 +218,28 @@ mod tests {
     }
 
     #[test]
+    fn whatever_the_streams_know_no_bytes_are_shared() {
+        let mut random = 1_u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        let mut races = 0;
+        for _ in 0..200 {
+            let mut life = || {
+                let begin = next(30) as usize;
+                let life = Life::of(1 + next(9), begin, begin + 1 + next(9) as usize);
+                life.copied(next(6) as u32).knowing(next(9) as u32)
+            };
+            let lives: Vec<Life> = (0..20).map(|_| life()).collect();
+            disjoint(&lives, &place(&lives, Effort::Draft));
+            let is_race = |one: &Life, other: &Life| one.end <= other.begin && one.conflicts(other);
+            races += lives.iter().flat_map(|one| lives.iter().filter(move |other| is_race(one, other))).count();
+        }
+        assert!(races > 1000, "{races} pairs are apart in the list alone");
+    }
+
+    #[test]
     fn the_largest_gap_is_between_blocks_or_above_them() {
         let lives = [Life::of(10, 0, 9), Life::of(10, 0, 9), Life::of(5, 0, 2)];
         let offsets = [0, 40, 10];

@@ -46,7 +46,7 @@ impl Effort {
     fn looks(self) -> usize {
         match self {
             Effort::Draft => 5_000_000,
-            Effort::Plan => 100_000_000,
+            Effort::Plan => 200_000_000,
         }
     }
 }
