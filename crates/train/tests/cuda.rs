@@ -140,8 +140,10 @@ fn networks_agree(options: &Options) {
         let f32 = Workload::new(&network, BATCH, Types::F32, false).unwrap();
         let want = on_cpu(&f32, 2);
         // Rounding decides here and there which element of a window is the largest, and whether a unit is cut: in f32 one
-        // unit in cifar10-quick. What is computed wrong is off by the size of the gradient itself.
-        for (types, tolerance) in [(Types::F32, 3e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.2), (Types::Bf16, 0.5)] {
+        // unit in cifar10-quick. The parameters of the residual network's first batch normalization have gradients that are small
+        // sums of large numbers: on the mocks, which only store halves, 20 % off in f16-f32 and 46 % in bf16, on an H200 22 %
+        // in f16-f32. What is computed wrong is off by the size of the gradient itself.
+        for (types, tolerance) in [(Types::F32, 3e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.3), (Types::Bf16, 0.6)] {
             let workload = Workload::new(&network, BATCH, types, false).unwrap();
             let normalizes = |layer: &Layer| matches!(layer.kind, LayerKind::Lrn { .. });
             if types == Types::Bf16 && network.layers().iter().any(normalizes) {
