@@ -126,6 +126,25 @@ jax() { # another framework
     under jax "--workspace 64MiB" jax_step.py
 }
 
+legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOLDER/client crates/preload/tests/client/client.c -ldl)
+    cudnn=${CUDNN_FOLDER:-$("$python" -c 'import nvidia.cudnn; print(list(nvidia.cudnn.__path__)[0] + "/lib")')}
+    export TIGHTFIT_CUDA=${TIGHTFIT_CUDA:-$(ldconfig -p | awk '/libcuda.so.1 /{print $NF; exit}')}
+    for operation in forward data filter; do
+        for how in get find ex; do
+            case="op=$operation n=256 c=64 k=192 size=27 filter=5 pad=2 room=67108864 times=20 legacy=$how ${CLIENT:-}"
+            # shellcheck disable=SC2086 # several options on purpose
+            {
+                LD_LIBRARY_PATH=$cudnn timeout 60 "$folder/client" $case "out=$output/plain.bin"
+                timeout 90 "$folder/tightfit" run --cudnn "$cudnn" --workspace 64MiB --report "$output/report-legacy-$operation-$how.json" -- \
+                    "$folder/client" $case "out=$output/run.bin"
+            } >>"$output/$stage.log" 2>&1
+            "$python" "$here/compare.py" "$output/plain.bin" "$output/run.bin" "operation=$operation" "how=$how" \
+                >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
+            rm -f "$output/plain.bin" "$output/run.bin"
+        done
+    done
+}
+
 parallel() { # several GPUs, a thread each
     plain parallel.py resnet18:128:fp32 alexnet:256:fp32
     under parallel "--workspace 64MiB --tune ${TUNE:-measure}" parallel.py resnet18:128:fp32 alexnet:256:fp32
