@@ -4,7 +4,7 @@ policies cost, and whether configurations run as predicted and compute the same.
 
 usage: scripts/gpu-results.py TIGHTFIT OUTPUT [--devices N] [--seconds S] [--known PROFILE ..] [--only PATTERN]
 
-Profiles given as known are not measured again, so that several short sessions on a device add up; --only takes the steps
+Profiles given as known are not measured again, so that several short runs add up; --only takes the steps
 whose name a regular expression is found in. How profiling scales is measured on all devices together; the other steps are
 shared out among them, one step a device at a time, in order of importance. Writes OUTPUT/results.jsonl (one object a step:
 what was run, how long, what it printed) and OUTPUT/profile.jsonl.gz (all measurements, to be replayed). No step is begun

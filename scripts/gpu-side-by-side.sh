@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs commands side by side, one on each GPU of this machine, so that several measurements share one session.
+# Runs commands side by side, one on each GPU of this machine, so that several measurements run at once.
 #
 # usage: scripts/gpu-side-by-side.sh OUTPUT SECONDS COMMAND ..
 #

@@ -6,7 +6,7 @@
 #   cargo build --release -p tightfit-train --example gpu-train
 #   scripts/gpu-train.sh [equal] [NETWORK:BATCH ..]          without words: equal and all cases
 #
-# Carry the built gpu-train (GPU_TRAIN), peers.py (PEERS) and the recording of convolutions (RECORDING). To $OUT (here by
+# Needs the built gpu-train (GPU_TRAIN), peers.py (PEERS) and the recording of convolutions (RECORDING). To $OUT (here by
 # default) go gpu-train.jsonl and peers.jsonl, a line as soon as it is known, gpu-train.log, and the cache of measurements.
 # BUDGET (12GiB) and STEPS (3; 1 for steps of over a second). After BEGIN_SECONDS (45) of a case's steps no further variant
 # is begun; after CASE_SECONDS (150) a program is stopped, which a line in its results says; PEER_SECONDS (90) likewise.

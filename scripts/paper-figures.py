@@ -25,15 +25,21 @@ matplotlib.rcParams.update({"svg.hashsalt": "tightfit", "svg.fonttype": "none"})
 from matplotlib import pyplot  # noqa: E402
 
 # Okabe and Ito 2008: color-blind safe.
+# What `tightfit` says of a kernel that was not recorded.
+MISSING = "no measured micro-batch sizes add up"
 GREY, BLUE, ORANGE = "#999999", "#0072B2", "#E69F00"
 
 
 def optimize(options, *arguments):
-    """The answer of `tightfit optimize`, or None where the profiles do not have it."""
+    """The answer of `tightfit optimize`, or None where the profiles have nothing of a kernel."""
     command = [options.tightfit, "optimize", *map(str, arguments), "--format", "json"]
     command += ["--backend", "replay:" + ",".join(options.profiles)]
     result = subprocess.run(command, capture_output=True, text=True)
-    return json.loads(result.stdout) if result.returncode == 0 else None
+    if result.returncode == 0:
+        return json.loads(result.stdout)
+    if MISSING in result.stderr:
+        return None
+    raise SystemExit(result.stderr)
 
 
 def filters(problem):

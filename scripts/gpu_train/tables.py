@@ -34,10 +34,9 @@ def main():
             name = line.get("variant", "")
             if "step_us" not in line or name == "copies":
                 continue
-            # Under the whole card nothing moves, so one line says it.
-            whole = line["budget_bytes"] > 64 * GIB and name != "oracle"
-            name += ", whole card" if whole else ""
+            name += ", whole card" if line["whole"] and name != "oracle" else ""
             if name in seen:
+                print(f"{case}: {name} was measured more than once; the first is shown", file=sys.stderr)
                 continue
             seen.add(name)
             share = ["-", "-"]

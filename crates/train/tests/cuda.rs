@@ -115,7 +115,8 @@ fn on_cpu(workload: &Workload<'_>, steps: u64) -> Results {
     train(workload, &everything_resident(workload, "direct", BATCH), machine, steps).unwrap()
 }
 
-fn assert_close(what: &str, got: &Results, want: &Results, tolerance: f64) {
+/// `(tensor, factor)`: one tensor's gradient may be off by so many times the tolerance.
+fn assert_close(what: &str, got: &Results, want: &Results, tolerance: f64, wide: Option<(Tensor, f64)>) {
     for (step, (got, want)) in got.0.iter().zip(&want.0).enumerate() {
         // A mean over all samples averages most of the rounding away.
         assert!(
@@ -128,6 +129,7 @@ fn assert_close(what: &str, got: &Results, want: &Results, tolerance: f64) {
         let got = &got.1[tensor];
         let norm = |values: &[f32]| values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
         let off: Vec<f32> = got.iter().zip(want).map(|(got, want)| got - want).collect();
+        let tolerance = wide.filter(|(wide, _)| wide == tensor).map_or(tolerance, |(_, factor)| factor * tolerance);
         // Biases before a batch normalization have a gradient of rounding errors alone.
         let (off, size) = (norm(&off), norm(want).max(1e-2));
         assert!(off <= tolerance * size, "{what}: gradient of {tensor:?} off by {off} of {size}");
@@ -140,10 +142,12 @@ fn networks_agree(options: &Options) {
         let f32 = Workload::new(&network, BATCH, Types::F32, false).unwrap();
         let want = on_cpu(&f32, 2);
         // Rounding decides here and there which element of a window is the largest, and whether a unit is cut: in f32 one
-        // unit in cifar10-quick. The parameters of the residual network's first batch normalization have gradients that are small
-        // sums of large numbers: on the mocks, which only store halves, 20 % off in f16-f32 and 46 % in bf16, on an H200 22 %
-        // in f16-f32. What is computed wrong is off by the size of the gradient itself.
-        for (types, tolerance) in [(Types::F32, 3e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.3), (Types::Bf16, 0.6)] {
+        // unit in cifar10-quick. What is computed wrong is off by the size of the gradient itself.
+        let normalization = network.iter().find(|(_, layer)| matches!(layer.kind, LayerKind::BatchNorm { .. }));
+        // Its parameters have gradients that are small sums of large numbers: in f16-f32 20 % off where halves are only
+        // stored, as on the mocks, and 22 % on an H200.
+        let wide = normalization.map(|(first, _)| (Tensor::WeightGradient(first), 1.25));
+        for (types, tolerance) in [(Types::F32, 3e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.2), (Types::Bf16, 0.5)] {
             let workload = Workload::new(&network, BATCH, types, false).unwrap();
             let normalizes = |layer: &Layer| matches!(layer.kind, LayerKind::Lrn { .. });
             if types == Types::Bf16 && network.layers().iter().any(normalizes) {
@@ -160,7 +164,7 @@ fn networks_agree(options: &Options) {
                 let what = format!("{} {types} in {micro_batch}", network.name());
                 let got = train(&workload, &schedule, machine, 2).unwrap_or_else(|error| panic!("{what}: {error}"));
                 println!("{what}: losses {:?}, on the CPU {:?}", got.0, want.0);
-                assert_close(&what, &got, &want, tolerance);
+                assert_close(&what, &got, &want, tolerance, wide);
             }
         }
     }

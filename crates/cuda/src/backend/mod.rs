@@ -343,6 +343,7 @@ fn is_refusal(error: &CudaError) -> bool {
             | CudaError::Misaligned { .. }
             | CudaError::Answer { .. }
             | CudaError::MixedOutput
+            | CudaError::Unfit { .. }
             | CudaError::Harmful { .. }
             | CudaError::NoSuchAlgorithm { .. }
     );

@@ -33,10 +33,11 @@ impl Elementwise {
     /// The steps on `len` elements of a half-precision type, on buffers whose addresses are multiples of `base`.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`] if cuDNN has no engine for one of them that does without workspace.
+    /// [`CudaError::Cudnn`] if cuDNN has no engine for one of them that does without workspace; [`CudaError::Unfit`] for a
+    /// number of elements that cannot be laid out.
     pub fn new(handle: &Arc<Handle>, half: Storage, len: usize, base: usize) -> Result<Elementwise, CudaError> {
+        let [channels, row] = packings(len)?;
         let step = |mode, inputs: &[Storage], output| {
-            let [channels, row] = packings(len);
             let plan = |packed| plan(handle, mode, inputs, output, packed, base);
             plan(&channels).or_else(|_| plan(&row))
         };
@@ -53,14 +54,23 @@ impl Elementwise {
 const MOST_CHANNELS: usize = 1 << 20;
 
 /// The elements as one tensor, in the two shapes that engines know best: all channels of as few points as can be, whose
-/// neighbors are neighbors in either layout, and as few rows. A length that no fewer than 65536 parts divide stays whole.
-fn packings(len: usize) -> [Packed; 2] {
-    let parts = (len.div_ceil(MOST_CHANNELS).max(1)..1 << 16).find(|parts| len.is_multiple_of(*parts)).unwrap_or(1);
+/// neighbors are neighbors in either layout, and as few rows.
+///
+/// # Errors
+/// [`CudaError::Unfit`] for more elements than a launch takes that fewer than 65536 equal parts do not add up to.
+fn packings(len: usize) -> Result<[Packed; 2], CudaError> {
+    let mut parts = len.div_ceil(MOST_CHANNELS).max(1)..1 << 16;
+    let parts = parts.find(|parts| len.is_multiple_of(*parts)).ok_or_else(|| CudaError::Unfit {
+        layer: "filter gradient",
+        what: format!(
+            "{len} elements are too many for one launch to add up, and no number of parts under 65536 divides them"
+        ),
+    })?;
     let each = len / parts;
-    [
+    Ok([
         Packed { extents: vec![parts, each, 1, 1], strides: vec![each, 1, each, each] },
         Packed { extents: vec![1, parts, each], strides: vec![len, each, 1] },
-    ]
+    ])
 }
 
 /// The first engine without workspace that builds.
@@ -109,13 +119,13 @@ mod tests {
 
     #[test]
     fn many_elements_are_several_samples() {
-        let channels = |len| packings(len)[0].extents.clone();
+        let channels = |len| packings(len).unwrap()[0].extents.clone();
         assert_eq!(channels(96), [1, 96, 1, 1]);
         assert_eq!(channels(512 * 512 * 9), [3, 512 * 512 * 3, 1, 1]);
         let prime = 2_097_169;
-        assert_eq!(channels(prime), [1, prime, 1, 1]);
+        assert!(matches!(packings(prime), Err(CudaError::Unfit { what, .. }) if what.contains("2097169")));
         for len in [1, MOST_CHANNELS, MOST_CHANNELS + 2, 4096 * 9216] {
-            for packed in packings(len) {
+            for packed in packings(len).unwrap() {
                 assert_eq!(packed.extents.iter().product::<usize>(), len);
                 assert!(packed.extents.iter().all(|&extent| extent <= MOST_CHANNELS), "{len}: {:?}", packed.extents);
             }

@@ -22,10 +22,10 @@ use crate::cases::{batch, case, kernels};
 use crate::equal::memory_optimal;
 
 /// Left of the whole card for libraries, scratch and what a mini-batch passes through.
-const BESIDE: Bytes = Bytes(1 << 30);
+const SPARE: Bytes = Bytes(1 << 30);
 /// Pinned bytes at most.
 const HOST: Bytes = Bytes(100 << 30);
-/// Steps longer than this are taken once, after one that warms up.
+/// Steps longer than this are timed once, after one that warms up.
 const SLOW: Nanos = Nanos(1_000_000_000);
 
 /// What is compared.
@@ -35,13 +35,18 @@ struct Variant {
     algorithms: Algorithms,
     divide: bool,
     budget: Bytes,
+    /// Whether that is all the card has.
+    whole: bool,
 }
 
 /// Under a budget and under the whole card, what matters most first.
 fn variants(budget: Bytes, card: Bytes) -> Vec<Variant> {
     let (m, p, fit) = (Algorithms::Memory, Algorithms::Performance, Algorithms::Fit);
-    let of = |budget| move |(name, policy, algorithms, divide)| Variant { name, policy, algorithms, divide, budget };
-    let least = [("oracle", Policy::Baseline, p, false)].map(of(card));
+    let of = |whole| {
+        let budget = if whole { card } else { budget };
+        move |(name, policy, algorithms, divide)| Variant { name, policy, algorithms, divide, budget, whole }
+    };
+    let least = [("oracle", Policy::Baseline, p, false)].map(of(true));
     let under = [
         ("dynamic", Policy::VdnnDynamic, p, false),
         ("overlap", Policy::Overlap, fit, false),
@@ -50,14 +55,14 @@ fn variants(budget: Bytes, card: Bytes) -> Vec<Variant> {
         ("dynamic divided", Policy::VdnnDynamic, fit, true),
         ("overlap divided", Policy::Overlap, fit, true),
     ]
-    .map(of(budget));
+    .map(of(false));
     let whole = [
         ("dynamic", Policy::VdnnDynamic, p, false),
         ("overlap", Policy::Overlap, fit, false),
         ("dynamic divided", Policy::VdnnDynamic, fit, true),
         ("overlap divided", Policy::Overlap, fit, true),
     ]
-    .map(of(card));
+    .map(of(true));
     let slow = [
         ("all(m)", Policy::VdnnAll, m, false),
         ("conv(m)", Policy::VdnnConv, m, false),
@@ -65,7 +70,7 @@ fn variants(budget: Bytes, card: Bytes) -> Vec<Variant> {
         ("all divided", Policy::VdnnAll, fit, true),
         ("conv divided", Policy::VdnnConv, fit, true),
     ]
-    .map(of(budget));
+    .map(of(false));
     least.into_iter().chain(under).chain(whole).chain(slow).collect()
 }
 
@@ -88,7 +93,7 @@ pub fn time(
         let (network, size) = case(text)?;
         let workload = Workload::new(&network, size, Types::F32, false)?;
         let kernels = kernels(&workload, &cache)?;
-        let variants = variants(budget, machine.free()?.saturating_sub(BESIDE));
+        let variants = variants(budget, machine.free()?.saturating_sub(SPARE));
         let plans = plans(&workload, &kernels, &variants);
         // All use the largest pinned arena: it takes long to get.
         let host = plans.iter().flatten().map(|(plan, _)| plan.host).max().unwrap_or_default();
@@ -103,7 +108,7 @@ pub fn time(
             writeln!(out, "{line}")
         };
         for (variant, plan) in variants.iter().zip(&plans) {
-            let line = match plan {
+            let mut line = match plan {
                 Err(error) => json!({ "refused": error.to_string() }),
                 Ok(_) if started.elapsed() > limit => json!({ "skipped": format!("after {limit:?}") }),
                 Ok((plan, planning)) => {
@@ -113,6 +118,7 @@ pub fn time(
                     line
                 }
             };
+            line["whole"] = variant.whole.into();
             write(variant.name, variant.budget, line)?;
         }
         for policy in Policy::ALL {
@@ -160,20 +166,17 @@ fn measure(
         Ok((engine.step(samples, labels)?.loss, engine.machine().step_time()?))
     };
     // The first pays for what is loaded late.
-    let (mut loss, first) = step(&mut engine)?;
-    let mut times = Vec::new();
-    for _ in 0..if first > SLOW { 0 } else { steps } {
+    step(&mut engine)?;
+    let (mut loss, second) = step(&mut engine)?;
+    let mut times = vec![second];
+    for _ in 1..if second > SLOW { 1 } else { steps } {
         let (next, time) = step(&mut engine)?;
         loss = next;
         times.push(time);
     }
     // Of a step of its own, since events between all tasks cost a little.
     engine.machine().set_trace(true);
-    let (next, traced) = step(&mut engine)?;
-    loss = if times.is_empty() { next } else { loss };
-    if times.is_empty() {
-        times.push(traced);
-    }
+    let (_, traced) = step(&mut engine)?;
     let spans: Vec<(LayerId, [Nanos; 2])> = engine
         .spans()
         .into_iter()
