@@ -312,7 +312,7 @@ pub struct Planning {
     #[arg(long)]
     pub algorithms: Option<Algorithms>,
     /// Whether mini-batches of convolutions may be divided
-    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     pub divide: bool,
     /// Which micro-batch sizes may be used where they are divided: undivided, power-of-two, all or fit
     #[arg(long, value_name = "POLICY", default_value = "fit", env = "TIGHTFIT_POLICY")]
