@@ -37,6 +37,11 @@ pub struct DivisionCost {
     pub workspace: Bytes,
 }
 
+impl DivisionCost {
+    /// What cannot be divided: more time and workspace than any limit. Sums with it saturate.
+    pub const NEVER: DivisionCost = DivisionCost { time: Nanos(u64::MAX), workspace: Bytes::UNLIMITED };
+}
+
 /// Candidates that add up to a mini-batch, run one after another in one workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written")]

@@ -104,9 +104,7 @@ impl CudaBackend {
         }
         match self.time_narrowing(problem) {
             Ok(time) => Ok(DivisionCost { time, workspace: Bytes(sum_bytes(problem) as u64) }),
-            Err(error) if is_refusal(&error) && self.handle.context().synchronize().is_ok() => {
-                Ok(DivisionCost { time: Nanos(u64::MAX), workspace: Bytes::UNLIMITED })
-            }
+            Err(error) if is_refusal(&error) && self.handle.context().synchronize().is_ok() => Ok(DivisionCost::NEVER),
             Err(error) => Err(error.while_doing(format_args!("converting the sum of {problem}"))),
         }
     }

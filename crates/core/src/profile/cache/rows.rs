@@ -59,15 +59,18 @@ pub(super) fn device(row: &Row<'_>, first: usize) -> rusqlite::Result<Device> {
     })
 }
 
-/// A cost of dividing in two columns, from `first` on. "Never" is the largest number, which a signed column cannot hold:
-/// its largest stands for it, as do negative numbers, which earlier versions wrote.
+/// A cost of dividing in two columns, from `first` on. [`DivisionCost::NEVER`] is the largest numbers, which a signed column
+/// cannot hold: its largest stands for them, negative numbers too: a cast of it.
 pub(super) fn division(row: &Row<'_>, first: usize) -> rusqlite::Result<DivisionCost> {
     let finite = |column| -> rusqlite::Result<Option<u64>> {
         let value: i64 = row.get(column)?;
         Ok(u64::try_from(value).ok().filter(|_| value != i64::MAX))
     };
-    let (time, workspace) = (finite(first)?, finite(first + 1)?);
-    Ok(DivisionCost { time: time.map_or(Nanos(u64::MAX), Nanos), workspace: workspace.map_or(Bytes::UNLIMITED, Bytes) })
+    let DivisionCost { time, workspace } = DivisionCost::NEVER;
+    Ok(DivisionCost {
+        time: finite(first)?.map_or(time, Nanos),
+        workspace: finite(first + 1)?.map_or(workspace, Bytes),
+    })
 }
 
 /// A number for a column of [`division`].
