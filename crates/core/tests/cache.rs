@@ -85,8 +85,7 @@ fn recordings_carry_everything_from_cache_to_cache() {
     one.keep_network("tiny", 4, &kernels).unwrap();
     let cost = DivisionCost { time: Nanos(4800), workspace: Bytes(512) };
     one.keep_division_cost(&device("b"), &problem(4).shape(), cost).unwrap();
-    let never = DivisionCost { time: Nanos(u64::MAX), workspace: Bytes::UNLIMITED };
-    one.keep_division_cost(&device("a"), &problem(4).shape(), never).unwrap();
+    one.keep_division_cost(&device("a"), &problem(4).shape(), DivisionCost::NEVER).unwrap();
     let recordings = one.recordings().unwrap();
     assert_eq!(recordings.len(), 2);
     for name in ["plain.jsonl", "packed.jsonl.gz"] {
@@ -100,7 +99,7 @@ fn recordings_carry_everything_from_cache_to_cache() {
         assert_eq!(two.recordings().unwrap(), recordings, "{name}");
         assert_eq!(two.recordings().unwrap()[0].networks[0].layers[0].0, "conv1");
         assert_eq!(two.division_cost(&device("b"), &problem(9)).unwrap(), Some(cost));
-        assert_eq!(two.division_cost(&device("a"), &problem(9)).unwrap(), Some(never));
+        assert_eq!(two.division_cost(&device("a"), &problem(9)).unwrap(), Some(DivisionCost::NEVER));
     }
 }
 
@@ -117,9 +116,53 @@ fn processes_add_their_layers_to_one_program() {
     let networks = Cache::open_read_only(&path).unwrap().networks().unwrap();
     let layer = |layer: &str, batch| (layer.to_owned(), problem(batch).shape(), batch);
     let expected = [layer("conv1", 4), layer("conv2", 4), layer("conv2", 8), layer("conv3", 4)];
-    assert_eq!((networks[0].name.as_str(), networks[0].batch), ("train.py", 0));
+    assert_eq!((networks[0].name.as_str(), networks[0].batch), ("train.py", Cache::PROGRAM));
     assert_eq!(networks[0].layers, expected);
     assert_eq!((networks[1].name.as_str(), &networks[1].layers[..]), ("test.py", &[layer("conv1", 1)][..]));
+}
+
+#[test]
+fn an_unnamed_kernel_is_one_row_in_any_order_until_it_gets_a_name() {
+    let folder = folder();
+    let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
+    let kernel = |layer: &str, batch| Kernel { layer: layer.to_owned(), problem: problem(batch) };
+    let layers = || {
+        let networks = cache.networks().unwrap();
+        networks[0].layers.iter().map(|(name, _, batch)| (name.clone(), *batch)).collect::<Vec<_>>()
+    };
+    let row = |name: &str, batch| (name.to_owned(), batch);
+    for order in [[4, 8], [8, 4], [4, 4]] {
+        cache.add_to_program("train.py", &order.map(|batch| kernel("", batch))).unwrap();
+        assert_eq!(layers(), [row("", 4), row("", 8)], "{order:?}");
+    }
+    // Two layers of one problem: the first takes the place of the unnamed one.
+    cache.add_to_program("train.py", &[kernel("conv1", 8), kernel("conv2", 8), kernel("", 8)]).unwrap();
+    assert_eq!(layers(), [row("", 4), row("conv1", 8), row("conv2", 8)]);
+}
+
+#[test]
+fn importing_adds_to_a_program_and_replaces_a_network() {
+    let folder = folder();
+    let kernel = |layer: &str, batch| Kernel { layer: layer.to_owned(), problem: problem(batch) };
+    let filled = |name: &str, own: &str| {
+        let cache = Cache::open(&folder.path().join(name)).unwrap();
+        // Recordings are by device: without a measurement there is none.
+        cache.keep(&device(name), &problem(4), &measurement("gemm", 4, 100)).unwrap();
+        cache.add_to_program("train.py", &[kernel("shared", 4), kernel(own, 4)]).unwrap();
+        cache.keep_network("tiny", 4, &[kernel(own, 4)]).unwrap();
+        cache
+    };
+    let (one, two, third) = (filled("one.db", "a"), filled("two.db", "b"), filled("third.db", "c"));
+    for recording in [one.recordings().unwrap(), two.recordings().unwrap(), two.recordings().unwrap()].concat() {
+        third.import(&recording).unwrap();
+    }
+    let networks = third.networks().unwrap();
+    let layers = |name: &str| {
+        let network = networks.iter().find(|network| network.name == name).unwrap();
+        network.layers.iter().map(|(layer, ..)| layer.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(layers("train.py"), ["shared", "c", "a", "b"]);
+    assert_eq!(layers("tiny"), ["b"]);
 }
 
 #[test]

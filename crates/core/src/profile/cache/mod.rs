@@ -36,7 +36,13 @@ pub struct Summary {
     pub measurements: usize,
 }
 
+/// A layer as the table has it: name, shape, mini-batch.
+type Layer = (String, String, usize);
+
 impl Cache {
+    /// The batch of a program among the networks: its layers have batches of their own.
+    pub const PROGRAM: usize = 0;
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -157,11 +163,10 @@ impl Cache {
     /// # Errors
     /// As [`Cache::keep`].
     pub fn keep_network(&self, name: &str, batch: usize, kernels: &[Kernel]) -> Result<(), Error> {
-        let layers: Vec<_> = kernels.iter().map(|k| (k.layer.clone(), k.problem.shape(), k.problem.batch())).collect();
-        self.keep_layers(name, batch, &layers)
+        self.keep_layers(name, batch, &layers(kernels))
     }
 
-    fn keep_layers(&self, name: &str, batch: usize, layers: &[(String, String, usize)]) -> Result<(), Error> {
+    fn keep_layers(&self, name: &str, batch: usize, layers: &[Layer]) -> Result<(), Error> {
         let write = || -> rusqlite::Result<()> {
             let mut connection = self.lock();
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -180,23 +185,45 @@ impl Cache {
     }
 
     /// Adds kernels to a program's, those that it has not: its processes meet them one by one, in any order. A program is
-    /// a network whose layers have batches of their own.
+    /// a network of batch [`Cache::PROGRAM`].
+    ///
+    /// A kernel whose layer has no name, which is empty then, is known by its problem and mini-batch alone: it is added where
+    /// the program has none of these, and the first named one of these takes its place.
     ///
     /// # Errors
     /// As [`Cache::keep`]; none of them is added then.
     pub fn add_to_program(&self, name: &str, kernels: &[Kernel]) -> Result<(), Error> {
+        self.add_layers(name, &layers(kernels))
+    }
+
+    fn add_layers(&self, program: &str, layers: &[Layer]) -> Result<(), Error> {
         let write = || -> rusqlite::Result<()> {
             let mut connection = self.lock();
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let network = network_id(&transaction, name, 0)?;
-            for Kernel { layer, problem } in kernels {
-                let shape = problem_id(&transaction, &problem.shape())?;
-                transaction.execute(
-                    "INSERT INTO layer SELECT ?1, coalesce(max(position) + 1, 0), ?2, ?3, ?4
-                     FROM layer WHERE network = ?1 HAVING NOT EXISTS
-                        (SELECT 1 FROM layer WHERE network = ?1 AND name = ?2 AND problem = ?3 AND mini_batch = ?4)",
-                    params![network, layer, shape, problem.batch() as i64],
+            let network = network_id(&transaction, program, Cache::PROGRAM)?;
+            for (layer, shape, mini_batch) in layers {
+                let problem = problem_id(&transaction, shape)?;
+                let row = params![network, layer, problem, *mini_batch as i64];
+                let is_known: bool = transaction.query_row(
+                    "SELECT EXISTS (SELECT 1 FROM layer
+                     WHERE network = ?1 AND ?2 IN ('', name) AND problem = ?3 AND mini_batch = ?4)",
+                    row,
+                    |found| found.get(0),
                 )?;
+                if is_known {
+                    continue;
+                }
+                let named = transaction.execute(
+                    "UPDATE layer SET name = ?2 WHERE network = ?1 AND name = '' AND problem = ?3 AND mini_batch = ?4",
+                    row,
+                )?;
+                if named == 0 {
+                    transaction.execute(
+                        "INSERT INTO layer SELECT ?1, coalesce(max(position) + 1, 0), ?2, ?3, ?4
+                         FROM layer WHERE network = ?1",
+                        row,
+                    )?;
+                }
             }
             transaction.commit()
         };
@@ -274,7 +301,8 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Takes in every measurement and network of a recording; gives how many measurements it had.
+    /// Takes in every measurement and network of a recording; gives how many measurements it had. A network replaces the one
+    /// of its name and batch; the layers of a program are added, as by [`Cache::add_to_program`].
     ///
     /// # Errors
     /// As [`Cache::keep`].
@@ -288,7 +316,10 @@ impl Cache {
             self.keep_division_cost(&recording.device, shape, cost)?;
         }
         for network in &recording.networks {
-            self.keep_layers(&network.name, network.batch, &network.layers)?;
+            match network.batch {
+                Cache::PROGRAM => self.add_layers(&network.name, &network.layers)?,
+                batch => self.keep_layers(&network.name, batch, &network.layers)?,
+            }
         }
         Ok(count)
     }
@@ -310,4 +341,8 @@ impl Cache {
         };
         forget().map_err(|error| self.refuse(error.into()))
     }
+}
+
+fn layers(kernels: &[Kernel]) -> Vec<Layer> {
+    kernels.iter().map(|k| (k.layer.clone(), k.problem.shape(), k.problem.batch())).collect()
 }

@@ -15,6 +15,7 @@ const APPLICATION: i32 = 0x7466_6974;
 /// Bytes up to which a file is looked through when it is opened, which takes some 3 ms a MiB. Damage of a larger one is found
 /// where it is read.
 const CHECKED: i64 = 8 << 20;
+/// The tables. Batch 0 of a network is [`Cache::PROGRAM`]; a layer's name is empty where a program told none.
 const SCHEMA: &str = "
 CREATE TABLE device (
     id INTEGER PRIMARY KEY,
