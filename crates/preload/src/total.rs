@@ -226,7 +226,8 @@ impl Total {
     }
 
     /// Where a kernel runs whose configuration cannot be set up, as for its addresses' alignment: what was set up when it
-    /// was decided about, in what is left, or in turns in all of the memory. It is not tried again.
+    /// was decided about, in what is left, or in turns in all of the memory. It is not tried again, and of what refuses that
+    /// too no more bytes are taken.
     fn refuse(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(Part, bool), Reason> {
         let Part { configuration, .. } = whole(kernel)?;
         let is_its_own = |segment: &Segment| segment.lane == Some(lane);
@@ -237,6 +238,10 @@ impl Total {
         let Some((member, segment)) = found else { return Ok((whole(kernel)?, true)) };
         let Segment { part, turns, .. } = &mut self.members[member].segments[segment];
         let (refused, turns) = (part.take(), *turns);
+        // Without a part, it was refused in all of the memory.
+        if refused.as_ref().is_none_or(|refused| refused.configuration == configuration) {
+            return Ok((whole(kernel)?, true));
+        }
         // Nobody else may have bytes in which something may still run.
         if let Some(refused) = refused.filter(|refused| turns == 1 && refused.end() == self.used) {
             self.used = refused.offset;
@@ -279,5 +284,56 @@ impl Total {
             member.segments.push(Segment { lane: None, part: Some(part), turns: 0 });
         }
         tell!("{} kernels have {} of {}", fronts.len(), Bytes(self.used), Bytes(self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tightfit_core::{Algorithm, Candidate, DivisionCost, Notes};
+    use tightfit_cuda::Chosen;
+
+    use super::*;
+    use crate::kernel::{self, Question, bits};
+
+    fn configuration(algorithm: &str, bytes: u64) -> Configuration {
+        let (algorithm, workspace) = (Algorithm::new(algorithm), Bytes(bytes));
+        let part = Candidate { micro_batch: 4, algorithm, time: Nanos(1), workspace };
+        Configuration::new(vec![part], DivisionCost::default())
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_everything_takes_no_more_and_no_more() {
+        let (provisional, fast) = (configuration("gemm", 512), configuration("fft", 1024));
+        let question = Question {
+            device: 0,
+            problem: "forward n4 c3 h8 w8 k4 r3 s3 f32".parse().unwrap(),
+            chosen: Chosen { algorithm: Algorithm::new("gemm"), workspace: Bytes(512), notes: Notes::NONE },
+            admitted: Notes::NONE,
+            factors: bits(Scale::OVERWRITE),
+            base: 16,
+        };
+        let shared = Shared { provisional: provisional.clone(), front: vec![fast.clone()] };
+        let kernel = kernel::keep(question, Answer::Shared(shared), None, false);
+        let mut total = Total {
+            memory: DevicePtr(0),
+            bytes: 4096,
+            used: 0,
+            members: Vec::new(),
+            is_divided: true,
+            executions: 0,
+            newest: 0,
+            order: Order::default(),
+        };
+        let lane = Lane { stream: 1, capture: None };
+        let (part, is_exclusive) = total.turn(&kernel, lane).unwrap();
+        assert_eq!((part.configuration, is_exclusive, total.used), (fast, false, 1024));
+        let (part, is_exclusive) = total.refuse(&kernel, lane).unwrap();
+        assert_eq!((part.configuration, is_exclusive, total.used), (provisional.clone(), false, 512));
+        for execution in 0..20 {
+            total.turn(&kernel, lane).unwrap();
+            let (part, is_exclusive) = total.refuse(&kernel, lane).unwrap();
+            assert_eq!((&part.configuration, is_exclusive), (&provisional, true), "{execution}");
+            assert_eq!(total.used, 512, "{execution}");
+        }
     }
 }
