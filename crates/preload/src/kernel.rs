@@ -67,7 +67,7 @@ pub struct Shared {
 #[derive(Debug)]
 pub struct Kernel {
     /// The layer that was current when it was first planned, if the program told it.
-    layer: Option<String>,
+    pub layer: Option<String>,
     /// Its place among the kernels that were called.
     place: OnceLock<usize>,
     /// What was asked.
@@ -115,10 +115,10 @@ impl Kernel {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Its layer, else by order of first call.
-    pub fn name(&self) -> String {
-        let by_order = || format!("conv{}", self.place.get().map_or(0, |place| place + 1));
-        self.layer.clone().unwrap_or_else(by_order)
+    /// Its layer, else by order of first call; none for one without a layer that was never called.
+    pub fn name(&self) -> Option<String> {
+        let by_order = || self.place.get().map(|place| format!("conv{}", place + 1));
+        self.layer.clone().or_else(by_order)
     }
 
     /// Calls so far.

@@ -24,6 +24,7 @@ mod legacy;
 mod log;
 mod original;
 mod plan;
+mod program;
 mod reason;
 mod recognize;
 mod report;

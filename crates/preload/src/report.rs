@@ -20,7 +20,7 @@ use crate::kernel::{self, Answer, Kernel};
 use crate::log::say;
 use crate::reason::counted;
 use crate::settings::{Limit, settings};
-use crate::{layer, original};
+use crate::{original, program};
 
 static DEVICE: OnceLock<String> = OnceLock::new();
 /// The process whose report it is: a fork's exit is not its own.
@@ -86,7 +86,7 @@ extern "C" fn at_exit() {
     let _ = std::panic::catch_unwind(|| {
         if OWNER.load(Ordering::Relaxed) == std::process::id() {
             write();
-            layer::keep();
+            program::keep();
         }
     });
 }

@@ -1,18 +1,18 @@
 //! Candidates from the cache alone: nothing is measured, so it costs a look into a file.
 
 use tightfit_core::profile::Device;
-use tightfit_core::{Bytes, DivisionCost, Measurement, Nanos, Operation};
+use tightfit_core::{Bytes, DivisionCost, Measurement, Operation};
 use tightfit_cuda::Guest;
 
+use super::cache::{cache, read};
 use super::{Known, admission, measured};
 use crate::kernel::Question;
-use crate::log::tell;
 use crate::settings::Settings;
 
 /// What the cache has for a question within a limit; none if there is no cache or nothing in it.
 pub(super) fn look_up(question: &Question, limit: Bytes, settings: &Settings, device: &Device) -> Option<Known> {
-    let cache = measured::cache(settings)?;
-    let found = cache.measurements(device, &question.problem).map_err(|error| tell!("{}", error.chain())).ok()?;
+    let cache = cache(settings)?;
+    let found = read(cache.measurements(device, &question.problem))?;
     let problem = &question.problem;
     let admission = admission(question, settings);
     let sizes = settings.policy.sizes(problem.batch());
@@ -27,11 +27,11 @@ pub(super) fn look_up(question: &Question, limit: Bytes, settings: &Settings, de
     };
     let framework_time = found.iter().find(is_theirs).map(|measurement| measurement.time);
     // Of half-precision gradients the cost of adding up must be known, or dividing cannot be weighed.
-    let cost = match cache.division_cost(device, problem).ok().flatten() {
+    let cost = match read(cache.division_cost(device, problem)).flatten() {
         Some(cost) => cost,
         None if problem.operation() != Operation::BackwardFilter => DivisionCost::default(),
         None if Guest::division_workspace(problem) == Bytes::ZERO => DivisionCost::default(),
-        None => DivisionCost { time: Nanos(u64::MAX / 4), workspace: Bytes::UNLIMITED },
+        None => DivisionCost::NEVER,
     };
     (!candidates.is_empty()).then_some(Known { candidates, cost, framework_time })
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use tightfit_core::optimize::{self, Candidates, candidates, divide};
@@ -13,11 +13,12 @@ use tightfit_core::profile::{Admission, Cache, Device, Profiler};
 use tightfit_core::{Bytes, Error, Nanos, Problem};
 use tightfit_cuda::{CudaBackend, Host};
 
+use super::cache::cache;
 use super::turn::{Turn, own};
 use super::{Known, admission, cached, surveyed};
 use crate::kernel::Question;
-use crate::log::{say, tell};
-use crate::settings::{self, Settings, Tune};
+use crate::log::tell;
+use crate::settings::{self, Settings};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static NANOS: AtomicU64 = AtomicU64::new(0);
@@ -43,23 +44,6 @@ pub fn spent() -> Spent {
 /// Counts measurements taken from the cache without measuring.
 pub(super) fn count_cached(count: usize) {
     CACHED.fetch_add(count as u64, Ordering::Relaxed);
-}
-
-/// The cache; none if the settings name none or it cannot be opened, which is said once.
-pub fn cache(settings: &Settings) -> Option<&'static Cache> {
-    static CACHE: OnceLock<Option<Cache>> = OnceLock::new();
-    CACHE
-        .get_or_init(|| {
-            let path = settings.cache.as_ref()?;
-            let looked_up = |error| match settings.tune {
-                // All that is missing then is the names of the layers.
-                Tune::Cached => Cache::open_read_only(path).map_err(|_| error),
-                _ => Err(error),
-            };
-            let opened = Cache::open(path).or_else(looked_up);
-            opened.map_err(|error| say!("going on without a cache: {}", error.chain())).ok()
-        })
-        .as_ref()
 }
 
 type Key = (usize, Problem, AdmissionKey);

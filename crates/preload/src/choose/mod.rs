@@ -7,13 +7,15 @@
 //! ```
 //! Where measuring or the cache gives nothing, the heuristic decides: a limit is kept in any case.
 
+mod cache;
 mod cached;
 mod heuristic;
 mod measured;
 mod surveyed;
 mod turn;
 
-pub use measured::{cache, spent};
+pub use cache::cache;
+pub use measured::spent;
 use tightfit_core::optimize::{divide, front};
 use tightfit_core::profile::Admission;
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Notes, Types};

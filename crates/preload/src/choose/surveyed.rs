@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use tightfit_core::Bytes;
 use tightfit_core::profile::Device;
 
-use super::{admission, measured};
+use super::admission;
+use super::cache::cache;
 use crate::kernel::Question;
 use crate::log::tell;
 use crate::settings::{Limit, Settings};
@@ -37,7 +38,7 @@ impl Survey {
 
     /// Whether it was made before, by this process or another.
     pub fn is_done(&self, settings: &Settings) -> bool {
-        let Some(cache) = measured::cache(settings) else { return false };
+        let Some(cache) = cache(settings) else { return false };
         let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
         if done.as_ref().is_some_and(|done| done.contains(&self.line)) {
             return true;
@@ -50,7 +51,7 @@ impl Survey {
 
     /// Says that it was made. Where that cannot be written, the next process measures what the cache lacks.
     pub fn set_done(&self, settings: &Settings) {
-        let Some(cache) = measured::cache(settings) else { return };
+        let Some(cache) = cache(settings) else { return };
         let path = cache.path().with_extension("surveyed");
         let file = std::fs::OpenOptions::new().append(true).create(true).open(&path);
         // One write, which other processes' writes do not part.
