@@ -5,6 +5,7 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 
 use support::{Client, Form, Run};
+use tightfit_core::Measurement;
 use tightfit_core::profile::Cache;
 
 const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
@@ -165,7 +166,8 @@ fn two_processes_keep_the_names_of_their_layers_in_one_cache() {
         assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
     };
     std::thread::scope(|threads| {
-        for arguments in ["layer=features.3", "layer=features.3", "layer=features.5 n=9", "op=filter"] {
+        for arguments in ["layer=features.3", "", "layer=features.3", "layer=features.5 n=9", "op=filter", "op=filter"]
+        {
             threads.spawn(|| run(arguments));
         }
     });
@@ -177,7 +179,7 @@ fn two_processes_keep_the_names_of_their_layers_in_one_cache() {
         (name.to_owned(), format!("{operation} c8 h9 w9 k8 r3 s3 pad1 f32"), batch)
     };
     let expected =
-        [kernel("conv1", "backward-filter", 7), kernel("features.3", "forward", 7), kernel("features.5", "forward", 9)];
+        [kernel("", "backward-filter", 7), kernel("features.3", "forward", 7), kernel("features.5", "forward", 9)];
     assert_eq!((program.name.as_str(), &layers[..]), ("Loaded", &expected[..]));
 }
 
@@ -202,13 +204,35 @@ fn a_read_only_cache_is_looked_up_in() {
     let with = |tune| [("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", cache.to_str().unwrap())];
     preloaded("engine=2", &with("measure"));
     std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o444)).unwrap();
-    if std::fs::OpenOptions::new().append(true).open(&cache).is_ok() {
-        eprintln!("skipped: this user writes read-only files");
-        return;
-    }
-    let run = preloaded("engine=2", &with("cached"));
+    let bound = |tune| Client::new(Form::Linked, "engine=2").preloaded(&with(tune)).bound().run();
+    let refused = bound("measure").errors;
+    assert!(refused.contains("going on without a cache") && refused.contains("read-only"), "{refused}");
+    let run = bound("cached");
     assert_eq!((run.code, run.status(), run.errors.as_str()), (Some(0), "0", ""));
     assert_ne!(run.report.unwrap()["totals"]["cache_hits"], 0);
+}
+
+#[test]
+fn a_damaged_cache_is_said_once_where_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache.db");
+    let with = |tune| [("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", path.to_str().unwrap())];
+    preloaded("engine=2", &with("measure"));
+    let cache = Cache::open(&path).unwrap();
+    let recording = cache.recordings().unwrap().remove(0);
+    let (shape, measurements) = recording.measurements().next().unwrap();
+    let large = |size| Measurement { micro_batch: size, ..measurements[0].clone() };
+    cache.keep_all(&recording.device, shape, &(1..400_000).map(large).collect::<Vec<_>>()).unwrap();
+    drop(cache);
+    // A file of this size is not looked through when it is opened.
+    let mut bytes = std::fs::read(&path).unwrap();
+    assert!(bytes.len() > 8 << 20, "{}", bytes.len());
+    bytes[5_000_000..5_100_000].fill(0xA5);
+    std::fs::write(&path, bytes).unwrap();
+    let run = preloaded("engine=2 rounds=2", &with("cached"));
+    run.assert_gives(&alone("engine=2 rounds=2").output, "with a damaged cache");
+    assert!(run.errors.contains("is damaged") && run.errors.contains("cache.db"), "{}", run.errors);
+    assert_eq!(run.errors.lines().count(), 1, "{}", run.errors);
 }
 
 #[test]

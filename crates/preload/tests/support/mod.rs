@@ -2,6 +2,9 @@
 
 #![allow(dead_code)]
 
+use std::ffi::{c_int, c_ulong};
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -73,6 +76,20 @@ fn built() -> &'static Built {
     })
 }
 
+/// Gives up root's right to write read-only files, for what is executed next. Who may not give it up has it as little.
+fn drop_override() -> io::Result<()> {
+    /// `PR_CAPBSET_DROP`
+    const DROP: c_int = 24;
+    /// `CAP_DAC_OVERRIDE`
+    const OVERRIDE: c_ulong = 1;
+    unsafe extern "C" {
+        fn prctl(option: c_int, ...) -> c_int;
+    }
+    // SAFETY: the option takes one number.
+    unsafe { prctl(DROP, OVERRIDE) };
+    Ok(())
+}
+
 /// One run of the client.
 pub struct Run {
     /// What it wrote to standard output.
@@ -93,6 +110,7 @@ pub struct Client {
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
     library: Option<PathBuf>,
+    is_bound: bool,
     /// Holds its files.
     pub folder: TempDir,
 }
@@ -101,7 +119,14 @@ impl Client {
     /// The client on `arguments`, as in its own text; without the library so far.
     pub fn new(form: Form, arguments: &str) -> Client {
         let arguments = arguments.split_whitespace().map(str::to_owned).collect();
-        Client { form, arguments, variables: Vec::new(), library: None, folder: tempfile::tempdir().unwrap() }
+        Client {
+            form,
+            arguments,
+            variables: Vec::new(),
+            library: None,
+            is_bound: false,
+            folder: tempfile::tempdir().unwrap(),
+        }
     }
 
     /// With the library, and variables such as `TIGHTFIT_WORKSPACE`, named without their common beginning.
@@ -122,6 +147,12 @@ impl Client {
     /// With any other variable.
     pub fn with(mut self, name: &str, value: &str) -> Client {
         self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Bound by the permissions of its own files, also where root runs it.
+    pub fn bound(mut self) -> Client {
+        self.is_bound = true;
         self
     }
 
@@ -148,6 +179,10 @@ impl Client {
             command.env("LD_PRELOAD", library).env("TIGHTFIT_CUDNN", cudnn);
         }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        if self.is_bound {
+            // SAFETY: between fork and exec it makes one system call.
+            unsafe { command.pre_exec(drop_override) };
+        }
         let Output { status, stdout, stderr } = command.output().unwrap();
         let bytes = std::fs::read(&output).unwrap_or_default();
         let report = std::fs::read(&report).ok().map(|text| serde_json::from_slice(&text).unwrap());
