@@ -1,28 +1,14 @@
 //! `tightfit run` with the real preload library, over the mock libraries, under a C program that knows nothing of it: the
 //! program's convolution is divided, and what was measured is in the cache that the other commands read.
 
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use support::libraries;
 use tempfile::TempDir;
-
-/// The folder of this build's libraries, with those that are needed built.
-fn libraries() -> PathBuf {
-    let folder = Path::new(env!("CARGO_BIN_EXE_tightfit")).parent().unwrap();
-    let profile = match folder.file_name().unwrap().to_str().unwrap() {
-        "debug" => "dev",
-        profile => profile,
-    };
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--profile", profile]);
-    for package in ["mock-cuda", "mock-cudnn", "preload", "preload-plain"] {
-        build.args(["-p", &format!("tightfit-{package}")]);
-    }
-    build.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", folder.parent().unwrap());
-    assert!(build.status().unwrap().success(), "the libraries do not build");
-    folder.to_owned()
-}
 
 /// Compiles the program, linked with the mock under cuDNN's name, into a folder.
 fn compile(libraries: &Path) -> TempDir {
@@ -52,7 +38,7 @@ fn tightfit(folder: &Path, libraries: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn a_program_is_divided_and_the_cache_is_shared() {
-    let libraries = libraries();
+    let libraries = libraries(&["mock-cuda", "mock-cudnn", "preload", "preload-plain"]);
     let folder = compile(&libraries);
     let path = folder.path();
     let run = |options: &[&str], out: &str| {
@@ -91,7 +77,7 @@ fn a_program_is_divided_and_the_cache_is_shared() {
 
     let list = tightfit(path, &libraries, &["cache", "list", "--layers", "--format", "csv"]);
     let list = String::from_utf8(list.stdout).unwrap();
-    let expected = "network,layer,mini-batch,problem\nclient,conv1,12,forward ";
+    let expected = "network,batch,layer,mini-batch,problem\nclient,,,12,forward ";
     assert!(list.starts_with(expected), "{list}");
     assert_eq!(list.lines().count(), 2, "{list}");
 }

@@ -1,28 +1,14 @@
 //! `tightfit train --backend cuda` over the mock libraries: the memory of the device is the budget, less what libraries
 //! take; a smaller budget offloads, and one that no policy can meet is refused.
 
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use support::libraries;
 use tempfile::TempDir;
-
-/// The folder of this build's libraries, with the mocks built.
-fn libraries() -> PathBuf {
-    let folder = Path::new(env!("CARGO_BIN_EXE_tightfit")).parent().unwrap();
-    let profile = match folder.file_name().unwrap().to_str().unwrap() {
-        "debug" => "dev",
-        profile => profile,
-    };
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--profile", profile]);
-    for package in ["mock-cuda", "mock-cudnn", "mock-cublas"] {
-        build.args(["-p", &format!("tightfit-{package}")]);
-    }
-    build.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", folder.parent().unwrap());
-    assert!(build.status().unwrap().success(), "the libraries do not build");
-    folder.to_owned()
-}
 
 /// A folder with a cache, and a device of so many bytes.
 struct Machine {
@@ -67,7 +53,10 @@ fn losses(trained: &Value) -> Vec<f64> {
 
 #[test]
 fn a_gpu_trains_in_what_it_has_in_less_and_not_in_too_little() {
-    let machine = Machine { libraries: libraries(), folder: tempfile::tempdir().unwrap() };
+    let machine = Machine {
+        libraries: libraries(&["mock-cuda", "mock-cudnn", "mock-cublas"]),
+        folder: tempfile::tempdir().unwrap(),
+    };
     let train = "train --data synthetic --steps 2";
     let (large, beside) = (1_u64 << 30, 256_u64 << 20);
 

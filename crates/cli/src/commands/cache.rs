@@ -74,10 +74,15 @@ fn list(cache: &Cache, common: &Common) -> Result<(), Failure> {
 
 fn list_layers(cache: &Cache, common: &Common) -> Result<(), Failure> {
     let (left, right) = (Align::Left, Align::Right);
-    let mut grid = Grid::new([("network", left), ("layer", left), ("mini-batch", right), ("problem", left)]);
+    let mut grid =
+        Grid::new([("network", left), ("batch", right), ("layer", left), ("mini-batch", right), ("problem", left)]);
     for network in cache.networks()? {
+        let batch = match network.batch {
+            Cache::PROGRAM => String::new(),
+            batch => batch.to_string(),
+        };
         for (layer, shape, mini_batch) in network.layers {
-            grid.push([network.name.clone(), layer, mini_batch.to_string(), shape]);
+            grid.push([network.name.clone(), batch.clone(), layer, mini_batch.to_string(), shape]);
         }
     }
     print_grid(&grid, common.format)
