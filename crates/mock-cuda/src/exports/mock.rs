@@ -121,8 +121,8 @@ impl Drop for Foreign {
     }
 }
 
-/// Puts work into a stream, into the graph it is capturing, or into a graph itself. `run` may be called many times and from any thread, until
-/// `forget` is called once; it answers a `CUresult`. On an error `forget` has been called.
+/// Puts work into a stream, into the graph it is capturing, or into a graph itself. `run` may be called many times and from
+/// any thread, until `forget` is called once; it answers a `CUresult`. On an error `forget` has been called.
 #[unsafe(no_mangle)]
 pub extern "C" fn tightfitMockCudaEnqueue(
     stream: Handle,

@@ -1,4 +1,4 @@
-"""Layer names for what ``tightfit run`` reports and keeps: without them kernels are numbered by their first call.
+"""Layer names for what ``tightfit run`` reports and keeps: without them its report numbers kernels by their first call.
 
 Unmodified programs::
 
@@ -8,8 +8,9 @@ or one line in the program, which does nothing where no library of tightfit is p
 
     tightfit.torch.name_layers(model)
 
-The report has them, and so has the cache: ``tightfit cache list --layers`` shows them under the program's name. The library keeps one name for each thread; a layer says its name before its convolution is called and takes it back
-after. Backward runs in threads of autograd's, so the name is said there too, by the node of the graph::
+The report has them, and so has the cache: ``tightfit cache list --layers`` shows them under the program's name. The
+library keeps one name for each thread; a layer says its name before its convolution is called and takes it back after.
+Backward runs in threads of autograd's, so the name is said there too, by the node of the graph::
 
     forward thread     conv1 | cudnn forward |   -   conv2 | cudnn forward |   -
     autograd thread                                         conv2 | backward-data, backward-filter |   -   conv1 | ..
