@@ -9,6 +9,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use support::libraries;
 use tempfile::TempDir;
+use tightfit_core::network::Kernel;
+use tightfit_core::profile::Cache;
 
 /// Compiles the program, linked with the mock under cuDNN's name, into a folder.
 fn compile(libraries: &Path) -> TempDir {
@@ -80,4 +82,20 @@ fn a_program_is_divided_and_the_cache_is_shared() {
     let expected = "network,batch,layer,mini-batch,problem\nclient,,,12,forward ";
     assert!(list.starts_with(expected), "{list}");
     assert_eq!(list.lines().count(), 2, "{list}");
+}
+
+#[test]
+fn a_network_at_two_batches_is_listed_as_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
+    for batch in [2, 4] {
+        let problem = format!("forward n{batch} c3 h8 w8 k4 r3 s3 f32").parse().unwrap();
+        cache.keep_network("tiny", batch, &[Kernel { layer: "conv1".to_owned(), problem }]).unwrap();
+    }
+    drop(cache);
+    let list = tightfit(folder.path(), Path::new(""), &["cache", "list", "--layers", "--format", "csv"]);
+    let list = String::from_utf8(list.stdout).unwrap();
+    let shape = "forward c3 h8 w8 k4 r3 s3 f32";
+    let rows = [2, 4].map(|batch| format!("tiny,{batch},conv1,{batch},{shape}"));
+    assert_eq!(list.lines().skip(1).collect::<Vec<_>>(), rows, "{list}");
 }
