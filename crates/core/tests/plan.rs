@@ -51,11 +51,14 @@ fn accepted(workload: &Workload<'_>, plan: &Plan) {
     assert!(violations.is_empty(), "{} {}: {} faults, {first:?}", plan.network, plan.options.policy, violations.len());
 }
 
-/// Without a limit, at the least budget, and halfway between the two, as far as the fastest algorithms fit.
-fn at_three_budgets(workload: &Workload<'_>, kernels: &Kernels, options: Options) -> Vec<Plan> {
+/// Without a limit, in the bytes that this takes, at the least budget, and halfway between the two, the last two as far as
+/// the fastest algorithms fit.
+fn at_four_budgets(workload: &Workload<'_>, kernels: &Kernels, options: Options) -> Vec<Plan> {
     let at = |budget| plan(workload, kernels, &Costs::h200(), &Options { budget, ..options });
     let loose = at(Bytes::UNLIMITED).unwrap();
-    let mut plans = Vec::new();
+    let again = at(loose.peak).unwrap();
+    assert!(again.step_time <= loose.step_time, "{} {}: slower in its own bytes", loose.network, options.policy);
+    let mut plans = vec![again];
     for budget in [Bytes((loose.peak.0 + loose.min_feasible.0) / 2), loose.min_feasible] {
         match at(budget) {
             Err(error) if error.is_does_not_fit() && options.algorithms == Algorithms::Performance => {}
@@ -73,13 +76,16 @@ fn accepted_and_tight(policy: Policy) {
         let kernels = kernels(&workload);
         for algorithms in Algorithms::ALL {
             let options = Options { policy, algorithms, ..Options::default() };
-            for plan in at_three_budgets(&workload, &kernels, options) {
+            let plans = at_four_budgets(&workload, &kernels, options);
+            let fullest = plans[0].options.budget;
+            for plan in plans {
                 accepted(&workload, &plan);
                 let (name, budget) = (network.name(), plan.options.budget);
                 assert!(plan.peak <= budget && plan.most_live <= plan.peak);
                 let waste = plan.fragmentation();
                 // Halfway, overlap takes a faster step before a tighter one.
-                let most = if policy == Policy::Overlap { 0.03 } else { 0.02 };
+                let is_halfway = plan.min_feasible < budget && budget < fullest;
+                let most = if policy == Policy::Overlap && is_halfway { 0.03 } else { 0.02 };
                 assert!(waste <= most, "{name} {policy} {algorithms} {budget}: {waste}");
             }
         }
@@ -148,11 +154,30 @@ fn large_and_uneven_workspaces_leave_no_holes() {
                 [(Algorithms::Performance, false), (Algorithms::Fit, false), (Algorithms::Fit, true)]
             {
                 let options = Options { policy, algorithms, divide, ..Options::default() };
-                for plan in at_three_budgets(&workload, &kernels, options) {
+                for plan in at_four_budgets(&workload, &kernels, options) {
                     accepted(&workload, &plan);
                     let (budget, waste) = (plan.options.budget, plan.fragmentation());
                     assert!(waste <= 0.02, "{name} {policy} {algorithms} {budget}, division {divide}: {waste}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn where_the_fastest_algorithms_fit_no_slower_ones_are_taken() {
+    for name in ["alexnet-1col", "googlenet", "vgg19", "resnet18", "densenet40"] {
+        let network = Network::open(name).unwrap();
+        let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+        for kernels in [kernels(&workload), uneven_kernels(&workload)] {
+            for policy in Policy::ALL {
+                let at = |algorithms, budget| {
+                    let options = Options { policy, algorithms, budget, ..Options::default() };
+                    plan(&workload, &kernels, &Costs::h200(), &options).unwrap()
+                };
+                let budget = at(Algorithms::Performance, Bytes::UNLIMITED).peak;
+                let [fit, fastest] = [Algorithms::Fit, Algorithms::Performance].map(|kind| at(kind, budget).step_time);
+                assert!(fit <= fastest, "{name} {policy} {budget}: {fit} with fit, {fastest} with performance");
             }
         }
     }

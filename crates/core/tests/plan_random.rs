@@ -97,6 +97,8 @@ proptest! {
         let options = Options { policy, algorithms, divide, ..Options::default() };
         let loose = plan(&workload, &kernels, &costs, &options).unwrap();
         prop_assert!(loose.least <= loose.min_feasible && loose.min_feasible <= loose.peak);
+        let again = plan(&workload, &kernels, &costs, &Options { budget: loose.peak, ..options }).unwrap();
+        prop_assert!(again.peak <= loose.peak && again.step_time <= loose.step_time);
         let budget = Bytes(loose.min_feasible.0 + (loose.peak.0 - loose.min_feasible.0) * share / 100);
         match plan(&workload, &kernels, &costs, &Options { budget, ..options }) {
             Ok(plan) => {

@@ -3,13 +3,14 @@
 //! ```text
 //! memory       each the least workspace of its front; all blocks placed together
 //! performance  each the fastest of its front; all blocks placed together
-//! fit          as memory first; then each takes the fastest whose workspace fits the largest gap at its step
+//! fit          as performance, if that fits; if not, as memory first, and then each takes the fastest whose workspace fits
+//!              the largest gap at its step
 //! ```
 
 use std::collections::HashSet;
 
 use super::lives::Lives;
-use super::place::{Effort, largest_gap, place};
+use super::place::{Effort, is_tight, largest_gap, most_live, place};
 use super::policies::Floors;
 use super::program::{Program, is_resident};
 use super::script::Script;
@@ -27,6 +28,8 @@ pub(super) struct Draft {
     pub(super) most_live: Bytes,
     /// Size of the host arena.
     pub(super) host: Bytes,
+    /// With which its offsets were searched for.
+    effort: Effort,
 }
 
 impl Draft {
@@ -34,9 +37,9 @@ impl Draft {
         self.peak <= options.budget && self.host <= options.host_budget
     }
 
-    /// Whether its offsets waste at most a fiftieth over the most bytes live at once.
+    /// Whether its offsets waste little over the most bytes live at once.
     pub(super) fn is_tight(&self) -> bool {
-        self.peak.0 <= self.most_live.0 + self.most_live.0 / 50
+        is_tight(self.peak.0, self.most_live.0)
     }
 
     /// An attempt as it is logged.
@@ -81,11 +84,13 @@ impl<'a> Drafter<'a> {
     }
 
     /// The schedule of a script with these algorithms; [`Algorithms::Fit`] fills what the budget leaves free.
-    pub(super) fn draft(&self, script: &Script, algorithms: Algorithms) -> Draft {
+    ///
+    /// With [`Effort::Plan`], offsets are searched for harder where only that can make it fit.
+    pub(super) fn draft(&self, script: &Script, algorithms: Algorithms, effort: Effort) -> Draft {
         match algorithms {
-            Algorithms::Memory => self.placed(script, &self.chosen(|front| front.first())),
-            Algorithms::Performance => self.placed(script, &self.chosen(|front| front.last())),
-            Algorithms::Fit => self.fitted(script),
+            Algorithms::Memory => self.placed(script, &self.chosen(|front| front.first()), effort),
+            Algorithms::Performance => self.placed(script, &self.chosen(|front| front.last()), effort),
+            Algorithms::Fit => self.fitted(script, effort),
         }
     }
 
@@ -128,41 +133,48 @@ impl<'a> Drafter<'a> {
     }
 
     /// The schedule with these configurations, all of it placed together.
-    fn placed(&self, script: &Script, configurations: &[Option<&Configuration>]) -> Draft {
+    fn placed(&self, script: &Script, configurations: &[Option<&Configuration>], effort: Effort) -> Draft {
         let schedule = write(self.workload, self.program, script, configurations);
         let lives = Lives::of(&schedule);
         let found = place(&lives.blocks, Effort::Draft);
-        self.finished(schedule, &found.offsets, &lives)
+        let draft = self.finished(schedule, &found.offsets, &lives, Effort::Draft);
+        let may_fit = (draft.most_live..draft.peak).contains(&self.options.budget);
+        if may_fit && effort == Effort::Plan { self.tightened(draft) } else { draft }
     }
 
     /// A schedule with the offsets of its blocks; the host arena is placed here.
-    fn finished(&self, mut schedule: Schedule, offsets: &[u64], lives: &Lives) -> Draft {
+    fn finished(&self, mut schedule: Schedule, offsets: &[u64], lives: &Lives, effort: Effort) -> Draft {
         let host = place(&lives.host_blocks, Effort::Draft);
         let ends = lives.blocks.iter().zip(offsets).map(|(life, offset)| offset + life.bytes);
         let peak = Bytes(ends.max().unwrap_or(0));
         schedule.blocks.iter_mut().zip(offsets).for_each(|(block, offset)| block.offset = *offset);
         schedule.host_blocks.iter_mut().zip(&host.offsets).for_each(|(block, offset)| block.offset = *offset);
         (schedule.device_bytes, schedule.host_bytes) = (peak, Bytes(host.height));
-        let most_live = Bytes(super::place::most_live(&lives.blocks));
-        Draft { schedule, peak, most_live, host: Bytes(host.height) }
+        let most_live = Bytes(most_live(&lives.blocks));
+        Draft { schedule, peak, most_live, host: Bytes(host.height), effort }
     }
 
     /// The same schedule, its offsets searched for with more effort if they waste much.
     pub(super) fn tightened(&self, draft: Draft) -> Draft {
-        if draft.is_tight() {
+        if draft.is_tight() || draft.effort == Effort::Plan {
             return draft;
         }
         let lives = Lives::of(&draft.schedule);
         let found = place(&lives.blocks, Effort::Plan);
-        self.finished(draft.schedule, &found.offsets, &lives)
+        self.finished(draft.schedule, &found.offsets, &lives, Effort::Plan)
     }
 
-    /// Each convolution the fastest configuration that fits the largest free stretch of the budget at its step.
+    /// Each convolution the fastest configuration that fits the largest free stretch of the budget at its step, unless all
+    /// the fastest fit.
     ///
     /// Workspaces are never live together, so each is chosen by itself.
-    fn fitted(&self, script: &Script) -> Draft {
-        let least = self.placed(script, &self.chosen(|front| front.first()));
+    fn fitted(&self, script: &Script, effort: Effort) -> Draft {
         let budget = self.options.budget;
+        let fastest = self.placed(script, &self.chosen(|front| front.last()), effort);
+        if fastest.peak <= budget {
+            return fastest;
+        }
+        let least = self.placed(script, &self.chosen(|front| front.first()), effort);
         if least.peak > budget {
             return least;
         }
@@ -187,7 +199,7 @@ impl<'a> Drafter<'a> {
             }
         }
         // Tighter together, if that works: what was placed first was placed without the workspaces.
-        let together = self.placed(script, &configurations);
+        let together = self.placed(script, &configurations, effort);
         if together.peak <= budget && together.is_tight() {
             return together;
         }
@@ -198,7 +210,7 @@ impl<'a> Drafter<'a> {
         let mut gaps = gaps.into_iter();
         let offset = |tensor| if is_scratch(tensor) { gaps.next() } else { kept.next() };
         let offsets: Option<Vec<u64>> = schedule.blocks.iter().map(|block| block.tensor).map(offset).collect();
-        let apart = offsets.map(|offsets| self.finished(schedule, &offsets, &lives));
+        let apart = offsets.map(|offsets| self.finished(schedule, &offsets, &lives, Effort::Draft));
         [Some(together), apart, Some(least.clone())]
             .into_iter()
             .flatten()

@@ -66,7 +66,8 @@ impl Lives {
         for (place, step) in schedule.steps.iter().enumerate() {
             let known = clocks.known(step.stream);
             match &step.action {
-                Action::Allocate(block) => blocks[block.0].begin = place,
+                // To the end of the list, unless it is released.
+                Action::Allocate(block) => (blocks[block.0].begin, blocks[block.0].end) = (place, schedule.steps.len()),
                 Action::Release(block) => blocks[block.0].end = place,
                 Action::Wait(on) => clocks.wait(step.stream, schedule.steps[on.0].stream, numbers[on.0]),
                 Action::Compute(compute) => {
@@ -110,5 +111,36 @@ impl Life {
     /// The same, once the copy stream's steps up to this number are known to have ended.
     pub(super) fn knowing(self, number: u32) -> Life {
         Life { start: [self.start[0], number, 0], ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::place::{Effort, place};
+    use super::super::{Block, BlockId, Step, Tensor};
+    use super::*;
+    use crate::{Bytes, Types};
+
+    #[test]
+    fn what_is_never_released_stays_to_the_end() {
+        let block = Block { tensor: Tensor::Labels, offset: 0, bytes: ALIGNMENT, samples: 0..1, resident: false };
+        let step = |action| Step { stream: Stream::Compute, action };
+        let [kept, released, late] = [0, 1, 2].map(BlockId);
+        let steps = [Action::Allocate(kept), Action::Allocate(released), Action::Release(released)];
+        let steps = steps.into_iter().chain([Action::Allocate(late), Action::Release(late)]).map(step).collect();
+        let schedule = Schedule {
+            batch: 1,
+            types: Types::F32,
+            device_bytes: Bytes::ZERO,
+            host_bytes: Bytes::ZERO,
+            blocks: vec![block.clone(), block.clone(), block],
+            host_blocks: Vec::new(),
+            steps,
+        };
+        let lives = Lives::of(&schedule).blocks;
+        assert_eq!((lives[0].begin, lives[0].end), (0, 5));
+        let placed = place(&lives, Effort::Draft);
+        assert_eq!((placed.most_live, placed.height), (2 * ALIGNMENT, 2 * ALIGNMENT));
+        assert!(placed.offsets[0] != placed.offsets[1] && placed.offsets[0] != placed.offsets[2], "{placed:?}");
     }
 }

@@ -11,7 +11,7 @@
 
 use super::clock::{is_known, least};
 use super::lives::Life;
-pub(super) use super::skyline::Effort;
+pub(super) use super::skyline::{Effort, is_tight};
 use super::skyline::{Stay, pack};
 
 /// Offsets, and how high they reach.

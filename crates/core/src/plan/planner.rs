@@ -1,6 +1,6 @@
 //! From a workload and a budget to a plan.
 
-use super::draft::{Draft, Drafter};
+use super::draft::Drafter;
 use super::facts::facts;
 use super::policies::{Floors, baseline, choose};
 use super::program::Program;
@@ -36,6 +36,6 @@ pub fn plan(workload: &Workload<'_>, kernels: &Kernels, costs: &Costs, options: 
     let floors = Floors::of(&drafter);
     let mut chosen = choose(&drafter, &floors)?;
     chosen.draft = drafter.tightened(chosen.draft);
-    let baseline: Draft = baseline(&drafter);
+    let baseline = baseline(&drafter);
     Ok(facts(&drafter, &floors, &baseline, chosen))
 }

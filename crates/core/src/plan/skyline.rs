@@ -42,7 +42,7 @@ pub(super) enum Effort {
 }
 
 impl Effort {
-    /// Looks at a block or a section, while more than [`TIGHT`] is wasted.
+    /// How often a block or a section may be looked at while more than little is wasted.
     fn looks(self) -> usize {
         match self {
             Effort::Draft => 5_000_000,
@@ -51,11 +51,16 @@ impl Effort {
     }
 }
 
-/// The same once little is wasted.
+/// How often a block or a section may be looked at once little is wasted.
 const LOOKS: usize = 2_000_000;
 
 /// A share of the bytes that is little to waste: one of so many.
 const TIGHT: u64 = 50;
+
+/// Whether blocks that reach so high waste little over the least height that there could be.
+pub(super) fn is_tight(height: u64, least: u64) -> bool {
+    height <= least + least / TIGHT
+}
 
 /// Attempts in a row that may be no better before the search goes back to the best.
 const PATIENCE: usize = 10;
@@ -130,8 +135,8 @@ impl<'a> Search<'a> {
     }
 
     fn is_over(&self) -> bool {
-        let is_tight = self.best.height <= self.goal + self.goal / TIGHT;
-        self.best.height <= self.goal || self.looks > if is_tight { LOOKS } else { self.effort.looks() }
+        let looks = if is_tight(self.best.height, self.goal) { LOOKS } else { self.effort.looks() };
+        self.best.height <= self.goal || self.looks > looks
     }
 
     /// Places the blocks in this order of preference, with `critical` those first that live in the fullest section of the

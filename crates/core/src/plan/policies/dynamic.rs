@@ -17,6 +17,7 @@ use super::vdnn::{self, Moved, Room};
 use super::{Chosen, Floors};
 use crate::Error;
 use crate::plan::draft::{Draft, Drafter};
+use crate::plan::place::Effort;
 use crate::plan::script::Script;
 use crate::plan::{Algorithms, Decision};
 
@@ -40,17 +41,20 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
     let mut passes = Passes { drafter, decisions: vec![floors.all.decision("all(m)", &drafter.options)], chosen: None };
     if floors.all.fits(&drafter.options) {
         for (name, moved, algorithms) in PASSES {
-            passes
-                .run(name, || drafter.draft(&vdnn::script(drafter.workload, drafter.program, moved, None), algorithms));
+            let script = || vdnn::script(drafter.workload, drafter.program, moved, None);
+            passes.run(name, || drafter.draft(&script(), algorithms, Effort::Plan));
         }
         passes.run("all(m)", || floors.all.clone());
     } else {
         // Copies back can take more bytes than staying does, as in very small networks.
         passes.run("none(p)", || {
-            drafter.draft(&vdnn::script(drafter.workload, drafter.program, Moved::None, None), Algorithms::Performance)
+            let script = vdnn::script(drafter.workload, drafter.program, Moved::None, None);
+            drafter.draft(&script, Algorithms::Performance, Effort::Plan)
         });
         for (name, moved, algorithms) in LIMITED {
-            passes.run(name, || drafter.draft(&limited(drafter, moved, drafter.options.budget.0), algorithms));
+            passes.run(name, || {
+                drafter.draft(&limited(drafter, moved, drafter.options.budget.0), algorithms, Effort::Plan)
+            });
         }
         passes.run("all(m), on demand", || floors.on_demand.clone());
         passes.run("conv(m)", || floors.conv.clone());

@@ -8,6 +8,7 @@ mod vdnn;
 pub(super) use vdnn::Moved;
 
 use super::draft::{Draft, Drafter};
+use super::place::Effort;
 use super::{Algorithms, Decision, Policy};
 use crate::{Bytes, Error};
 
@@ -38,10 +39,10 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
 /// A policy of one script, with the algorithms that the options ask for.
 fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &super::script::Script) -> Result<Chosen, Error> {
     let options = &drafter.options;
-    let mut draft = drafter.draft(script, options.algorithms);
-    // Its least arena was searched for with more effort.
-    if !draft.fits(options) && options.algorithms != Algorithms::Performance {
-        draft = floors.of_policy(options.policy).clone();
+    let mut draft = drafter.draft(script, options.algorithms, Effort::Plan);
+    if !draft.fits(options) {
+        // What is told to be needed is to be enough.
+        draft = drafter.tightened(draft);
     }
     let mut decision = draft.decision(&format!("{name}{}", suffix(options.algorithms)), options);
     if !decision.fits {
@@ -62,7 +63,7 @@ fn suffix(algorithms: Algorithms) -> &'static str {
 
 /// The arena of the network-wide baseline with the fastest algorithms.
 pub(super) fn baseline(drafter: &Drafter<'_>) -> Draft {
-    drafter.draft(&baseline::script(drafter.program), Algorithms::Performance)
+    drafter.tightened(drafter.draft(&baseline::script(drafter.program), Algorithms::Performance, Effort::Draft))
 }
 
 /// The least arena of each script, with memory-optimal algorithms.
@@ -78,7 +79,7 @@ pub(super) struct Floors {
 
 impl Floors {
     pub(super) fn of(drafter: &Drafter<'_>) -> Floors {
-        let least = |script| drafter.tightened(drafter.draft(&script, Algorithms::Memory));
+        let least = |script| drafter.tightened(drafter.draft(&script, Algorithms::Memory, Effort::Draft));
         let vdnn = |moved| least(vdnn::script(drafter.workload, drafter.program, moved, None));
         Floors {
             none: vdnn(Moved::None),

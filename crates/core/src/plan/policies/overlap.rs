@@ -17,6 +17,7 @@ use super::vdnn::{self, Moved};
 use super::{Chosen, Floors};
 use crate::network::MapId;
 use crate::plan::draft::{Draft, Drafter};
+use crate::plan::place::Effort;
 use crate::plan::program::Uses;
 use crate::plan::script::{Move, Script};
 use crate::plan::{ALIGNMENT, Algorithms, Decision, Tensor, simulate};
@@ -37,10 +38,10 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
     let mut trials = Trials { drafter, decisions: Vec::new(), best: None };
     // A run that fits with its fastest algorithms moves nothing.
     let undisturbed = options.algorithms == Algorithms::Fit
-        && trials.consider("none(p)", drafter.draft(&none, Algorithms::Performance));
+        && trials.consider("none(p)", drafter.draft(&none, Algorithms::Performance, Effort::Plan));
     if !undisturbed {
         let name = |what: &str| format!("{what}{}", super::suffix(options.algorithms));
-        trials.consider(&name("none"), drafter.draft(&none, options.algorithms));
+        trials.consider(&name("none"), drafter.draft(&none, options.algorithms, Effort::Plan));
         let timeline = Timeline::of(drafter);
         let mut tried: Vec<Vec<MapId>> = vec![Vec::new()];
         let mut worse = 0;
@@ -50,10 +51,11 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
                 continue;
             }
             let before = trials.best.as_ref().map(|best| best.0);
-            // Another distance moves the copies against each other, and may leave no holes where this one does.
+            // Another distance moves the copies against each other, and may leave no holes where this one does: that takes
+            // the place of more effort.
             for early in EARLY {
                 let script = timeline.script(&moved, options.budget.0 / 100 * share.max(90), early);
-                let draft = drafter.draft(&script, options.algorithms);
+                let draft = drafter.draft(&script, options.algorithms, Effort::Draft);
                 let is_tight = draft.is_tight();
                 trials.consider(&name(&format!("move {}", moved.len())), draft);
                 // Bytes that are wasted are lost to faster algorithms, unless the fastest step so far wastes none.
