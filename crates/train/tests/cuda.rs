@@ -8,7 +8,7 @@ mod support;
 use std::collections::{BTreeMap, HashMap};
 
 use mocks::Mocks;
-use support::{THREADS, batch, everything_resident, fork_and_join, residual};
+use support::{THREADS, batch, bits, everything_resident, fork_and_join, residual};
 use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Shape, Window};
 use tightfit_core::optimize::Candidates;
 use tightfit_core::plan::{
@@ -208,20 +208,15 @@ fn plan_of(workload: &Workload<'_>, kernels: &Kernels, policy: Policy) -> Plan {
     }
 }
 
-/// Losses, and gradients as bytes, of four steps; and how many copies came back as they had been sent.
-type Bits = (Vec<(u64, Vec<(Tensor, Vec<u8>)>)>, usize);
-
-fn bits(workload: &Workload<'_>, schedule: &Schedule, machine: CudaMachine) -> Result<Bits, Error> {
+/// Four steps; and how many copies came back in each as they had been sent.
+fn four_steps(
+    workload: &Workload<'_>,
+    schedule: &Schedule,
+    machine: CudaMachine,
+) -> Result<(Vec<bits::Step>, Vec<usize>), Error> {
     let observed = Observed::of(workload, schedule);
     let mut engine = Engine::unchecked(workload, &observed.schedule, machine, Solver::default(), false)?;
-    let (mut steps, mut copies) = (Vec::new(), 0);
-    for step in 0..4 {
-        let (samples, labels) = batch(workload, step);
-        let loss = engine.step(&samples, &labels)?.loss.to_bits();
-        copies += observed.check_copies(engine.machine())?;
-        steps.push((loss, observed.gradients(engine.machine())?));
-    }
-    Ok((steps, copies))
+    bits::bits(&mut engine, &observed, (0..4).map(|step| batch(workload, step)))
 }
 
 #[test]
@@ -237,8 +232,8 @@ fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
                 mocks.reset();
                 late.iter().for_each(|&ordinal| mocks.delay_stream(ordinal, 300));
                 let machine = CudaMachine::open(&mocks.options(), Modes { graph, ..Modes::default() }).unwrap();
-                let (got, copies) = bits(&workload, &plan.schedule, machine).unwrap();
-                compared += copies;
+                let (got, copies) = four_steps(&workload, &plan.schedule, machine).unwrap();
+                compared += copies.iter().sum::<usize>();
                 let same = *want.get_or_insert_with(|| got.clone()) == got;
                 assert!(same, "{} under {policy}, late {late:?}, graph {graph}", network.name());
                 mocks.assert_nothing_left("a plan");

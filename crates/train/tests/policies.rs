@@ -15,14 +15,11 @@ use tightfit_core::{Bytes, DivisionCost, Network, Types};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Machine, Observed, Solver};
 
-use support::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
+use support::{THREADS, batch, bits, configuration, everything_resident, fork_and_join, residual};
 
 const BATCH: usize = 4;
 const STEPS: u64 = 5;
 const ALGORITHM: &str = "explicit-gemm";
-
-/// Gradients as bytes, in the order of computation.
-type Gradients = Vec<(Tensor, Vec<u8>)>;
 
 /// Kernels with one choice each, so that every plan computes the same.
 fn kernels(workload: &Workload<'_>, micro_batch: usize) -> Kernels {
@@ -35,7 +32,7 @@ fn kernels(workload: &Workload<'_>, micro_batch: usize) -> Kernels {
 }
 
 /// The losses of all steps, and every gradient of every map and parameter in each, as bits.
-fn run(workload: &Workload<'_>, schedule: &Schedule, delays: [Duration; 3]) -> Vec<(u64, Gradients)> {
+fn run(workload: &Workload<'_>, schedule: &Schedule, delays: [Duration; 3]) -> Vec<bits::Step> {
     let budgets = Budgets { device: schedule.device_bytes, host: schedule.host_bytes };
     assert_eq!(check(workload, schedule, budgets), []);
     let observed = Observed::of(workload, schedule);
@@ -43,14 +40,9 @@ fn run(workload: &Workload<'_>, schedule: &Schedule, delays: [Duration; 3]) -> V
     let (machine, solver) = (CpuMachine::new(options), Solver::default());
     let mut engine = Engine::unchecked(workload, &observed.schedule, machine, solver, true).unwrap();
     let prefetches = schedule.steps.iter().filter(|step| matches!(step.action, Action::Prefetch(..))).count();
-    let mut all = Vec::new();
-    for step in 0..STEPS {
-        let (samples, labels) = batch(workload, step);
-        let outcome = engine.step(&samples, &labels).unwrap();
-        assert!(outcome.loss.is_finite());
-        assert_eq!(observed.check_copies(engine.machine()).unwrap(), prefetches);
-        all.push((outcome.loss.to_bits(), observed.gradients(engine.machine()).unwrap()));
-    }
+    let (all, copies) = bits::bits(&mut engine, &observed, (0..STEPS).map(|step| batch(workload, step))).unwrap();
+    assert!(all.iter().all(|(loss, _)| f64::from_bits(*loss).is_finite()));
+    assert_eq!(copies, [prefetches; STEPS as usize]);
     let used = engine.machine().high_water().unwrap();
     assert_eq!(used, Some(engine.peak()), "the arena is used up to where the plan says");
     all

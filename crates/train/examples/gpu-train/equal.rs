@@ -6,7 +6,7 @@ use std::path::Path;
 use tightfit_core::network::Network;
 use tightfit_core::optimize::Candidates;
 use tightfit_core::plan::{
-    ALIGNMENT, Algorithms, Costs, Kernels, Options as PlanOptions, Plan, Policy, Schedule, Tensor, Workload, plan,
+    ALIGNMENT, Algorithms, Costs, Kernels, Options as PlanOptions, Plan, Policy, Schedule, Workload, plan,
 };
 use tightfit_core::profile::Cache;
 use tightfit_core::{Bytes, Problem, Types};
@@ -15,11 +15,9 @@ use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Observed, Solver};
 
 use crate::Failure;
+use crate::bits::{Step, bits};
 use crate::cases::{candidates, numbers};
 use crate::networks::{fork_and_join, residual};
-
-/// The losses of five steps as bits, and every gradient of each as bytes.
-type Bits = Vec<(u64, Vec<(Tensor, Vec<u8>)>)>;
 
 pub fn equal(cache: &Path) -> Result<(), Failure> {
     let cache = Cache::open(cache)?;
@@ -33,7 +31,7 @@ pub fn equal(cache: &Path) -> Result<(), Failure> {
     for network in &networks {
         let workload = Workload::new(network, 16, Types::F32, false)?;
         let kernels = one_each(candidates(&workload, &cache)?)?;
-        let mut want: Option<Bits> = None;
+        let mut want: Option<Vec<Step>> = None;
         for policy in Policy::ALL {
             let of = |budget| memory_optimal(&workload, &kernels, policy, budget);
             // Dynamic and overlap choose what moves by the budget: the least makes them move much, by the same algorithms.
@@ -42,11 +40,11 @@ pub fn equal(cache: &Path) -> Result<(), Failure> {
                 free => free,
             };
             for (graph, machine) in &mut machines {
-                let (bits, copies) = bits(&workload, &plan, machine, !*graph)?;
-                let same = want.get_or_insert_with(|| bits.clone()) == &bits;
+                let (steps, copies) = five_steps(&workload, &plan, machine, !*graph)?;
+                let same = want.get_or_insert_with(|| steps.clone()) == &steps;
                 different += usize::from(!same);
                 let (loss, gradients) =
-                    bits.last().map_or((0.0, 0), |(loss, gradients)| (f64::from_bits(*loss), gradients.len()));
+                    steps.last().map_or((0.0, 0), |(loss, gradients)| (f64::from_bits(*loss), gradients.len()));
                 let (how, verdict) =
                     (if *graph { " as a graph" } else { "" }, if same { "the same bits" } else { "DIFFERENT" });
                 let (name, peak, offloaded) = (network.name(), plan.peak, plan.offloaded);
@@ -120,20 +118,14 @@ fn mini_batch(workload: &Workload<'_>, step: u64) -> (Vec<f32>, Vec<u32>) {
 }
 
 /// What five steps give, and how many copies came back as they had been sent.
-fn bits(
+fn five_steps(
     workload: &Workload<'_>,
     plan: &Plan,
     machine: &mut CudaMachine,
     poison: bool,
-) -> Result<(Bits, usize), Failure> {
+) -> Result<(Vec<Step>, usize), Failure> {
     let observed = Observed::of(workload, &plan.schedule);
     let mut engine = Engine::unchecked(workload, &observed.schedule, machine, Solver::default(), poison)?;
-    let (mut bits, mut copies) = (Bits::new(), 0);
-    for step in 0..5 {
-        let (samples, labels) = mini_batch(workload, step);
-        let loss = engine.step(&samples, &labels)?.loss.to_bits();
-        copies += observed.check_copies(engine.machine())?;
-        bits.push((loss, observed.gradients(engine.machine())?));
-    }
-    Ok((bits, copies))
+    let (steps, copies) = bits(&mut engine, &observed, (0..5).map(|step| mini_batch(workload, step)))?;
+    Ok((steps, copies.iter().sum()))
 }

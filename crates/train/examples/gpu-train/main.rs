@@ -9,6 +9,8 @@
 //! gpu-train copies CACHE RESULTS STEPS NETWORK:BATCH ..               kernels alone and while copies run, as JSON
 //! ```
 
+#[path = "../../tests/support/bits.rs"]
+mod bits;
 mod cases;
 mod copies;
 mod equal;

@@ -1,6 +1,7 @@
 //! A schedule written without any policy: every tensor has bytes of its own from the beginning of the step to its end.
 #![allow(dead_code)]
 
+pub mod bits;
 mod networks;
 
 use std::collections::{HashMap, HashSet};

@@ -1,0 +1,22 @@
+//! What training gives, to the bit; shared with the example that compares policies on a GPU.
+
+use tightfit_core::plan::Tensor;
+use tightfit_train::{Engine, Error, Machine, Observed};
+
+/// A step's loss, and every gradient of maps and parameters as bytes, in the order of computation.
+pub type Step = (u64, Vec<(Tensor, Vec<u8>)>);
+
+/// Trains on these mini-batches; gives each step, and how many copies came back in it as they had been sent.
+pub fn bits<M: Machine>(
+    engine: &mut Engine<M>,
+    observed: &Observed,
+    batches: impl IntoIterator<Item = (Vec<f32>, Vec<u32>)>,
+) -> Result<(Vec<Step>, Vec<usize>), Error> {
+    let (mut steps, mut copies) = (Vec::new(), Vec::new());
+    for (samples, labels) in batches {
+        let loss = engine.step(&samples, &labels)?.loss.to_bits();
+        copies.push(observed.check_copies(engine.machine())?);
+        steps.push((loss, observed.gradients(engine.machine())?));
+    }
+    Ok((steps, copies))
+}
