@@ -47,22 +47,12 @@ fn variants(budget: Bytes, card: Bytes) -> Vec<Variant> {
         move |(name, policy, algorithms, divide)| Variant { name, policy, algorithms, divide, budget, whole }
     };
     let least = [("oracle", Policy::Baseline, p, false)].map(of(true));
-    let under = [
-        ("dynamic", Policy::VdnnDynamic, p, false),
-        ("overlap", Policy::Overlap, fit, false),
-        ("all(p)", Policy::VdnnAll, p, false),
-        ("conv(p)", Policy::VdnnConv, p, false),
-        ("dynamic divided", Policy::VdnnDynamic, fit, true),
-        ("overlap divided", Policy::Overlap, fit, true),
-    ]
-    .map(of(false));
-    let whole = [
-        ("dynamic", Policy::VdnnDynamic, p, false),
-        ("overlap", Policy::Overlap, fit, false),
-        ("dynamic divided", Policy::VdnnDynamic, fit, true),
-        ("overlap divided", Policy::Overlap, fit, true),
-    ]
-    .map(of(true));
+    let undivided = [("dynamic", Policy::VdnnDynamic, p, false), ("overlap", Policy::Overlap, fit, false)];
+    let fastest = [("all(p)", Policy::VdnnAll, p, false), ("conv(p)", Policy::VdnnConv, p, false)];
+    let divided =
+        [("dynamic divided", Policy::VdnnDynamic, fit, true), ("overlap divided", Policy::Overlap, fit, true)];
+    let under = [undivided, fastest, divided].map(|some| some.map(of(false)));
+    let whole = [undivided, divided].map(|some| some.map(of(true)));
     let slow = [
         ("all(m)", Policy::VdnnAll, m, false),
         ("conv(m)", Policy::VdnnConv, m, false),
@@ -71,7 +61,7 @@ fn variants(budget: Bytes, card: Bytes) -> Vec<Variant> {
         ("conv divided", Policy::VdnnConv, fit, true),
     ]
     .map(of(false));
-    least.into_iter().chain(under).chain(whole).chain(slow).collect()
+    least.into_iter().chain(under.into_iter().chain(whole).flatten()).chain(slow).collect()
 }
 
 /// Appends a line of JSON for each variant of each case, as soon as it is known; begins none once they have taken `limit`.
