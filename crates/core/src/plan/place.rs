@@ -157,6 +157,15 @@ mod tests {
         assert_eq!(place(&[first, second.knowing(1)], Effort::Draft).height, 10);
     }
 
+    /// Numbers below a bound, the same every time.
+    fn random() -> impl FnMut(u64) -> u64 {
+        let mut state = 1_u64;
+        move |below| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        }
+    }
+
     /// The lowest offset of free bytes among what is taken, by rising offset.
     fn lowest(taken: &[(u64, u64)], bytes: u64) -> u64 {
         let mut free = 0;
@@ -199,11 +208,7 @@ mod tests {
 
     #[test]
     fn small_instances_are_placed_as_tightly_as_can_be() {
-        let mut random = 1_u64;
-        let mut next = |below: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (random >> 33) % below
-        };
+        let mut next = random();
         for _ in 0..200 {
             let life = |next: &mut dyn FnMut(u64) -> u64| {
                 let begin = next(8) as usize;
@@ -219,11 +224,7 @@ mod tests {
 
     #[test]
     fn whatever_the_streams_know_no_bytes_are_shared() {
-        let mut random = 1_u64;
-        let mut next = |below: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (random >> 33) % below
-        };
+        let mut next = random();
         let mut races = 0;
         for _ in 0..200 {
             let mut life = || {

@@ -59,8 +59,8 @@ pub(super) fn device(row: &Row<'_>, first: usize) -> rusqlite::Result<Device> {
     })
 }
 
-/// A cost of dividing in two columns, from `first` on. [`DivisionCost::NEVER`] is the largest numbers, which a signed column
-/// cannot hold: its largest stands for them, negative numbers too: a cast of it.
+/// A cost of dividing in two columns, from `first` on. The numbers of [`DivisionCost::NEVER`] are larger than a signed column
+/// holds: its largest stands for them, and so does a negative one, which is what a cast makes of them.
 pub(super) fn division(row: &Row<'_>, first: usize) -> rusqlite::Result<DivisionCost> {
     let finite = |column| -> rusqlite::Result<Option<u64>> {
         let value: i64 = row.get(column)?;

@@ -2,7 +2,8 @@
 //! of cuDNN, cuBLAS and a few kernels on fixed memory.
 //!
 //! Beside the arena lie cuBLAS's workspace, the libraries' own code, and scratch for sums; [`BESIDE`] leaves room for them,
-//! and [`CudaMachine::beside`] measures them. From the second step on a step may be one CUDA graph: `begin` then says that it need not be handed over.
+//! and [`CudaMachine::beside`] measures them. From the second step on a step may be one CUDA graph: `begin` then says that
+//! it need not be handed over.
 
 mod layers;
 
