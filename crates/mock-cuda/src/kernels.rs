@@ -33,6 +33,8 @@ fn signature(name: &str) -> Option<(&str, Storage, &'static [usize])> {
         "sum_parts" => &[8, 8, 4, 4],
         "update" => &[8, 8, 8, 8, 8, 8],
         "widen" => &[8, 8, 8, 4],
+        "copy_rows" => &[8, 8, 8, 8, 8, 8, 4],
+        "max_pooling_gradient" => &[8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4],
         "last_touched" => &[8, 8, 4, 8],
         _ => return None,
     };
@@ -130,6 +132,24 @@ fn mix(z: u64) -> u64 {
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
+}
+
+/// Places of a plane in a pooling's window, in row order; axes are input, output, filter, stride, padding.
+fn places(axes: &[[usize; 5]], window: usize) -> Vec<usize> {
+    let mut at = window;
+    let mut ranges: Vec<_> = axes
+        .iter()
+        .rev()
+        .map(|&[input, output, filter, stride, pad]| {
+            let start = at % output * stride;
+            at /= output;
+            (input, start.saturating_sub(pad)..(start + filter).saturating_sub(pad).min(input))
+        })
+        .collect();
+    ranges.reverse();
+    ranges.into_iter().fold(vec![0], |places, (input, range)| {
+        places.into_iter().flat_map(|place| range.clone().map(move |i| place * input + i)).collect()
+    })
 }
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -233,6 +253,35 @@ impl Launch {
                 let len = p[2] as usize;
                 let (x, sum) = (Array::hold(p[0], storage, len)?, Array::hold(p[1], Storage::F32, len)?);
                 (0..len).for_each(|i| sum.put(i, x.get(i), flag(p[3])));
+            }
+            "copy_rows" => {
+                let [rows, width, x_row, y_row] = [2, 3, 4, 5].map(|i| p[i] as usize);
+                let array = |address, row| Array::hold(address, storage, rows.saturating_sub(1) * row + width);
+                let (x, y) = (array(p[0], x_row)?, array(p[1], y_row)?);
+                for row in 0..rows {
+                    (0..width).for_each(|i| y.put(row * y_row + i, x.get(row * x_row + i), flag(p[6])));
+                }
+            }
+            "max_pooling_gradient" => {
+                let planes = p[4] as usize;
+                let axes: Vec<[usize; 5]> = p[5..20].as_chunks().0.iter().map(|axis| axis.map(number)).collect();
+                let inputs: usize = axes.iter().map(|axis| axis[0]).product();
+                let outputs: usize = axes.iter().map(|axis| axis[1]).product();
+                let hold = |address, plane| Array::hold(address, storage, planes * plane);
+                let (x, y, dy, dx) = (hold(p[0], inputs)?, hold(p[1], outputs)?, hold(p[2], outputs)?, hold(p[3], inputs)?);
+                for plane in 0..planes {
+                    let mut sums: Vec<f32> =
+                        (0..inputs).map(|i| if flag(p[20]) { dx.get(plane * inputs + i) } else { 0.0 }).collect();
+                    for window in 0..outputs {
+                        let of = plane * outputs + window;
+                        let places = places(&axes, window);
+                        let largest = places.into_iter().find(|place| x.get(plane * inputs + place) == y.get(of));
+                        largest.into_iter().for_each(|place| sums[place] += dy.get(of));
+                    }
+                    // Places beyond the launch's threads are not reached.
+                    let reached = sums.iter().enumerate().take(self.grid[0] * THREADS);
+                    reached.for_each(|(i, sum)| dx.set(plane * inputs + i, *sum));
+                }
             }
             "last_touched" => {
                 let len = p[1] as usize;

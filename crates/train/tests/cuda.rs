@@ -248,7 +248,8 @@ fn small(options: &Options) -> (Network, Schedule) {
     let mut net = Builder::new("small");
     net.input(Shape::image(2, 6, 6));
     net.conv("conv1", Filters::new(3, 3).pad(1)).batch_norm().relu().lrn().max_pool("pool", Window::new(2, 2));
-    net.conv("conv2", Filters::new(2, 3)).relu().dropout(0.2).flatten().fully_connected("fc", 3).softmax_loss();
+    net.conv("conv2", Filters::new(2, 2)).relu().dropout(0.2).average_pool("mean", Window::new(2, 2)).flatten();
+    net.fully_connected("fc", 3).softmax_loss();
     let network = net.finish().unwrap();
     let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
     let schedule = plan_of(&workload, &kernels(&workload, options), Policy::VdnnAll).schedule;

@@ -114,8 +114,6 @@ forwards! {
     softmax_forward = "cudnnSoftmaxForward" (algorithm: SoftmaxAlgorithm, mode: SoftmaxMode);
     /// Enqueues y = x + beta · y, where dimensions of x of extent 1 are repeated.
     add_tensor = "cudnnAddTensor" ();
-    /// Enqueues y = x + beta · y between tensors of any strides.
-    transform_tensor = "cudnnTransformTensor" ();
 }
 
 /// Declares layers whose gradient takes y, dy and x.

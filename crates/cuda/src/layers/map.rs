@@ -38,6 +38,11 @@ impl Map {
         self.shape.extents3().iter().product()
     }
 
+    /// Channels of all samples.
+    pub(super) fn planes(&self) -> usize {
+        self.samples * self.shape.channels()
+    }
+
     /// Refuses a region of fewer bytes than the map's.
     pub(super) fn check(&self) -> Result<(), CudaError> {
         self.region.must_hold(self.len() * self.storage.size())
@@ -50,21 +55,6 @@ impl Map {
         let extents = [&[self.samples, self.shape.channels()], spatial].concat();
         Placed::packed(libraries, self.storage, &extents, &self.region)
     }
-
-    /// Some channels of every sample, or all, as a tensor of three extents: n, c and the area; `row` elements lie from one
-    /// sample to the next.
-    pub(super) fn channels(
-        &self,
-        libraries: &Libraries,
-        first: usize,
-        channels: usize,
-        row: usize,
-    ) -> Result<Placed, CudaError> {
-        let (size, area) = (self.storage.size(), self.area());
-        let region = self.region.part(first * area * size..self.region.len())?;
-        let extents = [self.samples, channels, area, 1];
-        Placed::new(libraries, self.storage, &extents, &[row, area, 1, 1], &region)
-    }
 }
 
 /// A tensor's descriptor with its memory, which is long enough for it.
@@ -74,21 +64,7 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// A tensor of any positive strides at the beginning of a region.
-    pub fn new(
-        libraries: &Libraries,
-        storage: Storage,
-        extents: &[usize],
-        strides: &[usize],
-        region: &Region,
-    ) -> Result<Placed, CudaError> {
-        let last: usize = extents.iter().zip(strides).map(|(extent, stride)| (extent - 1) * stride).sum();
-        region.must_hold((last + 1) * storage.size())?;
-        let tensor = Tensor::new(&libraries.handle, data_type(storage), extents, strides)?;
-        Ok(Placed { tensor, region: region.clone() })
-    }
-
-    /// A tensor without gaps.
+    /// A tensor without gaps at the beginning of a region.
     pub fn packed(
         libraries: &Libraries,
         storage: Storage,
@@ -96,7 +72,9 @@ impl Placed {
         region: &Region,
     ) -> Result<Placed, CudaError> {
         let strides: Vec<usize> = (0..extents.len()).map(|i| extents[i + 1..].iter().product()).collect();
-        Placed::new(libraries, storage, extents, &strides, region)
+        region.must_hold(extents.iter().product::<usize>() * storage.size())?;
+        let tensor = Tensor::new(&libraries.handle, data_type(storage), extents, &strides)?;
+        Ok(Placed { tensor, region: region.clone() })
     }
 
     /// As calls take it.

@@ -1,4 +1,5 @@
-//! Largest or mean element of windows.
+//! Largest or mean element of windows. The gradient of a maximum is a kernel of this crate: on an H200 cuDNN's deterministic
+//! one takes several times as long as reading its data.
 //!
 //! cuDNN takes the number of windows from the output's extents, so that a last window that the edge cuts needs no word of
 //! its own, nor does padding that differs before and after.
@@ -12,12 +13,14 @@ use tightfit_core::network::{Pooling, PoolingMethod};
 use super::{Libraries, Map, Work, beta, tables};
 use crate::CudaError;
 use crate::call::layers as call;
+use crate::safe::{Argument, THREADS, row_blocks};
 use crate::sys::layers::{PoolingDescriptor, PoolingMode};
 
-/// A pooling's windows. Where several elements of a window are the largest, cuDNN gives the gradient to one of them, the
-/// same at every call.
+/// A pooling's windows. Where several elements of a window are the largest, the first of them gets the gradient, as on the
+/// CPU.
 pub struct Pool {
     libraries: Arc<Libraries>,
+    pooling: Pooling,
     raw: PoolingDescriptor,
 }
 
@@ -44,14 +47,14 @@ impl Pool {
         let windows = each("window", |axis| axis.filter)?;
         let (padding, strides) = (each("padding", |axis| axis.pad_before)?, each("stride", |axis| axis.stride)?);
         let mode = match pooling.method {
-            PoolingMethod::Maximum => PoolingMode::MAX_DETERMINISTIC,
+            PoolingMethod::Maximum => PoolingMode::MAX,
             PoolingMethod::Average => PoolingMode::AVERAGE_COUNT_EXCLUDE_PADDING,
         };
         let (calling, layers) = libraries.enter()?;
         let tables = tables(&calling, layers);
         // SAFETY: the context is current; destroyed in `drop`.
         let raw = unsafe { call::create_pooling(tables) }?;
-        let pool = Pool { libraries: libraries.clone(), raw };
+        let pool = Pool { libraries: libraries.clone(), pooling: *pooling, raw };
         // SAFETY: the descriptor is alive.
         let set = unsafe { call::set_pooling(tables, raw, mode, [&windows, &padding, &strides]) };
         drop(calling);
@@ -76,8 +79,60 @@ impl Pool {
     /// dx = the windows' shares of dy. An average reads neither x nor y: any memory of their size serves.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
-    pub fn backward(self: &Arc<Pool>, [y, dy, x]: [&Map; 3], dx: &Map, added: bool) -> Result<Work, CudaError> {
+    /// [`CudaError::OutOfBounds`]; [`CudaError::TooLarge`]; [`CudaError::Unfit`] for a map of another shape than the
+    /// windows'; [`CudaError::Cudnn`].
+    pub fn backward(self: &Arc<Pool>, maps: [&Map; 3], dx: &Map, added: bool) -> Result<Work, CudaError> {
+        match self.pooling.method {
+            PoolingMethod::Maximum => self.maximum_backward(maps, dx, added),
+            PoolingMethod::Average => self.average_backward(maps, dx, added),
+        }
+    }
+
+    fn maximum_backward(&self, [y, dy, x]: [&Map; 3], dx: &Map, added: bool) -> Result<Work, CudaError> {
+        let axes = self.pooling.axes;
+        let (inputs, outputs) = (axes.map(|axis| axis.input), self.pooling.outputs());
+        for (map, extents) in [(x, inputs), (dx, inputs), (y, outputs), (dy, outputs)] {
+            if map.shape.extents3() != extents || map.planes() != x.planes() || map.storage != x.storage {
+                let what = format!("{} samples of {} by windows from {inputs:?} to {outputs:?}", map.samples, map.shape);
+                return Err(CudaError::Unfit { layer: "pooling", what });
+            }
+            map.check()?;
+        }
+        let narrow = |what, value: usize| u32::try_from(value).map_err(|_| CudaError::TooLarge { what, value });
+        let mut arguments: Vec<Argument> = [x, y, dy, dx].iter().map(|map| (&map.region).into()).collect();
+        arguments.push((x.planes() as u64).into());
+        for (axis, output) in axes.iter().zip(outputs) {
+            for (what, value) in [
+                ("extent", axis.input),
+                ("extent", output),
+                ("window", axis.filter),
+                ("stride", axis.stride),
+                ("padding", axis.pad_before),
+            ] {
+                arguments.push(narrow(what, value)?.into());
+            }
+        }
+        arguments.push(u32::from(added).into());
+        // As many planes side by side as the threads of a block reach.
+        let plane: usize = inputs.iter().product();
+        narrow("plane", plane)?;
+        let beside = (THREADS / plane).max(1);
+        let blocks = row_blocks(plane * beside, x.planes().div_ceil(beside));
+        let kernel = self.libraries.kernel("max_pooling_gradient", x.storage)?;
+        let held = [x, y, dy, dx].map(|map| map.region.clone());
+        Ok(Box::new(move || {
+            let _held = &held;
+            // SAFETY: the kernel's parameters in its order; all memory is held here, and was checked to be long enough.
+            unsafe { kernel.launch(blocks, &arguments) }
+        }))
+    }
+
+    fn average_backward(
+        self: &Arc<Pool>,
+        [y, dy, x]: [&Map; 3],
+        dx: &Map,
+        added: bool,
+    ) -> Result<Work, CudaError> {
         let libraries = &self.libraries;
         let (pool, dx) = (self.clone(), dx.placed(libraries)?);
         let (y, dy, x) = (y.placed(libraries)?, dy.placed(libraries)?, x.placed(libraries)?);

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use super::map::Placed;
-use super::{Libraries, Map, Work, beta, tables};
+use super::{Libraries, Map, Work};
 use crate::CudaError;
-use crate::call::layers as call;
+use crate::safe::row_blocks;
 
 /// y = x, or x added to y; both have the same elements.
 ///
 /// # Errors
-/// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`] for maps of different lengths; [`CudaError::Cudnn`].
+/// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`] for maps of different lengths; [`CudaError::Driver`].
 pub fn copy(libraries: &Arc<Libraries>, x: &Map, y: &Map, added: bool) -> Result<Work, CudaError> {
     copy_channels(libraries, (x, 0), (y, 0), x.shape.channels(), added)
 }
@@ -44,12 +43,20 @@ pub fn copy_channels(
     }
     x.check()?;
     y.check()?;
-    let place =
-        |map: &Map, first| -> Result<Placed, CudaError> { map.channels(libraries, first, channels, map.shape.len()) };
-    let (x, y, libraries) = (place(x, x_first)?, place(y, y_first)?, libraries.clone());
+    let kernel = libraries.kernel("copy_rows", x.storage)?;
+    let (area, size, x_row, y_row) = (x.area(), x.storage.size(), x.shape.len(), y.shape.len());
+    // Whole maps are one row.
+    let whole = x_row == y_row && channels * area == x_row;
+    let (rows, width) = if whole { (1, x.len()) } else { (x.samples, channels * area) };
+    let from = |map: &Map, first: usize| map.region.part(first * area * size..map.region.len());
+    let (x, y) = (from(x, x_first)?, from(y, y_first)?);
+    // Sixteen bytes a thread.
+    let blocks = row_blocks(width.div_ceil(16 / size), rows);
     Ok(Box::new(move || {
-        let (calling, layers) = libraries.enter()?;
-        // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
-        unsafe { call::transform_tensor(tables(&calling, layers), calling.handle, x.part(), beta(added), y.part()) }
+        let [rows, width, x_row, y_row] = [rows, width, x_row, y_row].map(|count| (count as u64).into());
+        let arguments = [(&x).into(), (&y).into(), rows, width, x_row, y_row, u32::from(added).into()];
+        // SAFETY: the kernel's parameters in its order; all memory is alive, and each map, of which a row begins with these
+        // channels, was checked to be long enough.
+        unsafe { kernel.launch(blocks, &arguments) }
     }))
 }

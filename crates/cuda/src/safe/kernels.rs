@@ -12,7 +12,7 @@ use crate::sys::driver as sys;
 const PTX: &str = concat!(include_str!("../kernels/kernels.ptx"), "\0");
 /// Threads of a block, for which the kernels are written.
 pub(crate) const THREADS: usize = 256;
-/// Most blocks of an elementwise kernel, each of whose threads takes several elements: enough to fill any device.
+/// Most blocks of a kernel whose threads take several elements each: enough to fill any device.
 const BLOCKS: usize = 8192;
 
 /// The kernels, loaded.
@@ -126,4 +126,11 @@ impl Kernel {
 pub(crate) fn blocks(len: usize) -> [u32; 2] {
     // At most BLOCKS, so it fits.
     [len.div_ceil(THREADS).clamp(1, BLOCKS) as u32, 1]
+}
+
+/// Blocks for `rows` rows of a thread an element, or several rows a block.
+pub(crate) fn row_blocks(width: usize, rows: usize) -> [u32; 2] {
+    // More than that are beyond any device's memory.
+    let columns = width.div_ceil(THREADS).clamp(1, i32::MAX as usize);
+    [columns as u32, rows.clamp(1, (BLOCKS / columns).max(1)) as u32]
 }

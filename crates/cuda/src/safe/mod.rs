@@ -34,7 +34,7 @@ pub use graph::Graph;
 pub(crate) use handle::Calling;
 pub use handle::Handle;
 pub use kernels::Kernels;
-pub(crate) use kernels::{Argument, Kernel, blocks};
+pub(crate) use kernels::{Argument, Kernel, THREADS, blocks, row_blocks};
 pub(crate) use legacy::{Convolution, Filter, Legacy, Tensor};
 pub use memory::{DeviceBuffer, PinnedBuffer, Slice, SliceMut};
 pub use pinned::{PinnedArena, Staging};

@@ -21,7 +21,7 @@ integers! {
     /// Whether NaN counts as the largest (`cudnnNanPropagation_t`).
     NanPropagation: NOT_PROPAGATE = 0, PROPAGATE = 1;
     /// What is taken of a window (`cudnnPoolingMode_t`).
-    PoolingMode: MAX = 0, AVERAGE_COUNT_INCLUDE_PADDING = 1, AVERAGE_COUNT_EXCLUDE_PADDING = 2, MAX_DETERMINISTIC = 3;
+    PoolingMode: MAX = 0, AVERAGE_COUNT_INCLUDE_PADDING = 1, AVERAGE_COUNT_EXCLUDE_PADDING = 2;
     /// The dimension of a local response normalization (`cudnnLRNMode_t`).
     LrnMode: CROSS_CHANNEL_DIM1 = 0;
     /// What shares statistics (`cudnnBatchNormMode_t`).
@@ -90,9 +90,6 @@ functions! {
         TensorDescriptor, *mut c_void
     ) -> CudnnStatus;
     add_tensor = "cudnnAddTensor": fn(
-        Handle, *const c_void, TensorDescriptor, *const c_void, *const c_void, TensorDescriptor, *mut c_void
-    ) -> CudnnStatus;
-    transform_tensor = "cudnnTransformTensor": fn(
         Handle, *const c_void, TensorDescriptor, *const c_void, *const c_void, TensorDescriptor, *mut c_void
     ) -> CudnnStatus;
 }

@@ -129,8 +129,8 @@ pub extern "C" fn cudnnSetPoolingNdDescriptor(
             return Err(Status::BAD_PARAM);
         }
         let maximum = match mode {
+            0 => true,
             2 => false,
-            3 => true,
             _ => return Err(Status::NOT_SUPPORTED),
         };
         // SAFETY: the caller gives null or `count` ints.

@@ -110,21 +110,17 @@ pub extern "C" fn cudnnPoolingBackward(
         let (y, dy) = (Place::new(y_descriptor, y)?, Place::new(dy_descriptor, dy)?);
         let (x, dx) = (Place::new(x_descriptor, x)?, Place::new(dx_descriptor, dx)?);
         check(&pooling, &x, &y)?;
+        if pooling.maximum {
+            return Err(Status::NOT_SUPPORTED);
+        }
         x.same(&dx)?;
         y.same(&dy)?;
         enqueue(handle, x.tensor.len(), move || {
             let (windows, gradients, area) = (windows(&pooling, &x, &y), dy.load()?, x.sizes()[2]);
-            // An average looks at neither x nor y, whatever they hold.
-            let values = if pooling.maximum { x.load()? } else { vec![0.0; x.tensor.len()] };
             let mut shares = vec![0.0; x.tensor.len()];
-            let planes = values.chunks(area).zip(shares.chunks_mut(area)).zip(gradients.chunks(windows.len()));
-            for ((plane, shares), gradients) in planes {
+            for (shares, gradients) in shares.chunks_mut(area).zip(gradients.chunks(windows.len())) {
                 for (window, gradient) in windows.iter().zip(gradients) {
-                    if pooling.maximum {
-                        shares[largest(plane, window)] += alpha * gradient;
-                    } else {
-                        window.iter().for_each(|&at| shares[at] += alpha * gradient / window.len() as f32);
-                    }
+                    window.iter().for_each(|&at| shares[at] += alpha * gradient / window.len() as f32);
                 }
             }
             dx.store(&shares, beta)

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tightfit_core::network::LayerId;
 use tightfit_core::plan::{Algorithms, Costs, Options as PlanOptions, Policy, Schedule, Workload, plan};
 use tightfit_core::profile::Cache;
 use tightfit_core::{Nanos, Types};
@@ -18,7 +17,7 @@ use tightfit_train::{Engine, Solver};
 
 use crate::Failure;
 use crate::cases::{batch, case, kernels};
-use crate::time::{busy, of_layer};
+use crate::time::{Span, busy, of_layer};
 
 /// Bytes of one copy, as of a large map.
 const PIECE: usize = 64 << 20;
@@ -95,7 +94,7 @@ fn step(
     engine.step(samples, labels)?;
     let step = engine.machine().step_time()?;
     let spans = engine.spans().into_iter();
-    let spans: Vec<(LayerId, [Nanos; 2])> =
+    let spans: Vec<Span> =
         spans.filter_map(|(at, span)| of_layer(schedule, at, [span.start, span.end])).collect();
     Ok(Times { step, kernels: busy(&spans) })
 }

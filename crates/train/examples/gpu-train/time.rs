@@ -167,12 +167,10 @@ fn measure(
     // Of a step of its own, since events between all tasks cost a little.
     engine.machine().set_trace(true);
     let (_, traced) = step(&mut engine)?;
-    let spans: Vec<(LayerId, [Nanos; 2])> = engine
-        .spans()
-        .into_iter()
-        .filter_map(|(at, span)| of_layer(&plan.schedule, at, [span.start, span.end]))
-        .collect();
-    let planned: Vec<(LayerId, [Nanos; 2])> = (0..plan.schedule.steps.len())
+    let spans = engine.spans().into_iter();
+    let spans: Vec<Span> =
+        spans.filter_map(|(at, span)| of_layer(&plan.schedule, at, [span.start, span.end])).collect();
+    let planned: Vec<Span> = (0..plan.schedule.steps.len())
         .zip(&plan.simulation.spans)
         .filter_map(|(at, span)| of_layer(&plan.schedule, at, [span.start, span.end]))
         .collect();
@@ -185,7 +183,7 @@ fn measure(
         "loss": loss, "prepare_s": prepared,
         "planned_us": plan.step_time.as_micros(), "planned_oracle_us": plan.baseline_time.as_micros(),
         "planned_features_us": features(workload, &planned).as_micros(),
-        "kinds_us": by_kind(workload, &spans), "planned_kinds_us": by_kind(workload, &planned),
+        "passes_us": by_pass(workload, &spans), "planned_passes_us": by_pass(workload, &planned),
         "peak_bytes": plan.peak.0, "average_bytes": plan.average.0, "most_live_bytes": plan.most_live.0,
         "arena_bytes": plan.schedule.device_bytes.0, "touched_bytes": touched.map(|bytes| bytes.0),
         "beside_bytes": beside.0, "before_bytes": before.0,
@@ -193,43 +191,52 @@ fn measure(
     }))
 }
 
+/// When a layer's pass was computed.
+pub struct Span {
+    layer: LayerId,
+    pass: Pass,
+    start: Nanos,
+    end: Nanos,
+}
+
 /// A computation of a layer with its time; none for a copy, and for the input, whose copy is no layer's work.
-pub fn of_layer(schedule: &Schedule, step: usize, times: [Nanos; 2]) -> Option<(LayerId, [Nanos; 2])> {
+pub fn of_layer(schedule: &Schedule, step: usize, [start, end]: [Nanos; 2]) -> Option<Span> {
     let step = schedule.steps.get(step).filter(|step| step.stream == Stream::Compute)?;
     match &step.action {
         Action::Compute(compute) if compute.layer.index() > 0 || compute.pass != Pass::Forward => {
-            Some((compute.layer, times))
+            Some(Span { layer: compute.layer, pass: compute.pass, start, end })
         }
         _ => None,
     }
 }
 
 /// Time in which the compute stream computes.
-pub fn busy(spans: &[(LayerId, [Nanos; 2])]) -> Nanos {
-    spans.iter().map(|(_, [start, end])| *end - *start).sum()
+pub fn busy(spans: &[Span]) -> Nanos {
+    spans.iter().map(|span| span.end - span.start).sum()
 }
 
-/// Microseconds of the computations of each kind of layer.
-fn by_kind(workload: &Workload<'_>, spans: &[(LayerId, [Nanos; 2])]) -> BTreeMap<&'static str, f64> {
-    let mut kinds = BTreeMap::new();
-    for (layer, [start, end]) in spans {
-        *kinds.entry(workload.network.layer(*layer).kind.name()).or_default() += (*end - *start).as_micros();
+/// Microseconds of each pass of each kind of layer.
+fn by_pass(workload: &Workload<'_>, spans: &[Span]) -> BTreeMap<String, f64> {
+    let mut passes = BTreeMap::new();
+    for span in spans {
+        let name = format!("{} {}", workload.network.layer(span.layer).kind.name(), span.pass.name());
+        *passes.entry(name).or_default() += (span.end - span.start).as_micros();
     }
-    kinds
+    passes
 }
 
 /// Time of the feature extraction layers, waits included: from the first computation to the last, without the stretch in
 /// the middle in which the classifier (from the first fully connected layer on) goes forward and backward.
 ///
 /// Source: Rhu et al. 2016, 4.3: performance is of the feature extraction layers.
-fn features(workload: &Workload<'_>, spans: &[(LayerId, [Nanos; 2])]) -> Nanos {
+fn features(workload: &Workload<'_>, spans: &[Span]) -> Nanos {
     let is_full = |kind: &LayerKind| matches!(kind, LayerKind::FullyConnected { .. });
     let first = workload.network.iter().find(|(_, layer)| is_full(&layer.kind)).map(|(id, _)| id);
     let classifies = |layer: LayerId| first.is_some_and(|first| layer >= first);
     let reach = |of: &dyn Fn(LayerId) -> bool| {
-        let those = spans.iter().filter(|(layer, _)| of(*layer));
-        let start = those.clone().map(|(_, [start, _])| *start).min().unwrap_or_default();
-        those.map(|(_, [_, end])| *end).max().unwrap_or_default() - start
+        let those = spans.iter().filter(|span| of(span.layer));
+        let start = those.clone().map(|span| span.start).min().unwrap_or_default();
+        those.map(|span| span.end).max().unwrap_or_default() - start
     };
     reach(&|_| true) - reach(&classifies)
 }
