@@ -117,8 +117,11 @@ overhead() { # nothing to divide: three times each, in turn
 }
 
 capture() { # CUDA graphs
-    plain capture.py alexnet:64:fp32 resnet18:64:bf16
-    under capture "--workspace 16MiB" capture.py alexnet:64:fp32 resnet18:64:bf16
+    cases=${CASES:-alexnet:64:fp32 resnet18:64:bf16}
+    # shellcheck disable=SC2086 # several cases on purpose
+    plain capture.py $cases
+    # shellcheck disable=SC2086
+    under capture "--workspace 16MiB" capture.py $cases
 }
 
 jax() { # another framework
@@ -130,18 +133,25 @@ legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOL
     cudnn=${CUDNN_FOLDER:-$("$python" -c 'import nvidia.cudnn; print(list(nvidia.cudnn.__path__)[0] + "/lib")')}
     export TIGHTFIT_CUDA=${TIGHTFIT_CUDA:-$(ldconfig -p | awk '/libcuda.so.1 /{print $NF; exit}')}
     for operation in forward data filter; do
+        shape="op=$operation n=256 c=64 k=192 size=27 filter=5 pad=2 times=20 ${CLIENT:-}"
+        # In next to no workspace nothing is transformed, and whole numbers are exact.
+        # shellcheck disable=SC2086 # several options on purpose
+        LD_LIBRARY_PATH=$cudnn timeout 60 "$folder/client" $shape room=1024 legacy=ex "out=$output/exact.bin" >>"$output/$stage.log" 2>&1
         for how in get find ex; do
-            case="op=$operation n=256 c=64 k=192 size=27 filter=5 pad=2 room=67108864 times=20 legacy=$how ${CLIENT:-}"
-            # shellcheck disable=SC2086 # several options on purpose
+            case="$shape room=67108864 legacy=$how"
+            # shellcheck disable=SC2086
             {
                 LD_LIBRARY_PATH=$cudnn timeout 60 "$folder/client" $case "out=$output/plain.bin"
                 timeout 90 "$folder/tightfit" run --cudnn "$cudnn" --workspace 64MiB --report "$output/report-legacy-$operation-$how.json" -- \
                     "$folder/client" $case "out=$output/run.bin"
             } >>"$output/$stage.log" 2>&1
-            "$python" "$here/compare.py" "$output/plain.bin" "$output/run.bin" "operation=$operation" "how=$how" \
-                >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
-            rm -f "$output/plain.bin" "$output/run.bin"
+            for label in plain run; do
+                "$python" "$here/compare.py" "$output/exact.bin" "$output/$label.bin" "operation=$operation" "how=$how" "label=$label" \
+                    >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
+                rm -f "$output/$label.bin"
+            done
         done
+        rm -f "$output/exact.bin"
     done
 }
 

@@ -181,9 +181,27 @@ struct Axis {
     // The outputs whose windows hold input `at`: from the first to before the last.
     __device__ u32 first(u32 at) const { return at + pad < filter ? 0 : (at + pad - filter) / stride + 1; }
     __device__ u32 last(u32 at) const { return min((at + pad) / stride + 1, output); }
-    // The first input of window `at`.
+    // The inputs of window `at`: from the first to before the last.
     __device__ u32 begin(u32 at) const { return at * stride < pad ? 0 : at * stride - pad; }
+    __device__ u32 end(u32 at) const { return min(at * stride + filter - pad, input); }
 };
+
+// Whether a plane has `value` in a box that ends with the place (depth, line, column), ahead of that in row order.
+template <typename T>
+static __device__ bool ahead(const typename T::type *plane, float value, const Axis &h, const Axis &w, u32 d_begin, u32 depth,
+                             u32 h_begin, u32 h_end, u32 line, u32 w_begin, u32 w_end, u32 column) {
+    for (u32 i = d_begin; i <= depth; i++) {
+        u32 lines = i < depth ? h_end : line + 1;
+        for (u32 j = h_begin; j < lines; j++) {
+            const typename T::type *row = plane + (i * h.input + j) * w.input;
+            u32 columns = i < depth || j < line ? w_end : column;
+            for (u32 k = w_begin; k < columns; k++) {
+                if (T::load(row, k) == value) return true;
+            }
+        }
+    }
+    return false;
+}
 
 // dx = the sum of dy over those windows of which x is the first largest element, in the windows' order, added to dx or over it.
 // A thread has a place in the plane, of `per` planes side by side where planes are small, and every (gridDim.y * per)-th plane.
@@ -197,22 +215,23 @@ static __device__ void max_pooling_gradient(const typename T::type *x, const typ
     u32 o_first = d.first(depth), o_last = d.last(depth), p_first = h.first(line), p_last = h.last(line);
     u32 q_first = w.first(column), q_last = w.last(column);
     for (u64 plane = (u64)blockIdx.y * per + place / inputs; plane < planes; plane += (u64)gridDim.y * per) {
-        const typename T::type *own = x + plane * inputs;
+        const typename T::type *own = x + plane * inputs, *largest = y + plane * outputs, *shares = dy + plane * outputs;
         float value = T::load(own, at), sum = add ? T::load(dx, plane * inputs + at) : 0.0f;
+        // Where nothing ahead of it in any of its windows is equal, no window has to be looked through.
+        bool known = false, alone = false;
         for (u32 o = o_first; o < o_last; o++) {
             for (u32 p = p_first; p < p_last; p++) {
+                u32 row = (o * h.output + p) * w.output;
                 for (u32 q = q_first; q < q_last; q++) {
-                    u64 window = plane * outputs + (o * h.output + p) * w.output + q;
-                    if (T::load(y, window) != value) continue;
-                    // The element itself ends the search.
-                    u32 i = d.begin(o), j = h.begin(p), k = w.begin(q);
-                    while (T::load(own, (i * h.input + j) * w.input + k) != value) {
-                        if (++k == min(q * w.stride + w.filter - w.pad, w.input)) {
-                            k = w.begin(q);
-                            if (++j == min(p * h.stride + h.filter - h.pad, h.input)) j = h.begin(p), i++;
-                        }
+                    if (T::load(largest, row + q) != value) continue;
+                    if (!known) {
+                        alone = !ahead<T>(own, value, h, w, d.begin(o_first), depth, h.begin(p_first), h.end(p_last - 1), line,
+                                          w.begin(q_first), w.end(q_last - 1), column);
+                        known = true;
                     }
-                    if ((i * h.input + j) * w.input + k == at) sum += T::load(dy, window);
+                    if (alone || !ahead<T>(own, value, h, w, d.begin(o), depth, h.begin(p), h.end(p), line, w.begin(q),
+                                           w.end(q), column))
+                        sum += T::load(shares, row + q);
                 }
             }
         }
