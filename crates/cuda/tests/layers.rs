@@ -108,6 +108,10 @@ fn pooling_gradients_agree(libraries: &Arc<Libraries>) {
         ([Axis::UNIT, cut, axis(5, 5)], true),
         ([Axis::UNIT, axis(33, 3).stride(2).pad(1), axis(40, 3).stride(3)], false),
         ([Axis::UNIT, axis(1, 1), axis(300, 4).stride(3)], true),
+        ([Axis::UNIT, axis(70, 3).pad(1), axis(81, 2)], false),
+        ([Axis::UNIT, axis(3, 1).stride(2), axis(9001, 2).stride(2)], false),
+        ([axis(20, 2), axis(19, 3), axis(18, 3).pad(1)], false),
+        ([Axis::UNIT, axis(9, 2).stride(4), axis(10, 1).stride(3)], false),
         ([axis(5, 3).stride(2).pad(1), axis(6, 2).stride(2), axis(7, 3).pad(1)], false),
     ];
     let (samples, channels) = (3, 5);
@@ -185,4 +189,9 @@ fn maps_that_do_not_fit_are_refused() {
     assert!(pool.backward([&y, &y, &x], &x, false).is_ok());
     assert!(unfit(pool.backward([&x, &y, &x], &x, false)), "y of x's extents");
     assert!(unfit(pool.backward([&y, &y, &x], &y, false)), "dx of y's extents");
+    let windows = Axis::new(130, 65);
+    let pooling = Pooling { method: PoolingMethod::Maximum, axes: [Axis::UNIT, windows, windows], ceil: false };
+    let (x, y) = (of(Shape::image(1, 130, 130)), of(Shape::image(1, 66, 66)));
+    let refused = Pool::new(&libraries, &pooling, 2).unwrap().backward([&y, &y, &x], &x, false);
+    assert!(refused.err().unwrap().to_string().contains("4225 windows that hold the same element; at most 4096 may"));
 }

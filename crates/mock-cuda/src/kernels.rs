@@ -34,7 +34,7 @@ fn signature(name: &str) -> Option<(&str, Storage, &'static [usize])> {
         "update" => &[8, 8, 8, 8, 8, 8],
         "widen" => &[8, 8, 8, 4],
         "copy_rows" => &[8, 8, 8, 8, 8, 8, 4],
-        "max_pooling_gradient" => &[8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4],
+        "max_pooling_gradient" => &[8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4],
         "last_touched" => &[8, 8, 4, 8],
         _ => return None,
     };
@@ -134,13 +134,25 @@ fn mix(z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Places of a plane in a pooling's window, in row order; axes are input, output, filter, stride, padding.
-fn places(axes: &[[usize; 5]], window: usize) -> Vec<usize> {
+/// Most windows that hold any element of a tile; axes are as in [`places`].
+fn windows_of_a_tile(axes: &[[usize; 6]]) -> usize {
+    let along = |&[input, output, filter, stride, pad, tile]: &[usize; 6]| {
+        let held = |begin: usize| {
+            let end = (begin + tile).min(input);
+            (0..output).filter(|at| at * stride < end + pad && at * stride + filter > begin + pad).count()
+        };
+        (0..input).step_by(tile).map(held).max().unwrap_or(0)
+    };
+    axes.iter().map(along).product()
+}
+
+/// Places of a plane in a pooling's window, in row order; axes are input, output, filter, stride, padding, tile.
+fn places(axes: &[[usize; 6]], window: usize) -> Vec<usize> {
     let mut at = window;
     let mut ranges: Vec<_> = axes
         .iter()
         .rev()
-        .map(|&[input, output, filter, stride, pad]| {
+        .map(|&[input, output, filter, stride, pad, _]| {
             let start = at % output * stride;
             at /= output;
             (input, start.saturating_sub(pad)..(start + filter).saturating_sub(pad).min(input))
@@ -264,23 +276,27 @@ impl Launch {
             }
             "max_pooling_gradient" => {
                 let planes = p[4] as usize;
-                let axes: Vec<[usize; 5]> = p[5..20].as_chunks().0.iter().map(|axis| axis.map(number)).collect();
+                let axes: Vec<[usize; 6]> = p[5..23].as_chunks().0.iter().map(|axis| axis.map(number)).collect();
+                let tiles: usize = axes.iter().map(|axis| axis[0].div_ceil(axis[5])).product();
+                // What the kernel has places for.
+                if self.grid[0] != tiles || windows_of_a_tile(&axes) * number(p[23]) > 4096 {
+                    return Err(Code::INVALID_VALUE);
+                }
                 let inputs: usize = axes.iter().map(|axis| axis[0]).product();
                 let outputs: usize = axes.iter().map(|axis| axis[1]).product();
                 let hold = |address, plane| Array::hold(address, storage, planes * plane);
-                let (x, y, dy, dx) = (hold(p[0], inputs)?, hold(p[1], outputs)?, hold(p[2], outputs)?, hold(p[3], inputs)?);
+                let (x, y, dy, dx) =
+                    (hold(p[0], inputs)?, hold(p[1], outputs)?, hold(p[2], outputs)?, hold(p[3], inputs)?);
                 for plane in 0..planes {
                     let mut sums: Vec<f32> =
-                        (0..inputs).map(|i| if flag(p[20]) { dx.get(plane * inputs + i) } else { 0.0 }).collect();
+                        (0..inputs).map(|i| if flag(p[24]) { dx.get(plane * inputs + i) } else { 0.0 }).collect();
                     for window in 0..outputs {
                         let of = plane * outputs + window;
                         let places = places(&axes, window);
                         let largest = places.into_iter().find(|place| x.get(plane * inputs + place) == y.get(of));
                         largest.into_iter().for_each(|place| sums[place] += dy.get(of));
                     }
-                    // Places beyond the launch's threads are not reached.
-                    let reached = sums.iter().enumerate().take(self.grid[0] * THREADS);
-                    reached.for_each(|(i, sum)| dx.set(plane * inputs + i, *sum));
+                    sums.iter().enumerate().for_each(|(i, sum)| dx.set(plane * inputs + i, *sum));
                 }
             }
             "last_touched" => {

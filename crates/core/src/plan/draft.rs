@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 
+use super::costs::traffic;
 use super::lives::Lives;
 use super::place::{Effort, is_tight, largest_gap, most_live, place};
 use super::policies::Floors;
@@ -104,7 +105,7 @@ impl<'a> Drafter<'a> {
     /// Time of every computation with the fastest algorithms.
     pub(super) fn fastest_times(&self) -> Vec<Nanos> {
         let time = |(operation, front): (&super::program::Operation, &Option<&'a [Configuration]>)| {
-            let bytes = operation.uses.iter().map(|used| self.workload.bytes(used.tensor)).sum();
+            let bytes = operation.uses.iter().map(|used| traffic(used.access, self.workload.bytes(used.tensor))).sum();
             let configuration = front.and_then(|front| front.last()).map(Configuration::time);
             self.costs.pass(self.workload, operation.layer, operation.pass, bytes, configuration)
         };

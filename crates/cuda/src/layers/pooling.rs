@@ -13,7 +13,7 @@ use tightfit_core::network::{Pooling, PoolingMethod};
 use super::{Libraries, Map, Work, beta, tables};
 use crate::CudaError;
 use crate::call::layers as call;
-use crate::safe::{Argument, THREADS, row_blocks};
+use crate::safe::{Argument, row_blocks};
 use crate::sys::layers::{PoolingDescriptor, PoolingMode};
 
 /// A pooling's windows. Where several elements of a window are the largest, the first of them gets the gradient, as on the
@@ -80,7 +80,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::TooLarge`]; [`CudaError::Unfit`] for a map of another shape than the
-    /// windows'; [`CudaError::Cudnn`].
+    /// windows', and for a maximum with more than 4096 windows that hold the same element; [`CudaError::Cudnn`].
     pub fn backward(self: &Arc<Pool>, maps: [&Map; 3], dx: &Map, added: bool) -> Result<Work, CudaError> {
         match self.pooling.method {
             PoolingMethod::Maximum => self.maximum_backward(maps, dx, added),
@@ -93,31 +93,36 @@ impl Pool {
         let (inputs, outputs) = (axes.map(|axis| axis.input), self.pooling.outputs());
         for (map, extents) in [(x, inputs), (dx, inputs), (y, outputs), (dy, outputs)] {
             if map.shape.extents3() != extents || map.planes() != x.planes() || map.storage != x.storage {
-                let what = format!("{} samples of {} by windows from {inputs:?} to {outputs:?}", map.samples, map.shape);
+                let what =
+                    format!("{} samples of {} by windows from {inputs:?} to {outputs:?}", map.samples, map.shape);
                 return Err(CudaError::Unfit { layer: "pooling", what });
             }
             map.check()?;
         }
-        let narrow = |what, value: usize| u32::try_from(value).map_err(|_| CudaError::TooLarge { what, value });
+        let narrow = |what, value: usize| match u32::try_from(value) {
+            Ok(value) if value < 1 << 31 => Ok(value),
+            _ => Err(CudaError::TooLarge { what, value }),
+        };
+        // Places are counted in 32 bits.
+        narrow("plane", inputs.iter().product::<usize>().max(outputs.iter().product()))?;
+        let Tiles { extents, count, planes } = Tiles::new(&self.pooling)?;
         let mut arguments: Vec<Argument> = [x, y, dy, dx].iter().map(|map| (&map.region).into()).collect();
         arguments.push((x.planes() as u64).into());
-        for (axis, output) in axes.iter().zip(outputs) {
+        for ((axis, output), tile) in axes.iter().zip(outputs).zip(extents) {
             for (what, value) in [
                 ("extent", axis.input),
                 ("extent", output),
                 ("window", axis.filter),
                 ("stride", axis.stride),
                 ("padding", axis.pad_before),
+                ("tile", tile),
             ] {
                 arguments.push(narrow(what, value)?.into());
             }
         }
+        arguments.push(narrow("plane count", planes)?.into());
         arguments.push(u32::from(added).into());
-        // As many planes side by side as the threads of a block reach.
-        let plane: usize = inputs.iter().product();
-        narrow("plane", plane)?;
-        let beside = (THREADS / plane).max(1);
-        let blocks = row_blocks(plane * beside, x.planes().div_ceil(beside));
+        let blocks = row_blocks(count, x.planes().div_ceil(planes));
         let kernel = self.libraries.kernel("max_pooling_gradient", x.storage)?;
         let held = [x, y, dy, dx].map(|map| map.region.clone());
         Ok(Box::new(move || {
@@ -127,12 +132,7 @@ impl Pool {
         }))
     }
 
-    fn average_backward(
-        self: &Arc<Pool>,
-        [y, dy, x]: [&Map; 3],
-        dx: &Map,
-        added: bool,
-    ) -> Result<Work, CudaError> {
+    fn average_backward(self: &Arc<Pool>, [y, dy, x]: [&Map; 3], dx: &Map, added: bool) -> Result<Work, CudaError> {
         let libraries = &self.libraries;
         let (pool, dx) = (self.clone(), dx.placed(libraries)?);
         let (y, dy, x) = (y.placed(libraries)?, dy.placed(libraries)?, x.placed(libraries)?);
@@ -144,6 +144,44 @@ impl Pool {
                 call::pooling_backward(tables(&calling, layers), calling.handle, pool.raw, read, beta(added), dx.part())
             }
         }))
+    }
+}
+
+/// How the kernel of the maximum's gradient goes through a plane: in tiles, of which one block looks through all windows
+/// that hold any of its elements.
+struct Tiles {
+    /// Extents of a tile.
+    extents: [usize; 3],
+    /// Tiles of a plane.
+    count: usize,
+    /// Planes side by side in a block.
+    planes: usize,
+}
+
+impl Tiles {
+    /// Most windows of a block.
+    const WINDOWS: usize = 4096;
+    /// Elements that keep a block busy.
+    const ELEMENTS: usize = 1024;
+
+    fn new(pooling: &Pooling) -> Result<Tiles, CudaError> {
+        let (axes, outputs) = (&pooling.axes, pooling.outputs());
+        let mut extents = axes.map(|axis| axis.input);
+        loop {
+            let along = |i: usize| ((extents[i] + axes[i].filter - 2) / axes[i].stride + 1).min(outputs[i]);
+            let windows: usize = (0..3).map(along).product();
+            if windows <= Tiles::WINDOWS {
+                let count = (0..3).map(|i| axes[i].input.div_ceil(extents[i])).product();
+                let most = if count == 1 { Tiles::ELEMENTS.div_ceil(extents.iter().product()) } else { 1 };
+                return Ok(Tiles { extents, count, planes: most.min(Tiles::WINDOWS / windows) });
+            }
+            let Some(long) = extents.iter_mut().find(|extent| **extent > 1) else {
+                let most = Tiles::WINDOWS;
+                let what = format!("{windows} windows that hold the same element; at most {most} may");
+                return Err(CudaError::Unfit { layer: "pooling", what });
+            };
+            *long = long.div_ceil(2);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Libraries, Map, Work};
 use crate::CudaError;
-use crate::safe::row_blocks;
+use crate::safe::{THREADS, row_blocks};
 
 /// y = x, or x added to y; both have the same elements.
 ///
@@ -51,7 +51,7 @@ pub fn copy_channels(
     let from = |map: &Map, first: usize| map.region.part(first * area * size..map.region.len());
     let (x, y) = (from(x, x_first)?, from(y, y_first)?);
     // Sixteen bytes a thread.
-    let blocks = row_blocks(width.div_ceil(16 / size), rows);
+    let blocks = row_blocks(width.div_ceil(16 / size * THREADS), rows);
     Ok(Box::new(move || {
         let [rows, width, x_row, y_row] = [rows, width, x_row, y_row].map(|count| (count as u64).into());
         let arguments = [(&x).into(), (&y).into(), rows, width, x_row, y_row, u32::from(added).into()];

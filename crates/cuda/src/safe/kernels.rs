@@ -128,9 +128,9 @@ pub(crate) fn blocks(len: usize) -> [u32; 2] {
     [len.div_ceil(THREADS).clamp(1, BLOCKS) as u32, 1]
 }
 
-/// Blocks for `rows` rows of a thread an element, or several rows a block.
-pub(crate) fn row_blocks(width: usize, rows: usize) -> [u32; 2] {
+/// Blocks for `rows` rows of `columns` blocks, or for several rows a block.
+pub(crate) fn row_blocks(columns: usize, rows: usize) -> [u32; 2] {
     // More than that are beyond any device's memory.
-    let columns = width.div_ceil(THREADS).clamp(1, i32::MAX as usize);
+    let columns = columns.clamp(1, i32::MAX as usize);
     [columns as u32, rows.clamp(1, (BLOCKS / columns).max(1)) as u32]
 }

@@ -94,8 +94,7 @@ fn step(
     engine.step(samples, labels)?;
     let step = engine.machine().step_time()?;
     let spans = engine.spans().into_iter();
-    let spans: Vec<Span> =
-        spans.filter_map(|(at, span)| of_layer(schedule, at, [span.start, span.end])).collect();
+    let spans: Vec<Span> = spans.filter_map(|(at, span)| of_layer(schedule, at, [span.start, span.end])).collect();
     Ok(Times { step, kernels: busy(&spans) })
 }
 
