@@ -17,15 +17,19 @@ fn overlap_takes_the_fastest_step_that_fits() {
         let network = Network::open(name).unwrap();
         let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
         let kernels = assumed(&workload);
-        let at = |budget| {
-            let options = Options { policy: Policy::Overlap, budget, ..Options::default() };
-            plan(&workload, &kernels, &costs, &options).unwrap()
+        let under = |policy, budget| {
+            let options = Options { policy, budget, ..Options::default() };
+            plan(&workload, &kernels, &costs, &options)
         };
+        let at = |budget| under(Policy::Overlap, budget).unwrap();
         let loose = at(Bytes::UNLIMITED);
         for share in [1, 2, 3] {
             let plan = at(Bytes(loose.min_feasible.0 + (loose.peak.0 - loose.min_feasible.0) * share / 4));
             let fastest = plan.decisions.iter().filter(|of| of.fits).filter_map(|of| of.time).min();
             assert_eq!(fastest, Some(plan.step_time), "{name}, quarter {share}");
+            if let Ok(dynamic) = under(Policy::VdnnDynamic, plan.options.budget) {
+                assert!(plan.step_time <= dynamic.step_time, "{name}, quarter {share}: slower than vdnn-dynamic");
+            }
         }
     }
 }

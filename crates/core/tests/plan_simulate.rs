@@ -128,6 +128,21 @@ fn copies_both_ways_slow_each_other() {
     assert_eq!(one_stream.spans, [span(0, 200), span(200, 400)]);
 }
 
+/// ```text
+/// compute   |--------360--------|     260 alone: half as fast for the 200 of the copy
+/// offload   |----200---|
+/// ```
+#[test]
+fn a_copy_slows_the_layer_beside_it() {
+    let network = network();
+    let workload = Workload::new(&network, 1, Types::F32, true).unwrap();
+    let steps = vec![step(Stream::Offload, Action::Offload(BlockId(0), HostBlockId(0))), compute(&network, 0, 1)];
+    let costs = Costs { beside_copies: 1.0, ..costs(&network, &[(0, 260)]) };
+    let simulation = simulate(&workload, &schedule(&workload, steps), &costs);
+    assert_eq!(simulation.spans, [span(0, 200), span(0, 360)]);
+    assert_eq!((simulation.compute, simulation.exposed), (Nanos(260), Nanos(100)));
+}
+
 #[test]
 fn a_wait_that_never_ends_stands_still() {
     let network = network();
@@ -146,7 +161,8 @@ fn a_wait_that_never_ends_stands_still() {
 fn nothing_is_faster_than_its_computations_and_its_copies() {
     let network = Network::open("vgg16").unwrap();
     let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
-    let costs = Costs::h200();
+    // So that stalls are all that a step is longer by.
+    let costs = Costs { beside_copies: 0.0, ..Costs::h200() };
     let mut kernels = Kernels::default();
     kernels.assume(&workload, &costs).unwrap();
     let of = |policy, budget| {

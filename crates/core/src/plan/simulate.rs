@@ -5,8 +5,8 @@
 //! offload                |-- map 1 --------|
 //! ```
 //!
-//! Time goes from one event to the next. A copy is slower for as long as one the other way runs beside it; layers are
-//! not slowed down by copies, which take a few percent of the memory's rate.
+//! Time goes from one event to the next. A copy is slower for as long as one the other way runs beside it, a layer for as
+//! long as there are copies.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,11 +47,11 @@ pub struct Stall {
 pub struct Simulation {
     /// When the last stream has ended.
     pub time: Nanos,
-    /// Time in which the compute stream computes.
+    /// What all computations take while nothing is copied.
     pub compute: Nanos,
     /// Time in which something is copied, both directions at once counted once.
     pub copying: Nanos,
-    /// Time by which the step is longer than its computations: copies that nothing hides.
+    /// Time by which the step is longer than that: copies that nothing hides, and what they slow down.
     pub exposed: Nanos,
     /// By step of the schedule.
     pub spans: Vec<Span>,
@@ -81,8 +81,8 @@ impl Simulation {
 /// Work that a stream is at.
 #[derive(Clone, Copy, Debug)]
 enum Running {
-    /// Until this moment, in nanoseconds.
-    Computing(f64),
+    /// Nanoseconds left, if nothing is copied.
+    Computing { left: f64 },
     /// Bytes left.
     Copying { to_host: bool, left: f64 },
 }
@@ -191,9 +191,9 @@ impl<'a> Run<'a> {
                 None
             }
             Action::Compute(compute) => {
-                let time = self.costs.compute(self.workload, self.schedule, compute).0 as f64;
-                self.compute += time;
-                Some(Running::Computing(now + time))
+                let left = self.costs.compute(self.workload, self.schedule, compute).0 as f64;
+                self.compute += left;
+                Some(Running::Computing { left })
             }
             Action::Offload(block, _) => Some(self.copy(true, self.schedule.blocks[block.0].bytes)),
             Action::Prefetch(_, block) => Some(self.copy(false, self.schedule.blocks[block.0].bytes)),
@@ -234,11 +234,17 @@ impl<'a> Run<'a> {
         runs(true) && runs(false)
     }
 
+    /// How many times as long as alone a computation takes now.
+    fn slower(&self) -> f64 {
+        let copies = self.lanes.iter().any(|lane| matches!(lane.running, Some((_, Running::Copying { .. }))));
+        if copies { 1.0 + self.costs.beside_copies } else { 1.0 }
+    }
+
     /// The moment at which the first of what runs will end.
     fn next_end(&self, now: f64) -> Option<f64> {
-        let both = self.both();
+        let (both, slower) = (self.both(), self.slower());
         let end = |lane: &Lane| match lane.running? {
-            (_, Running::Computing(end)) => Some(end),
+            (_, Running::Computing { left }) => Some(now + left * slower),
             (_, Running::Copying { to_host, left }) => Some(now + left / self.rate(to_host, both) * 1e9),
         };
         self.lanes.iter().filter_map(end).min_by(f64::total_cmp)
@@ -246,13 +252,17 @@ impl<'a> Run<'a> {
 
     /// Lets time pass until `next`.
     fn advance(&mut self, now: f64, next: f64) {
-        let both = self.both();
+        let (both, slower) = (self.both(), self.slower());
         let rates = [self.rate(false, both), self.rate(true, both)];
         let mut copies = false;
         for lane in &mut self.lanes {
             let over = match &mut lane.running {
                 None => continue,
-                Some((_, Running::Computing(end))) => *end <= next,
+                Some((_, Running::Computing { left })) => {
+                    *left -= (next - now) / slower;
+                    // Less than a thousandth of a nanosecond is what rounding leaves.
+                    *left < 1e-3
+                }
                 Some((_, Running::Copying { to_host, left })) => {
                     copies = true;
                     *left -= (next - now) / 1e9 * rates[usize::from(*to_host)];

@@ -7,14 +7,15 @@
 //! ```
 //!
 //! Maps that are idle longest move first: copies of those have the most time. Moving more than has to be leaves room for
-//! faster algorithms, so several shares of the budget are tried as what the maps may fill, and the fastest step is taken; of
-//! equally fast ones one whose offsets waste little. How much they may waste is bounded by the budget alone.
+//! faster algorithms, so several shares of the budget are tried as what the maps may fill, and vDNN's dynamic policy beside
+//! them; the fastest step is taken, of equally fast ones one whose offsets waste little. How much they may waste is bounded
+//! by the budget alone.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use super::vdnn::{self, Moved};
-use super::{Chosen, Floors};
+use super::{Chosen, Floors, dynamic};
 use crate::network::MapId;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
@@ -67,6 +68,14 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
             worse = if gained || before.is_none() { 0 } else { worse + 1 };
             tried.push(moved);
         }
+    }
+    // Where hardly anything hides the copies, the paper's own choice can be the fastest.
+    if options.algorithms == Algorithms::Fit
+        && !undisturbed
+        && trials.best.is_some()
+        && let Ok(found) = dynamic::choose(drafter, floors)
+    {
+        trials.consider("vdnn-dynamic", found.draft);
     }
     if trials.best.is_none() {
         trials.consider("floor(m)", floors.overlap.clone());
