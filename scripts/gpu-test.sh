@@ -2,7 +2,8 @@
 # Runs the tests that need a CUDA device and cuDNN 9.
 #
 # With cargo on the machine:     scripts/gpu-test.sh
-# Without: build the test elsewhere (cargo test -p tightfit-cuda --test device --no-run prints its path), bring it along:
+# Without: build the tests elsewhere (cargo test -p tightfit-cuda --test device --test layers --no-run and
+# cargo test -p tightfit-train --test cuda --no-run print their paths), bring them along, one after the other:
 #                                scripts/gpu-test.sh PATH/TO/device-0123456789abcdef
 set -eu
 options="--ignored --nocapture --test-threads=1"
@@ -12,4 +13,6 @@ if [ $# -gt 0 ]; then
     exec "$test" $options "$@"
 fi
 # shellcheck disable=SC2086 # several words on purpose
-exec cargo test -p tightfit-cuda --test device -- $options
+cargo test -p tightfit-cuda --test device --test layers -- $options
+# shellcheck disable=SC2086
+cargo test -p tightfit-train --test cuda -- $options
