@@ -133,8 +133,9 @@ legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOL
     cudnn=${CUDNN_FOLDER:-$("$python" -c 'import nvidia.cudnn; print(list(nvidia.cudnn.__path__)[0] + "/lib")')}
     export TIGHTFIT_CUDA=${TIGHTFIT_CUDA:-$(ldconfig -p | awk '/libcuda.so.1 /{print $NF; exit}')}
     for operation in forward data filter; do
-        shape="op=$operation n=256 c=64 k=192 size=27 filter=5 pad=2 times=20 ${CLIENT:-}"
-        # In next to no workspace nothing is transformed, and whole numbers are exact.
+        # Of two values of an option the program takes the first.
+        shape="${CLIENT:-} op=$operation n=256 c=64 k=192 size=27 filter=5 pad=2 times=20"
+        # In next to no workspace 5x5 filters are not transformed, and whole numbers are exact.
         # shellcheck disable=SC2086 # several options on purpose
         LD_LIBRARY_PATH=$cudnn timeout 60 "$folder/client" $shape room=1024 legacy=ex "out=$output/exact.bin" >>"$output/$stage.log" 2>&1
         for how in get find ex; do

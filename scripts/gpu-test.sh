@@ -13,6 +13,4 @@ if [ $# -gt 0 ]; then
     exec "$test" $options "$@"
 fi
 # shellcheck disable=SC2086 # several words on purpose
-cargo test -p tightfit-cuda --test device --test layers -- $options
-# shellcheck disable=SC2086
-cargo test -p tightfit-train --test cuda -- $options
+exec cargo test --no-fail-fast -p tightfit-cuda -p tightfit-train --test device --test layers --test cuda -- $options

@@ -55,9 +55,10 @@ const H200_SLOWER: &[(&str, Pass, f64)] = &[
 ];
 
 impl Costs {
-    /// An NVIDIA H200 on PCIe generation 5: 55 GB/s to the host and from it, 51 to 55 beside kernels, which then take
-    /// 3 % longer, 49.4 each way at once, and 51 Tflop/s in 32 bits were measured (driver 580.159, 2026-11-21). Memory is taken at 74 % of its 4.8 TB/s, which rectified
-    /// units reach; tensor cores at half of 400 and 800 Tflop/s.
+    /// An NVIDIA H200 on PCIe generation 5. Measured (driver 580.159, 2026-11-21): copies of 55 GB/s each way alone, 49.4
+    /// both ways at once, 51 to 55 beside kernels, which then take 1 to 8 % longer; 51 Tflop/s in 32 bits. Copies are taken
+    /// at 53 GB/s, layers beside them at 3 % more time, memory at 74 % of its 4.8 TB/s, which rectified units reach, and tensor
+    /// cores at half of 400 and 800 Tflop/s.
     pub fn h200() -> Costs {
         Costs {
             name: "h200".to_owned(),

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Time goes from one event to the next. A copy is slower for as long as one the other way runs beside it, a layer for as
-//! long as there are copies.
+//! long as there are copies. The upload of a mini-batch counts as a layer's work.
 
 use serde::{Deserialize, Serialize};
 
@@ -119,7 +119,7 @@ struct Run<'a> {
     workload: &'a Workload<'a>,
     schedule: &'a Schedule,
     costs: &'a Costs,
-    lanes: Vec<Lane>,
+    lanes: [Lane; 3],
     started: Vec<f64>,
     ended: Vec<Option<f64>>,
     live: KindBytes,
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
             workload,
             schedule,
             costs,
-            lanes: Stream::ALL.map(lane).into(),
+            lanes: Stream::ALL.map(lane),
             started: vec![0.0; schedule.steps.len()],
             ended: vec![None; schedule.steps.len()],
             live,
@@ -242,35 +242,37 @@ impl<'a> Run<'a> {
 
     /// The moment at which the first of what runs will end.
     fn next_end(&self, now: f64) -> Option<f64> {
+        self.ends(now).into_iter().flatten().min_by(f64::total_cmp)
+    }
+
+    /// By stream: the moment at which what runs will end if nothing else begins or ends.
+    fn ends(&self, now: f64) -> [Option<f64>; 3] {
         let (both, slower) = (self.both(), self.slower());
-        let end = |lane: &Lane| match lane.running? {
+        std::array::from_fn(|lane| match self.lanes[lane].running? {
             (_, Running::Computing { left }) => Some(now + left * slower),
             (_, Running::Copying { to_host, left }) => Some(now + left / self.rate(to_host, both) * 1e9),
-        };
-        self.lanes.iter().filter_map(end).min_by(f64::total_cmp)
+        })
     }
 
     /// Lets time pass until `next`.
     fn advance(&mut self, now: f64, next: f64) {
         let (both, slower) = (self.both(), self.slower());
         let rates = [self.rate(false, both), self.rate(true, both)];
+        let ends = self.ends(now);
         let mut copies = false;
-        for lane in &mut self.lanes {
-            let over = match &mut lane.running {
+        for (lane, end) in self.lanes.iter_mut().zip(ends) {
+            match &mut lane.running {
                 None => continue,
-                Some((_, Running::Computing { left })) => {
-                    *left -= (next - now) / slower;
-                    // Less than a thousandth of a nanosecond is what rounding leaves.
-                    *left < 1e-3
-                }
+                Some((_, Running::Computing { left })) => *left -= (next - now) / slower,
                 Some((_, Running::Copying { to_host, left })) => {
                     copies = true;
                     *left -= (next - now) / 1e9 * rates[usize::from(*to_host)];
-                    // Less than a byte is what rounding leaves.
-                    *left < 0.5
                 }
-            };
-            if over && let Some((place, _)) = lane.running.take() {
+            }
+            // By the same sum as `next`, so that what rounding leaves does not keep it going.
+            if end.is_some_and(|end| end <= next)
+                && let Some((place, _)) = lane.running.take()
+            {
                 self.ended[place] = Some(next);
                 lane.since = next;
             }

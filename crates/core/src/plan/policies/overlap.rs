@@ -69,6 +69,10 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
             tried.push(moved);
         }
     }
+    if trials.best.is_none() {
+        trials.consider("floor(m)", floors.overlap.clone());
+        trials.consider("none(m)", floors.none.clone());
+    }
     // Where hardly anything hides the copies, the paper's own choice can be the fastest.
     if options.algorithms == Algorithms::Fit
         && !undisturbed
@@ -76,10 +80,6 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
         && let Ok(found) = dynamic::choose(drafter, floors)
     {
         trials.consider("vdnn-dynamic", found.draft);
-    }
-    if trials.best.is_none() {
-        trials.consider("floor(m)", floors.overlap.clone());
-        trials.consider("none(m)", floors.none.clone());
     }
     let Trials { mut decisions, best, .. } = trials;
     match best {
