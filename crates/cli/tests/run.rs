@@ -100,8 +100,7 @@ fn seen(output: &Output, name: &str) -> Option<String> {
 #[test]
 fn the_command_finds_the_settings_in_its_environment() {
     let place = Place::new(REAL);
-    let output = place
-        .run("--workspace 512MiB --policy power-of-two --tune cached --cache none --devices 0,1 --exact-class", "env");
+    let output = place.run("--workspace 512MiB --policy power-of-two --tune cached --devices 0,1 --exact-class", "env");
     let ours = place.path("preload/libtightfit_preload.so").display().to_string();
     for (name, expected) in [
         ("LD_PRELOAD", ours.as_str()),
@@ -140,26 +139,6 @@ fn defaults_are_said_and_paths_survive_a_change_of_folder() {
     assert_eq!(seen(&output, "TIGHTFIT_REPORT"), Some(here.join("out-%p.json").display().to_string()));
     assert_eq!(seen(&place.run("--cache none", "env"), "TIGHTFIT_CACHE").as_deref(), Some("none"));
     assert_eq!(seen(&place.run("--workspace unlimited", "env"), "TIGHTFIT_WORKSPACE").as_deref(), Some("unlimited"));
-}
-
-#[test]
-fn a_cache_that_cannot_be_used_is_told_and_left_as_it_is() {
-    let place = Place::new(REAL);
-    let (damaged, missing) = (place.path("damaged.db"), place.path("missing.db"));
-    fs::write(&damaged, "no database").unwrap();
-    for (tune, cache, told) in [
-        ("measure", &damaged, true),
-        ("measure", &missing, false),
-        ("cached", &damaged, true),
-        ("cached", &missing, true),
-        ("heuristic", &damaged, false),
-    ] {
-        let output = place.run(&format!("--tune {tune} --cache {}", cache.display()), "exit 3");
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "the command runs all the same: {said}");
-        assert_eq!(said.contains("goes on without a cache"), told, "{tune} {}: {said}", cache.display());
-        assert!(!missing.exists() && fs::read(&damaged).unwrap() == b"no database");
-    }
 }
 
 #[test]

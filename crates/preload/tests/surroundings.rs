@@ -198,6 +198,24 @@ fn without_a_usable_cache_names_are_in_the_report_alone() {
 }
 
 #[test]
+fn a_file_that_is_no_cache_is_said_once_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache.db");
+    std::fs::write(&path, "no database").unwrap();
+    for (tune, lines) in [("measure", 1), ("cached", 1), ("heuristic", 0)] {
+        let run = preloaded("engine=2", &[("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", path.to_str().unwrap())]);
+        assert_eq!(
+            (run.code, run.status(), run.errors.lines().count()),
+            (Some(0), "0", lines),
+            "{tune}: {}",
+            run.errors
+        );
+        assert_eq!(run.errors.contains("going on without a cache"), lines == 1, "{tune}: {}", run.errors);
+        assert_eq!(std::fs::read(&path).unwrap(), b"no database", "{tune}");
+    }
+}
+
+#[test]
 fn a_read_only_cache_is_looked_up_in() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");

@@ -14,12 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
+use tightfit_core::Bytes;
 use tightfit_core::optimize::Limit;
-use tightfit_core::profile::Cache;
-use tightfit_core::{Bytes, Error};
 
 use crate::failure::Failure;
-use crate::options::{Common, RunOptions, Tune};
+use crate::options::{Common, RunOptions};
 use crate::preload::{Form, Preload, python_of};
 use crate::session::{cache_path, device_numbers};
 
@@ -44,9 +43,6 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     let preload = Preload::over(&cudnn)?;
     let variables = variables(options, common, limit, &cudnn, &preload)?;
     eprintln!("tightfit: {}", summary(options, common, limit, &cudnn, &preload));
-    if let Err(error) = usable_cache(options, common) {
-        eprintln!("tightfit: the run goes on without a cache: {error}");
-    }
     let [program, arguments @ ..] = &options.command[..] else {
         return Err(Failure::Usage("there is no command to run".to_owned()));
     };
@@ -62,17 +58,6 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         _ => "",
     };
     Err(Failure::Wrong(format!("{} cannot be started: {error}{next}", program.to_string_lossy())))
-}
-
-/// Whether the cache can be used as `--tune` needs it: the library in the command's process says so only where asked to.
-fn usable_cache(options: &RunOptions, common: &Common) -> Result<(), Error> {
-    let Some(path) = cache_path(common) else { return Ok(()) };
-    match options.tune {
-        // One that is not there is made by who has something to keep.
-        Tune::Measure if path.exists() => Cache::open(&path).map(drop),
-        Tune::Cached => Cache::open_read_only(&path).map(drop),
-        Tune::Measure | Tune::Heuristic => Ok(()),
-    }
 }
 
 /// The limit of the command line, else that of the environment, else the default.
