@@ -108,8 +108,9 @@ pub fn simulate(workload: &Workload<'_>, schedule: &Schedule, costs: &Costs) -> 
     let mut now = 0.0;
     loop {
         while run.begin_next(now) {}
-        let Some(next) = run.next_end(now) else { break };
-        run.advance(now, next);
+        let ends = run.ends(now);
+        let Some(next) = ends.into_iter().flatten().min_by(f64::total_cmp) else { break };
+        run.advance(now, next, ends);
         now = next;
     }
     run.finish(now)
@@ -240,11 +241,6 @@ impl<'a> Run<'a> {
         if copies { 1.0 + self.costs.beside_copies } else { 1.0 }
     }
 
-    /// The moment at which the first of what runs will end.
-    fn next_end(&self, now: f64) -> Option<f64> {
-        self.ends(now).into_iter().flatten().min_by(f64::total_cmp)
-    }
-
     /// By stream: the moment at which what runs will end if nothing else begins or ends.
     fn ends(&self, now: f64) -> [Option<f64>; 3] {
         let (both, slower) = (self.both(), self.slower());
@@ -254,11 +250,10 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Lets time pass until `next`.
-    fn advance(&mut self, now: f64, next: f64) {
+    /// Lets time pass until `next`, the first of the ends that [`Run::ends`] gives now.
+    fn advance(&mut self, now: f64, next: f64, ends: [Option<f64>; 3]) {
         let (both, slower) = (self.both(), self.slower());
         let rates = [self.rate(false, both), self.rate(true, both)];
-        let ends = self.ends(now);
         let mut copies = false;
         for (lane, end) in self.lanes.iter_mut().zip(ends) {
             match &mut lane.running {
@@ -269,7 +264,7 @@ impl<'a> Run<'a> {
                     *left -= (next - now) / 1e9 * rates[usize::from(*to_host)];
                 }
             }
-            // By the same sum as `next`, so that what rounding leaves does not keep it going.
+            // Not by what is left: rounding leaves something.
             if end.is_some_and(|end| end <= next)
                 && let Some((place, _)) = lane.running.take()
             {
