@@ -24,9 +24,9 @@ matplotlib.use("svg")
 matplotlib.rcParams.update({"svg.hashsalt": "tightfit", "svg.fonttype": "none"})
 from matplotlib import pyplot  # noqa: E402
 
-# Okabe and Ito 2008: color-blind safe.
 # What `tightfit` says of a kernel that was not recorded.
 MISSING = "no measured micro-batch sizes add up"
+# Okabe and Ito 2008: color-blind safe.
 GREY, BLUE, ORANGE = "#999999", "#0072B2", "#E69F00"
 
 
