@@ -49,8 +49,7 @@ pub fn assumed_plan_of(
 ) -> Result<(Plan, Device), Failure> {
     let workload = workload(planning, network, inference, common)?;
     let costs = Costs::named(planning.costs.as_deref().unwrap_or("h200"))?;
-    let mut kernels = Kernels::default();
-    kernels.assume(&workload, &costs)?;
+    let kernels = Kernels::assumed(&workload, &costs)?;
     let device =
         Device { backend: "assumed".to_owned(), name: costs.name.clone(), library: "assumed".to_owned(), threads: 0 };
     Ok((plan(&workload, &kernels, &costs, &options(planning, None)?)?, device))

@@ -13,8 +13,7 @@ fn with_plan<T>(name: &str, policy: Policy, use_it: impl FnOnce(&Workload<'_>, &
     let network = Network::open(name).expect("a network");
     let workload = Workload::new(&network, 32, Types::F32, false).expect("a workload");
     let costs = Costs::h200();
-    let mut kernels = Kernels::default();
-    kernels.assume(&workload, &costs).expect("problems");
+    let kernels = Kernels::assumed(&workload, &costs).expect("problems");
     let at = |budget| {
         let options = Options { policy, budget, ..Options::default() };
         plan(&workload, &kernels, &costs, black_box(&options)).expect("a plan")

@@ -326,8 +326,7 @@ fn bytes_of_a_small_network_by_hand() {
     net.max_pool("pool", Window::new(2, 2)).flatten().fully_connected("fc", 3).softmax_loss();
     let network = net.finish().unwrap();
     let workload = Workload::new(&network, 64, Types::F32, false).unwrap();
-    let mut kernels = Kernels::default();
-    kernels.assume(&workload, &Costs::cpu()).unwrap();
+    let kernels = Kernels::assumed(&workload, &Costs::cpu()).unwrap();
     let plan_of = |policy| {
         let options = Options { policy, algorithms: Algorithms::Memory, ..Options::default() };
         plan(&workload, &kernels, &Costs::cpu(), &options).unwrap()

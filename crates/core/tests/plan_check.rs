@@ -23,8 +23,7 @@ fn violations(fault: impl FnOnce(&mut Schedule)) -> Vec<Violation> {
 fn violations_within(budgets: Budgets, fault: impl FnOnce(&mut Schedule)) -> Vec<Violation> {
     let network = network();
     let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
-    let mut kernels = Kernels::default();
-    kernels.assume(&workload, &Costs::h200()).unwrap();
+    let kernels = Kernels::assumed(&workload, &Costs::h200()).unwrap();
     let options = Options { policy: Policy::VdnnAll, ..Options::default() };
     let mut schedule = plan(&workload, &kernels, &Costs::h200(), &options).unwrap().schedule;
     fault(&mut schedule);
@@ -231,8 +230,7 @@ fn two_homes_of_what_stays() {
 
 /// Gives the probabilities back as soon as `last` has run, and their bytes to a block that is taken later.
 fn results_taken(workload: &Workload<'_>, last: (usize, Pass), is_taken: bool) -> Vec<Violation> {
-    let mut kernels = Kernels::default();
-    kernels.assume(workload, &Costs::h200()).unwrap();
+    let kernels = Kernels::assumed(workload, &Costs::h200()).unwrap();
     let options = Options { policy: Policy::VdnnAll, ..Options::default() };
     let mut schedule = plan(workload, &kernels, &Costs::h200(), &options).unwrap().schedule;
     let at = find(&schedule, pass(11, Pass::Forward));

@@ -163,8 +163,7 @@ fn nothing_is_faster_than_its_computations_and_its_copies() {
     let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
     // So that stalls are all that a step is longer by.
     let costs = Costs { beside_copies: 0.0, ..Costs::h200() };
-    let mut kernels = Kernels::default();
-    kernels.assume(&workload, &costs).unwrap();
+    let kernels = Kernels::assumed(&workload, &costs).unwrap();
     let of = |policy, budget| {
         let options = Options { policy, budget, ..Options::default() };
         plan(&workload, &kernels, &costs, &options).unwrap()

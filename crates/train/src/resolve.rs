@@ -266,8 +266,7 @@ mod tests {
     fn nothing_but_the_mini_batch_goes_unpoisoned() {
         let network = Network::open("lenet").unwrap();
         let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
-        let mut kernels = Kernels::default();
-        kernels.assume(&workload, &Costs::cpu()).unwrap();
+        let kernels = Kernels::assumed(&workload, &Costs::cpu()).unwrap();
         for policy in Policy::ALL {
             let options = Options { policy, ..Options::default() };
             let schedule = plan(&workload, &kernels, &Costs::cpu(), &options).unwrap().schedule;

@@ -222,8 +222,7 @@ mod tests {
     fn time(costs: &Costs, kind: &str, pass: Pass) -> f64 {
         let network = network();
         let workload = Workload::new(&network, 64, Types::F32, false).unwrap();
-        let mut kernels = Kernels::default();
-        kernels.assume(&workload, costs).unwrap();
+        let kernels = Kernels::assumed(&workload, costs).unwrap();
         let plan = plan(&workload, &kernels, costs, &Options::default()).unwrap();
         let found = plan.schedule.steps.iter().find_map(|step| match &step.action {
             Action::Compute(compute) => {

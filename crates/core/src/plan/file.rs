@@ -145,8 +145,7 @@ mod tests {
     fn planned(network: &str, policy: Policy) -> (Network, Plan) {
         let network = Network::open(network).unwrap();
         let workload = Workload::new(&network, 8, Types::F32, false).unwrap();
-        let mut kernels = Kernels::default();
-        kernels.assume(&workload, &Costs::h200()).unwrap();
+        let kernels = Kernels::assumed(&workload, &Costs::h200()).unwrap();
         let options = Options { policy, budget: Bytes::gib(4), ..Options::default() };
         let plan = plan(&workload, &kernels, &Costs::h200(), &options).unwrap();
         (network, plan)

@@ -36,6 +36,16 @@ impl Kernels {
         Ok(kernels)
     }
 
+    /// Every convolution of `workload` as [`Kernels::assume`] gives it, with nothing measured.
+    ///
+    /// # Errors
+    /// As [`Kernels::problems`].
+    pub fn assumed(workload: &Workload<'_>, costs: &Costs) -> Result<Kernels, Error> {
+        let mut kernels = Kernels::default();
+        kernels.assume(workload, costs)?;
+        Ok(kernels)
+    }
+
     /// Gives every convolution of `workload` that has no front one configuration without workspace, as fast as `costs`
     /// expect: for looking at networks that nothing was measured of.
     pub fn assume(&mut self, workload: &Workload<'_>, costs: &Costs) -> Result<(), Error> {

@@ -24,8 +24,7 @@ use crate::Error;
 /// let network = Network::open("vgg19")?;
 /// let workload = Workload::new(&network, 64, Types::F32, false)?;
 /// let costs = Costs::h200();
-/// let mut kernels = Kernels::default();
-/// kernels.assume(&workload, &costs)?;
+/// let kernels = Kernels::assumed(&workload, &costs)?;
 /// let plan = plan(&workload, &kernels, &costs, &Options { budget: Bytes::gib(5), ..Options::default() })?;
 /// assert!(plan.peak <= Bytes::gib(5) && plan.offloaded > Bytes::ZERO);
 /// # Ok::<(), tightfit_core::Error>(())

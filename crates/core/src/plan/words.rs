@@ -49,8 +49,7 @@ mod tests {
     fn a_plan_and_its_workload_call_a_tensor_the_same() {
         let network = Network::open("lenet").unwrap();
         let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
-        let mut kernels = Kernels::default();
-        kernels.assume(&workload, &Costs::cpu()).unwrap();
+        let kernels = Kernels::assumed(&workload, &Costs::cpu()).unwrap();
         let plan = plan(&workload, &kernels, &Costs::cpu(), &Options::default()).unwrap();
         let names = |describe: &dyn Fn(Tensor) -> String| -> Vec<String> {
             plan.schedule.blocks.iter().map(|block| describe(block.tensor)).collect()

@@ -7,8 +7,7 @@ use crate::{Bytes, Device, Network, Types};
 pub fn planned(network: &str, batch: usize, policy: Policy, budget: Bytes) -> Plan {
     let network = Network::open(network).unwrap();
     let workload = Workload::new(&network, batch, Types::F32, false).unwrap();
-    let mut kernels = Kernels::default();
-    kernels.assume(&workload, &Costs::h200()).unwrap();
+    let kernels = Kernels::assumed(&workload, &Costs::h200()).unwrap();
     plan(&workload, &kernels, &Costs::h200(), &Options { policy, budget, ..Options::default() }).unwrap()
 }
 
