@@ -228,6 +228,14 @@ impl CudaError {
     }
 }
 
+/// A count in the type in which a library takes it.
+///
+/// # Errors
+/// [`CudaError::TooLarge`].
+pub(crate) fn narrow<T: TryFrom<usize>>(what: &'static str, value: usize) -> Result<T, CudaError> {
+    T::try_from(value).map_err(|_| CudaError::TooLarge { what, value })
+}
+
 impl From<CudaError> for Error {
     fn from(error: CudaError) -> Error {
         error.while_doing("the CUDA backend")

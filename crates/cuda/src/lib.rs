@@ -33,7 +33,6 @@ pub mod layers;
 pub mod load;
 pub mod safe;
 pub mod sys;
-mod transfer;
 
 pub use backend::{
     BesideCaptures, Chosen, CudaBackend, Guest, GuestProgram, Host, Lane, NotEnqueued, Options, legacy_chosen,

@@ -5,7 +5,6 @@ mod support;
 
 use std::sync::Arc;
 
-use half::{bf16, f16};
 use support::mocks::Mocks;
 use tightfit_core::Axis;
 use tightfit_core::network::{Pooling, PoolingMethod, Shape};
@@ -19,11 +18,7 @@ const STORAGES: [Storage; 3] = [Storage::F32, Storage::F16, Storage::Bf16];
 /// A map on the device that holds these numbers.
 fn map(libraries: &Libraries, storage: Storage, samples: usize, shape: Shape, values: &[f32]) -> Map {
     assert_eq!(values.len(), samples * shape.len());
-    let bytes: Vec<u8> = match storage {
-        Storage::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        Storage::F16 => values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect(),
-        Storage::Bf16 => values.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect(),
-    };
+    let bytes = storage.encode(values);
     let buffer = Arc::new(DeviceBuffer::new(libraries.handle().context(), bytes.len()).unwrap());
     let region = Region::new(&buffer, 0..bytes.len()).unwrap();
     region.upload(&bytes).unwrap();
@@ -33,11 +28,7 @@ fn map(libraries: &Libraries, storage: Storage, samples: usize, shape: Shape, va
 fn values(map: &Map) -> Vec<f32> {
     let mut bytes = vec![0; map.region.len()];
     map.region.slice().unwrap().download(&mut bytes).unwrap();
-    match map.storage {
-        Storage::F32 => bytes.as_chunks().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect(),
-        Storage::F16 => bytes.as_chunks().0.iter().map(|chunk| f16::from_le_bytes(*chunk).to_f32()).collect(),
-        Storage::Bf16 => bytes.as_chunks().0.iter().map(|chunk| bf16::from_le_bytes(*chunk).to_f32()).collect(),
-    }
+    map.storage.decode(&bytes)
 }
 
 /// Whole numbers below `below`, many of them equal.

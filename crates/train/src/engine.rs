@@ -10,10 +10,10 @@ use tightfit_core::problem::Storage;
 use tightfit_core::{Bytes, Nanos};
 use tightfit_cpu::layers::softmax_loss;
 
+use crate::Error;
 use crate::initialize::Initialization;
 use crate::machine::{Iteration, Machine, Span, TaskId};
 use crate::resolve::{Command, Program, resolve};
-use crate::{Error, storage};
 
 /// How training goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,7 +158,7 @@ impl<M: Machine> Engine<M> {
                 }
                 _ => {}
             }
-            self.machine.write(range.start, &storage::encode(storage, &numbers))?;
+            self.machine.write(range.start, &storage.encode(&numbers))?;
         }
         Ok(())
     }
@@ -226,7 +226,7 @@ impl<M: Machine> Engine<M> {
     pub fn probabilities(&mut self) -> Result<Vec<f32>, Error> {
         let mut all = Vec::with_capacity(self.batch * self.classes);
         for range in &self.probabilities {
-            all.extend(storage::decode(self.storage, &self.machine.read(range.clone())?));
+            all.extend(self.storage.decode(&self.machine.read(range.clone())?));
         }
         Ok(all)
     }
@@ -242,7 +242,7 @@ impl<M: Machine> Engine<M> {
     /// [`Error::Step`].
     pub fn read(&mut self, tensor: Tensor) -> Result<Option<Vec<f32>>, Error> {
         let Some((range, storage)) = self.residents.get(&tensor).cloned() else { return Ok(None) };
-        Ok(Some(storage::decode(storage, &self.machine.read(range)?)))
+        Ok(Some(storage.decode(&self.machine.read(range)?)))
     }
 
     /// Weights and running statistics.
@@ -265,7 +265,7 @@ impl<M: Machine> Engine<M> {
     pub fn take_over(&mut self, learned: &Learned) -> Result<(), Error> {
         for (tensor, numbers) in learned {
             let Some((range, storage)) = self.residents.get(tensor).cloned() else { continue };
-            let bytes = storage::encode(storage, numbers);
+            let bytes = storage.encode(numbers);
             if bytes.len() as u64 != range.end - range.start {
                 let wanted = format!("{}", Bytes(range.end - range.start));
                 return Err(Error::Batch { what: format!("{tensor:?} of {}", Bytes(bytes.len() as u64)), wanted });

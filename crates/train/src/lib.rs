@@ -14,7 +14,6 @@ mod initialize;
 pub mod machine;
 mod observe;
 mod resolve;
-mod storage;
 mod trace;
 
 pub use engine::{Engine, Learned, Outcome, Solver};

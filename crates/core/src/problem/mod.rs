@@ -7,14 +7,16 @@
 mod convolution;
 mod layout;
 mod operation;
+mod storage;
 mod text;
 mod types;
 
 pub use convolution::{Axis, Convolution};
 pub use layout::Layout;
 pub use operation::Operation;
+pub use storage::Storage;
 pub use text::{Line, parse_line};
-pub use types::{Storage, Types};
+pub use types::Types;
 
 use crate::{Bytes, Error};
 

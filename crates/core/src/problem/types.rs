@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Storage;
 use crate::words::by_name;
 
 /// The combinations of storage and arithmetic that a convolution may be asked in.
@@ -22,27 +23,6 @@ pub enum Types {
     /// bfloat16 data, arithmetic in 32 bits.
     #[serde(rename = "bf16")]
     Bf16,
-}
-
-/// How one element lies in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Storage {
-    /// IEEE 754 binary32.
-    F32,
-    /// IEEE 754 binary16.
-    F16,
-    /// bfloat16: the upper half of a binary32.
-    Bf16,
-}
-
-impl Storage {
-    /// Bytes of one element.
-    pub fn size(self) -> usize {
-        match self {
-            Storage::F32 => 4,
-            Storage::F16 | Storage::Bf16 => 2,
-        }
-    }
 }
 
 impl Types {

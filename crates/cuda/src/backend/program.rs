@@ -9,9 +9,9 @@ use tightfit_core::{Bytes, Candidate, Configuration, Error, Operation, Problem};
 
 use super::CudaBackend;
 use super::steps::{Places, Step, sum_bytes, sums_in_scratch};
+use crate::CudaError;
 use crate::convolution::{Elementwise, Launch, tensor_bytes};
 use crate::safe::{Context, DeviceBuffer, Graph, Slice, Stream};
-use crate::{CudaError, transfer};
 
 /// The steps of a configuration in the order in which they run.
 pub(super) struct Program {
@@ -124,12 +124,12 @@ impl Resident {
     pub fn new(context: &Arc<Context>, problem: &Problem, tensors: &Tensors<'_>) -> Result<Resident, CudaError> {
         let storage = problem.types().storage();
         let upload = |values: &[f32]| -> Result<DeviceBuffer, CudaError> {
-            let bytes = transfer::encode(values, storage);
+            let bytes = storage.encode(values);
             let mut buffer = DeviceBuffer::new(context, bytes.len())?;
             buffer.slice_mut(0..bytes.len())?.upload(&bytes)?;
             Ok(buffer)
         };
-        let before = transfer::encode(tensors.output, storage);
+        let before = storage.encode(tensors.output);
         let (data, other) = (upload(tensors.data)?, upload(tensors.other)?);
         Ok(Resident { data, other, output: DeviceBuffer::new(context, before.len())?, before, storage })
     }
@@ -149,7 +149,7 @@ impl Resident {
     pub fn download(&self) -> Result<Vec<f32>, CudaError> {
         let mut bytes = vec![0; self.before.len()];
         self.output.slice(0..bytes.len())?.download(&mut bytes)?;
-        Ok(transfer::decode(&bytes, self.storage))
+        Ok(self.storage.decode(&bytes))
     }
 }
 

@@ -7,7 +7,6 @@ use tightfit_core::problem::Storage;
 
 use crate::CudaError;
 use crate::safe::{Context, DeviceBuffer, Stream};
-use crate::transfer;
 
 /// Bytes of random data made by the host; the rest repeats them.
 const PATTERN: usize = 1 << 20;
@@ -49,7 +48,7 @@ impl Scratch {
             grown => grown?,
         }
         if self.filled != Some(storage) {
-            let pattern = transfer::random(PATTERN / storage.size(), storage);
+            let pattern = random(PATTERN / storage.size(), storage);
             for buffer in &mut self.buffers[..3] {
                 let len = buffer.len();
                 let first = len.min(pattern.len());
@@ -82,5 +81,35 @@ impl Scratch {
             }
         }
         Ok(())
+    }
+}
+
+/// `len` values between -1 and 1 in a type, the same at every call: times depend on the data only in that it must be
+/// neither zeros nor infinities.
+fn random(len: usize, storage: Storage) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut next = || {
+        // Xorshift (Marsaglia 2003), the triple 13, 7, 17.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    let values: Vec<f32> = (0..len).map(|_| next()).collect();
+    storage.encode(&values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_data_lies_between_the_bounds_and_is_not_constant() {
+        let values = Storage::F16.decode(&random(4096, Storage::F16));
+        assert!(values.iter().all(|value| (-1.0..=1.0).contains(value)));
+        let mean = values.iter().sum::<f32>() / 4096.0;
+        assert!(
+            mean.abs() < 0.1 && values.iter().any(|value| *value > 0.9) && values.iter().any(|value| *value < -0.9)
+        );
     }
 }

@@ -9,6 +9,7 @@ use super::map::Placed;
 use super::{Libraries, Map, Work, tables};
 use crate::CudaError;
 use crate::call::layers as call;
+use crate::error::narrow;
 use crate::safe::{Region, blocks};
 
 /// Most blocks that share a channel.
@@ -42,8 +43,7 @@ pub fn bias_gradient(libraries: &Arc<Libraries>, dy: &Map, db: &Region) -> Resul
     if largest >= 1 << 31 {
         return Err(CudaError::TooLarge { what: "share of a channel", value: largest });
     }
-    let narrow = |what, value: usize| u32::try_from(value).map_err(|_| CudaError::TooLarge { what, value });
-    let (samples, count) = (narrow("sample count", dy.samples)?, narrow("channel count", channels)?);
+    let (samples, count): (u32, u32) = (narrow("sample count", dy.samples)?, narrow("channel count", channels)?);
     // Under 2^31 and at most 32.
     let (area, parts) = (area as u32, parts as u32);
     let partial = libraries.scratch(channels * parts as usize * Storage::F32.size())?;

@@ -14,6 +14,7 @@ use tightfit_core::problem::Storage;
 
 use super::{Libraries, Work, beta};
 use crate::CudaError;
+use crate::error::narrow;
 use crate::safe::{Region, matrix};
 use crate::sys::cublas::{ComputeType, DataType};
 
@@ -37,7 +38,6 @@ impl FullyConnected {
         [samples, inputs, outputs]: [usize; 3],
         types: Types,
     ) -> Result<FullyConnected, CudaError> {
-        let narrow = |what, value: usize| i32::try_from(value).map_err(|_| CudaError::TooLarge { what, value });
         let (samples, inputs) = (narrow("sample count", samples)?, narrow("input count", inputs)?);
         let outputs = narrow("output count", outputs)?;
         Ok(FullyConnected { libraries: libraries.clone(), samples, inputs, outputs, types })

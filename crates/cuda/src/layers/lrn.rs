@@ -8,6 +8,7 @@ use tightfit_core::problem::Storage;
 use super::{Libraries, Map, Work, beta, tables};
 use crate::CudaError;
 use crate::call::layers as call;
+use crate::error::narrow;
 use crate::sys::layers::{LrnDescriptor, LrnMode};
 
 /// The constants of a layer.
@@ -27,7 +28,7 @@ impl Lrn {
     /// # Errors
     /// [`CudaError::Cudnn`], as for a size over 16, beta under 0.01 or k under 0.00001, which cuDNN does not have.
     pub fn new(libraries: &Arc<Libraries>, size: usize, [alpha, beta, k]: [f32; 3]) -> Result<Arc<Lrn>, CudaError> {
-        let window = u32::try_from(size).map_err(|_| CudaError::TooLarge { what: "window", value: size })?;
+        let window = narrow("window", size)?;
         let (calling, layers) = libraries.enter()?;
         let tables = tables(&calling, layers);
         // SAFETY: the context is current; destroyed in `drop`.

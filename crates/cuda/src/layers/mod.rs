@@ -33,7 +33,7 @@ use tightfit_core::problem::Storage;
 use crate::call::layers::Tables;
 use crate::safe::{Blas, Calling, DeviceBuffer, Handle, Kernel, Kernels, Region};
 use crate::sys::layers::CudnnLayers;
-use crate::{CudaError, load, transfer};
+use crate::{CudaError, load};
 
 pub use activation::{relu, relu_gradient};
 pub use batch_norm::{BatchNorm, Statistics};
@@ -186,7 +186,7 @@ pub fn encode(values: &[f32], storage: Storage, to: &mut [u8]) -> Result<(), Cud
     if end != len {
         return Err(CudaError::OutOfBounds { start: 0, end, len });
     }
-    transfer::encode_to(values, storage, to);
+    storage.encode_to(values, to);
     Ok(())
 }
 

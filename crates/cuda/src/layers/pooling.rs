@@ -13,6 +13,7 @@ use tightfit_core::network::{Pooling, PoolingMethod};
 use super::{Libraries, Map, Work, beta, tables};
 use crate::CudaError;
 use crate::call::layers as call;
+use crate::error::narrow;
 use crate::safe::{Argument, row_blocks};
 use crate::sys::layers::{PoolingDescriptor, PoolingMode};
 
@@ -41,8 +42,7 @@ impl Pool {
             return Err(CudaError::Unfit { layer: "pooling", what });
         }
         let each = |what: &'static str, field: fn(&Axis) -> usize| -> Result<Vec<c_int>, CudaError> {
-            let narrow = |value: usize| c_int::try_from(value).map_err(|_| CudaError::TooLarge { what, value });
-            axes.iter().map(|axis| narrow(field(axis))).collect()
+            axes.iter().map(|axis| narrow(what, field(axis))).collect()
         };
         let windows = each("window", |axis| axis.filter)?;
         let (padding, strides) = (each("padding", |axis| axis.pad_before)?, each("stride", |axis| axis.stride)?);
@@ -100,20 +100,15 @@ impl Pool {
             }
             map.check()?;
         }
-        let narrow = |what, value: usize| match u32::try_from(value) {
-            Ok(value) if value < 1 << 31 => Ok(value),
-            _ => Err(CudaError::TooLarge { what, value }),
-        };
-        // Places are counted in 32 bits.
+        // Places are counted in 32 bits, and what the kernel divides has 31.
+        let narrow = |what, value| narrow(what, value).map(c_int::unsigned_abs);
         narrow("plane", inputs.iter().product::<usize>().max(outputs.iter().product()))?;
         let Tiles { extents, count, planes } = Tiles::new(&self.pooling)?;
         let mut arguments: Vec<Argument> = [x, y, dy, dx].iter().map(|map| (&map.region).into()).collect();
         arguments.push((x.planes() as u64).into());
-        for axis in &axes {
+        for ((axis, output), tile) in axes.iter().zip(outputs).zip(extents) {
             // The kernel adds them up.
             narrow("padded extent", axis.input + axis.pad_before)?;
-        }
-        for ((axis, output), tile) in axes.iter().zip(outputs).zip(extents) {
             for (what, value) in [
                 ("extent", axis.input),
                 ("extent", output),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Libraries, Map, Work, tables};
 use crate::CudaError;
 use crate::call::layers as call;
+use crate::error::narrow;
 use crate::safe::{Region, blocks};
 use crate::sys::layers::{SoftmaxAlgorithm, SoftmaxMode};
 
@@ -44,7 +45,7 @@ pub fn loss_gradient(
         return Err(CudaError::Unfit { layer: "softmax-loss", what });
     }
     let classes = y.shape.len();
-    let classes = u32::try_from(classes).map_err(|_| CudaError::TooLarge { what: "class count", value: classes })?;
+    let classes: u32 = narrow("class count", classes)?;
     let kernel = libraries.kernel("loss_gradient", y.storage)?;
     let (y, labels, dx, now) = (y.clone(), labels.clone(), dx.region.clone(), libraries.now.clone());
     Ok(Box::new(move || {

@@ -12,7 +12,7 @@ use crate::call::cudnn as call;
 use crate::sys::cudnn::{self as sys, DataType, LegacyAlgorithm, MathType, TensorFormat};
 
 fn narrow(what: &'static str, values: &[usize]) -> Result<Vec<c_int>, CudaError> {
-    let one = |&value: &usize| c_int::try_from(value).map_err(|_| CudaError::TooLarge { what, value });
+    let one = |&value: &usize| crate::error::narrow(what, value);
     values.iter().map(one).collect()
 }
 
