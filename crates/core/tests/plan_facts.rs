@@ -5,8 +5,7 @@ use tightfit_core::plan::{Algorithms, Costs, Fate, Kernels, Options, Policy, Wor
 use tightfit_core::{Bytes, Types};
 
 fn assumed(workload: &Workload<'_>) -> Kernels {
-    let kernels = Kernels::assumed(workload, &Costs::h200()).unwrap();
-    kernels
+    Kernels::assumed(workload, &Costs::h200()).unwrap()
 }
 
 #[test]
