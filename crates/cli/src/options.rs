@@ -7,9 +7,10 @@ use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use tightfit_core::candidate::Limit;
 use tightfit_core::execute::Values;
-use tightfit_core::optimize::{Limit, Policy};
 use tightfit_core::plan::{self, Algorithms};
+use tightfit_core::survey::Policy;
 use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
 
 use crate::failure::Failure;

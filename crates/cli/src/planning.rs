@@ -1,8 +1,9 @@
 //! From a network to its plan: what `plan` and `train` share.
 
+use tightfit_core::candidate::Limit;
 use tightfit_core::network::Network;
-use tightfit_core::optimize::{Limit, Policy, Scope, survey};
 use tightfit_core::plan::{self, Costs, Kernels, Options, Plan, Workload, plan};
+use tightfit_core::survey::{Policy, Scope, survey};
 use tightfit_core::{Bytes, Device, Error, Layout};
 use tightfit_train::machine::cuda::BESIDE;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tightfit_core::Problem;
-use tightfit_core::optimize::Progress;
+use tightfit_core::survey::Progress;
 
 /// Steps of the bar.
 const STEPS: u64 = 1000;

@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use tightfit_core::answer::choose;
+use tightfit_core::answer::{Optimized, Profiling};
+use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network, distinct};
-use tightfit_core::optimize::{Limit, Policy, Scope, Survey, choose, survey};
-use tightfit_core::report::{Optimized, Profiling};
+use tightfit_core::survey::{Policy, Scope, Survey, survey};
 use tightfit_core::{Bytes, Nanos, Operation, Problem};
 
 use crate::failure::Failure;

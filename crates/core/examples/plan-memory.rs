@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use tightfit_core::optimize::Candidates;
+use tightfit_core::candidate::Candidates;
 use tightfit_core::plan::{
     Accounting, Algorithms, Budgets, Costs, Kernels, Options, Plan, Policy, Workload, check, plan,
 };

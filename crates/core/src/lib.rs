@@ -1,17 +1,30 @@
 //! The ideas of tightfit, in safe Rust without device code: what a convolution is, what was measured of it, and how to
 //! divide its mini-batch so that the fastest algorithms fit the memory there is.
 //!
-//! The data goes one way:
+//! Folders stand in layers; each imports only what stands above it here:
 //!
 //! ```text
-//! network -> problem -> profile (measure, cache) -> optimize (divide, front, allot) -> configuration -> execute
+//! quantity, words, error, problem    the ground: bytes, times, names, one convolution
+//! network      layers and graph; the built-in networks
+//! candidate    what can be chosen for a kernel, and what it costs
+//! backend      the questions that every device answers
+//! profile      measured, kept in a cache, recorded, replayed
+//! optimize     mathematics over candidates: divide, front, allot, check
+//! survey       which sizes to measure
+//! mixed        unequal devices
+//! plan         a step in the memory there is: policies, offsets, simulator, checker
+//! execute      run configurations, and prove that they compute the same
+//! answer       what a journey returns
+//! report       tables, JSON, CSV, pictures
 //! ```
-//!
-//! A [`Backend`] answers which algorithms exist, what workspace each needs, how long it takes, and runs it.
 #![forbid(unsafe_code)]
 
+pub mod answer;
+pub mod backend;
+pub mod candidate;
 mod error;
 pub mod execute;
+pub mod mixed;
 pub mod network;
 pub mod optimize;
 pub mod plan;
@@ -19,11 +32,12 @@ pub mod problem;
 pub mod profile;
 mod quantity;
 pub mod report;
+pub mod survey;
 mod words;
 
+pub use backend::{Backend, Device, Offer};
+pub use candidate::{Algorithm, Candidate, Configuration, DivisionCost, Measurement, Notes};
 pub use error::Error;
 pub use network::Network;
-pub use optimize::{Candidate, Configuration, DivisionCost};
 pub use problem::{Axis, Convolution, Layout, Operation, Problem, Types};
-pub use profile::{Algorithm, Backend, Device, Measurement, Notes, Offer};
 pub use quantity::{Bytes, Nanos};

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::AtomicBool;
 
-use tightfit_core::optimize::{Policy, Scope, Silent, divide, survey};
-use tightfit_core::profile::{Backend, Recording, Replay};
-use tightfit_core::{Algorithm, Bytes, Device, Measurement, Nanos, Notes, Problem};
+use tightfit_core::optimize::divide;
+use tightfit_core::profile::{Recording, Replay};
+use tightfit_core::survey::{Policy, Scope, Silent, survey};
+use tightfit_core::{Algorithm, Backend, Bytes, Device, Measurement, Nanos, Notes, Problem};
 
 /// Under 10 bytes: undivided gemm takes 100; algo-0 is faster but not deterministic; Winograd fits only in micro-batches
 /// of 4 and less, and is fastest; so is engine 17, of which cuDNN 9.19 does not say that it is Winograd.

@@ -3,9 +3,11 @@
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
-use tightfit_core::optimize::{Limit, Policy, Scope, Silent, check, divide, survey};
-use tightfit_core::profile::{Backend, Recording, Replay};
-use tightfit_core::{Algorithm, Bytes, Candidate, Device, Error, Measurement, Nanos, Notes, Problem};
+use tightfit_core::candidate::Limit;
+use tightfit_core::optimize::{check, divide};
+use tightfit_core::profile::{Recording, Replay};
+use tightfit_core::survey::{Policy, Scope, Silent, survey};
+use tightfit_core::{Algorithm, Backend, Bytes, Candidate, Device, Error, Measurement, Nanos, Notes, Problem};
 
 const BATCH: usize = 24;
 

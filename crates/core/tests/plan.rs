@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window, names};
-use tightfit_core::optimize::Candidates;
 use tightfit_core::plan::{
     ALIGNMENT, Algorithms, Budgets, Costs, Fate, Kernels, Kind, Options, Plan, Policy, Workload, check, plan,
 };

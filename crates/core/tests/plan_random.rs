@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
+use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
-use tightfit_core::optimize::Candidates;
 use tightfit_core::plan::{
     Action, Algorithms, Budgets, Costs, Kernels, Options, Policy, Stream, Workload, check, plan,
 };

@@ -1,8 +1,8 @@
 //! What a configuration's error is compared with, and what running side by side is compared with, on a backend whose
 //! algorithms are off by a known amount.
 
+use tightfit_core::backend::{Backend, Effort, Offer, Run, Scale, Task, Tensors, Together};
 use tightfit_core::execute::{Data, Trial, Values, verify, verify_together};
-use tightfit_core::profile::{Backend, Effort, Offer, Run, Scale, Task, Tensors, Together};
 use tightfit_core::{
     Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Error, Measurement, Nanos, Notes, Problem,
 };

@@ -6,7 +6,7 @@
 //! `TIGHTFIT_THREADS` chooses the threads.
 
 use divan::counter::ItemsCount;
-use tightfit_core::profile::Effort;
+use tightfit_core::backend::Effort;
 use tightfit_core::{Algorithm, Backend, Operation, Problem};
 use tightfit_cpu::CpuBackend;
 

@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use tightfit_core::profile::{Effort, Run, Scale, Tensors, sample};
+use tightfit_core::backend::{Effort, Run, Scale, Tensors};
+use tightfit_core::profile::sample;
 use tightfit_core::{
     Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement, Nanos, Offer, Operation, Problem,
 };

@@ -6,7 +6,7 @@
 //!
 //! The sums run over rows: one filter element times a plane of outputs, row by row, which are contiguous in nchw.
 
-use tightfit_core::profile::{Scale, Tensors};
+use tightfit_core::backend::{Scale, Tensors};
 use tightfit_core::{Layout, Operation, Problem};
 
 use crate::method::Call;

@@ -1,6 +1,6 @@
 //! The table of algorithms: a name, a workspace known without running, and a function that runs.
 
-use tightfit_core::profile::Scale;
+use tightfit_core::backend::Scale;
 use tightfit_core::{Notes, Problem, Types};
 
 use crate::shape::Shape;

@@ -1,7 +1,7 @@
 //! Every algorithm against the definition in f64, in a workspace and an output between guards, the workspace poisoned.
 
 use proptest::prelude::*;
-use tightfit_core::profile::{Effort, Scale, Tensors};
+use tightfit_core::backend::{Effort, Scale, Tensors};
 use tightfit_core::{
     Algorithm, Axis, Backend, Bytes, Candidate, Configuration, Convolution, DivisionCost, Error, Layout, Nanos,
     Operation, Problem, Types,

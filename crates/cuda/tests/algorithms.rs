@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use support::mocks::Mocks;
 use support::reference::Data;
-use tightfit_core::profile::{Effort, Scale};
+use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 

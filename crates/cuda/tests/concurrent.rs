@@ -4,7 +4,7 @@ mod support;
 
 use support::mocks::Mocks;
 use support::reference::Data;
-use tightfit_core::profile::{Scale, Task};
+use tightfit_core::backend::{Scale, Task};
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Problem};
 use tightfit_cuda::{CudaBackend, Options};
 

@@ -7,7 +7,7 @@ use std::error::Error as _;
 
 use support::mocks::Mocks;
 use support::reference::Data;
-use tightfit_core::profile::{Effort, Scale};
+use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Offer, Problem};
 use tightfit_cuda::safe::DeviceBuffer;
 use tightfit_cuda::{CudaBackend, CudaError, Options};

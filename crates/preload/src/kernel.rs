@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tightfit_core::profile::Scale;
+use tightfit_core::backend::Scale;
 use tightfit_core::{Configuration, Nanos, Notes, Problem};
 use tightfit_cuda::Chosen;
 

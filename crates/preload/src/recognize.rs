@@ -2,8 +2,8 @@
 
 use std::ops::Deref;
 
+use tightfit_core::backend::Scale;
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::Scale;
 use tightfit_core::{Axis, Convolution, Layout, Operation, Problem, Types};
 use tightfit_cuda::sys::cudnn::{DataType, Kind};
 
@@ -67,7 +67,7 @@ pub struct Recognized {
     problem: Problem,
     /// Factors.
     pub scale: Scale,
-    /// Ids of data, other and output, as in [`tightfit_core::profile::Tensors`].
+    /// Ids of data, other and output, as in [`tightfit_core::backend::Tensors`].
     pub ids: [i64; 3],
     /// What every address is a multiple of.
     pub base: usize,

@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 
 use serde_json::{Value, json};
-use tightfit_core::profile::Device;
-use tightfit_core::{Candidate, Nanos};
+use tightfit_core::{Candidate, Device, Nanos};
 
 use crate::choose::spent;
 use crate::kernel::{self, Answer, Kernel};

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-use tightfit_core::profile::Scale;
+use tightfit_core::backend::Scale;
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, CudnnStatus, Handle};
 use tightfit_cuda::{CudaError, GuestProgram, NotEnqueued};

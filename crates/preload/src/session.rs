@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tightfit_core::profile::Scale;
+use tightfit_core::backend::Scale;
 use tightfit_core::{Configuration, Error, Problem};
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{CudaError, Guest, GuestProgram, Host};

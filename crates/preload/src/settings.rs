@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use tightfit_core::Bytes;
-use tightfit_core::optimize::Policy;
+use tightfit_core::survey::Policy;
 
 use crate::log::say;
 

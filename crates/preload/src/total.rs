@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use order::Order;
+use tightfit_core::backend::Scale;
 use tightfit_core::optimize::{SearchOptions, allot};
-use tightfit_core::profile::Scale;
 use tightfit_core::{Bytes, Configuration, Nanos};
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::Handle;

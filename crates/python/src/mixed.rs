@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use tightfit_core::mixed::{StepOptions, split_network, step_name};
 use tightfit_core::network::Network;
-use tightfit_core::optimize::{self, StepOptions, split_network, step_name};
+use tightfit_core::optimize;
 use tightfit_core::profile::Cache;
 use tightfit_core::{Algorithm, Bytes, Device, Measurement, Nanos, Notes};
 

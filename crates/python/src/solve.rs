@@ -4,10 +4,13 @@ use std::sync::atomic::AtomicBool;
 
 use pyo3::prelude::*;
 use serde_json::{Value, json};
+use tightfit_core::answer::{Chosen, choose};
+use tightfit_core::answer::{Optimized, Profiling};
+use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network, distinct};
-use tightfit_core::optimize::{Chosen, Limit, Policy, Scope, Silent, Survey, choose, survey};
 use tightfit_core::profile::{Recording, Replay};
-use tightfit_core::report::{self, Optimized, Profiling};
+use tightfit_core::report;
+use tightfit_core::survey::{Policy, Scope, Silent, Survey, survey};
 use tightfit_core::{Backend, Bytes, Configuration, Device, Error, Layout, Operation, Problem, Types};
 
 use crate::failure::{bad_input, raise};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tightfit_core::optimize::Candidates;
+use tightfit_core::candidate::Candidates;
 use tightfit_core::plan::{Action, Algorithms, Costs, Kernels, Options, Pass, Policy, Schedule, Workload, plan};
 use tightfit_core::{Bytes, DivisionCost, Operation, Problem};
 use tightfit_cpu::layers::softmax_loss;

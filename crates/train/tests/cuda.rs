@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use mocks::Mocks;
 use support::{THREADS, batch, bits, everything_resident, fork_and_join, residual};
+use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Shape, Window};
-use tightfit_core::optimize::Candidates;
 use tightfit_core::plan::{
     ALIGNMENT, Access, Action, Algorithms, Block, BlockId, Costs, Kernels, Operand, Options as PlanOptions, Pass, Plan,
     Policy, Role, Schedule, Step, Stream, Tensor, Workload, plan,

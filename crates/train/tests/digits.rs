@@ -5,8 +5,8 @@ mod support;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, LayerId, Shape};
-use tightfit_core::optimize::Candidates;
 use tightfit_core::plan::{Action, Algorithms, Costs, Kernels, Options as Asked, Plan, Policy, Tensor, Workload, plan};
 use tightfit_core::{Bytes, DivisionCost, Network, Operation, Types};
 use tightfit_train::data::{self, Loader};

@@ -6,7 +6,7 @@ mod support;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tightfit_core::optimize::Candidates;
+use tightfit_core::candidate::Candidates;
 use tightfit_core::plan::{
     Action, Algorithms, Budgets, Costs, Kernels, Options as Asked, Plan, Policy, Schedule, Tensor, Workload, check,
     plan,

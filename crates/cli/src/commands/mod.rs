@@ -14,7 +14,8 @@ pub mod verify;
 
 use std::io::IsTerminal;
 
-use tightfit_core::report::{self, Grid, Optimized, Terminal};
+use tightfit_core::answer::Optimized;
+use tightfit_core::report::{self, Grid, Terminal};
 
 use crate::failure::{Failure, print};
 use crate::options::Format;

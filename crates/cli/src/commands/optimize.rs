@@ -1,7 +1,9 @@
 //! `tightfit optimize NETWORK`
 
-use tightfit_core::optimize::{Limit, Policy};
-use tightfit_core::report::{Optimized, svg};
+use tightfit_core::answer::Optimized;
+use tightfit_core::candidate::Limit;
+use tightfit_core::report::svg;
+use tightfit_core::survey::Policy;
 use tightfit_core::{Bytes, Error};
 
 use super::print_optimized;

@@ -15,7 +15,7 @@ use std::process::Command;
 
 use clap::ValueEnum;
 use tightfit_core::Bytes;
-use tightfit_core::optimize::Limit;
+use tightfit_core::candidate::Limit;
 
 use crate::failure::Failure;
 use crate::options::{Common, RunOptions};

@@ -1,7 +1,7 @@
 //! `tightfit split`
 
+use tightfit_core::mixed::{MixedSplit, StepOptions, split_network};
 use tightfit_core::network::Network;
-use tightfit_core::optimize::{MixedSplit, StepOptions, split_network};
 use tightfit_core::profile::{Cache, Recording};
 use tightfit_core::report::{Align, Grid};
 use tightfit_core::{Bytes, Nanos};

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use tightfit_core::answer::{Optimized, OptimizedKernel};
+use tightfit_core::backend::Scale;
+use tightfit_core::candidate::Limit;
 use tightfit_core::execute::{Data, SAMPLED_OUTPUTS, Trial, Values, verify, verify_together};
-use tightfit_core::optimize::Limit;
-use tightfit_core::profile::Scale;
-use tightfit_core::report::{Optimized, OptimizedKernel};
 use tightfit_core::{Device, Error, Problem, Types};
 
 use super::print_optimized;

@@ -7,9 +7,9 @@
 //! ```
 
 use super::Trial;
-use crate::optimize::DivisionCost;
-use crate::profile::{Algorithm, Backend, Notes, Offer};
-use crate::{Bytes, Candidate, Configuration, Error, Nanos};
+use crate::backend::{Backend, Offer};
+use crate::candidate::{Algorithm, Notes};
+use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
 
 /// Runs, undivided, one algorithm of the class of each algorithm that the configuration divides by: itself where it
 /// serves the whole mini-batch, else the undivided choice if that is of its class, else the first other of it. Gives the

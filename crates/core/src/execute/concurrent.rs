@@ -2,7 +2,7 @@
 
 use super::Trial;
 use super::verify::largest_error;
-use crate::profile::{Backend, Task};
+use crate::backend::{Backend, Task};
 use crate::{Bytes, Error, Nanos};
 
 /// What running a group of kernels side by side showed.

@@ -1,7 +1,7 @@
 //! Data for a convolution that says something about its arithmetic.
 
+use crate::backend::Tensors;
 use crate::problem::Storage;
-use crate::profile::Tensors;
 use crate::words::by_name;
 use crate::{Operation, Problem};
 

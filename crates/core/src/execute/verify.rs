@@ -2,7 +2,7 @@
 
 use super::Data;
 use super::class::class_error;
-use crate::profile::{Backend, Run, Scale, Task, Tensors};
+use crate::backend::{Backend, Run, Scale, Task, Tensors};
 use crate::{Configuration, Error, Nanos, Problem};
 
 /// How many outputs of a kernel are compared with the reference, unless all are asked for.

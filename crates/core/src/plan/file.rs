@@ -138,7 +138,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::optimize::Candidates;
+    use crate::candidate::Candidates;
     use crate::plan::{Costs, Kernels, Options, Policy, plan};
     use crate::{Algorithm, Bytes, Candidate, DivisionCost, Nanos, Operation, Types};
 

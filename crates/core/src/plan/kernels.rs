@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::program::Program;
 use super::{Costs, Workload};
+use crate::candidate::Candidates;
 use crate::network::LayerId;
-use crate::optimize::{Candidates, front};
+use crate::optimize::front;
 use crate::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Layout, Operation, Problem};
 
 /// Fronts of a workload's convolutions: configurations by rising workspace, hence falling time, each problem once.

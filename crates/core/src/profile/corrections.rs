@@ -3,8 +3,8 @@
 //! A note that is missing lets an algorithm pass for one of another class. What is added here holds for measurements made
 //! long ago as well, so recordings are read with it.
 
-use super::{Algorithm, Device, Notes};
-use crate::Operation;
+use crate::candidate::{Algorithm, Notes};
+use crate::{Device, Operation};
 
 /// Notes to add to what a library says of one algorithm.
 struct Correction {

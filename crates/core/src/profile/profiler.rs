@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::{Algorithm, Backend, Cache, Effort, Measurement, Notes, Offer};
+use super::Cache;
+use crate::backend::{Backend, Effort, Offer};
+use crate::candidate::{Algorithm, Measurement, Notes};
 use crate::{Bytes, DivisionCost, Error, Nanos, Problem};
 
 /// What profiling has cost and met so far.

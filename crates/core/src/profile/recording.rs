@@ -23,8 +23,8 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
-use super::{Algorithm, Device, Measurement, Notes};
-use crate::{Bytes, DivisionCost, Error, Nanos, Problem};
+use crate::candidate::{Algorithm, Measurement, Notes};
+use crate::{Bytes, Device, DivisionCost, Error, Nanos, Problem};
 
 const FORMAT: &str = "tightfit-profile";
 const VERSION: u32 = 1;

@@ -1,6 +1,8 @@
 //! A backend that answers from recorded profiles: everything but running works on a machine without the device.
 
-use super::{Algorithm, Backend, Device, Effort, Measurement, Offer, Recording, Run, Scale, Tensors, corrected};
+use super::{Recording, corrected};
+use crate::backend::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
+use crate::candidate::{Algorithm, Measurement};
 use crate::{Bytes, Configuration, DivisionCost, Error, Problem};
 
 /// A recorded device.

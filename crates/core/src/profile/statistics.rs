@@ -6,7 +6,7 @@
 //!           over three times the best so far: this one is enough
 //! ```
 
-use super::Effort;
+use crate::backend::Effort;
 use crate::{Error, Nanos};
 
 /// The middle of repeated times, and how far they lie apart.

@@ -1,8 +1,9 @@
 //! The result as comma-separated values: a line for each kernel, units in the header.
 
-use super::{Align, Grid, Optimized};
+use super::{Align, Grid};
 use crate::Configuration;
-use crate::optimize::Limit;
+use crate::answer::Optimized;
+use crate::candidate::Limit;
 
 const FIELDS: [&str; 15] = [
     "layer",
@@ -86,8 +87,8 @@ fn known(value: Option<impl ToString>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples;
     use super::*;
+    use crate::answer::samples;
 
     #[test]
     fn fields_and_values() {

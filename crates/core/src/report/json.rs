@@ -4,9 +4,10 @@
 
 use serde::Serialize;
 
-use super::{Optimized, OptimizedKernel};
+use crate::answer::{Optimized, OptimizedKernel};
+use crate::candidate::Limit;
 use crate::execute::{Overlapped, Verified};
-use crate::optimize::{Limit, Needs};
+use crate::optimize::Needs;
 use crate::{Bytes, Candidate, Configuration, Operation, Types};
 
 /// Writes the result as one indented JSON object that ends in a line feed.
@@ -249,8 +250,8 @@ impl VerificationObject {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples;
     use super::*;
+    use crate::answer::samples;
 
     #[test]
     fn the_whole_document() {

@@ -1,4 +1,5 @@
-//! What was found, for eyes and for programs: one output format a file, all of them from the same [`Optimized`].
+//! What was found, for eyes and for programs: one output format a file, all of them from the same
+//! [`Optimized`](crate::answer::Optimized).
 //!
 //! ```text
 //!                 +-> table   a terminal            +-> svg::front      one kernel: time against workspace
@@ -12,7 +13,6 @@
 mod csv;
 mod grid;
 mod json;
-mod optimized;
 pub mod plan;
 pub mod svg;
 mod table;
@@ -20,8 +20,4 @@ mod table;
 pub use csv::csv;
 pub use grid::{Align, Grid, Terminal};
 pub use json::json;
-pub use optimized::{Optimized, OptimizedKernel, Profiling};
 pub use table::table;
-
-#[cfg(test)]
-mod samples;

@@ -1,9 +1,10 @@
 //! The result as a table: a head that says what was asked, a line for each kernel, and the totals.
 
-use super::{Align, Grid, Optimized, OptimizedKernel, Terminal};
+use super::{Align, Grid, Terminal};
 use crate::Nanos;
+use crate::answer::{Optimized, OptimizedKernel};
+use crate::candidate::Limit;
 use crate::execute::{Overlapped, Verified};
-use crate::optimize::Limit;
 
 /// Writes the result as a table for a terminal, readable from 80 columns on; every line ends in a line feed.
 ///
@@ -138,8 +139,8 @@ fn unfit(optimized: &Optimized) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples;
     use super::*;
+    use crate::answer::samples;
 
     const WIDE: Terminal = Terminal { width: Some(100), styled: false };
 

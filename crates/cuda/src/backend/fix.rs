@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::profile::Scale;
+use tightfit_core::backend::Scale;
 use tightfit_core::{Algorithm, Candidate, Configuration, Error, Notes, Operation, Problem};
 
 use super::program::Samples;

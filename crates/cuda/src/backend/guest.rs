@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tightfit_core::profile::{Backend, Offer, Scale};
+use tightfit_core::backend::{Backend, Offer, Scale};
 use tightfit_core::{Algorithm, Bytes, Configuration, Device, Error, Notes, Operation, Problem};
 
 use super::program::Program;
@@ -328,7 +328,7 @@ impl GuestProgram {
     }
 
     /// Enqueues all micro-batches on the handle's stream: nothing waits. Data, other and output as in
-    /// [`tightfit_core::profile::Tensors`].
+    /// [`tightfit_core::backend::Tensors`].
     ///
     /// # Errors
     /// [`NotEnqueued`], with [`CudaError::Misaligned`] for an address that is no multiple of what the program was made for.

@@ -1,7 +1,8 @@
 //! How long a call takes: on random data, at the lowest alignment that a micro-batch's offset can have, back to back.
 
+use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::{Effort, Sample, Scale};
+use tightfit_core::profile::Sample;
 use tightfit_core::{Algorithm, Bytes, DivisionCost, Error, Measurement, Nanos, Operation, Problem};
 
 use super::steps::{Places, Step, sum_bytes, sums_in_scratch};

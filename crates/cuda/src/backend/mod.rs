@@ -23,8 +23,9 @@ mod timing;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tightfit_core::backend::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together};
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together, corrected};
+use tightfit_core::profile::corrected;
 use tightfit_core::{
     Algorithm, Bytes, Configuration, DivisionCost, Error, Measurement, Notes, Operation, Problem, Types,
 };

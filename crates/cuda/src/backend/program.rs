@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use tightfit_core::backend::{Scale, Tensors};
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::{Scale, Tensors};
 use tightfit_core::{Bytes, Candidate, Configuration, Error, Operation, Problem};
 
 use super::CudaBackend;

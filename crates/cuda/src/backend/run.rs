@@ -10,7 +10,7 @@
 //!
 //! What is timed is a series, since that is what was measured; the outputs are those of one more run on restored tensors.
 
-use tightfit_core::profile::{Effort, Run, Task, Together};
+use tightfit_core::backend::{Effort, Run, Task, Together};
 use tightfit_core::{Bytes, Error, Nanos};
 
 use super::CudaBackend;

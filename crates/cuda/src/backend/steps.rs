@@ -12,8 +12,8 @@
 
 use std::sync::Arc;
 
+use tightfit_core::backend::Scale;
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::Scale;
 use tightfit_core::{Operation, Problem};
 
 use super::{CudaBackend, is_refusal};

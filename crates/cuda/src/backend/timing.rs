@@ -8,7 +8,8 @@
 //! While the call ahead of a series runs, the host enqueues the series, which so begins without a gap, as a micro-batch
 //! does after another. Calls that take far longer than a gap are timed alone.
 
-use tightfit_core::profile::{Effort, Sample, sample};
+use tightfit_core::backend::Effort;
+use tightfit_core::profile::{Sample, sample};
 use tightfit_core::{Error, Nanos};
 
 use crate::CudaError;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use tightfit_core::backend::Scale;
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::Scale;
 use tightfit_core::{Operation, Problem};
 
 use super::geometry::{Packed, data_type};
@@ -30,7 +30,7 @@ pub(crate) enum Output {
 pub(crate) struct Graph {
     /// The graph.
     pub descriptor: Arc<Descriptor>,
-    /// Inputs in the order of [`tightfit_core::profile::Tensors`], then the output.
+    /// Inputs in the order of [`tightfit_core::backend::Tensors`], then the output.
     pub tensors: Vec<Expected>,
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use tightfit_core::backend::Scale;
 use tightfit_core::problem::Storage;
-use tightfit_core::profile::Scale;
 use tightfit_core::{Notes, Operation, Problem};
 
 use super::engines::configure;
@@ -12,7 +12,7 @@ use crate::CudaError;
 use crate::safe::{Bound, Descriptor, Expected, Legacy, Packed, Plan, Region, Slice};
 use crate::sys::cudnn::LegacyAlgorithm;
 
-/// The memory of one call, which borrows its buffers, those of output and workspace to write: data and other as in [`tightfit_core::profile::Tensors`], then output and workspace.
+/// The memory of one call, which borrows its buffers, those of output and workspace to write: data and other as in [`tightfit_core::backend::Tensors`], then output and workspace.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory<'a> {
     /// x; for backward-data dy.

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use tightfit_core::Operation;
-use tightfit_core::profile::Scale;
+use tightfit_core::backend::Scale;
 
 use super::{Handle, Slice};
 use crate::CudaError;
@@ -179,7 +179,7 @@ impl Legacy {
     ///
     /// # Safety
     /// `data`, `other` and `output` are at least as long as the descriptors say, `workspace` as
-    /// [`Legacy::workspace`] says; the first three in the order of [`tightfit_core::profile::Tensors`].
+    /// [`Legacy::workspace`] says; the first three in the order of [`tightfit_core::backend::Tensors`].
     pub unsafe fn enqueue(
         &self,
         algorithm: LegacyAlgorithm,

@@ -1,7 +1,7 @@
 //! The convolution as plain loops in f64, and problems with data of small whole numbers, whose sums are exact in any order
 //! and in every type.
 
-use tightfit_core::profile::{Scale, Tensors};
+use tightfit_core::backend::{Scale, Tensors};
 use tightfit_core::{Operation, Problem};
 
 /// Data of an operation.

@@ -1,7 +1,6 @@
 //! Candidates from the cache alone: nothing is measured, so it costs a look into a file.
 
-use tightfit_core::profile::Device;
-use tightfit_core::{Bytes, DivisionCost, Measurement, Operation};
+use tightfit_core::{Bytes, Device, DivisionCost, Measurement, Operation};
 use tightfit_cuda::Guest;
 
 use super::cache::{cache, read};

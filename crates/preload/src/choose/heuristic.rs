@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use tightfit_core::optimize::Policy;
+use tightfit_core::survey::Policy;
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
 use tightfit_cuda::Guest;
 

@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tightfit_core::optimize::{self, Candidates, candidates, divide};
-use tightfit_core::profile::{Admission, Cache, Device, Profiler};
-use tightfit_core::{Bytes, Error, Nanos, Problem};
+use tightfit_core::candidate::Candidates;
+use tightfit_core::optimize::divide;
+use tightfit_core::profile::{Admission, Cache, Profiler};
+use tightfit_core::survey::candidates;
+use tightfit_core::{Bytes, Device, Error, Nanos, Problem};
 use tightfit_cuda::{CudaBackend, Host};
 
 use super::cache::cache;
@@ -205,6 +207,6 @@ fn with_profiler(
 fn ladder(limit: Bytes, settings: &Settings) -> Vec<Bytes> {
     match settings.limit {
         settings::Limit::PerKernel(_) => vec![limit],
-        settings::Limit::Total(_) => optimize::Limit::Total(limit).ladder(),
+        settings::Limit::Total(_) => tightfit_core::candidate::Limit::Total(limit).ladder(),
     }
 }

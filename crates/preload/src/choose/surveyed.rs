@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-use tightfit_core::Bytes;
-use tightfit_core::profile::Device;
+use tightfit_core::{Bytes, Device};
 
 use super::admission;
 use super::cache::cache;

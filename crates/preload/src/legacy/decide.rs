@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tightfit_core::profile::Scale;
+use tightfit_core::backend::Scale;
 use tightfit_core::{Bytes, Notes, Problem};
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{Chosen, legacy_chosen};

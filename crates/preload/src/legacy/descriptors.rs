@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use tightfit_core::profile::Scale;
+use tightfit_core::backend::Scale;
 use tightfit_core::{Layout, Operation};
 use tightfit_cuda::sys::cudnn::CudnnStatus;
 

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use tightfit_core::Operation;
-use tightfit_core::profile::Scale;
+use tightfit_core::backend::Scale;
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
 
@@ -49,7 +49,7 @@ struct Call {
     function: Function,
     alpha: *const c_void,
     beta: *const c_void,
-    /// Data, other and output, as in [`tightfit_core::profile::Tensors`].
+    /// Data, other and output, as in [`tightfit_core::backend::Tensors`].
     tensors: [*const c_void; 3],
     workspace: *mut c_void,
     bytes: usize,
@@ -108,7 +108,7 @@ unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize
 }
 
 /// Declares the functions of one operation. `$order` brings the first and second tensor of C's parameters into the order of
-/// [`tightfit_core::profile::Tensors`]; each `$list` says whether its times were measured.
+/// [`tightfit_core::backend::Tensors`]; each `$list` says whether its times were measured.
 macro_rules! operation {
     (
         $operation:ident, $run:ident, $size:ident, [$($list:ident: $is_measured:literal),*], $find_in:ident, $order:expr

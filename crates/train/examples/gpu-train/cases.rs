@@ -5,11 +5,12 @@ use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use tightfit_core::candidate::Candidates;
 use tightfit_core::network::Network;
-use tightfit_core::optimize::{Candidates, Policy as Sizes, Scope, Silent, survey};
 use tightfit_core::plan::{Kernels, Workload};
-use tightfit_core::profile::{Backend, Cache, Recording};
-use tightfit_core::{Bytes, Problem, Types};
+use tightfit_core::profile::{Cache, Recording};
+use tightfit_core::survey::{Policy as Sizes, Scope, Silent, survey};
+use tightfit_core::{Backend, Bytes, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 
 use crate::Failure;

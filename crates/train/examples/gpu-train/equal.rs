@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use tightfit_core::candidate::Candidates;
 use tightfit_core::network::Network;
-use tightfit_core::optimize::Candidates;
 use tightfit_core::plan::{
     ALIGNMENT, Algorithms, Costs, Kernels, Options as PlanOptions, Plan, Policy, Schedule, Workload, plan,
 };

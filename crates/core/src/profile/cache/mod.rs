@@ -13,9 +13,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-use super::{Device, Measurement, RecordedNetwork, Recording};
+use super::{RecordedNetwork, Recording};
 use crate::network::Kernel;
-use crate::{DivisionCost, Error, Problem};
+use crate::{Device, DivisionCost, Error, Measurement, Problem};
 use fault::{Fault, refuse};
 use rows::{count, device, device_id, division, measurement, network_id, problem_id, read_networks, signed};
 

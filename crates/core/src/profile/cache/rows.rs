@@ -2,8 +2,9 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::profile::{Algorithm, Device, Measurement, Notes, RecordedNetwork};
-use crate::{Bytes, DivisionCost, Nanos};
+use crate::candidate::{Algorithm, Measurement, Notes};
+use crate::profile::RecordedNetwork;
+use crate::{Bytes, Device, DivisionCost, Nanos};
 
 /// The number of a device, which is written if it is new.
 pub(super) fn device_id(connection: &Connection, device: &Device) -> rusqlite::Result<i64> {

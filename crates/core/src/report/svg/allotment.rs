@@ -15,8 +15,8 @@
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, INK, TEXT, text_width};
 use super::legend::{self, Entry};
-use crate::optimize::Limit;
-use crate::report::{Optimized, OptimizedKernel};
+use crate::answer::{Optimized, OptimizedKernel};
+use crate::candidate::Limit;
 use crate::{Bytes, Configuration, Operation};
 
 const ROW: f64 = 20.0;

@@ -28,7 +28,7 @@ const SMALL: f64 = 10.0;
 ///
 /// All points are drawn; of more than 16, those that also show their division are spread evenly.
 ///
-/// [`OptimizedKernel::front`]: crate::report::OptimizedKernel::front
+/// [`OptimizedKernel::front`]: crate::answer::OptimizedKernel::front
 pub fn front(title: &str, front: &[Configuration]) -> String {
     let algorithms = algorithms(front);
     let color = |algorithm: &Algorithm| legend::color(algorithms.iter().position(|a| a == algorithm).unwrap_or(0));
@@ -145,7 +145,7 @@ fn stairs(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::samples;
+    use crate::answer::samples;
 
     #[test]
     fn long_fronts_show_both_ends() {

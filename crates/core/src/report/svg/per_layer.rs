@@ -12,7 +12,7 @@
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, INK, TEXT, text_width};
 use super::legend::{self, Entry};
-use crate::report::Optimized;
+use crate::answer::Optimized;
 use crate::{Bytes, Nanos};
 
 const BAR: f64 = 16.0;
@@ -138,7 +138,7 @@ fn layers<'a>(results: &[(&str, &'a Optimized)]) -> Vec<Layer<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::samples;
+    use crate::answer::samples;
 
     #[test]
     fn operations_of_one_layer_are_taken_together() {

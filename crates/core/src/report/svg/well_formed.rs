@@ -2,8 +2,9 @@
 
 use super::canvas::text_width;
 use super::{Curve, allotment, front, limits, per_layer};
-use crate::optimize::Limit;
-use crate::report::{Optimized, samples};
+use crate::answer::Optimized;
+use crate::answer::samples;
+use crate::candidate::Limit;
 use crate::{Bytes, Nanos};
 
 /// Reads a document as a stack of elements and gives all its text; panics where tags do not match, attributes are not

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use tightfit_core::backend::Scale;
 use tightfit_core::network::{LayerKind, Pooling, PoolingMethod};
 use tightfit_core::plan::{Access, ParameterKind, Pass, Role, channel_stride};
-use tightfit_core::profile::Scale;
 use tightfit_core::{Convolution, Layout, Operation, Problem};
 use tightfit_cpu::arena::{Arena, Read, Write};
 use tightfit_cpu::layers::batch_norm::{PerChannel, PerChannelMut};

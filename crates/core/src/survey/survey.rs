@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::divide;
-use super::policy::{Candidates, Policy, candidates};
-use crate::profile::{Admission, Backend, Cache, Profiler, Spent};
-use crate::{Bytes, Candidate, Error, Nanos, Problem};
+use super::policy::{Policy, candidates};
+use crate::candidate::Candidates;
+use crate::optimize::divide;
+use crate::profile::{Admission, Cache, Profiler, Spent};
+use crate::{Backend, Bytes, Candidate, Error, Nanos, Problem};
 
 /// Told how a survey gets on; called from several threads.
 pub trait Progress: Sync {
@@ -39,7 +40,7 @@ pub struct Survey {
 pub struct Scope<'a> {
     /// Which micro-batch sizes may be used.
     pub policy: Policy,
-    /// Limits under which they are to be good; see [`super::Limit::ladder`].
+    /// Limits under which they are to be good; see [`Limit::ladder`](crate::candidate::Limit::ladder).
     pub limits: Vec<Bytes>,
     /// Also measure every algorithm on the whole mini-batch within this limit, so that "undivided" is the best there is
     /// and dividing never loses to it.

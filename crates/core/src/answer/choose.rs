@@ -7,10 +7,11 @@
 
 use std::collections::HashMap;
 
-use super::{Candidates, DivisionCost, Limit, SearchOptions, allot, divide, front, points, undivided};
+use super::OptimizedKernel;
+use crate::candidate::{Candidates, Limit};
 use crate::network::{Kernel, distinct};
-use crate::report::OptimizedKernel;
-use crate::{Bytes, Configuration, Error, Problem};
+use crate::optimize::{SearchOptions, allot, divide, front, points, undivided};
+use crate::{Bytes, Configuration, DivisionCost, Error, Problem};
 
 /// The configurations of a network's kernels under one limit.
 #[derive(Clone, Debug, PartialEq)]

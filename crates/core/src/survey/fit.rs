@@ -16,9 +16,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Candidate, DivisionCost, divide};
-use crate::profile::{Algorithm, Profiler};
-use crate::{Bytes, Error, Nanos, Problem};
+use crate::optimize::divide;
+use crate::profile::Profiler;
+use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Problem};
 
 /// Sizes at which every algorithm is screened.
 const SCREEN: [usize; 2] = [4, 32];

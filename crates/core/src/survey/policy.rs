@@ -3,10 +3,10 @@
 //! **Source**: Oyama et al. 2018, III.B, for undivided, power-of-two and all; `fit` is our own, see [`super::fit`].
 
 use super::fit::fit;
-use super::{Candidate, DivisionCost};
+use crate::candidate::Candidates;
 use crate::profile::Profiler;
 use crate::words::by_name;
-use crate::{Bytes, Error, Nanos, Operation, Problem};
+use crate::{Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem};
 
 /// A rule for the sizes of micro-batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ impl Policy {
     /// The sizes for a mini-batch, rising; none where they are found while measuring ([`Policy::Fit`]).
     ///
     /// ```
-    /// use tightfit_core::optimize::Policy;
+    /// use tightfit_core::survey::Policy;
     /// assert_eq!(Policy::PowerOfTwo.sizes(6), Some(vec![1, 2, 4, 6]));
     /// ```
     pub fn sizes(self, mini_batch: usize) -> Option<Vec<usize>> {
@@ -56,58 +56,6 @@ impl Policy {
 }
 
 by_name!(Policy, "policies");
-
-/// What the workspace of a network's kernels must not exceed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// A limit for each kernel alone (WR).
-    PerKernel(Bytes),
-    /// One total, divided among the kernels (WD).
-    Total(Bytes),
-    /// One workspace that all kernels share, one after another.
-    One(Bytes),
-}
-
-impl Limit {
-    /// The limit itself: the most that any one kernel may use.
-    pub fn bytes(self) -> Bytes {
-        let (Limit::PerKernel(bytes) | Limit::Total(bytes) | Limit::One(bytes)) = self;
-        bytes
-    }
-
-    /// The limit in bytes; none for unlimited.
-    pub fn finite(self) -> Option<Bytes> {
-        Some(self.bytes()).filter(|bytes| *bytes != Bytes::UNLIMITED)
-    }
-
-    /// The workspace that a network needs whose kernels need `workspaces`: their sum where each kernel holds its own,
-    /// the largest where all share one.
-    pub fn combine(self, workspaces: impl Iterator<Item = Bytes>) -> Bytes {
-        match self {
-            Limit::PerKernel(_) | Limit::Total(_) => workspaces.sum(),
-            Limit::One(_) => workspaces.max().unwrap_or_default(),
-        }
-    }
-
-    /// The limits under which `fit` looks for sizes: the limit itself, or for a total M, M/2, M/4, .. since nobody
-    /// knows yet how much of it each kernel will get.
-    pub fn ladder(self) -> Vec<Bytes> {
-        match self {
-            Limit::PerKernel(bytes) | Limit::One(bytes) => vec![bytes],
-            // A thousandth of the total is less than any kernel worth dividing would be given.
-            Limit::Total(bytes) => (0..=10).map(|halvings| Bytes(bytes.0 >> halvings)).collect(),
-        }
-    }
-}
-
-/// What is known of one kernel: the candidates that a policy admits.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Candidates {
-    /// Every candidate within the limits, in no particular order.
-    pub candidates: Vec<Candidate>,
-    /// What dividing this kernel costs.
-    pub cost: DivisionCost,
-}
 
 /// Measures what `policy` asks for, for a kernel under `limits`, and gives the candidates that it admits.
 ///

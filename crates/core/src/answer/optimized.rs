@@ -1,7 +1,8 @@
 //! The result of `optimize` and `verify`: a network's kernels, each with the configuration chosen for it.
 
+use crate::candidate::Limit;
 use crate::execute::{Overlapped, Verified};
-use crate::optimize::{Limit, Needs, needs};
+use crate::optimize::{Needs, needs};
 use crate::{Bytes, Configuration, Device, Layout, Nanos, Problem, Types};
 
 /// One kernel and what was chosen for it.

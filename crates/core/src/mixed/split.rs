@@ -6,7 +6,8 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{StepOptions, split, step_name, step_times};
+use super::{StepOptions, step_name, step_times};
+use crate::optimize::split;
 use crate::profile::Recording;
 use crate::{Bytes, Error, Nanos, Network};
 

@@ -8,10 +8,11 @@
 //! A measured step is kept as a measurement like any other: its problem is [`step_name`], its algorithm says how it was
 //! run, its workspace is all the memory that the step took.
 
-use super::{DivisionCost, Policy, times};
 use crate::network::distinct;
+use crate::optimize::times;
 use crate::profile::Recording;
-use crate::{Bytes, Candidate, Error, Layout, Nanos, Network, Operation, Types};
+use crate::survey::Policy;
+use crate::{Bytes, Candidate, DivisionCost, Error, Layout, Nanos, Network, Operation, Types};
 
 /// Which steps a device may be given, and what is in them.
 #[derive(Clone, Debug, PartialEq)]

@@ -42,6 +42,15 @@ impl DivisionCost {
     pub const NEVER: DivisionCost = DivisionCost { time: Nanos(u64::MAX), workspace: Bytes::UNLIMITED };
 }
 
+/// What is known of one kernel: the candidates that may be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidates {
+    /// Every candidate within the limits, in no particular order.
+    pub candidates: Vec<Candidate>,
+    /// What dividing this kernel costs.
+    pub cost: DivisionCost,
+}
+
 /// Candidates that add up to a mini-batch, run one after another in one workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written")]

@@ -1,8 +1,8 @@
 //! Small made-up results, with numbers that are easy to add up.
 
-use super::{Optimized, OptimizedKernel, Profiling};
+use crate::answer::{Optimized, OptimizedKernel, Profiling};
+use crate::candidate::Limit;
 use crate::execute::Verified;
-use crate::optimize::Limit;
 use crate::{
     Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Layout, Nanos, Operation, Problem, Types,
 };

@@ -1,0 +1,46 @@
+//! What bounds the workspace of a network's kernels.
+
+use crate::Bytes;
+
+/// What the workspace of a network's kernels must not exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// A limit for each kernel alone (WR).
+    PerKernel(Bytes),
+    /// One total, divided among the kernels (WD).
+    Total(Bytes),
+    /// One workspace that all kernels share, one after another.
+    One(Bytes),
+}
+
+impl Limit {
+    /// The limit itself: the most that any one kernel may use.
+    pub fn bytes(self) -> Bytes {
+        let (Limit::PerKernel(bytes) | Limit::Total(bytes) | Limit::One(bytes)) = self;
+        bytes
+    }
+
+    /// The limit in bytes; none for unlimited.
+    pub fn finite(self) -> Option<Bytes> {
+        Some(self.bytes()).filter(|bytes| *bytes != Bytes::UNLIMITED)
+    }
+
+    /// The workspace that a network needs whose kernels need `workspaces`: their sum where each kernel holds its own,
+    /// the largest where all share one.
+    pub fn combine(self, workspaces: impl Iterator<Item = Bytes>) -> Bytes {
+        match self {
+            Limit::PerKernel(_) | Limit::Total(_) => workspaces.sum(),
+            Limit::One(_) => workspaces.max().unwrap_or_default(),
+        }
+    }
+
+    /// The limits under which `fit` looks for sizes: the limit itself, or for a total M, M/2, M/4, .. since nobody
+    /// knows yet how much of it each kernel will get.
+    pub fn ladder(self) -> Vec<Bytes> {
+        match self {
+            Limit::PerKernel(bytes) | Limit::One(bytes) => vec![bytes],
+            // A thousandth of the total is less than any kernel worth dividing would be given.
+            Limit::Total(bytes) => (0..=10).map(|halvings| Bytes(bytes.0 >> halvings)).collect(),
+        }
+    }
+}
