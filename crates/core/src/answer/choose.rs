@@ -18,7 +18,7 @@ use crate::{Bytes, Configuration, DivisionCost, Error, Problem};
 pub struct Chosen {
     /// In the order of the kernels given.
     pub kernels: Vec<OptimizedKernel>,
-    /// How far the time is at most from the least possible: see [`super::Allotment::gap`].
+    /// How far the time is at most from the least possible: see [`Allotment::gap`](crate::optimize::Allotment::gap).
     pub gap: f64,
     /// Why the search for an allotment ended, where there was one.
     pub stop: Option<String>,

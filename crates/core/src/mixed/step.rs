@@ -50,7 +50,7 @@ impl Default for StepOptions {
 /// The name under which a network's measured training steps are kept, in place of a problem's shape.
 ///
 /// ```
-/// use tightfit_core::{Types, optimize::step_name};
+/// use tightfit_core::{Types, mixed::step_name};
 /// assert_eq!(step_name("resnet18", Types::F32), "step resnet18 f32");
 /// ```
 pub fn step_name(network: &str, types: Types) -> String {
