@@ -113,15 +113,10 @@ pub fn open_cache(common: &Common) -> Result<Option<Cache>, Failure> {
 
 /// Where the cache is; none for `--cache none`, or where there is no folder for a user's caches.
 pub fn cache_path(common: &Common) -> Option<PathBuf> {
-    match &common.cache {
-        Some(path) if path.as_os_str() == "none" => None,
-        Some(path) => Some(path.clone()),
-        None => {
-            let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-            let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
-            Some(caches.join("tightfit").join("cache.db"))
-        }
-    }
+    Cache::default_path(|name| match name {
+        "TIGHTFIT_CACHE" => common.cache.clone().map(PathBuf::into_os_string),
+        name => std::env::var_os(name),
+    })
 }
 
 /// A flag that Ctrl-C sets: the measurement at hand is finished and kept. A second Ctrl-C ends the program at once.

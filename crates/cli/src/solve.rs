@@ -66,7 +66,7 @@ impl Selected {
     ) -> Result<Survey, Failure> {
         let problems: Vec<Problem> = distinct(&self.kernels).into_iter().map(|(problem, _)| problem).collect();
         if let Some(cache) = session.cache.as_ref().filter(|_| self.whole)
-            && let Err(error) = cache.keep_network(&self.network, self.batch.unwrap_or_default(), &self.kernels)
+            && let Err(error) = cache.keep_network(&self.network, self.batch, &self.kernels)
         {
             eprintln!("warning: the network's layers could not be kept: {error}");
         }

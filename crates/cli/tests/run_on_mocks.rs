@@ -90,7 +90,7 @@ fn a_network_at_two_batches_is_listed_as_two() {
     let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
     for batch in [2, 4] {
         let problem = format!("forward n{batch} c3 h8 w8 k4 r3 s3 f32").parse().unwrap();
-        cache.keep_network("tiny", batch, &[Kernel { layer: "conv1".to_owned(), problem }]).unwrap();
+        cache.keep_network("tiny", Some(batch), &[Kernel { layer: "conv1".to_owned(), problem }]).unwrap();
     }
     drop(cache);
     let list = tightfit(folder.path(), Path::new(""), &["cache", "list", "--layers", "--format", "csv"]);

@@ -4,7 +4,7 @@
 //! Folders stand in layers; each imports only what stands above it here:
 //!
 //! ```text
-//! quantity, words, error, problem    the ground: bytes, times, names, one convolution
+//! quantity, words, bounded, error, problem    the ground: bytes, times, names, files, one convolution
 //! network      layers and graph; the built-in networks
 //! candidate    what can be chosen for a kernel, and what it costs
 //! backend      the questions that every device answers
@@ -21,6 +21,7 @@
 
 pub mod answer;
 pub mod backend;
+mod bounded;
 pub mod candidate;
 mod error;
 pub mod execute;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use tightfit_core::network::Kernel;
-use tightfit_core::profile::{Cache, Recording};
+use tightfit_core::profile::{Admission, Cache, Mark, Owner, Recording};
 use tightfit_core::{Algorithm, Bytes, Device, DivisionCost, Error, Measurement, Nanos, Notes, Problem};
 
 fn folder() -> TempDir {
@@ -82,7 +82,7 @@ fn recordings_carry_everything_from_cache_to_cache() {
     one.keep(&device("a"), &problem(4), &measurement("gemm", 4, 100)).unwrap();
     one.keep(&device("b"), &problem(4), &measurement("fft", 3, 50)).unwrap();
     let kernels = [Kernel { layer: "conv1".to_owned(), problem: problem(4) }];
-    one.keep_network("tiny", 4, &kernels).unwrap();
+    one.keep_network("tiny", Some(4), &kernels).unwrap();
     let cost = DivisionCost { time: Nanos(4800), workspace: Bytes(512) };
     one.keep_division_cost(&device("b"), &problem(4).shape(), cost).unwrap();
     one.keep_division_cost(&device("a"), &problem(4).shape(), DivisionCost::NEVER).unwrap();
@@ -116,7 +116,7 @@ fn processes_add_their_layers_to_one_program() {
     let networks = Cache::open_read_only(&path).unwrap().networks().unwrap();
     let layer = |layer: &str, batch| (layer.to_owned(), problem(batch).shape(), batch);
     let expected = [layer("conv1", 4), layer("conv2", 4), layer("conv2", 8), layer("conv3", 4)];
-    assert_eq!((networks[0].name.as_str(), networks[0].batch), ("train.py", Cache::PROGRAM));
+    assert_eq!((networks[0].name.as_str(), networks[0].owner), ("train.py", Owner::Program));
     assert_eq!(networks[0].layers, expected);
     assert_eq!((networks[1].name.as_str(), &networks[1].layers[..]), ("test.py", &[layer("conv1", 1)][..]));
 }
@@ -149,7 +149,7 @@ fn importing_adds_to_a_program_and_replaces_a_network() {
         // Recordings are by device: without a measurement there is none.
         cache.keep(&device(name), &problem(4), &measurement("gemm", 4, 100)).unwrap();
         cache.add_to_program("train.py", &[kernel("shared", 4), kernel(own, 4)]).unwrap();
-        cache.keep_network("tiny", 4, &[kernel(own, 4)]).unwrap();
+        cache.keep_network("tiny", Some(4), &[kernel(own, 4)]).unwrap();
         cache
     };
     let (one, two, third) = (filled("one.db", "a"), filled("two.db", "b"), filled("third.db", "c"));
@@ -266,6 +266,172 @@ fn a_folder_or_a_missing_file_is_an_error() {
     let under_a_file = folder.path().join("file");
     fs::write(&under_a_file, "").unwrap();
     assert!(message(Cache::open(&under_a_file.join("cache.db"))).contains("--cache"));
+}
+
+/// What `look` gives; one that takes a minute waits for ever.
+fn ended<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || drop(send.send(look())));
+    receive.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits and waits")
+}
+
+#[test]
+fn a_pipe_or_a_device_is_refused_at_once() {
+    let folder = folder();
+    let made = |name: &str| {
+        let path = folder.path().join(name);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path
+    };
+    let linked = folder.path().join("link.db");
+    std::os::unix::fs::symlink(made("target"), &linked).unwrap();
+    for path in [made("pipe.db"), linked, PathBuf::from("/dev/null"), PathBuf::from("/dev/zero")] {
+        let (one, two) = (path.clone(), path.clone());
+        for text in [ended(move || message(Cache::open(&one))), ended(move || message(Cache::open_read_only(&two)))] {
+            assert!(text.contains("not a regular file") && text.contains("--cache"), "{text}");
+        }
+    }
+    // Beside a cache as well: SQLite would read a journal.
+    let path = filled(folder.path());
+    for suffix in ["-journal", "-wal", "-shm"] {
+        let beside = made(&format!("cache.db{suffix}"));
+        let (one, two) = (path.clone(), path.clone());
+        for text in [ended(move || message(Cache::open(&one))), ended(move || message(Cache::open_read_only(&two)))] {
+            assert!(text.contains(suffix) && text.contains("not a regular file"), "{text}");
+        }
+        fs::remove_file(beside).unwrap();
+    }
+    assert!(Cache::open(&path).is_ok());
+}
+
+#[test]
+fn names_that_mean_something_to_sqlite_are_names_of_files() {
+    // The names are relative to the working folder, which is the process's: a child has one of its own.
+    if let Some(name) = std::env::var_os("CACHE_TEST_NAME") {
+        let path = PathBuf::from(name);
+        let cache = Cache::open(&path).unwrap();
+        cache.keep(&device("a"), &problem(4), &measurement("gemm", 4, 100)).unwrap();
+        drop(cache);
+        assert_eq!(Cache::open_read_only(&path).unwrap().recordings().unwrap().len(), 1);
+        return;
+    }
+    let folder = folder();
+    for name in [":memory:", "file:x.db?mode=memory", "file:y.db", "a?b#c%41.db"] {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "names_that_mean_something_to_sqlite_are_names_of_files"])
+            .env("CACHE_TEST_NAME", name)
+            .current_dir(folder.path())
+            .status();
+        assert!(status.unwrap().success(), "{name}");
+        assert!(fs::metadata(folder.path().join(name)).unwrap().len() > 0, "{name}");
+    }
+}
+
+#[test]
+fn a_view_in_place_of_a_table_is_refused() {
+    let folder = folder();
+    let path = filled(folder.path());
+    let endless =
+        "DROP TABLE layer; CREATE VIEW layer AS WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r)
+        SELECT x AS network, x AS position, '' AS name, x AS problem, x AS mini_batch FROM r";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(endless).unwrap();
+    for look in [Cache::open, Cache::open_read_only] {
+        let path = path.clone();
+        let text = ended(move || message(look(&path)));
+        assert!(text.contains("view `layer`") && text.contains("damaged"), "{text}");
+    }
+}
+
+#[test]
+fn the_default_path_follows_the_variables() {
+    let path = |pairs: &[(&str, &str)]| {
+        Cache::default_path(|name| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+    };
+    let (named, caches, home) = (("TIGHTFIT_CACHE", "my.db"), ("XDG_CACHE_HOME", "/caches"), ("HOME", "/home/me"));
+    assert_eq!(path(&[named, caches, home]), Some("my.db".into()));
+    assert_eq!(path(&[("TIGHTFIT_CACHE", "none"), caches, home]), None);
+    assert_eq!(path(&[("TIGHTFIT_CACHE", ""), caches, home]), Some("/caches/tightfit/cache.db".into()));
+    assert_eq!(path(&[("XDG_CACHE_HOME", ""), home]), Some("/home/me/.cache/tightfit/cache.db".into()));
+    assert_eq!(path(&[]), None);
+}
+
+#[test]
+fn a_mark_lives_and_goes_with_the_rows_it_relies_on() {
+    let folder = folder();
+    let path = folder.path().join("cache.db");
+    let cache = Cache::open(&path).unwrap();
+    let mark = |sizes: &str, batch| Mark {
+        problem: problem(batch),
+        sizes: sizes.to_owned(),
+        limit: Bytes::UNLIMITED,
+        admission: Admission { class: Some(Notes::FFT), ..Admission::default() },
+    };
+    let rows = [measurement("gemm", 4, 100), measurement("fft", 2, 70)];
+    let candidates = rows.each_ref().map(Measurement::candidate);
+    let fit = mark("fit", 4);
+    let refill = || rows.iter().for_each(|row| cache.keep(&device("a"), &problem(4), row).unwrap());
+    let marked = || cache.is_surveyed(&device("a"), &fit).unwrap();
+    // Not every row was kept.
+    cache.keep(&device("a"), &problem(4), &rows[0]).unwrap();
+    assert!(!cache.mark_surveyed(&device("a"), &fit, &candidates).unwrap() && !marked());
+    refill();
+    assert!(cache.mark_surveyed(&device("a"), &fit, &candidates).unwrap() && marked());
+    // Another question, another device, another cache.
+    for other in [
+        mark("fit total", 4),
+        mark("fit", 8),
+        Mark { limit: Bytes(64), ..fit.clone() },
+        Mark { admission: Admission::default(), ..fit.clone() },
+    ] {
+        assert!(!cache.is_surveyed(&device("a"), &other).unwrap(), "{other:?}");
+    }
+    assert!(!cache.is_surveyed(&device("b"), &fit).unwrap());
+    assert!(!Cache::open(&folder.path().join("cache.other")).unwrap().is_surveyed(&device("a"), &fit).unwrap());
+    // More rows, and rows of another device or problem, change nothing.
+    cache.keep(&device("a"), &problem(4), &measurement("winograd", 4, 50)).unwrap();
+    cache.keep(&device("b"), &problem(4), &rows[0]).unwrap();
+    assert_eq!(cache.clear(Some("b")).unwrap(), 1);
+    assert!(marked());
+    let recording = {
+        let mut recording = Recording::new(device("a"));
+        recording.add(&problem(4).shape(), measurement("gemm", 1, 30));
+        recording
+    };
+    type Change<'a> = (&'a str, Box<dyn Fn() + 'a>);
+    let changes: [Change<'_>; 4] = [
+        ("clear", Box::new(|| assert!(cache.clear(None).unwrap() > 0))),
+        ("clear by name", Box::new(|| assert!(cache.clear(Some("a")).unwrap() > 0))),
+        ("import", Box::new(|| assert_eq!(cache.import(&recording).unwrap(), 1))),
+        (
+            "another program",
+            Box::new(|| {
+                let connection = rusqlite::Connection::open(&path).unwrap();
+                assert!(connection.execute("DELETE FROM measurement WHERE micro_batch = 2", []).unwrap() > 0);
+            }),
+        ),
+    ];
+    for (change, make) in changes {
+        refill();
+        assert!(cache.mark_surveyed(&device("a"), &fit, &candidates).unwrap() && marked(), "{change}");
+        make();
+        assert!(!marked(), "{change}");
+    }
+}
+
+#[test]
+fn a_copy_of_the_file_alone_is_whole_once_it_is_settled() {
+    let folder = folder();
+    let path = folder.path().join("cache.db");
+    let cache = Cache::open(&path).unwrap();
+    cache.keep(&device("a"), &problem(4), &measurement("gemm", 4, 100)).unwrap();
+    let copied = || {
+        let copy = folder.path().join("copy.db");
+        fs::copy(&path, &copy).unwrap();
+        Cache::open_read_only(&copy).unwrap().recordings().unwrap()
+    };
+    assert_ne!(copied(), cache.recordings().unwrap(), "the journal has it");
+    cache.settle().unwrap();
+    assert_eq!(copied(), cache.recordings().unwrap());
 }
 
 #[test]

@@ -14,7 +14,7 @@ struct Crate {
 const CRATES: &[Crate] = &[Crate {
     name: "core",
     layers: &[
-        &["quantity", "words", "error", "problem"],
+        &["quantity", "words", "bounded", "error", "problem"],
         &["network"],
         &["candidate"],
         &["backend"],

@@ -1,10 +1,11 @@
 //! Step times of networks, and mini-batches over named devices, against search by hand.
 
-use tightfit_core::mixed::{StepOptions, split_network, step_name, step_times, training_bytes};
+use tightfit_core::mixed::{StepOptions, split_network, step_times, training_bytes};
 use tightfit_core::network::Builder;
 use tightfit_core::optimize::check::check_split;
 use tightfit_core::optimize::{Split, divide};
 use tightfit_core::profile::Recording;
+use tightfit_core::profile::step_name;
 use tightfit_core::survey::Policy;
 use tightfit_core::{
     Algorithm, Bytes, Candidate, Device, DivisionCost, Error, Layout, Measurement, Nanos, Network, Notes, Operation,

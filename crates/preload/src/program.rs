@@ -23,10 +23,13 @@ pub fn keep() {
         return;
     }
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    if let Some(cache) = cache(settings)
-        && let Err(error) = cache.add_to_program(&name(&arguments), &kernels)
-    {
+    let Some(cache) = cache(settings) else { return };
+    if let Err(error) = cache.add_to_program(&name(&arguments), &kernels) {
         tell!("the layers' names were not kept: {}", error.chain());
+    }
+    // Nobody closes the cache at exit, and a copy of the file alone is to be whole.
+    if let Err(error) = cache.settle() {
+        tell!("the cache's journal stays beside it: {}", error.chain());
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use tightfit_core::Bytes;
+use tightfit_core::profile::Cache;
 use tightfit_core::survey::Policy;
 
 use crate::log::say;
@@ -103,7 +104,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Settings>, S
         limit,
         policy,
         tune,
-        cache: cache(variable),
+        cache: Cache::default_path(|name| variable(name).map(Into::into)),
         devices: devices.transpose()?,
         is_exact_class: flag(variable, "TIGHTFIT_EXACT_CLASS")?,
         report: variable("TIGHTFIT_REPORT"),
@@ -115,19 +116,6 @@ fn flag(variable: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<bool, S
         None | Some("0") => Ok(false),
         Some("1") => Ok(true),
         Some(value) => Err(format!("{name} is {value:?}; it may be 0 or 1")),
-    }
-}
-
-/// The file that the `tightfit` command uses as well.
-fn cache(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    match variable("TIGHTFIT_CACHE") {
-        Some(value) if value == "none" => None,
-        Some(value) => Some(PathBuf::from(value)),
-        None => {
-            let caches = variable("XDG_CACHE_HOME").map(PathBuf::from);
-            let caches = caches.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
-            Some(caches.join("tightfit/cache.db"))
-        }
     }
 }
 

@@ -20,7 +20,7 @@ mod _native {
     #[pymodule_export]
     use super::mixed::{record_steps, split, split_times};
     #[pymodule_export]
-    use super::profile::{Recordings, merge, network, networks, parse_size};
+    use super::profile::{Recordings, default_cache, merge, network, networks, parse_size, restore_recordings};
     #[pymodule_export]
     use super::solve::{front, optimize};
 }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use tightfit_core::mixed::{StepOptions, split_network, step_name};
+use tightfit_core::mixed::{StepOptions, split_network};
 use tightfit_core::network::Network;
 use tightfit_core::optimize;
 use tightfit_core::profile::Cache;
+use tightfit_core::profile::step_name;
 use tightfit_core::{Algorithm, Bytes, Device, Measurement, Nanos, Notes};
 
 use crate::failure::{bad_input, raise};
@@ -98,6 +99,13 @@ pub fn record_steps(
     interruptible(py, |_| Cache::open(&cache)?.keep_all(&device, &name, &steps))
 }
 
+/// The longest time that is taken: a hundred days.
+const MOST_MICROS: f64 = 8.64e12;
+
 fn time(us: f64) -> PyResult<Nanos> {
-    if us >= 0.0 && us.is_finite() { Ok(Nanos::from_micros(us)) } else { Err(bad_input(format!("{us}: not a time"))) }
+    if (0.0..=MOST_MICROS).contains(&us) {
+        Ok(Nanos::from_micros(us))
+    } else {
+        Err(bad_input(format!("{us}: not a time from 0 to {MOST_MICROS:e} µs")))
+    }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use serde_json::{Value, json};
 use tightfit_core::Bytes;
 use tightfit_core::network::{LayerKind, Network, names};
@@ -29,6 +30,18 @@ impl Recordings {
         })
     }
 
+    /// How a copy is made, in this process or another: from the lines of a profile, each recording by itself.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Vec<Bound<'py, PyBytes>>,))> {
+        let parts = interruptible(py, |_| {
+            self.0
+                .iter()
+                .map(|recording| Recording::to_bytes(std::slice::from_ref(recording)))
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        let restore = py.import("tightfit._native")?.getattr("restore_recordings")?;
+        Ok((restore, (parts.iter().map(|part| PyBytes::new(py, part)).collect(),)))
+    }
+
     /// Devices, as a JSON list of objects.
     fn devices(&self) -> String {
         let object = |recording: &Recording| {
@@ -50,7 +63,7 @@ impl Recordings {
         let layers = networks.into_iter().flat_map(|network| {
             network.layers.iter().map(|(layer, problem, mini_batch)| {
                 json!({
-                    "network": network.name, "batch": network.batch, "layer": layer, "problem": problem,
+                    "network": network.name, "batch": network.owner.batch().unwrap_or(0), "layer": layer, "problem": problem,
                     "mini_batch": mini_batch,
                 })
             })
@@ -87,6 +100,21 @@ impl Recordings {
             Ok(Value::from_iter(rows).to_string())
         })
     }
+}
+
+/// The inverse of what a pickle keeps of [`Recordings`].
+#[pyfunction]
+pub fn restore_recordings(py: Python<'_>, parts: Vec<Vec<u8>>) -> PyResult<Recordings> {
+    interruptible(py, |_| {
+        let each = parts.iter().map(|part| Recording::from_bytes(part)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Recordings(each.into_iter().flatten().collect()))
+    })
+}
+
+/// The cache that the command uses too; none where it goes without.
+#[pyfunction]
+pub fn default_cache() -> Option<PathBuf> {
+    Cache::default_path(|name| std::env::var_os(name))
 }
 
 fn read(path: &Path) -> Result<Vec<Recording>, tightfit_core::Error> {

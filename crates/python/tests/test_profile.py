@@ -1,6 +1,8 @@
 """Profiles as data: rows, frames, caches; networks; and that the package stays light and stops when asked."""
 
 import json
+import multiprocessing
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import time
 import pytest
 
 import tightfit
+from tightfit import _native
 
 
 def test_rows_are_the_measurements(recorded):
@@ -55,6 +58,40 @@ def test_caches_take_in_profiles_and_each_other(tmp_path, recorded, mixed, comma
     }
     ours = tightfit.optimize("alexnet-1col", 256, workspace="64MiB", cache=first, device="H200")
     assert ours.time_us == tightfit.optimize("alexnet-1col", 256, workspace="64MiB", profile=recorded).time_us
+
+
+def test_a_profile_reaches_worker_processes_whole(tmp_path, recorded, mixed):
+    cache = tmp_path / "cache.db"
+    tightfit.merge(cache, recorded, mixed)
+    for source in ([cache], [recorded, mixed]):
+        profile = tightfit.Profile.open(*source)
+        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+            copy = pickle.loads(pickle.dumps(profile, protocol))
+            assert copy.rows() == profile.rows() and copy.layers == profile.layers and copy.devices == profile.devices
+        with multiprocessing.get_context("spawn").Pool(1) as workers:
+            assert workers.apply(len, (profile.rows(),)) == workers.apply(_count, (profile,)) > 10_000
+
+
+def _count(profile):
+    return len(profile.rows())
+
+
+def test_what_is_no_pickled_profile_is_refused():
+    with pytest.raises(tightfit.BadInput, match="line 1"):
+        _native.restore_recordings([b"no profile"])
+
+
+def test_the_default_cache_is_the_command_s(tmp_path, monkeypatch):
+    monkeypatch.setenv("TIGHTFIT_CACHE", "none")
+    with pytest.raises(tightfit.BadInput, match="TIGHTFIT_CACHE"):
+        tightfit.default_cache()
+    with pytest.raises(tightfit.BadInput, match="TIGHTFIT_CACHE"):
+        tightfit.Profile.open()
+    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "mine.db"))
+    assert tightfit.default_cache() == tmp_path / "mine.db"
+    monkeypatch.delenv("TIGHTFIT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert tightfit.default_cache() == tmp_path / "tightfit" / "cache.db"
 
 
 def test_damaged_files_are_refused(tmp_path):

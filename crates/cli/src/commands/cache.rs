@@ -1,6 +1,6 @@
 //! `tightfit cache list|export|import|merge|clear`
 
-use std::io::ErrorKind;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use tightfit_core::profile::{Cache, Recording};
@@ -15,10 +15,13 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
     let path = cache_path(common)
         .ok_or_else(|| Failure::Usage("there is no cache to look after; name one with --cache FILE".to_owned()))?;
     match &options.action {
-        CacheAction::List { layers: false } => list(&Cache::open_read_only(&path)?, common),
-        CacheAction::List { layers: true } => list_layers(&Cache::open_read_only(&path)?, common),
+        CacheAction::List { layers } => {
+            let cache = Cache::open_read_only(&path)?;
+            say_left_out(&cache)?;
+            if *layers { list_layers(&cache, common) } else { list(&cache, common) }
+        }
         CacheAction::Export { file } => {
-            let recordings = Cache::open_read_only(&path)?.recordings()?;
+            let recordings = recordings(&path)?;
             if recordings.is_empty() {
                 return Err(Failure::Wrong(format!("{}: has no measurements to export", path.display())));
             }
@@ -26,31 +29,35 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
             print(&format!("wrote {} devices to {}\n", recordings.len(), file.display()))
         }
         CacheAction::Import { files } => {
-            forget_surveys(&path)?;
-            take(&Cache::open(&path)?, files, Recording::read)
+            take(&Cache::open(&path)?, files, |file| Recording::read(file).map_err(Failure::from))
         }
-        CacheAction::Merge { files } => {
-            forget_surveys(&path)?;
-            take(&Cache::open(&path)?, files, |file| Cache::open_read_only(file)?.recordings())
-        }
+        CacheAction::Merge { files } => take(&Cache::open(&path)?, files, recordings),
         CacheAction::Clear { device } => {
-            forget_surveys(&path)?;
             let gone = Cache::open(&path)?.clear(device.as_deref())?;
             print(&format!("forgot {gone} measurements\n"))
         }
     }
 }
 
-/// Forgets which convolutions of programs under `run` were measured to the end: of other measurements that does not hold. They
-/// are looked through once more, and what the cache has is not measured again.
-fn forget_surveys(cache: &Path) -> Result<(), Failure> {
-    let path = cache.with_extension("surveyed");
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(Failure::Wrong(format!("{}: cannot be removed: {error}", path.display())))
-        }
-        _ => Ok(()),
+/// Everything in a cache that can be.
+fn recordings(path: &Path) -> Result<Vec<Recording>, Failure> {
+    let cache = Cache::open_read_only(path)?;
+    say_left_out(&cache)?;
+    Ok(cache.recordings()?)
+}
+
+/// Says that rows are left out, where a cache has any that cannot be.
+fn say_left_out(cache: &Cache) -> Result<(), Failure> {
+    let rows = cache.left_out()?;
+    if rows > 0 {
+        let path = cache.path().display();
+        // A closed standard error is no reason to fail.
+        let _ = writeln!(
+            std::io::stderr(),
+            "warning: {path}: {rows} rows cannot have been measured and are left out; `tightfit cache clear` deletes them"
+        );
     }
+    Ok(())
 }
 
 fn list(cache: &Cache, common: &Common) -> Result<(), Failure> {
@@ -77,10 +84,7 @@ fn list_layers(cache: &Cache, common: &Common) -> Result<(), Failure> {
     let mut grid =
         Grid::new([("network", left), ("batch", right), ("layer", left), ("mini-batch", right), ("problem", left)]);
     for network in cache.networks()? {
-        let batch = match network.batch {
-            Cache::PROGRAM => String::new(),
-            batch => batch.to_string(),
-        };
+        let batch = network.owner.batch().map_or(String::new(), |batch| batch.to_string());
         for (layer, shape, mini_batch) in network.layers {
             grid.push([network.name.clone(), batch.clone(), layer, mini_batch.to_string(), shape]);
         }
@@ -92,7 +96,7 @@ fn list_layers(cache: &Cache, common: &Common) -> Result<(), Failure> {
 fn take(
     cache: &Cache,
     files: &[PathBuf],
-    read: impl Fn(&Path) -> Result<Vec<Recording>, tightfit_core::Error>,
+    read: impl Fn(&Path) -> Result<Vec<Recording>, Failure>,
 ) -> Result<(), Failure> {
     let mut recordings = Vec::new();
     for file in files {

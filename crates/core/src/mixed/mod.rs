@@ -4,4 +4,4 @@ mod split;
 mod step;
 
 pub use split::{DeviceShare, MixedSplit, split_network};
-pub use step::{StepOptions, step_name, step_times, training_bytes};
+pub use step::{StepOptions, step_times, training_bytes};

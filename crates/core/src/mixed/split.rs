@@ -6,9 +6,10 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{StepOptions, step_name, step_times};
+use super::{StepOptions, step_times};
 use crate::optimize::split;
 use crate::profile::Recording;
+use crate::profile::step_name;
 use crate::{Bytes, Error, Nanos, Network};
 
 /// Batches that a device may be given, and the time of each.

@@ -10,7 +10,7 @@
 
 use crate::network::distinct;
 use crate::optimize::times;
-use crate::profile::Recording;
+use crate::profile::{Recording, step_name};
 use crate::survey::Policy;
 use crate::{Bytes, Candidate, DivisionCost, Error, Layout, Nanos, Network, Operation, Types};
 
@@ -47,16 +47,6 @@ impl Default for StepOptions {
     }
 }
 
-/// The name under which a network's measured training steps are kept, in place of a problem's shape.
-///
-/// ```
-/// use tightfit_core::{Types, mixed::step_name};
-/// assert_eq!(step_name("resnet18", Types::F32), "step resnet18 f32");
-/// ```
-pub fn step_name(network: &str, types: Types) -> String {
-    format!("step {network} {types}")
-}
-
 /// Bytes that training a network takes at a batch where nothing is given up: every layer's output and its gradient, and
 /// the weights with their gradients and momentum. Workspace comes on top.
 ///
@@ -66,6 +56,9 @@ pub fn training_bytes(network: &Network, batch: usize, types: Types) -> Bytes {
     let numbers = maps.saturating_mul(2).saturating_mul(batch).saturating_add(network.parameters().saturating_mul(3));
     Bytes::of(numbers, types.storage().size())
 }
+
+/// The most that [`StepOptions::rest`] can be: an hour for one sample.
+const MOST_REST: Nanos = Nanos(3_600_000_000_000);
 
 /// The batches up to `mini_batch` that a device may be given, rising, and how long a step of each takes there.
 ///
@@ -77,7 +70,7 @@ pub fn training_bytes(network: &Network, batch: usize, types: Types) -> Bytes {
 /// - Source: Oyama et al. 2018, III.E.
 ///
 /// # Errors
-/// [`Error::BadOption`] if `multiple_of` is no power of two; [`Error::BadProblem`] for a mini-batch of zero.
+/// [`Error::BadOption`] if `multiple_of` is no power of two, or the rest over an hour a sample; [`Error::BadProblem`] for a mini-batch of zero.
 pub fn step_times(
     recording: &Recording,
     network: &Network,
@@ -86,6 +79,10 @@ pub fn step_times(
 ) -> Result<Vec<(usize, Nanos)>, Error> {
     if !options.multiple_of.is_power_of_two() {
         let what = format!("batches can be multiples of a power of two, and {} is none", options.multiple_of);
+        return Err(Error::BadOption { what });
+    }
+    if options.rest > MOST_REST {
+        let what = format!("the other layers take {} a sample, and {MOST_REST} is the most", options.rest);
         return Err(Error::BadOption { what });
     }
     let measured = recording.of(&step_name(network.name(), options.types));

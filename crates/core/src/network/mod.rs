@@ -32,7 +32,10 @@ pub use layer::{Layer, LayerId, LayerKind, Pooling, PoolingMethod};
 pub use maps::{BackwardReads, FeatureMap, FeatureMaps, MapId};
 pub use shape::Shape;
 
-use crate::{Convolution, Error};
+use crate::{Bytes, Convolution, Error, bounded};
+
+/// The largest file: a layer takes some hundred bytes.
+const MOST_TEXT: Bytes = Bytes::mib(64);
 
 /// A network: named layers, every one after those it reads.
 ///
@@ -68,7 +71,7 @@ impl Network {
         if names().any(|(name, _)| name == name_or_path) || !(looks_like_path || path.exists()) {
             return built_in(name_or_path);
         }
-        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+        let text = bounded::read_text(path, MOST_TEXT).map_err(|source| Error::File {
             path: path.to_owned(),
             what: "cannot be read as a network".to_owned(),
             source: Some(Box::new(source)),

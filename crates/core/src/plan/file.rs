@@ -10,17 +10,19 @@ use std::io::Read;
 use std::path::Path;
 
 use flate2::Compression;
-use flate2::read::{GzEncoder, MultiGzDecoder};
+use flate2::read::GzEncoder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Budgets, Plan, Workload, check};
-use crate::{Error, Network};
+use crate::{Bytes, Error, Network, bounded};
 
 /// The word by which a file of a plan is known.
 const FORMAT: &str = "tightfit-plan";
 /// Raised when a file of before could not be read as it was meant.
 const VERSION: u32 = 1;
+/// The largest file, unpacked; that of a network of 500 layers has a few MiB.
+const MOST_TEXT: Bytes = Bytes::mib(256);
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -85,13 +87,8 @@ impl Plan {
             what: what.to_owned(),
             source: Some(source),
         };
-        let bytes = std::fs::read(path).map_err(|error| file("cannot be read", error.into()))?;
-        let mut text = String::new();
-        let read = match path.extension().is_some_and(|extension| extension == "gz") {
-            true => MultiGzDecoder::new(&bytes[..]).read_to_string(&mut text),
-            false => (&bytes[..]).read_to_string(&mut text),
-        };
-        read.map_err(|error| file("cannot be read; is it cut off?", error.into()))?;
+        let text = bounded::read_text(path, MOST_TEXT);
+        let text = text.map_err(|error| file("cannot be read; is it cut off?", error.into()))?;
         Plan::from_json(&text).map_err(|error| file("is not a plan that can be carried out", error.into()))
     }
 

@@ -1,16 +1,21 @@
-//! What is known of a problem's algorithms: asked of a [`Backend`](crate::Backend), measured, kept in a cache on disk, or replayed from
-//! a recording.
+//! What is known of a problem's algorithms: asked of a [`Backend`](crate::Backend), measured, kept in a cache on disk, or
+//! replayed from a recording.
 
+mod bounds;
 mod cache;
 mod corrections;
+mod key;
+mod owner;
 mod profiler;
 mod recording;
 mod replay;
 mod statistics;
 
-pub use cache::{Cache, Summary};
+pub use cache::{Cache, Mark, Summary};
 pub use corrections::corrected;
+pub use key::{is_step_name, step_name};
+pub use owner::{Owner, RecordedNetwork};
 pub use profiler::{Admission, Profiler, Skipped, Spent};
-pub use recording::{RecordedNetwork, Recording};
+pub use recording::Recording;
 pub use replay::Replay;
 pub use statistics::{Sample, sample};

@@ -92,6 +92,7 @@ pub struct Profiler<'a> {
     effort: Effort,
     admission: Admission,
     known: HashMap<(Problem, Algorithm), Option<Measurement>>,
+    workspaces: HashMap<(Problem, Algorithm), Option<Bytes>>,
     loaded: HashMap<Problem, Vec<Measurement>>,
     offers: HashMap<Problem, Vec<Offer>>,
     spent: Spent,
@@ -99,7 +100,7 @@ pub struct Profiler<'a> {
 
 impl<'a> Profiler<'a> {
     /// A profiler of `backend`, which looks into `cache` first and keeps what it measures there. Once `stop` is set,
-    /// every further measurement is refused with [`Error::Interrupted`].
+    /// every further question is refused with [`Error::Interrupted`], whoever would have answered it.
     pub fn new(backend: &'a mut dyn Backend, cache: Option<&'a Cache>, stop: &'a AtomicBool) -> Profiler<'a> {
         Profiler {
             backend,
@@ -108,6 +109,7 @@ impl<'a> Profiler<'a> {
             effort: Effort::default(),
             admission: Admission::default(),
             known: HashMap::new(),
+            workspaces: HashMap::new(),
             loaded: HashMap::new(),
             offers: HashMap::new(),
             spent: Spent::default(),
@@ -146,8 +148,9 @@ impl<'a> Profiler<'a> {
     /// Every algorithm's workspace or refusal for the problem at its batch; asked of the backend once.
     ///
     /// # Errors
-    /// As [`Backend::offers`].
+    /// As [`Backend::offers`]; [`Error::Interrupted`] once stopping was asked for.
     pub fn offers(&mut self, problem: &Problem) -> Result<&[Offer], Error> {
+        self.heed()?;
         if !self.offers.contains_key(problem) {
             let mut offers = self.backend.offers(problem)?;
             for offer in &mut offers {
@@ -163,18 +166,30 @@ impl<'a> Profiler<'a> {
     /// The algorithm's workspace for the problem at its batch; none if it refuses.
     ///
     /// # Errors
-    /// [`Error::Backend`] if the library cannot be asked.
+    /// [`Error::Backend`] if the library cannot be asked; [`Error::Interrupted`] once stopping was asked for.
     pub fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Bytes>, Error> {
+        self.heed()?;
         if let Some(offers) = self.offers.get(problem)
             && let Some(offer) = offers.iter().find(|offer| offer.algorithm == *algorithm)
         {
             return Ok(offer.workspace.as_ref().ok().copied());
         }
-        match self.backend.workspace(problem, algorithm) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(Error::Refused { .. }) => Ok(None),
-            Err(error) => Err(error),
+        let key = (*problem, algorithm.clone());
+        if let Some(known) = self.workspaces.get(&key) {
+            return Ok(*known);
         }
+        let workspace = match self.backend.workspace(problem, algorithm) {
+            Ok(bytes) => Some(bytes),
+            Err(Error::Refused { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        self.workspaces.insert(key, workspace);
+        Ok(workspace)
+    }
+
+    /// Ends where stopping was asked for.
+    fn heed(&self) -> Result<(), Error> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// The measurement of `algorithm` on the problem at its batch; none if it cannot be had, which is remembered in
@@ -188,12 +203,10 @@ impl<'a> Profiler<'a> {
         algorithm: &Algorithm,
         best: Option<Nanos>,
     ) -> Result<Option<Measurement>, Error> {
+        self.heed()?;
         let key = (*problem, algorithm.clone());
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
-        }
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
         }
         let measurement = match self.find_cached(problem, algorithm)? {
             Some(cached) => {
@@ -212,8 +225,9 @@ impl<'a> Profiler<'a> {
     /// What dividing the problem costs: from the cache, or asked of the backend and kept.
     ///
     /// # Errors
-    /// As [`Backend::division_cost`], and those of reading the cache.
+    /// As [`Backend::division_cost`], and those of reading the cache; [`Error::Interrupted`] once stopping was asked for.
     pub fn division_cost(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
+        self.heed()?;
         if let Some(cache) = self.cache
             && let Some(cost) = cache.division_cost(self.backend.device(), problem)?
         {
@@ -230,6 +244,8 @@ impl<'a> Profiler<'a> {
         Ok(cost)
     }
 
+    /// What the cache has of it, if that still holds: a row whose workspace is not what the backend asks for today was made
+    /// with another library or driver of the same name, or altered. Searches rely on workspaces that they asked for.
     fn find_cached(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Measurement>, Error> {
         let Some(cache) = self.cache else { return Ok(None) };
         let shape = problem.with_batch(1)?;
@@ -237,7 +253,9 @@ impl<'a> Profiler<'a> {
             self.loaded.insert(shape, cache.measurements(self.backend.device(), problem)?);
         }
         let fits = |m: &&Measurement| m.micro_batch == problem.batch() && m.algorithm == *algorithm;
-        Ok(self.loaded[&shape].iter().find(fits).cloned())
+        let Some(found) = self.loaded[&shape].iter().find(fits).cloned() else { return Ok(None) };
+        let today = self.workspace(problem, algorithm)?;
+        Ok(Some(found).filter(|found| today == Some(found.workspace)))
     }
 
     fn run(
@@ -249,7 +267,10 @@ impl<'a> Profiler<'a> {
         let started = Instant::now();
         let effort = Effort { best, ..self.effort };
         match self.backend.measure(problem, algorithm, &effort) {
-            Ok(measurement) => {
+            Ok(mut measurement) => {
+                // No call takes no time: the clock is too coarse to tell.
+                measurement.time = measurement.time.max(Nanos(1));
+                measurement.single = measurement.single.map(|single| single.max(Nanos(1)));
                 // A replay answers at once; what the recorded calls took is the honest figure there.
                 let time = if self.backend.is_replay() { measurement.time } else { Nanos::from(started.elapsed()) };
                 self.spent.time = self.spent.time + time;

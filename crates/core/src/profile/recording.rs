@@ -13,42 +13,38 @@
 //! `lines` says how many follow, so that a file cut off between two is noticed; files without it are read as they are.
 //! A time of null stands for a candidate whose workspace is known and that was not run.
 
+mod line;
+
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufRead, BufWriter, Write};
 use std::path::Path;
 
 use flate2::Compression;
-use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use serde::{Deserialize, Serialize};
 
-use crate::candidate::{Algorithm, Measurement, Notes};
-use crate::{Bytes, Device, DivisionCost, Error, Nanos, Problem};
+use super::RecordedNetwork;
+use super::bounds;
+use crate::bounded::{self, Lines};
+use crate::{Algorithm, Bytes, Device, DivisionCost, Error, Measurement, Nanos, Notes};
+use line::{JsonRow, Line};
 
 const FORMAT: &str = "tightfit-profile";
 const VERSION: u32 = 1;
+/// The longest line: every size of one algorithm up to a mini-batch of a million.
+const MOST_LINE: Bytes = Bytes::mib(64);
+/// The most of all lines, unpacked: some thirty million measurements.
+const MOST_TEXT: Bytes = Bytes::gib(1);
 
 /// The measurements of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// Where they were made.
     pub device: Device,
-    /// Networks that were profiled, with names and order of their layers.
+    /// Networks that were profiled and programs that ran, with names and order of their layers.
     pub networks: Vec<RecordedNetwork>,
     problems: BTreeMap<String, BTreeMap<Algorithm, Recorded>>,
     divisions: BTreeMap<String, DivisionCost>,
-}
-
-/// Names and order of a network's kernels.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedNetwork {
-    /// The network's name.
-    pub name: String,
-    /// Its mini-batch.
-    pub batch: usize,
-    /// Layer name, the problem's shape ([`crate::Problem::shape`]) and mini-batch of each kernel.
-    pub layers: Vec<(String, String, usize)>,
 }
 
 /// What is known of one algorithm on one problem, by micro-batch.
@@ -66,60 +62,6 @@ pub(super) struct Row {
     pub(super) spread: f64,
     pub(super) repeats: u32,
     pub(super) single: Option<Nanos>,
-}
-
-/// Micro-batch, time, workspace, spread, repeats and single time of a line.
-type JsonRow = (usize, Option<u64>, u64, f64, u32, Option<u64>);
-
-#[derive(Serialize, Deserialize)]
-#[serde(untagged, deny_unknown_fields)]
-enum Line {
-    Format {
-        format: String,
-        version: u32,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        lines: Option<usize>,
-    },
-    Device {
-        device: Device,
-    },
-    Network {
-        network: RecordedNetwork,
-    },
-    Division {
-        division: String,
-        time_ns: u64,
-        workspace_bytes: u64,
-    },
-    Problem {
-        problem: String,
-        algorithm: Algorithm,
-        notes: Notes,
-        rows: Vec<JsonRow>,
-    },
-}
-
-impl Line {
-    /// What makes a readable line impossible: a cache that took it in could not be read any more.
-    fn fault(&self) -> Option<String> {
-        // SQLite keeps signed numbers.
-        const MOST: u64 = i64::MAX as u64;
-        let (shape, rows) = match self {
-            Line::Problem { problem, rows, .. } => (problem, rows.as_slice()),
-            Line::Division { division, .. } => (division, &[][..]),
-            Line::Format { .. } | Line::Device { .. } | Line::Network { .. } => return None,
-        };
-        let is_step = shape.starts_with("step ");
-        let readable = || format!("{shape} n1").parse::<Problem>();
-        if !is_step && let Err(error) = readable() {
-            return Some(error.to_string());
-        }
-        let bad = rows.iter().find(|row| {
-            let times = [row.1, row.5, Some(row.2)];
-            row.0 == 0 || row.0 > Problem::MOST_SAMPLES || times.into_iter().flatten().any(|value| value > MOST)
-        });
-        bad.map(|row| format!("a row of `{shape}` is impossible: {row:?}"))
-    }
 }
 
 impl Recording {
@@ -207,7 +149,7 @@ impl Recording {
             }
             Line::Division { division, time_ns, workspace_bytes } => {
                 let cost = DivisionCost { time: Nanos(time_ns), workspace: Bytes(workspace_bytes) };
-                self.divisions.insert(division, cost);
+                self.divisions.insert(division, bounds::division(cost));
             }
             Line::Format { .. } | Line::Device { .. } | Line::Network { .. } => {}
         }
@@ -237,66 +179,33 @@ impl Recording {
 
     /// Reads the recordings of a file, one a device.
     ///
+    /// Memory is bounded whatever the file is: a line may have 64 MiB, all together 1 GiB, unpacked.
+    ///
     /// # Errors
-    /// [`Error::File`] naming the line if the file cannot be read, ends early, or is of another format or version.
+    /// [`Error::File`] naming the line if the file cannot be read, ends early, is of another format or version, or holds
+    /// what cannot have been measured: the line's field is named then.
     pub fn read(path: &Path) -> Result<Vec<Recording>, Error> {
-        let file = |what: String, source| Error::File { path: path.to_owned(), what, source };
-        let opened = File::open(path).map_err(|e| file("cannot be opened".to_owned(), Some(e.into())))?;
-        let packed = path.extension().is_some_and(|extension| extension == "gz");
-        let reader: Box<dyn Read> = if packed { Box::new(GzDecoder::new(opened)) } else { Box::new(opened) };
-        let mut recordings: Vec<Recording> = Vec::new();
-        let mut networks = Vec::new();
-        let (mut promised, mut found) = (None, 0);
-        for (number, text) in BufReader::new(reader).lines().enumerate() {
-            found = number;
-            let number = number + 1;
-            let text = text.map_err(|e| {
-                file(format!("line {number} cannot be read; the file may be cut off, fetch it again"), Some(e.into()))
-            })?;
-            let line: Line = serde_json::from_str(&text).map_err(|e| {
-                file(format!("line {number} is not a line of a profile; the file may be cut off"), Some(e.into()))
-            })?;
-            match (number, line) {
-                (1, Line::Format { format, version, lines }) if format == FORMAT && version == VERSION => {
-                    promised = lines;
-                }
-                (1, Line::Format { format, version, .. }) => {
-                    let what =
-                        format!("is `{format}` version {version}; this program reads `{FORMAT}` version {VERSION}");
-                    return Err(file(what, None));
-                }
-                (1, _) | (_, Line::Format { .. }) => {
-                    return Err(file(
-                        format!("line {number}: a profile begins, and only begins, with its format"),
-                        None,
-                    ));
-                }
-                (_, Line::Device { device }) => recordings.push(Recording::new(device)),
-                (_, Line::Network { network }) => networks.push(network),
-                (_, line) => {
-                    let Some(recording) = recordings.last_mut() else {
-                        return Err(file(format!("line {number}: a problem comes before its device"), None));
-                    };
-                    if let Some(fault) = line.fault() {
-                        return Err(file(format!("line {number}: {fault}"), None));
-                    }
-                    recording.take(line);
-                }
-            }
-        }
-        if let Some(promised) = promised.filter(|promised| *promised != found) {
-            let what = format!(
-                "has {found} lines after the first, which promises {promised}; it may be cut off, fetch it again"
-            );
-            return Err(file(what, None));
-        }
-        if recordings.is_empty() {
-            return Err(file("has no device in it; it may be cut off".to_owned(), None));
-        }
-        for recording in &mut recordings {
-            recording.networks.clone_from(&networks);
-        }
-        Ok(recordings)
+        let reader = bounded::open(path).map_err(|error| Fault::of("cannot be opened", error));
+        reader.and_then(read_lines).map_err(|fault| fault.in_file(path))
+    }
+
+    /// Reads what [`Recording::to_bytes`] gave.
+    ///
+    /// # Errors
+    /// [`Error::BadDocument`] for anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Recording>, Error> {
+        read_lines(bytes).map_err(|fault| Error::BadDocument { document: "profile", what: fault.chain() })
+    }
+
+    /// Recordings as the lines of a file, with every digit of their spreads.
+    ///
+    /// # Errors
+    /// [`Error::BadDocument`] never, for recordings that were read or measured here.
+    pub fn to_bytes(recordings: &[Recording]) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        let bad = |error: std::io::Error| Error::BadDocument { document: "profile", what: error.to_string() };
+        write_lines(&mut bytes, recordings, Spreads::Exact).map_err(bad)?;
+        Ok(bytes)
     }
 
     /// Writes recordings to a file, whole or not at all: into a neighbor first, then renamed.
@@ -311,11 +220,11 @@ impl Recording {
             let out = BufWriter::new(File::create(&part)?);
             if path.extension().is_some_and(|extension| extension == "gz") {
                 let mut packed = GzEncoder::new(out, Compression::best());
-                write_lines(&mut packed, recordings)?;
+                write_lines(&mut packed, recordings, Spreads::Short)?;
                 packed.finish()?.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
             } else {
                 let mut out = out;
-                write_lines(&mut out, recordings)?;
+                write_lines(&mut out, recordings, Spreads::Short)?;
                 out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
             }
             std::fs::rename(&part, path)
@@ -329,9 +238,98 @@ impl Recording {
     }
 }
 
-fn write_lines(out: &mut impl Write, recordings: &[Recording]) -> std::io::Result<()> {
+/// Why lines are no profile.
+struct Fault {
+    what: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Fault {
+    fn of(what: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
+        Fault { what: what.into(), source: Some(source.into()) }
+    }
+
+    fn in_file(self, path: &Path) -> Error {
+        Error::File { path: path.to_owned(), what: self.what, source: self.source }
+    }
+
+    fn chain(self) -> String {
+        self.source.map_or(self.what.clone(), |source| format!("{}: {source}", self.what))
+    }
+}
+
+impl From<String> for Fault {
+    fn from(what: String) -> Fault {
+        Fault { what, source: None }
+    }
+}
+
+fn read_lines(reader: impl BufRead) -> Result<Vec<Recording>, Fault> {
+    let mut lines = Lines::new(reader, MOST_LINE, MOST_TEXT);
+    let mut recordings: Vec<Recording> = Vec::new();
+    let mut networks = Vec::new();
+    let (mut promised, mut number) = (None, 0_usize);
+    loop {
+        let text = lines.next_line().map_err(|error| {
+            Fault::of(format!("line {} cannot be read; the file may be cut off, fetch it again", number + 1), error)
+        })?;
+        let Some(text) = text else { break };
+        number += 1;
+        let line = Line::parse(text).map_err(|error| {
+            Fault::of(format!("line {number} is not a line of a profile; the file may be cut off"), error)
+        })?;
+        if let Some(fault) = line.fault() {
+            return Err(format!("line {number}: {fault}").into());
+        }
+        match (number, line) {
+            (1, Line::Format { format, version, lines }) if format == FORMAT && version == VERSION => {
+                promised = lines;
+            }
+            (1, Line::Format { format, version, .. }) => {
+                return Err(format!(
+                    "is `{format}` version {version}; this program reads `{FORMAT}` version {VERSION}"
+                )
+                .into());
+            }
+            (1, _) | (_, Line::Format { .. }) => {
+                return Err(format!("line {number}: a profile begins, and only begins, with its format").into());
+            }
+            (_, Line::Device { device }) => recordings.push(Recording::new(device)),
+            (_, Line::Network { network }) => networks.push(network),
+            (_, line) => match recordings.last_mut() {
+                Some(recording) => recording.take(line),
+                None => return Err(format!("line {number}: a problem comes before its device").into()),
+            },
+        }
+    }
+    let found = number.saturating_sub(1);
+    if let Some(promised) = promised.filter(|promised| *promised != found) {
+        return Err(format!(
+            "has {found} lines after the first, which promises {promised}; it may be cut off, fetch it again"
+        )
+        .into());
+    }
+    if recordings.is_empty() {
+        return Err("has no device in it; it may be cut off".to_owned().into());
+    }
+    for recording in &mut recordings {
+        recording.networks.clone_from(&networks);
+    }
+    Ok(recordings)
+}
+
+/// How many digits of spreads are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spreads {
+    /// Four after the point: more than they are worth, and files stay small.
+    Short,
+    /// All.
+    Exact,
+}
+
+fn write_lines(out: &mut impl Write, recordings: &[Recording], spreads: Spreads) -> std::io::Result<()> {
     let mut lines = 0;
-    for_lines(recordings, |_| {
+    for_lines(recordings, spreads, |_| {
         lines += 1;
         Ok(())
     })?;
@@ -340,12 +338,23 @@ fn write_lines(out: &mut impl Write, recordings: &[Recording]) -> std::io::Resul
         out.write_all(b"\n")
     };
     write(Line::Format { format: FORMAT.to_owned(), version: VERSION, lines: Some(lines) })?;
-    for_lines(recordings, write)
+    for_lines(recordings, spreads, write)
 }
 
 /// Every line of a file but the first, in order.
-fn for_lines(recordings: &[Recording], mut line: impl FnMut(Line) -> std::io::Result<()>) -> std::io::Result<()> {
-    for network in recordings.first().map_or(&[][..], |recording| &recording.networks) {
+fn for_lines(
+    recordings: &[Recording],
+    spreads: Spreads,
+    mut line: impl FnMut(Line) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let mut networks: Vec<&RecordedNetwork> = Vec::new();
+    for network in recordings.iter().flat_map(|recording| &recording.networks) {
+        // Recordings of one file or cache share their networks.
+        if !networks.contains(&network) {
+            networks.push(network);
+        }
+    }
+    for network in networks {
         line(Line::Network { network: network.clone() })?;
     }
     for recording in recordings {
@@ -360,7 +369,7 @@ fn for_lines(recordings: &[Recording], mut line: impl FnMut(Line) -> std::io::Re
                     problem: problem.clone(),
                     algorithm: algorithm.clone(),
                     notes: recorded.notes,
-                    rows: recorded.rows.iter().map(|(&n, row)| row.json(n)).collect(),
+                    rows: recorded.rows.iter().map(|(&n, row)| row.json(n, spreads)).collect(),
                 })?;
             }
         }
@@ -369,10 +378,12 @@ fn for_lines(recordings: &[Recording], mut line: impl FnMut(Line) -> std::io::Re
 }
 
 impl Row {
-    fn json(&self, n: usize) -> JsonRow {
+    fn json(&self, n: usize, spreads: Spreads) -> JsonRow {
         let single = self.single.map(|time| time.0);
-        // Four digits of a spread are more than it is worth, and keep files small.
-        let spread = (self.spread * 1e4).round() / 1e4;
+        let spread = match spreads {
+            Spreads::Short => (self.spread * 1e4).round() / 1e4,
+            Spreads::Exact => self.spread,
+        };
         (n, self.time.map(|time| time.0), self.workspace.0, spread, self.repeats, single)
     }
 

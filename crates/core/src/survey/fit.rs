@@ -234,23 +234,29 @@ impl<'p, 'b> Search<'p, 'b> {
     /// Measures sizes that add up to the mini-batch where those measured so far do not.
     fn complete(&mut self, limit: Bytes) -> Result<(), Error> {
         loop {
+            let before = self.measured.len() + self.failed.len();
             let measured: Vec<Candidate> = self.measured.values().cloned().collect();
             if divide(&self.problem, &measured, limit, DivisionCost::default()).is_ok() {
                 return Ok(());
             }
             let untimed = self.untimed()?;
             let Ok(fewest) = divide(&self.problem, &untimed, limit, DivisionCost::default()) else { return Ok(()) };
-            // Each round measures something new or finds that it fails, so there is an end.
+            // What was measured is among the untimed with the workspace that it then had, and it does not add up: so at least
+            // one part is new, and is measured or found to fail. There are finitely many, so there is an end.
             for part in fewest.parts() {
                 if let Some(algorithm) = self.algorithms.iter().position(|known| *known == part.algorithm) {
                     self.measure(algorithm, part.micro_batch, limit)?;
                 }
             }
+            if self.measured.len() + self.failed.len() == before {
+                return Ok(());
+            }
         }
     }
 
     /// Candidates known by their workspace alone, all of one time, so that dividing finds the fewest micro-batches:
-    /// powers of two and equal divisions, or every size where there are few.
+    /// powers of two and equal divisions, or every size where there are few. The workspace of what was measured is what was
+    /// needed then, whatever was asked for before.
     fn untimed(&mut self) -> Result<Vec<Candidate>, Error> {
         let batch = self.problem.batch();
         let mut sizes: BTreeSet<usize> = (0..=batch.ilog2()).map(|power| 1 << power).collect();
@@ -265,6 +271,8 @@ impl<'p, 'b> Search<'p, 'b> {
                 if self.fits(algorithm, micro_batch, Bytes::UNLIMITED)?
                     && let Some(Some(workspace)) = self.workspaces.get(&(algorithm, micro_batch)).copied()
                 {
+                    let measured = self.measured.get(&(algorithm, micro_batch));
+                    let workspace = measured.map_or(workspace, |candidate| candidate.workspace);
                     let algorithm = self.algorithms[algorithm].clone();
                     untimed.push(Candidate { micro_batch, algorithm, time: Nanos(1), workspace });
                 }

@@ -1,17 +1,28 @@
 //! Candidates from the cache alone: nothing is measured, so it costs a look into a file.
 
-use tightfit_core::{Bytes, Device, DivisionCost, Measurement, Operation};
+use tightfit_core::optimize::{divide, front};
+use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Measurement, Operation};
 use tightfit_cuda::Guest;
 
 use super::cache::{cache, read};
 use super::{Known, admission, measured};
 use crate::kernel::Question;
-use crate::settings::Settings;
+use crate::settings::{Limit, Settings};
+
+/// What was found in the cache.
+pub(super) struct Found {
+    /// What can be used of it.
+    pub known: Known,
+    /// Whether some of it had to be left out, since the library asks for other workspaces today.
+    pub is_stale: bool,
+}
 
 /// What the cache has for a question within a limit; none if there is no cache or nothing in it.
-pub(super) fn look_up(question: &Question, limit: Bytes, settings: &Settings, device: &Device) -> Option<Known> {
+///
+/// The library is asked for the workspaces of those candidates alone that would be chosen.
+pub(super) fn look_up(question: &Question, limit: Bytes, settings: &Settings, guest: &mut Guest) -> Option<Found> {
     let cache = cache(settings)?;
-    let found = read(cache.measurements(device, &question.problem))?;
+    let found = read(cache.measurements(guest.device(), &question.problem))?;
     let problem = &question.problem;
     let admission = admission(question, settings);
     let sizes = settings.policy.sizes(problem.batch());
@@ -19,18 +30,56 @@ pub(super) fn look_up(question: &Question, limit: Bytes, settings: &Settings, de
         let is_size = sizes.as_ref().is_none_or(|sizes| sizes.contains(&measurement.micro_batch));
         measurement.workspace <= limit && is_size && admission.admits(measurement.notes)
     };
-    let candidates: Vec<_> = found.iter().filter(may_be_used).map(Measurement::candidate).collect();
-    measured::count_cached(candidates.len());
+    let mut candidates: Vec<_> = found.iter().filter(may_be_used).map(Measurement::candidate).collect();
     let is_theirs = |measurement: &&Measurement| {
         measurement.micro_batch == problem.batch() && measurement.algorithm == question.chosen.algorithm
     };
     let framework_time = found.iter().find(is_theirs).map(|measurement| measurement.time);
     // Of half-precision gradients the cost of adding up must be known, or dividing cannot be weighed.
-    let cost = match read(cache.division_cost(device, problem)).flatten() {
+    let cost = match read(cache.division_cost(guest.device(), problem)).flatten() {
         Some(cost) => cost,
         None if problem.operation() != Operation::BackwardFilter => DivisionCost::default(),
         None if Guest::division_workspace(problem) == Bytes::ZERO => DivisionCost::default(),
         None => DivisionCost::NEVER,
     };
-    (!candidates.is_empty()).then_some(Known { candidates, cost, framework_time })
+    let kept = candidates.len();
+    let chosen = |candidates: &[Candidate]| -> Vec<Configuration> {
+        match settings.limit {
+            Limit::PerKernel(_) => divide(problem, candidates, limit, cost).into_iter().collect(),
+            Limit::Total(_) => front(problem, candidates, limit, cost).unwrap_or_default(),
+        }
+    };
+    leave_out_stale(question, &mut candidates, chosen, guest);
+    measured::count_cached(candidates.len());
+    let is_stale = candidates.len() < kept;
+    let known = Known { candidates, cost, framework_time };
+    (!known.candidates.is_empty() || is_stale).then_some(Found { known, is_stale })
+}
+
+/// Leaves candidates out whose workspace is not what the library asks for today, until none of them would be chosen. Each round
+/// leaves one out at least, or is the last.
+fn leave_out_stale(
+    question: &Question,
+    candidates: &mut Vec<Candidate>,
+    chosen: impl Fn(&[Candidate]) -> Vec<Configuration>,
+    guest: &mut Guest,
+) {
+    let mut asked: Vec<(Candidate, bool)> = Vec::new();
+    loop {
+        let before = candidates.len();
+        for part in chosen(candidates).iter().flat_map(Configuration::parts) {
+            if asked.iter().any(|(known, _)| known == part) {
+                continue;
+            }
+            let today =
+                question.problem.with_batch(part.micro_batch).and_then(|p| guest.workspace(&p, &part.algorithm));
+            // Where the library cannot be asked, setting it up decides.
+            let is_stale = today.is_ok_and(|today| today != Some(part.workspace));
+            asked.push((part.clone(), is_stale));
+        }
+        candidates.retain(|candidate| !asked.iter().any(|(known, is_stale)| *is_stale && known == candidate));
+        if candidates.len() == before {
+            return;
+        }
+    }
 }

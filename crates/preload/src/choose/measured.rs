@@ -12,8 +12,8 @@ use tightfit_core::candidate::Candidates;
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Cache, Profiler};
 use tightfit_core::survey::candidates;
-use tightfit_core::{Bytes, Device, Error, Nanos, Problem};
-use tightfit_cuda::{CudaBackend, Host};
+use tightfit_core::{Bytes, Error, Nanos, Problem};
+use tightfit_cuda::{CudaBackend, Guest, Host};
 
 use super::cache::cache;
 use super::turn::{Turn, own};
@@ -98,7 +98,7 @@ pub(super) fn measure(
     limit: Bytes,
     settings: &Settings,
     host: &Host,
-    device: &Device,
+    guest: &mut Guest,
 ) -> Result<Known, Unmeasured> {
     let needs_time = question.chosen.workspace <= limit;
     let is_enough = |known: &Known| known.framework_time.is_some() || !needs_time;
@@ -106,8 +106,11 @@ pub(super) fn measure(
         return Ok(known);
     }
     let started = Instant::now();
-    let survey = surveyed::Survey::new(question, limit, settings, device);
-    let known = survey.is_done(settings).then(|| cached::look_up(question, limit, settings, device)).flatten();
+    let device = guest.device().clone();
+    let survey = surveyed::Survey::new(question, limit, settings, &device);
+    let looked_up = survey.is_done().then(|| cached::look_up(question, limit, settings, guest)).flatten();
+    // What is not today's is measured again.
+    let known = looked_up.filter(|found| !found.is_stale).map(|found| found.known);
     if let Some(Known { candidates, cost, .. }) = &known {
         // Should the framework's choice be all that is missing, it is all that is measured.
         remember(question, admission(question, settings), Candidates { candidates: candidates.clone(), cost: *cost });
@@ -135,7 +138,7 @@ fn measure_now(
     settings: &Settings,
     host: &Host,
     needs_time: bool,
-    survey: &surveyed::Survey,
+    survey: &surveyed::Survey<'_>,
 ) -> Result<Known, Unmeasured> {
     // Measurements on one device must not run into each other; those of two devices wait for nothing of one another.
     let place = backend_of(question.device);
@@ -145,7 +148,7 @@ fn measure_now(
         none => none.insert(host.backend(question.device).map_err(|error| error.to_string())?),
     };
     let cache = cache(settings);
-    let _turn = cache.map(Turn::take).transpose()?;
+    let _turn = cache.map(Turn::take).transpose()?.flatten();
     // The program's own work would be in the measurements' way.
     backend
         .handle()
@@ -157,7 +160,7 @@ fn measure_now(
     let released = backend.release();
     let known = measured.map_err(|error| error.chain())?;
     released.map_err(|error| error.to_string())?;
-    survey.set_done(settings);
+    survey.set_done(&known.candidates);
     Ok(known)
 }
 

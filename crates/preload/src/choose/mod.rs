@@ -61,14 +61,14 @@ pub fn choose(
     let mut is_lasting = !is_capturing;
     let known = match settings.tune {
         _ if is_capturing => measured::remembered(question, settings),
-        Tune::Measure => match measured::measure(question, limit, settings, host, session.guest.device()) {
+        Tune::Measure => match measured::measure(question, limit, settings, host, &mut session.guest) {
             Ok(known) => Some(known),
             Err(failure) => {
                 is_lasting = !failure.is_capture;
                 None
             }
         },
-        Tune::Cached => cached::look_up(question, limit, settings, session.guest.device()),
+        Tune::Cached => cached::look_up(question, limit, settings, &mut session.guest).map(|found| found.known),
         Tune::Heuristic => None,
     };
     let fits = question.chosen.workspace <= limit;

@@ -33,18 +33,24 @@ def size(value: Size) -> int:
 
 
 def default_cache() -> Path:
-    """The cache that the command uses: ``TIGHTFIT_CACHE``, else ``tightfit/cache.db`` in the user's cache folder."""
-    named = os.environ.get("TIGHTFIT_CACHE")
-    if named:
-        return Path(named)
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(caches) / "tightfit" / "cache.db"
+    """The cache that the command uses: ``TIGHTFIT_CACHE``, else ``tightfit/cache.db`` in the user's cache folder.
+
+    Raises
+    ------
+    BadInput
+        Where the command goes without a cache: ``TIGHTFIT_CACHE`` is ``none``, or no variable names a folder.
+    """
+    path = _native.default_cache()
+    if path is None:
+        raise BadInput("there is no cache: TIGHTFIT_CACHE is none, or HOME is not set; name a file")
+    return Path(path)
 
 
 class Profile:
     """Measurements of one or more devices, read from caches and recorded profiles.
 
-    Use :meth:`open`. A profile does not change after that: what is measured later is seen by opening again.
+    Use :meth:`open`. A profile does not change after that: what is measured later is seen by opening again. It can be pickled,
+    and so sent to worker processes: the copy holds the measurements themselves.
     """
 
     def __init__(self, recordings: _native.Recordings) -> None:

@@ -5,19 +5,27 @@
 //! other, and a hit is filtered by today's limit. `docs/cache-format.md` describes the tables.
 
 mod fault;
+mod layers;
+mod marks;
+mod mend;
 mod open;
 mod rows;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::{RecordedNetwork, Recording};
-use crate::network::Kernel;
+use super::Recording;
+use super::bounds;
 use crate::{Device, DivisionCost, Error, Measurement, Problem};
 use fault::{Fault, refuse};
-use rows::{count, device, device_id, division, measurement, network_id, problem_id, read_networks, signed};
+pub use marks::Mark;
+use rows::{
+    SOUND_MEASUREMENT, count, device, device_id, division, measurement, problem_id, read_networks, signed, text,
+    unreadable, whole,
+};
 
 /// An open cache file.
 pub struct Cache {
@@ -36,12 +44,29 @@ pub struct Summary {
     pub measurements: usize,
 }
 
-/// A layer as the table has it: name, shape, mini-batch.
-type Layer = (String, String, usize);
-
 impl Cache {
-    /// The batch of a program among the networks: its layers have batches of their own.
-    pub const PROGRAM: usize = 0;
+    /// Where the cache is that nobody named otherwise, by environment variables: `TIGHTFIT_CACHE`, else `tightfit/cache.db` in
+    /// `XDG_CACHE_HOME` or `HOME/.cache`. None for `TIGHTFIT_CACHE=none`, and where no variable names a folder.
+    ///
+    /// `variable` looks one up; an empty one counts as not set.
+    ///
+    /// ```
+    /// use tightfit_core::profile::Cache;
+    /// let path = Cache::default_path(|name| (name == "HOME").then(|| "/home/me".into()));
+    /// assert_eq!(path, Some("/home/me/.cache/tightfit/cache.db".into()));
+    /// assert_eq!(Cache::default_path(|_| Some("none".into())), None);
+    /// ```
+    pub fn default_path(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        match set("TIGHTFIT_CACHE") {
+            Some(path) if path.as_os_str() == "none" => None,
+            Some(path) => Some(path),
+            None => {
+                let caches = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+                Some(caches.join("tightfit").join("cache.db"))
+            }
+        }
+    }
 
     /// The file.
     pub fn path(&self) -> &Path {
@@ -64,57 +89,57 @@ impl Cache {
     pub fn measurements(&self, device: &Device, problem: &Problem) -> Result<Vec<Measurement>, Error> {
         let read = || -> rusqlite::Result<Vec<Measurement>> {
             let connection = self.lock();
-            let mut statement = connection.prepare_cached(
+            let mut statement = connection.prepare_cached(&format!(
                 "SELECT m.algorithm, m.micro_batch, m.time_ns, m.single_ns, m.workspace_bytes, m.spread, m.repeats, m.notes
                  FROM measurement m JOIN device d ON d.id = m.device JOIN problem p ON p.id = m.problem
-                 WHERE d.backend = ? AND d.name = ? AND d.library = ? AND d.threads = ? AND p.shape = ?",
-            )?;
-            let key = params![device.backend, device.name, device.library, device.threads as i64, problem.shape()];
+                 WHERE d.backend = ? AND d.name = ? AND d.library = ? AND d.threads = ? AND p.shape = ? AND {}",
+                *SOUND_MEASUREMENT
+            ))?;
+            let key = params![device.backend, device.name, device.library, whole(device.threads), problem.shape()];
             statement.query_map(key, measurement)?.collect()
         };
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Keeps a measurement of the problem's shape on `device`. One of fewer repeats does not replace one of more.
+    /// Keeps a measurement of the problem's shape that was made on `device` just now. It takes the place of one of no more
+    /// repeats, and of any with another workspace: that one was made with another library or driver of the same name.
     ///
     /// # Errors
-    /// [`Error::File`] if it cannot be written, as on a full disk; what was there before stays.
+    /// [`Error::File`] if it cannot be written, as on a full disk; what was there before stays. [`Error::BadOption`] for what
+    /// cannot have been measured, such as a time of 0.
     pub fn keep(&self, device: &Device, problem: &Problem, measurement: &Measurement) -> Result<(), Error> {
-        self.keep_all(device, &problem.shape(), std::slice::from_ref(measurement))
+        self.write_all(device, &problem.shape(), std::slice::from_ref(measurement), Precedence::Today)
     }
 
-    /// Keeps measurements of one shape in one transaction.
+    /// Keeps measurements of one shape in one transaction. One of fewer repeats does not replace one of more. What was marked
+    /// as measured to the end is so no longer for this shape.
     ///
     /// # Errors
     /// As [`Cache::keep`]; none of them is kept then.
     pub fn keep_all(&self, device: &Device, shape: &str, measurements: &[Measurement]) -> Result<(), Error> {
+        self.write_all(device, shape, measurements, Precedence::Repeats)
+    }
+
+    fn write_all(
+        &self,
+        device: &Device,
+        shape: &str,
+        measurements: &[Measurement],
+        precedence: Precedence,
+    ) -> Result<(), Error> {
+        bounds::refuse(shape, bounds::shape_fault(shape).or_else(|| bounds::device_fault(device)))?;
+        for m in measurements {
+            let fault = bounds::measurement_fault(m);
+            bounds::refuse("a measurement", fault.map(|fault| format!("{} on `{shape}`: {fault}", m.algorithm)))?;
+        }
         let write = || -> rusqlite::Result<()> {
             let mut connection = self.lock();
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let device = device_id(&transaction, device)?;
             let problem = problem_id(&transaction, shape)?;
-            {
-                let mut statement = transaction.prepare_cached(
-                    "INSERT INTO measurement VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-                     ON CONFLICT DO UPDATE SET time_ns = excluded.time_ns, single_ns = excluded.single_ns,
-                        workspace_bytes = excluded.workspace_bytes, spread = excluded.spread,
-                        repeats = excluded.repeats, notes = excluded.notes
-                     WHERE excluded.repeats >= repeats",
-                )?;
-                for m in measurements {
-                    statement.execute(params![
-                        device,
-                        problem,
-                        m.algorithm.name(),
-                        m.micro_batch as i64,
-                        m.time.0 as i64,
-                        m.single.map(|time| time.0 as i64),
-                        m.workspace.0 as i64,
-                        m.spread,
-                        m.repeats,
-                        m.notes.0,
-                    ])?;
-                }
+            insert(&transaction, [device, problem], measurements, precedence)?;
+            if matches!(precedence, Precedence::Repeats) {
+                transaction.execute("DELETE FROM surveyed WHERE device = ? AND problem = ?", [device, problem])?;
             }
             transaction.commit()
         };
@@ -133,7 +158,7 @@ impl Cache {
                  FROM division v JOIN device d ON d.id = v.device JOIN problem p ON p.id = v.problem
                  WHERE d.backend = ? AND d.name = ? AND d.library = ? AND d.threads = ? AND p.shape = ?",
             )?;
-            let key = params![device.backend, device.name, device.library, device.threads as i64, problem.shape()];
+            let key = params![device.backend, device.name, device.library, whole(device.threads), problem.shape()];
             statement.query_row(key, |row| division(row, 0)).optional()
         };
         read().map_err(|error| self.refuse(error.into()))
@@ -144,6 +169,8 @@ impl Cache {
     /// # Errors
     /// As [`Cache::keep`].
     pub fn keep_division_cost(&self, device: &Device, shape: &str, cost: DivisionCost) -> Result<(), Error> {
+        bounds::refuse(shape, bounds::shape_fault(shape).or_else(|| bounds::device_fault(device)))?;
+        let cost = bounds::division(cost);
         let write = || -> rusqlite::Result<()> {
             let mut connection = self.lock();
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -158,86 +185,6 @@ impl Cache {
         write().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Keeps the names and order of a network's kernels, so that its profile can be read without the program that ran it.
-    ///
-    /// # Errors
-    /// As [`Cache::keep`].
-    pub fn keep_network(&self, name: &str, batch: usize, kernels: &[Kernel]) -> Result<(), Error> {
-        self.keep_layers(name, batch, &layers(kernels))
-    }
-
-    fn keep_layers(&self, name: &str, batch: usize, layers: &[Layer]) -> Result<(), Error> {
-        let write = || -> rusqlite::Result<()> {
-            let mut connection = self.lock();
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let network = network_id(&transaction, name, batch)?;
-            transaction.execute("DELETE FROM layer WHERE network = ?", [network])?;
-            for (position, (layer, shape, mini_batch)) in layers.iter().enumerate() {
-                let problem = problem_id(&transaction, shape)?;
-                transaction.execute(
-                    "INSERT INTO layer VALUES (?, ?, ?, ?, ?)",
-                    params![network, position as i64, layer, problem, *mini_batch as i64],
-                )?;
-            }
-            transaction.commit()
-        };
-        write().map_err(|error| self.refuse(error.into()))
-    }
-
-    /// Adds kernels to a program's, those that it has not: its processes meet them one by one, in any order. A program is
-    /// a network of batch [`Cache::PROGRAM`].
-    ///
-    /// A kernel whose layer has no name, which is empty then, is known by its problem and mini-batch alone: it is added where
-    /// the program has none of these, and the first named one of these takes its place.
-    ///
-    /// # Errors
-    /// As [`Cache::keep`]; none of them is added then.
-    pub fn add_to_program(&self, name: &str, kernels: &[Kernel]) -> Result<(), Error> {
-        self.add_layers(name, &layers(kernels))
-    }
-
-    fn add_layers(&self, program: &str, layers: &[Layer]) -> Result<(), Error> {
-        let write = || -> rusqlite::Result<()> {
-            let mut connection = self.lock();
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let network = network_id(&transaction, program, Cache::PROGRAM)?;
-            for (layer, shape, mini_batch) in layers {
-                let problem = problem_id(&transaction, shape)?;
-                let row = params![network, layer, problem, *mini_batch as i64];
-                let is_known: bool = transaction.query_row(
-                    "SELECT EXISTS (SELECT 1 FROM layer
-                     WHERE network = ?1 AND ?2 IN ('', name) AND problem = ?3 AND mini_batch = ?4)",
-                    row,
-                    |found| found.get(0),
-                )?;
-                if is_known {
-                    continue;
-                }
-                let named = transaction.execute(
-                    "UPDATE layer SET name = ?2 WHERE network = ?1 AND name = '' AND problem = ?3 AND mini_batch = ?4",
-                    row,
-                )?;
-                if named == 0 {
-                    transaction.execute(
-                        "INSERT INTO layer SELECT ?1, coalesce(max(position) + 1, 0), ?2, ?3, ?4
-                         FROM layer WHERE network = ?1",
-                        row,
-                    )?;
-                }
-            }
-            transaction.commit()
-        };
-        write().map_err(|error| self.refuse(error.into()))
-    }
-
-    /// The networks that were profiled and the programs that ran, each with its layers in order.
-    ///
-    /// # Errors
-    /// [`Error::File`] if the file cannot be read.
-    pub fn networks(&self) -> Result<Vec<RecordedNetwork>, Error> {
-        read_networks(&self.lock()).map_err(|error| self.refuse(error.into()))
-    }
-
     /// What it holds, a line a device.
     ///
     /// # Errors
@@ -245,10 +192,13 @@ impl Cache {
     pub fn summary(&self) -> Result<Vec<Summary>, Error> {
         let read = || -> rusqlite::Result<Vec<Summary>> {
             let connection = self.lock();
-            let mut statement = connection.prepare(
+            let mut statement = connection.prepare(&format!(
                 "SELECT d.backend, d.name, d.library, d.threads, count(DISTINCT m.problem), count(*)
-                 FROM measurement m JOIN device d ON d.id = m.device GROUP BY d.id ORDER BY 1, 2, 3, 4",
-            )?;
+                 FROM measurement m JOIN device d ON d.id = m.device WHERE {} AND m.problem NOT IN ({})
+                 GROUP BY d.id ORDER BY 1, 2, 3, 4",
+                *SOUND_MEASUREMENT,
+                unreadable(&connection)?.rows
+            ))?;
             let rows = statement.query_map([], |row| {
                 Ok(Summary { device: device(row, 0)?, problems: count(row, 4)?, measurements: count(row, 5)? })
             })?;
@@ -264,12 +214,15 @@ impl Cache {
     pub fn recordings(&self) -> Result<Vec<Recording>, Error> {
         let read = || -> rusqlite::Result<Vec<Recording>> {
             let connection = self.lock();
-            let mut statement = connection.prepare(
+            let unreadable = unreadable(&connection)?.rows;
+            let mut statement = connection.prepare(&format!(
                 "SELECT m.algorithm, m.micro_batch, m.time_ns, m.single_ns, m.workspace_bytes, m.spread, m.repeats, m.notes,
                     p.shape, d.backend, d.name, d.library, d.threads
                  FROM measurement m JOIN device d ON d.id = m.device JOIN problem p ON p.id = m.problem
+                 WHERE {} AND p.id NOT IN ({unreadable})
                  ORDER BY d.id, p.id, m.algorithm, m.micro_batch",
-            )?;
+                *SOUND_MEASUREMENT
+            ))?;
             let mut recordings: Vec<Recording> = Vec::new();
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
@@ -278,18 +231,19 @@ impl Cache {
                     recordings.push(Recording::new(device));
                 }
                 if let Some(recording) = recordings.last_mut() {
-                    recording.add(&row.get::<_, String>(8)?, measurement(row)?);
+                    recording.add(&text(row, 8)?, measurement(row)?);
                 }
             }
-            let mut statement = connection.prepare(
+            let mut statement = connection.prepare(&format!(
                 "SELECT v.time_ns, v.workspace_bytes, p.shape, d.backend, d.name, d.library, d.threads
-                 FROM division v JOIN device d ON d.id = v.device JOIN problem p ON p.id = v.problem",
-            )?;
+                 FROM division v JOIN device d ON d.id = v.device JOIN problem p ON p.id = v.problem
+                 WHERE d.threads >= 0 AND p.id NOT IN ({unreadable})"
+            ))?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
                 let of = device(row, 3)?;
                 for recording in recordings.iter_mut().filter(|recording| recording.device == of) {
-                    recording.add_division_cost(&row.get::<_, String>(2)?, division(row, 0)?);
+                    recording.add_division_cost(&text(row, 2)?, division(row, 0)?);
                 }
             }
             let networks = read_networks(&connection)?;
@@ -302,11 +256,13 @@ impl Cache {
     }
 
     /// Takes in every measurement and network of a recording; gives how many measurements it had. A network replaces the one
-    /// of its name and batch; the layers of a program are added, as by [`Cache::add_to_program`].
+    /// of its name and batch; the layers of a program are added, as by [`Cache::add_to_program`]. What was marked as measured
+    /// to the end is so no longer where measurements come in.
     ///
     /// # Errors
-    /// As [`Cache::keep`].
+    /// As [`Cache::keep`]. A recording with anything that cannot be kept changes nothing.
     pub fn import(&self, recording: &Recording) -> Result<usize, Error> {
+        bounds::refuse("a recording", bounds::recording_fault(recording))?;
         let mut count = 0;
         for (shape, measurements) in recording.measurements() {
             self.keep_all(&recording.device, shape, &measurements)?;
@@ -315,34 +271,60 @@ impl Cache {
         for (shape, cost) in recording.division_costs() {
             self.keep_division_cost(&recording.device, shape, cost)?;
         }
-        for network in &recording.networks {
-            match network.batch {
-                Cache::PROGRAM => self.add_layers(&network.name, &network.layers)?,
-                batch => self.keep_layers(&network.name, batch, &network.layers)?,
-            }
-        }
+        recording.networks.iter().try_for_each(|network| self.take_network(network))?;
         Ok(count)
     }
 
-    /// Forgets the measurements of devices whose name contains `device`, or all; gives how many.
+    /// Moves what other processes may still find in the journal alone into the file itself, so that a copy of it is whole. What
+    /// another process reads at the moment stays where it is: this waits for nobody.
     ///
     /// # Errors
     /// As [`Cache::keep`].
-    pub fn clear(&self, device: Option<&str>) -> Result<usize, Error> {
-        let part = device.unwrap_or_default();
-        let forget = || -> rusqlite::Result<usize> {
-            let mut connection = self.lock();
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let named = "SELECT id FROM device WHERE ?1 = '' OR instr(name, ?1) > 0";
-            transaction.execute(&format!("DELETE FROM division WHERE device IN ({named})"), [part])?;
-            let gone = transaction.execute(&format!("DELETE FROM measurement WHERE device IN ({named})"), [part])?;
-            transaction.commit()?;
-            Ok(gone)
-        };
-        forget().map_err(|error| self.refuse(error.into()))
+    pub fn settle(&self) -> Result<(), Error> {
+        let settle = || self.lock().query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        settle().map_err(|error| self.refuse(error.into()))
     }
 }
 
-fn layers(kernels: &[Kernel]) -> Vec<Layer> {
-    kernels.iter().map(|k| (k.layer.clone(), k.problem.shape(), k.problem.batch())).collect()
+/// Which of two measurements of the same stays.
+#[derive(Clone, Copy)]
+enum Precedence {
+    /// That of more repeats; of as many, the new one.
+    Repeats,
+    /// The same, but one of another workspace, or one that cannot be, gives way.
+    Today,
+}
+
+fn insert(
+    transaction: &Transaction<'_>,
+    [device, problem]: [i64; 2],
+    measurements: &[Measurement],
+    precedence: Precedence,
+) -> rusqlite::Result<()> {
+    let or = match precedence {
+        Precedence::Repeats => "",
+        Precedence::Today => "OR excluded.workspace_bytes <> workspace_bytes OR time_ns < 1 OR single_ns < 1",
+    };
+    let mut statement = transaction.prepare_cached(&format!(
+        "INSERT INTO measurement VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET time_ns = excluded.time_ns, single_ns = excluded.single_ns,
+            workspace_bytes = excluded.workspace_bytes, spread = excluded.spread,
+            repeats = excluded.repeats, notes = excluded.notes
+         WHERE excluded.repeats >= repeats {or}"
+    ))?;
+    for m in measurements {
+        statement.execute(params![
+            device,
+            problem,
+            m.algorithm.name(),
+            whole(m.micro_batch),
+            signed(m.time.0),
+            m.single.map(|time| signed(time.0)),
+            signed(m.workspace.0),
+            m.spread,
+            m.repeats,
+            m.notes.0,
+        ])?;
+    }
+    Ok(())
 }

@@ -1,13 +1,15 @@
 //! Opens a cache file: makes what is not there, and refuses what is no cache before anything is written to it.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::Cache;
 use super::fault::{BUSY, Fault, SCHEMA_VERSION, refuse};
+use super::{Cache, marks};
 use crate::Error;
 
 /// Marks a file as a tightfit cache: "tfit".
@@ -15,7 +17,8 @@ const APPLICATION: i32 = 0x7466_6974;
 /// Bytes up to which a file is looked through when it is opened, which takes some 3 ms a MiB. Damage of a larger one is found
 /// where it is read.
 const CHECKED: i64 = 8 << 20;
-/// The tables. Batch 0 of a network is [`Cache::PROGRAM`]; a layer's name is empty where a program told none.
+/// The tables, to which those of [`marks::SCHEMA`] are added. Batch 0 of a network is a program, the largest number a network
+/// without a mini-batch of its own; a layer's name is empty where a program told none.
 const SCHEMA: &str = "
 CREATE TABLE device (
     id INTEGER PRIMARY KEY,
@@ -80,6 +83,7 @@ impl Cache {
             what: "cannot be made here; name another file with --cache, or go without with --cache none".to_owned(),
             source: Some(Box::new(error)),
         };
+        check_type(path)?;
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(made)?;
         }
@@ -106,6 +110,7 @@ impl Cache {
             let what = "there is no such file; profile something first, or name another with --cache".to_owned();
             return Err(Error::File { path: path.to_owned(), what, source: None });
         }
+        check_type(path)?;
         let cache = Cache::connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let checked = cache.check(&cache.lock());
         match checked {
@@ -113,6 +118,7 @@ impl Cache {
             Ok(Contents::Nothing) => {
                 let connection = Connection::open_in_memory().and_then(|connection| {
                     connection.execute_batch(SCHEMA)?;
+                    connection.execute_batch(marks::SCHEMA)?;
                     Ok(connection)
                 });
                 let connection = Mutex::new(connection.map_err(|error| cache.refuse(error.into()))?);
@@ -124,10 +130,8 @@ impl Cache {
             Err(Fault::Sql(error))
                 if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly)) =>
             {
-                let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
                 let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-                let cache = Cache::connect(format!("file:{name}?immutable=1").as_ref(), flags)?;
-                let cache = Cache { path: path.to_owned(), ..cache };
+                let cache = Cache::connect_to(&unchanging(path), path, flags)?;
                 cache.check(&cache.lock()).map_err(|error| cache.refuse(error))?;
                 Ok(cache)
             }
@@ -136,7 +140,13 @@ impl Cache {
     }
 
     fn connect(path: &Path, flags: OpenFlags) -> Result<Cache, Error> {
-        let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        // SQLite takes `:memory:` and what begins with `file:` as its own; behind a folder they are names like any other.
+        let name = if path.is_relative() { Path::new(".").join(path) } else { path.to_owned() };
+        Cache::connect_to(&name, path, flags)
+    }
+
+    fn connect_to(name: &Path, path: &Path, flags: OpenFlags) -> Result<Cache, Error> {
+        let connection = Connection::open_with_flags(name, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
             .and_then(|connection| connection.busy_timeout(BUSY).map(|()| connection))
             .map_err(|error| refuse(path, error.into()))?;
         Ok(Cache { path: path.to_owned(), connection: Mutex::new(connection) })
@@ -169,6 +179,7 @@ impl Cache {
             transaction.pragma_update(None, "application_id", APPLICATION)?;
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
         }
+        transaction.execute_batch(marks::SCHEMA)?;
         transaction.commit()?;
         Ok(())
     }
@@ -185,6 +196,7 @@ impl Cache {
             (APPLICATION, other) => return Err(Fault::Version(other)),
             _ => return Err(Fault::Foreign),
         }
+        check_schema(&transaction)?;
         let bytes: i64 = transaction.query_row(
             "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size",
             [],
@@ -196,6 +208,49 @@ impl Cache {
         let answer: String = transaction.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if answer == "ok" { Ok(Contents::Measurements) } else { Err(Fault::Damaged(answer)) }
     }
+}
+
+/// Refuses what is no regular file, a cache's journals included: reading a pipe may never end.
+fn check_type(path: &Path) -> Result<(), Error> {
+    for suffix in ["", "-journal", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        let path = PathBuf::from(name);
+        let Ok(found) = std::fs::metadata(&path) else { continue };
+        if !found.is_file() {
+            let what = if found.is_dir() { "is a folder" } else { "is not a regular file, but a pipe or a device" };
+            let what = format!("{what}; name a file with --cache, or go without with --cache none");
+            return Err(Error::File { path, what, source: None });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a file in which something else stands in place of a table: a query of a view may never end.
+fn check_schema(connection: &Connection) -> Result<(), Fault> {
+    let mut statement = connection.prepare("SELECT type, name FROM sqlite_schema WHERE type IN ('view', 'trigger')")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (kind, name): (String, String) = (row.get(0)?, row.get(1)?);
+        if kind == "view" || !marks::TRIGGERS.contains(&name.as_str()) {
+            return Err(Fault::Damaged(format!("the {kind} `{name}` is not a cache's")));
+        }
+    }
+    Ok(())
+}
+
+/// The name under which SQLite reads a file that nobody can change, without a journal.
+fn unchanging(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut name = String::from("file:");
+    for byte in absolute.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => name.push(char::from(*byte)),
+            // Writing to a string cannot fail.
+            other => drop(write!(name, "%{other:02x}")),
+        }
+    }
+    OsString::from(name + "?immutable=1").into()
 }
 
 /// What a file that may be a cache holds.

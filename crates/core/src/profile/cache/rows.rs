@@ -1,14 +1,68 @@
-//! What rows of the tables stand for, and the numbers by which they refer to each other.
+//! What rows of the tables stand for, the numbers by which they refer to each other, and which of them can be.
+//!
+//! A file that was altered by hand may hold rows that nothing could have measured. They are left out wherever the cache is
+//! read, so that one of them does not make the others unreadable; [`super::Cache::clear`] deletes them.
 
+use std::sync::LazyLock;
+
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::candidate::{Algorithm, Measurement, Notes};
-use crate::profile::RecordedNetwork;
-use crate::{Bytes, Device, DivisionCost, Nanos};
+use super::super::is_step_name;
+use crate::profile::bounds::{MOST_SPREAD, MOST_THREADS, MOST_TIME, MOST_WORKSPACE, shape_fault};
+use crate::profile::{Owner, RecordedNetwork};
+use crate::{Algorithm, Bytes, Device, DivisionCost, Measurement, Nanos, Notes, Problem};
+
+/// The condition on a measurement `m` of a device `d` that can be.
+pub(super) static SOUND_MEASUREMENT: LazyLock<String> = LazyLock::new(|| {
+    let (samples, time, workspace) = (Problem::MOST_SAMPLES, MOST_TIME.0, MOST_WORKSPACE.0);
+    let word = u32::MAX;
+    format!(
+        "(m.micro_batch BETWEEN 1 AND {samples} AND m.time_ns BETWEEN 1 AND {time}
+          AND (m.single_ns IS NULL OR m.single_ns BETWEEN 1 AND {time})
+          AND m.workspace_bytes BETWEEN 0 AND {workspace} AND m.spread BETWEEN 0 AND {MOST_SPREAD:?}
+          AND m.repeats BETWEEN 0 AND {word} AND m.notes BETWEEN 0 AND {word}
+          AND d.threads BETWEEN 0 AND {MOST_THREADS})"
+    )
+});
+
+/// The condition on a layer `l` of a network `n` that can be.
+pub(super) static SOUND_LAYER: LazyLock<String> = LazyLock::new(|| {
+    let samples = Problem::MOST_SAMPLES;
+    format!(
+        "(l.mini_batch BETWEEN 1 AND {samples} AND (n.batch BETWEEN 0 AND {samples} OR n.batch = {}))",
+        number(Owner::Network { batch: None })
+    )
+});
+
+/// Numbers of problems that are not what some rows need.
+pub(super) struct Unreadable {
+    /// Neither a convolution nor a training step: no row can be of them. A list for `NOT IN`.
+    pub rows: String,
+    /// No convolution: no layer can be of them. A list for `NOT IN`.
+    pub layers: String,
+}
+
+/// Looks through the problems.
+pub(super) fn unreadable(connection: &Connection) -> rusqlite::Result<Unreadable> {
+    let (mut rows, mut layers) = (Vec::new(), Vec::new());
+    let mut statement = connection.prepare("SELECT id, shape FROM problem")?;
+    let mut problems = statement.query([])?;
+    while let Some(problem) = problems.next()? {
+        let (id, shape) = (problem.get::<_, i64>(0)?.to_string(), text(problem, 1)?);
+        if shape_fault(&shape).is_some() {
+            rows.push(id.clone());
+        }
+        if shape_fault(&shape).is_some() || is_step_name(&shape) {
+            layers.push(id);
+        }
+    }
+    Ok(Unreadable { rows: rows.join(","), layers: layers.join(",") })
+}
 
 /// The number of a device, which is written if it is new.
 pub(super) fn device_id(connection: &Connection, device: &Device) -> rusqlite::Result<i64> {
-    let key = params![device.backend, device.name, device.library, device.threads as i64];
+    let key = params![device.backend, device.name, device.library, whole(device.threads)];
     let found = connection
         .prepare_cached("SELECT id FROM device WHERE backend = ? AND name = ? AND library = ? AND threads = ?")?
         .query_row(key, |row| row.get(0))
@@ -38,10 +92,46 @@ pub(super) fn problem_id(connection: &Connection, shape: &str) -> rusqlite::Resu
 }
 
 /// The number of a network, which is written if it is new.
-pub(super) fn network_id(connection: &Connection, name: &str, batch: usize) -> rusqlite::Result<i64> {
-    let key = params![name, batch as i64];
+pub(super) fn network_id(connection: &Connection, name: &str, owner: Owner) -> rusqlite::Result<i64> {
+    let key = params![name, number(owner)];
     connection.execute("INSERT OR IGNORE INTO network (name, batch) VALUES (?, ?)", key)?;
     connection.query_row("SELECT id FROM network WHERE name = ? AND batch = ?", key, |row| row.get(0))
+}
+
+/// An owner as the column `batch` has it: the largest number stands for a network without a mini-batch of its own.
+fn number(owner: Owner) -> i64 {
+    match owner {
+        Owner::Program => 0,
+        Owner::Network { batch: Some(batch) } => whole(batch),
+        Owner::Network { batch: None } => i64::MAX,
+    }
+}
+
+/// The owner of a number that [`SOUND_LAYER`] lets pass.
+fn owner(number: i64) -> Owner {
+    match usize::try_from(number) {
+        Ok(0) | Err(_) => Owner::Program,
+        Ok(_) if number == i64::MAX => Owner::Network { batch: None },
+        Ok(batch) => Owner::Network { batch: Some(batch) },
+    }
+}
+
+/// A number for a column; what is larger than a column holds becomes the largest that it does.
+pub(super) fn whole(value: usize) -> i64 {
+    signed(value as u64)
+}
+
+/// As [`whole`].
+pub(super) fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// A text; what is not UTF-8 in it is replaced.
+pub(super) fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
+    match row.get_ref(column)? {
+        ValueRef::Text(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        _ => row.get(column),
+    }
 }
 
 /// A number that cannot be negative.
@@ -53,9 +143,9 @@ pub(super) fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<usize> {
 /// A device in four columns, from `first` on.
 pub(super) fn device(row: &Row<'_>, first: usize) -> rusqlite::Result<Device> {
     Ok(Device {
-        backend: row.get(first)?,
-        name: row.get(first + 1)?,
-        library: row.get(first + 2)?,
+        backend: text(row, first)?,
+        name: text(row, first + 1)?,
+        library: text(row, first + 2)?,
         threads: count(row, first + 3)?,
     })
 }
@@ -74,15 +164,10 @@ pub(super) fn division(row: &Row<'_>, first: usize) -> rusqlite::Result<Division
     })
 }
 
-/// A number for a column of [`division`].
-pub(super) fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-/// A measurement in eight columns, from the first on.
+/// A measurement in eight columns, from the first on, that [`SOUND_MEASUREMENT`] lets pass.
 pub(super) fn measurement(row: &Row<'_>) -> rusqlite::Result<Measurement> {
     Ok(Measurement {
-        algorithm: Algorithm::new(&row.get::<_, String>(0)?),
+        algorithm: Algorithm::new(&text(row, 0)?),
         micro_batch: count(row, 1)?,
         time: Nanos(count(row, 2)? as u64),
         single: row.get::<_, Option<i64>>(3)?.map(|ns| Nanos(ns.unsigned_abs())),
@@ -95,20 +180,23 @@ pub(super) fn measurement(row: &Row<'_>) -> rusqlite::Result<Measurement> {
 
 /// All networks with their layers.
 pub(super) fn read_networks(connection: &Connection) -> rusqlite::Result<Vec<RecordedNetwork>> {
-    let mut statement = connection.prepare(
-        "SELECT n.name, n.batch, l.name, p.shape, l.mini_batch FROM network n JOIN layer l ON l.network = n.id
-         JOIN problem p ON p.id = l.problem ORDER BY n.id, l.position",
-    )?;
-    let mut networks: Vec<RecordedNetwork> = Vec::new();
+    let mut statement = connection.prepare(&format!(
+        "SELECT n.id, n.name, n.batch, l.name, p.shape, l.mini_batch FROM network n JOIN layer l ON l.network = n.id
+         JOIN problem p ON p.id = l.problem WHERE {} AND p.id NOT IN ({}) ORDER BY n.id, l.position",
+        *SOUND_LAYER,
+        unreadable(connection)?.layers
+    ))?;
+    let mut networks: Vec<(i64, RecordedNetwork)> = Vec::new();
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let (name, batch): (String, usize) = (row.get(0)?, count(row, 1)?);
-        if networks.last().is_none_or(|last| last.name != name || last.batch != batch) {
-            networks.push(RecordedNetwork { name, batch, layers: Vec::new() });
+        let id = row.get(0)?;
+        if networks.last().is_none_or(|(last, _)| *last != id) {
+            let (name, owner) = (text(row, 1)?, owner(row.get(2)?));
+            networks.push((id, RecordedNetwork { name, owner, layers: Vec::new() }));
         }
-        if let Some(network) = networks.last_mut() {
-            network.layers.push((row.get(2)?, row.get(3)?, count(row, 4)?));
+        if let Some((_, network)) = networks.last_mut() {
+            network.layers.push((text(row, 3)?, text(row, 4)?, count(row, 5)?));
         }
     }
-    Ok(networks)
+    Ok(networks.into_iter().map(|(_, network)| network).collect())
 }

@@ -1,0 +1,113 @@
+//! Reads files in bounded memory: packed or not, a line or a whole text at a time.
+//!
+//! Neither `/dev/zero` nor a small file that unpacks to gigabytes may take the machine's memory.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+use crate::Bytes;
+
+/// Opens a file; one whose name ends in `.gz` is unpacked as it is read.
+///
+/// # Errors
+/// Those of opening it.
+pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+    let file = File::open(path)?;
+    let is_packed = path.extension().is_some_and(|extension| extension == "gz");
+    Ok(if is_packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(BufReader::new(file)) })
+}
+
+/// The whole text of a file, unpacked as by [`open`].
+///
+/// # Errors
+/// Those of reading it; [`io::ErrorKind::InvalidData`] for what is not UTF-8 or longer than `most`.
+pub(crate) fn read_text(path: &Path, most: Bytes) -> io::Result<String> {
+    let mut text = String::new();
+    open(path)?.take(most.0.saturating_add(1)).read_to_string(&mut text)?;
+    if text.len() as u64 > most.0 { Err(too_long("the file", most)) } else { Ok(text) }
+}
+
+/// The lines of a text, each within a bound, and all together within another.
+pub(crate) struct Lines<R> {
+    reader: R,
+    line: Vec<u8>,
+    most_line: Bytes,
+    most: Bytes,
+    read: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// The lines of what `reader` gives: `most_line` bounds one of them, `most` their sum.
+    pub(crate) fn new(reader: R, most_line: Bytes, most: Bytes) -> Lines<R> {
+        Lines { reader, line: Vec::new(), most_line, most, read: 0 }
+    }
+
+    /// The next line, without its end; none after the last.
+    ///
+    /// # Errors
+    /// Those of reading; [`io::ErrorKind::InvalidData`] for what is not UTF-8 or too long.
+    pub(crate) fn next_line(&mut self) -> io::Result<Option<&str>> {
+        self.line.clear();
+        let bound = self.most_line.0.saturating_add(1);
+        self.read += (&mut self.reader).take(bound).read_until(b'\n', &mut self.line)? as u64;
+        if self.line.len() as u64 > self.most_line.0 {
+            return Err(too_long("the line", self.most_line));
+        }
+        if self.read > self.most.0 {
+            return Err(too_long("the file", self.most));
+        }
+        if self.line.is_empty() {
+            return Ok(None);
+        }
+        let text =
+            std::str::from_utf8(&self.line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let text = text.strip_suffix('\n').unwrap_or(text);
+        Ok(Some(text.strip_suffix('\r').unwrap_or(text)))
+    }
+}
+
+fn too_long(what: &str, most: Bytes) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{what} is longer than {most}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &[u8], most_line: u64, most: u64) -> io::Result<Vec<String>> {
+        let mut lines = Lines::new(text, Bytes(most_line), Bytes(most));
+        let mut all = Vec::new();
+        while let Some(line) = lines.next_line()? {
+            all.push(line.to_owned());
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn lines_end_where_the_standard_library_ends_them() {
+        for text in ["", "a", "a\n", "a\n\nb", "\n", "a\r\nb\r\n"] {
+            let expected: Vec<String> = text.lines().map(str::to_owned).collect();
+            assert_eq!(lines(text.as_bytes(), 10, 100).unwrap(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_bound_counts_the_end_of_the_line() {
+        assert_eq!(lines(b"abc\nabc\n", 4, 8).unwrap(), ["abc", "abc"]);
+        assert!(lines(b"abcd\n", 4, 100).unwrap_err().to_string().contains("the line is longer than 4 B"));
+        assert!(lines(b"abc\nabc\n", 4, 7).unwrap_err().to_string().contains("the file is longer than 7 B"));
+    }
+
+    #[test]
+    fn endless_input_ends_at_the_bound() {
+        let mut endless = Lines::new(BufReader::new(io::repeat(0)), Bytes::mib(1), Bytes::mib(4));
+        assert!(endless.next_line().is_err());
+        assert!(endless.line.capacity() as u64 <= 4 << 20, "{}", endless.line.capacity());
+        if Path::new("/dev/zero").exists() {
+            assert!(read_text(Path::new("/dev/zero"), Bytes::mib(1)).is_err());
+        }
+    }
+}

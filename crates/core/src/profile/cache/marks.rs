@@ -1,0 +1,165 @@
+//! Which questions were measured to the end. The cache then answers them without a backend setting up a single candidate.
+//!
+//! A mark says that rows are there, so it lives and goes with them: triggers delete the marks of a problem as soon as one of
+//! its rows is deleted or changed, whoever does it.
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+
+use super::Cache;
+use super::rows::{device_id, problem_id, signed, whole};
+use crate::profile::Admission;
+use crate::{Bytes, Candidate, Device, Error, Problem};
+
+/// The table of marks with the triggers that keep it true. Programs that do not know them leave the table alone, and the
+/// triggers hold for them as well.
+pub(super) const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS surveyed (
+    device INTEGER NOT NULL REFERENCES device (id),
+    problem INTEGER NOT NULL REFERENCES problem (id),
+    mini_batch INTEGER NOT NULL,
+    sizes TEXT NOT NULL,
+    limit_bytes INTEGER NOT NULL,
+    deterministic INTEGER NOT NULL,
+    class INTEGER NOT NULL,
+    without INTEGER NOT NULL,
+    PRIMARY KEY (device, problem, mini_batch, sizes, limit_bytes, deterministic, class, without)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS measurement_deleted AFTER DELETE ON measurement BEGIN
+    DELETE FROM surveyed WHERE device = OLD.device AND problem = OLD.problem;
+END;
+CREATE TRIGGER IF NOT EXISTS measurement_changed AFTER UPDATE ON measurement BEGIN
+    DELETE FROM surveyed WHERE device = OLD.device AND problem = OLD.problem;
+END;
+CREATE TRIGGER IF NOT EXISTS division_deleted AFTER DELETE ON division BEGIN
+    DELETE FROM surveyed WHERE device = OLD.device AND problem = OLD.problem;
+END;
+";
+/// The triggers' names.
+pub(super) const TRIGGERS: [&str; 3] = ["measurement_deleted", "measurement_changed", "division_deleted"];
+
+/// A question about one kernel, by all that its answer depends on beside the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The kernel at its mini-batch.
+    pub problem: Problem,
+    /// Word for the rule that chose the sizes, such as `fit`.
+    pub sizes: String,
+    /// The largest workspace.
+    pub limit: Bytes,
+    /// Which algorithms.
+    pub admission: Admission,
+}
+
+impl Cache {
+    /// Whether the question was measured to the end on `device`, and everything measured for it is still here.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the file cannot be read.
+    pub fn is_surveyed(&self, device: &Device, mark: &Mark) -> Result<bool, Error> {
+        let read = || -> rusqlite::Result<bool> {
+            let connection = self.lock();
+            if !has_marks(&connection)? {
+                return Ok(false);
+            }
+            let Mark { problem, sizes, .. } = mark;
+            let [limit, deterministic, class, without] = mark.numbers();
+            connection
+                .prepare_cached(
+                    "SELECT EXISTS (SELECT 1 FROM surveyed s
+                     JOIN device d ON d.id = s.device JOIN problem p ON p.id = s.problem
+                     WHERE d.backend = ? AND d.name = ? AND d.library = ? AND d.threads = ? AND p.shape = ?
+                     AND s.mini_batch = ? AND s.sizes = ? AND s.limit_bytes = ? AND s.deterministic = ?
+                     AND s.class = ? AND s.without = ?)",
+                )?
+                .query_row(
+                    params![
+                        device.backend,
+                        device.name,
+                        device.library,
+                        whole(device.threads),
+                        problem.shape(),
+                        whole(problem.batch()),
+                        sizes,
+                        limit,
+                        deterministic,
+                        class,
+                        without,
+                    ],
+                    |row| row.get(0),
+                )
+        };
+        read().map_err(|error| self.refuse(error.into()))
+    }
+
+    /// Marks a question as measured to the end with these candidates; tells whether it did. It does not where one of them is
+    /// not in the cache, as where it could not be written.
+    ///
+    /// # Errors
+    /// As [`Cache::keep`].
+    pub fn mark_surveyed(&self, device: &Device, mark: &Mark, candidates: &[Candidate]) -> Result<bool, Error> {
+        let write = || -> rusqlite::Result<bool> {
+            let mut connection = self.lock();
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let device = device_id(&transaction, device)?;
+            let problem = problem_id(&transaction, &mark.problem.shape())?;
+            for candidate in candidates {
+                let is_here = transaction
+                    .prepare_cached(
+                        "SELECT 1 FROM measurement WHERE device = ? AND problem = ? AND algorithm = ?
+                         AND micro_batch = ? AND workspace_bytes = ?",
+                    )?
+                    .query_row(
+                        params![
+                            device,
+                            problem,
+                            candidate.algorithm.name(),
+                            whole(candidate.micro_batch),
+                            signed(candidate.workspace.0),
+                        ],
+                        |_| Ok(()),
+                    )
+                    .optional()?;
+                if is_here.is_none() {
+                    return Ok(false);
+                }
+            }
+            let [limit, deterministic, class, without] = mark.numbers();
+            transaction.execute(
+                "INSERT OR IGNORE INTO surveyed VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                params![
+                    device,
+                    problem,
+                    whole(mark.problem.batch()),
+                    mark.sizes,
+                    limit,
+                    deterministic,
+                    class,
+                    without,
+                ],
+            )?;
+            transaction.commit()?;
+            Ok(true)
+        };
+        write().map_err(|error| self.refuse(error.into()))
+    }
+}
+
+impl Mark {
+    /// Limit, whether only deterministic algorithms, numerical class (-1 for any), and what is not admitted.
+    fn numbers(&self) -> [i64; 4] {
+        let Admission { deterministic, class, without } = self.admission;
+        [
+            signed(self.limit.0),
+            i64::from(deterministic),
+            class.map_or(-1, |class| i64::from(class.0)),
+            i64::from(without.0),
+        ]
+    }
+}
+
+/// Whether there is a table of marks: a file that was only ever read has none if an older program wrote it.
+fn has_marks(connection: &Connection) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'surveyed')")?
+        .query_row([], |row| row.get(0))
+}

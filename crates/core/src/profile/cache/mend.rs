@@ -1,0 +1,77 @@
+//! Rows that are left out wherever a cache is read, since nothing could have written them but a hand: how many there are, and
+//! their end.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::Cache;
+use super::rows::{SOUND_LAYER, SOUND_MEASUREMENT, unreadable};
+use crate::Error;
+
+/// The rows of each table that are left out.
+struct LeftOut {
+    /// Table, and the condition on its rows.
+    tables: [(&'static str, String); 3],
+}
+
+impl LeftOut {
+    fn of(connection: &Connection) -> rusqlite::Result<LeftOut> {
+        let unreadable = unreadable(connection)?;
+        let measurements = format!(
+            "(device, problem, algorithm, micro_batch) IN (
+                SELECT m.device, m.problem, m.algorithm, m.micro_batch
+                FROM measurement m LEFT JOIN device d ON d.id = m.device
+                WHERE {} IS NOT 1 OR m.problem IN ({}))",
+            *SOUND_MEASUREMENT, unreadable.rows
+        );
+        let layers = format!(
+            "(network, position) IN (
+                SELECT l.network, l.position FROM layer l LEFT JOIN network n ON n.id = l.network
+                WHERE {} IS NOT 1 OR l.problem IN ({}))",
+            *SOUND_LAYER, unreadable.layers
+        );
+        let divisions = format!("problem IN ({})", unreadable.rows);
+        Ok(LeftOut { tables: [("measurement", measurements), ("layer", layers), ("division", divisions)] })
+    }
+}
+
+impl Cache {
+    /// How many rows are left out when the cache is read: altered by hand, they are not what can have been measured.
+    /// [`Cache::clear`] deletes them.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the file cannot be read.
+    pub fn left_out(&self) -> Result<usize, Error> {
+        let read = || -> rusqlite::Result<usize> {
+            let connection = self.lock();
+            let count = |(table, condition): &(&str, String)| -> rusqlite::Result<usize> {
+                let count = format!("SELECT count(*) FROM {table} WHERE {condition}");
+                connection.query_row(&count, [], |row| super::rows::count(row, 0))
+            };
+            LeftOut::of(&connection)?.tables.iter().map(count).sum()
+        };
+        read().map_err(|error| self.refuse(error.into()))
+    }
+
+    /// Forgets the measurements of devices whose name contains `device`, or all; gives how many. What [`Cache::left_out`]
+    /// counts goes with them.
+    ///
+    /// # Errors
+    /// As [`Cache::keep`].
+    pub fn clear(&self, device: Option<&str>) -> Result<usize, Error> {
+        let part = device.unwrap_or_default();
+        let forget = || -> rusqlite::Result<usize> {
+            let mut connection = self.lock();
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            for (table, condition) in &LeftOut::of(&transaction)?.tables {
+                transaction.execute(&format!("DELETE FROM {table} WHERE {condition}"), [])?;
+            }
+            let named = "SELECT id FROM device WHERE ?1 = '' OR instr(name, ?1) > 0";
+            // With the rows go the marks that rely on them.
+            transaction.execute(&format!("DELETE FROM division WHERE device IN ({named})"), [part])?;
+            let gone = transaction.execute(&format!("DELETE FROM measurement WHERE device IN ({named})"), [part])?;
+            transaction.commit()?;
+            Ok(gone)
+        };
+        forget().map_err(|error| self.refuse(error.into()))
+    }
+}

@@ -1,0 +1,18 @@
+//! What measurements are kept under: a convolution's shape, or a training step's name.
+
+use crate::Types;
+
+/// The name under which a network's measured training steps are kept, in place of a problem's shape.
+///
+/// ```
+/// use tightfit_core::{Types, profile::step_name};
+/// assert_eq!(step_name("resnet18", Types::F32), "step resnet18 f32");
+/// ```
+pub fn step_name(network: &str, types: Types) -> String {
+    format!("step {network} {types}")
+}
+
+/// Whether measurements of this name are of training steps, as [`step_name`] names them, and not of a convolution.
+pub fn is_step_name(name: &str) -> bool {
+    name.starts_with("step ")
+}
