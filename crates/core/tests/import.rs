@@ -322,7 +322,8 @@ proptest! {
         for (line, place, value) in mutations {
             let mut found = Vec::new();
             places(&lines[line], String::new(), &mut found);
-            *lines[line].pointer_mut(place.get(&found)).unwrap() = value;
+            let place: &String = place.get(found.as_slice());
+            *lines[line].pointer_mut(place).unwrap() = value;
         }
         if let Ok(cache) = import(&lines, folder.path()) {
             holds_and_travels(&cache, folder.path());

@@ -303,8 +303,14 @@ fn insert(
 ) -> rusqlite::Result<()> {
     let or = match precedence {
         Precedence::Repeats => "",
-        Precedence::Today => "OR excluded.workspace_bytes <> workspace_bytes OR time_ns < 1 OR single_ns < 1",
+        Precedence::Today => {
+            "OR excluded.workspace_bytes <> workspace_bytes
+             OR NOT EXISTS (SELECT 1 FROM measurement m JOIN device d ON d.id = m.device
+                WHERE m.device = excluded.device AND m.problem = excluded.problem AND m.algorithm = excluded.algorithm
+                AND m.micro_batch = excluded.micro_batch AND {SOUND})"
+        }
     };
+    let or = or.replace("{SOUND}", &SOUND_MEASUREMENT);
     let mut statement = transaction.prepare_cached(&format!(
         "INSERT INTO measurement VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET time_ns = excluded.time_ns, single_ns = excluded.single_ns,

@@ -1,0 +1,130 @@
+//! The cache under a program: whatever lies in its place or beside it, the program gets its results, and nobody's files are harmed.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use support::{Client, Form, Run};
+use tightfit_core::profile::Cache;
+
+/// Runs the client on engine 2, which needs more than the limit. One that takes two minutes hangs.
+fn run(arguments: &str, cache: &Path, tune: &str) -> Run {
+    let variables = [("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", cache.to_str().unwrap()), ("LOG", "1")];
+    let client = Client::new(Form::Linked, &format!("engine=2 {arguments}")).preloaded(&variables);
+    let (send, receive) = channel();
+    std::thread::spawn(move || drop(send.send(client.run())));
+    let run = receive.recv_timeout(Duration::from_secs(120)).expect("the program hangs");
+    assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
+    run
+}
+
+fn measure(cache: &Path) -> Run {
+    run("", cache, "measure")
+}
+
+fn measurements(run: &Run) -> u64 {
+    run.report.as_ref().unwrap()["totals"]["tuning_measurements"].as_u64().unwrap()
+}
+
+fn pipe(path: PathBuf) -> PathBuf {
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    path
+}
+
+fn alter(cache: &Path, statements: &str) {
+    rusqlite::Connection::open(cache).unwrap().execute_batch(statements).unwrap();
+}
+
+#[test]
+fn a_turn_harms_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str| folder.path().join(name);
+    fs::write(of("thesis.txt"), "three years").unwrap();
+    std::os::unix::fs::symlink(of("thesis.txt"), of("linked.db.turn")).unwrap();
+    fs::write(of("notes.db.turn"), "mine").unwrap();
+    pipe(of("piped.db.turn"));
+    fs::create_dir(of("folder.db.turn")).unwrap();
+    for cache in ["linked.db", "notes.db", "piped.db", "folder.db"] {
+        assert!(measurements(&measure(&of(cache))) > 0, "{cache}");
+        assert_eq!(measurements(&measure(&of(cache))), 0, "{cache}: what was measured is kept");
+    }
+    assert_eq!(fs::read(of("thesis.txt")).unwrap(), b"three years");
+    assert_eq!(fs::read(of("notes.db.turn")).unwrap(), b"mine");
+}
+
+#[test]
+fn a_cache_of_any_name_stays_a_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["k.turn", "m.surveyed", "plain"] {
+        let cache = folder.path().join(name);
+        assert!(measurements(&measure(&cache)) > 0, "{name}");
+        assert_eq!(measurements(&measure(&cache)), 0, "{name}");
+        assert!(!Cache::open_read_only(&cache).unwrap().recordings().unwrap().is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn caches_of_one_stem_believe_nothing_of_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (folder.path().join("s.node1"), folder.path().join("s.node2"));
+    let first = measure(&one);
+    let second = measure(&two);
+    assert_eq!(measurements(&second), measurements(&first));
+    assert_eq!(second.kernels()[0]["ours"]["configuration"], first.kernels()[0]["ours"]["configuration"]);
+    // A mark without its rows says nothing, whoever took them away.
+    alter(&two, "DELETE FROM measurement WHERE micro_batch > 1");
+    assert!(measurements(&measure(&two)) > 0);
+    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().ends_with(".surveyed")), "{names:?}");
+}
+
+#[test]
+fn a_pipe_in_place_of_a_cache_does_not_stop_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = pipe(folder.path().join("cache.db"));
+    for tune in ["measure", "cached"] {
+        let run = run("", &cache, tune);
+        assert!(run.errors.contains("going on without a cache") && run.errors.contains("pipe"), "{}", run.errors);
+    }
+}
+
+#[test]
+fn workspaces_that_are_not_todays_are_measured_again_and_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    let first = measure(&cache);
+    for change in ["workspace_bytes + 65537", "workspace_bytes / 2 + 1"] {
+        let alteration = format!("UPDATE measurement SET workspace_bytes = {change}");
+        alter(&cache, &alteration);
+        let again = measure(&cache);
+        assert!(measurements(&again) > 0, "{change}");
+        assert_eq!(again.workspace(), first.workspace(), "{change}");
+        // Where only what would be chosen tells, as the mark is still there.
+        alter(&cache, &format!("DROP TRIGGER measurement_changed; {alteration}"));
+        let marked = measure(&cache);
+        assert!(measurements(&marked) > 0, "{change}, still marked");
+        assert_eq!(marked.workspace(), first.workspace(), "{change}, still marked");
+        assert_eq!(measurements(&measure(&cache)), 0, "{change}: once");
+    }
+    alter(&cache, "UPDATE measurement SET workspace_bytes = workspace_bytes / 2 + 1");
+    let cached = run("", &cache, "cached");
+    assert!(cached.workspace() <= 64 << 10, "{}", cached.errors);
+}
+
+#[test]
+fn a_copy_of_the_file_alone_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cache, copy) = (folder.path().join("cache.db"), folder.path().join("copy.db"));
+    measure(&cache);
+    fs::copy(&cache, &copy).unwrap();
+    let [copied, whole] = [&copy, &cache].map(|path| {
+        let cache = Cache::open_read_only(path).unwrap();
+        (cache.recordings().unwrap(), cache.networks().unwrap())
+    });
+    assert_eq!(copied, whole);
+    assert!(!copied.0.is_empty() && !copied.1.is_empty());
+    assert_eq!(measurements(&measure(&copy)), 0, "what was measured to the end is in the copy");
+}
