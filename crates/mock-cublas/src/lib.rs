@@ -10,7 +10,7 @@ mod control;
 #[path = "../../mock-cudnn/src/driver.rs"]
 mod driver;
 mod exports;
-#[path = "../../mock-cuda/src/injection.rs"]
+#[path = "../../mock-support/src/injection.rs"]
 mod injection;
 #[path = "../../mock-cudnn/src/number.rs"]
 #[allow(dead_code)] // what convolutions alone round

@@ -15,6 +15,7 @@ mod clock;
 mod control;
 mod error;
 mod exports;
+#[path = "../../mock-support/src/injection.rs"]
 mod injection;
 mod kernels;
 mod memory;

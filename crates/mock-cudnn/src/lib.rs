@@ -15,18 +15,21 @@
 mod backend;
 mod compute;
 mod control;
+#[path = "../../mock-support/src/driver.rs"]
 mod driver;
 mod handle;
-#[path = "../../mock-cuda/src/injection.rs"]
+#[path = "../../mock-support/src/injection.rs"]
 mod injection;
 mod launch;
 mod layers;
 mod legacy;
 mod method;
+#[path = "../../mock-support/src/number.rs"]
 mod number;
 mod pointwise;
 mod problem;
 mod status;
+#[path = "../../mock-support/src/table.rs"]
 mod table;
 mod tensor;
 
