@@ -4,12 +4,11 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
 
+use tightfit_mock_support::number::DataType;
+use tightfit_mock_support::{Table, driver, lock};
+
 use crate::control::{Failure, call, release};
-use crate::driver;
-use crate::injection::lock;
-use crate::number::DataType;
 use crate::product::{Matrix, Product};
-use crate::table::Table;
 
 /// Room for one answer, or null: an out-parameter of C, whose caller owes that it is null or points to room for a `T`.
 type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
@@ -22,13 +21,23 @@ pub struct Settings {
 }
 
 /// Handles with their settings.
-pub static HANDLES: Mutex<Table<Settings>> = Mutex::new(Table::new(0x6800_0000));
+static HANDLES: Mutex<Table<Settings>> = Mutex::new(Table::new(0x6800_0000));
+
+/// Live handles.
+pub fn count(kind: &str) -> Option<u64> {
+    (kind == "blas-handles").then(|| lock(&HANDLES).len() as u64)
+}
+
+/// Forgets all handles.
+pub fn reset() {
+    lock(&HANDLES).clear();
+}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasCreate_v2(handle: Out<usize>) -> c_int {
     call("cublasCreate_v2", || {
         let handle = handle.ok_or(Failure::INVALID_VALUE)?;
-        driver::check().map_err(|_| Failure::NOT_INITIALIZED)?;
+        driver::check()?;
         handle.write(lock(&HANDLES).insert(Settings::default()));
         Ok(())
     })
@@ -36,7 +45,7 @@ pub extern "C" fn cublasCreate_v2(handle: Out<usize>) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasDestroy_v2(handle: usize) -> c_int {
-    release("cublasDestroy_v2", || lock(&HANDLES).remove(handle).map(|_| ()).map_err(|_| Failure::NOT_INITIALIZED))
+    release("cublasDestroy_v2", || Ok(lock(&HANDLES).remove(handle).map(drop)?))
 }
 
 #[unsafe(no_mangle)]
@@ -48,7 +57,7 @@ pub extern "C" fn cublasGetVersion_v2(_handle: usize, version: Out<c_int>) -> c_
 }
 
 fn change(handle: usize, change: impl FnOnce(&mut Settings)) -> Result<(), Failure> {
-    lock(&HANDLES).get_mut(handle).map(change).map_err(|_| Failure::NOT_INITIALIZED)
+    Ok(lock(&HANDLES).get_mut(handle).map(change)?)
 }
 
 #[unsafe(no_mangle)]
@@ -100,7 +109,7 @@ pub extern "C" fn cublasGemmEx(
     _algorithm: c_int,
 ) -> c_int {
     call("cublasGemmEx", || {
-        let settings = *lock(&HANDLES).get(handle).map_err(|_| Failure::NOT_INITIALIZED)?;
+        let settings = *lock(&HANDLES).get(handle)?;
         let size = |size: c_int| usize::try_from(size).ok().filter(|&size| size > 0).ok_or(Failure::INVALID_VALUE);
         let product = Product {
             sizes: [size(m)?, size(n)?, size(k)?],
@@ -120,6 +129,6 @@ pub extern "C" fn cublasGemmEx(
         }
         let nanos = product.nanos();
         let work: driver::Work = Box::new(move || product.run().err().unwrap_or(0));
-        driver::enqueue(settings.stream, nanos, work).map_err(|_| Failure::EXECUTION_FAILED)
+        Ok(driver::enqueue(settings.stream, nanos, work)?)
     })
 }

@@ -2,9 +2,10 @@
 
 use std::ffi::c_int;
 
+use tightfit_mock_support::driver::Held;
+use tightfit_mock_support::number::{DataType, round_tf32};
+
 use crate::control::Failure;
-use crate::driver::Held;
-use crate::number::{DataType, round_tf32};
 
 /// A matrix in memory.
 #[derive(Clone, Copy)]

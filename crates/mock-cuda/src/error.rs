@@ -1,6 +1,8 @@
 //! The driver's result codes that this library answers, with their names.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
+
+use tightfit_mock_support::Status;
 
 /// A `CUresult`: any integer, because tests ask for unknown ones too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,5 +52,14 @@ impl Code {
     /// Whether the context is lost with it: every later call in it answers the same.
     pub fn is_sticky(self) -> bool {
         self == Code::ECC_UNCORRECTABLE || (700..=719).contains(&self.0)
+    }
+}
+
+impl Status for Code {
+    const SUCCESS: Code = Code::SUCCESS;
+    const PANICKED: Code = Code::UNKNOWN;
+
+    fn of(code: c_int) -> Code {
+        Code(code)
     }
 }

@@ -6,18 +6,24 @@
 //! environment variables (README.md). Signatures were checked against cuda.h of CUDA 13.
 //!
 //! `memory` blocks and their ranges · `stream` queues on threads · `clock` virtual and real time · `capture` what a
-//! graph records · `kernels` those that a program brings · `state` all live objects · `control` what tests ask for · `exports` the C functions, by subject
+//! graph records · `kernels` those that a program brings · `state` all live objects · `control` what tests ask for · `call` the way into every
+//! function · `exports` the C functions, by subject
 
 #![allow(non_snake_case)] // the exported names are the driver's
 
+mod call;
 mod capture;
 mod clock;
 mod control;
 mod error;
 mod exports;
-#[path = "../../mock-support/src/injection.rs"]
-mod injection;
 mod kernels;
 mod memory;
 mod state;
 mod stream;
+
+tightfit_mock_support::levers! {
+    control: control::CONTROL,
+    modules: [state],
+    functions: [tightfitMockCudaReset, tightfitMockCudaFail, tightfitMockCudaCalls, tightfitMockCudaCount],
+}

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
+use tightfit_mock_support::lock;
+
 use crate::capture::{Capture, Seen};
 use crate::control;
 use crate::error::Code;
-use crate::injection::lock;
 use crate::memory::Memory;
 use crate::stream::{Mark, Stream, Work};
 
@@ -73,6 +74,11 @@ const CONTEXT_STEP: usize = 0x1000;
 /// Exclusive use of all objects.
 pub fn state() -> MutexGuard<'static, State> {
     lock(&STATE)
+}
+
+/// Live objects of a kind and bytes in use, see [`State::count`].
+pub fn count(kind: &str) -> Option<u64> {
+    state().count(kind)
 }
 
 /// Forgets every object.
@@ -266,7 +272,6 @@ impl State {
             "executable-graphs" => self.executables.len() as u64,
             "contexts" => self.contexts.values().map(|c| u64::from(c.retained)).sum(),
             "leaked" => self.leaked,
-            "synchronizations" => control::synchronizations(),
             _ => return None,
         })
     }

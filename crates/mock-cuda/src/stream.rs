@@ -11,10 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use tightfit_mock_support::lock;
+
 use crate::clock;
 use crate::control;
 use crate::error::Code;
-use crate::injection::lock;
 
 /// A piece of work: what it does, and how long it takes in virtual time. It may run many times, once per graph launch.
 #[derive(Clone)]

@@ -4,11 +4,11 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::Mutex;
 
+use tightfit_mock_support::{Table, driver, lock};
+
 use crate::control::{self, call, release};
-use crate::injection::lock;
 use crate::status::Status;
-use crate::table::Table;
-use crate::{Handle, Out, driver, room};
+use crate::{Handle, Out, room};
 
 /// Handles, each with its stream.
 static HANDLES: Mutex<Table<usize>> = Mutex::new(Table::new(0x6000_0000));
@@ -18,12 +18,12 @@ static HANDLES: Mutex<Table<usize>> = Mutex::new(Table::new(0x6000_0000));
 /// # Errors
 /// [`Status::BAD_PARAM`] if there is no such handle.
 pub fn stream_of(handle: Handle) -> Result<usize, Status> {
-    lock(&HANDLES).get(handle).copied()
+    Ok(*lock(&HANDLES).get(handle)?)
 }
 
 /// Live handles.
-pub fn count() -> u64 {
-    lock(&HANDLES).len() as u64
+pub fn count(kind: &str) -> Option<u64> {
+    (kind == "handles").then(|| lock(&HANDLES).len() as u64)
 }
 
 /// Forgets all handles.
@@ -67,7 +67,7 @@ pub extern "C" fn cudnnCreate(handle: Out<Handle>) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnDestroy(handle: Handle) -> c_int {
-    release("cudnnDestroy", || lock(&HANDLES).remove(handle).map(|_| ()))
+    release("cudnnDestroy", || Ok(lock(&HANDLES).remove(handle).map(drop)?))
 }
 
 #[unsafe(no_mangle)]

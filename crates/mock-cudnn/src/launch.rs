@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::compute::{Addresses, convolve};
 use crate::control;
-use crate::driver::{self, Held, ILLEGAL_ADDRESS, LAUNCH_FAILED, Work};
 use crate::method::Choice;
 use crate::problem::Problem;
 use crate::status::Status;
+use tightfit_mock_support::driver::{self, Held, ILLEGAL_ADDRESS, LAUNCH_FAILED, Work};
 
 /// What kernels that were compiled for a plan need alive when they run, wherever they were recorded.
 pub type Code = Weak<dyn Any + Send + Sync>;
@@ -49,7 +49,7 @@ pub fn convolution(
         let run = || run(&problem, choice, addresses, (workspace, needed), spoiled);
         run().err().unwrap_or(0)
     });
-    driver::enqueue(stream, nanos, work)
+    Ok(driver::enqueue(stream, nanos, work)?)
 }
 
 fn run(

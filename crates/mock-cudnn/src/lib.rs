@@ -8,34 +8,33 @@
 //!
 //! `tensor` memory layout · `number` storage and rounding · `problem` one convolution · `method` what each engine needs and
 //! refuses · `compute` the loops · `launch` onto a stream · `legacy`, `backend` the two interfaces · `layers` the layers beside convolutions · `control` what tests
-//! ask for · `driver` the way to mock-cuda
+//! ask for
 
 #![allow(non_snake_case)] // the exported names are cuDNN's
 
 mod backend;
 mod compute;
 mod control;
-#[path = "../../mock-support/src/driver.rs"]
-mod driver;
 mod handle;
-#[path = "../../mock-support/src/injection.rs"]
-mod injection;
 mod launch;
 mod layers;
 mod legacy;
 mod method;
-#[path = "../../mock-support/src/number.rs"]
 mod number;
 mod pointwise;
 mod problem;
 mod status;
-#[path = "../../mock-support/src/table.rs"]
-mod table;
 mod tensor;
 
 use std::mem::MaybeUninit;
 
 use status::Status;
+
+tightfit_mock_support::levers! {
+    control: control::CONTROL,
+    modules: [handle, legacy, layers, backend],
+    functions: [tightfitMockCudnnReset, tightfitMockCudnnFail, tightfitMockCudnnCalls, tightfitMockCudnnCount],
+}
 
 /// Room for one answer, or null: an out-parameter of C, whose caller owes that it is null or points to room for a `T`.
 type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;

@@ -4,9 +4,9 @@
 use std::ffi::c_int;
 
 use crate::control;
-use crate::driver::{self, Held, Work};
 use crate::status::Status;
 use crate::tensor::Tensor;
+use tightfit_mock_support::driver::{self, Held, Work};
 
 /// What is done with each pair of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Pointwise {
             operation.b = None;
         }
         let work: Work = Box::new(move || operation.run(x, b, y).err().unwrap_or(0));
-        driver::enqueue(stream, self.nanos(), work)
+        Ok(driver::enqueue(stream, self.nanos(), work)?)
     }
 
     fn run(&self, x: usize, b: usize, y: usize) -> Result<(), c_int> {

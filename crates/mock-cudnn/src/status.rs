@@ -1,6 +1,9 @@
 //! The status codes that this library answers, with their names.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
+
+use tightfit_mock_support::driver::Unreached;
+use tightfit_mock_support::{self as support, Absent};
 
 /// A `cudnnStatus_t`: any integer, because tests ask for unknown ones too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,4 +42,28 @@ statuses! {
     INTERNAL_ERROR = 4000, c"CUDNN_STATUS_INTERNAL_ERROR";
     EXECUTION_FAILED = 5000, c"CUDNN_STATUS_EXECUTION_FAILED";
     EXECUTION_FAILED_DRIVER = 5001, c"CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER";
+}
+
+impl support::Status for Status {
+    const SUCCESS: Status = Status::SUCCESS;
+    const PANICKED: Status = Status::INTERNAL_ERROR;
+
+    fn of(code: c_int) -> Status {
+        Status(code)
+    }
+}
+
+impl From<Absent> for Status {
+    fn from(_: Absent) -> Status {
+        Status::BAD_PARAM
+    }
+}
+
+impl From<Unreached> for Status {
+    fn from(why: Unreached) -> Status {
+        match why {
+            Unreached::NotLoaded => Status::NOT_INITIALIZED,
+            Unreached::Refused(_) => Status::EXECUTION_FAILED_DRIVER,
+        }
+    }
 }

@@ -8,7 +8,14 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::Library;
 
-use crate::status::Status;
+/// Why work did not get to mock-cuda.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreached {
+    /// mock-cuda is not loaded.
+    NotLoaded,
+    /// It refused, with this `CUresult`.
+    Refused(c_int),
+}
 
 type Enqueue = unsafe extern "C" fn(
     usize,
@@ -50,19 +57,19 @@ fn find() -> Option<Driver> {
         .or_else(|| functions(&loaded(&path?)?))
 }
 
-fn driver() -> Result<&'static Driver, Status> {
+fn driver() -> Result<&'static Driver, Unreached> {
     if let Some(driver) = DRIVER.get() {
         return Ok(driver);
     }
-    let found = find().ok_or(Status::NOT_INITIALIZED)?;
+    let found = find().ok_or(Unreached::NotLoaded)?;
     Ok(DRIVER.get_or_init(|| found))
 }
 
 /// Whether mock-cuda is there.
 ///
 /// # Errors
-/// [`Status::NOT_INITIALIZED`].
-pub fn check() -> Result<(), Status> {
+/// [`Unreached::NotLoaded`].
+pub fn check() -> Result<(), Unreached> {
     driver().map(|_| ())
 }
 
@@ -88,14 +95,14 @@ pub const LAUNCH_FAILED: c_int = 719;
 /// Puts work into a stream, or into the graph it is capturing.
 ///
 /// # Errors
-/// [`Status::EXECUTION_FAILED_DRIVER`] if the driver refuses it.
-pub fn enqueue(stream: usize, nanos: u64, work: Work) -> Result<(), Status> {
+/// [`Unreached`].
+pub fn enqueue(stream: usize, nanos: u64, work: Work) -> Result<(), Unreached> {
     let driver = driver()?;
     let data = Box::into_raw(Box::new(work)).cast();
     // SAFETY: `run` and `forget` fit `data`, which any thread may use because `Work` is Send and Sync.
     match unsafe { (driver.enqueue)(stream, run, forget, data, nanos) } {
         0 => Ok(()),
-        _ => Err(Status::EXECUTION_FAILED_DRIVER),
+        code => Err(Unreached::Refused(code)),
     }
 }
 

@@ -4,7 +4,6 @@
 //! fail("cuMemAlloc_v2", 2, 2)      calls:  cuMemAlloc  cuStreamCreate  cuMemAlloc  cuMemAlloc
 //!                                  answer: real        real            2           real
 //! ```
-//! Both mock libraries compile this file: it knows nothing of either.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -2,43 +2,18 @@
 
 use half::{bf16, f16};
 
-use crate::status::Status;
-
-/// A storage or compute type that this library knows.
+/// A storage or compute type that the libraries know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataType {
-    /// `CUDNN_DATA_FLOAT`
+    /// 32 bits.
     F32,
-    /// `CUDNN_DATA_HALF`
+    /// IEEE's 16 bits.
     F16,
-    /// `CUDNN_DATA_BFLOAT16`
+    /// The upper 16 bits of an f32.
     Bf16,
 }
 
-/// cuDNN's number of a type.
-pub fn raw(data_type: DataType) -> i32 {
-    match data_type {
-        DataType::F32 => 0,
-        DataType::F16 => 2,
-        DataType::Bf16 => 9,
-    }
-}
-
 impl DataType {
-    /// The type of cuDNN's number.
-    ///
-    /// # Errors
-    /// [`Status::UNSUPPORTED_TYPE`] for the types not known here, [`Status::BAD_PARAM`] for numbers that are no type.
-    pub fn from_raw(raw: i32) -> Result<DataType, Status> {
-        match raw {
-            0 => Ok(DataType::F32),
-            2 => Ok(DataType::F16),
-            9 => Ok(DataType::Bf16),
-            1 | 3..=8 | 10..=21 => Err(Status::UNSUPPORTED_TYPE),
-            _ => Err(Status::BAD_PARAM),
-        }
-    }
-
     /// Bytes of one element.
     pub fn bytes(self) -> usize {
         if self == DataType::F32 { 4 } else { 2 }

@@ -1,7 +1,9 @@
 //! Live objects by handle. A handle is used again as soon as its object is gone, as addresses are in the real library:
 //! whoever keeps things by handle must notice the destruction.
 
-use crate::status::Status;
+/// What is answered for a handle that names no live object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absent;
 
 /// Objects of one kind.
 pub struct Table<T> {
@@ -29,26 +31,35 @@ impl<T> Table<T> {
         self.base + index * STEP
     }
 
-    fn index(&self, handle: usize) -> Result<usize, Status> {
-        let offset = handle.checked_sub(self.base).filter(|o| o.is_multiple_of(STEP)).ok_or(Status::BAD_PARAM)?;
-        Some(offset / STEP).filter(|&i| i < self.slots.len()).ok_or(Status::BAD_PARAM)
+    fn index(&self, handle: usize) -> Result<usize, Absent> {
+        let offset = handle.checked_sub(self.base).filter(|o| o.is_multiple_of(STEP)).ok_or(Absent)?;
+        Some(offset / STEP).filter(|&i| i < self.slots.len()).ok_or(Absent)
     }
 
     /// The object of a handle.
-    pub fn get(&self, handle: usize) -> Result<&T, Status> {
-        self.slots[self.index(handle)?].as_ref().ok_or(Status::BAD_PARAM)
+    ///
+    /// # Errors
+    /// [`Absent`].
+    pub fn get(&self, handle: usize) -> Result<&T, Absent> {
+        self.slots[self.index(handle)?].as_ref().ok_or(Absent)
     }
 
     /// The object of a handle, to change.
-    pub fn get_mut(&mut self, handle: usize) -> Result<&mut T, Status> {
+    ///
+    /// # Errors
+    /// [`Absent`].
+    pub fn get_mut(&mut self, handle: usize) -> Result<&mut T, Absent> {
         let index = self.index(handle)?;
-        self.slots[index].as_mut().ok_or(Status::BAD_PARAM)
+        self.slots[index].as_mut().ok_or(Absent)
     }
 
     /// Takes an object out.
-    pub fn remove(&mut self, handle: usize) -> Result<T, Status> {
+    ///
+    /// # Errors
+    /// [`Absent`].
+    pub fn remove(&mut self, handle: usize) -> Result<T, Absent> {
         let index = self.index(handle)?;
-        let object = self.slots[index].take().ok_or(Status::BAD_PARAM)?;
+        let object = self.slots[index].take().ok_or(Absent)?;
         self.free.push(index);
         Ok(object)
     }

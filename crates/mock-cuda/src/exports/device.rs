@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
 
 use super::{Handle, Out, put};
-use crate::control::{self, call, count_synchronization, description, release};
+use crate::call::{call, release};
+use crate::control::{self, count_synchronization, description};
 use crate::error::Code;
 use crate::state::{self, context_of, device_of, state};
 

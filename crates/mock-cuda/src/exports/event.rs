@@ -4,8 +4,9 @@ use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
 use super::{Handle, Out, put, room};
+use crate::call::{call, release};
 use crate::clock;
-use crate::control::{call, count_synchronization, release};
+use crate::control::count_synchronization;
 use crate::error::Code;
 use crate::state::{Event, State, state};
 use crate::stream::Mark;

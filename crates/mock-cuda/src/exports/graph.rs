@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::Arc;
 
 use super::{Handle, Out, room};
-use crate::control::{call, release};
+use crate::call::{call, release};
 use crate::error::Code;
 use crate::state::state;
 

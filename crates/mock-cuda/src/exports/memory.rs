@@ -11,7 +11,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use super::{Handle, Out, put, room};
-use crate::control::{call, count_synchronization, description, release};
+use crate::call::{call, release};
+use crate::control::{count_synchronization, description};
 use crate::error::Code;
 use crate::memory::{Block, Place};
 use crate::state::state;

@@ -1,8 +1,11 @@
-//! The functions that no driver has: what tests steer and count with, and what mock-cudnn puts work into streams with.
+//! The functions that no driver has: what tests steer with beside the levers of every mock, and what mock-cudnn puts work
+//! into streams with.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
+
+use tightfit_mock_support::levers::text;
 
 use super::Handle;
 use crate::control;
@@ -10,35 +13,6 @@ use crate::error::Code;
 use crate::memory::Block;
 use crate::state::state;
 use crate::stream::Work;
-
-/// The text at a C string; empty for null.
-///
-/// # Safety
-/// `text` is null or a string with its end, alive and unchanged for as long as the result is used.
-unsafe fn text<'a>(text: *const c_char) -> &'a str {
-    if text.is_null() {
-        return "";
-    }
-    // SAFETY: it is not null, and the caller answers for the rest.
-    unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("")
-}
-
-/// Back to what the environment says: no object alive, no failure planned, all counts zero.
-#[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCudaReset() {
-    control::reset();
-}
-
-/// Makes the `nth` call of a function from now on answer `status`; a null name or `*` means any function.
-///
-/// # Safety
-/// `name` is null or a string with its end, alive for the time of the call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tightfitMockCudaFail(name: *const c_char, nth: u64, status: c_int) {
-    // SAFETY: the caller answers for the string.
-    let name = unsafe { text(name) };
-    control::fail(name, nth, status);
-}
 
 /// Makes each piece of work of a stream, by its order of creation, begin so much later (all streams: `u64::MAX`).
 #[unsafe(no_mangle)]
@@ -79,28 +53,6 @@ pub unsafe extern "C" fn tightfitMockCudaSetName(name: *const c_char) {
 #[unsafe(no_mangle)]
 pub extern "C" fn tightfitMockCudaSetVersion(version: c_int) {
     control::describe(|d| d.version = version);
-}
-
-/// Calls of a function since the last reset; of all functions for null or `*`.
-///
-/// # Safety
-/// `name` is null or a string with its end, alive for the time of the call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tightfitMockCudaCalls(name: *const c_char) -> u64 {
-    // SAFETY: the caller answers for the string.
-    let name = unsafe { text(name) };
-    control::calls(name)
-}
-
-/// A count by its name (README.md); `u64::MAX` for a name it does not know.
-///
-/// # Safety
-/// `kind` is null or a string with its end, alive for the time of the call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tightfitMockCudaCount(kind: *const c_char) -> u64 {
-    // SAFETY: the caller answers for the string.
-    let kind = unsafe { text(kind) };
-    state().count(kind).unwrap_or(u64::MAX)
 }
 
 /// What a piece of foreign work carries, given back when the work is forgotten.

@@ -3,8 +3,9 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::{Handle, Out, put, room};
+use crate::call::{call, release};
 use crate::capture::{Capture, exchange_mode};
-use crate::control::{DEFAULT_STREAM, call, count_synchronization, release};
+use crate::control::{DEFAULT_STREAM, count_synchronization};
 use crate::error::Code;
 use crate::state::{State, state};
 use std::sync::Arc;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::attribute::{Kind, of_type};
 use super::build::{Built, Node, saved};
 use super::{DESCRIPTORS, Handle};
-use crate::injection::lock;
+use tightfit_mock_support::lock;
+
 use crate::number::raw;
 use crate::problem::Problem;
 use crate::status::Status;

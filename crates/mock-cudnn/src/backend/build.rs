@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use super::attribute::{Attributes, Kind};
 use super::engine::{self, Config, Engine, KnobInfo};
+use tightfit_mock_support::lock;
+
 use crate::handle;
-use crate::injection::lock;
-use crate::number::DataType;
+use crate::number::{DataType, type_of};
 use crate::pointwise::{Mode, Pointwise};
 use crate::problem::{Geometry, Operation, Problem};
 use crate::status::Status;
@@ -69,7 +70,7 @@ pub fn build(kind: Kind, attributes: &Attributes) -> Result<Built, Status> {
         Kind::Tensor => tensor(attributes),
         Kind::Convolution => convolution(attributes),
         Kind::Pointwise => {
-            if DataType::from_raw(attributes.integer(1)? as i32)? != DataType::F32 {
+            if type_of(attributes.integer(1)? as i32)? != DataType::F32 {
                 return Err(Status::UNSUPPORTED_TYPE);
             }
             Ok(Built::Pointwise(Mode::from_raw(attributes.integer(0)? as i32)?))
@@ -102,7 +103,7 @@ pub fn build(kind: Kind, attributes: &Attributes) -> Result<Built, Status> {
 }
 
 fn tensor(attributes: &Attributes) -> Result<Built, Status> {
-    let data_type = DataType::from_raw(attributes.integer(901)? as i32)?;
+    let data_type = type_of(attributes.integer(901)? as i32)?;
     let dims = attributes.integers(902).ok_or(Status::BAD_PARAM)?;
     let strides = attributes.integers(903).ok_or(Status::BAD_PARAM)?;
     let mut tensor = Tensor::new(data_type, dims, strides)?;
@@ -130,7 +131,7 @@ fn convolution(attributes: &Attributes) -> Result<Built, Status> {
         strides: values(103, 1)?,
         dilations: values(102, 1)?,
         mirrored: attributes.integer(101)? == 0,
-        accumulate: DataType::from_raw(attributes.integer(100)? as i32)?,
+        accumulate: type_of(attributes.integer(100)? as i32)?,
     })))
 }
 

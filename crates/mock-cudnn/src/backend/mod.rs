@@ -19,10 +19,10 @@ use std::sync::Mutex;
 use attribute::{Attributes, Kind};
 use build::Built;
 
+use tightfit_mock_support::{Table, lock};
+
 use crate::control::{call, release};
-use crate::injection::lock;
 use crate::status::Status;
-use crate::table::Table;
 use crate::{Handle, Out, handle, room};
 
 /// One descriptor: attributes until it is finalized, then what they made.
@@ -35,8 +35,8 @@ struct Descriptor {
 static DESCRIPTORS: Mutex<Table<Descriptor>> = Mutex::new(Table::new(0x6400_0000));
 
 /// Live descriptors.
-pub fn count() -> u64 {
-    lock(&DESCRIPTORS).len() as u64
+pub fn count(kind: &str) -> Option<u64> {
+    (kind == "backend-descriptors").then(|| lock(&DESCRIPTORS).len() as u64)
 }
 
 /// Forgets all descriptors.
@@ -61,7 +61,7 @@ pub extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, descriptor: Out<Hand
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendDestroyDescriptor(descriptor: Handle) -> c_int {
-    release("cudnnBackendDestroyDescriptor", || lock(&DESCRIPTORS).remove(descriptor).map(|_| ()))
+    release("cudnnBackendDestroyDescriptor", || Ok(lock(&DESCRIPTORS).remove(descriptor).map(drop)?))
 }
 
 #[unsafe(no_mangle)]

@@ -3,10 +3,10 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
 
+use tightfit_mock_support::{Table, lock};
+
 use crate::control::{call, release};
-use crate::injection::lock;
 use crate::status::Status;
-use crate::table::Table;
 use crate::{Handle, Out, elements, room};
 
 /// Windows of a pooling.
@@ -92,7 +92,7 @@ macro_rules! lives {
 
         #[unsafe(no_mangle)]
         pub extern "C" fn $destroy(descriptor: Handle) -> c_int {
-            release(stringify!($destroy), || lock(&DESCRIPTORS).$table.remove(descriptor).map(|_| ()))
+            release(stringify!($destroy), || Ok(lock(&DESCRIPTORS).$table.remove(descriptor).map(drop)?))
         }
     )*};
 }

@@ -3,12 +3,12 @@
 use std::ffi::c_int;
 use std::sync::Mutex;
 
+use tightfit_mock_support::{Table, lock};
+
 use crate::control::{call, release};
-use crate::injection::lock;
-use crate::number::DataType;
+use crate::number::type_of;
 use crate::problem::Geometry;
 use crate::status::Status;
-use crate::table::Table;
 use crate::tensor::Tensor;
 use crate::{Handle, Out, elements, room};
 
@@ -97,7 +97,7 @@ pub extern "C" fn cudnnSetTensorNdDescriptor(
     strides: *const c_int,
 ) -> c_int {
     call("cudnnSetTensorNdDescriptor", || {
-        let new = Tensor::new(DataType::from_raw(data_type)?, &ints(dims, count)?, &ints(strides, count)?)?;
+        let new = Tensor::new(type_of(data_type)?, &ints(dims, count)?, &ints(strides, count)?)?;
         if count < 3 {
             return Err(Status::BAD_PARAM);
         }
@@ -108,7 +108,7 @@ pub extern "C" fn cudnnSetTensorNdDescriptor(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnDestroyTensorDescriptor(tensor: Handle) -> c_int {
-    release("cudnnDestroyTensorDescriptor", || lock(&DESCRIPTORS).tensors.remove(tensor).map(|_| ()))
+    release("cudnnDestroyTensorDescriptor", || Ok(lock(&DESCRIPTORS).tensors.remove(tensor).map(drop)?))
 }
 
 #[unsafe(no_mangle)]
@@ -150,7 +150,7 @@ pub extern "C" fn cudnnSetFilterNdDescriptor(
             1 => true,
             _ => return Err(Status::NOT_SUPPORTED),
         };
-        let new = Tensor::new(DataType::from_raw(data_type)?, &dims, &packed(&dims, channels_last))?;
+        let new = Tensor::new(type_of(data_type)?, &dims, &packed(&dims, channels_last))?;
         *lock(&DESCRIPTORS).filters.get_mut(filter)? = Some(new);
         Ok(())
     })
@@ -158,7 +158,7 @@ pub extern "C" fn cudnnSetFilterNdDescriptor(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnDestroyFilterDescriptor(filter: Handle) -> c_int {
-    release("cudnnDestroyFilterDescriptor", || lock(&DESCRIPTORS).filters.remove(filter).map(|_| ()))
+    release("cudnnDestroyFilterDescriptor", || Ok(lock(&DESCRIPTORS).filters.remove(filter).map(drop)?))
 }
 
 #[unsafe(no_mangle)]
@@ -185,7 +185,7 @@ pub extern "C" fn cudnnSetConvolutionNdDescriptor(
         if bad || !(0..=1).contains(&mode) {
             return Err(Status::BAD_PARAM);
         }
-        let accumulate = DataType::from_raw(compute_type)?;
+        let accumulate = type_of(compute_type)?;
         let geometry = Geometry { post: pre.clone(), pre, strides, dilations, mirrored: mode == 0, accumulate };
         *lock(&DESCRIPTORS).convolutions.get_mut(convolution)? = Some(Convolution { geometry, groups: 1, math: 0 });
         Ok(())
@@ -219,5 +219,7 @@ pub extern "C" fn cudnnSetConvolutionMathType(convolution: Handle, math: c_int) 
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnDestroyConvolutionDescriptor(convolution: Handle) -> c_int {
-    release("cudnnDestroyConvolutionDescriptor", || lock(&DESCRIPTORS).convolutions.remove(convolution).map(|_| ()))
+    release("cudnnDestroyConvolutionDescriptor", || {
+        Ok(lock(&DESCRIPTORS).convolutions.remove(convolution).map(drop)?)
+    })
 }
