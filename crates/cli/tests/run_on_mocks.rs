@@ -1,37 +1,24 @@
 //! `tightfit run` with the real preload library, over the mock libraries, under a C program that knows nothing of it: the
 //! program's convolution is divided, and what was measured is in the cache that the other commands read.
 
-mod support;
-
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use support::libraries;
-use tempfile::TempDir;
 use tightfit_core::network::Kernel;
 use tightfit_core::profile::Cache;
+use tightfit_test_support::client::{self, Form};
+use tightfit_test_support::libraries::{self, library};
 
-/// Compiles the program, linked with the mock under cuDNN's name, into a folder.
-fn compile(libraries: &Path) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let cudnn = folder.path().join("libcudnn.so.9");
-    std::os::unix::fs::symlink(libraries.join("libtightfit_mock_cudnn.so"), &cudnn).unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests/client/client.c");
-    let mut cc = Command::new("cc");
-    cc.args(["-pthread", "-DLINKED", "-o"]).arg(folder.path().join("client")).arg(source).arg(cudnn);
-    cc.arg(format!("-Wl,--disable-new-dtags,-rpath,{}", folder.path().display())).arg("-ldl");
-    assert!(cc.status().unwrap().success());
-    folder
-}
-
-fn tightfit(folder: &Path, libraries: &Path, arguments: &[&str]) -> Output {
+fn tightfit(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
         command.env_remove(name);
     }
-    let driver = libraries.join("libtightfit_mock_cuda.so");
+    let driver = library("mock_cuda");
     command.env("TIGHTFIT_CUDA", &driver).env("TIGHTFIT_MOCK_CUDA", driver);
+    command.env("TIGHTFIT_PRELOAD", libraries::folder());
     command.env("TIGHTFIT_CUDNN", folder.join("libcudnn.so.9")).env("TIGHTFIT_CACHE", folder.join("cache.db"));
     let output = command.current_dir(folder).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -40,13 +27,14 @@ fn tightfit(folder: &Path, libraries: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn a_program_is_divided_and_the_cache_is_shared() {
-    let libraries = libraries(&["mock-cuda", "mock-cudnn", "preload", "preload-plain"]);
-    let folder = compile(&libraries);
+    let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
+    symlink(library("mock_cudnn"), path.join("libcudnn.so.9")).unwrap();
+    client::install(Form::Linked, &path.join("client"));
     let run = |options: &[&str], out: &str| {
         let out = format!("out={out}");
         let program = ["--", "./client", "engine=2", "n=12", out.as_str()];
-        tightfit(path, &libraries, &[&["run"], options, &program[..]].concat());
+        tightfit(path, &[&["run"], options, &program[..]].concat());
     };
     run(&["--workspace", "unlimited", "--tune", "heuristic"], "whole");
     run(&["--workspace", "16KiB", "--report", "report.json"], "divided");
@@ -72,12 +60,12 @@ fn a_program_is_divided_and_the_cache_is_shared() {
         assert!((one - other).abs() <= 1e-3 * largest, "{one} {other}");
     }
 
-    let list = tightfit(path, &libraries, &["cache", "list", "--format", "json"]);
+    let list = tightfit(path, &["cache", "list", "--format", "json"]);
     let rows: Value = serde_json::from_slice(&list.stdout).unwrap();
     assert_eq!((&rows[0]["backend"], &rows[0]["device"]), (&"cuda".into(), &"Tightfit Mock GPU".into()), "{rows}");
     assert_ne!(rows[0]["measurements"], "0");
 
-    let list = tightfit(path, &libraries, &["cache", "list", "--layers", "--format", "csv"]);
+    let list = tightfit(path, &["cache", "list", "--layers", "--format", "csv"]);
     let list = String::from_utf8(list.stdout).unwrap();
     let expected = "network,batch,layer,mini-batch,problem\nclient,,,12,forward ";
     assert!(list.starts_with(expected), "{list}");
@@ -93,7 +81,7 @@ fn a_network_at_two_batches_is_listed_as_two() {
         cache.keep_network("tiny", Some(batch), &[Kernel { layer: "conv1".to_owned(), problem }]).unwrap();
     }
     drop(cache);
-    let list = tightfit(folder.path(), Path::new(""), &["cache", "list", "--layers", "--format", "csv"]);
+    let list = tightfit(folder.path(), &["cache", "list", "--layers", "--format", "csv"]);
     let list = String::from_utf8(list.stdout).unwrap();
     let shape = "forward c3 h8 w8 k4 r3 s3 f32";
     let rows = [2, 4].map(|batch| format!("tiny,{batch},conv1,{batch},{shape}"));

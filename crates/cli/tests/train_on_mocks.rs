@@ -1,18 +1,14 @@
 //! `tightfit train --backend cuda` over the mock libraries: the memory of the device is the budget, less what libraries
 //! take; a smaller budget offloads, and one that no policy can meet is refused.
 
-mod support;
-
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use support::libraries;
 use tempfile::TempDir;
+use tightfit_test_support::libraries::library;
 
 /// A folder with a cache, and a device of so many bytes.
 struct Machine {
-    libraries: PathBuf,
     folder: TempDir,
 }
 
@@ -22,8 +18,8 @@ impl Machine {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
             command.env_remove(name);
         }
-        for (name, library) in [("CUDA", "cuda"), ("CUDNN", "cudnn"), ("CUBLAS", "cublas")] {
-            command.env(format!("TIGHTFIT_{name}"), self.libraries.join(format!("libtightfit_mock_{library}.so")));
+        for (name, mock) in [("CUDA", "mock_cuda"), ("CUDNN", "mock_cudnn"), ("CUBLAS", "mock_cublas")] {
+            command.env(format!("TIGHTFIT_{name}"), library(mock));
         }
         command.env("TIGHTFIT_CACHE", self.folder.path().join("cache.db"));
         command.env("TIGHTFIT_MOCK_CUDA_MEMORY", memory.to_string());
@@ -53,10 +49,7 @@ fn losses(trained: &Value) -> Vec<f64> {
 
 #[test]
 fn a_gpu_trains_in_what_it_has_in_less_and_not_in_too_little() {
-    let machine = Machine {
-        libraries: libraries(&["mock-cuda", "mock-cudnn", "mock-cublas"]),
-        folder: tempfile::tempdir().unwrap(),
-    };
+    let machine = Machine { folder: tempfile::tempdir().unwrap() };
     let train = "train --data synthetic --steps 2";
     let (large, beside) = (1_u64 << 30, 256_u64 << 20);
 

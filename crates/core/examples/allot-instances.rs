@@ -1,12 +1,10 @@
 //! Allots all committed instances, checks every answer, and prints for each shape how long it took and how far from
 //! proven the worst is. With `--each`, a line for every instance.
 
-#[path = "../benches/instances/mod.rs"]
-mod instances;
-
 use std::time::Instant;
 
 use tightfit_core::optimize::{SearchOptions, Stop, allot, check};
+use tightfit_test_support::instances;
 
 fn main() -> Result<(), tightfit_core::Error> {
     let each = std::env::args().any(|argument| argument == "--each");

@@ -2,11 +2,11 @@
 
 mod support;
 
-use support::mocks::Mocks;
 use support::reference::Data;
 use tightfit_core::backend::{Scale, Task};
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Problem};
 use tightfit_cuda::{CudaBackend, Options};
+use tightfit_test_support::mocks::Mocks;
 
 /// A kernel with its data and a configuration of one algorithm.
 struct Kernel {

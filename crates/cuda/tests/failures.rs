@@ -5,12 +5,12 @@ mod support;
 
 use std::error::Error as _;
 
-use support::mocks::Mocks;
 use support::reference::Data;
 use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Offer, Problem};
 use tightfit_cuda::safe::DeviceBuffer;
 use tightfit_cuda::{CudaBackend, CudaError, Options};
+use tightfit_test_support::mocks::Mocks;
 
 /// Both families, divided, in f32 and with half-precision sums: every function of both libraries is called. Gives the
 /// offers.

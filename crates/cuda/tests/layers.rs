@@ -1,17 +1,15 @@
 //! This crate's own kernels for layers against plain loops: on the mock libraries, and (ignored where there is none) on a real
 //! GPU. Small whole numbers are exact in every type, so that all results are compared to the bit.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::mocks::Mocks;
 use tightfit_core::Axis;
 use tightfit_core::network::{Pooling, PoolingMethod, Shape};
 use tightfit_core::problem::Storage;
 use tightfit_cuda::layers::{Libraries, Map, Pool, copy_channels};
 use tightfit_cuda::safe::{DeviceBuffer, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
+use tightfit_test_support::mocks::Mocks;
 
 const STORAGES: [Storage; 3] = [Storage::F32, Storage::F16, Storage::Bf16];
 

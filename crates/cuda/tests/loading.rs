@@ -1,15 +1,13 @@
 //! Finding the libraries, and saying what is wrong with those that were found; on the mock libraries.
 
-mod support;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use support::mocks::Mocks;
 use tightfit_core::Backend;
 use tightfit_cuda::doctor::{State, doctor};
 use tightfit_cuda::safe::{Context, DeviceBuffer, Download, PinnedBuffer, Stream, Upload};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
+use tightfit_test_support::mocks::Mocks;
 
 #[test]
 fn the_device_is_named_by_itself_and_its_libraries() {

@@ -1,11 +1,9 @@
 //! The driver's rules, one test each.
 
-mod support;
-
 use std::ffi::c_void;
 use std::ptr;
 
-use support::cuda;
+use tightfit_test_support::driver::cuda;
 
 const SUCCESS: i32 = 0;
 const OUT_OF_MEMORY: i32 = 2;

@@ -1,10 +1,8 @@
 //! Every function fails when asked to, with any status; and a program of all of them notices each.
 
-mod support;
-
 use std::ptr;
 
-use support::{Cuda, cuda};
+use tightfit_test_support::driver::{Cuda, cuda};
 
 /// Calls every function of the driver once or more; gives each answer by name.
 fn program(cuda: &Cuda) -> Vec<(&'static str, i32)> {

@@ -4,15 +4,12 @@
 //! the mock refuses at once, so that calls are timed and not convolutions. The last column has a cache of 78 000 measurements,
 //! a recorded profile, in which the convolution is looked up: there what is executed is ours, in one piece.
 
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use support::{Client, Form};
 use tightfit_core::profile::{Cache, Recording};
+use tightfit_test_support::client::{Client, Form};
 
 const RUNS: usize = 5;
 const CALLS: usize = 20_000;

@@ -1,9 +1,7 @@
 //! The backend interface under the library: divided convolutions give what undivided ones give, within the limit, and
 //! whatever is not divided is as it would be without the library.
 
-mod support;
-
-use support::{Client, Form, Run};
+use tightfit_test_support::client::{Client, Form, Run};
 
 const FORMS: [Form; 2] = [Form::Linked, Form::Loaded];
 

@@ -1,9 +1,7 @@
 //! The legacy interface under the library. Algorithm 2 (forward: gemm) grows with the batch and is exact; the backward
 //! operations have algorithm 1, whose workspace is constant, so that limits below it leave nothing to divide.
 
-mod support;
-
-use support::{Client, Form, Run};
+use tightfit_test_support::client::{Client, Form, Run};
 
 const WAYS: [&str; 4] = ["size", "get", "find", "ex"];
 

@@ -1,9 +1,7 @@
 //! The library over a real cuDNN, as far as that goes without a driver: every function that this needs is found, descriptors
 //! are accepted, and the legacy ones can be read back in the way in which they are here.
 
-mod support;
-
-use support::{Client, Form};
+use tightfit_test_support::client::{Client, Form};
 
 #[test]
 #[ignore = "needs cuDNN 9: TIGHTFIT_TEST_CUDNN names its libcudnn.so.9, as in pip's nvidia-cudnn-cu13"]

@@ -1,12 +1,10 @@
 //! What happens around convolutions: captured graphs, threads, forks, handles and descriptors used again, failures.
 
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 
-use support::{Client, Form, Run};
 use tightfit_core::Measurement;
 use tightfit_core::profile::Cache;
+use tightfit_test_support::client::{Client, Form, Run};
 
 const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
 const MEASURE: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "measure"), ("EXACT_CLASS", "1")];

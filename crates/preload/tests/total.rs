@@ -1,8 +1,6 @@
 //! One total for all kernels: the program gives no workspace, and every convolution runs in its part of the library's.
 
-mod support;
-
-use support::{Client, Form, Run};
+use tightfit_test_support::client::{Client, Form, Run};
 
 /// Runs the client's network; gives the outputs of its layers.
 fn network(arguments: &str, variables: Option<&[(&str, &str)]>) -> (Run, Vec<Vec<u8>>) {

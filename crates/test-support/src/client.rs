@@ -1,9 +1,8 @@
-//! Runs the C client in child processes, with and without the library, on the mocks. Libraries and client are built once.
-
-#![allow(dead_code)]
+//! Runs the C client in child processes, with and without the library to preload, on the mocks. The build script compiles it.
 
 use std::ffi::{c_int, c_ulong};
 use std::io;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,15 +11,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What was built.
-struct Built {
-    cuda: PathBuf,
-    cudnn: PathBuf,
-    preload: PathBuf,
-    plain: PathBuf,
-    /// Holds the client in both forms, and cuDNN under its own name.
-    folder: TempDir,
-}
+use crate::libraries::library;
 
 /// How the client knows cuDNN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,49 +22,26 @@ pub enum Form {
     Loaded,
 }
 
-fn run(command: &mut Command) {
-    assert!(command.status().unwrap().success(), "{command:?} failed");
+/// The folder with the client in both forms, and cuDNN under its own name.
+fn installed() -> &'static Path {
+    static FOLDER: OnceLock<TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        symlink(library("mock_cudnn"), folder.path().join("libcudnn.so.9")).unwrap();
+        for form in [Form::Linked, Form::Loaded] {
+            install(form, &folder.path().join(format!("{form:?}")));
+        }
+        folder
+    });
+    folder.path()
 }
 
-fn built() -> &'static Built {
-    static BUILT: OnceLock<Built> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        // target/PROFILE/deps/TEST
-        let test = std::env::current_exe().unwrap();
-        let libraries = test.ancestors().nth(2).unwrap();
-        let profile = match libraries.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            profile => profile,
-        };
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--profile", profile]);
-        for package in ["mock-cuda", "mock-cudnn", "preload", "preload-plain"] {
-            build.args(["-p", &format!("tightfit-{package}")]);
-        }
-        build.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", libraries.parent().unwrap());
-        run(&mut build);
-        let library = |name: &str| libraries.join(format!("libtightfit_{name}.so"));
-        let folder = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(library("mock_cudnn"), folder.path().join("libcudnn.so.9")).unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client/client.c");
-        let compile = |form: Form| {
-            let mut gcc = Command::new("gcc");
-            gcc.args(["-O1", "-Wall", "-Werror", "-pthread", "-o"]).arg(folder.path().join(format!("{form:?}")));
-            gcc.arg(&source);
-            if form == Form::Linked {
-                let path = folder.path().display();
-                // DT_RPATH, as in PyTorch's wheel: it is looked at before LD_LIBRARY_PATH.
-                gcc.arg("-DLINKED").arg(format!("-L{path}")).arg("-l:libcudnn.so.9");
-                gcc.arg(format!("-Wl,--disable-new-dtags,-rpath,{path}"));
-            }
-            run(gcc.arg("-ldl"));
-        };
-        for form in [Form::Linked, Form::Loaded] {
-            compile(form);
-        }
-        let [cuda, cudnn, preload, plain] = ["mock_cuda", "mock_cudnn", "preload", "preload_plain"].map(library);
-        Built { cuda, cudnn, preload, plain, folder }
-    })
+/// Puts the client at a path; beside it, the linked form looks for its cuDNN.
+pub fn install(form: Form, path: &Path) {
+    let built = Path::new(env!("OUT_DIR")).join(format!("{form:?}"));
+    // Another process writes it: a program that this one has open for writing, or a child that it forks meanwhile, cannot be
+    // executed.
+    assert!(Command::new("cp").arg(built).arg(path).status().unwrap().success(), "{}", path.display());
 }
 
 /// Gives up root's right to write read-only files, for what is executed next. Who may not give it up has it as little.
@@ -131,7 +99,7 @@ impl Client {
 
     /// With the library, and variables such as `TIGHTFIT_WORKSPACE`, named without their common beginning.
     pub fn preloaded(mut self, variables: &[(&str, &str)]) -> Client {
-        self.library = Some(built().preload.clone());
+        self.library = Some(library("preload"));
         for (name, value) in variables {
             self.variables.push((format!("TIGHTFIT_{name}"), (*value).to_owned()));
         }
@@ -140,7 +108,7 @@ impl Client {
 
     /// With the form of the library that has no SONAME.
     pub fn plain(mut self) -> Client {
-        self.library = Some(built().plain.clone());
+        self.library = Some(library("preload_plain"));
         self
     }
 
@@ -163,17 +131,17 @@ impl Client {
 
     /// Runs it, and gives its folder with what else is in it.
     pub fn run_keeping(self) -> (Run, TempDir) {
-        let Built { cuda, cudnn, folder, .. } = built();
+        let (cuda, cudnn, folder) = (library("mock_cuda"), library("mock_cudnn"), installed());
         let output = self.folder.path().join("output");
         let report = self.folder.path().join("report.json");
-        let mut command = Command::new(folder.path().join(format!("{:?}", self.form)));
+        let mut command = Command::new(folder.join(format!("{:?}", self.form)));
         command.args(&self.arguments).arg(format!("out={}", output.display()));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TIGHTFIT_") {
                 command.env_remove(name);
             }
         }
-        command.env("TIGHTFIT_CUDA", cuda).env("TIGHTFIT_MOCK_CUDA", cuda).env("LD_LIBRARY_PATH", folder.path());
+        command.env("TIGHTFIT_CUDA", &cuda).env("TIGHTFIT_MOCK_CUDA", &cuda).env("LD_LIBRARY_PATH", folder);
         command.env("TIGHTFIT_CACHE", "none").env("TIGHTFIT_REPORT", &report);
         if let Some(library) = &self.library {
             command.env("LD_PRELOAD", library).env("TIGHTFIT_CUDNN", cudnn);

@@ -1,21 +1,26 @@
-//! Both mock libraries, built if needed, loaded once, and used by one test at a time.
+//! The driver's C functions as methods, for tests of the mocks themselves: mock-cuda, loaded once, and used by one test at a
+//! time.
 
-#![allow(non_snake_case, dead_code)]
+#![allow(non_snake_case)] // the functions' names are the driver's
 
 use std::ffi::{CString, c_char, c_void};
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use libloading::Library;
+use crate::libraries::library;
+
+pub use libloading::Library;
 
 /// A library's functions as methods: `fn name(arguments) -> result;`
 #[macro_export]
 macro_rules! functions {
     ($library:ident { $(fn $name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)* }) => {
-        pub struct $library(pub Library);
+        /// The functions of a library.
+        pub struct $library(pub $crate::driver::Library);
         impl $library {
-            $(#[allow(clippy::too_many_arguments)] // as many as in C
+            $(
+            /// The C function of this name.
+            // As many arguments as in C; pointers are to live locals of the tests.
+            #[allow(clippy::too_many_arguments, clippy::not_unsafe_ptr_arg_deref)]
             pub fn $name(&self, $($argument: $kind),*) $(-> $result)? {
                 type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
                 // SAFETY: the types are those of the C header; pointers are to live locals of the tests.
@@ -87,31 +92,12 @@ functions!(Cuda {
     fn tightfitMockCudaCount(kind: *const c_char) -> u64;
 });
 
-/// Where cargo puts libraries, beside the folder of this test's executable.
-fn folder() -> PathBuf {
-    std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned()
-}
-
-/// Builds both mocks and gives the path of one.
-pub fn path(library: &str) -> PathBuf {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "tightfit-mock-cuda", "-p", "tightfit-mock-cudnn"]);
-        if folder().ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "the mocks do not build");
-    });
-    folder().join(library)
-}
-
 /// The driver, freshly reset, for one test alone.
 pub fn cuda() -> MutexGuard<'static, Cuda> {
     static CUDA: OnceLock<Mutex<Cuda>> = OnceLock::new();
     let load = || {
         // SAFETY: the library's initializers only set up Rust's own state.
-        let library = unsafe { Library::new(path("libtightfit_mock_cuda.so")) }.unwrap();
+        let library = unsafe { Library::new(library("mock_cuda")) }.unwrap();
         Mutex::new(Cuda(library))
     };
     let cuda = CUDA.get_or_init(load).lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,6 +111,7 @@ impl Cuda {
         self.begin_on(0);
     }
 
+    /// Initializes, and makes a device's context current.
     pub fn begin_on(&self, device: i32) {
         let mut context = 0;
         assert_eq!(self.cuInit(0), 0);
@@ -132,12 +119,14 @@ impl Cuda {
         assert_eq!(self.cuCtxSetCurrent(context), 0);
     }
 
+    /// Device memory.
     pub fn allocate(&self, bytes: usize) -> u64 {
         let mut pointer = 0;
         assert_eq!(self.cuMemAlloc_v2(&mut pointer, bytes), 0);
         pointer
     }
 
+    /// Pinned host memory.
     pub fn pinned(&self, bytes: usize) -> *mut u8 {
         let mut pointer = std::ptr::null_mut();
         assert_eq!(self.cuMemHostAlloc(&mut pointer, bytes, 0), 0);
@@ -151,30 +140,36 @@ impl Cuda {
         stream
     }
 
+    /// An event that keeps times.
     pub fn event(&self) -> usize {
         let mut event = 0;
         assert_eq!(self.cuEventCreate(&mut event, 0), 0);
         event
     }
 
+    /// What device memory holds.
     pub fn bytes(&self, pointer: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         assert_eq!(self.cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), pointer, len), 0);
         bytes
     }
 
+    /// One of the driver's counts.
     pub fn count(&self, kind: &str) -> u64 {
         self.tightfitMockCudaCount(CString::new(kind).unwrap().as_ptr())
     }
 
+    /// Calls of a function since the last reset.
     pub fn calls(&self, name: &str) -> u64 {
         self.tightfitMockCudaCalls(CString::new(name).unwrap().as_ptr())
     }
 
+    /// Makes the `nth` call of a function from now on answer `status`.
     pub fn fail(&self, name: &str, nth: u64, status: i32) {
         self.tightfitMockCudaFail(CString::new(name).unwrap().as_ptr(), nth, status);
     }
 
+    /// Milliseconds between two events.
     pub fn elapsed(&self, start: usize, end: usize) -> f32 {
         let mut milliseconds = f32::NAN;
         assert_eq!(self.cuEventElapsedTime(&mut milliseconds, start, end), 0);

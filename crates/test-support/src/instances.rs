@@ -13,8 +13,11 @@ pub const SHAPES: [&str; 5] = ["15x40", "159x562", "159-repeated", "465x20", "46
 
 /// One network to allot a total to.
 pub struct Instance {
+    /// Shape, seed and share.
     pub name: String,
+    /// Each kernel's front: workspace and time.
     pub kernels: Vec<Vec<(Bytes, Nanos)>>,
+    /// The workspace of all together.
     pub total: Bytes,
 }
 

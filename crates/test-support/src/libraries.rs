@@ -1,21 +1,19 @@
-//! What tests over the mock libraries share.
+//! Where cargo put the libraries that tests load. A package that is also a Rust library is built whole, its C library with it,
+//! before anything that depends on it; this crate depends on all of them.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-/// The folder of this build's libraries, with those of these packages built.
-pub fn libraries(packages: &[&str]) -> PathBuf {
-    let folder = Path::new(env!("CARGO_BIN_EXE_tightfit")).parent().unwrap();
-    let profile = match folder.file_name().unwrap().to_str().unwrap() {
-        "debug" => "dev",
-        profile => profile,
-    };
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--profile", profile]);
-    for package in packages {
-        build.args(["-p", &format!("tightfit-{package}")]);
-    }
-    build.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", folder.parent().unwrap());
-    assert!(build.status().unwrap().success(), "the libraries do not build");
-    folder.to_owned()
+/// The folder of this build's libraries.
+pub fn folder() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    // target/PROFILE/deps/TEST or target/PROFILE/examples/EXAMPLE
+    let folder = program.parent().unwrap();
+    if folder.ends_with("examples") { folder.with_file_name("deps") } else { folder.to_owned() }
+}
+
+/// The library of a package: `mock_cuda` is that of tightfit-mock-cuda.
+pub fn library(name: &str) -> PathBuf {
+    let path = folder().join(format!("libtightfit_{name}.so"));
+    assert!(Path::is_file(&path), "{} was not built: is tightfit-test-support a dependency?", path.display());
+    path
 }

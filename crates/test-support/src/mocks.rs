@@ -1,13 +1,14 @@
-//! The mock libraries: built once, opened by path, reset for each test. Their state is one for the process, so tests that
-//! use them take turns.
+//! The mock libraries, opened by path, reset for each test. Their state is one for the process, so tests that use them take
+//! turns.
 
 use std::ffi::{CString, c_char, c_int};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libloading::os::unix::Library;
 use tightfit_cuda::{CudaBackend, Options};
+
+use crate::libraries::library;
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -20,30 +21,12 @@ pub struct Mocks {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// Builds the libraries with the profile of the running test and says where they are.
-fn built() -> &'static [PathBuf; 3] {
-    static BUILT: OnceLock<[PathBuf; 3]> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        // target/PROFILE/deps/TEST
-        let test = std::env::current_exe().unwrap();
-        let folder = test.ancestors().nth(2).unwrap();
-        let profile = match folder.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            profile => profile,
-        };
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--profile", profile]);
-        build.args(["-p", "tightfit-mock-cuda", "-p", "tightfit-mock-cudnn", "-p", "tightfit-mock-cublas"]);
-        build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).env("CARGO_TARGET_DIR", folder.parent().unwrap());
-        assert!(build.status().unwrap().success(), "the mock libraries do not build");
-        ["cuda", "cudnn", "cublas"].map(|name| folder.join(format!("libtightfit_mock_{name}.so")))
-    })
-}
-
 impl Mocks {
+    /// Waits for other tests' turns to end.
+    #[allow(clippy::new_without_default)] // it waits, and resets what the process has one of
     pub fn new() -> Mocks {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let paths = built().clone();
+        let paths = ["mock_cuda", "mock_cudnn", "mock_cublas"].map(library);
         // SAFETY: the mocks' initialization does nothing. mock-cudnn looks for mock-cuda among the loaded libraries.
         let [cuda, cudnn, cublas] = paths.each_ref().map(|path| unsafe { Library::open(Some(path), 0x102) }.unwrap());
         let mocks = Mocks { cuda, cudnn, cublas, paths, _turn: turn };
@@ -57,6 +40,7 @@ impl Mocks {
         Options { cuda, cudnn, cublas, ..Options::default() }
     }
 
+    /// The CUDA backend on the mocks.
     pub fn backend(&self) -> CudaBackend {
         CudaBackend::open(&self.options()).unwrap()
     }
@@ -66,6 +50,7 @@ impl Mocks {
         unsafe { *library.get::<T>(name.as_bytes()).unwrap() }
     }
 
+    /// No object alive, no failure planned, all counts zero.
     pub fn reset(&self) {
         type Reset = extern "C" fn();
         self.lever::<Reset>(&self.cublas, "tightfitMockCublasReset")();
@@ -111,7 +96,7 @@ impl Mocks {
         count
     }
 
-    /// Asserts that every object of both libraries was given back.
+    /// Asserts that every object of the libraries was given back.
     pub fn assert_nothing_left(&self, after: &str) {
         for kind in [
             "allocations",
@@ -136,10 +121,12 @@ impl Mocks {
         }
     }
 
+    /// Sets the bytes of each device.
     pub fn set_memory(&self, bytes: u64) {
         self.lever::<extern "C" fn(u64)>(&self.cuda, "tightfitMockCudaSetMemory")(bytes);
     }
 
+    /// Sets the number of devices.
     pub fn set_devices(&self, devices: u64) {
         self.lever::<extern "C" fn(u64)>(&self.cuda, "tightfitMockCudaSetDevices")(devices);
     }
@@ -154,6 +141,7 @@ impl Mocks {
         self.lever::<extern "C" fn(u64, u64)>(&self.cuda, "tightfitMockCudaDelay")(u64::MAX, micros);
     }
 
+    /// Sets the version that cuDNN answers: 91900 is 9.19.0.
     pub fn set_cudnn_version(&self, version: usize) {
         self.lever::<extern "C" fn(usize)>(&self.cudnn, "tightfitMockCudnnSetVersion")(version);
     }

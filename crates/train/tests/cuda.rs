@@ -1,15 +1,7 @@
 //! The CUDA machine against the CPU machine: on the mock libraries, and (ignored where there is none) on a real GPU.
 
-#[path = "../../cuda/tests/support/mocks.rs"]
-#[allow(dead_code)]
-mod mocks;
-mod support;
-
 use std::collections::{BTreeMap, HashMap};
 
-use mocks::Mocks;
-use support::{THREADS, batch, bits, everything_resident, fork_and_join, residual};
-use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Shape, Window};
 use tightfit_core::plan::{
     ALIGNMENT, Access, Action, Algorithms, Block, BlockId, Costs, Kernels, Operand, Options as PlanOptions, Pass, Plan,
@@ -19,6 +11,8 @@ use tightfit_core::{
     Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Network, Notes, Operation, Problem, Types,
 };
 use tightfit_cuda::{CudaBackend, Options};
+use tightfit_test_support::mocks::Mocks;
+use tightfit_test_support::train::{THREADS, batch, bits, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
 use tightfit_train::machine::cuda::{BESIDE, CudaMachine, Modes};
 use tightfit_train::{Engine, Error, Machine, Observed, Solver};

@@ -1,7 +1,5 @@
 //! A small network learns real digits, whatever the plan.
 
-mod support;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -9,11 +7,10 @@ use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, LayerId, Shape};
 use tightfit_core::plan::{Action, Algorithms, Costs, Kernels, Options as Asked, Plan, Policy, Tensor, Workload, plan};
 use tightfit_core::{Bytes, DivisionCost, Network, Operation, Types};
+use tightfit_test_support::train::{THREADS, configuration};
 use tightfit_train::data::{self, Loader};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Solver, evaluate};
-
-use support::{THREADS, configuration};
 
 const BATCH: usize = 32;
 

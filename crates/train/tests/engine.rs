@@ -1,8 +1,6 @@
 //! The engine on the CPU: a network learns, wrong schedules and batches become errors, debugging aids catch what they are
 //! for.
 
-mod support;
-
 use std::time::Duration;
 
 use tightfit_core::network::LayerKind;
@@ -11,10 +9,9 @@ use tightfit_core::plan::{
     Stream, Tensor, Workload,
 };
 use tightfit_core::{Bytes, Network, Operation, Types};
+use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Machine, Solver};
-
-use support::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
 
 fn machine() -> CpuMachine {
     CpuMachine::new(Options { threads: Some(THREADS), ..Options::default() })

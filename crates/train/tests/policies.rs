@@ -1,8 +1,6 @@
 //! Every policy trains to the bit as if everything stayed in memory: under slow streams, with freed memory poisoned and
 //! copies compared.
 
-mod support;
-
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -12,10 +10,9 @@ use tightfit_core::plan::{
     plan,
 };
 use tightfit_core::{Bytes, DivisionCost, Network, Types};
+use tightfit_test_support::train::{THREADS, batch, bits, configuration, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Machine, Observed, Solver};
-
-use support::{THREADS, batch, bits, configuration, everything_resident, fork_and_join, residual};
 
 const BATCH: usize = 4;
 const STEPS: u64 = 5;

@@ -1,10 +1,9 @@
 //! Three training steps against those that PyTorch took in 64 bits (`scripts/record-pytorch.py`).
 
-mod support;
-
 use tightfit_core::Types;
 use tightfit_core::network::{Builder, Filters, LayerId, LayerKind, Network, Shape, Window};
 use tightfit_core::plan::{ParameterKind, Tensor, Workload, channel_stride};
+use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Learned, Solver};
 
@@ -62,8 +61,8 @@ fn losses_gradients_and_statistics_are_those_of_pytorch() {
     };
     let network = network();
     let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
-    let schedule = support::everything_resident(&workload, "implicit-gemm", 4);
-    let machine = CpuMachine::new(Options { threads: Some(support::THREADS), ..Options::default() });
+    let schedule = train::everything_resident(&workload, "implicit-gemm", 4);
+    let machine = CpuMachine::new(Options { threads: Some(train::THREADS), ..Options::default() });
     let solver = Solver { learning_rate: 0.1, momentum: 0.9, weight_decay: 0.01, ..Solver::default() };
     let mut engine = Engine::new(&workload, &schedule, machine, solver, true).unwrap();
 

@@ -3,18 +3,15 @@
 #![allow(non_snake_case, dead_code)]
 
 pub mod case;
-#[macro_use]
-#[path = "../../../mock-cuda/tests/support/mod.rs"]
-pub mod support;
 
 use std::ffi::{CString, c_char, c_void};
 use std::sync::{MutexGuard, OnceLock};
 
 use half::{bf16, f16};
-use libloading::Library;
-use support::Cuda;
+use tightfit_test_support::driver::{self, Cuda, Library};
+use tightfit_test_support::libraries::library;
 
-functions!(Cudnn {
+tightfit_test_support::functions!(Cudnn {
     fn cudnnGetVersion() -> usize;
     fn cudnnCreate(handle: *mut usize) -> i32;
     fn cudnnDestroy(handle: usize) -> i32;
@@ -62,11 +59,11 @@ pub struct Client {
 
 /// Both libraries, freshly reset, for one test alone.
 pub fn client() -> Client {
-    let cuda = support::cuda();
+    let cuda = driver::cuda();
     static CUDNN: OnceLock<Cudnn> = OnceLock::new();
     let dnn = CUDNN.get_or_init(|| {
         // SAFETY: the library's initializers only set up Rust's own state.
-        Cudnn(unsafe { Library::new(support::path("libtightfit_mock_cudnn.so")) }.unwrap())
+        Cudnn(unsafe { Library::new(library("mock_cudnn")) }.unwrap())
     });
     dnn.tightfitMockCudnnReset();
     cuda.begin();

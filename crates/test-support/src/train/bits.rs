@@ -1,4 +1,4 @@
-//! What training gives, to the bit; shared with the example that compares policies on a GPU.
+//! What training gives, to the bit.
 
 use tightfit_core::plan::Tensor;
 use tightfit_train::{Engine, Error, Machine, Observed};

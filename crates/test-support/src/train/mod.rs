@@ -1,8 +1,8 @@
-//! A schedule written without any policy: every tensor has bytes of its own from the beginning of the step to its end.
-#![allow(dead_code)]
+//! A schedule written without any policy: every tensor has bytes of its own from the beginning of the step to its end. And
+//! small networks (`networks`), and what a step gives to the bit (`bits`).
 
 pub mod bits;
-mod networks;
+pub mod networks;
 
 use std::collections::{HashMap, HashSet};
 

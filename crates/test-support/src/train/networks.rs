@@ -1,4 +1,4 @@
-//! Small networks with forks and joins, for tests and for `examples/gpu-train`.
+//! Small networks with forks and joins.
 
 use tightfit_core::Error;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};

@@ -11,13 +11,13 @@ use tightfit_core::plan::{
 use tightfit_core::profile::Cache;
 use tightfit_core::{Bytes, Problem, Types};
 use tightfit_cuda::Options;
+use tightfit_test_support::train::bits::{Step, bits};
+use tightfit_test_support::train::networks::{fork_and_join, residual};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Observed, Solver};
 
 use crate::Failure;
-use crate::bits::{Step, bits};
 use crate::cases::{candidates, numbers};
-use crate::networks::{fork_and_join, residual};
 
 pub fn equal(cache: &Path) -> Result<(), Failure> {
     let cache = Cache::open(cache)?;

@@ -9,13 +9,9 @@
 //! gpu-train copies CACHE RESULTS STEPS NETWORK:BATCH ..               kernels alone and while copies run, as JSON
 //! ```
 
-#[path = "../../tests/support/bits.rs"]
-mod bits;
 mod cases;
 mod copies;
 mod equal;
-#[path = "../../tests/support/networks.rs"]
-mod networks;
 mod time;
 
 use std::path::Path;
