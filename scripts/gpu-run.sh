@@ -129,7 +129,7 @@ jax() { # another framework
     under jax "--workspace 64MiB" jax_step.py
 }
 
-legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOLDER/client crates/preload/tests/client/client.c -ldl)
+legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOLDER/client crates/test-support/client/client.c -ldl)
     cudnn=${CUDNN_FOLDER:-$("$python" -c 'import nvidia.cudnn; print(list(nvidia.cudnn.__path__)[0] + "/lib")')}
     export TIGHTFIT_CUDA=${TIGHTFIT_CUDA:-$(ldconfig -p | awk '/libcuda.so.1 /{print $NF; exit}')}
     for operation in forward data filter; do

@@ -2,9 +2,9 @@
 # Runs the tests that need a CUDA device and cuDNN 9.
 #
 # With cargo on the machine:     scripts/gpu-test.sh
-# Without: build the tests elsewhere (cargo test -p tightfit-cuda --test device --test layers --no-run and
+# Without: build the tests elsewhere (cargo test -p tightfit-cuda --test it --no-run and
 # cargo test -p tightfit-train --test cuda --no-run print their paths), bring them along, one after the other:
-#                                scripts/gpu-test.sh PATH/TO/device-0123456789abcdef
+#                                scripts/gpu-test.sh PATH/TO/it-0123456789abcdef
 set -eu
 options="--ignored --nocapture --test-threads=1"
 if [ $# -gt 0 ]; then
@@ -13,4 +13,4 @@ if [ $# -gt 0 ]; then
     exec "$test" $options "$@"
 fi
 # shellcheck disable=SC2086 # several words on purpose
-exec cargo test --no-fail-fast -p tightfit-cuda -p tightfit-train --test device --test layers --test cuda -- $options
+exec cargo test --no-fail-fast -p tightfit-cuda -p tightfit-train --test it --test cuda -- $options

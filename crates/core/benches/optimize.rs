@@ -4,11 +4,11 @@ use std::sync::atomic::AtomicBool;
 
 use divan::{Bencher, black_box};
 use tightfit_core::candidate::Candidates;
+use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Kernel, Network, distinct};
 use tightfit_core::optimize::{SearchOptions, allot, divide, front, points, split};
-use tightfit_core::candidate::Candidates;
-use tightfit_core::survey::{Policy, Scope, Silent, survey};
 use tightfit_core::profile::{Recording, Replay};
+use tightfit_core::survey::{Policy, Scope, Silent, survey};
 use tightfit_core::{Algorithm, Backend, Bytes, Candidate, DivisionCost, Layout, Nanos, Operation, Problem, Types};
 use tightfit_test_support::instances;
 

@@ -1,9 +1,7 @@
 //! The legacy interface: every algorithm computes or refuses, and the rules of workspaces, streams and failures.
 
-mod client;
-
-use client::case::{Case, OPERATIONS, Operation, cases};
-use client::{Client, F16, F32, client, round};
+use crate::client::case::{Case, OPERATIONS, Operation, cases};
+use crate::client::{Client, F16, F32, client, round};
 
 const NOT_SUPPORTED: i32 = 3000;
 const BAD_PARAM: i32 = 2000;

@@ -1,14 +1,13 @@
 //! Every algorithm of both families computes the convolution, whole and divided, for any factors; on the mock libraries.
 
-mod support;
-
 use std::collections::BTreeSet;
 
-use support::reference::Data;
 use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
+
+use crate::reference::Data;
 
 const SCALES: [Scale; 3] = [Scale::OVERWRITE, Scale { alpha: 1.0, beta: 1.0 }, Scale { alpha: 0.5, beta: 2.0 }];
 

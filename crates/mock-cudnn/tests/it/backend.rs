@@ -1,9 +1,7 @@
 //! The backend API: every engine computes or refuses, and the rules of descriptors.
 
-mod client;
-
-use client::case::{Case, OPERATIONS, Operation, cases};
-use client::{BF16, Client, F16, F32, client, round};
+use crate::client::case::{Case, OPERATIONS, Operation, cases};
+use crate::client::{BF16, Client, F16, F32, client, round};
 
 const INT64: i32 = 3;
 const FLOAT: i32 = 4;

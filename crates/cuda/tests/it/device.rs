@@ -1,15 +1,14 @@
 //! The same questions asked of a real GPU and the real cuDNN. Ignored where there is none; `scripts/gpu-test.sh` runs them.
 //! What was refused, and why, is printed: `--nocapture` shows it.
 
-mod support;
-
 use std::collections::BTreeMap;
 
-use support::reference::Data;
 use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types};
 use tightfit_cuda::doctor::doctor;
 use tightfit_cuda::{CudaBackend, Options};
+
+use crate::reference::Data;
 
 const SCALES: [Scale; 3] = [Scale::OVERWRITE, Scale { alpha: 1.0, beta: 1.0 }, Scale { alpha: 0.5, beta: 2.0 }];
 

@@ -1,16 +1,15 @@
 //! What goes wrong is an error that says so, leaves nothing behind, and tells a lost device from a candidate that failed;
 //! on the mock libraries.
 
-mod support;
-
 use std::error::Error as _;
 
-use support::reference::Data;
 use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Offer, Problem};
 use tightfit_cuda::safe::DeviceBuffer;
 use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_test_support::mocks::Mocks;
+
+use crate::reference::Data;
 
 /// Both families, divided, in f32 and with half-precision sums: every function of both libraries is called. Gives the
 /// offers.

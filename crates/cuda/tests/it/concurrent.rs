@@ -1,12 +1,11 @@
 //! Configurations that run side by side give what they give alone, whichever stream is late; on the mock libraries.
 
-mod support;
-
-use support::reference::Data;
 use tightfit_core::backend::{Scale, Task};
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Problem};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
+
+use crate::reference::Data;
 
 /// A kernel with its data and a configuration of one algorithm.
 struct Kernel {

@@ -1,0 +1,21 @@
+//! The tests of this crate's public interface. One program, which links once.
+
+mod admission;
+mod allot;
+mod cache;
+mod concurrent;
+mod divide;
+mod fit;
+mod import;
+mod layers;
+mod mixed;
+mod networks;
+mod old_files;
+mod plan;
+mod plan_check;
+mod plan_facts;
+mod plan_random;
+mod plan_simulate;
+mod split;
+mod stale;
+mod verify;

@@ -1,3 +1,0 @@
-//! The convolution as plain loops.
-
-pub mod reference;

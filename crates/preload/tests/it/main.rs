@@ -1,0 +1,7 @@
+//! The tests of the library on the mocks, in child processes. One program, which links once.
+
+mod backend;
+mod legacy;
+mod real;
+mod surroundings;
+mod total;
