@@ -4,7 +4,6 @@ use std::sync::atomic::AtomicBool;
 
 use divan::{Bencher, black_box};
 use tightfit_core::candidate::Candidates;
-use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Kernel, Network, distinct};
 use tightfit_core::optimize::{SearchOptions, allot, divide, front, points, split};
 use tightfit_core::profile::{Recording, Replay};

@@ -1,6 +1,7 @@
 //! The tests of the library on the mocks, in child processes. One program, which links once.
 
 mod backend;
+mod cache;
 mod legacy;
 mod real;
 mod surroundings;

@@ -1,14 +1,12 @@
 //! The cache under a program: whatever lies in its place or beside it, the program gets its results, and nobody's files are harmed.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use support::{Client, Form, Run};
 use tightfit_core::profile::Cache;
+use tightfit_test_support::client::{Client, Form, Run};
 
 /// Runs the client on engine 2, which needs more than the limit. One that takes two minutes hangs.
 fn run(arguments: &str, cache: &Path, tune: &str) -> Run {
