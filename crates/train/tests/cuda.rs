@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Shape, Window};
 use tightfit_core::plan::{
     ALIGNMENT, Access, Action, Algorithms, Block, BlockId, Costs, Kernels, Operand, Options as PlanOptions, Pass, Plan,
