@@ -1,9 +1,15 @@
 //! How a command ends when it fails.
 
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
 
-use tightfit_core::Error;
+use tightfit_core::{Error, output};
+
+use crate::message;
+
+/// The exit code of a command that was asked to stop: that of a program which Ctrl-C ends.
+pub const INTERRUPTED: u8 = 130;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -24,8 +30,16 @@ pub enum Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure::Error(error)
+        match &error {
+            Error::File { source: Some(source), .. } if is_unread(&**source) => Failure::Closed,
+            _ => Failure::Error(error),
+        }
     }
+}
+
+/// Whether the reader of an output went away.
+fn is_unread(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
 impl From<tightfit_train::Error> for Failure {
@@ -37,52 +51,93 @@ impl From<tightfit_train::Error> for Failure {
     }
 }
 
-/// Writes an error and what caused it to standard error.
-fn tell(error: &dyn std::error::Error) {
-    eprintln!("error: {error}");
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        eprintln!("  caused by: {source}");
-        cause = source.source();
+impl Failure {
+    /// Writes the message to standard error, causes on lines of their own, and gives the exit code. `kept` is where
+    /// measurements are kept, if they are.
+    pub fn report(&self, kept: Option<&Path>) -> ExitCode {
+        match self {
+            Failure::Usage(text) => message::error(format_args!("{text}\n\nFor more information, try '--help'.")),
+            Failure::Stopped(text) => message::say(text),
+            Failure::Error(Error::Interrupted) => message::error(match kept {
+                Some(_) => "interrupted; what was measured is kept, and the same command goes on from there",
+                None => "interrupted; nothing was kept",
+            }),
+            Failure::Error(error @ Error::DeviceLost { .. }) => {
+                message::error(described(error));
+                if kept.is_some() {
+                    message::note("what was measured before is kept, and the same command goes on from there");
+                }
+            }
+            Failure::Wrong(_) | Failure::Error(_) | Failure::Train(_) => message::error(self.text()),
+            Failure::Closed => {}
+        }
+        ExitCode::from(self.code())
+    }
+
+    /// What failed, with causes on lines of their own.
+    pub fn text(&self) -> String {
+        match self {
+            Failure::Usage(text) | Failure::Wrong(text) | Failure::Stopped(text) => text.clone(),
+            Failure::Error(error) => described(error),
+            Failure::Train(error) => described(error),
+            Failure::Closed => "the reader of the output went away".to_owned(),
+        }
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Failure::Closed => 0,
+            Failure::Stopped(_) | Failure::Error(Error::Interrupted) => INTERRUPTED,
+            Failure::Usage(_) => 2,
+            Failure::Wrong(_) => 1,
+            // A name or a size that cannot be read is wrong usage wherever it was noticed.
+            Failure::Error(
+                Error::UnknownWord { .. } | Error::Ambiguous { .. } | Error::BadOption { .. } | Error::BadSize { .. },
+            ) => 2,
+            Failure::Error(error) => {
+                if error.is_does_not_fit() {
+                    3
+                } else {
+                    1
+                }
+            }
+            Failure::Train(error) => {
+                if error.is_does_not_fit() {
+                    3
+                } else {
+                    1
+                }
+            }
+        }
     }
 }
 
-impl Failure {
-    /// Writes the message to standard error, causes on lines of their own, and gives the exit code.
-    pub fn report(&self) -> ExitCode {
-        match self {
-            Failure::Usage(message) => {
-                eprintln!("error: {message}\n\nFor more information, try '--help'.");
-                ExitCode::from(2)
-            }
-            Failure::Wrong(message) => {
-                eprintln!("error: {message}");
-                ExitCode::from(1)
-            }
-            Failure::Error(error) => {
-                tell(error);
-                match error {
-                    Error::Interrupted => ExitCode::from(130),
-                    // A name or a size that cannot be read is wrong usage wherever it was noticed.
-                    Error::UnknownWord { .. }
-                    | Error::Ambiguous { .. }
-                    | Error::BadOption { .. }
-                    | Error::BadSize { .. } => ExitCode::from(2),
-                    error if error.is_does_not_fit() => ExitCode::from(3),
-                    _ => ExitCode::from(1),
-                }
-            }
-            Failure::Stopped(message) => {
-                eprintln!("{message}");
-                ExitCode::from(130)
-            }
-            Failure::Train(error) => {
-                tell(error);
-                ExitCode::from(if error.is_does_not_fit() { 3 } else { 1 })
-            }
-            Failure::Closed => ExitCode::SUCCESS,
+/// An error and what caused it, each on a line. A cause that the error has told already is left out.
+fn described(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let causes = std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string);
+    for cause in causes {
+        if !text.contains(&cause) {
+            text += &format!("\n  caused by: {cause}");
         }
     }
+    text
+}
+
+/// The first failure of several results; the others are said as warnings. That nobody reads the output counts least.
+///
+/// # Errors
+/// The first failure.
+pub fn first(results: impl IntoIterator<Item = Result<(), Failure>>) -> Result<(), Failure> {
+    let mut first = None;
+    for failure in results.into_iter().filter_map(Result::err) {
+        match (&first, &failure) {
+            (None | Some(Failure::Closed), _) => first = Some(failure),
+            (Some(_), Failure::Closed) => {}
+            (Some(_), _) => message::warn(failure.text()),
+        }
+    }
+    first.map_or(Ok(()), Err)
 }
 
 /// Writes to standard output.
@@ -103,36 +158,13 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// # Errors
 /// [`Error::File`] naming it.
 pub fn check_writable(path: &Path) -> Result<(), Failure> {
-    if path.is_dir() {
-        return Err(unwritable(path, std::io::ErrorKind::IsADirectory.into()));
-    }
-    let part = part(path);
-    let written = std::fs::write(&part, "").and_then(|()| std::fs::remove_file(&part));
-    written.map_err(|error| unwritable(path, error))
+    Ok(output::check(path)?)
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file whole or not at all; see [`output`].
 ///
 /// # Errors
-/// [`Error::File`] naming it.
+/// [`Error::File`] naming it; [`Failure::Closed`] for a pipe whose reader went away.
 pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
-    let part = part(path);
-    let written = std::fs::write(&part, content).and_then(|()| std::fs::rename(&part, path));
-    written.map_err(|error| {
-        // The neighbor may not even exist; the error to report is the first one.
-        let _ = std::fs::remove_file(&part);
-        unwritable(path, error)
-    })
-}
-
-/// The neighbor that a file is while it is being written.
-fn part(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    path.with_file_name(name)
-}
-
-fn unwritable(path: &Path, error: std::io::Error) -> Failure {
-    let what = "cannot be written; is the folder there, is it writable, is the disk full?".to_owned();
-    Failure::Error(Error::File { path: path.to_owned(), what, source: Some(error.into()) })
+    Ok(output::write(path, content)?)
 }

@@ -1,9 +1,12 @@
 //! The `tightfit` command: reads the options, runs one command, and turns what went wrong into a message and an exit
-//! code (0 done, 1 failed, 2 wrong usage, 3 does not fit).
+//! code (0 done, 1 failed, 2 wrong usage, 3 does not fit, 130 interrupted).
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod commands;
 mod failure;
+mod interrupt;
+mod message;
 mod options;
 mod planning;
 mod preload;
@@ -13,14 +16,19 @@ mod solve;
 
 use std::process::ExitCode;
 
+use crate::message::Messages;
 use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
     let options = Options::read();
     let level = ["warn", "info", "debug", "trace"][usize::from(options.common.verbose.min(3))];
     let filter = tracing_subscriber::EnvFilter::try_from_env("TIGHTFIT_LOG").unwrap_or_else(|_| level.into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Messages).without_time().init();
     let common = &options.common;
+    // `run` becomes its command, whose signals are its own.
+    if !matches!(options.command, Command::Run(_)) {
+        interrupt::listen();
+    }
     let result = match &options.command {
         Command::Networks(arguments) => commands::networks::run(arguments, common),
         Command::Doctor(arguments) => commands::doctor::run(arguments, common),
@@ -35,6 +43,6 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(session::kept_in(common).as_deref()),
     }
 }

@@ -8,6 +8,7 @@ use tightfit_core::{Bytes, Device, Error, Layout};
 use tightfit_train::machine::cuda::BESIDE;
 
 use crate::failure::Failure;
+use crate::message;
 use crate::options::{Common, Planning};
 use crate::progress::Bar;
 use crate::session::{Session, tell_of};
@@ -103,10 +104,10 @@ fn costs(planning: &Planning, device: &Device) -> Result<Costs, Failure> {
         Some((_, costs)) => Ok(costs()),
         None if device.library.starts_with("tightfit-cpu") => Ok(Costs::cpu()),
         None => {
-            eprintln!(
-                "note: copies on {} are taken to be as fast as an H200's; --costs names other rates",
+            message::note(format_args!(
+                "copies on {} are taken to be as fast as an H200's; --costs names other rates",
                 device.name
-            );
+            ));
             Ok(Costs::h200())
         }
     }

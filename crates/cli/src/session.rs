@@ -2,15 +2,17 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use tightfit_core::profile::{Cache, Recording, Replay};
+use tightfit_core::report::count;
 use tightfit_core::{Backend, Device, Error};
 use tightfit_cpu::CpuBackend;
 use tightfit_cuda::CudaBackend;
 
 use crate::failure::Failure;
 use crate::options::Common;
+use crate::{interrupt, message};
 
 /// Backends of one kind, and where their measurements are kept.
 pub struct Session {
@@ -27,8 +29,8 @@ impl Session {
     pub fn open(common: &Common) -> Result<Session, Failure> {
         let backends = backends(common)?;
         // What was recorded elsewhere is not this machine's to keep.
-        let cache = if common.backend.starts_with("replay:") { None } else { open_cache(common)? };
-        Ok(Session { backends, cache, stop: stop_on_interrupt() })
+        let cache = if is_replay(common) { None } else { open_cache(common)? };
+        Ok(Session { backends, cache, stop: interrupt::flag() })
     }
 
     pub fn device(&self) -> &Device {
@@ -44,7 +46,7 @@ fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
         "auto" => match cuda(common) {
             Ok(backends) => Ok(backends),
             Err(failure) => {
-                tracing::info!("no CUDA device: {failure:?}");
+                tracing::info!("no CUDA device: {}", failure.text());
                 Ok(cpu())
             }
         },
@@ -103,6 +105,16 @@ fn cuda(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
     Ok(backends)
 }
 
+/// Whether the options name recordings in place of a device.
+fn is_replay(common: &Common) -> bool {
+    common.backend.starts_with("replay:")
+}
+
+/// Where measurements are kept; none where nothing is measured.
+pub fn kept_in(common: &Common) -> Option<PathBuf> {
+    if is_replay(common) { None } else { cache_path(common) }
+}
+
 /// The cache that the options name; none for `--cache none`.
 ///
 /// # Errors
@@ -119,33 +131,18 @@ pub fn cache_path(common: &Common) -> Option<PathBuf> {
     })
 }
 
-/// A flag that Ctrl-C sets: the measurement at hand is finished and kept. A second Ctrl-C ends the program at once.
-fn stop_on_interrupt() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    let handler = move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-        eprintln!("\nstopping after the measurement or step at hand; once more to stop at once");
-    };
-    if let Err(error) = ctrlc::set_handler(handler) {
-        eprintln!("note: Ctrl-C will end the program at once ({error}); what was measured is kept all the same");
-    }
-    stop
-}
-
 /// Warns of measurements that could not be kept and lists, with -v, what was left out.
 pub fn tell_of(spent: &tightfit_core::profile::Spent, common: &Common) {
     if let Some(failure) = &spent.cache_failure {
-        eprintln!("warning: measurements could not be kept: {failure}");
+        message::warn(format_args!("measurements could not be kept: {failure}"));
     }
     if common.verbose > 0 {
         for skipped in &spent.skipped {
-            eprintln!("left out: {} on {}: {}", skipped.algorithm, skipped.problem, skipped.reason);
+            message::say(format_args!("left out: {} on {}: {}", skipped.algorithm, skipped.problem, skipped.reason));
         }
     } else if !spent.skipped.is_empty() {
-        eprintln!("note: {} candidates failed and were left out; -v lists them", spent.skipped.len());
+        let failed = count(spent.skipped.len(), "candidate");
+        message::note(format_args!("{failed} failed, left out of the result; -v lists them"));
     }
 }
 

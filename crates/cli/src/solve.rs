@@ -10,6 +10,7 @@ use tightfit_core::survey::{Policy, Scope, Survey, survey};
 use tightfit_core::{Bytes, Nanos, Operation, Problem};
 
 use crate::failure::Failure;
+use crate::message;
 use crate::options::{Common, Selection, Sizes};
 use crate::progress::Bar;
 use crate::session::{Session, nothing_selected};
@@ -68,7 +69,7 @@ impl Selected {
         if let Some(cache) = session.cache.as_ref().filter(|_| self.whole)
             && let Err(error) = cache.keep_network(&self.network, self.batch, &self.kernels)
         {
-            eprintln!("warning: the network's layers could not be kept: {error}");
+            message::warn(format_args!("the network's layers could not be kept: {error}"));
         }
         let scope = Scope {
             policy,

@@ -124,6 +124,28 @@ fn the_command_finds_the_settings_in_its_environment() {
 }
 
 #[test]
+fn a_standard_error_that_is_full_or_closed_keeps_no_program_from_starting() {
+    let place = Place::new(REAL);
+    let cudnn = place.cudnn().display().to_string();
+    for redirect in
+        ["exec \"$@\" 2>/dev/full", "exec \"$@\" 2>&-", "exec 3>&1; { \"$@\" 2>&1 >&3; echo $? >&3; } | true"]
+    {
+        let tightfit = place.tightfit(&["run", "--cudnn", &cudnn, "--", "echo", "started"]);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", redirect, "sh"]).arg(tightfit.get_program()).args(tightfit.get_args());
+        for (name, value) in tightfit.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        let output = shell.output().unwrap();
+        assert!(text(&output.stdout).starts_with("started\n"), "{redirect}: {}", text(&output.stdout));
+        assert!(output.status.success(), "{redirect}");
+    }
+}
+
+#[test]
 fn defaults_are_said_and_paths_survive_a_change_of_folder() {
     let place = Place::new(REAL);
     let output = place.run("", "env");

@@ -198,7 +198,7 @@ pub enum Error {
     },
 
     /// The device, or the context that the process has on it, is lost: every later call fails.
-    #[error("{backend}: {what}; the device is lost to this process, start anew (what was measured is kept)")]
+    #[error("{backend}: {what}; the device is unusable in this process, start another")]
     DeviceLost {
         /// Which backend.
         backend: String,
@@ -221,8 +221,8 @@ pub enum Error {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 
-    /// The person at the terminal asked to stop; what was measured is kept.
-    #[error("interrupted; what was measured is kept, and the same command goes on from there")]
+    /// The person at the terminal asked to stop.
+    #[error("interrupted")]
     Interrupted,
 }
 
@@ -245,10 +245,13 @@ impl Error {
         Error::UnknownWord { what, word: word.to_owned(), known: known.into_iter().map(Into::into).collect() }
     }
 
-    /// The message with those of its causes, on one line.
+    /// The message with those of its causes, on one line; a cause that the message has told already is not repeated.
     pub fn chain(&self) -> String {
         let causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
-        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+        causes.map(ToString::to_string).fold(self.to_string(), |text, cause| match text.contains(&cause) {
+            true => text,
+            false => format!("{text}: {cause}"),
+        })
     }
 
     /// Whether measuring has to end with it: the device is lost, or stopping was asked for.

@@ -4,7 +4,8 @@
 //! Folders stand in layers; each imports only what stands above it here:
 //!
 //! ```text
-//! quantity, words, bounded, error, problem    the ground: bytes, times, names, files, one convolution
+//! quantity, words, bounded, output,   the ground: bytes, times, names, reading and writing files,
+//! error, problem                      errors, one convolution
 //! network      layers and graph; the built-in networks
 //! candidate    what can be chosen for a kernel, and what it costs
 //! backend      the questions that every device answers
@@ -28,6 +29,7 @@ pub mod execute;
 pub mod mixed;
 pub mod network;
 pub mod optimize;
+pub mod output;
 pub mod plan;
 pub mod problem;
 pub mod profile;

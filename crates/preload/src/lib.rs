@@ -23,6 +23,7 @@ mod layer;
 mod legacy;
 mod log;
 mod original;
+mod pipe;
 mod plan;
 mod program;
 mod reason;

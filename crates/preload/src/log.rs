@@ -1,13 +1,15 @@
-//! Words to standard error: few, one line each, and never a panic where it is closed.
+//! Words to standard error: few, one line each, and neither a panic nor a signal where nobody reads it.
 
 use std::fmt::Arguments;
 use std::io::Write;
 use std::sync::OnceLock;
 
+use crate::pipe::shielded;
+
 /// Writes a line.
 pub fn line(text: Arguments<'_>) {
     // Nobody is left to be told if it fails.
-    let _ = std::io::stderr().write_all(format!("tightfit: {text}\n").as_bytes());
+    let _ = shielded(|| std::io::stderr().write_all(format!("tightfit: {text}\n").as_bytes()));
 }
 
 /// Whether `TIGHTFIT_LOG` asks for a line for each decision.

@@ -7,16 +7,17 @@
 //! ```
 
 use std::ffi::c_int;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Once, OnceLock};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use tightfit_core::{Candidate, Device, Nanos};
+use tightfit_core::{Candidate, Device, Nanos, output};
 
 use crate::choose::spent;
 use crate::kernel::{self, Answer, Kernel};
 use crate::log::say;
+use crate::pipe::shielded;
 use crate::reason::counted;
 use crate::settings::{Limit, settings};
 use crate::{original, program};
@@ -25,6 +26,8 @@ static DEVICE: OnceLock<String> = OnceLock::new();
 /// The process whose report it is: a fork's exit is not its own.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static WANTED: AtomicBool = AtomicBool::new(false);
+/// How long the program's end waits for the reader of a report that goes into a pipe.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
@@ -93,24 +96,12 @@ extern "C" fn at_exit() {
 fn write() {
     let Some(path) = settings().and_then(|settings| settings.report.as_ref()) else { return };
     let path = path.replace("%p", &std::process::id().to_string());
-    let written = serde_json::to_vec_pretty(&json())
-        .map_err(|error| error.to_string())
-        .and_then(|text| replace(Path::new(&path), &text).map_err(|error| error.to_string()));
+    let written = serde_json::to_vec_pretty(&json()).map_err(|error| error.to_string()).and_then(|text| {
+        shielded(|| output::write_within(path.as_ref(), &text, PATIENCE)).map_err(|error| error.chain())
+    });
     if let Err(error) = written {
-        say!("the report {path} was not written: {error}");
+        say!("the report was not written: {error}");
     }
-}
-
-/// Writes a file aside and puts it in place, so that no reader finds half of it, nor a mixture where processes share a name.
-fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    // What is no file, as a terminal or a pipe, cannot be replaced.
-    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        return std::fs::write(path, text);
-    }
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".{}.part", std::process::id()));
-    std::fs::write(&part, text)?;
-    std::fs::rename(&part, path).inspect_err(|_| drop(std::fs::remove_file(&part)))
 }
 
 fn json() -> Value {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
@@ -79,6 +79,7 @@ pub struct Client {
     variables: Vec<(String, String)>,
     library: Option<PathBuf>,
     is_bound: bool,
+    is_unheard: bool,
     /// Holds its files.
     pub folder: TempDir,
 }
@@ -93,6 +94,7 @@ impl Client {
             variables: Vec::new(),
             library: None,
             is_bound: false,
+            is_unheard: false,
             folder: tempfile::tempdir().unwrap(),
         }
     }
@@ -124,6 +126,12 @@ impl Client {
         self
     }
 
+    /// With a standard error that nobody reads any more, and SIGPIPE as every program begins with it.
+    pub fn unheard(mut self) -> Client {
+        self.is_unheard = true;
+        self
+    }
+
     /// Runs it.
     pub fn run(self) -> Run {
         self.run_keeping().0
@@ -150,6 +158,11 @@ impl Client {
         if self.is_bound {
             // SAFETY: between fork and exec it makes one system call.
             unsafe { command.pre_exec(drop_override) };
+        }
+        if self.is_unheard {
+            let mut reader = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
+            command.stderr(reader.stdin.take().unwrap());
+            reader.wait().unwrap();
         }
         let Output { status, stdout, stderr } = command.output().unwrap();
         let bytes = std::fs::read(&output).unwrap_or_default();

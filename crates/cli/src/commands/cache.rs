@@ -3,11 +3,13 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use tightfit_core::output;
 use tightfit_core::profile::{Cache, Recording};
-use tightfit_core::report::{Align, Grid};
+use tightfit_core::report::{Align, Grid, count};
 
 use super::print_grid;
 use crate::failure::{Failure, print};
+use crate::message;
 use crate::options::{CacheAction, CacheOptions, Common};
 use crate::session::cache_path;
 
@@ -26,7 +28,12 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
                 return Err(Failure::Wrong(format!("{}: has no measurements to export", path.display())));
             }
             Recording::write(file, &recordings)?;
-            print(&format!("wrote {} devices to {}\n", recordings.len(), file.display()))
+            let wrote = format!("wrote {} to {}", count(recordings.len(), "device"), file.display());
+            if output::is_standard_output(file) {
+                message::say(wrote);
+                return Ok(());
+            }
+            print(&format!("{wrote}\n"))
         }
         CacheAction::Import { files } => {
             take(&Cache::open(&path)?, files, |file| Recording::read(file).map_err(Failure::from))
@@ -34,7 +41,7 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
         CacheAction::Merge { files } => take(&Cache::open(&path)?, files, recordings),
         CacheAction::Clear { device } => {
             let gone = Cache::open(&path)?.clear(device.as_deref())?;
-            print(&format!("forgot {gone} measurements\n"))
+            print(&format!("forgot {}\n", count(gone, "measurement")))
         }
     }
 }
@@ -106,5 +113,6 @@ fn take(
     for recording in &recordings {
         taken += cache.import(recording)?;
     }
-    print(&format!("took in {taken} measurements of {} devices\n", recordings.len()))
+    let (taken, devices) = (count(taken, "measurement"), count(recordings.len(), "device"));
+    print(&format!("took in {taken} of {devices}\n"))
 }

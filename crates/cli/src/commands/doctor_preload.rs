@@ -4,9 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use tightfit_core::report::{Align, Grid};
-
-use super::print_grid;
+use super::findings::{Finding, Findings};
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::preload::{Elf, Environment, Form, Preload};
@@ -18,18 +16,24 @@ const OPENERS: [(&str, &str); 3] =
     [("jax_cuda12_plugin", "jax"), ("jax_cuda13_plugin", "jax"), ("onnxruntime_gpu", "onnxruntime")];
 
 /// The findings, and the first that stands in the way.
-struct Findings {
-    grid: Grid,
+#[derive(Default)]
+struct Judgment {
+    findings: Findings,
     obstacle: Option<String>,
 }
 
-impl Findings {
-    fn good(&mut self, what: &str, detail: &str) {
-        self.grid.push([what, "ok", detail, ""]);
+impl Judgment {
+    fn push(&mut self, what: &'static str, state: &'static str, detail: &str, advice: &str) {
+        let (detail, advice) = (detail.to_owned(), advice.to_owned());
+        self.findings.0.push(Finding { what, state, detail, path: None, advice });
     }
 
-    fn bad(&mut self, what: &str, detail: &str, advice: &str) {
-        self.grid.push([what, "missing", detail, advice]);
+    fn good(&mut self, what: &'static str, detail: &str) {
+        self.push(what, "ok", detail, "");
+    }
+
+    fn bad(&mut self, what: &'static str, detail: &str, advice: &str) {
+        self.push(what, "missing", detail, advice);
         self.obstacle.get_or_insert_with(|| format!("{what}: {detail}"));
     }
 }
@@ -39,44 +43,42 @@ impl Findings {
 /// # Errors
 /// [`Failure::Wrong`] with the first obstacle, after the table, if interception will not work.
 pub fn run(python: Option<&OsStr>, common: &Common) -> Result<(), Failure> {
-    let columns = ["what", "state", "where and which version", "what to do"];
-    let grid = Grid::new(columns.map(|column| (column, Align::Left)));
-    let mut findings = Findings { grid, obstacle: None };
+    let mut judgment = Judgment::default();
     let python = python.map_or_else(|| OsString::from("python3"), OsStr::to_owned);
     let environment = Environment::ask(&python);
     match &environment {
-        Some(found) => findings.good("python", &format!("{}, {}", found.version, found.python.display())),
+        Some(found) => judgment.good("python", &format!("{}, {}", found.version, found.python.display())),
         None => {
             let detail = format!("{} does not run", python.to_string_lossy());
-            findings.bad("python", &detail, "name the environment's interpreter with --python");
+            judgment.bad("python", &detail, "name the environment's interpreter with --python");
         }
     }
-    let reached = environment.as_ref().map(|environment| clients(environment, &mut findings)).unwrap_or_default();
-    let form = libraries(environment.as_ref(), &python, common, &mut findings);
+    let reached = environment.as_ref().map(|environment| clients(environment, &mut judgment)).unwrap_or_default();
+    let form = libraries(environment.as_ref(), &python, common, &mut judgment);
     match tightfit_cuda::load::driver(None) {
-        Ok(driver) => findings.good("driver", &driver.path.display().to_string()),
-        Err(error) => findings.grid.push([
+        Ok(driver) => judgment.good("driver", &driver.path.display().to_string()),
+        Err(error) => judgment.push(
             "driver",
             "missing",
             &error.to_string(),
             "install the NVIDIA driver, or start the container with the GPU; interception itself does not need it",
-        ]),
+        ),
     }
-    let verdict = match (&findings.obstacle, reached, form) {
+    let verdict = match (&judgment.obstacle, reached, form) {
         (Some(_), ..) | (_, _, None) => None,
         (None, Reached { links: true, .. }, _) => Some("its convolutions are reached"),
         (None, Reached { opens: true, .. }, Some(Form::Named)) => Some("its convolutions are reached"),
         _ => {
-            findings.obstacle = Some("no package here calls cuDNN in a way that is reached".to_owned());
+            judgment.obstacle = Some("no package here calls cuDNN in a way that is reached".to_owned());
             None
         }
     };
     match verdict {
-        Some(verdict) => findings.good("tightfit run", verdict),
-        None => findings.grid.push(["tightfit run", "will not work", "", "mend what is missing above"]),
+        Some(verdict) => judgment.good("tightfit run", verdict),
+        None => judgment.push("tightfit run", "will not work", "", "fix the items marked missing"),
     }
-    print_grid(&findings.grid, common.format)?;
-    match findings.obstacle {
+    judgment.findings.print(common.format)?;
+    match judgment.obstacle {
         None => Ok(()),
         Some(obstacle) => Err(Failure::Wrong(format!("interception will not work here: {obstacle}"))),
     }
@@ -90,24 +92,24 @@ struct Reached {
 }
 
 /// The packages that call cuDNN, and how they are bound to it.
-fn clients(environment: &Environment, findings: &mut Findings) -> Reached {
+fn clients(environment: &Environment, judgment: &mut Judgment) -> Reached {
     let mut reached = Reached::default();
     for (prefix, what) in OPENERS {
         if let Some((name, version)) = environment.version_of(prefix) {
-            findings.good(what, &format!("{name} {version}, opens cuDNN by name"));
+            judgment.good(what, &format!("{name} {version}, opens cuDNN by name"));
             reached.opens = true;
         }
     }
     let Some(folder) = environment.file("torch") else {
         if !reached.opens {
             let advice = "pip install torch, or name another interpreter with --python";
-            findings.bad("torch", "not installed", advice);
+            judgment.bad("torch", "not installed", advice);
         }
         return reached;
     };
     let version = torch_version(&folder).unwrap_or_else(|| "of unknown version".to_owned());
     let Some(library) = environment.file(TORCH) else {
-        findings.bad("torch", &format!("{version}, built without CUDA"), "install a CUDA build of torch");
+        judgment.bad("torch", &format!("{version}, built without CUDA"), "install a CUDA build of torch");
         return reached;
     };
     match Elf::read(&library) {
@@ -117,7 +119,7 @@ fn clients(environment: &Environment, findings: &mut Findings) -> Reached {
                 (None, Some(_)) => "DT_RUNPATH",
                 (None, None) => "the loader's path",
             };
-            findings.good("torch", &format!("{version}, links libcudnn.so.9 by {place}"));
+            judgment.good("torch", &format!("{version}, links libcudnn.so.9 by {place}"));
             reached.links = true;
         }
         Ok(elf) => {
@@ -125,10 +127,10 @@ fn clients(environment: &Environment, findings: &mut Findings) -> Reached {
                 Some(other) => format!("{version}, links {other}"),
                 None => format!("{version}, links no cuDNN: it has its own inside, or none"),
             };
-            findings.bad("torch", &detail, "install a torch that links cuDNN 9, as PyTorch's own wheels do");
+            judgment.bad("torch", &detail, "install a torch that links cuDNN 9, as PyTorch's own wheels do");
         }
         Err(error) => {
-            findings.bad("torch", &format!("{}: {error}", library.display()), "install torch again");
+            judgment.bad("torch", &format!("{}: {error}", library.display()), "install torch again");
         }
     }
     reached
@@ -146,21 +148,21 @@ fn libraries(
     environment: Option<&Environment>,
     python: &OsStr,
     common: &Common,
-    findings: &mut Findings,
+    judgment: &mut Judgment,
 ) -> Option<Form> {
     let cudnn = match tightfit_cuda::load::find_cudnn(common.cudnn.as_deref(), Some(python)) {
         Ok(cudnn) => cudnn,
         Err(error) => {
-            findings.bad("cuDNN", &error.to_string(), "pip install nvidia-cudnn-cu13, or name its folder with --cudnn");
+            judgment.bad("cuDNN", &error.to_string(), "pip install nvidia-cudnn-cu13, or name its folder with --cudnn");
             return None;
         }
     };
     let wheel = environment.and_then(|environment| environment.version_of("nvidia_cudnn_cu"));
     let wheel = wheel.map_or_else(String::new, |(name, version)| format!("{name} {version}, "));
-    findings.good("cuDNN", &format!("{wheel}{}", cudnn.display()));
+    judgment.good("cuDNN", &format!("{wheel}{}", cudnn.display()));
     match Preload::over(&cudnn) {
         Ok(preload) => {
-            findings.good("preload library", &preload.path.display().to_string());
+            judgment.good("preload library", &preload.path.display().to_string());
             let detail = match &preload.unknown[..] {
                 [] => "all that this cuDNN has are known".to_owned(),
                 [first, ..] => format!(
@@ -168,11 +170,11 @@ fn libraries(
                     preload.unknown.len()
                 ),
             };
-            findings.good("functions", &detail);
+            judgment.good("functions", &detail);
             Some(preload.form)
         }
         Err(Failure::Wrong(message)) => {
-            findings.bad("preload library", &message, "");
+            judgment.bad("preload library", &message, "");
             None
         }
         Err(_) => None,

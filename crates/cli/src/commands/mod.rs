@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod doctor;
 pub mod doctor_preload;
+mod findings;
 pub mod networks;
 pub mod optimize;
 pub mod plan;

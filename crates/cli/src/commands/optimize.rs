@@ -7,13 +7,16 @@ use tightfit_core::survey::Policy;
 use tightfit_core::{Bytes, Error};
 
 use super::print_optimized;
-use crate::failure::{Failure, write_file};
+use crate::failure::{Failure, check_writable, first, write_file};
 use crate::options::{Common, OptimizeOptions, Picture, Sizes};
 use crate::session::Session;
 use crate::solve::Selected;
 
 pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
     let limit = options.bound.limit()?;
+    if let Some(path) = &options.plot {
+        check_writable(path)?;
+    }
     let selected = Selected::new(&options.selection, common)?;
     let mut session = Session::open(common)?;
     if options.picture == Some(Picture::Front) && selected.kernels.len() > 1 {
@@ -23,16 +26,16 @@ pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
         )));
     }
     let optimized = selected.optimize(&mut session, common, &options.sizes, limit)?;
-    print_optimized(&optimized, common.format)?;
-    if let Some(path) = &options.plot {
+    let printed = print_optimized(&optimized, common.format);
+    let drawn = options.plot.as_ref().map_or(Ok(()), |path| {
         let picture = options.picture.unwrap_or(match (&optimized.kernels[..], limit) {
             ([_], _) => Picture::Front,
             (_, Limit::Total(_)) => Picture::Allotment,
             _ => Picture::Layers,
         });
-        write_file(path, draw(picture, &optimized, &selected, &mut session, common)?)?;
-    }
-    Ok(())
+        write_file(path, draw(picture, &optimized, &selected, &mut session, common)?)
+    });
+    first([printed, drawn])
 }
 
 fn draw(

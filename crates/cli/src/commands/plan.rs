@@ -3,7 +3,7 @@
 use tightfit_core::network::Network;
 use tightfit_core::report::plan as report;
 
-use crate::failure::{Failure, check_writable, print, write_file};
+use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::options::{Common, Format, PlanOptions};
 use crate::planning::{assumed_plan_of, plan_of};
 use crate::session::Session;
@@ -26,16 +26,18 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
         let plan = plan_of(planning, &network, *inference, &mut session, common)?;
         (plan, session.device().clone())
     };
-    print(&match common.format {
+    let printed = print(&match common.format {
         Format::Table => report::table(&plan, &device, super::terminal()),
         Format::Json => report::json(&plan, &device),
         Format::Csv => report::grid(&plan).csv(),
-    })?;
-    if let Some(path) = &options.out {
-        write_file(path, plan.to_file(&network, path)?)?;
-    }
-    if let Some(path) = &options.html {
-        write_file(path, report::page(&plan, &device))?;
-    }
-    Ok(())
+    });
+    let written = match &options.out {
+        Some(path) => plan.to_file(&network, path).map_err(Failure::from).and_then(|file| write_file(path, file)),
+        None => Ok(()),
+    };
+    let drawn = match &options.html {
+        Some(path) => write_file(path, report::page(&plan, &device)),
+        None => Ok(()),
+    };
+    first([printed, written, drawn])
 }

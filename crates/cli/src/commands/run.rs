@@ -16,8 +16,10 @@ use std::process::Command;
 use clap::ValueEnum;
 use tightfit_core::Bytes;
 use tightfit_core::candidate::Limit;
+use tightfit_core::report::count;
 
 use crate::failure::Failure;
+use crate::message;
 use crate::options::{Common, RunOptions};
 use crate::preload::{Form, Preload, python_of};
 use crate::session::{cache_path, device_numbers};
@@ -42,7 +44,7 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     })?;
     let preload = Preload::over(&cudnn)?;
     let variables = variables(options, common, limit, &cudnn, &preload)?;
-    eprintln!("tightfit: {}", summary(options, common, limit, &cudnn, &preload));
+    message::say(format_args!("tightfit: {}", summary(options, common, limit, &cudnn, &preload)));
     let [program, arguments @ ..] = &options.command[..] else {
         return Err(Failure::Usage("there is no command to run".to_owned()));
     };
@@ -146,10 +148,8 @@ fn summary(options: &RunOptions, common: &Common, limit: Limit, cudnn: &Path, pr
     };
     let form = match (preload.form, &preload.unknown[..]) {
         (Form::Plain, [first, ..]) => {
-            let count = preload.unknown.len();
-            format!(
-                "; it has {count} functions unknown here ({first}, ..): programs that open it by name are not reached"
-            )
+            let functions = count(preload.unknown.len(), "function");
+            format!("; it has {functions} unknown here ({first}, ..): programs that open it by name are not reached")
         }
         _ => String::new(),
     };

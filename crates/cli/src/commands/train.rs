@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::json;
 use tightfit_core::network::{LayerKind, Network, Shape};
 use tightfit_core::plan::{Plan, Workload};
-use tightfit_core::report::{Align, Grid};
+use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
 use tightfit_train::data::{self, Dataset, Loader, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
@@ -15,7 +15,7 @@ use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Learned, Machine, Outcome, Score, Solver, Trace, evaluate};
 
 use super::print_grid;
-use crate::failure::{Failure, check_writable, print, write_file};
+use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::options::{Common, Format, TrainOptions};
 use crate::planning::plan_of;
 use crate::progress::Steps;
@@ -114,10 +114,11 @@ impl Job<'_> {
         self.options.epochs.map_or(self.options.steps, |epochs| epochs.saturating_mul(epoch))
     }
 
-    /// Trains, prints what came of it, and tests. The machine of the test is made after that of the training has gone.
+    /// Trains, prints what came of it, tests, and writes the trace. The machine of the test is made after that of the
+    /// training has gone. Each of these is done whatever became of the others.
     ///
     /// # Errors
-    /// Whatever ended the training early, after what was done till then has been printed.
+    /// The first of whatever failed.
     fn carry_out<M: Machine>(&self, machine: impl Fn() -> Result<M, Failure>) -> Result<(), Failure> {
         let workload = Workload::new(self.network, self.plan.batch, self.plan.types, false)?;
         let schedule = &self.plan.schedule;
@@ -136,33 +137,35 @@ impl Job<'_> {
         if outcomes.is_empty() {
             return ended;
         }
-        if let (Some(trace), Some(path)) = (trace, &self.options.trace) {
-            write_file(path, trace.json(&self.plan.simulation))?;
-        }
-        let peak = match engine.machine().high_water() {
-            Ok(peak) => peak.unwrap_or(engine.peak()),
+        let (peak, counted) = match engine.machine().high_water() {
+            Ok(peak) => (peak.unwrap_or(engine.peak()), Ok(())),
             // What failed before is what to tell.
-            Err(_) if ended.is_err() => engine.peak(),
-            Err(error) => return Err(error.into()),
+            Err(_) if ended.is_err() => (engine.peak(), Ok(())),
+            Err(error) => (engine.peak(), Err(error.into())),
         };
-        if self.common.format != Format::Json {
-            self.print(&outcomes, peak)?;
-        }
-        let tested = match (&ended, &self.dataset.test) {
+        let printed = if self.common.format == Format::Json { Ok(()) } else { self.print(&outcomes, peak) };
+        let (score, tested) = match (&ended, &self.dataset.test) {
             (Ok(()), Some(test)) => {
                 let learned = engine.learned();
                 drop(engine);
-                self.test(&machine, &workload, learned, Arc::clone(test)).map(Some)
+                match self.test(&machine, &workload, learned, Arc::clone(test)) {
+                    Ok(score) => (Some(score), Ok(())),
+                    Err(failure) => (None, Err(failure)),
+                }
             }
-            _ => Ok(None),
+            _ => (None, Ok(())),
         };
-        let score = tested.as_ref().ok().copied().flatten();
-        match self.common.format {
-            Format::Json => self.print_json(&outcomes, score, peak)?,
-            Format::Table => print_test(score)?,
-            Format::Csv => {}
-        }
-        ended.and(tested.map(|_| ()))
+        let concluded = match self.common.format {
+            Format::Json => self.print_json(&outcomes, score, peak),
+            Format::Table => print_test(score),
+            Format::Csv => Ok(()),
+        };
+        // After the results, so that a full disk costs the trace alone.
+        let traced = match (trace, &self.options.trace) {
+            (Some(trace), Some(path)) => write_file(path, trace.json(&self.plan.simulation)),
+            _ => Ok(()),
+        };
+        first([ended, counted, printed, tested, concluded, traced])
     }
 
     /// Takes one step after another until there were enough, something fails, or the person at the terminal stops it.
@@ -221,7 +224,7 @@ impl Job<'_> {
              {baseline}), host {host}, {offloaded} offloaded in a step\n",
             self.dataset.name, self.device, options.policy, options.budget,
         );
-        let tail = format!("{} steps, {} a step (median)\n", outcomes.len(), median(outcomes));
+        let tail = format!("{}, {} a step (median)\n", count(outcomes.len(), "step"), median(outcomes));
         print(&format!("{head}\n{}\n{tail}", rows(outcomes, batch, every).table(super::terminal())))
     }
 

@@ -55,7 +55,7 @@ impl Elf {
         if !header.starts_with(b"\x7fELF\x02\x01") {
             return Err(bad("it is no ELF file of 64 bits"));
         }
-        let (table, size, count) = (word(&header, 40), half(&header, 58), half(&header, 60));
+        let (table, size, count) = (xword(&header, 40), half(&header, 58), half(&header, 60));
         if size < 64 {
             return Err(bad("it has no section table"));
         }
@@ -80,15 +80,15 @@ impl Elf {
             let (binding, visibility, section) = (symbol[4] >> 4, symbol[5] & 3, half(symbol, 6));
             // Global or weak, not hidden, and defined here.
             if matches!(binding, 1 | 2) && matches!(visibility, 0 | 3) && section != 0 {
-                self.exports.extend(text(strings, u64::from(quarter(symbol, 0))));
+                self.exports.extend(text(strings, u64::from(word(symbol, 0))));
             }
         }
     }
 
     fn take_entries(&mut self, entries: &[u8], strings: &[u8]) {
         for entry in entries.chunks_exact(16) {
-            let value = || text(strings, word(entry, 8));
-            match word(entry, 0) {
+            let value = || text(strings, xword(entry, 8));
+            match xword(entry, 0) {
                 0 => break,
                 NEEDED => self.needed.extend(value()),
                 SONAME => self.soname = value(),
@@ -102,10 +102,10 @@ impl Elf {
 
 fn section(header: &[u8]) -> Section {
     Section {
-        kind: quarter(header, 4),
-        offset: word(header, 24),
-        size: word(header, 32),
-        strings: quarter(header, 40) as usize,
+        kind: word(header, 4),
+        offset: xword(header, 24),
+        size: xword(header, 32),
+        strings: word(header, 40) as usize,
     }
 }
 
@@ -119,20 +119,23 @@ fn text(strings: &[u8], offset: u64) -> Option<String> {
     Some(String::from_utf8_lossy(&rest[..end]).into_owned())
 }
 
-/// The little-endian number of `N` bytes at `at`, which every caller has inside its slice.
+/// The `N` bytes at `at`, which every caller has inside its slice.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|index| bytes[at + index])
 }
 
+/// An `Elf64_Half`.
 fn half(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(number(bytes, at))
 }
 
-fn quarter(bytes: &[u8], at: usize) -> u32 {
+/// An `Elf64_Word`.
+fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(number(bytes, at))
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
+/// An `Elf64_Xword`, which addresses and offsets are as well.
+fn xword(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(number(bytes, at))
 }
 

@@ -6,6 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use tightfit_core::report::count;
+
 use super::Elf;
 use crate::failure::Failure;
 
@@ -54,9 +56,9 @@ impl Preload {
         match find(Form::Plain) {
             Ok(path) => Ok(Preload { path, form: Form::Plain, unknown }),
             Err(_) => Err(Failure::Wrong(format!(
-                "{} has {} functions that {} does not know, {} first; its other form, {}, would serve, and is not there",
+                "{} has {} that {} does not know, {} first; its other form, {}, would serve, and is not there",
                 cudnn.display(),
-                unknown.len(),
+                count(unknown.len(), "function"),
                 named.display(),
                 unknown[0],
                 Form::Plain.file()

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::OptimizedKernel;
 use crate::candidate::{Candidates, Limit};
 use crate::network::{Kernel, distinct};
-use crate::optimize::{SearchOptions, allot, divide, front, points, undivided};
+use crate::optimize::{SearchOptions, Stop, allot, divide, front, points, undivided};
 use crate::{Bytes, Configuration, DivisionCost, Error, Problem};
 
 /// The configurations of a network's kernels under one limit.
@@ -21,7 +21,7 @@ pub struct Chosen {
     /// How far the time is at most from the least possible: see [`Allotment::gap`](crate::optimize::Allotment::gap).
     pub gap: f64,
     /// Why the search for an allotment ended, where there was one.
-    pub stop: Option<String>,
+    pub stop: Option<Stop>,
     /// The least workspace of any choice, where a total was divided.
     pub least_workspace: Option<Bytes>,
 }
@@ -71,5 +71,5 @@ pub fn choose(kernels: &[Kernel], candidates: &HashMap<Problem, Candidates>, lim
     let chosen = kernels.iter().zip(of_kernels).zip(&allotment.choice);
     let kernels =
         chosen.map(|((kernel, front), &choice)| optimized(kernel, front[choice].clone(), Some(front))).collect();
-    Ok(Chosen { kernels, gap: allotment.gap(), stop: Some(allotment.stop.to_string()), least_workspace: Some(least) })
+    Ok(Chosen { kernels, gap: allotment.gap(), stop: Some(allotment.stop), least_workspace: Some(least) })
 }

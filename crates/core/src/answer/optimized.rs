@@ -2,7 +2,7 @@
 
 use crate::candidate::Limit;
 use crate::execute::{Overlapped, Verified};
-use crate::optimize::{Needs, needs};
+use crate::optimize::{Needs, Stop, needs};
 use crate::{Bytes, Configuration, Device, Layout, Nanos, Problem, Types};
 
 /// One kernel and what was chosen for it.
@@ -62,7 +62,7 @@ pub struct Optimized {
     /// (found - bound) / bound: how far the time is at most from the least possible. 0 where it is proven least.
     pub gap: f64,
     /// Why the search for an allotment (WD) ended.
-    pub stop: Option<String>,
+    pub stop: Option<Stop>,
     /// What measuring cost.
     pub profiling: Profiling,
     /// The least workspace that any choice of configurations would need, where it is known.

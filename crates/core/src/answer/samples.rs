@@ -3,6 +3,7 @@
 use crate::answer::{Optimized, OptimizedKernel, Profiling};
 use crate::candidate::Limit;
 use crate::execute::Verified;
+use crate::optimize::Stop;
 use crate::{
     Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Layout, Nanos, Operation, Problem, Types,
 };
@@ -100,7 +101,7 @@ pub fn verified() -> Optimized {
     Optimized {
         limit: Limit::Total(Bytes::mib(120)),
         gap: 0.000125,
-        stop: Some("stopped after 1000000 states".to_owned()),
+        stop: Some(Stop::StateLimit),
         least_workspace: Some(Bytes::mib(1)),
         ..optimized
     }

@@ -16,8 +16,7 @@
 mod line;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufWriter, Write};
+use std::io::{BufRead, Write};
 use std::path::Path;
 
 use flate2::Compression;
@@ -26,7 +25,7 @@ use flate2::write::GzEncoder;
 use super::RecordedNetwork;
 use super::bounds;
 use crate::bounded::{self, Lines};
-use crate::{Algorithm, Bytes, Device, DivisionCost, Error, Measurement, Nanos, Notes};
+use crate::{Algorithm, Bytes, Device, DivisionCost, Error, Measurement, Nanos, Notes, output};
 use line::{JsonRow, Line};
 
 const FORMAT: &str = "tightfit-profile";
@@ -208,32 +207,18 @@ impl Recording {
         Ok(bytes)
     }
 
-    /// Writes recordings to a file, whole or not at all: into a neighbor first, then renamed.
+    /// Writes recordings to a file, as [`output`] writes all of them; packed with gzip where its name ends in `.gz`.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be written; one that was there stays as it was.
     pub fn write(path: &Path, recordings: &[Recording]) -> Result<(), Error> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.part", std::process::id()));
-        let part = path.with_file_name(name);
-        let write = || -> std::io::Result<()> {
-            let out = BufWriter::new(File::create(&part)?);
-            if path.extension().is_some_and(|extension| extension == "gz") {
-                let mut packed = GzEncoder::new(out, Compression::best());
-                write_lines(&mut packed, recordings, Spreads::Short)?;
-                packed.finish()?.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
-            } else {
-                let mut out = out;
-                write_lines(&mut out, recordings, Spreads::Short)?;
-                out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
+        output::write_with(path, |mut out| {
+            if path.extension().is_none_or(|extension| extension != "gz") {
+                return write_lines(&mut out, recordings, Spreads::Short);
             }
-            std::fs::rename(&part, path)
-        };
-        write().map_err(|error| {
-            // The neighbor may not even exist; the error to report is the first one.
-            let _ = std::fs::remove_file(&part);
-            let what = "cannot be written; is the folder there, is it writable, is the disk full?".to_owned();
-            Error::File { path: path.to_owned(), what, source: Some(error.into()) }
+            let mut packed = GzEncoder::new(out, Compression::best());
+            write_lines(&mut packed, recordings, Spreads::Short)?;
+            packed.finish().map(drop)
         })
     }
 }

@@ -46,7 +46,7 @@ struct Document<'a> {
     measured_time_us: Option<f64>,
     gap: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stop: Option<&'a str>,
+    stop: Option<String>,
     profiling: ProfilingObject,
     #[serde(skip_serializing_if = "Option::is_none")]
     needs: Option<NeedsObject>,
@@ -150,7 +150,7 @@ impl<'a> Document<'a> {
             speedup: optimized.speedup(),
             measured_time_us: optimized.measured_time().map(|time| time.as_micros()),
             gap: optimized.gap,
-            stop: optimized.stop.as_deref(),
+            stop: optimized.stop.map(|stop| stop.to_string()),
             profiling: ProfilingObject {
                 time_us: optimized.profiling.time.as_micros(),
                 kernel_time_us: optimized.profiling.kernel_time.as_micros(),
@@ -276,7 +276,7 @@ mod tests {
           "speedup": null,
           "measured_time_us": 4300.0,
           "gap": 0.000125,
-          "stop": "stopped after 1000000 states",
+          "stop": "ended at its limit of states",
           "profiling": {
             "time_us": 12300000.0,
             "kernel_time_us": 800000.0,

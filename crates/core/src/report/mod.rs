@@ -18,6 +18,6 @@ pub mod svg;
 mod table;
 
 pub use csv::csv;
-pub use grid::{Align, Grid, Terminal};
+pub use grid::{Align, Grid, Terminal, count};
 pub use json::json;
 pub use table::table;

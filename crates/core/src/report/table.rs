@@ -1,6 +1,6 @@
 //! The result as a table: a head that says what was asked, a line for each kernel, and the totals.
 
-use super::{Align, Grid, Terminal};
+use super::{Align, Grid, Terminal, count};
 use crate::Nanos;
 use crate::answer::{Optimized, OptimizedKernel};
 use crate::candidate::Limit;
@@ -80,7 +80,7 @@ fn totals(optimized: &Optimized) -> String {
     let speedup = optimized.speedup().map(|speedup| format!(", {speedup:.2}x as fast")).unwrap_or_default();
     line(
         "divided",
-        format!("{}{speedup} ({divided} of {} kernels divided)", optimized.time(), optimized.kernels.len()),
+        format!("{}{speedup} ({divided} of {} divided)", optimized.time(), count(optimized.kernels.len(), "kernel")),
     );
     if let Some(time) = optimized.measured_time() {
         let gain = match optimized.undivided_measured_time() {
@@ -110,19 +110,20 @@ fn totals(optimized: &Optimized) -> String {
     if !overlapped.is_empty() {
         let sum = |time: fn(&Overlapped) -> Nanos| overlapped.iter().map(time).sum::<Nanos>();
         let (time, alone) = (sum(|seen| seen.time), sum(|seen| seen.alone));
-        let (kernels, groups) = (overlapped.iter().map(|seen| seen.kernels.len()).sum::<usize>(), overlapped.len());
-        line("side by side", format!(" {kernels} kernels in {groups} groups: {time}, one after another {alone}"));
+        let kernels = count(overlapped.iter().map(|seen| seen.kernels.len()).sum(), "kernel");
+        let groups = count(overlapped.len(), "group");
+        line("side by side", format!(" {kernels} in {groups}: {time}, one after another {alone}"));
     }
     match (optimized.gap, optimized.limit) {
         (0.0, Limit::Total(_)) => line("gap", "0, proven: no allotment takes less time".to_owned()),
         (0.0, _) => {}
         (gap, _) => line("gap", format!("at most {:.4} % above the least time possible", gap * 100.0)),
     }
-    if let (Some(stop), true) = (&optimized.stop, optimized.gap > 0.0) {
-        line("search", stop.clone());
+    if let (Some(stop), true) = (optimized.stop, optimized.gap > 0.0) {
+        line("search", stop.to_string());
     }
     let profiling = optimized.profiling;
-    line("profiling", format!("{}, {} measurements", profiling.time, profiling.measurements));
+    line("profiling", format!("{}, {}", profiling.time, count(profiling.measurements, "measurement")));
     text
 }
 
@@ -181,7 +182,7 @@ mod tests {
         errors      2 of 2 at most 2x that of the undivided algorithm of the class
         workspace   56 MiB in all, the least possible is 1 MiB
         gap         at most 0.0125 % above the least time possible
-        search      stopped after 1000000 states
+        search      ended at its limit of states
         profiling   12.3 s, 456 measurements
         "#);
     }

@@ -14,7 +14,7 @@ struct Crate {
 const CRATES: &[Crate] = &[Crate {
     name: "core",
     layers: &[
-        &["quantity", "words", "bounded", "error", "problem"],
+        &["quantity", "words", "bounded", "output", "error", "problem"],
         &["network"],
         &["candidate"],
         &["backend"],

@@ -11,6 +11,7 @@ mod layers;
 mod mixed;
 mod networks;
 mod old_files;
+mod output;
 mod plan;
 mod plan_check;
 mod plan_facts;

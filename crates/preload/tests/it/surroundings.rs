@@ -289,3 +289,48 @@ fn another_threads_capture_is_not_broken_by_measuring() {
         assert!(run.report.as_ref().unwrap()["totals"]["tuning_measurements"].as_u64().unwrap() > 0);
     }
 }
+
+#[test]
+fn a_report_that_nobody_reads_ends_no_program_and_holds_none_up() {
+    let arguments = "engine=2";
+    let expected = alone(arguments).output;
+    let client = |report: &std::path::Path| {
+        Client::new(Form::Linked, arguments).preloaded(HEURISTIC).with("TIGHTFIT_REPORT", report.to_str().unwrap())
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("report");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let run = client(&pipe).run();
+    run.assert_gives(&expected, "no reader");
+    assert!(run.errors.contains("is a pipe that nobody reads"), "{}", run.errors);
+
+    // A reader gets the whole of it, and the pipe stays one.
+    let mut reader = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    let run = client(&pipe).run();
+    run.assert_gives(&expected, "a reader");
+    let mut bytes = vec![0; 1 << 16];
+    let count = std::io::Read::read(&mut reader, &mut bytes).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&bytes[..count]).unwrap();
+    assert_eq!(report["kernels"].as_array().unwrap().len(), 1);
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&std::fs::metadata(&pipe).unwrap().file_type()));
+
+    // Through a link the file behind it is written, and no part stays beside either.
+    let (link, file) = (folder.path().join("link"), folder.path().join("file"));
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    client(&link).run().assert_gives(&expected, "a link");
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink() && file.is_file());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn words_to_a_closed_standard_error_end_no_program() {
+    // The client has the signals of any C program, for which writing to a pipe without a reader is the end.
+    let folder = tempfile::tempdir().unwrap();
+    let run = Client::new(Form::Linked, "engine=2")
+        .preloaded(HEURISTIC)
+        .with("TIGHTFIT_LOG", "1")
+        .with("TIGHTFIT_REPORT", folder.path().join("no/such/folder").to_str().unwrap())
+        .unheard()
+        .run();
+    run.assert_gives(&alone("engine=2").output, "nobody hears");
+}

@@ -1,6 +1,8 @@
 //! Reading data files: whole, unpacked where their name ends in `.gz`, with errors that name the file.
 
+use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::Error;
@@ -20,11 +22,42 @@ pub fn failed(path: &Path, what: &str, source: impl Into<Box<dyn std::error::Err
 /// # Errors
 /// [`Error::Data`] for a file that cannot be read or unpacked.
 pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    let bytes = std::fs::read(path).map_err(|source| failed(path, "cannot be read", source))?;
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes).map_err(|source| failed(path, "cannot be read", source))?;
     if path.extension().is_none_or(|extension| extension != "gz") {
         return Ok(bytes);
     }
     unpack(&bytes).map_err(|source| failed(path, "cannot be unpacked; is it cut off?", source))
+}
+
+/// Opens a regular file. Anything else is refused without being waited for: a pipe may never have a writer.
+///
+/// # Errors
+/// [`Error::Data`] for a file that cannot be opened, and for what is no file.
+pub fn open(path: &Path) -> Result<File, Error> {
+    let refused = |source| failed(path, "cannot be read", source);
+    // Before it is opened, since that alone moves some devices; and after, since it may be another by then.
+    check(path, &std::fs::metadata(path).map_err(refused)?)?;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(refused)?;
+    check(path, &file.metadata().map_err(refused)?)?;
+    Ok(file)
+}
+
+/// Refuses what is no regular file, by what it is.
+///
+/// # Errors
+/// [`Error::Data`].
+pub fn check(path: &Path, found: &Metadata) -> Result<(), Error> {
+    if found.is_file() { Ok(()) } else { Err(bad(path, format!("is {}, not a file", kind(found.file_type())))) }
+}
+
+fn kind(kind: FileType) -> &'static str {
+    match kind {
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    }
 }
 
 /// What a gzip file holds.
@@ -35,4 +68,22 @@ pub fn unpack(packed: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     flate2::read::MultiGzDecoder::new(packed).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_is_refused_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("train-images-idx3-ubyte");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for (path, kind) in
+            [(pipe.as_path(), "a pipe"), (folder.path(), "a folder"), (Path::new("/dev/zero"), "a device")]
+        {
+            let error = read(path).unwrap_err().to_string();
+            assert!(error.contains(&format!("{}: is {kind}, not a file", path.display())), "{error}");
+        }
+    }
 }

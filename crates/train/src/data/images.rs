@@ -5,6 +5,8 @@
 //! ```
 
 use std::ffi::OsString;
+use std::fs::DirEntry;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use image::imageops::FilterType;
@@ -29,8 +31,8 @@ impl Images {
     /// alone.
     ///
     /// # Errors
-    /// [`Error::Data`] for a folder that cannot be read or has no class, a class without images, classes that differ between
-    /// training and testing, and a shape that is no gray or color image.
+    /// [`Error::Data`] for a folder that cannot be read or has no class, a class without images, an image that is no file,
+    /// classes that differ between training and testing, and a shape that is no gray or color image.
     pub fn open(folder: &Path, shape: Shape) -> Result<(Images, Option<Images>), Error> {
         if !(matches!(shape.channels(), 1 | 3) && shape.extents().len() == 2) {
             return Err(file::bad(folder, format!("images cannot be made {shape}, only 1 or 3 channels of h x w")));
@@ -56,7 +58,7 @@ impl Images {
 /// The names of the subfolders, in order.
 fn classes(folder: &Path) -> Result<Vec<OsString>, Error> {
     let mut names: Vec<OsString> = Vec::new();
-    for path in entries(folder)? {
+    for (path, _) in entries(folder)? {
         if let (true, Some(name)) = (path.is_dir(), path.file_name()) {
             names.push(name.to_owned());
         }
@@ -76,7 +78,14 @@ fn list(folder: &Path, classes: &[OsString]) -> Result<Vec<(PathBuf, u32)>, Erro
     for (label, name) in (0..).zip(classes) {
         let class = folder.join(name);
         let before = files.len();
-        files.extend(entries(&class)?.into_iter().filter(|path| is_image(path)).map(|path| (path, label)));
+        for (path, entry) in entries(&class)?.into_iter().filter(|(path, _)| is_image(path)) {
+            let failed = |source| file::failed(&path, "cannot be read", source);
+            // The folder says it of most files, so that a million of them need not be looked at one by one.
+            if !entry.file_type().map_err(failed)?.is_file() {
+                file::check(&path, &std::fs::metadata(&path).map_err(failed)?)?;
+            }
+            files.push((path, label));
+        }
         if files.len() == before {
             return Err(file::bad(&class, "a class without .png, .jpg or .jpeg files"));
         }
@@ -84,13 +93,12 @@ fn list(folder: &Path, classes: &[OsString]) -> Result<Vec<(PathBuf, u32)>, Erro
     Ok(files)
 }
 
-fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+fn entries(folder: &Path) -> Result<Vec<(PathBuf, DirEntry)>, Error> {
     let failed = |source| file::failed(folder, "cannot be listed", source);
-    let entries = std::fs::read_dir(folder).map_err(failed)?;
-    let mut paths =
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    paths.sort();
-    Ok(paths)
+    let entries = std::fs::read_dir(folder).map_err(failed)?.map(|entry| entry.map(|entry| (entry.path(), entry)));
+    let mut entries = entries.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(entries)
 }
 
 fn is_image(path: &Path) -> bool {
@@ -115,7 +123,7 @@ impl Source for Images {
         let (path, label) = &self.files[index];
         let [_, height, width] = self.shape.extents3();
         // What a file holds counts, not what its name says; the extents of a layer are below 2^31.
-        let opened = image::ImageReader::open(path).and_then(|reader| reader.with_guessed_format());
+        let opened = image::ImageReader::new(BufReader::new(file::open(path)?)).with_guessed_format();
         let opened = opened.map_err(|source| file::failed(path, "cannot be read", source))?;
         let picture =
             opened.decode().map_err(|source| file::failed(path, "is not a whole PNG or JPEG image", source))?;
@@ -193,6 +201,23 @@ mod tests {
         let error = Images::open(empty.path(), Shape::image(3, 4, 4)).unwrap_err().to_string();
         assert!(error.contains("cat: a class without"), "{error}");
         assert!(Images::open(folder("").path(), Shape::image(2, 4, 4)).is_err());
+        let piped = folder("");
+        let pipe = piped.path().join("cat/1.png");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::os::unix::fs::symlink("1.png", piped.path().join("cat/0.png")).unwrap();
+        for name in ["0.png", "1.png"] {
+            let error = Images::open(piped.path(), Shape::image(3, 4, 4)).unwrap_err().to_string();
+            assert!(error.contains(&format!("{name}: is a pipe, not a file")), "{error}");
+            std::fs::remove_file(piped.path().join("cat").join(name)).unwrap();
+        }
+        // One that takes a file's place later is refused as well.
+        let (train, _) = Images::open(piped.path(), Shape::image(3, 4, 4)).unwrap();
+        std::fs::remove_file(piped.path().join("cat/white.png")).unwrap();
+        assert!(
+            std::process::Command::new("mkfifo").arg(piped.path().join("cat/white.png")).status().unwrap().success()
+        );
+        let error = train.read(0, &mut [0.0; 48]).unwrap_err().to_string();
+        assert!(error.contains("white.png: is a pipe, not a file"), "{error}");
 
         let good = folder("");
         let white = good.path().join("cat/white.png");

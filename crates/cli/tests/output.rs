@@ -1,0 +1,281 @@
+//! What the command writes, where it is no plain file, where it fails, and where nobody reads what is said.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const TIGHTFIT: &str = env!("CARGO_BIN_EXE_tightfit");
+const RECORDED: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz");
+/// Long after everything here has ended.
+const LONG: Duration = Duration::from_secs(120);
+
+/// The command with nothing of this machine's settings, its cache in `folder`, from where it runs.
+fn tightfit(folder: &Path) -> Command {
+    settle(Command::new(TIGHTFIT), folder)
+}
+
+/// A shell that finds the command as `$tightfit`.
+fn shell(folder: &Path, script: &str) -> Command {
+    let mut shell = settle(Command::new("bash"), folder);
+    shell.env("tightfit", TIGHTFIT).args(["-c", script]);
+    shell
+}
+
+fn settle(mut command: Command, folder: &Path) -> Command {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
+        command.env_remove(name);
+    }
+    command.env("TIGHTFIT_CACHE", folder.join("cache.db")).env("TIGHTFIT_THREADS", "1");
+    command.current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+fn run(folder: &Path, arguments: &str) -> Output {
+    tightfit(folder).args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// A folder whose cache holds the recorded profile.
+fn imported() -> TempDir {
+    let folder = folder();
+    let output = run(folder.path(), &format!("cache import {RECORDED}"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    folder
+}
+
+fn parts(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".part")).collect()
+}
+
+/// Waits until `reached`, which a process that goes wrong would never be.
+fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !reached() {
+        assert!(begun.elapsed() < LONG, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn send(signal: &str, child: &Child) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// A pipe of a shell whose reader has gone before the command begins to write.
+fn closed_pipe() -> Stdio {
+    let mut reader = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
+    let pipe = reader.stdin.take().unwrap();
+    reader.wait().unwrap();
+    pipe.into()
+}
+
+#[test]
+fn what_is_no_file_is_written_into_by_every_command() {
+    let folder = imported();
+    let plan = "plan lenet --batch 4 --budget 16MiB --assume";
+    let draw =
+        format!("optimize alexnet-1col --batch 256 --workspace 64MiB --layers conv2 --backend replay:{RECORDED}");
+    for (name, command) in [
+        ("network", "networks lenet --out".to_owned()),
+        ("export", "cache export".to_owned()),
+        ("page", format!("{plan} --html")),
+        ("plot", format!("{draw} --plot")),
+    ] {
+        let [null, pipe] = ["null", "pipe"].map(|kind| folder.path().join(format!("{name}-{kind}")));
+        symlink("/dev/null", &null).unwrap();
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let output = run(folder.path(), &format!("{command} {}", null.display()));
+        assert!(output.status.success(), "{command}: {}", text(&output.stderr));
+        assert_eq!(fs::read_link(&null).unwrap(), Path::new("/dev/null"), "{command}");
+        assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device(), "{command}");
+
+        let unread = run(folder.path(), &format!("{command} {}", pipe.display()));
+        let message = text(&unread.stderr);
+        assert_eq!(unread.status.code(), Some(1), "{command}: {message}");
+        assert!(message.contains("is a pipe that nobody reads"), "{command}: {message}");
+        // Opened for both, so that it is there before the command, and neither waits for the other.
+        let mut reader = File::options().read(true).write(true).open(&pipe).unwrap();
+        let mut child = tightfit(folder.path());
+        child.args(command.split_whitespace()).arg(&pipe).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = child.spawn().unwrap();
+        let mut first = [0; 1];
+        reader.read_exact(&mut first).unwrap();
+        assert!(b"{<\x1f".contains(&first[0]), "{command}: {first:?}");
+        let mut rest = [0; 1 << 16];
+        let (sender, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(
+            move || {
+                while reader.read(&mut rest).is_ok_and(|count| count > 0) && sender.send(()).is_ok() {}
+            },
+        );
+        wait_until("the pipe is written to the end", || child.try_wait().unwrap().is_some());
+        assert!(child.wait().unwrap().success(), "{command}");
+        drop(ended);
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo(), "{command}");
+    }
+}
+
+#[test]
+fn standard_output_takes_a_profile_and_nothing_else() {
+    let folder = imported();
+    let script = "echo before > out.jsonl; \"$tightfit\" cache export /dev/stdout >> out.jsonl; echo after >> out.jsonl
+                  \"$tightfit\" cache export /dev/stdout | cat > piped.jsonl
+                  \"$tightfit\" cache export plain.jsonl > said";
+    let output = shell(folder.path(), script).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!(read("said"), "wrote 1 device to plain.jsonl\n");
+    assert_eq!(read("piped.jsonl"), read("plain.jsonl"));
+    assert_eq!(read("out.jsonl"), format!("before\n{}after\n", read("plain.jsonl")));
+    // A reader that goes away ends it quietly.
+    let output =
+        shell(folder.path(), "\"$tightfit\" cache export /dev/stdout | true; exit ${PIPESTATUS[0]}").output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_disk_that_fills_up_leaves_the_old_file_and_nothing_else() {
+    let folder = imported();
+    fs::write(folder.path().join("out"), "old").unwrap();
+    for command in ["networks resnet152 --out out", "cache export out"] {
+        // Files may not grow past 4 KiB: what a full disk is to a program.
+        let limited = format!("trap '' XFSZ; ulimit -f 4; exec \"$tightfit\" {command}");
+        let output = shell(folder.path(), &limited).output().unwrap();
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command}: {message}");
+        assert!(message.contains("out: cannot be written: the disk is full"), "{command}: {message}");
+        assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap(), "old");
+        assert_eq!(parts(folder.path()), [""; 0], "{command}");
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up_costs_a_training_its_trace_alone() {
+    let folder = folder();
+    let train =
+        "train digits-net --batch 8 --budget 16MiB --backend cpu --data digits --steps 30 --cache none --trace t.json";
+    let output =
+        shell(folder.path(), &format!("trap '' XFSZ; ulimit -f 4; exec \"$tightfit\" {train}")).output().unwrap();
+    let (table, message) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("t.json: cannot be written: the disk is full"), "{message}");
+    assert!(table.contains("30 steps") && table.contains("test accuracy"), "{table}");
+    assert_eq!(parts(folder.path()), [""; 0]);
+    // The other way round: results that cannot be shown do not cost the trace.
+    let shown = shell(folder.path(), &format!("exec \"$tightfit\" {train} > /dev/full")).output().unwrap();
+    assert_eq!(shown.status.code(), Some(1), "{}", text(&shown.stderr));
+    assert!(fs::read_to_string(folder.path().join("t.json")).unwrap().contains("traceEvents"));
+}
+
+#[test]
+fn a_command_that_is_ended_leaves_no_part() {
+    let folder = imported();
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let mut child = tightfit(folder.path());
+        // Packing takes long enough to be met in the middle of it.
+        let mut child = child.args(["cache", "export", "out.jsonl.gz"]).stdout(Stdio::null()).spawn().unwrap();
+        wait_until("a part is made", || !parts(folder.path()).is_empty());
+        send("-STOP", &child);
+        assert_eq!(parts(folder.path()).len(), 1, "it was stopped in the middle");
+        send(signal, &child);
+        send("-CONT", &child);
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+        assert_eq!(parts(folder.path()), [""; 0], "{signal}");
+        assert!(!folder.path().join("out.jsonl.gz").exists());
+    }
+}
+
+/// The exit codes of `arguments` with standard error full, and closed at its other end.
+fn codes_unheard(folder: &Path, arguments: &str) -> [Option<i32>; 2] {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    [full.into(), closed_pipe()].map(|stderr| {
+        let mut command = tightfit(folder);
+        command.args(arguments.split_whitespace()).stdout(Stdio::null()).stderr(stderr).status().unwrap().code()
+    })
+}
+
+#[test]
+fn exit_codes_do_not_depend_on_who_listens() {
+    let folder = folder();
+    for (arguments, code) in [
+        ("optimize nosuch --batch 3 --workspace 1MiB", 2),
+        ("optimize lenet", 2),
+        ("cache list --cache /nowhere/x", 1),
+        ("plan lenet --batch 4 --budget 1KiB --assume", 3),
+        ("optimize lenet --batch 1 --workspace 1MiB --policy undivided --layers conv1 --operations forward -vvv", 0),
+        ("train digits-net --batch 8 --budget 16MiB --backend cpu --data digits --steps 2 --cache none -vvv", 0),
+    ] {
+        assert_eq!(codes_unheard(folder.path(), arguments), [Some(code); 2], "{arguments}");
+    }
+}
+
+#[test]
+fn a_terminal_that_is_closed_stops_the_work_as_ctrl_c_does() {
+    for signal in ["-HUP", "-INT"] {
+        let folder = folder();
+        let mut child = tightfit(folder.path());
+        child.args("profile vgg16 --batch 2 --workspace 64MiB --policy all".split_whitespace());
+        let mut child = child.stdout(Stdio::null()).stderr(closed_pipe()).spawn().unwrap();
+        let kept =
+            || run(folder.path(), "cache list --format csv").stdout.iter().filter(|byte| **byte == b'\n').count();
+        wait_until("something is kept", || kept() > 1);
+        send(signal, &child);
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+    }
+}
+
+#[test]
+fn only_what_is_kept_is_said_to_be_kept() {
+    let folder = folder();
+    for (cache, said) in [("none", "nothing was kept"), ("cache.db", "what was measured is kept")] {
+        // A signal before the measuring begins ends the command without a word; then it comes too early.
+        let interrupted = |after: u64| {
+            let mut child = tightfit(folder.path());
+            child.args(
+                format!("profile vgg16 --batch 2 --workspace 64MiB --policy all --cache {cache}").split_whitespace(),
+            );
+            let child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(after));
+            send("-INT", &child);
+            text(&child.wait_with_output().unwrap().stderr)
+        };
+        let message =
+            [300, 1000, 3000, 10_000].into_iter().map(interrupted).find(|message| message.contains("finishing"));
+        let message = message.unwrap();
+        assert!(message.contains(&format!("interrupted; {said}")), "{cache}: {message}");
+        assert!(cache != "none" || !message.contains("measured is kept"), "{message}");
+    }
+}
+
+#[test]
+fn a_missing_gpu_is_told_once_and_in_words() {
+    let folder = folder();
+    let nowhere = folder.path().join("libcuda.so.1");
+    let command = |arguments: &str| {
+        let mut command = tightfit(folder.path());
+        let output = command.env("TIGHTFIT_CUDA", &nowhere).args(arguments.split_whitespace()).output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let optimize = "optimize lenet --batch 1 --workspace 1MiB --policy undivided --layers conv1 --operations forward";
+    let (code, message) = command(&format!("{optimize} --backend cuda"));
+    assert_eq!(code, Some(1), "{message}");
+    assert_eq!(message.matches("was not found").count(), 1, "{message}");
+    assert_eq!(message.matches(&nowhere.display().to_string()).count(), 1, "{message}");
+    let (code, message) = command(&format!("{optimize} -v"));
+    assert_eq!(code, Some(0), "{message}");
+    assert!(message.contains("no CUDA device: cuda: opening device 0: "), "{message}");
+    assert!(!message.contains("Error(") && !message.contains("source: "), "{message}");
+}

@@ -1,0 +1,123 @@
+//! Writes output files, in one way for all of them: a file is there whole or not at all, and what is no file is never
+//! replaced by one.
+//!
+//! ```text
+//! a file, or nothing yet            part file beside it -> written -> flushed to disk -> renamed over it
+//! a link                            the same for the file that it leads to; the link stays
+//! device, pipe, terminal, /dev/fd   opened and written into
+//! ```
+
+mod part;
+mod place;
+mod stream;
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use part::Part;
+use place::Place;
+
+pub use part::abandon;
+
+use crate::Error;
+
+/// Writes `content` to `path`: a file is replaced as a whole or stays as it was, anything else is written into.
+///
+/// A file that is there keeps its permissions. A pipe must have a reader, and is waited for while that reader is slow.
+///
+/// # Errors
+/// [`Error::File`] with what stands in the way; no part of the file stays behind.
+pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Error> {
+    write_with(path, |out| out.write_all(content.as_ref()))
+}
+
+/// As [`write()`], with the content written piece by piece by `fill`. Small pieces are fine: they are collected.
+///
+/// # Errors
+/// As [`write()`]; those of `fill`.
+pub fn write_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Error> {
+    fill_place(path, None, fill).map_err(|error| fault(path, error))
+}
+
+/// As [`write()`], and gives up on a pipe whose reader takes nothing for as long as `patience`.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_within(path: &Path, content: &[u8], patience: Duration) -> Result<(), Error> {
+    fill_place(path, Some(patience), |out| out.write_all(content)).map_err(|error| fault(path, error))
+}
+
+/// Whether `path` could be written, to be asked before the work whose result it is to hold. Changes nothing that is there.
+///
+/// A part file of one byte is made and removed, which a full disk refuses too. Pipes and devices are not touched: opening
+/// a pipe and closing it again would end its reader.
+///
+/// # Errors
+/// As [`write()`].
+pub fn check(path: &Path) -> Result<(), Error> {
+    let check = || match Place::of(path)? {
+        Place::File(target) => Part::beside(&target)?.file().write_all(b"\n"),
+        Place::Open(_) | Place::Standard(_) => Ok(()),
+    };
+    check().map_err(|error| fault(path, error))
+}
+
+/// Whether `path` leads to this process's own standard output, so that nothing else should be printed there.
+pub fn is_standard_output(path: &Path) -> bool {
+    matches!(Place::of(path), Ok(Place::Standard(place::Standard::Output)))
+}
+
+fn fill_place(
+    path: &Path,
+    patience: Option<Duration>,
+    fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let through = |file: &mut dyn Write| {
+        let mut out = BufWriter::new(file);
+        fill(&mut out)?;
+        out.flush()
+    };
+    match Place::of(path)? {
+        Place::File(target) => {
+            let part = Part::beside(&target)?;
+            through(&mut part.file())?;
+            part.replace(&target)
+        }
+        Place::Open(target) => through(&mut stream::Stream::open(&target, patience)?),
+        Place::Standard(standard) => through(&mut standard.file()?),
+    }
+}
+
+/// An error with what to do about it.
+fn fault(path: &Path, error: std::io::Error) -> Error {
+    let folder = || {
+        let target = place::target(path).unwrap_or_else(|_| path.to_owned());
+        place::folder(&target).display().to_string()
+    };
+    let what = match error.kind() {
+        _ if path.as_os_str().is_empty() => "the name of a file to write is empty".to_owned(),
+        _ if error.raw_os_error() == Some(libc::ENXIO) => match std::fs::metadata(path) {
+            Ok(there) if stream::is_pipe(&there) => "is a pipe that nobody reads; start its reader first".to_owned(),
+            _ => "cannot be written into; name a file or a pipe".to_owned(),
+        },
+        ErrorKind::IsADirectory => "is a folder; name a file in it".to_owned(),
+        ErrorKind::NotFound => format!("cannot be written: there is no folder {}; make it, or name another", folder()),
+        ErrorKind::NotADirectory => format!("cannot be written: {} is no folder", folder()),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            format!("cannot be written: no permission for it or for its folder {}; name another", folder())
+        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            "cannot be written: the disk is full; make room, or name a file on another".to_owned()
+        }
+        ErrorKind::TimedOut => "is a pipe whose reader takes nothing".to_owned(),
+        _ => "cannot be written".to_owned(),
+    };
+    Error::File { path: path.to_owned(), what, source: Some(error.into()) }
+}
+
+/// Opens what is there for writing, and leaves it as it is.
+fn open(path: &Path, options: &mut OpenOptions) -> std::io::Result<File> {
+    options.write(true).open(path)
+}

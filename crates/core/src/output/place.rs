@@ -1,0 +1,104 @@
+//! What a path leads to: a file, this process's own output, or something to be written into.
+
+use std::fs::File;
+use std::io::{ErrorKind, Result, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Where an output goes.
+pub enum Place {
+    /// A file, or nothing yet; not a link.
+    File(PathBuf),
+    /// A device, a pipe, or a descriptor that is open.
+    Open(PathBuf),
+    /// A standard stream of this process, whatever is behind it.
+    Standard(Standard),
+}
+
+/// A standard stream to write to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standard {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
+}
+
+/// Links that are followed before they count as a circle, as many as Linux follows.
+const MOST_LINKS: usize = 40;
+
+impl Place {
+    /// Follows the links of `path`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::IsADirectory`] for a folder; those of looking.
+    pub fn of(path: &Path) -> Result<Place> {
+        if path.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(ErrorKind::IsADirectory.into());
+        }
+        let target = target(path)?;
+        if let Some(number) = descriptor(&target) {
+            return Ok(match number {
+                Some(1) => Place::Standard(Standard::Output),
+                Some(2) => Place::Standard(Standard::Error),
+                _ => Place::Open(target),
+            });
+        }
+        match std::fs::metadata(&target) {
+            Ok(there) if there.is_dir() => Err(ErrorKind::IsADirectory.into()),
+            Ok(there) if !there.is_file() => Ok(Place::Open(target)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ if target.file_name().is_none() => Err(ErrorKind::NotFound.into()),
+            _ => Ok(Place::File(target)),
+        }
+    }
+}
+
+impl Standard {
+    /// The stream itself, so that what is written goes on where the process is, be it a file that others write too.
+    pub fn file(self) -> Result<File> {
+        let descriptor = match self {
+            Standard::Output => {
+                let mut out = std::io::stdout();
+                out.flush()?;
+                out.as_fd().try_clone_to_owned()
+            }
+            Standard::Error => std::io::stderr().as_fd().try_clone_to_owned(),
+        };
+        Ok(File::from(descriptor?))
+    }
+}
+
+/// The last path of a chain of links, which may lead to nothing. Descriptors under `/proc` are not followed.
+pub fn target(path: &Path) -> Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let is_link = std::fs::symlink_metadata(&path).is_ok_and(|there| there.is_symlink());
+        if !is_link || descriptor(&path).is_some() {
+            return Ok(path);
+        }
+        path = folder(&path).join(std::fs::read_link(&path)?);
+    }
+    Err(std::io::Error::from_raw_os_error(libc::ELOOP))
+}
+
+/// The folder that a file is in.
+pub fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Whether a path names an open descriptor, and which if it is one of this process.
+fn descriptor(path: &Path) -> Option<Option<u32>> {
+    let folder = folder(path).canonicalize().ok()?;
+    let mut parts = folder.strip_prefix("/proc").ok()?.iter();
+    let process = parts.next()?;
+    if parts.next_back()? != "fd" {
+        return None;
+    }
+    let is_own = process == std::process::id().to_string().as_str();
+    Some(if is_own { path.file_name()?.to_str()?.parse().ok() } else { None })
+}
