@@ -8,7 +8,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Functions that the library answers itself; the rest are trampolines.
-const INTERCEPTED: [&str; 25] = [
+const INTERCEPTED: [&str; 26] = [
     "cudnnDestroy",
     "cudnnBackendCreateDescriptor",
     "cudnnBackendDestroyDescriptor",
@@ -22,6 +22,7 @@ const INTERCEPTED: [&str; 25] = [
     "cudnnConvolutionForward",
     "cudnnConvolutionBackwardData",
     "cudnnConvolutionBackwardFilter",
+    "cudnnConvolutionBiasActivationForward",
     "cudnnGetConvolutionForwardWorkspaceSize",
     "cudnnGetConvolutionBackwardDataWorkspaceSize",
     "cudnnGetConvolutionBackwardFilterWorkspaceSize",

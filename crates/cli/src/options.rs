@@ -13,6 +13,7 @@ use tightfit_core::plan::{self, Algorithms};
 use tightfit_core::survey::Policy;
 use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
 
+use crate::commands::run;
 use crate::failure::Failure;
 
 /// Fit convolutional networks into the memory you have, as fast as that memory allows.
@@ -33,7 +34,17 @@ impl Options {
     /// Reads the command line and the environment; ends the program where they make no sense.
     pub fn read() -> Options {
         let mut command = Options::command();
+        // What the environment has for other commands is not even read for `run`, and so cannot be wrong.
+        let first = command.clone().ignore_errors(true).try_get_matches();
+        if first.is_ok_and(|matches| matches.subcommand_name() == Some("run")) {
+            for (name, _) in run::UNUSED {
+                command = command.mut_arg(name, |argument| argument.env(None));
+            }
+        }
         let matches = command.get_matches_mut();
+        if let Some(what) = matches.subcommand_matches("run").and_then(run::refuse) {
+            command.error(ErrorKind::ArgumentConflict, what).exit()
+        }
         if let Some(name) = matches.subcommand_matches("train").and_then(said_beside_plan) {
             let name = name.replace('_', "-");
             let what =
@@ -90,7 +101,8 @@ pub struct Common {
     /// Threads of the CPU backend [default: one a core]
     #[arg(long, global = true, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024), env = "TIGHTFIT_THREADS", help_heading = "Common options")]
     pub threads: Option<usize>,
-    /// GPUs to measure on, of one kind, by number [default: 0]; `split` takes names, such as K80,K80,K20Xm
+    /// GPUs to measure on, of one kind, by number [default: 0]; `run` leaves convolutions on others as they are [default: all];
+    /// `split` takes names, such as K80,K80,K20Xm
     #[arg(long, global = true, value_delimiter = ',', env = "TIGHTFIT_DEVICES", help_heading = "Common options")]
     pub devices: Vec<String>,
     /// cuDNN's library or the folder it is in [default: looked for in Python's packages and the system]
@@ -99,7 +111,8 @@ pub struct Common {
     /// Try every engine of cuDNN's backend API by index, not only those that its heuristics list
     #[arg(long, global = true, help_heading = "Common options")]
     pub every_engine: bool,
-    /// Use only algorithms that give the same bits every time
+    /// Use only algorithms that give the same bits every time; what a program under `run` chose itself and what fits stays
+    /// [env for run: TIGHTFIT_DETERMINISTIC]
     #[arg(long, global = true, help_heading = "Common options")]
     pub deterministic: bool,
     /// Use only algorithms whose arithmetic is of the same class (tensor cores, FFT, Winograd, ..) as the undivided choice
@@ -434,8 +447,9 @@ pub struct RunOptions {
     /// How configurations are found
     #[arg(long, value_enum, default_value = "measure", env = "TIGHTFIT_TUNE")]
     pub tune: Tune,
-    /// Write what was done to each kernel as JSON when the program ends (%p becomes its process number)
-    #[arg(long, value_name = "FILE", env = "TIGHTFIT_REPORT")]
+    /// Write what was done to each kernel as JSON when the program ends (%p becomes its process number); without kernels where
+    /// it ran no convolution [env: TIGHTFIT_REPORT]
+    #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// The program and its arguments, after `--`
     #[arg(last = true, required = true)]

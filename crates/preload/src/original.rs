@@ -4,19 +4,19 @@
 //! TIGHTFIT_CUDNN                                  what a launcher sets
 //! a libcudnn.so.9 that the process has open       a linked program, where this library goes by another name
 //! nvidia/cudnn/lib beside an open package         python: site-packages/torch/.. leads to site-packages/nvidia/cudnn/lib
-//! the interpreter's own site-packages             before the first package is open
-//! LD_LIBRARY_PATH, /usr/local/cuda, the system
+//! the list that every part of the project uses    `tightfit_cuda::load::cudnn_places`, this process's interpreter first
 //! ```
 //!
 //! Always opened by its absolute path: by its name the loader would give us ourselves.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use tightfit_cuda::Host;
-use tightfit_cuda::load;
+use tightfit_cuda::load::{self, Asking, cudnn_places, in_packages, is_python};
 
 use crate::log::say;
 
@@ -88,21 +88,15 @@ fn places() -> Vec<PathBuf> {
         let path = PathBuf::from(named);
         return vec![if path.is_dir() { path.join(NAME) } else { path }];
     }
-    let open: Vec<PathBuf> = open_files();
-    let own = |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(NAME));
+    let open = open_files(&std::fs::read("/proc/self/maps").unwrap_or_default());
+    let own = |path: &&PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(NAME.as_bytes()));
     let mut places: Vec<PathBuf> = open.iter().filter(own).cloned().collect();
-    let in_site = |site: &Path| site.join("nvidia/cudnn/lib").join(NAME);
-    places.extend(open.iter().filter_map(|path| site_of(path)).map(|site| in_site(&site)));
-    let roots = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os).map(PathBuf::from);
-    let interpreter = std::env::current_exe().ok().and_then(|exe| Some(exe.ancestors().nth(2)?.to_owned()));
-    for root in roots.chain(interpreter) {
-        places.extend(sites(&root).iter().map(|site| in_site(site)));
-        places.push(root.join("lib").join(NAME));
-    }
-    let searched = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    places.extend(std::env::split_paths(&searched).map(|folder| folder.join(NAME)));
-    let system = ["/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
-    places.extend(system.iter().map(|folder| Path::new(folder).join(NAME)));
+    places.extend(open.iter().filter_map(|path| packages_of(path)).map(|folder| in_packages(folder, NAME)));
+    // As it was called, which leads to its virtual environment; and the file itself.
+    let called = std::env::args_os().next();
+    let interpreters = called.into_iter().chain(std::env::current_exe().ok().map(PathBuf::into_os_string));
+    let pythons = interpreters.filter(|word| is_python(word)).collect();
+    places.extend(cudnn_places(NAME, pythons, Asking::Forbidden).map(|place| place.path));
     let mut seen = Vec::new();
     places.retain(|path| {
         let is_new = path.is_absolute() && path.exists() && !seen.contains(path);
@@ -112,24 +106,32 @@ fn places() -> Vec<PathBuf> {
     places
 }
 
-/// Files that the process has mapped.
-fn open_files() -> Vec<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let mut files: Vec<PathBuf> =
-        maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..]))).collect();
+/// The files in a process's list of mappings.
+fn open_files(maps: &[u8]) -> Vec<PathBuf> {
+    let file = |line: &[u8]| {
+        let at = line.iter().position(|byte| *byte == b'/')?;
+        Some(PathBuf::from(OsStr::from_bytes(&line[at..])))
+    };
+    let mut files: Vec<PathBuf> = maps.split(|byte| *byte == b'\n').filter_map(file).collect();
     files.dedup();
     files
 }
 
 /// The folder of packages that a file lies in.
-fn site_of(path: &Path) -> Option<PathBuf> {
-    let is_site = |folder: &&Path| folder.ends_with("site-packages") || folder.ends_with("dist-packages");
-    path.ancestors().find(is_site).map(Path::to_owned)
+fn packages_of(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|folder| folder.ends_with("site-packages") || folder.ends_with("dist-packages"))
 }
 
-/// The folders of packages of an environment.
-fn sites(root: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(root.join("lib")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let of_python = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"));
-    entries.filter(of_python).flat_map(|folder| [folder.join("site-packages"), folder.join("dist-packages")]).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_whose_names_are_not_utf_8_hide_no_others() {
+        let maps = b"7f-80 r-xp 0 0 1 /x/\xff/site-packages/torch/_C.so\n80-81 rw-p 0 0 0 [heap]\n81-82 r-xp 0 0 2 /b.so\n";
+        let files = open_files(maps);
+        assert_eq!(files.len(), 2, "{files:?}");
+        assert_eq!(packages_of(&files[0]), Some(Path::new(OsStr::from_bytes(b"/x/\xff/site-packages"))));
+        assert_eq!((packages_of(&files[1]), &files[1]), (None, &PathBuf::from("/b.so")));
+    }
 }

@@ -60,6 +60,11 @@ reasons! {
     NativeGraph = "native CUDA graph";
     /// The workspace given is less than what was said.
     Workspace = "less workspace than said";
+    /// A convolution with bias and activation in one call, which runs undivided.
+    FusedCall = "fused call";
+    /// The rest of a workspace that was sized by an answer of ours to another question was lent; counted beside the reason
+    /// why the call runs undivided.
+    Lent = "workspace lent";
 }
 
 /// Declares the functions that count.
@@ -89,6 +94,7 @@ functions! {
     cudnnConvolutionForward,
     cudnnConvolutionBackwardData,
     cudnnConvolutionBackwardFilter,
+    cudnnConvolutionBiasActivationForward,
 }
 
 const REASONS: usize = 32;

@@ -19,7 +19,7 @@ use crate::kernel::{self, Answer, Kernel};
 use crate::log::say;
 use crate::pipe::shielded;
 use crate::reason::counted;
-use crate::settings::{Limit, settings};
+use crate::settings::{Limit, Settings, settings};
 use crate::{original, program};
 
 static DEVICE: OnceLock<String> = OnceLock::new();
@@ -94,10 +94,9 @@ extern "C" fn at_exit() {
 }
 
 fn write() {
-    let Some(path) = settings().and_then(|settings| settings.report.as_ref()) else { return };
-    let path = path.replace("%p", &std::process::id().to_string());
+    let Some(path) = settings().and_then(Settings::report_path) else { return };
     let written = serde_json::to_vec_pretty(&json()).map_err(|error| error.to_string()).and_then(|text| {
-        shielded(|| output::write_within(path.as_ref(), &text, PATIENCE)).map_err(|error| error.chain())
+        shielded(|| output::write_within(&path, &text, PATIENCE)).map_err(|error| error.chain())
     });
     if let Err(error) = written {
         say!("the report was not written: {error}");
@@ -118,7 +117,7 @@ fn json() -> Value {
     let mut report = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
-        "cudnn": original::path(),
+        "cudnn": original::path().map(|path| path.to_string_lossy()),
         "device": DEVICE.get(),
         "kernels": kernels.iter().map(|kernel| of_kernel(kernel)).collect::<Vec<_>>(),
         "passed_through": passed,

@@ -1,5 +1,8 @@
 //! What the environment asks for. A value that cannot be read is named on standard error, and everything is left as it is.
+//! Paths may be any bytes.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -45,8 +48,27 @@ pub struct Settings {
     pub devices: Option<Vec<usize>>,
     /// `TIGHTFIT_EXACT_CLASS`: only algorithms of the numerical class of the framework's choice.
     pub is_exact_class: bool,
+    /// `TIGHTFIT_DETERMINISTIC`: only algorithms that give the same bits every time replace anything.
+    pub is_deterministic: bool,
     /// `TIGHTFIT_REPORT`, with `%p` for the process's number.
-    pub report: Option<String>,
+    pub report: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The report's file, for this process.
+    pub fn report_path(&self) -> Option<PathBuf> {
+        let name = self.report.as_ref()?.as_os_str().as_bytes();
+        let number = std::process::id().to_string();
+        let mut filled = Vec::with_capacity(name.len() + number.len());
+        let mut rest = name;
+        while let Some(at) = rest.windows(2).position(|pair| pair == b"%p") {
+            filled.extend_from_slice(&rest[..at]);
+            filled.extend_from_slice(number.as_bytes());
+            rest = &rest[at + 2..];
+        }
+        filled.extend_from_slice(rest);
+        Some(PathBuf::from(OsString::from_vec(filled)))
+    }
 }
 
 /// The settings of this process; none where nothing is asked for, `TIGHTFIT_OFF` is set or a value is wrong.
@@ -54,8 +76,7 @@ pub fn settings() -> Option<&'static Settings> {
     static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
     SETTINGS
         .get_or_init(|| {
-            let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-            read(&variable).unwrap_or_else(|wrong| {
+            read(&|name| std::env::var_os(name)).unwrap_or_else(|wrong| {
                 say!("every convolution is left as it is: {wrong}");
                 None
             })
@@ -63,16 +84,19 @@ pub fn settings() -> Option<&'static Settings> {
         .as_ref()
 }
 
+/// The environment.
+type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
 /// Reads the variables.
 ///
 /// # Errors
 /// A sentence that names the variable, its value and what it may be.
-fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Settings>, String> {
-    if flag(variable, "TIGHTFIT_OFF")? {
+fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
+    if flag(environment, "TIGHTFIT_OFF")? {
         return Ok(None);
     }
     let bytes = |name: &str| -> Result<Option<Bytes>, String> {
-        let Some(value) = variable(name) else { return Ok(None) };
+        let Some(value) = text(environment, name)? else { return Ok(None) };
         let wrong = |error| format!("{name} is {value:?}: {error}");
         value.parse().map(Some).map_err(wrong)
     };
@@ -84,17 +108,17 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Settings>, S
             return Err("TIGHTFIT_WORKSPACE and TIGHTFIT_TOTAL_WORKSPACE are both set; set one of them".to_owned());
         }
     };
-    let policy = match variable("TIGHTFIT_POLICY") {
+    let policy = match text(environment, "TIGHTFIT_POLICY")? {
         None => Policy::default(),
         Some(value) => value.parse().map_err(|error| format!("TIGHTFIT_POLICY is {value:?}: {error}"))?,
     };
-    let tune = match variable("TIGHTFIT_TUNE").as_deref() {
+    let tune = match text(environment, "TIGHTFIT_TUNE")?.as_deref() {
         None | Some("measure") => Tune::Measure,
         Some("cached") => Tune::Cached,
         Some("heuristic") => Tune::Heuristic,
         Some(value) => return Err(format!("TIGHTFIT_TUNE is {value:?}; it may be measure, cached or heuristic")),
     };
-    let devices = variable("TIGHTFIT_DEVICES").map(|value| {
+    let devices = text(environment, "TIGHTFIT_DEVICES")?.map(|value| {
         let numbers = value.split(',').map(|number| number.trim().parse::<usize>());
         numbers
             .collect::<Result<Vec<usize>, _>>()
@@ -104,15 +128,34 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Settings>, S
         limit,
         policy,
         tune,
-        cache: Cache::default_path(|name| variable(name).map(Into::into)),
+        cache: Cache::default_path(|name| environment(name)),
         devices: devices.transpose()?,
-        is_exact_class: flag(variable, "TIGHTFIT_EXACT_CLASS")?,
-        report: variable("TIGHTFIT_REPORT"),
+        is_exact_class: flag(environment, "TIGHTFIT_EXACT_CLASS")?,
+        is_deterministic: flag(environment, "TIGHTFIT_DETERMINISTIC")?,
+        report: path(environment, "TIGHTFIT_REPORT"),
     }))
 }
 
-fn flag(variable: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<bool, String> {
-    match variable(name).as_deref() {
+/// A variable that is set to more than nothing.
+fn set(environment: Environment<'_>, name: &str) -> Option<OsString> {
+    environment(name).filter(|value| !value.is_empty())
+}
+
+fn path(environment: Environment<'_>, name: &str) -> Option<PathBuf> {
+    set(environment, name).map(PathBuf::from)
+}
+
+/// A variable as text.
+///
+/// # Errors
+/// A sentence that names the variable, if it is none.
+fn text(environment: Environment<'_>, name: &str) -> Result<Option<String>, String> {
+    let unreadable = |value: OsString| format!("{name} is {value:?}, which is not UTF-8");
+    set(environment, name).map(OsString::into_string).transpose().map_err(unreadable)
+}
+
+fn flag(environment: Environment<'_>, name: &str) -> Result<bool, String> {
+    match text(environment, name)?.as_deref() {
         None | Some("0") => Ok(false),
         Some("1") => Ok(true),
         Some(value) => Err(format!("{name} is {value:?}; it may be 0 or 1")),
@@ -124,7 +167,15 @@ mod tests {
     use super::*;
 
     fn read_from(pairs: &[(&str, &str)]) -> Result<Option<Settings>, String> {
-        let find = |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let pairs: Vec<(&str, &[u8])> = pairs.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+        read_bytes(&pairs)
+    }
+
+    fn read_bytes(pairs: &[(&str, &[u8])]) -> Result<Option<Settings>, String> {
+        let find = |name: &str| {
+            let found = pairs.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from_vec(value.to_vec()))
+        };
         read(&find)
     }
 
@@ -144,6 +195,7 @@ mod tests {
             ("TIGHTFIT_CACHE", "/tmp/a.db"),
             ("TIGHTFIT_DEVICES", "0, 2"),
             ("TIGHTFIT_EXACT_CLASS", "1"),
+            ("TIGHTFIT_DETERMINISTIC", "1"),
             ("TIGHTFIT_REPORT", "r-%p.json"),
         ]);
         let expected = Settings {
@@ -153,7 +205,8 @@ mod tests {
             cache: Some("/tmp/a.db".into()),
             devices: Some(vec![0, 2]),
             is_exact_class: true,
-            report: Some("r-%p.json".to_owned()),
+            is_deterministic: true,
+            report: Some("r-%p.json".into()),
         };
         assert_eq!(settings, Ok(Some(expected)));
         let default = read_from(&[("TIGHTFIT_WORKSPACE", "64MiB"), ("HOME", "/h")]).unwrap().unwrap();
@@ -171,10 +224,42 @@ mod tests {
             ("TIGHTFIT_TUNE", "guess"),
             ("TIGHTFIT_DEVICES", "first"),
             ("TIGHTFIT_EXACT_CLASS", "maybe"),
+            ("TIGHTFIT_DETERMINISTIC", "maybe"),
             ("TIGHTFIT_OFF", "maybe"),
         ] {
             let wrong = read_from(&[(name, value), size]).unwrap_err();
             assert!(wrong.contains(name), "{wrong}");
         }
+    }
+    #[test]
+    fn what_is_not_utf_8_is_a_path_or_named() {
+        let (size, bytes) = (("TIGHTFIT_WORKSPACE", b"64MiB".as_slice()), b"\xff1".as_slice());
+        for name in [
+            "TIGHTFIT_WORKSPACE",
+            "TIGHTFIT_TOTAL_WORKSPACE",
+            "TIGHTFIT_POLICY",
+            "TIGHTFIT_TUNE",
+            "TIGHTFIT_DEVICES",
+            "TIGHTFIT_EXACT_CLASS",
+            "TIGHTFIT_DETERMINISTIC",
+            "TIGHTFIT_OFF",
+        ] {
+            let wrong = read_bytes(&[(name, bytes), size]).unwrap_err();
+            assert!(wrong.contains(name) && wrong.contains("not UTF-8") && wrong.contains("xFF1"), "{wrong}");
+            assert_eq!(wrong.lines().count(), 1, "{wrong}");
+        }
+        let file = |name: &str, end: &str| {
+            let mut path = b"/tmp/\xfe".to_vec();
+            path.extend(end.as_bytes());
+            let settings = read_bytes(&[(name, b"/tmp/\xfe"), size]).unwrap().unwrap();
+            assert_eq!(settings.cache, Some(PathBuf::from(OsString::from_vec(path))), "{name}");
+        };
+        file("TIGHTFIT_CACHE", "");
+        file("XDG_CACHE_HOME", "/tightfit/cache.db");
+        file("HOME", "/.cache/tightfit/cache.db");
+        let settings = read_bytes(&[("TIGHTFIT_REPORT", b"%p/\xfe%%p"), size]).unwrap().unwrap();
+        let number = std::process::id();
+        let expected = [format!("{number}/").as_bytes(), b"\xfe%", number.to_string().as_bytes()].concat();
+        assert_eq!(settings.report_path(), Some(PathBuf::from(OsString::from_vec(expected))));
     }
 }

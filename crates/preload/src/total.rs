@@ -12,7 +12,7 @@
 //! of a captured kernel is nobody else's. A graph that was captured before there were segments, or when none was left, has
 //! all of the memory whenever it is launched: the program must not launch it beside other work of the same device.
 
-mod order;
+pub mod order;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

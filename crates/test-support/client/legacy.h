@@ -37,6 +37,12 @@ OF_OPERATION(BackwardFilter)
      : (operation) == DATA  ? DNN(before##BackwardData##after)                                                        \
                             : DNN(before##BackwardFilter##after))
 
+Status cudnnCreateActivationDescriptor(Descriptor *), cudnnDestroyActivationDescriptor(Descriptor);
+Status cudnnSetActivationDescriptor(Descriptor, int, int, double);
+Status cudnnConvolutionBiasActivationForward(Handle, const void *, Descriptor, Address, Descriptor, Address, Descriptor, int,
+                                             Address, size_t, const void *, Descriptor, Address, Descriptor, Address,
+                                             Descriptor, Descriptor, Address);
+
 static void narrow(const int64_t *from, int *to) {
     for (int i = 0; i < 5; i++) to[i] = (int)from[i];
 }
@@ -58,6 +64,29 @@ static void bench_legacy(const Problem *p, Handle handle, Descriptor *d, const i
     });
 }
 
+/* `activation=`: the convolution with bias and activation in one call; `z=1` adds a tensor of the output's shape, `z=2` what
+ * the output holds. */
+typedef struct {
+    Descriptor activation, bias_descriptor;
+    Address bias, z;
+    float alpha2;
+} Fused;
+
+static Fused fused_of_options(const Problem *p, const Address *addresses) {
+    Fused f = {0};
+    int dims[5] = {1, (int)p->k, 1, 1, 1}, strides[5] = {(int)p->k, 1, 1, 1, 1};
+    MUST(DNN(cudnnCreateActivationDescriptor)(&f.activation));
+    MUST(DNN(cudnnSetActivationDescriptor)(f.activation, (int)option("activation", 1), 0, 0.0));
+    MUST(DNN(cudnnCreateTensorDescriptor)(&f.bias_descriptor));
+    MUST(DNN(cudnnSetTensorNdDescriptor)(f.bias_descriptor, p->type, 2 + p->spatial, dims, strides));
+    Problem bias = *p;
+    bias.length[0] = p->k;
+    f.bias = upload(&bias, 0);
+    f.z = option("z", 0) == 1 ? upload(p, 2) : addresses[2];
+    f.alpha2 = option("z", 0) ? 2 : 0;
+    return f;
+}
+
 static Status legacy(const Problem *p, const char *out) {
     Worker worker_ = worker();
     Handle handle = worker_.handle;
@@ -76,6 +105,14 @@ static Status legacy(const Problem *p, const char *out) {
             MUST(DNN(cudnnSetTensorNdDescriptor)(d[i], p->type, rank, dims, strides));
         }
     }
+    Descriptor larger[2] = {d[0], d[2]};
+    /* `larger=`: the workspace is asked for with so many samples more. */
+    for (int i = 0; i < 2 && option("larger", 0); i++) {
+        narrow(p->dims[2 * i], dims), narrow(p->strides[2 * i], strides);
+        dims[0] += (int)option("larger", 0);
+        MUST(DNN(cudnnCreateTensorDescriptor)(&larger[i]));
+        MUST(DNN(cudnnSetTensorNdDescriptor)(larger[i], p->type, rank, dims, strides));
+    }
     MUST(DNN(cudnnCreateConvolutionDescriptor)(&window));
     MUST(DNN(cudnnSetConvolutionNdDescriptor)(window, p->spatial, pads, steps, ones, (int)option("mode", 1), p->arithmetic));
     MUST(DNN(cudnnSetConvolutionGroupCount)(window, (int)p->groups));
@@ -92,9 +129,13 @@ static Status legacy(const Problem *p, const char *out) {
     else if (!strcmp(how, "find"))
         MUST(BY_OPERATION(p->operation, cudnnFindConvolution, Algorithm)(handle, d[o[0]], d[o[1]], window, d[o[2]], most, &count, list));
     else if (!strcmp(how, "ex")) {
-        size_t room = (size_t)option("room", 1 << 20);
-        Address scratch;
-        MUST(CUDA(cuMemAlloc_v2, &scratch, room));
+        size_t room = option("sized", 0) ? 0 : (size_t)option("room", 1 << 20), each;
+        Address scratch = 0;
+        /* `sized=1`: as much as the largest of all algorithms says that it needs. */
+        for (int i = 0; i < most && option("sized", 0); i++)
+            if (!BY_OPERATION(p->operation, cudnnGetConvolution, WorkspaceSize)(handle, d[o[0]], d[o[1]], window, d[o[2]], i, &each))
+                room = each > room ? each : room;
+        if (room) MUST(CUDA(cuMemAlloc_v2, &scratch, room));
         MUST(BY_OPERATION(p->operation, cudnnFindConvolution, AlgorithmEx)(handle, d[o[0]], addresses[o[0]], d[o[1]], addresses[o[1]],
                                                                          window, d[o[2]], addresses[o[2]], most, &count, list, scratch, room));
     }
@@ -112,22 +153,48 @@ static Status legacy(const Problem *p, const char *out) {
         return 0;
     }
     size_t asked = 0;
-    MUST(BY_OPERATION(p->operation, cudnnGetConvolution, WorkspaceSize)(handle, d[o[0]], d[o[1]], window, d[o[2]], algorithm, &asked));
+    Descriptor of_ask[3] = {larger[0], d[1], larger[1]};
+    MUST(BY_OPERATION(p->operation, cudnnGetConvolution, WorkspaceSize)(handle, of_ask[o[0]], of_ask[o[1]], window, of_ask[o[2]],
+                                                                      algorithm, &asked));
     if (!count) bytes = asked;
     printf("workspace %zu %zu\n", bytes, asked);
     bytes += (size_t)option("less", 0) ? -(size_t)option("less", 0) : 0;
     Address workspace = 0;
     if (bytes) MUST(CUDA(cuMemAlloc_v2, &workspace, bytes));
     Status status = 0;
-    for (int64_t i = 0; i < option("times", 1) && !status; i++)
-        status = BY_OPERATION(p->operation, cudnnConvolution, )(handle, &p->alpha, d[o[0]], addresses[o[0]], d[o[1]], addresses[o[1]], window,
-                                                              algorithm, workspace, bytes, &p->beta, d[o[2]], addresses[o[2]]);
-    int synchronized = CUDA(cuStreamSynchronize, worker_.stream);
-    if (synchronized) printf("stream %d\n", synchronized);
+    Fused f = {0};
+    if (text("activation", NULL)) f = fused_of_options(p, addresses);
+    /* `handles=2`: on two streams in turns. */
+    Worker workers[2] = {worker_};
+    int handles = (int)option("handles", 1);
+    if (handles > 1) workers[1] = worker();
+    void *recorded = NULL, *executable = NULL;
+    if (option("capture", 0)) MUST(CUDA(cuStreamBeginCapture_v2, worker_.stream, 2));
+    for (int64_t i = 0; i < option("times", 1) && !status; i++) {
+        Handle h = workers[i % handles].handle;
+        status = f.activation ? DNN(cudnnConvolutionBiasActivationForward)(h, &p->alpha, d[0], addresses[0], d[1], addresses[1], window,
+                                                                         algorithm, workspace, bytes, &f.alpha2, d[2], f.z,
+                                                                         f.bias_descriptor, f.bias, f.activation, d[2], addresses[2])
+                              : BY_OPERATION(p->operation, cudnnConvolution, )(h, &p->alpha, d[o[0]], addresses[o[0]], d[o[1]],
+                                                                             addresses[o[1]], window, algorithm, workspace, bytes,
+                                                                             &p->beta, d[o[2]], addresses[o[2]]);
+    }
+    if (option("capture", 0)) {
+        MUST(CUDA(cuStreamEndCapture, worker_.stream, &recorded));
+        MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));
+        MUST(CUDA(cuGraphLaunch, executable, worker_.stream));
+    }
+    for (int i = 0; i < handles; i++) {
+        int synchronized = CUDA(cuStreamSynchronize, workers[i].stream);
+        if (synchronized) printf("stream %d\n", synchronized);
+    }
     if (!status && out) write_output(p, addresses, out);
     for (int i = 0; i < 3; i++)
         MUST(i == 1 ? DNN(cudnnDestroyFilterDescriptor)(d[i]) : DNN(cudnnDestroyTensorDescriptor)(d[i]));
+    if (f.activation) MUST(DNN(cudnnDestroyTensorDescriptor)(f.bias_descriptor));
+    if (f.activation) MUST(DNN(cudnnDestroyActivationDescriptor)(f.activation));
+    for (int i = 0; i < 2 && option("larger", 0); i++) MUST(DNN(cudnnDestroyTensorDescriptor)(larger[i]));
     MUST(DNN(cudnnDestroyConvolutionDescriptor)(window));
-    MUST(DNN(cudnnDestroy)(handle));
+    for (int i = 0; i < handles; i++) MUST(DNN(cudnnDestroy)(workers[i].handle));
     return status;
 }

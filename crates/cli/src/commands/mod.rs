@@ -9,6 +9,7 @@ pub mod optimize;
 pub mod plan;
 pub mod profile;
 pub mod run;
+mod run_report;
 pub mod split;
 pub mod train;
 pub mod verify;

@@ -8,26 +8,54 @@
 //! ```
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use clap::ValueEnum;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, ValueEnum};
 use tightfit_core::Bytes;
 use tightfit_core::candidate::Limit;
 use tightfit_core::report::count;
 
+use super::run_report;
 use crate::failure::Failure;
 use crate::message;
 use crate::options::{Common, RunOptions};
-use crate::preload::{Form, Preload, python_of};
+use crate::preload::{Form, Preload, find_program, python_of};
 use crate::session::{cache_path, device_numbers};
 
 /// The limit a kernel where none is given, which is mu-cuDNN's as well.
 const WORKSPACE: Bytes = Bytes::mib(64);
 /// What a limit a kernel and a limit in all are called in the environment.
 const NAMES: [&str; 2] = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"];
+const DEVICES: &str = "TIGHTFIT_DEVICES";
+const REPORT: &str = "TIGHTFIT_REPORT";
+
+/// Options of other commands that mean nothing here, and why.
+pub const UNUSED: [(&str, &str); 7] = [
+    ("types", "the program's tensors have their types"),
+    ("layout", "the program's tensors have their layout"),
+    ("threads", "nothing is computed on the CPU"),
+    ("every_engine", "the engines are those that cuDNN proposes to the program"),
+    ("backend", "the program computes with cuDNN"),
+    ("format", "results are the program's own; --report FILE writes JSON"),
+    ("seed", "nothing is drawn"),
+];
+
+/// Says which option of the command line cannot be honored, if there is one. The environment's are for other commands.
+pub fn refuse(run: &ArgMatches) -> Option<String> {
+    let is_said = |name: &str| run.value_source(name) == Some(ValueSource::CommandLine);
+    let means_cuda = |name: &str| {
+        name == "backend" && run.get_one::<String>(name).is_some_and(|backend| ["auto", "cuda"].contains(&backend.as_str()))
+    };
+    let unused = UNUSED.into_iter().find(|(name, _)| is_said(name) && !means_cuda(name));
+    unused.map(|(name, why)| {
+        let name = name.replace('_', "-");
+        format!("the argument '--{name}' cannot be used with 'run': {why}; leave it out")
+    })
+}
 
 pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     if !cfg!(target_arch = "x86_64") {
@@ -36,22 +64,36 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
             std::env::consts::ARCH
         )));
     }
-    device_numbers(common)?;
+    let devices = devices(common)?;
     let limit = limit(options)?;
     let python = python_of(&options.command);
     let cudnn = tightfit_cuda::load::find_cudnn(common.cudnn.as_deref(), python.as_deref()).map_err(|error| {
         Failure::Wrong(format!("{error}\nPyTorch's CUDA wheels bring cuDNN; name its folder with --cudnn otherwise"))
     })?;
     let preload = Preload::over(&cudnn)?;
-    let variables = variables(options, common, limit, &cudnn, &preload)?;
-    message::say(format_args!("tightfit: {}", summary(options, common, limit, &cudnn, &preload)));
+    let mut variables = variables(options, common, limit, &cudnn, &preload)?;
     let [program, arguments @ ..] = &options.command[..] else {
         return Err(Failure::Usage("there is no command to run".to_owned()));
     };
+    if let Some(report) = report(options) {
+        // A command that cannot be started leaves the report of an earlier one alone.
+        if find_program(program).is_some() {
+            match run_report::write(&report, limit, &cudnn) {
+                Err(failure) if options.report.is_some() => return Err(failure),
+                Err(_) => message::say(format_args!("tightfit: cannot write the report {}; continuing without it", report.display())),
+                Ok(()) => {}
+            }
+        }
+        variables.push((REPORT, report.into()));
+    }
+    message::say(format_args!("tightfit: {}", summary(options, common, limit, &cudnn, &preload)));
     let mut command = Command::new(program);
-    // The limit that was not chosen must not be there beside the one that was.
-    for name in NAMES {
+    // The limit that was not chosen must not be there beside the one that was, nor devices that cannot be read.
+    for name in NAMES.into_iter().chain([DEVICES]) {
         command.env_remove(name);
+    }
+    if let Some(devices) = devices {
+        variables.push((DEVICES, devices.into()));
     }
     let error = command.args(arguments).envs(variables).exec();
     let next = match error.kind() {
@@ -62,23 +104,52 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     Err(Failure::Wrong(format!("{} cannot be started: {error}{next}", program.to_string_lossy())))
 }
 
+/// The devices to work on, as they were given; none for all. Names in the environment are for `split`.
+///
+/// # Errors
+/// [`Failure::Usage`] for names on the command line.
+fn devices(common: &Common) -> Result<Option<String>, Failure> {
+    let given = common.devices.join(",");
+    match device_numbers(common) {
+        _ if given.is_empty() => Ok(None),
+        Ok(_) => Ok(Some(given)),
+        Err(_) if std::env::var_os(DEVICES).is_some_and(|value| value == *given) => {
+            say(&format!("{DEVICES} is {given:?}, which are no device numbers such as 0,1; working on all devices"));
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Where the report is to be, whatever folder the command changes to; `%p` is left for each of its processes.
+fn report(options: &RunOptions) -> Option<PathBuf> {
+    let of_environment = || std::env::var_os(REPORT).filter(|value| !value.is_empty()).map(PathBuf::from);
+    options.report.clone().or_else(of_environment).map(|path| absolute(&path))
+}
+
 /// The limit of the command line, else that of the environment, else the default.
 ///
 /// # Errors
-/// [`Failure::Usage`] where the environment names two; those of reading a size.
+/// [`Failure::Usage`] where the environment names two, or one that is not UTF-8; those of reading a size.
 fn limit(options: &RunOptions) -> Result<Limit, Failure> {
     match (options.workspace, options.total_workspace) {
         (Some(each), _) => return Ok(Limit::PerKernel(each)),
         (None, Some(total)) => return Ok(Limit::Total(total)),
         (None, None) => {}
     }
-    let [each, total] = NAMES.map(|name| std::env::var(name).ok().filter(|size| !size.is_empty()));
-    match (each, total) {
+    let size = |name: &str| match std::env::var_os(name).filter(|size| !size.is_empty()) {
+        None => Ok(None),
+        Some(size) => match size.into_string() {
+            Ok(size) => Ok(Some(size.parse::<Bytes>().map_err(|error| Failure::Usage(format!("{name}: {error}")))?)),
+            Err(size) => Err(Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB"))),
+        },
+    };
+    match (size(NAMES[0])?, size(NAMES[1])?) {
         (Some(_), Some(_)) => {
             Err(Failure::Usage(format!("{} and {} are both set; set one of them", NAMES[0], NAMES[1])))
         }
-        (Some(each), None) => Ok(Limit::PerKernel(each.parse()?)),
-        (None, Some(total)) => Ok(Limit::Total(total.parse()?)),
+        (Some(each), None) => Ok(Limit::PerKernel(each)),
+        (None, Some(total)) => Ok(Limit::Total(total)),
         (None, None) => Ok(Limit::PerKernel(WORKSPACE)),
     }
 }
@@ -113,14 +184,11 @@ fn variables(
         // The command may change folders before anything is written.
         ("TIGHTFIT_CACHE", cache_path(common).map_or_else(|| "none".into(), |path| absolute(&path).into())),
     ];
-    if let Some(report) = &options.report {
-        variables.push(("TIGHTFIT_REPORT", absolute(report).into()));
-    }
-    if !common.devices.is_empty() {
-        variables.push(("TIGHTFIT_DEVICES", common.devices.join(",").into()));
-    }
     if common.exact_class {
         variables.push(("TIGHTFIT_EXACT_CLASS", "1".into()));
+    }
+    if common.deterministic {
+        variables.push(("TIGHTFIT_DETERMINISTIC", "1".into()));
     }
     if common.verbose > 0 && std::env::var_os("TIGHTFIT_LOG").is_none() {
         variables.push(("TIGHTFIT_LOG", "info".into()));

@@ -6,4 +6,4 @@ mod python;
 
 pub use elf::Elf;
 pub use library::{Form, Preload};
-pub use python::{Environment, python_of};
+pub use python::{Environment, find_program, python_of};

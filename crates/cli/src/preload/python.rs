@@ -6,31 +6,22 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use tightfit_cuda::load;
+
 /// The Python that a command starts: the first of its words that is named as one (`python`, `/opt/venv/bin/python3.12`),
 /// else the interpreter in the first line of the script that its first word names (`torchrun`, `accelerate`).
 pub fn python_of(command: &[OsString]) -> Option<OsString> {
-    let is_python = |word: &OsStr| {
-        Path::new(word).file_name().and_then(OsStr::to_str).is_some_and(|name| {
-            let version = name.strip_prefix("python").or_else(|| name.strip_prefix("pypy"));
-            version.is_some_and(|rest| rest.chars().all(|letter| letter.is_ascii_digit() || letter == '.'))
-        })
-    };
-    if let Some(word) = command.iter().find(|word| is_python(word)) {
+    if let Some(word) = command.iter().find(|word| load::is_python(word)) {
         return Some(word.clone());
     }
     let line = first_line(&find_program(command.first()?)?)?;
     let mut words = line.strip_prefix("#!")?.split_whitespace();
-    words.find(|word| is_python(OsStr::new(word))).map(OsString::from)
+    words.find(|word| load::is_python(OsStr::new(word))).map(OsString::from)
 }
 
 /// The file that a shell would start for a word.
 pub fn find_program(word: &OsStr) -> Option<PathBuf> {
-    let candidates = match Path::new(word).components().count() {
-        0 => return None,
-        1 => std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(word)).collect(),
-        _ => vec![PathBuf::from(word)],
-    };
-    candidates.into_iter().find(|file| file.is_file())
+    load::on_path(word, &std::env::var_os("PATH").unwrap_or_default())
 }
 
 fn first_line(file: &Path) -> Option<String> {

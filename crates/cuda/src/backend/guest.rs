@@ -127,12 +127,20 @@ impl Host {
     /// # Errors
     /// [`CudaError::OutOfMemory`].
     pub fn arena(&self, device: usize, bytes: Bytes) -> Result<DevicePtr, CudaError> {
-        let bytes = usize::try_from(bytes.0).unwrap_or(usize::MAX);
-        let buffer = DeviceBuffer::new(&self.context(device)?, bytes)?;
-        let address = buffer.slice(0..bytes)?.raw();
+        let (buffer, address) = self.memory(device, usize::try_from(bytes.0).unwrap_or(usize::MAX))?;
         // Captured graphs may use it to the end.
         std::mem::forget(buffer);
         Ok(address)
+    }
+
+    /// Memory of a device with its address, freed when the buffer is dropped, which waits for the device.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`].
+    pub fn memory(&self, device: usize, bytes: usize) -> Result<(DeviceBuffer, DevicePtr), CudaError> {
+        let buffer = DeviceBuffer::new(&self.context(device)?, bytes)?;
+        let address = buffer.slice(0..bytes)?.raw();
+        Ok((buffer, address))
     }
 
     /// A backend of our own on a device, to measure with.

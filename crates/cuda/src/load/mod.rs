@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! libcuda.so.1     option, TIGHTFIT_CUDA,  the loader's path, where containers mount the driver
-//! libcudnn.so.9    option, TIGHTFIT_CUDNN, the active environment's and python3's site-packages/nvidia/cudnn/lib,
-//!                  /usr/local/cuda, the loader's path
+//! libcudnn.so.9    option, TIGHTFIT_CUDNN, the list of `cudnn_places`, the loader's path
 //! libcublas.so.13  option, TIGHTFIT_CUBLAS, beside cuDNN (.13 or .12), /usr/local/cuda, the loader's path; only to train
 //! ```
 //!
@@ -11,6 +10,7 @@
 //! opens its parts and its neighbors (cuBLAS, NVRTC) by bare name when it first needs them; pip's wheels put each in a
 //! folder of its own, so they are opened by path beforehand and the later request finds them in the process.
 
+mod cudnn_places;
 mod places;
 
 use std::ffi::OsStr;
@@ -24,7 +24,8 @@ use crate::sys::cudnn::Cudnn;
 use crate::sys::driver::Driver;
 use crate::sys::layers::CudnnLayers;
 use crate::{CudaError, Tried, call};
-use places::Place;
+pub use cudnn_places::{Asking, cudnn_places, in_packages, is_python, on_path};
+pub use places::Place;
 
 /// A library that was opened.
 pub struct Found<T> {
@@ -138,17 +139,16 @@ pub fn driver(option: Option<&Path>) -> Result<Found<Driver>, CudaError> {
 }
 
 /// Says where cuDNN lies, without opening it: what `option` names, else what its variable names, else in the packages of
-/// `python` (a name on the path or a file), else at the places where [`cudnn`] looks. The answer is absolute.
+/// `python` (a name on the path or a file), else at the places where [`cudnn()`] looks. The answer is absolute.
 ///
 /// # Errors
 /// [`CudaError::Missing`] with every place tried.
 pub fn find_cudnn(option: Option<&Path>, python: Option<&OsStr>) -> Result<PathBuf, CudaError> {
     let wanted = CUDNN;
-    let of_python = python.into_iter().flat_map(|python| places::of_python(python, wanted.name));
-    let usual = places::cudnn(wanted.name).flat_map(places::files);
+    let pythons = python.into_iter().map(OsStr::to_owned).collect();
     let places: Box<dyn Iterator<Item = Place>> = match wanted.named(option) {
         Some(place) => Box::new(std::iter::once(place)),
-        None => Box::new(of_python.chain(usual)),
+        None => Box::new(cudnn_places(wanted.name, pythons, Asking::Allowed)),
     };
     let mut tried = Vec::new();
     for Place { because, path } in places {
@@ -165,7 +165,9 @@ pub fn find_cudnn(option: Option<&Path>, python: Option<&OsStr>) -> Result<PathB
 /// # Errors
 /// [`CudaError::Missing`] with every place tried; [`CudaError::TooOld`]; [`CudaError::Symbol`] if it is not cuDNN.
 pub fn cudnn(option: Option<&Path>) -> Result<CudnnLibrary, CudaError> {
-    let (library, path) = CUDNN.open(option, places::cudnn(CUDNN.name))?;
+    let by_name = Place { because: "the loader's path".to_owned(), path: CUDNN.name.into() };
+    let places = cudnn_places(CUDNN.name, Vec::new(), Asking::Allowed).chain(std::iter::once(by_name));
+    let (library, path) = CUDNN.open(option, places)?;
     accept(library, path)
 }
 

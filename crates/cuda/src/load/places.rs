@@ -1,10 +1,12 @@
-//! Where the libraries usually lie. Nothing is opened here.
+//! Where the libraries beside cuDNN usually lie. Nothing is opened here.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+
+use super::cudnn_places::TOOLKITS;
 
 /// A file to try, and what led to it.
+#[derive(Debug)]
 pub struct Place {
     /// What led there.
     pub because: String,
@@ -12,7 +14,7 @@ pub struct Place {
     pub path: PathBuf,
 }
 
-fn place(because: &str, path: impl Into<PathBuf>) -> Place {
+pub(super) fn place(because: &str, path: impl Into<PathBuf>) -> Place {
     Place { because: because.to_owned(), path: path.into() }
 }
 
@@ -21,88 +23,6 @@ pub fn driver(name: &'static str) -> impl Iterator<Item = Place> {
     let mounted = ["/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib"];
     std::iter::once(place("the loader's path", name))
         .chain(mounted.into_iter().map(move |folder| place("a mounted driver", Path::new(folder).join(name))))
-}
-
-/// Places of cuDNN. Python is asked only if nothing before it served.
-pub fn cudnn(name: &'static str) -> impl Iterator<Item = Place> {
-    let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().flat_map(move |variable| {
-        let root = std::env::var_os(variable).map(PathBuf::from);
-        let own = root.iter().map(|root| root.join("lib").join(name)).collect::<Vec<_>>();
-        let packages = root.iter().flat_map(|root| site_packages(root)).map(|site| in_site(&site, name));
-        own.into_iter().chain(packages).map(|path| place(variable, path)).collect::<Vec<_>>()
-    });
-    let python = std::iter::once_with(|| python_path("python3".as_ref()))
-        .flatten()
-        .map(move |site| place("python3's sys.path", in_site(&site, name)));
-    let toolkit = ["/usr/local/cuda/lib64", "/opt/cuda/lib64"]
-        .into_iter()
-        .map(move |folder| place("a CUDA toolkit", Path::new(folder).join(name)));
-    environments.chain(python).chain(toolkit).chain(std::iter::once(place("the loader's path", name)))
-}
-
-/// Places of cuDNN that belong to one Python, given by file or by a name on the path: its own folders, then what it says
-/// of itself, asked only if they did not serve.
-pub fn of_python<'a>(python: &'a OsStr, name: &'a str) -> impl Iterator<Item = Place> + 'a {
-    let root = on_path(python).and_then(|file| Some(file.parent()?.parent()?.to_owned()));
-    let packages = root.iter().flat_map(|root| site_packages(root)).map(|site| in_site(&site, name));
-    let own = packages.chain(root.iter().map(|root| root.join("lib").join(name))).collect::<Vec<_>>();
-    let asked = std::iter::once_with(|| python_path(python)).flatten().map(move |site| in_site(&site, name));
-    let because = format!("{}'s packages", python.to_string_lossy());
-    own.into_iter().chain(asked).map(move |path| place(&because, path))
-}
-
-/// The file that a shell would start for a word; links are not followed, since a virtual environment is where its link is.
-fn on_path(word: &OsStr) -> Option<PathBuf> {
-    if Path::new(word).components().count() > 1 {
-        return Some(PathBuf::from(word));
-    }
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(word)).find(|file| file.is_file())
-}
-
-/// The files that a place may mean: a bare name is looked for where the loader would.
-pub fn files(place: Place) -> Vec<Place> {
-    if place.path.parent().is_some_and(|folder| !folder.as_os_str().is_empty()) {
-        return vec![place];
-    }
-    let variable = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let named: Vec<PathBuf> =
-        std::env::split_paths(&variable).filter(|folder| !folder.as_os_str().is_empty()).collect();
-    let usual = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"].map(PathBuf::from);
-    let file = |folder: PathBuf| Place { because: place.because.clone(), path: folder.join(&place.path) };
-    named.into_iter().chain(usual).map(file).collect()
-}
-
-/// Where pip's wheel puts the library.
-fn in_site(site: &Path, name: &str) -> PathBuf {
-    site.join("nvidia/cudnn/lib").join(name)
-}
-
-/// The `lib/python*/site-packages` folders of an environment.
-fn site_packages(root: &Path) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = entries(&root.join("lib"))
-        .into_iter()
-        .filter(|path| path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("python")))
-        .map(|path| path.join("site-packages"))
-        .collect();
-    folders.sort();
-    folders
-}
-
-/// The folders on a Python's own path; none if it does not run.
-fn python_path(python: &OsStr) -> Vec<PathBuf> {
-    let output = Command::new(python)
-        .args(["-c", "import sys; print('\\n'.join(p for p in sys.path if p))"])
-        // A preloaded cuDNN has no business in this child.
-        .env_remove("LD_PRELOAD")
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
-    match output {
-        Ok(output) if output.status.success() => {
-            String::from_utf8_lossy(&output.stdout).lines().map(PathBuf::from).filter(|path| path.is_dir()).collect()
-        }
-        _ => Vec::new(),
-    }
 }
 
 /// What cuDNN will ask for by bare name, where pip's wheels put it, in an order in which each finds what it needs.
@@ -146,7 +66,7 @@ pub fn cublas(cudnn: &Path) -> impl Iterator<Item = Place> {
     let wheels = neighbors(cudnn).into_iter().filter(is_cublas);
     let folder = cudnn.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
     let beside = folder.into_iter().flat_map(|folder| NAMES.map(|name| place("beside cuDNN", folder.join(name))));
-    let toolkit = ["/usr/local/cuda/lib64", "/opt/cuda/lib64"]
+    let toolkit = TOOLKITS
         .into_iter()
         .flat_map(|folder| NAMES.map(|name| place("a CUDA toolkit", Path::new(folder).join(name))));
     let loader = NAMES.into_iter().map(|name| place("the loader's path", name));
@@ -154,7 +74,7 @@ pub fn cublas(cudnn: &Path) -> impl Iterator<Item = Place> {
 }
 
 /// What a folder holds; nothing if it cannot be read.
-fn entries(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 

@@ -9,6 +9,24 @@ use crate::control::{call, release};
 use crate::status::Status;
 use crate::{Handle, Out, elements, room};
 
+/// An activation as described.
+#[derive(Clone, Copy)]
+pub struct Activation {
+    /// Which function.
+    pub function: ActivationFunction,
+    /// Whether NaN stays NaN.
+    pub propagates_nan: bool,
+}
+
+/// The activations that are known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActivationFunction {
+    /// `CUDNN_ACTIVATION_RELU`
+    Relu,
+    /// `CUDNN_ACTIVATION_IDENTITY`, which only fused convolutions take.
+    Identity,
+}
+
 /// Windows of a pooling.
 #[derive(Clone)]
 pub struct Pooling {
@@ -33,7 +51,7 @@ pub struct Lrn {
 
 /// Live descriptors; those not set yet hold nothing.
 struct Descriptors {
-    activations: Table<Option<()>>,
+    activations: Table<Option<Activation>>,
     poolings: Table<Option<Pooling>>,
     lrns: Table<Option<Lrn>>,
 }
@@ -44,9 +62,17 @@ static DESCRIPTORS: Mutex<Descriptors> = Mutex::new(Descriptors {
     lrns: Table::new(0x6c00_0000),
 });
 
-/// Whether an activation descriptor was set: all that are accepted are rectified units.
-pub fn relu(handle: Handle) -> Result<(), Status> {
+/// The activation of a descriptor.
+pub fn activation(handle: Handle) -> Result<Activation, Status> {
     lock(&DESCRIPTORS).activations.get(handle)?.ok_or(Status::BAD_PARAM)
+}
+
+/// Refuses every activation but the rectified unit.
+pub fn relu(handle: Handle) -> Result<(), Status> {
+    match activation(handle)?.function {
+        ActivationFunction::Relu => Ok(()),
+        ActivationFunction::Identity => Err(Status::BAD_PARAM),
+    }
 }
 
 /// The windows of a descriptor.
@@ -106,10 +132,15 @@ lives! {
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnSetActivationDescriptor(activation: Handle, mode: c_int, nan: c_int, _ceiling: f64) -> c_int {
     call("cudnnSetActivationDescriptor", || {
-        if mode != 1 || !(0..=1).contains(&nan) {
+        let function = match mode {
+            1 => ActivationFunction::Relu,
+            5 => ActivationFunction::Identity,
+            _ => return Err(Status::NOT_SUPPORTED),
+        };
+        if !(0..=1).contains(&nan) {
             return Err(Status::NOT_SUPPORTED);
         }
-        *lock(&DESCRIPTORS).activations.get_mut(activation)? = Some(());
+        *lock(&DESCRIPTORS).activations.get_mut(activation)? = Some(Activation { function, propagates_nan: nan == 1 });
         Ok(())
     })
 }

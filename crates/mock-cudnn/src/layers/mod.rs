@@ -11,7 +11,7 @@ mod softmax;
 
 use std::ffi::c_int;
 
-pub use descriptor::{count, reset};
+pub use descriptor::{ActivationFunction, activation, count, reset};
 
 use crate::legacy::tensor;
 use crate::status::Status;
@@ -21,14 +21,15 @@ use tightfit_mock_support::driver::{self, Held, Work};
 
 /// A tensor in memory, to be held once the stream gets there.
 #[derive(Clone)]
-struct Place {
-    tensor: Tensor,
+pub struct Place {
+    /// Its shape and type.
+    pub tensor: Tensor,
     address: usize,
 }
 
 impl Place {
     /// The tensor of a descriptor at an address.
-    fn new(descriptor: Handle, address: usize) -> Result<Place, Status> {
+    pub fn new(descriptor: Handle, address: usize) -> Result<Place, Status> {
         if address == 0 {
             return Err(Status::NULL_POINTER);
         }
@@ -36,7 +37,7 @@ impl Place {
     }
 
     /// All elements by index, the last dimension fastest.
-    fn load(&self) -> Result<Vec<f32>, c_int> {
+    pub fn load(&self) -> Result<Vec<f32>, c_int> {
         let _held = Held::range(self.address, self.tensor.extent())?;
         let offsets = self.tensor.offsets(&self.tensor.dims);
         let read = |offset| {
@@ -47,7 +48,7 @@ impl Place {
     }
 
     /// Stores values plus beta times what was there; 0 does not read it.
-    fn store(&self, values: &[f32], beta: f32) -> Result<(), c_int> {
+    pub fn store(&self, values: &[f32], beta: f32) -> Result<(), c_int> {
         let _held = Held::range(self.address, self.tensor.extent())?;
         for (offset, value) in self.tensor.offsets(&self.tensor.dims).into_iter().zip(values) {
             let base = self.address as *mut u8;
@@ -59,14 +60,19 @@ impl Place {
         Ok(())
     }
 
+    /// Whether both are the same memory.
+    pub fn is_at(&self, other: &Place) -> bool {
+        self.address == other.address
+    }
+
     /// Samples, channels and elements of a channel.
-    fn sizes(&self) -> [usize; 3] {
+    pub fn sizes(&self) -> [usize; 3] {
         let dims: Vec<usize> = self.tensor.dims.iter().map(|&dim| dim as usize).collect();
         [dims[0], dims[1], dims[2..].iter().product()]
     }
 
     /// Refuses another shape.
-    fn same(&self, other: &Place) -> Result<(), Status> {
+    pub fn same(&self, other: &Place) -> Result<(), Status> {
         if self.tensor.dims == other.tensor.dims { Ok(()) } else { Err(Status::BAD_PARAM) }
     }
 }
@@ -96,12 +102,12 @@ impl Channels {
 }
 
 /// A factor, which may not be null.
-fn factor(value: Option<&f32>) -> Result<f32, Status> {
+pub fn factor(value: Option<&f32>) -> Result<f32, Status> {
     value.copied().ok_or(Status::NULL_POINTER)
 }
 
 /// Puts a layer on the handle's stream; `elements` give its virtual time.
-fn enqueue(
+pub fn enqueue(
     handle: Handle,
     elements: usize,
     run: impl Fn() -> Result<(), c_int> + Send + Sync + 'static,

@@ -61,15 +61,29 @@ fn workspace(handle: Handle, operation: Operation, d: Descriptors, algorithm: c_
 }
 
 /// A call that computes.
-struct Run<'a> {
-    addresses: Addresses,
-    algorithm: c_int,
-    workspace: (usize, usize),
-    alpha: Option<&'a f32>,
-    beta: Option<&'a f32>,
+pub struct Run<'a> {
+    /// Of x, w and y.
+    pub addresses: Addresses,
+    /// The algorithm's number.
+    pub algorithm: c_int,
+    /// Address and bytes.
+    pub workspace: (usize, usize),
+    /// Factor of the result.
+    pub alpha: Option<&'a f32>,
+    /// Factor of what the output holds before.
+    pub beta: Option<&'a f32>,
 }
 
 fn run(handle: Handle, operation: Operation, d: Descriptors, run: Run<'_>) -> Result<(), Status> {
+    let (problem, choice) = accept(operation, d, &run)?;
+    launch::convolution(handle::stream_of(handle)?, &problem, choice, run.addresses, run.workspace.0, None)
+}
+
+/// What a call computes, and how.
+///
+/// # Errors
+/// The status of a call that is refused, such as [`Status::BAD_PARAM`] for too small a workspace.
+pub fn accept(operation: Operation, d: Descriptors, run: &Run<'_>) -> Result<(Problem, Choice), Status> {
     // Before the descriptors are looked at: cuDNN's reference lists null pointers first among what is refused.
     if [run.addresses.x, run.addresses.w, run.addresses.y].contains(&0) {
         return Err(Status::NULL_POINTER);
@@ -78,12 +92,11 @@ fn run(handle: Handle, operation: Operation, d: Descriptors, run: Run<'_>) -> Re
     problem.alpha = *run.alpha.ok_or(Status::BAD_PARAM)?;
     problem.beta = *run.beta.ok_or(Status::BAD_PARAM)?;
     let choice: Choice = choose(&problem, run.algorithm)?;
-    let (address, bytes) = run.workspace;
     // Compared with what was told: after a lie the caller could not know better, and the access itself fails.
-    if (bytes as u64) < told(choice.workspace(&problem)) {
+    if (run.workspace.1 as u64) < told(choice.workspace(&problem)) {
         return Err(Status::BAD_PARAM);
     }
-    launch::convolution(handle::stream_of(handle)?, &problem, choice, run.addresses, address, None)
+    Ok((problem, choice))
 }
 
 #[unsafe(no_mangle)]

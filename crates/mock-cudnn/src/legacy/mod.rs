@@ -3,6 +3,7 @@
 mod algorithm;
 mod convolution;
 mod descriptor;
+mod fused;
 mod ranking;
 mod reading;
 

@@ -38,11 +38,12 @@ pub(super) fn shrink(
     let batch = problem.batch();
     let most = if settings.policy == Policy::Undivided { 1 } else { batch };
     let few = most.min(FEW);
+    let admission = admission(question, settings);
+    let own_is_admitted = admission.admits(question.chosen.notes);
     let mut search = Search { question, limit, session };
-    if let Some(found) = search.fewest_parts(own, 2..=few)? {
+    if own_is_admitted && let Some(found) = search.fewest_parts(own, 2..=few)? {
         return Ok(Some(found));
     }
-    let admission = admission(question, settings);
     let offers = search.session.guest.offers(problem)?.into_iter();
     let usable = offers.filter(|offer| admission.admits(offer.notes) && offer.workspace.is_ok());
     let others = usable.map(|offer| offer.algorithm).filter(|algorithm| algorithm != own);
@@ -52,7 +53,7 @@ pub(super) fn shrink(
             return Ok(Some(found));
         }
     }
-    if let Some(found) = search.fewest_parts(own, FEW + 1..=most)? {
+    if own_is_admitted && let Some(found) = search.fewest_parts(own, FEW + 1..=most)? {
         return Ok(Some(found));
     }
     for (algorithms, parts) in [(legacy, 1..=1), (engines, FEW + 1..=most)] {

@@ -145,7 +145,7 @@ fn admission(question: &Question, settings: &Settings) -> Admission {
     let guarded = Notes::DOWN_CONVERT.with(Notes::REDUCED_PRECISION);
     let guarded = if is_single { guarded.with(Notes::TENSOR_CORE) } else { guarded };
     Admission {
-        deterministic: !question.admitted.contains(Notes::NONDETERMINISTIC),
+        deterministic: settings.is_deterministic || !question.admitted.contains(Notes::NONDETERMINISTIC),
         class: settings.is_exact_class.then(|| question.chosen.notes.class()),
         without: Notes(guarded.0 & !question.admitted.0),
     }

@@ -33,6 +33,10 @@ struct Key {
 /// capture stays as well: the program was told its workspace, and there is no plan to tell it by from what is decided later.
 static KERNELS: Mutex<Option<HashMap<Key, Arc<Kernel>>>> = Mutex::new(None);
 
+fn known(key: &Key) -> Option<Arc<Kernel>> {
+    KERNELS.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(key).cloned()
+}
+
 /// What is asked about.
 #[derive(Clone, Copy)]
 pub struct Asked {
@@ -57,6 +61,17 @@ impl Asked {
         };
         let problem = recognized.problem(math != FMA_MATH)?;
         Ok((recognized, problem))
+    }
+
+    /// Bytes that the algorithm itself needs, if the convolution was decided about before.
+    ///
+    /// # Safety
+    /// The handle is alive and used on this thread.
+    pub unsafe fn known_workspace(&self) -> Option<usize> {
+        let (_, problem) = self.recognize(Scale::OVERWRITE).ok()?;
+        let device = device(original::host()?, settings()?).ok()?;
+        let kernel = known(&Key { device, problem, algorithm: self.algorithm })?;
+        usize::try_from(kernel.question.chosen.workspace.0).ok()
     }
 
     /// The kernel, decided about if it was not before; `workspace` gives the bytes that the algorithm itself needs.
@@ -84,8 +99,7 @@ impl Asked {
         let (settings, host) = (settings().ok_or(Reason::Device)?, original::host().ok_or(Reason::Failed)?);
         let device = device(host, settings)?;
         let key = Key { device, problem, algorithm: self.algorithm };
-        let known = KERNELS.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|k| k.get(&key).cloned());
-        if let Some(kernel) = known {
+        if let Some(kernel) = known(&key) {
             return Ok(kernel);
         }
         let bytes = workspace().ok_or(Reason::Descriptor)?;

@@ -10,6 +10,7 @@ use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
 
 use super::decide::Asked;
 use super::descriptors::{Descriptor, Descriptors};
+use super::loan;
 use super::results::{Performance, correct};
 use crate::plan::Decision;
 use crate::reason::{Function, Reason, count};
@@ -25,11 +26,11 @@ struct List {
     results: *mut Performance,
 }
 
-/// Corrects a list.
+/// Corrects a list; `given` are the bytes of the program's own where it was made in a workspace lent.
 ///
 /// # Safety
 /// The call that gave `list` has just returned; the handle is used on this thread.
-unsafe fn corrected(list: List, asked: Asked, is_measured: bool) -> CudnnStatus {
+unsafe fn corrected(list: List, asked: Asked, is_measured: bool, given: Option<usize>) -> CudnnStatus {
     let List { status, returned, results } = list;
     if status == CudnnStatus::SUCCESS && !returned.is_null() && !results.is_null() && settings().is_some() {
         behind_wall(|| {
@@ -38,7 +39,7 @@ unsafe fn corrected(list: List, asked: Asked, is_measured: bool) -> CudnnStatus 
             // SAFETY: and that many results.
             let results = unsafe { std::slice::from_raw_parts_mut(results, len) };
             // SAFETY: forwarded to the caller.
-            unsafe { correct(results, asked, is_measured) };
+            unsafe { correct(results, asked, is_measured, given) };
         });
     }
     status
@@ -55,18 +56,26 @@ struct Call {
     bytes: usize,
 }
 
-/// Runs our configuration of a call; none where the algorithm itself is to run.
+/// How our part of a call ended.
+enum Outcome {
+    /// It ran, or failed where nothing else may be tried.
+    Done(CudnnStatus),
+    /// The algorithm itself is to run; with the bytes that it needs, where they are known.
+    HandOn(Option<usize>),
+}
+
+/// Runs our configuration of a call.
 ///
 /// # Safety
 /// As the C function's; `own_workspace` asks for what the algorithm itself needs.
-unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize>) -> Option<CudnnStatus> {
+unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize>) -> Outcome {
     report::on_call();
-    let left = |reason| {
+    let left = |reason, own| {
         count(reason, call.function);
-        None
+        Outcome::HandOn(own)
     };
     if call.alpha.is_null() || call.beta.is_null() {
-        return left(Reason::Attribute);
+        return left(Reason::Attribute, None);
     }
     // SAFETY: factors of the types that are recognized are floats; others are not looked at.
     let scale = unsafe { Scale { alpha: *call.alpha.cast::<f32>(), beta: *call.beta.cast::<f32>() } };
@@ -75,35 +84,75 @@ unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize
     // SAFETY: forwarded to the caller.
     let decision = match unsafe { asked.decision(scale, base, &own_workspace) } {
         Ok(decision) => decision,
-        Err(reason) => return left(reason),
+        Err(reason) => return left(reason, None),
     };
+    let own = decision.kernel().and_then(|kernel| usize::try_from(kernel.question.chosen.workspace.0).ok());
     if let Some(kernel) = decision.kernel() {
         kernel.count();
     }
     let program = match decision {
-        Decision::Kept(_) => return None,
-        Decision::Left(reason, _) => return left(reason),
+        Decision::Kept(_) => return Outcome::HandOn(own),
+        Decision::Left(reason, _) => return left(reason, own),
         Decision::Shared(kernel) => {
             // SAFETY: the caller owes tensors of the descriptors' sizes.
             let done = unsafe { in_total(asked.handle, &kernel, (scale, base), addresses.map(DevicePtr)) };
-            return Some(done.unwrap_or_else(|reason| {
+            return Outcome::Done(done.unwrap_or_else(|reason| {
                 count(reason, call.function);
                 CudnnStatus::EXECUTION_FAILED
             }));
         }
         Decision::Ours(ours) => ours.program,
     };
+    let enqueue = |workspace: *mut c_void| {
+        // SAFETY: the caller owes tensors of the descriptors' sizes and a workspace of the bytes it gives.
+        unsafe { program.enqueue(addresses.map(DevicePtr), DevicePtr(workspace as u64)) }
+    };
     if program.workspace() > call.bytes {
-        return left(Reason::Workspace);
+        // Undivided it would need still more, and may be what the program has sized this call by.
+        let is_sized_by_us = loan::at_most(call.bytes) >= own && own > Some(call.bytes);
+        // SAFETY: forwarded to the caller.
+        let lent = is_sized_by_us.then(|| unsafe { loan::lend(asked.handle, program.workspace(), enqueue) });
+        return match lent {
+            Some(Ok(result)) => {
+                count(Reason::Lent, call.function);
+                Outcome::Done(status_of(result))
+            }
+            _ => left(Reason::Workspace, own),
+        };
     }
-    // SAFETY: the caller owes tensors of the descriptors' sizes and a workspace of the bytes it gives.
-    let result = unsafe { program.enqueue(addresses.map(DevicePtr), DevicePtr(call.workspace as u64)) };
-    match result {
+    match enqueue(call.workspace) {
         // Nothing was enqueued, and the algorithm itself has the workspace that it needs.
         Err(failure) if !failure.is_begun && own_workspace().is_some_and(|bytes| bytes <= call.bytes) => {
-            left(Reason::Failed)
+            left(Reason::Failed, own)
         }
-        result => Some(status_of(result)),
+        result => Outcome::Done(status_of(result)),
+    }
+}
+
+/// Runs the algorithm itself in a workspace lent, where an answer of ours made the program's too small; none where it is to
+/// run as it came.
+///
+/// # Safety
+/// As the C function's; `enqueue` is the call in another workspace.
+unsafe fn in_loan(
+    handle: Handle,
+    function: Function,
+    given: usize,
+    own: impl FnOnce() -> Option<usize>,
+    enqueue: impl FnOnce(*mut c_void, usize) -> CudnnStatus,
+) -> Option<CudnnStatus> {
+    let most = loan::at_most(given)?;
+    let needed = own().filter(|needed| (given + 1..=most).contains(needed))?;
+    // SAFETY: forwarded to the caller.
+    match unsafe { loan::lend(handle, needed, |workspace| enqueue(workspace, needed)) } {
+        Ok(status) => {
+            count(Reason::Lent, function);
+            Some(status)
+        }
+        Err(reason) => {
+            count(reason, function);
+            None
+        }
     }
 }
 
@@ -133,6 +182,16 @@ macro_rules! operation {
             output: Descriptor,
             at_output: *mut c_void,
         ) -> CudnnStatus {
+            let enqueue = |workspace: *mut c_void, bytes: usize| {
+                hand_on!(
+                    $run(
+                        handle: Handle, alpha: *const c_void, first: Descriptor, at_first: *const c_void,
+                        second: Descriptor, at_second: *const c_void, convolution: Descriptor, algorithm: c_int,
+                        workspace: *mut c_void, bytes: usize, beta: *const c_void, output: Descriptor,
+                        at_output: *mut c_void,
+                    ) -> CudnnStatus
+                )
+            };
             if settings().is_some() {
                 let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
                 let order: fn([*const c_void; 2]) -> [*const c_void; 2] = $order;
@@ -152,20 +211,26 @@ macro_rules! operation {
                 };
                 let asked = Asked { handle, descriptors, algorithm, math: None };
                 // SAFETY: forwarded to the caller.
-                match behind_wall(|| unsafe { run(asked, call, own) }) {
-                    Some(Some(status)) => return status,
-                    Some(None) => {}
-                    None => count(Reason::Panicked, Function::$run),
+                let known = match behind_wall(|| unsafe { run(asked, call, own) }) {
+                    Some(Outcome::Done(status)) => return status,
+                    Some(Outcome::HandOn(known)) => known,
+                    None => {
+                        count(Reason::Panicked, Function::$run);
+                        None
+                    }
+                };
+                // Known even where our part panics after it.
+                let mut answered = None;
+                behind_wall(|| {
+                    let enqueue = |workspace, bytes| *answered.insert(enqueue(workspace, bytes));
+                    // SAFETY: forwarded to the caller.
+                    unsafe { in_loan(handle, Function::$run, bytes, || known.or_else(own), enqueue) }
+                });
+                if let Some(status) = answered {
+                    return status;
                 }
             }
-            hand_on!(
-                $run(
-                    handle: Handle, alpha: *const c_void, first: Descriptor, at_first: *const c_void,
-                    second: Descriptor, at_second: *const c_void, convolution: Descriptor, algorithm: c_int,
-                    workspace: *mut c_void, bytes: usize, beta: *const c_void, output: Descriptor,
-                    at_output: *mut c_void,
-                ) -> CudnnStatus
-            )
+            enqueue(workspace, bytes)
         }
 
         /// cuDNN's function of this name: the workspace of what will run.
@@ -198,6 +263,7 @@ macro_rules! operation {
                 if let Some(Ok(kernel)) = kernel
                     && let Some(told) = kernel.told()
                 {
+                    loan::remember(told, own);
                     // SAFETY: cuDNN wrote the size there.
                     unsafe { *bytes = told };
                 }
@@ -229,7 +295,7 @@ macro_rules! operation {
             let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
             let asked = Asked { handle, descriptors, algorithm: 0, math: None };
             // SAFETY: forwarded to the caller.
-            unsafe { corrected(List { status, returned, results }, asked, $is_measured) }
+            unsafe { corrected(List { status, returned, results }, asked, $is_measured, None) }
         })*
 
         /// cuDNN's function of this name: its list with times and workspaces of what will run.
@@ -252,18 +318,28 @@ macro_rules! operation {
             workspace: *mut c_void,
             bytes: usize,
         ) -> CudnnStatus {
-            let status = hand_on!(
-                $find_in(
-                    handle: Handle, first: Descriptor, at_first: *const c_void, second: Descriptor,
-                    at_second: *const c_void, convolution: Descriptor, output: Descriptor, at_output: *mut c_void,
-                    requested: c_int, returned: *mut c_int, results: *mut Performance, workspace: *mut c_void,
-                    bytes: usize,
-                ) -> CudnnStatus
-            );
+            let find = |workspace: *mut c_void, bytes: usize| {
+                hand_on!(
+                    $find_in(
+                        handle: Handle, first: Descriptor, at_first: *const c_void, second: Descriptor,
+                        at_second: *const c_void, convolution: Descriptor, output: Descriptor, at_output: *mut c_void,
+                        requested: c_int, returned: *mut c_int, results: *mut Performance, workspace: *mut c_void,
+                        bytes: usize,
+                    ) -> CudnnStatus
+                )
+            };
+            // A workspace sized by our answers is too small for what cuDNN itself would try in it.
+            let most = settings().and_then(|_| behind_wall(|| loan::at_most(bytes)).flatten());
+            let mut lent = None;
+            if let Some(most) = most {
+                behind_wall(|| loan::lend_once(most, |workspace| *lent.insert(find(workspace, most))));
+            }
+            let given = lent.map(|_| bytes);
+            let status = lent.unwrap_or_else(|| find(workspace, bytes));
             let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
             let asked = Asked { handle, descriptors, algorithm: 0, math: None };
             // SAFETY: forwarded to the caller.
-            unsafe { corrected(List { status, returned, results }, asked, true) }
+            unsafe { corrected(List { status, returned, results }, asked, true, given) }
         }
     };
 }

@@ -6,8 +6,13 @@
 //! Get..WorkspaceSize    the workspace of what will run
 //! cudnnConvolution..    runs it
 //! ```
+//!
+//! What a program sized by one of these answers and runs undivided all the same is lent the rest (`loan`); above all the
+//! fused call (`fused`).
 
 mod decide;
 mod descriptors;
 mod exports;
+mod fused;
+mod loan;
 mod results;

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use tightfit_core::Nanos;
 
 use super::decide::Asked;
+use super::loan;
 
 /// `cudnnConvolutionFwdAlgoPerf_t`, which the two backward operations have as well under other names.
 #[repr(C)]
@@ -25,23 +26,32 @@ pub struct Performance {
     reserved: [c_int; 3],
 }
 
+/// `CUDNN_STATUS_NOT_SUPPORTED`
+const NOT_SUPPORTED: c_int = 3000;
+
 /// Puts what will run in place of what was listed: its workspace, and its time where the list has measured times. Then
-/// sorts again, since a list is sorted by time.
+/// sorts again, since a list is sorted by time. Where the list was made in a workspace lent, what needs more than the
+/// program gave serves no more.
 ///
 /// # Safety
 /// As [`Asked::kernel`].
-pub unsafe fn correct(results: &mut [Performance], asked: Asked, is_measured: bool) {
+pub unsafe fn correct(results: &mut [Performance], asked: Asked, is_measured: bool, given: Option<usize>) {
     for result in results.iter_mut().filter(|result| result.status == 0) {
         let bytes = result.bytes;
         let asked = Asked { algorithm: result.algorithm, math: Some(result.math), ..asked };
         // SAFETY: forwarded to the caller.
         let Ok(kernel) = (unsafe { asked.kernel(|| Some(bytes)) }) else { continue };
         if let (Some(bytes), Some(ours)) = (kernel.told(), kernel.ours()) {
+            loan::remember(bytes, result.bytes);
             result.bytes = bytes;
             if is_measured && ours.time() > Nanos::ZERO {
                 result.milliseconds = ours.time().as_millis() as f32;
             }
         }
+    }
+    if let Some(given) = given {
+        let too_large = results.iter_mut().filter(|result| result.status == 0 && result.bytes > given);
+        too_large.for_each(|result| result.status = NOT_SUPPORTED);
     }
     if is_measured {
         let serving = |result: &Performance| result.status != 0;

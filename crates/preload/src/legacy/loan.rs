@@ -1,0 +1,163 @@
+//! Workspace for calls that the program sized by an answer of ours to another question.
+//!
+//! Programs use one answer for more than the call that it was about. `cudnnConvolutionBiasActivationForward` has no query of
+//! its own and is sized by that of the plain convolution; a small batch runs in what a large one was told; a search with
+//! `cudnnFind..AlgorithmEx` gets the largest of all answers. Where we answered less than cuDNN would have, such a call comes
+//! with too little for what it runs, and cuDNN refuses what runs without us. So the rest is lent:
+//!
+//! ```text
+//! answered 4 KiB in place of 4 MiB      from now on, 4 KiB or more may stand for up to 4 MiB
+//! given 4 KiB, needs 3 MiB          ->  lent 3 MiB
+//! given 2 KiB, needs 3 MiB          ->  cuDNN's to refuse, as without us
+//! ```
+//!
+//! Lending keeps the call's algorithm, so its result has the bits that it has without us, and it takes no more memory than the
+//! program itself would have. A smaller algorithm may not support the call and rounds differently; so do its parts run one
+//! by one, with the sums rounded to the output's type in between.
+//!
+//! A device has one block, as large as the largest loan so far. Streams take turns in it and wait for each other by events,
+//! never on the host. A graph can be launched at any time, so every capture has a block of its own for as long as the process
+//! lives; captures allow that, since this thread's calls are relaxed meanwhile.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use tightfit_cuda::Host;
+use tightfit_cuda::safe::DeviceBuffer;
+use tightfit_cuda::sys::DevicePtr;
+use tightfit_cuda::sys::cudnn::Handle;
+
+use crate::original;
+use crate::plan::{device, failed};
+use crate::reason::Reason;
+use crate::settings::settings;
+use crate::total::order::Order;
+
+/// An answer smaller than cuDNN's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Answer {
+    told: usize,
+    own: usize,
+}
+
+/// Answers that no other one beats in both numbers.
+static ANSWERS: Mutex<Vec<Answer>> = Mutex::new(Vec::new());
+
+/// Remembers that the program was told `told` bytes in place of `own`.
+pub fn remember(told: usize, own: usize) {
+    if told < own {
+        add(&mut ANSWERS.lock().unwrap_or_else(PoisonError::into_inner), Answer { told, own });
+    }
+}
+
+/// The most that a program may need where it gives this many bytes; none if that is no more than it gives.
+pub fn at_most(given: usize) -> Option<usize> {
+    stands_for(&ANSWERS.lock().unwrap_or_else(PoisonError::into_inner), given)
+}
+
+fn add(answers: &mut Vec<Answer>, new: Answer) {
+    let beats = |one: &Answer, other: &Answer| one.told <= other.told && one.own >= other.own;
+    if !answers.iter().any(|known| beats(known, &new)) {
+        answers.retain(|known| !beats(&new, known));
+        answers.push(new);
+    }
+}
+
+fn stands_for(answers: &[Answer], given: usize) -> Option<usize> {
+    let own = answers.iter().filter(|answer| answer.told <= given).map(|answer| answer.own).max()?;
+    (own > given).then_some(own)
+}
+
+/// Memory that calls take turns in.
+struct Block {
+    buffer: DeviceBuffer,
+    address: DevicePtr,
+    order: Order,
+}
+
+/// By device and capture.
+type Blocks = HashMap<(usize, Option<u64>), Block>;
+
+static BLOCKS: Mutex<Option<Blocks>> = Mutex::new(None);
+
+/// Runs `enqueue` with the address of this many bytes, which are its alone until the stream has done what it enqueued.
+///
+/// # Errors
+/// The reason why nothing was lent, in which case nothing was run.
+///
+/// # Safety
+/// The handle is alive and used on this thread; `enqueue` enqueues on its stream only.
+pub unsafe fn lend<T>(handle: Handle, bytes: usize, enqueue: impl FnOnce(*mut c_void) -> T) -> Result<T, Reason> {
+    let (host, device) = place()?;
+    let _beside = host.beside_captures().map_err(failed)?;
+    // SAFETY: forwarded to the caller.
+    let stream = unsafe { host.stream(handle) }.map_err(failed)?;
+    // SAFETY: the program keeps its handle's stream alive.
+    let lane = unsafe { host.lane(stream) }.map_err(failed)?;
+    // Held while it enqueues, so that no other thread comes between it and the event that says so.
+    let mut blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let blocks = blocks.get_or_insert_default();
+    let key = (device, lane.capture);
+    if blocks.get(&key).is_some_and(|block| block.buffer.len() < bytes) {
+        let outgrown = blocks.remove(&key);
+        if lane.capture.is_some() {
+            // What was recorded so far runs in it.
+            std::mem::forget(outgrown);
+        }
+    }
+    if !blocks.contains_key(&key) {
+        let (buffer, address) = host.memory(device, bytes).map_err(failed)?;
+        blocks.insert(key, Block { buffer, address, order: Order::default() });
+    }
+    let block = blocks.get_mut(&key).ok_or(Reason::Failed)?;
+    // SAFETY: as above.
+    unsafe { block.order.begin(stream, lane, true) }.map_err(failed)?;
+    let result = enqueue(block.address.0 as *mut c_void);
+    // SAFETY: as above.
+    if let Err(error) = unsafe { block.order.end(host, device, stream, lane, true) } {
+        // Nobody can wait for what runs in it: it is not lent again, and not freed either.
+        std::mem::forget(blocks.remove(&key));
+        failed(error);
+    }
+    Ok(result)
+}
+
+/// As [`lend`] for a call that waits for its own work: the memory is given back at once.
+///
+/// # Errors
+/// As there.
+pub fn lend_once<T>(bytes: usize, run: impl FnOnce(*mut c_void) -> T) -> Result<T, Reason> {
+    let (host, device) = place()?;
+    let _beside = host.beside_captures().map_err(failed)?;
+    let (buffer, address) = host.memory(device, bytes).map_err(failed)?;
+    let result = run(address.0 as *mut c_void);
+    drop(buffer);
+    Ok(result)
+}
+
+fn place() -> Result<(&'static Host, usize), Reason> {
+    let (settings, host) = (settings().ok_or(Reason::Device)?, original::host().ok_or(Reason::Failed)?);
+    Ok((host, device(host, settings)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_stands_for_no_more_than_what_it_replaced() {
+        let mut answers = Vec::new();
+        assert_eq!(stands_for(&answers, 100), None);
+        for (told, own) in [(40, 400), (10, 100), (50, 300), (10, 90), (0, 7)] {
+            add(&mut answers, Answer { told, own });
+        }
+        // Those of (50, 300) and (10, 90) say nothing new.
+        assert_eq!(answers.len(), 3, "{answers:?}");
+        for (given, expected) in
+            [(0, Some(7)), (7, None), (9, None), (10, Some(100)), (39, Some(100)), (40, Some(400)), (400, None)]
+        {
+            assert_eq!(stands_for(&answers, given), expected, "{given}");
+        }
+    }
+}
