@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn files_whose_names_are_not_utf_8_hide_no_others() {
-        let maps = b"7f-80 r-xp 0 0 1 /x/\xff/site-packages/torch/_C.so\n80-81 rw-p 0 0 0 [heap]\n81-82 r-xp 0 0 2 /b.so\n";
+        let maps =
+            b"7f-80 r-xp 0 0 1 /x/\xff/site-packages/torch/_C.so\n80-81 rw-p 0 0 0 [heap]\n81-82 r-xp 0 0 2 /b.so\n";
         let files = open_files(maps);
         assert_eq!(files.len(), 2, "{files:?}");
         assert_eq!(packages_of(&files[0]), Some(Path::new(OsStr::from_bytes(b"/x/\xff/site-packages"))));

@@ -164,20 +164,26 @@ static Status legacy(const Problem *p, const char *out) {
     Status status = 0;
     Fused f = {0};
     if (text("activation", NULL)) f = fused_of_options(p, addresses);
-    /* `handles=2`: on two streams in turns. */
+    /* `handles=2`: on two streams in turns, each with a workspace and an output of its own. */
     Worker workers[2] = {worker_};
+    Address workspaces[2] = {workspace}, outputs[2] = {addresses[o[2]]};
     int handles = (int)option("handles", 1);
-    if (handles > 1) workers[1] = worker();
+    if (handles > 1) {
+        workers[1] = worker(), outputs[1] = upload(p, o[2]);
+        if (bytes) MUST(CUDA(cuMemAlloc_v2, &workspaces[1], bytes));
+    }
     void *recorded = NULL, *executable = NULL;
     if (option("capture", 0)) MUST(CUDA(cuStreamBeginCapture_v2, worker_.stream, 2));
     for (int64_t i = 0; i < option("times", 1) && !status; i++) {
         Handle h = workers[i % handles].handle;
+        Address in = workspaces[i % handles], to = outputs[i % handles];
         status = f.activation ? DNN(cudnnConvolutionBiasActivationForward)(h, &p->alpha, d[0], addresses[0], d[1], addresses[1], window,
-                                                                         algorithm, workspace, bytes, &f.alpha2, d[2], f.z,
-                                                                         f.bias_descriptor, f.bias, f.activation, d[2], addresses[2])
+                                                                         algorithm, in, bytes, &f.alpha2, d[2],
+                                                                         option("z", 0) == 1 ? f.z : to, f.bias_descriptor, f.bias,
+                                                                         f.activation, d[2], to)
                               : BY_OPERATION(p->operation, cudnnConvolution, )(h, &p->alpha, d[o[0]], addresses[o[0]], d[o[1]],
-                                                                             addresses[o[1]], window, algorithm, workspace, bytes,
-                                                                             &p->beta, d[o[2]], addresses[o[2]]);
+                                                                             addresses[o[1]], window, algorithm, in, bytes,
+                                                                             &p->beta, d[o[2]], to);
     }
     if (option("capture", 0)) {
         MUST(CUDA(cuStreamEndCapture, worker_.stream, &recorded));

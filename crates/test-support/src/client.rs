@@ -216,3 +216,44 @@ impl Run {
         assert_eq!(differing, 0, "{after}: {differing} of {} differ\n{}", output.len(), self.errors);
     }
 }
+
+/// The two stand-ins' variables for a failure, and a status of each.
+const FAULTS: [(&str, i32); 2] = [("TIGHTFIT_MOCK_CUDNN_FAIL", 4000), ("TIGHTFIT_MOCK_CUDA_FAIL", 2)];
+
+/// Runs the client once for every call that it and the library make to the stand-ins, or every `step`-th, with that call
+/// failing: each run ends in an error or in the right result, never by a signal, and some in the right result.
+pub fn assert_survives_faults(form: Form, arguments: &str, variables: &[(&str, &str)], step: usize) {
+    let expected = Client::new(form, arguments).run();
+    assert_eq!(
+        (expected.code, expected.status()),
+        (Some(0), "0"),
+        "{arguments}: {}{}",
+        expected.words,
+        expected.errors
+    );
+    let counted = format!("{arguments} counted={}", built().cudnn.display());
+    let client = || Client::new(form, &counted).preloaded(variables);
+    let calls = |run: &Run| -> [usize; 2] {
+        let line = run.lines("calls").first().map(|line| (*line).to_owned()).unwrap_or_default();
+        let mut counts = line.split(' ').map(|count| count.parse().unwrap_or(0));
+        std::array::from_fn(|_| counts.next().unwrap_or(0))
+    };
+    let whole = client().run();
+    whole.assert_gives(&expected.output, &counted);
+    for ((variable, status), calls_of_all) in FAULTS.into_iter().zip(calls(&whole)) {
+        assert!(calls_of_all > 10, "{variable}: {calls_of_all} calls");
+        let mut right = 0;
+        for nth in (1..=calls_of_all).step_by(step) {
+            let run = client().with(variable, &format!("*:{nth}:{status}")).run();
+            let after = format!("{arguments} {variable} {nth} of {calls_of_all}");
+            assert!(run.code.is_some(), "{after} ended by a signal: {}{}", run.words, run.errors);
+            let place = FAULTS.iter().position(|(known, _)| *known == variable).unwrap();
+            assert!(calls(&run)[place] >= nth, "{after}: the fault was not met: {}", run.words);
+            if run.code == Some(0) && run.status() == "0" && run.lines("stream").is_empty() {
+                run.assert_gives(&expected.output, &after);
+                right += 1;
+            }
+        }
+        assert!(right > 0, "{arguments} {variable}: no fault was survived");
+    }
+}

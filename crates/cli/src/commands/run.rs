@@ -48,7 +48,8 @@ pub const UNUSED: [(&str, &str); 7] = [
 pub fn refuse(run: &ArgMatches) -> Option<String> {
     let is_said = |name: &str| run.value_source(name) == Some(ValueSource::CommandLine);
     let means_cuda = |name: &str| {
-        name == "backend" && run.get_one::<String>(name).is_some_and(|backend| ["auto", "cuda"].contains(&backend.as_str()))
+        name == "backend"
+            && run.get_one::<String>(name).is_some_and(|backend| ["auto", "cuda"].contains(&backend.as_str()))
     };
     let unused = UNUSED.into_iter().find(|(name, _)| is_said(name) && !means_cuda(name));
     unused.map(|(name, why)| {
@@ -114,7 +115,7 @@ fn devices(common: &Common) -> Result<Option<String>, Failure> {
         _ if given.is_empty() => Ok(None),
         Ok(_) => Ok(Some(given)),
         Err(_) if std::env::var_os(DEVICES).is_some_and(|value| value == *given) => {
-            say(&format!("{DEVICES} is {given:?}, which are no device numbers such as 0,1; working on all devices"));
+            message::say(format_args!("tightfit: {DEVICES} is {given:?}, not device numbers such as 0,1; using all devices"));
             Ok(None)
         }
         Err(failure) => Err(failure),
@@ -141,7 +142,9 @@ fn limit(options: &RunOptions) -> Result<Limit, Failure> {
         None => Ok(None),
         Some(size) => match size.into_string() {
             Ok(size) => Ok(Some(size.parse::<Bytes>().map_err(|error| Failure::Usage(format!("{name}: {error}")))?)),
-            Err(size) => Err(Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB"))),
+            Err(size) => {
+                Err(Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB")))
+            }
         },
     };
     match (size(NAMES[0])?, size(NAMES[1])?) {

@@ -1,7 +1,7 @@
 //! The report of a program before it has run anything: `run` writes it, and the library puts its own in its place when the
 //! program ends, if it ran a convolution. A program that was not reached has this one.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -63,6 +63,8 @@ fn with_number(path: &Path, number: u32) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]

@@ -49,11 +49,7 @@ pub fn cudnn_places<'a>(name: &'a str, pythons: Vec<OsString>, asking: Asking) -
     list(name, pythons, Surroundings { variable, loader_cache: Path::new("/etc/ld.so.cache"), asking })
 }
 
-fn list<'a>(
-    name: &'a str,
-    pythons: Vec<OsString>,
-    surroundings: Surroundings<'a>,
-) -> impl Iterator<Item = Place> + 'a {
+fn list<'a>(name: &'a str, pythons: Vec<OsString>, surroundings: Surroundings<'a>) -> impl Iterator<Item = Place> + 'a {
     let Surroundings { variable, loader_cache, asking } = surroundings;
     let set = move |name: &str| variable(name).filter(|value| !value.is_empty());
     let path = set("PATH").unwrap_or_default();
@@ -192,8 +188,7 @@ mod tests {
             "VIRTUAL_ENV" => Some(venv.clone().into_os_string()),
             _ => None,
         };
-        let surroundings =
-            |asking| Surroundings { variable: &variable, loader_cache: &cache, asking };
+        let surroundings = |asking| Surroundings { variable: &variable, loader_cache: &cache, asking };
         let named = vec![file("named/bin/python3").into_os_string()];
         let found: Vec<PathBuf> = list(NAME, named, surroundings(Asking::Forbidden)).map(|place| place.path).collect();
         let wheel = "nvidia/cudnn/lib";

@@ -66,9 +66,8 @@ pub fn cublas(cudnn: &Path) -> impl Iterator<Item = Place> {
     let wheels = neighbors(cudnn).into_iter().filter(is_cublas);
     let folder = cudnn.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
     let beside = folder.into_iter().flat_map(|folder| NAMES.map(|name| place("beside cuDNN", folder.join(name))));
-    let toolkit = TOOLKITS
-        .into_iter()
-        .flat_map(|folder| NAMES.map(|name| place("a CUDA toolkit", Path::new(folder).join(name))));
+    let toolkit =
+        TOOLKITS.into_iter().flat_map(|folder| NAMES.map(|name| place("a CUDA toolkit", Path::new(folder).join(name))));
     let loader = NAMES.into_iter().map(|name| place("the loader's path", name));
     wheels.map(|path| place("cuDNN's wheel", path)).chain(beside).chain(toolkit).chain(loader)
 }

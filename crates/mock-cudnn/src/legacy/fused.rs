@@ -53,8 +53,10 @@ pub extern "C" fn cudnnConvolutionBiasActivationForward(
         let run = Run { addresses: Addresses { x, w, y }, algorithm, workspace, alpha: alpha1, beta: alpha2 };
         let (problem, choice) = accept(Operation::Forward, d, &run)?;
         z.same(&output).map_err(|_| Status::NOT_SUPPORTED)?;
-        let is_for_channels = |(place, &size): (usize, &i64)| size == if place == 1 { output.tensor.dims[1] } else { 1 };
-        if !bias.tensor.dims.iter().enumerate().all(is_for_channels) || bias.tensor.dims.len() != output.tensor.dims.len()
+        let is_for_channels =
+            |(place, &size): (usize, &i64)| size == if place == 1 { output.tensor.dims[1] } else { 1 };
+        if !bias.tensor.dims.iter().enumerate().all(is_for_channels)
+            || bias.tensor.dims.len() != output.tensor.dims.len()
         {
             return Err(Status::BAD_PARAM);
         }

@@ -57,7 +57,9 @@ unsafe fn enlarged(
         Err(reason) => {
             count(reason, FUNCTION);
             let fitting = SMALL.into_iter().filter(|small| own(*small).is_some_and(|bytes| bytes <= given.bytes));
-            fitting.map(|algorithm| enqueue(Given { algorithm, ..given })).find(|status| *status == CudnnStatus::SUCCESS)
+            fitting
+                .map(|algorithm| enqueue(Given { algorithm, ..given }))
+                .find(|status| *status == CudnnStatus::SUCCESS)
         }
     }
 }

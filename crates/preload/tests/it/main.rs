@@ -2,6 +2,7 @@
 
 mod backend;
 mod cache;
+mod fused;
 mod legacy;
 mod real;
 mod surroundings;

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use tightfit_core::Measurement;
 use tightfit_core::profile::Cache;
-use tightfit_test_support::client::{Client, Form, Run};
+use tightfit_test_support::client::{Client, Form, Run, assert_survives_faults};
 
 const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
 const MEASURE: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "measure"), ("EXACT_CLASS", "1")];
@@ -115,25 +115,8 @@ fn without_the_real_library_calls_fail_and_say_why() {
 
 #[test]
 fn every_failing_call_ends_in_an_error_or_in_the_right_result() {
-    let arguments = "engine=2 op=filter types=f16-f32";
-    let expected = alone(arguments).output;
-    let mut right = 0;
-    for (variable, status) in [("TIGHTFIT_MOCK_CUDNN_FAIL", 4000), ("TIGHTFIT_MOCK_CUDA_FAIL", 2)] {
-        // Calls are counted from the client's first on; those from here to there are ours and the client's alternately.
-        for nth in (1..400).step_by(3) {
-            let run = Client::new(Form::Linked, arguments)
-                .preloaded(HEURISTIC)
-                .with(variable, &format!("*:{nth}:{status}"))
-                .run();
-            let after = format!("{variable} {nth}");
-            assert!(run.code.is_some(), "{after} ended by a signal: {}{}", run.words, run.errors);
-            if run.code == Some(0) && run.status() == "0" && run.lines("stream").is_empty() {
-                run.assert_gives(&expected, &after);
-                right += 1;
-            }
-        }
-    }
-    assert!(right > 0, "no failure was survived");
+    // Of some three hundred calls every third: those from here to there are ours and the client's alternately.
+    assert_survives_faults(Form::Linked, "engine=2 op=filter types=f16-f32", HEURISTIC, 3);
 }
 
 #[test]
