@@ -1,7 +1,9 @@
 //! `tightfit run` and `doctor --preload` on libraries made for the test by the C compiler and a Python that is a shell
 //! script: what the command is given, what passes through, which form is chosen, and what is said where something is missing.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -203,6 +205,147 @@ fn arguments_streams_codes_signals_and_the_process_itself_are_the_commands() {
         .unwrap();
     let id = child.id();
     assert_eq!(text(&child.wait_with_output().unwrap().stdout).trim(), id.to_string());
+}
+
+#[test]
+fn options_that_mean_nothing_here_are_refused_by_name_and_the_environments_are_not_read() {
+    let place = Place::new(REAL);
+    for (option, words) in [
+        ("--types f16", "types"),
+        ("--layout nhwc", "layout"),
+        ("--threads 2", "threads"),
+        ("--every-engine", "every-engine"),
+        ("--backend cpu", "backend"),
+        ("--format json", "--report"),
+        ("--seed 7", "seed"),
+    ] {
+        let output = place.run(option, "echo started");
+        let message = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{option}: {message}");
+        let name = option.split(' ').next().unwrap();
+        assert!(message.contains(name) && message.contains(words) && message.contains("leave it out"), "{message}");
+    }
+    // Before the command's name it is the same option.
+    let cudnn = place.cudnn().display().to_string();
+    let output = place.tightfit(&["--types", "f16", "run", "--cudnn", &cudnn, "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert_eq!(place.run("--backend cuda", "true").status.code(), Some(0));
+    let mut command = place.tightfit(&["run", "--cudnn", &cudnn, "--", "true"]);
+    for (name, value) in [
+        ("TYPES", "bf16"),
+        ("LAYOUT", "sideways"),
+        ("THREADS", "many"),
+        ("BACKEND", "cpu"),
+        ("FORMAT", "xml"),
+        ("SEED", "x"),
+        ("DEVICES", "K80,K20Xm"),
+    ] {
+        command.env(format!("TIGHTFIT_{name}"), value);
+    }
+    let output = command.output().unwrap();
+    let message = text(&output.stderr);
+    assert_eq!((output.status.code(), message.lines().count()), (Some(0), 2), "{message}");
+    assert!(message.contains("TIGHTFIT_DEVICES") && message.contains("K80,K20Xm"), "{message}");
+    // Other commands still say what is wrong with them.
+    let output = place.tightfit(&["networks"]).env("TIGHTFIT_SEED", "x").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn names_of_devices_in_the_environment_do_not_reach_the_command() {
+    let place = Place::new(REAL);
+    let cudnn = place.cudnn().display().to_string();
+    let seen_with = |devices: &str| {
+        let mut command = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]);
+        seen(&command.env("TIGHTFIT_DEVICES", devices).output().unwrap(), "TIGHTFIT_DEVICES")
+    };
+    assert_eq!(seen_with("0,1").as_deref(), Some("0,1"));
+    assert_eq!(seen_with("0, 1").as_deref(), Some("0, 1"), "as the library reads it");
+    assert_eq!(seen_with("K80,K80"), None);
+}
+
+#[test]
+fn deterministic_is_handed_on() {
+    let place = Place::new(REAL);
+    assert_eq!(seen(&place.run("--deterministic", "env"), "TIGHTFIT_DETERMINISTIC").as_deref(), Some("1"));
+    assert_eq!(seen(&place.run("", "env"), "TIGHTFIT_DETERMINISTIC"), None);
+}
+
+#[test]
+fn a_limit_that_is_not_utf_8_is_refused_and_a_path_is_handed_on() {
+    let place = Place::new(REAL);
+    let cudnn = place.cudnn().display().to_string();
+    let bytes = OsStr::from_bytes(b"64\xffMiB");
+    for name in ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"] {
+        let output = place.tightfit(&["run", "--cudnn", &cudnn, "--", "true"]).env(name, bytes).output().unwrap();
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(name) && message.contains("not UTF-8"), "{message}");
+    }
+    let [cache, report] =
+        [b"\xfe.db".as_slice(), b"\xfe-%p.json"].map(|name| place.path("").join(OsStr::from_bytes(name)));
+    let mut command = place.tightfit(&["run", "--cudnn", &cudnn, "--", "sh", "-c", "env; echo number=$$"]);
+    let output = command.env("TIGHTFIT_CACHE", &cache).env("TIGHTFIT_REPORT", &report).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let has = |name: &str, path: &Path| {
+        let line = [name.as_bytes(), b"=", path.as_os_str().as_bytes(), b"\n"].concat();
+        output.stdout.windows(line.len()).any(|part| part == line)
+    };
+    assert!(has("TIGHTFIT_CACHE", &cache) && has("TIGHTFIT_REPORT", &report));
+    let words = String::from_utf8_lossy(&output.stdout);
+    let number = words.lines().find_map(|line| line.strip_prefix("number=")).unwrap();
+    let name = [b"\xfe-".as_slice(), number.as_bytes(), b".json"].concat();
+    assert!(place.path("").join(OsStr::from_bytes(&name)).is_file(), "the report of no convolution");
+}
+
+#[test]
+fn a_report_exists_before_the_command_runs() {
+    let place = Place::new(REAL);
+    let report = place.path("report.json");
+    let options = format!("--total-workspace 1MiB --report {}", report.display());
+    let output = place.run(&options, &format!("cat {}; echo; echo $$", report.display()));
+    let words = text(&output.stdout);
+    let (written, number) = words.trim().rsplit_once('\n').unwrap();
+    for part in [
+        "\"kernels\": []".to_owned(),
+        "\"total_workspace_bytes\": 1048576".to_owned(),
+        format!("\"pid\": {number}"),
+        format!("\"cudnn\": \"{}\"", place.cudnn().display()),
+    ] {
+        assert!(written.contains(&part), "{part}: {written}");
+    }
+    // One that cannot be written is refused where it was asked for, and else said.
+    let bad = place.path("nowhere/report.json").display().to_string();
+    let output = place.run(&format!("--report {bad}"), "echo started");
+    assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains(&bad));
+    let cudnn = place.cudnn().display().to_string();
+    let echo = ["run", "--cudnn", &cudnn, "--", "echo", "started"];
+    let output = place.tightfit(&echo).env("TIGHTFIT_REPORT", &bad).output().unwrap();
+    assert_eq!(text(&output.stdout), "started\n");
+    assert!(text(&output.stderr).contains(&bad), "{}", text(&output.stderr));
+    // A command that is not there leaves an earlier report alone, and what is no file is not waited for.
+    fs::write(&report, "kept").unwrap();
+    let path = report.display().to_string();
+    let output = place.tightfit(&["run", "--cudnn", &cudnn, "--report", &path, "--", "no-such-program"]).output();
+    assert_eq!(output.unwrap().status.code(), Some(1));
+    assert_eq!(fs::read_to_string(&report).unwrap(), "kept");
+    let fifo = place.path("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    assert_eq!(text(&place.run(&format!("--report {}", fifo.display()), "echo started").stdout), "started\n");
+}
+
+#[test]
+fn a_closed_standard_error_does_not_keep_the_command_from_running() {
+    let place = Place::new(REAL);
+    let cudnn = place.cudnn().display().to_string();
+    let script = format!("exec '{}' run --cudnn '{cudnn}' -- echo started 2>&-", env!("CARGO_BIN_EXE_tightfit"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("TIGHTFIT_PRELOAD", place.path("preload"));
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    assert_eq!(text(&command.output().unwrap().stdout), "started\n");
+    let output = place.tightfit(&["run", "--cudnn", &cudnn, "--", "echo", "started"]).stderr(full).output().unwrap();
+    assert_eq!(text(&output.stdout), "started\n");
 }
 
 #[test]

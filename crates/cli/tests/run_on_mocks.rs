@@ -25,12 +25,18 @@ fn tightfit(folder: &Path, arguments: &[&str]) -> Output {
     output
 }
 
+/// A folder with the C program and a cuDNN to find.
+fn with_client() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    symlink(library("mock_cudnn"), folder.path().join("libcudnn.so.9")).unwrap();
+    client::install(Form::Linked, &folder.path().join("client"));
+    folder
+}
+
 #[test]
 fn a_program_is_divided_and_the_cache_is_shared() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = with_client();
     let path = folder.path();
-    symlink(library("mock_cudnn"), path.join("libcudnn.so.9")).unwrap();
-    client::install(Form::Linked, &path.join("client"));
     let run = |options: &[&str], out: &str| {
         let out = format!("out={out}");
         let program = ["--", "./client", "engine=2", "n=12", out.as_str()];
@@ -70,6 +76,25 @@ fn a_program_is_divided_and_the_cache_is_shared() {
     let expected = "network,batch,layer,mini-batch,problem\nclient,,,12,forward ";
     assert!(list.starts_with(expected), "{list}");
     assert_eq!(list.lines().count(), 2, "{list}");
+}
+
+#[test]
+fn the_report_of_a_program_without_convolutions_has_the_form_of_any_other() {
+    let folder = with_client();
+    let report = |program: &[&str]| -> Value {
+        let options = ["run", "--workspace", "16KiB", "--tune", "heuristic", "--report", "report.json", "--"];
+        tightfit(folder.path(), &[&options, program].concat());
+        serde_json::from_slice(&std::fs::read(folder.path().join("report.json")).unwrap()).unwrap()
+    };
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let (ran, idle) = (report(&["./client", "engine=2", "n=12"]), report(&["./client", "idle=1"]));
+    assert_eq!(ran["kernels"].as_array().unwrap().len(), 1, "{ran:#}");
+    assert_eq!(idle["kernels"].as_array().unwrap().len(), 0, "{idle:#}");
+    assert_eq!((keys(&idle), keys(&idle["totals"])), (keys(&ran), keys(&ran["totals"])));
+    for key in ["version", "cudnn", "workspace_limit_bytes"] {
+        assert_eq!(idle[key], ran[key], "{key}");
+    }
+    assert_eq!(report(&["true"])["kernels"], idle["kernels"]);
 }
 
 #[test]

@@ -95,9 +95,9 @@ extern "C" fn at_exit() {
 
 fn write() {
     let Some(path) = settings().and_then(Settings::report_path) else { return };
-    let written = serde_json::to_vec_pretty(&json()).map_err(|error| error.to_string()).and_then(|text| {
-        shielded(|| output::write_within(&path, &text, PATIENCE)).map_err(|error| error.chain())
-    });
+    let written = serde_json::to_vec_pretty(&json())
+        .map_err(|error| error.to_string())
+        .and_then(|text| shielded(|| output::write_within(&path, &text, PATIENCE)).map_err(|error| error.chain()));
     if let Err(error) = written {
         say!("the report was not written: {error}");
     }

@@ -1,7 +1,7 @@
 //! What the environment asks for. A value that cannot be read is named on standard error, and everything is left as it is.
 //! Paths may be any bytes.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::OnceLock;

@@ -231,7 +231,7 @@ pub fn assert_survives_faults(form: Form, arguments: &str, variables: &[(&str, &
         expected.words,
         expected.errors
     );
-    let counted = format!("{arguments} counted={}", built().cudnn.display());
+    let counted = format!("{arguments} counted={}", library("mock_cudnn").display());
     let client = || Client::new(form, &counted).preloaded(variables);
     let calls = |run: &Run| -> [usize; 2] {
         let line = run.lines("calls").first().map(|line| (*line).to_owned()).unwrap_or_default();

@@ -8,7 +8,7 @@
 //! ```
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -81,7 +81,10 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         if find_program(program).is_some() {
             match run_report::write(&report, limit, &cudnn) {
                 Err(failure) if options.report.is_some() => return Err(failure),
-                Err(_) => message::say(format_args!("tightfit: cannot write the report {}; continuing without it", report.display())),
+                Err(_) => message::say(format_args!(
+                    "tightfit: cannot write the report {}; continuing without it",
+                    report.display()
+                )),
                 Ok(()) => {}
             }
         }
@@ -113,9 +116,12 @@ fn devices(common: &Common) -> Result<Option<String>, Failure> {
     let given = common.devices.join(",");
     match device_numbers(common) {
         _ if given.is_empty() => Ok(None),
+        _ if common.devices.iter().all(|word| word.trim().parse::<usize>().is_ok()) => Ok(Some(given)),
         Ok(_) => Ok(Some(given)),
         Err(_) if std::env::var_os(DEVICES).is_some_and(|value| value == *given) => {
-            message::say(format_args!("tightfit: {DEVICES} is {given:?}, not device numbers such as 0,1; using all devices"));
+            message::say(format_args!(
+                "tightfit: {DEVICES} is {given:?}, not device numbers such as 0,1; using all devices"
+            ));
             Ok(None)
         }
         Err(failure) => Err(failure),

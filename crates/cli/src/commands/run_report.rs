@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tightfit_core::Bytes;
-use tightfit_core::optimize::Limit;
+use tightfit_core::candidate::Limit;
 
 use crate::failure::{Failure, write_file};
 

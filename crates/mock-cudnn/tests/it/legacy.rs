@@ -194,6 +194,66 @@ fn workspaces_grow_stay_and_jump() {
 }
 
 #[test]
+fn the_fused_call_computes_its_definition_or_refuses() {
+    const RELU: i32 = 1;
+    const IDENTITY: i32 = 5;
+    let client = client();
+    let case = Case::dense(3, 4, 2);
+    let (sums, _) = case.expected(Operation::Forward);
+    let (dims, inner) = (case.dims()[2], (case.dims()[2][3] * case.dims()[2][4]) as usize);
+    let channels = dims[1] as usize;
+    let bias: Vec<f32> = (0..channels).map(|channel| channel as f32 - 1.0).collect();
+    for (mode, algorithm, is_in_place) in [(RELU, 2, false), (RELU, 0, true), (IDENTITY, 1, false), (IDENTITY, 1, true)]
+    {
+        let set = Set::new(&client, &case, F32, F32);
+        let described = client.tensor(F32, &[1, channels as i32, 1, 1], &[channels as i32, 1, 1, 1]);
+        let (at_bias, mut activation) = (client.upload(F32, &bias), 0);
+        assert_eq!(client.dnn.cudnnCreateActivationDescriptor(&mut activation), 0);
+        assert_eq!(client.dnn.cudnnSetActivationDescriptor(activation, mode, 0, 0.0), 0);
+        let z_data = case.data(2);
+        let z = if is_in_place { set.data[2] } else { client.upload(F32, &z_data) };
+        let bytes = set.workspace(Operation::Forward, algorithm).unwrap();
+        let space = client.cuda.allocate(bytes.max(1));
+        let run = |algorithm: i32, bytes: usize| {
+            let [x, w, y] = set.data;
+            client.dnn.cudnnConvolutionBiasActivationForward(
+                client.handle,
+                &2.0,
+                set.x,
+                x,
+                set.w,
+                w,
+                set.convolution,
+                algorithm,
+                space,
+                bytes,
+                &3.0,
+                set.y,
+                z,
+                described,
+                at_bias,
+                activation,
+                set.y,
+                y,
+            )
+        };
+        if bytes > 0 {
+            assert_eq!(run(algorithm, bytes - 1), BAD_PARAM, "too little workspace");
+        }
+        if mode == IDENTITY {
+            assert_eq!(run(0, bytes), NOT_SUPPORTED, "only the precomputed algorithm goes without an activation");
+        }
+        assert_eq!(run(algorithm, bytes), 0);
+        for (place, got) in set.output(Operation::Forward).into_iter().enumerate() {
+            let sum = 2.0 * sums[place] as f32 + 3.0 * z_data[place] + bias[place / inner % channels];
+            assert_eq!(got, if mode == RELU { sum.max(0.0) } else { sum }, "{mode} {algorithm} {is_in_place} {place}");
+        }
+        assert_eq!(client.dnn.cudnnDestroyActivationDescriptor(activation), 0);
+        client.dnn.cudnnDestroyTensorDescriptor(described);
+    }
+}
+
+#[test]
 fn workspace_too_small_is_refused_or_caught() {
     let client = client();
     let set = Set::new(&client, &Case::dense(2, 2, 2), F32, F32);

@@ -334,6 +334,7 @@ macro_rules! operation {
             if let Some(most) = most {
                 behind_wall(|| loan::lend_once(most, |workspace| *lent.insert(find(workspace, most))));
             }
+            let lent = lent.filter(|status| *status == CudnnStatus::SUCCESS);
             let given = lent.map(|_| bytes);
             let status = lent.unwrap_or_else(|| find(workspace, bytes));
             let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };

@@ -1,7 +1,6 @@
 //! Legacy calls whose workspace was sized by an answer of the library's to another question: above all
 //! `cudnnConvolutionBiasActivationForward`, which has no query of its own. Algorithm 2 grows with the batch and is exact.
 
-
 use tightfit_test_support::client::{Client, Form, Run, assert_survives_faults};
 
 /// What the convolution alone is divided to.

@@ -317,3 +317,24 @@ fn words_to_a_closed_standard_error_end_no_program() {
         .run();
     run.assert_gives(&alone("engine=2").output, "nobody hears");
 }
+
+#[test]
+fn what_must_be_deterministic_replaces_nothing_by_what_is_not() {
+    // Engine 6 sums in another order each time, and needs more than this at its own batch.
+    let arguments = "engine=6";
+    let workspace = alone(arguments).workspace();
+    let limit = (workspace / 2).to_string();
+    let run = |tune: &str, deterministic: &str| {
+        let variables = [("WORKSPACE", limit.as_str()), ("TUNE", tune), ("DETERMINISTIC", deterministic)];
+        let run = preloaded(arguments, &variables);
+        run.assert_gives(&alone(arguments).output, tune);
+        let parts = run.kernels()[0]["ours"]["configuration"].as_array().unwrap().clone();
+        parts.iter().any(|part| part["algorithm"].as_str().unwrap().starts_with("engine6"))
+    };
+    assert!(run("heuristic", "0"), "the framework's own engine on smaller batches");
+    assert!(!run("heuristic", "1"));
+    assert!(!run("measure", "1"));
+    // What the program chose and what fits stays its own.
+    let roomy = [("WORKSPACE", "1GiB"), ("TUNE", "heuristic"), ("DETERMINISTIC", "1")];
+    assert_eq!(preloaded(arguments, &roomy).kernels()[0]["decision"], "kept");
+}

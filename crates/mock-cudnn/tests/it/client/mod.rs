@@ -34,6 +34,10 @@ tightfit_test_support::functions!(Cudnn {
     fn cudnnConvolutionForward(handle: usize, alpha: *const f32, xd: usize, x: u64, wd: usize, w: u64, convolution: usize, algorithm: i32, workspace: u64, bytes: usize, beta: *const f32, yd: usize, y: u64) -> i32;
     fn cudnnConvolutionBackwardData(handle: usize, alpha: *const f32, wd: usize, w: u64, dyd: usize, dy: u64, convolution: usize, algorithm: i32, workspace: u64, bytes: usize, beta: *const f32, dxd: usize, dx: u64) -> i32;
     fn cudnnConvolutionBackwardFilter(handle: usize, alpha: *const f32, xd: usize, x: u64, dyd: usize, dy: u64, convolution: usize, algorithm: i32, workspace: u64, bytes: usize, beta: *const f32, dwd: usize, dw: u64) -> i32;
+    fn cudnnCreateActivationDescriptor(activation: *mut usize) -> i32;
+    fn cudnnSetActivationDescriptor(activation: usize, mode: i32, nan: i32, ceiling: f64) -> i32;
+    fn cudnnDestroyActivationDescriptor(activation: usize) -> i32;
+    fn cudnnConvolutionBiasActivationForward(handle: usize, alpha1: *const f32, xd: usize, x: u64, wd: usize, w: u64, convolution: usize, algorithm: i32, workspace: u64, bytes: usize, alpha2: *const f32, zd: usize, z: u64, bd: usize, b: u64, activation: usize, yd: usize, y: u64) -> i32;
     fn cudnnBackendCreateDescriptor(kind: i32, descriptor: *mut usize) -> i32;
     fn cudnnBackendDestroyDescriptor(descriptor: usize) -> i32;
     fn cudnnBackendSetAttribute(descriptor: usize, name: i32, kind: i32, count: i64, array: *const c_void) -> i32;
