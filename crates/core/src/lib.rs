@@ -19,6 +19,7 @@
 //! report       tables, JSON, CSV, pictures
 //! ```
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod answer;
 pub mod backend;

@@ -14,6 +14,7 @@
 //!
 //! [`layers`] are the other layers of a network with their gradients; [`arena`] is memory of a fixed size that streams
 //! share. [`host_memory`] says how much of it there is.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod arena;
 mod backend;

@@ -23,6 +23,7 @@
 //! }
 //! # Ok::<(), tightfit_core::Error>(())
 //! ```
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod backend;
 pub mod call;

@@ -15,6 +15,7 @@
 //! Empty on other processors than x86-64, in whose assembly the trampolines are written.
 
 #![cfg(target_arch = "x86_64")]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod choose;
 mod exports;

@@ -7,6 +7,7 @@
 //!
 //! Everything that can take long releases the interpreter lock and stops on Ctrl-C (`interrupt`).
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod failure;
 mod interrupt;

@@ -4,6 +4,7 @@
 //! The engine walks a [`Schedule`](tightfit_core::plan::Schedule) once and hands every step to a [`Machine`], which only
 //! enqueues; nothing waits on the host until the step is over.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod data;
 mod engine;

@@ -76,8 +76,10 @@ fn fill_place(
 ) -> std::io::Result<()> {
     let through = |file: &mut dyn Write| {
         let mut out = BufWriter::new(file);
-        fill(&mut out)?;
-        out.flush()
+        let filled = fill(&mut out).and_then(|()| out.flush());
+        // What is left after a failure is not tried once more when the buffer goes.
+        drop(out.into_parts());
+        filled
     };
     match Place::of(path)? {
         Place::File(target) => {
