@@ -18,6 +18,8 @@ pub enum Failure {
     Usage(String),
     /// Something answered wrongly, such as a verification (exit code 1).
     Wrong(String),
+    /// More memory than the machine has would be taken (exit code 3).
+    TooLarge(String),
     /// An error of the libraries (exit code 1, or 3 where more memory would help).
     Error(Error),
     /// The person at the terminal asked to stop, and was told what there is (exit code 130).
@@ -68,7 +70,9 @@ impl Failure {
                     message::note("what was measured before is kept, and the same command goes on from there");
                 }
             }
-            Failure::Wrong(_) | Failure::Error(_) | Failure::Train(_) => message::error(self.text()),
+            Failure::Wrong(_) | Failure::TooLarge(_) | Failure::Error(_) | Failure::Train(_) => {
+                message::error(self.text())
+            }
             Failure::Closed => {}
         }
         ExitCode::from(self.code())
@@ -77,7 +81,9 @@ impl Failure {
     /// What failed, with causes on lines of their own.
     pub fn text(&self) -> String {
         match self {
-            Failure::Usage(text) | Failure::Wrong(text) | Failure::Stopped(text) => text.clone(),
+            Failure::Usage(text) | Failure::Wrong(text) | Failure::TooLarge(text) | Failure::Stopped(text) => {
+                text.clone()
+            }
             Failure::Error(error) => described(error),
             Failure::Train(error) => described(error),
             Failure::Closed => "the reader of the output went away".to_owned(),
@@ -94,20 +100,10 @@ impl Failure {
             Failure::Error(
                 Error::UnknownWord { .. } | Error::Ambiguous { .. } | Error::BadOption { .. } | Error::BadSize { .. },
             ) => 2,
-            Failure::Error(error) => {
-                if error.is_does_not_fit() {
-                    3
-                } else {
-                    1
-                }
-            }
-            Failure::Train(error) => {
-                if error.is_does_not_fit() {
-                    3
-                } else {
-                    1
-                }
-            }
+            Failure::TooLarge(_) => 3,
+            Failure::Error(error) if error.is_does_not_fit() => 3,
+            Failure::Train(error) if error.is_does_not_fit() => 3,
+            Failure::Error(_) | Failure::Train(_) => 1,
         }
     }
 }

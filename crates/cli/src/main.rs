@@ -4,6 +4,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod commands;
+mod estimate;
 mod failure;
 mod interrupt;
 mod message;

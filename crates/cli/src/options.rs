@@ -312,7 +312,7 @@ pub struct Planning {
     #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
     pub batch: Option<usize>,
     /// Device memory for everything: weights, maps, gradients, workspaces [default: what is free, on a GPU less 256 MiB
-    /// for libraries]
+    /// for libraries; unlimited where nothing is measured]
     #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
     pub budget: Option<Bytes>,
     /// Pinned host memory for what is offloaded
@@ -356,10 +356,14 @@ pub struct PlanOptions {
     /// Plan forward passes alone, whose maps go after their last use
     #[arg(long)]
     pub inference: bool,
-    /// Measure nothing: convolutions without workspace, as fast as the rates of --costs allow; not with --out
+    /// Measure nothing: convolutions without workspace, as fast as the rates of --costs (else of an H200) allow; not with
+    /// --out. So it is without this where no GPU is found and no --backend is named
     #[arg(long)]
     pub assume: bool,
-    /// Write the plan for `tightfit train --plan` (packed if the name ends in .gz)
+    /// Measure on the CPU where no GPU is found; a GPU, and the CPU of --backend cpu, are measured without this
+    #[arg(long, conflicts_with = "assume")]
+    pub measure: bool,
+    /// Write the plan for `tightfit train --plan` (packed if the name ends in .gz); without a GPU, with --measure
     #[arg(long, value_name = "PLAN")]
     pub out: Option<PathBuf>,
     /// Write a page with pictures
@@ -414,7 +418,7 @@ pub struct SplitOptions {
     #[arg(long)]
     pub network: String,
     /// Mini-batch over all devices
-    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH")]
+    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
     pub batch: usize,
     /// Workspace limit of each convolution, where steps are added up from convolutions
     #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_WORKSPACE")]

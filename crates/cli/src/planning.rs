@@ -1,36 +1,53 @@
 //! From a network to its plan: what `plan` and `train` share.
 
 use tightfit_core::candidate::Limit;
-use tightfit_core::network::Network;
-use tightfit_core::plan::{self, Costs, Kernels, Options, Plan, Workload, plan};
-use tightfit_core::survey::{Policy, Scope, survey};
-use tightfit_core::{Bytes, Device, Error, Layout};
+use tightfit_core::network::{Kernel, Network};
+use tightfit_core::plan::{self, Costs, Kernels, Options, Plan, Workload, check_budget, plan};
+use tightfit_core::survey::{Policy, Scope, survey, tensor_memory};
+use tightfit_core::{Bytes, Device, Error, Layout, Operation};
 use tightfit_train::machine::cuda::BESIDE;
 
+use crate::estimate::{Work, foresee, usable};
 use crate::failure::Failure;
 use crate::message;
 use crate::options::{Common, Planning};
-use crate::progress::Bar;
+use crate::progress::{Bar, Measuring};
 use crate::session::{Session, tell_of};
 
-/// Plans a network as the options ask, after measuring its convolutions where they are not known yet.
+/// The rates of a plan that nothing is measured for, where the options name none.
+pub const RATES: &str = "h200";
+
+/// Plans a network as the options ask, after measuring its convolutions where they are not known yet. What cannot fit
+/// whatever they need is refused before. `choices` says what would measure less.
 ///
 /// # Errors
-/// Those of measuring and of [`plan()`]; [`Failure::Usage`] without a mini-batch, without a budget where the device tells
-/// none, and for a layout that plans are not made for; [`Error::BadOption`] for algorithms under a policy that chooses them.
+/// Those of [`check_budget`], of [`foresee`], of measuring and of [`plan()`]; [`Failure::Usage`] without a mini-batch,
+/// without a budget where the device tells none, and for a layout that plans are not made for; [`Error::BadOption`] for
+/// algorithms under a policy that chooses them.
 pub fn plan_of(
     planning: &Planning,
     network: &Network,
     inference: bool,
     session: &mut Session,
     common: &Common,
+    choices: &str,
 ) -> Result<Plan, Failure> {
     let workload = workload(planning, network, inference, common)?;
     let costs = costs(planning, session.device())?;
     let free = free(session);
     let options = options(planning, free)?;
-    let kernels = measure(planning, &workload, options.budget, free, session, common)?;
-    Ok(plan(&workload, &kernels, &costs, &options)?)
+    // A recording answers at once, with the workspaces that it needs.
+    if !session.backends.iter().any(|backend| backend.is_replay()) {
+        check_budget(&workload, &costs, &options)?;
+    }
+    let kernels = measure(planning, &workload, (options.budget, free), session, common, choices)?;
+    drawn_up(&workload, &kernels, &costs, &options)
+}
+
+/// The plan, told of while it is searched for.
+fn drawn_up(workload: &Workload<'_>, kernels: &Kernels, costs: &Costs, options: &Options) -> Result<Plan, Failure> {
+    let _bar = Bar::new(format!("planning {}", workload.network.name()), None);
+    Ok(plan(workload, kernels, costs, options)?)
 }
 
 /// What is free on the device for an arena: on a GPU, without what the libraries take beside it.
@@ -39,7 +56,8 @@ fn free(session: &Session) -> Option<Bytes> {
     Some(if session.device().backend == "cuda" { free.saturating_sub(BESIDE) } else { free })
 }
 
-/// Plans a network without measuring anything: no backend is needed. Also gives the device that is assumed.
+/// Plans a network without measuring anything: no backend is needed, and without a budget nothing has to move. Also gives
+/// the device that is assumed.
 ///
 /// # Errors
 /// As [`plan_of`].
@@ -50,11 +68,11 @@ pub fn assumed_plan_of(
     common: &Common,
 ) -> Result<(Plan, Device), Failure> {
     let workload = workload(planning, network, inference, common)?;
-    let costs = Costs::named(planning.costs.as_deref().unwrap_or("h200"))?;
+    let costs = Costs::named(planning.costs.as_deref().unwrap_or(RATES))?;
     let kernels = Kernels::assumed(&workload, &costs)?;
     let device =
         Device { backend: "assumed".to_owned(), name: costs.name.clone(), library: "assumed".to_owned(), threads: 0 };
-    Ok((plan(&workload, &kernels, &costs, &options(planning, None)?)?, device))
+    Ok((drawn_up(&workload, &kernels, &costs, &options(planning, Some(Bytes::UNLIMITED))?)?, device))
 }
 
 fn workload<'a>(
@@ -113,16 +131,20 @@ fn costs(planning: &Planning, device: &Device) -> Result<Costs, Failure> {
     }
 }
 
-/// The fronts of every convolution that the workload runs.
+/// The fronts of every convolution that the workload runs, for a budget and what is free on the device.
 fn measure(
     planning: &Planning,
     workload: &Workload<'_>,
-    budget: Bytes,
-    free: Option<Bytes>,
+    (budget, free): (Bytes, Option<Bytes>),
     session: &mut Session,
     common: &Common,
+    choices: &str,
 ) -> Result<Kernels, Failure> {
     let problems = Kernels::problems(workload)?;
+    // On a CPU the arena is the memory that measuring takes, too: what the tensors leave is there for workspaces.
+    let room = (session.device().backend == "cpu").then(usable).flatten();
+    let room = room.map(|usable| usable.saturating_sub(tensor_memory(&problems)));
+    let (budget, free) = room.map_or((budget, free), |room| (budget.min(room), Some(room)));
     let scope = Scope {
         policy: if planning.divide { planning.sizes } else { Policy::Undivided },
         // What the arena leaves free differs from step to step.
@@ -134,7 +156,16 @@ fn measure(
         cache: session.cache.as_ref(),
         stop: &session.stop,
     };
-    let found = survey(&problems, &scope, &mut session.backends, &Bar::new())?;
+    let work = Work { network: workload.network.name(), problems: &problems, beside: Bytes::ZERO, choices };
+    let expected = foresee(&work, &scope, session.backends[0].as_mut())?;
+    let bar = Measuring::new(&kernels_of(workload)?, expected);
+    let found = survey(&problems, &scope, &mut session.backends, &bar)?;
+    drop(bar);
     tell_of(&found.spent, common);
     Ok(Kernels::of(&found.candidates)?)
+}
+
+/// The convolutions of a workload with the layers that they belong to.
+fn kernels_of(workload: &Workload<'_>) -> Result<Vec<Kernel>, Failure> {
+    Ok(workload.network.kernels(Some(workload.batch), &Operation::ALL, workload.types, Layout::Nchw)?)
 }

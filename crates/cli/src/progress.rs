@@ -1,69 +1,249 @@
-//! Progress on a terminal: a bar by share of the work, with the time left. Silent in a pipe.
+//! How long work gets on, on standard error: a bar on a terminal, a line a minute without one.
+//!
+//! ```text
+//! terminal   12m [=====>      ] measured 12 of 57 problems, conv3_1 forward, about 8 minutes left
+//! pipe       measured 12 of 57 problems, conv3_1 forward, about 8 minutes left              (once a minute)
+//! ```
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use tightfit_core::Problem;
+use tightfit_core::network::Kernel;
 use tightfit_core::survey::Progress;
+
+use crate::message;
 
 /// Steps of the bar.
 const STEPS: u64 = 1000;
 
-/// A progress bar on standard error.
-pub struct Bar(ProgressBar);
+/// Without a terminal, how long from one line to the next.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// A span as people say it, such as "8 minutes".
+pub fn about(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let units = [(86_400.0, "day", 2.0), (3_600.0, "hour", 2.0), (60.0, "minute", 1.5), (1.0, "second", 0.0)];
+    let (unit, name) =
+        units.into_iter().find(|(unit, _, least)| seconds >= unit * least).map_or((1.0, "second"), |u| (u.0, u.1));
+    let count = (seconds / unit).round();
+    format!("{count} {name}{}", if count == 1.0 { "" } else { "s" })
+}
+
+/// What is being done, and how much of it is behind.
+#[derive(Clone, Debug, Default)]
+struct Now {
+    what: String,
+    /// Of all the work; 0 also where that is not known.
+    share: f64,
+}
+
+impl Now {
+    /// One line: what is done, and how long is left; how long it has taken where nobody knows what is left.
+    fn line(&self, elapsed: Duration, expected: Option<Duration>) -> String {
+        let left = if self.share > 0.0 {
+            Some(elapsed.mul_f64((1.0 - self.share).max(0.0) / self.share))
+        } else {
+            expected.and_then(|expected| expected.checked_sub(elapsed))
+        };
+        match left {
+            Some(left) => format!("{}, about {} left", self.what, about(left)),
+            None => format!("{}, {} so far", self.what, about(elapsed)),
+        }
+    }
+}
+
+/// Work that may take long, told of until it is dropped.
+pub struct Bar {
+    drawn: ProgressBar,
+    now: Arc<Mutex<Now>>,
+    _lines: Option<Lines>,
+}
 
 impl Bar {
-    /// A bar that begins now. Where standard error is no terminal, nothing is drawn.
-    pub fn new() -> Bar {
-        let bar = ProgressBar::new(STEPS);
-        if let Ok(style) =
-            ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {percent:>3} %, {eta} left  {wide_msg}")
-        {
-            bar.set_style(style.progress_chars("=> "));
+    /// Work that begins now; `expected` is how long it should take in all, where that is known.
+    pub fn new(what: impl Into<String>, expected: Option<Duration>) -> Bar {
+        let now = Arc::new(Mutex::new(Now { what: what.into(), share: 0.0 }));
+        let started = Instant::now();
+        let line = {
+            let now = Arc::clone(&now);
+            move || now.lock().unwrap_or_else(PoisonError::into_inner).line(started.elapsed(), expected)
+        };
+        if !std::io::stderr().is_terminal() {
+            let lines = Lines::every(INTERVAL, line, |line| message::say(line));
+            return Bar { drawn: ProgressBar::hidden(), now, _lines: Some(lines) };
         }
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Bar(bar)
+        let drawn = ProgressBar::new(STEPS);
+        if let Ok(style) = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {line}") {
+            let line = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
+                let _ = to.write_str(&line());
+            };
+            drawn.set_style(style.progress_chars("=> ").with_key("line", line));
+        }
+        drawn.enable_steady_tick(Duration::from_millis(200));
+        Bar { drawn, now, _lines: None }
+    }
+
+    /// What is being done now, and how much of all the work is behind.
+    pub fn set(&self, what: String, share: f64) {
+        self.drawn.set_position((share * STEPS as f64) as u64);
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Now { what, share };
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.drawn.finish_and_clear();
     }
 }
 
-impl Progress for Bar {
+/// A survey's progress, its problems called by the layers that have them.
+pub struct Measuring {
+    bar: Bar,
+    /// Where problems of several layers are one, the first layer's name.
+    names: HashMap<Problem, String>,
+    at: Mutex<(String, f64)>,
+}
+
+impl Measuring {
+    /// A survey of the problems of these kernels that begins now.
+    pub fn new(kernels: &[Kernel], expected: Option<Duration>) -> Measuring {
+        let mut names = HashMap::new();
+        for Kernel { layer, problem } in kernels {
+            names.entry(*problem).or_insert_with(|| format!("{layer} {}", problem.operation()));
+        }
+        Measuring { bar: Bar::new("measuring", expected), names, at: Mutex::default() }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut (String, f64))) {
+        let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut at);
+        self.bar.set(at.0.clone(), at.1);
+    }
+}
+
+impl Progress for Measuring {
     fn begin(&self, problem: &Problem, place: usize, of: usize) {
-        self.0.set_message(format!("{}/{of} {problem}", place + 1));
+        let mut what = format!("measured {place} of {of} problems, ");
+        let _ = match self.names.get(problem) {
+            Some(name) => write!(what, "{name}"),
+            None => write!(what, "{problem}"),
+        };
+        self.change(|at| at.0 = what);
     }
 
     fn done(&self, share: f64) {
-        self.0.set_position((share * STEPS as f64) as u64);
+        self.change(|at| at.1 = share);
     }
 }
 
-/// A progress bar that counts training steps.
-pub struct Steps(ProgressBar);
+/// A thread that tells a line now and then, until it is dropped.
+struct Lines {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
 
-impl Steps {
-    /// A bar of so many steps. Where standard error is no terminal, nothing is drawn.
-    pub fn new(steps: u64) -> Steps {
-        let bar = ProgressBar::new(steps);
-        if let Ok(style) = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] step {pos}/{len}, {eta} left  {msg}") {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        Steps(bar)
-    }
-
-    /// One more step is done.
-    pub fn done(&self, loss: f64) {
-        self.0.set_message(format!("loss {loss:.4}"));
-        self.0.inc(1);
+impl Lines {
+    fn every(
+        interval: Duration,
+        line: impl Fn() -> String + Send + 'static,
+        tell: impl Fn(&str) + Send + 'static,
+    ) -> Lines {
+        let (end, ended) = channel::<()>();
+        let thread = std::thread::Builder::new().name("progress".to_owned()).spawn(move || {
+            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                tell(&line());
+            }
+        });
+        // A system that gives no thread leaves the work without lines.
+        Lines { end: Some(end), thread: thread.ok() }
     }
 }
 
-impl Drop for Steps {
+impl Drop for Lines {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn what_is_left_is_told_once_it_is_known() {
+        let begun = Now { what: "measured 0 of 57 problems, conv1_2 forward".to_owned(), share: 0.0 };
+        assert_eq!(begun.line(MINUTE * 3, None), "measured 0 of 57 problems, conv1_2 forward, 3 minutes so far");
+        assert!(begun.line(MINUTE, Some(MINUTE * 41)).ends_with(", about 40 minutes left"));
+        assert!(begun.line(MINUTE * 2, Some(MINUTE)).ends_with(", 2 minutes so far"), "longer than expected");
+        let done = Now { what: "measured 12 of 57 problems, conv3_1 forward".to_owned(), share: 0.2 };
+        assert_eq!(
+            done.line(MINUTE * 2, Some(MINUTE)),
+            "measured 12 of 57 problems, conv3_1 forward, about 8 minutes left"
+        );
+        let whole = Now { what: "step 5 of 5".to_owned(), share: 1.0 };
+        assert_eq!(whole.line(MINUTE, None), "step 5 of 5, about 0 seconds left");
+    }
+
+    #[test]
+    fn spans_are_in_the_unit_that_people_use() {
+        let about = |seconds| about(Duration::from_secs(seconds));
+        let found = [0, 1, 89, 90, 600, 7199, 7200, 172_799, 172_800].map(about);
+        let expected = [
+            "0 seconds",
+            "1 second",
+            "89 seconds",
+            "2 minutes",
+            "10 minutes",
+            "120 minutes",
+            "2 hours",
+            "48 hours",
+            "2 days",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn problems_are_called_by_their_layers() {
+        let kernel = |layer: &str, text: &str| Kernel { layer: layer.to_owned(), problem: text.parse().unwrap() };
+        let kernels = [
+            kernel("conv3_1", "forward n2 c4 h8 w8 k4 r3 s3 f32"),
+            kernel("conv3_2", "forward n2 c4 h8 w8 k4 r3 s3 f32"),
+        ];
+        let measuring = Measuring::new(&kernels, None);
+        let now = || measuring.bar.now.lock().unwrap().clone();
+        measuring.begin(&kernels[1].problem, 12, 57);
+        assert_eq!(now().what, "measured 12 of 57 problems, conv3_1 forward");
+        measuring.done(0.25);
+        assert_eq!((now().what.as_str(), now().share), ("measured 12 of 57 problems, conv3_1 forward", 0.25));
+    }
+
+    #[test]
+    fn lines_are_told_until_the_end() {
+        let (told, lines) = channel();
+        let telling = Lines::every(
+            Duration::from_millis(1),
+            || "step 3 of 9".to_owned(),
+            move |line| {
+                let _ = told.send(line.to_owned());
+            },
+        );
+        assert_eq!(lines.recv().unwrap(), "step 3 of 9");
+        assert_eq!(lines.recv().unwrap(), "step 3 of 9");
+        drop(telling);
+        // The thread is gone, so nothing comes after what was told before.
+        while lines.try_recv().is_ok() {}
+        assert!(lines.recv().is_err());
     }
 }

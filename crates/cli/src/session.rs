@@ -27,7 +27,14 @@ impl Session {
     /// # Errors
     /// Those of the backend and of the cache; [`Failure::Usage`] for a backend that there is not.
     pub fn open(common: &Common) -> Result<Session, Failure> {
-        let backends = backends(common)?;
+        Session::with(backends(common)?, common)
+    }
+
+    /// Goes on with backends that are open already.
+    ///
+    /// # Errors
+    /// Those of the cache.
+    pub fn with(backends: Vec<Box<dyn Backend>>, common: &Common) -> Result<Session, Failure> {
         // What was recorded elsewhere is not this machine's to keep.
         let cache = if is_replay(common) { None } else { open_cache(common)? };
         Ok(Session { backends, cache, stop: interrupt::flag() })
@@ -38,7 +45,11 @@ impl Session {
     }
 }
 
-fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
+/// The backends that the options name: of one kind, and at least one.
+///
+/// # Errors
+/// Those of the backend; [`Failure::Usage`] for one that there is not.
+pub fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
     let cpu = || -> Vec<Box<dyn Backend>> { vec![Box::new(CpuBackend::new(common.threads))] };
     match common.backend.as_str() {
         "cpu" => Ok(cpu()),

@@ -9,10 +9,11 @@ use tightfit_core::network::{Kernel, Network, distinct};
 use tightfit_core::survey::{Policy, Scope, Survey, survey};
 use tightfit_core::{Bytes, Nanos, Operation, Problem};
 
+use crate::estimate::{Work, foresee};
 use crate::failure::Failure;
 use crate::message;
 use crate::options::{Common, Selection, Sizes};
-use crate::progress::Bar;
+use crate::progress::{Bar, Measuring};
 use crate::session::{Session, nothing_selected};
 
 /// The kernels that the options select.
@@ -22,6 +23,8 @@ pub struct Selected {
     pub kernels: Vec<Kernel>,
     /// Which of them may run side by side.
     pub groups: Vec<Vec<usize>>,
+    /// Memory that the command takes beside what it measures with.
+    pub beside: Bytes,
     /// Whether these are all kernels of the network, so that its layers are worth keeping.
     whole: bool,
 }
@@ -50,13 +53,20 @@ impl Selected {
             return Err(Failure::Wrong(format!("{} has no convolutions to work on", network.name())));
         }
         let groups = network.concurrent(&kernels);
-        Ok(Selected { network: network.name().to_owned(), batch: selection.batch, kernels, groups, whole })
+        Ok(Selected {
+            network: network.name().to_owned(),
+            batch: selection.batch,
+            kernels,
+            groups,
+            beside: Bytes::ZERO,
+            whole,
+        })
     }
 
     /// Measures every distinct kernel, with a progress bar.
     ///
     /// # Errors
-    /// As [`survey`].
+    /// As [`foresee`] and [`survey`].
     pub fn survey(
         &self,
         session: &mut Session,
@@ -80,7 +90,14 @@ impl Selected {
             cache: session.cache.as_ref(),
             stop: &session.stop,
         };
-        let bar = Bar::new();
+        let work = Work {
+            network: &self.network,
+            problems: &problems,
+            beside: self.beside,
+            choices: "a smaller --batch or a smaller limit takes less, --backend replay:FILE nothing",
+        };
+        let expected = foresee(&work, &scope, session.backends[0].as_mut())?;
+        let bar = Measuring::new(&self.kernels, expected);
         Ok(survey(&problems, &scope, &mut session.backends, &bar)?)
     }
 
@@ -100,7 +117,9 @@ impl Selected {
         let baseline = Some(limit.bytes()).filter(|_| !sizes.no_baseline);
         let found = self.survey(session, common, policy, limit.ladder(), baseline)?;
         crate::session::tell_of(&found.spent, common);
+        let bar = Bar::new(format!("searching the configurations of {}", self.network), None);
         let chosen = choose(&self.kernels, &found.candidates, limit)?;
+        drop(bar);
         let replayed = session.backends[0].is_replay();
         Ok(Optimized {
             network: self.network.clone(),

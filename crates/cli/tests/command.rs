@@ -441,6 +441,10 @@ fn an_uneven_mini_batch_in_every_format() {
     assert!(fail(folder.path(), "split --batch 32 --network resnet18", 2).contains("0 devices"));
     assert!(fail(folder.path(), &split("K80", "--multiple-of 3"), 2).contains("power of two"));
     assert!(fail(folder.path(), &split("K80", "--rest -1"), 2).contains("--rest"));
+    for batch in ["0", "1048577", "9223372036854775808", "18446744073709551615"] {
+        let unbounded = split("K80", "").replace("--batch 32", &format!("--batch {batch}"));
+        assert!(fail(folder.path(), &unbounded, 2).contains("1..=1048576"), "{batch}");
+    }
     let other = format!("split --batch 32 --devices K80 --network resnet34 --backend replay:{cluster}");
     assert!(fail(folder.path(), &other, 1).contains("resnet34"));
 }

@@ -9,12 +9,14 @@ const TIGHTFIT: &str = env!("CARGO_BIN_EXE_tightfit");
 const RECORDED: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz");
 
+/// On a machine without a GPU, whatever this one has.
 fn run(folder: &Path, arguments: &str) -> Output {
     let mut command = Command::new(TIGHTFIT);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
         command.env_remove(name);
     }
     command.env("TIGHTFIT_CACHE", folder.join("cache.db")).env("TIGHTFIT_THREADS", "1").stdin(Stdio::null());
+    command.env("TIGHTFIT_CUDA", folder.join("no-driver.so"));
     command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
 }
 
@@ -55,7 +57,8 @@ fn wrong_words_are_named_with_the_right_ones() {
         ("plan lenet --batch 4 --budget 1MiB --divide maybe", &["maybe"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --costs k41", &["k41", "k40"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --out plan.json", &["--assume", "--out", "--format json"]),
-        ("plan lenet --batch 4 --assume", &["--budget"]),
+        ("plan lenet --batch 4 --budget 1MiB --assume --measure", &["--assume", "--measure"]),
+        ("plan lenet --batch 4 --budget 1MiB --measure --backend replay:x.jsonl", &["--measure", "replay:"]),
         ("plan lenet --budget 1MiB --assume", &["--batch"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --layout nhwc", &["nhwc", "nchw"]),
         ("plan alexnett --batch 4 --budget 1MiB", &["alexnett", "alexnet"]),
@@ -151,4 +154,95 @@ fn plans_networks_and_pages_are_written_and_read() {
     let message = fail(folder.path(), "plan bad.json --batch 8 --assume --budget 8MiB", 1);
     assert!(message.contains("cannot be read as a network: field `format` is missing"), "{message}");
     fail(folder.path(), &format!("plan lenet {measured} --out missing/plan.json"), 1);
+}
+
+#[test]
+fn without_a_gpu_rates_answer_at_once_and_one_line_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    // Measuring these convolutions on one thread takes hours.
+    let vgg19 = "plan vgg19 --batch 128 --budget 8GiB --format json";
+    let output = run(folder.path(), vgg19);
+    let note = text(&output.stderr);
+    assert!(output.status.success(), "{note}");
+    assert_eq!(note.lines().count(), 1, "{note}");
+    for part in ["no GPU was found", "nothing is measured", "h200", "--costs", "--measure", "replay:FILE"] {
+        assert!(note.contains(part), "{part}: {note}");
+    }
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&plan["backend"], &plan["device"]), (&"assumed".into(), &"h200".into()));
+    let assumed = run(folder.path(), &format!("{vgg19} --assume"));
+    assert_eq!(assumed.stdout, output.stdout);
+    assert_eq!(text(&assumed.stderr), "", "who asks for it need not be told");
+    let k40 = run(folder.path(), &format!("{vgg19} --costs k40"));
+    assert!(text(&k40.stderr).contains("those of k40"), "{}", text(&k40.stderr));
+    // Without a budget either: what the step takes with all of it resident.
+    let resident = json(folder.path(), "plan vgg19 --batch 128");
+    assert_eq!((&resident["budget_bytes"], &resident["offloaded_bytes"]), (&Value::Null, &0.into()));
+    assert!(resident["peak_bytes"].as_u64() > plan["peak_bytes"].as_u64(), "{}", resident["peak_bytes"]);
+    assert!(!folder.path().join("cache.db").exists(), "nothing is kept");
+}
+
+#[test]
+fn a_plan_to_carry_out_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let digits = "plan digits-net --batch 4 --budget 8MiB --sizes undivided --out plan.json";
+    let message = fail(folder.path(), digits, 2);
+    assert!(message.contains("--out") && message.contains("add --measure"), "{message}");
+    let measured = json(folder.path(), &format!("{digits} --measure"));
+    assert_eq!(measured["backend"], "cpu");
+    assert!(folder.path().join("plan.json").exists() && measurements(folder.path()) > 0);
+}
+
+/// Measurements in the cache.
+fn measurements(folder: &Path) -> u64 {
+    if !folder.join("cache.db").exists() {
+        return 0;
+    }
+    let rows = json(folder, "cache list");
+    rows.as_array().unwrap().iter().map(|row| row["measurements"].as_u64().unwrap()).sum()
+}
+
+/// Weights, gradients and momentum of 6.6 GiB: whatever its convolutions take, it fits no 512 MiB.
+#[test]
+fn what_fits_no_plan_is_refused_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let digits = tightfit_core::Network::open("digits-net").unwrap().to_json();
+    let wide = digits.replacen("\"outputs\": 64", "\"outputs\": 1150000", 1);
+    assert_ne!(digits, wide);
+    std::fs::write(folder.path().join("wide.json"), wide).unwrap();
+    for (arguments, layer, budget) in [
+        ("plan vgg16 --batch 64 --budget 1MiB --measure", "conv1_2", "1 MiB"),
+        ("plan vgg16 --batch 64 --budget 1MiB --backend cpu --policy overlap", "conv1_2", "1 MiB"),
+        ("train vgg16 --batch 64 --budget 1MiB --data synthetic", "conv1_2", "1 MiB"),
+        ("train wide.json --batch 8 --budget 512MiB --data digits", "fc2", "512 MiB"),
+    ] {
+        let message = fail(folder.path(), arguments, 3);
+        for part in ["needs at least", "GiB", layer, &format!("the budget is {budget}")] {
+            assert!(message.contains(part), "{arguments}: {part}: {message}");
+        }
+        assert_eq!(measurements(folder.path()), 0, "{arguments}");
+    }
+    let told = fail(folder.path(), "plan vgg16 --batch 64 --budget 1MiB", 3);
+    assert!(told.contains("no GPU was found") && told.contains("needs at least"), "{told}");
+}
+
+/// A step of a million samples: no machine that runs this test has the terabytes.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_the_machine_cannot_measure_is_refused_with_smaller_choices() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, choices) in [
+        ("plan vgg19 --batch 1048576 --budget unlimited --measure", &["--batch", "--assume", "replay:FILE"][..]),
+        ("train vgg19 --batch 1048576 --budget unlimited --data synthetic", &["--batch", "plan --assume"]),
+        ("optimize vgg19 --batch 1048576 --workspace 1MiB", &["--batch", "limit", "replay:FILE"]),
+        ("profile vgg19 --batch 1048576 --workspace 1MiB --policy all", &["--batch", "limit", "replay:FILE"]),
+        ("verify vgg19 --batch 1048576 --workspace 1MiB", &["--batch", "limit"]),
+    ] {
+        let message = fail(folder.path(), arguments, 3);
+        let parts = ["vgg19 takes at least", "TiB of memory", "may be used", "nothing was measured"];
+        for part in parts.iter().chain(choices) {
+            assert!(message.contains(part), "{arguments}: {part}: {message}");
+        }
+        assert_eq!(measurements(folder.path()), 0, "{arguments}");
+    }
 }

@@ -51,7 +51,7 @@ fn split_every_size(bencher: Bencher<'_, '_>, (mini_batch, devices): (usize, u64
     let time = |device: u64, size: u64| Nanos(50_000 + size * 30_000 * (1 + device % 4) + size * 7919 % 997 * 50);
     let device = |device| (1..=mini_batch).map(|size| (size, time(device, size as u64))).collect();
     let times: Vec<Vec<_>> = (0..devices).map(device).collect();
-    bencher.bench(|| split(black_box(&times), mini_batch));
+    bencher.bench(|| split(black_box(&times), mini_batch, &AtomicBool::new(false)));
 }
 
 #[divan::bench(args = instances::SHAPES, sample_count = 3)]

@@ -143,6 +143,26 @@ pub enum Error {
         least: Bytes,
     },
 
+    /// A network whose tensors alone no schedule of the policy brings under the budget: nothing need be measured to know.
+    #[error(
+        "{network} needs at least {needed} under {policy} before any workspace, the budget is {budget}; {layer} is what fills it: raise the budget above that{}, or take a smaller mini-batch",
+        cheaper(*budget + Bytes(1), *least)
+    )]
+    OverAnyBudget {
+        /// The network.
+        network: String,
+        /// Name of the policy.
+        policy: String,
+        /// The least bytes that are live at once, with no workspace.
+        needed: Bytes,
+        /// The budget that was given.
+        budget: Bytes,
+        /// The layer at which they are live.
+        layer: String,
+        /// The least budget of any policy with no workspace.
+        least: Bytes,
+    },
+
     /// What is to be offloaded does not fit the host's share.
     #[error(
         "{network} offloads {needed} to the host at once, and may use {budget} there; allow that much, or raise the device's budget"
@@ -263,7 +283,11 @@ impl Error {
     pub fn is_does_not_fit(&self) -> bool {
         matches!(
             self,
-            Error::OverLimit { .. } | Error::OverTotal { .. } | Error::OverBudget { .. } | Error::OverHostBudget { .. }
+            Error::OverLimit { .. }
+                | Error::OverTotal { .. }
+                | Error::OverBudget { .. }
+                | Error::OverAnyBudget { .. }
+                | Error::OverHostBudget { .. }
         )
     }
 }

@@ -53,8 +53,8 @@ pub fn split(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<
         memory: Bytes::UNLIMITED,
     };
     let memory: Vec<Bytes> = words.memory.iter().copied().map(Bytes).collect();
-    interruptible(py, |_| {
-        let found = split_network(&recordings.0, &words.devices, &network, words.batch, &options, &memory)?;
+    interruptible(py, |stop| {
+        let found = split_network(&recordings.0, &words.devices, &network, words.batch, &options, &memory, stop)?;
         Ok(found.json())
     })
 }
@@ -66,7 +66,7 @@ pub fn split_times(py: Python<'_>, times: Vec<Vec<(usize, f64)>>, batch: usize) 
         entries.iter().map(|&(batch, us)| Ok((batch, time(us)?))).collect()
     };
     let times: Vec<_> = times.iter().map(device).collect::<PyResult<_>>()?;
-    let found = interruptible(py, |_| optimize::split(&times, batch))?;
+    let found = interruptible(py, |stop| optimize::split(&times, batch, stop))?;
     Ok((found.batches, found.time.as_micros()))
 }
 

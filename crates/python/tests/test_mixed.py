@@ -3,6 +3,10 @@
 import itertools
 import json
 import random
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -80,3 +84,30 @@ def test_wrong_devices_are_named(mixed):
             tightfit.split(32, ["K80", "K80"], network="resnet18", profile=mixed, **options)
     with pytest.raises(tightfit.BadInput, match="list of names"):
         tightfit.split(32, "K80", network="resnet18", profile=mixed)
+
+
+def test_a_mini_batch_without_end_is_refused(mixed):
+    for batch in [2**20 + 1, 2**31, 10**12, 2**63]:
+        with pytest.raises(tightfit.BadInput, match="1048576"):
+            tightfit.split_times([[(1, 1.0)]], batch)
+        with pytest.raises(tightfit.BadInput, match="1048576"):
+            tightfit.split(batch, ["K80"], network="resnet18", profile=mixed)
+
+
+def test_ctrl_c_ends_a_long_split():
+    """Every batch of 2^20 samples on two devices: hours of work, so it only ends because it is told to."""
+    script = (
+        "import tightfit\n"
+        "times = [[(n, float(n)) for n in range(1, 2**20 + 1)]] * 2\n"
+        "print('begin', flush=True)\n"
+        "tightfit.split_times(times, 2**20)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "begin\n"
+        time.sleep(1)  # Past the conversion of the arguments, into the search.
+        child.send_signal(signal.SIGINT)
+        _, told = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    assert "KeyboardInterrupt" in told, told

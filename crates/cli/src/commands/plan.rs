@@ -1,30 +1,41 @@
 //! `tightfit plan NETWORK`
 
+use tightfit_core::Backend;
 use tightfit_core::network::Network;
 use tightfit_core::report::plan as report;
 
 use crate::failure::{Failure, check_writable, first, print, write_file};
+use crate::message;
 use crate::options::{Common, Format, PlanOptions};
-use crate::planning::{assumed_plan_of, plan_of};
-use crate::session::Session;
+use crate::planning::{RATES, assumed_plan_of, plan_of};
+use crate::session::{Session, backends};
+
+/// What measures less than was asked for.
+const CHOICES: &str = "a smaller --batch takes less, --assume or --backend replay:FILE nothing";
 
 pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     let PlanOptions { planning, inference, .. } = options;
     if options.assume && options.out.is_some() {
         let why = "--assume with --out: no machine has the algorithms that are assumed, so such a plan cannot be carried \
-                   out; leave --assume out to measure them, or write --format json to keep the figures";
+                   out; with --measure in its place they are measured; or write --format json to keep the figures";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    if options.measure && common.backend.starts_with("replay:") {
+        let why = "--measure with --backend replay: a recording has what was measured already; leave one of them out";
         return Err(Failure::Usage(why.to_owned()));
     }
     for path in [&options.out, &options.html].into_iter().flatten() {
         check_writable(path)?;
     }
     let network = Network::open(&options.network)?;
-    let (plan, device) = if options.assume {
-        assumed_plan_of(planning, &network, *inference, common)?
-    } else {
-        let mut session = Session::open(common)?;
-        let plan = plan_of(planning, &network, *inference, &mut session, common)?;
-        (plan, session.device().clone())
+    let measured = if options.assume { None } else { measured_by(options, common)? };
+    let (plan, device) = match measured {
+        Some(backends) => {
+            let mut session = Session::with(backends, common)?;
+            let plan = plan_of(planning, &network, *inference, &mut session, common, CHOICES)?;
+            (plan, session.device().clone())
+        }
+        None => assumed_plan_of(planning, &network, *inference, common)?,
     };
     let printed = print(&match common.format {
         Format::Table => report::table(&plan, &device, super::terminal()),
@@ -40,4 +51,28 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
         None => Ok(()),
     };
     first([printed, written, drawn])
+}
+
+/// What the options and the machine leave to measure on; none where there is only a CPU and nobody asked for its times,
+/// which is said.
+///
+/// # Errors
+/// Those of the backend; [`Failure::Usage`] for a plan that is to be carried out and would not be measured.
+fn measured_by(options: &PlanOptions, common: &Common) -> Result<Option<Vec<Box<dyn Backend>>>, Failure> {
+    let backends = backends(common)?;
+    let is_cpu = backends.first().is_some_and(|backend| backend.device().backend == "cpu");
+    if options.measure || common.backend != "auto" || !is_cpu {
+        return Ok(Some(backends));
+    }
+    if options.out.is_some() {
+        let why = "--out: no GPU was found, so nothing would be measured, and no machine could carry such a plan out; add \
+                   --measure to measure on the CPU";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    let rates = options.planning.costs.as_deref().unwrap_or(RATES);
+    message::note(format_args!(
+        "no GPU was found, so nothing is measured and the rates are those of {rates} (--costs names others); \
+         --measure measures on the CPU, --backend replay:FILE takes what was recorded"
+    ));
+    Ok(None)
 }

@@ -1,5 +1,7 @@
 //! `tightfit split`
 
+use std::sync::atomic::AtomicBool;
+
 use tightfit_core::mixed::{MixedSplit, StepOptions, split_network};
 use tightfit_core::network::Network;
 use tightfit_core::profile::{Cache, Recording};
@@ -29,7 +31,9 @@ pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
         [one] => vec![one; common.devices.len()],
         _ => options.memory.clone(),
     };
-    let found = split_network(&recordings(common)?, &common.devices, &network, options.batch, &steps, &memory)?;
+    // Ctrl-C ends the program: there is nothing here to keep.
+    let stop = AtomicBool::new(false);
+    let found = split_network(&recordings(common)?, &common.devices, &network, options.batch, &steps, &memory, &stop)?;
     match common.format {
         Format::Json => print(&found.json()),
         Format::Csv => print_grid(&grid(&found), common.format),

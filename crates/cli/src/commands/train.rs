@@ -18,8 +18,11 @@ use super::print_grid;
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::options::{Common, Format, TrainOptions};
 use crate::planning::plan_of;
-use crate::progress::Steps;
+use crate::progress::Bar;
 use crate::session::{Session, cuda_options, device_numbers};
+
+/// What measures less than was asked for.
+const CHOICES: &str = "a smaller --batch takes less, and `tightfit plan --assume` measures nothing";
 
 pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     // Whatever can be wrong with the options shows before anything is measured.
@@ -43,7 +46,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     let (network, plan) = match &options.plan {
         Some(path) => read_plan(path, &network)?,
         None => {
-            let plan = plan_of(&options.planning, &network, false, &mut session, common)?;
+            let plan = plan_of(&options.planning, &network, false, &mut session, common, CHOICES)?;
             (network, plan)
         }
     };
@@ -177,7 +180,7 @@ impl Job<'_> {
     ) -> Result<(), Failure> {
         let batches = Loader::shuffled(Arc::clone(&self.dataset.train), self.plan.batch, self.common.seed)?;
         let (steps, begin) = (self.steps(), Instant::now());
-        let bar = Steps::new(steps);
+        let bar = Bar::new(format!("step 0 of {steps}"), None);
         for (batch, step) in batches.zip(1..=steps) {
             let batch = batch?;
             let start = Nanos::from(begin.elapsed());
@@ -185,7 +188,7 @@ impl Job<'_> {
             if let Some(trace) = trace {
                 trace.ran(start, &engine.spans());
             }
-            bar.done(outcome.loss);
+            bar.set(format!("step {step} of {steps}, loss {:.4}", outcome.loss), step as f64 / steps as f64);
             tracing::info!("step {step}: loss {:.4}, {}", outcome.loss, outcome.time);
             outcomes.push(outcome);
             if !outcome.loss.is_finite() {
@@ -209,6 +212,7 @@ impl Job<'_> {
         learned: Result<Learned, tightfit_train::Error>,
         test: Arc<dyn Source>,
     ) -> Result<Score, Failure> {
+        let _bar = Bar::new("testing what was learned", None);
         Ok(evaluate(machine()?, workload, &self.plan.schedule, &learned?, test)?)
     }
 

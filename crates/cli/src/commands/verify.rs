@@ -6,26 +6,31 @@ use tightfit_core::answer::{Optimized, OptimizedKernel};
 use tightfit_core::backend::Scale;
 use tightfit_core::candidate::Limit;
 use tightfit_core::execute::{Data, SAMPLED_OUTPUTS, Trial, Values, verify, verify_together};
-use tightfit_core::{Device, Error, Problem, Types};
+use tightfit_core::{Bytes, Device, Error, Problem, Types};
 
 use super::print_optimized;
 use crate::failure::Failure;
 use crate::options::{Common, VerifyOptions};
+use crate::progress::Bar;
 use crate::session::Session;
 use crate::solve::Selected;
 
 pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
     let limit = options.bound.limit()?;
-    let selected = Selected::new(&options.selection, common)?;
+    let mut selected = Selected::new(&options.selection, common)?;
+    selected.beside = selected.kernels.iter().map(|kernel| compared(&kernel.problem)).max().unwrap_or_default();
     let mut session = Session::open(common)?;
     let mut optimized = selected.optimize(&mut session, common, &options.sizes, limit)?;
     let outputs = if options.full { usize::MAX } else { SAMPLED_OUTPUTS };
     let scale = Scale { alpha: options.alpha, beta: options.beta };
     let backend = session.backends[0].as_mut();
+    let (bar, of) = (Bar::new("verifying", None), optimized.kernels.len());
     for (place, kernel) in optimized.kernels.iter_mut().enumerate() {
         if session.stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted.into());
         }
+        let what = format!("verified {place} of {of} kernels, {} {}", kernel.layer, kernel.problem.operation());
+        bar.set(what, place as f64 / of as f64);
         let data = Data::random(&kernel.problem, options.values, common.seed.wrapping_add(place as u64));
         let trial = Trial {
             problem: &kernel.problem,
@@ -36,6 +41,7 @@ pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
         };
         kernel.verification = Some(verify(backend, &trial, tightfit_cpu::reference, outputs)?);
     }
+    drop(bar);
     if let Limit::Total(_) = optimized.limit {
         run_groups(&mut optimized, options, common, &mut session)?;
     }
@@ -72,6 +78,12 @@ pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
     } else {
         Err(Failure::Wrong(format!("too far from 64-bit arithmetic: {}", wrong.join(", "))))
     }
+}
+
+/// Memory in which a kernel is compared: its tensors, outputs divided and undivided of two runs each, both once more in
+/// 64 bits.
+fn compared(problem: &Problem) -> Bytes {
+    problem.tensor_bytes() + Bytes::of(problem.output_len(), 4 * 4 + 2 * 8)
 }
 
 /// Runs the groups of kernels that the network lets run side by side, each kernel in the segment that it was allotted.

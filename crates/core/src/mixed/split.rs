@@ -4,10 +4,12 @@
 //! "K80", "K80", "K20Xm" -> recordings by name -> step times of each -> split -> batches, beside the even split
 //! ```
 
+use std::sync::atomic::AtomicBool;
+
 use serde::{Serialize, Serializer};
 
 use super::{StepOptions, step_times};
-use crate::optimize::split;
+use crate::optimize::{check_samples, split};
 use crate::profile::Recording;
 use crate::profile::step_name;
 use crate::{Bytes, Error, Nanos, Network};
@@ -91,7 +93,7 @@ fn some_micros<S: Serializer>(time: &Option<Nanos>, serializer: S) -> Result<S::
 /// # Errors
 /// [`Error::UnknownWord`] or [`Error::Ambiguous`] for a name that fits no device or several; [`Error::NoStepTimes`] for a
 /// device of which the network is not recorded; [`Error::NoSplit`] if the allowed batches do not add up;
-/// [`Error::BadOption`] if there are no devices, or not as many limits as devices; those of [`step_times`].
+/// [`Error::BadOption`] if there are no devices, or not as many limits as devices; those of [`step_times`] and [`split`].
 pub fn split_network(
     recordings: &[Recording],
     devices: &[String],
@@ -99,7 +101,9 @@ pub fn split_network(
     mini_batch: usize,
     options: &StepOptions,
     memory: &[Bytes],
+    stop: &AtomicBool,
 ) -> Result<MixedSplit, Error> {
+    check_samples(mini_batch)?;
     if devices.is_empty() || !(memory.is_empty() || memory.len() == devices.len()) {
         let what = format!(
             "{} devices and {} memory limits: give one device or more, and a limit for each or none",
@@ -115,12 +119,12 @@ pub fn split_network(
         let same = |&earlier: &usize| devices[earlier] == *name && memory.get(earlier) == memory.get(place);
         let device = match (0..place).find(same) {
             Some(earlier) => found[earlier].clone(),
-            None => find(&recordings, name, network, mini_batch, &options)?,
+            None => find(&recordings, name, network, mini_batch, &options, stop)?,
         };
         found.push(device);
     }
     let times: Vec<Steps> = found.iter().map(|(_, steps)| steps.clone()).collect();
-    let best = split(&times, mini_batch)?;
+    let best = split(&times, mini_batch, stop)?;
 
     let even = even(mini_batch, devices.len(), options.multiple_of);
     let name = step_name(network.name(), options.types);
@@ -171,19 +175,20 @@ fn find<'a>(
     network: &Network,
     mini_batch: usize,
     options: &StepOptions,
+    stop: &AtomicBool,
 ) -> Result<(&'a Recording, Steps), Error> {
     let named = Recording::named(recordings, name)?;
     // Whether it is known at all does not depend on how much memory a device is said to have.
     let anywhere = StepOptions { memory: Bytes::UNLIMITED, multiple_of: 1, ..options.clone() };
     let mut known = Vec::new();
     for recording in &named {
-        if !step_times(recording, network, mini_batch, &anywhere)?.is_empty() {
+        if !step_times(recording, network, mini_batch, &anywhere, stop)?.is_empty() {
             known.push(*recording);
         }
     }
     match known[..] {
         [] => Err(Error::NoStepTimes { device: named[0].device.to_string(), network: network.name().to_owned() }),
-        [only] => Ok((only, step_times(only, network, mini_batch, options)?)),
+        [only] => Ok((only, step_times(only, network, mini_batch, options, stop)?)),
         _ => Err(Error::Ambiguous {
             what: "recorded devices",
             word: name.to_owned(),

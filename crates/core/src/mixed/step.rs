@@ -8,7 +8,10 @@
 //! A measured step is kept as a measurement like any other: its problem is [`step_name`], its algorithm says how it was
 //! run, its workspace is all the memory that the step took.
 
+use std::sync::atomic::AtomicBool;
+
 use crate::network::distinct;
+use crate::optimize::check_samples;
 use crate::optimize::times;
 use crate::profile::{Recording, step_name};
 use crate::survey::Policy;
@@ -70,13 +73,17 @@ const MOST_REST: Nanos = Nanos(3_600_000_000_000);
 /// - Source: Oyama et al. 2018, III.E.
 ///
 /// # Errors
-/// [`Error::BadOption`] if `multiple_of` is no power of two, or the rest over an hour a sample; [`Error::BadProblem`] for a mini-batch of zero.
+/// [`Error::BadOption`] if `multiple_of` is no power of two, the rest is over an hour per sample, or the mini-batch is over
+/// [`crate::Problem::MOST_SAMPLES`]; [`Error::BadProblem`] for a mini-batch of zero; [`Error::Interrupted`] soon after `stop`
+/// is set.
 pub fn step_times(
     recording: &Recording,
     network: &Network,
     mini_batch: usize,
     options: &StepOptions,
+    stop: &AtomicBool,
 ) -> Result<Vec<(usize, Nanos)>, Error> {
+    check_samples(mini_batch)?;
     if !options.multiple_of.is_power_of_two() {
         let what = format!("batches can be multiples of a power of two, and {} is none", options.multiple_of);
         return Err(Error::BadOption { what });
@@ -87,7 +94,7 @@ pub fn step_times(
     }
     let measured = recording.of(&step_name(network.name(), options.types));
     let mut steps: Vec<(usize, Nanos)> = if measured.is_empty() {
-        from_convolutions(recording, network, mini_batch, options)?
+        from_convolutions(recording, network, mini_batch, options, stop)?
     } else {
         measured.iter().filter(|m| m.workspace <= options.memory).map(|m| (m.micro_batch, m.time)).collect()
     };
@@ -102,6 +109,7 @@ fn from_convolutions(
     network: &Network,
     mini_batch: usize,
     options: &StepOptions,
+    stop: &AtomicBool,
 ) -> Result<Vec<(usize, Nanos)>, Error> {
     let kernels = network.kernels(Some(mini_batch), &Operation::ALL, options.types, options.layout)?;
     let mut steps = vec![Some(Nanos::ZERO); mini_batch + 1];
@@ -112,7 +120,7 @@ fn from_convolutions(
         candidates.retain(|candidate| candidate.workspace <= options.workspace);
         workspace = candidates.iter().map(|candidate| candidate.workspace).fold(workspace, Bytes::max);
         let cost = recording.division_cost(&problem.shape());
-        let times = kernel_times(mini_batch, candidates, options, cost);
+        let times = kernel_times(mini_batch, candidates, options, cost, stop)?;
         for (step, time) in steps.iter_mut().zip(times) {
             *step = step.zip(time).map(|(step, time)| step + time * members.len() as u64);
         }
@@ -128,17 +136,18 @@ fn kernel_times(
     candidates: Vec<Candidate>,
     options: &StepOptions,
     cost: DivisionCost,
-) -> Vec<Option<Nanos>> {
+    stop: &AtomicBool,
+) -> Result<Vec<Option<Nanos>>, Error> {
     let admitted = |size: usize| match options.policy {
         Policy::Undivided => false,
         Policy::PowerOfTwo => size.is_power_of_two(),
         Policy::All | Policy::Fit => true,
     };
     let (divisible, whole): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|c| admitted(c.micro_batch));
-    let mut least = times(mini_batch, &divisible, options.workspace, cost);
+    let mut least = times(mini_batch, &divisible, options.workspace, cost, stop)?;
     for candidate in whole.iter().filter(|candidate| (1..=mini_batch).contains(&candidate.micro_batch)) {
         let least = &mut least[candidate.micro_batch];
         *least = Some(least.map_or(candidate.time, |least| least.min(candidate.time)));
     }
-    least
+    Ok(least)
 }

@@ -11,7 +11,9 @@
 //! ```
 
 use std::cmp::Ordering;
+use std::sync::atomic::AtomicBool;
 
+use super::split::check_stop;
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 
 /// The fastest candidate of the whole mini-batch within the limit, if there is one; of equally fast ones that with the
@@ -78,10 +80,20 @@ pub fn divide(
 ///
 /// - Cost: O(mini-batch × candidates).
 /// - Source: Oyama et al. 2018, III.B: T(0), T(1), .., T(B).
-pub fn times(mini_batch: usize, candidates: &[Candidate], limit: Bytes, cost: DivisionCost) -> Vec<Option<Nanos>> {
+///
+/// # Errors
+/// [`Error::Interrupted`] soon after `stop` is set.
+pub fn times(
+    mini_batch: usize,
+    candidates: &[Candidate],
+    limit: Bytes,
+    cost: DivisionCost,
+    stop: &AtomicBool,
+) -> Result<Vec<Option<Nanos>>, Error> {
     let mut sums = Sums::new(mini_batch);
     let usable = candidates.iter().filter(|candidate| (1..=mini_batch).contains(&candidate.micro_batch));
     for candidate in usable.clone().filter(|candidate| candidate.workspace + cost.workspace <= limit) {
+        check_stop(stop)?;
         sums.add(candidate);
     }
     let divided = |sum: Option<Sum<'_>>| sum.map(|sum| sum.value.0 + cost.time);
@@ -91,7 +103,7 @@ pub fn times(mini_batch: usize, candidates: &[Candidate], limit: Bytes, cost: Di
         let least = &mut least[candidate.micro_batch];
         *least = Some(least.map_or(candidate.time, |least| least.min(candidate.time)));
     }
-    least
+    Ok(least)
 }
 
 /// The candidates that may be one of several micro-batches: smaller than the mini-batch, and within what the scratch of

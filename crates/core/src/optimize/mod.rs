@@ -13,4 +13,5 @@ pub use allot::{Allotment, SearchOptions, Speedups, Stop, allot};
 pub use divide::{divide, times, undivided};
 pub use front::{front, points};
 pub use needs::{Needs, needs};
+pub(crate) use split::check_samples;
 pub use split::{Split, split};

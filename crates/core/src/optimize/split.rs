@@ -10,7 +10,9 @@
 //! mini-batch is asked of a set of reachable sums, one bit a sum. The least longest time is searched among the times
 //! that were measured, and of the splits within it the one with the least sum of times is taken.
 
-use crate::{Error, Nanos};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{Error, Nanos, Problem};
 
 /// How many samples each device gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,20 +32,42 @@ pub struct Split {
 /// least sum of times is taken, then the one that gives the first devices most.
 ///
 /// - Cost: O(entries × mini-batch / 64 × log entries) for the slowest time; entries × mini-batch once for the split, over
-///   the entries not slower than that.
+///   the entries not slower than that. Memory: 16 bytes × mini-batch, and 8 for each device.
 /// - Source: Oyama et al. 2018, III.E, whose 0-1 program this solves exactly.
 ///
 /// # Errors
-/// [`Error::NoSplit`] if no batches of the devices add up to the mini-batch.
-pub fn split(times: &[Vec<(usize, Nanos)>], mini_batch: usize) -> Result<Split, Error> {
+/// [`Error::NoSplit`] if no batches of the devices add up to the mini-batch; [`Error::BadOption`] for a mini-batch over
+/// [`Problem::MOST_SAMPLES`]; [`Error::Interrupted`] soon after `stop` is set.
+pub fn split(times: &[Vec<(usize, Nanos)>], mini_batch: usize, stop: &AtomicBool) -> Result<Split, Error> {
+    check_samples(mini_batch)?;
     let mut thresholds: Vec<Nanos> = times.iter().flatten().map(|&(_, time)| time).collect();
     thresholds.push(Nanos::ZERO);
     thresholds.sort_unstable();
     thresholds.dedup();
     // Reachability only grows with the threshold, so the least one is found by halving.
-    let least = thresholds.partition_point(|&longest| !reachable(times, mini_batch, longest));
+    let (mut least, mut end) = (0, thresholds.len());
+    while least < end {
+        let middle = usize::midpoint(least, end);
+        if reachable(times, mini_batch, thresholds[middle], stop)? { end = middle } else { least = middle + 1 }
+    }
     let longest = *thresholds.get(least).ok_or(Error::NoSplit { mini_batch })?;
-    Ok(cheapest(times, mini_batch, longest))
+    cheapest(times, mini_batch, longest, stop)
+}
+
+/// Refuses a mini-batch that is larger than any problem's: memory and time grow with it.
+pub(crate) fn check_samples(mini_batch: usize) -> Result<(), Error> {
+    if mini_batch <= Problem::MOST_SAMPLES {
+        return Ok(());
+    }
+    let most = Problem::MOST_SAMPLES;
+    Err(Error::BadOption {
+        what: format!("a mini-batch of {mini_batch}: {most} samples are the most; give a smaller one"),
+    })
+}
+
+/// Ends work that somebody no longer waits for.
+pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), Error> {
+    if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 /// The batches of a device that take at most `longest`; those beyond the mini-batch cannot be part of it.
@@ -52,12 +76,18 @@ fn allowed(device: &[(usize, Nanos)], mini_batch: usize, longest: Nanos) -> impl
 }
 
 /// Whether batches that each take at most `longest` add up to the mini-batch.
-fn reachable(times: &[Vec<(usize, Nanos)>], mini_batch: usize, longest: Nanos) -> bool {
+fn reachable(
+    times: &[Vec<(usize, Nanos)>],
+    mini_batch: usize,
+    longest: Nanos,
+    stop: &AtomicBool,
+) -> Result<bool, Error> {
     let mut sums = vec![0_u64; mini_batch / 64 + 1];
     sums[0] = 1;
     for device in times {
         let before = sums.clone();
         for (batch, _) in allowed(device, mini_batch, longest) {
+            check_stop(stop)?;
             let (words, bits) = (batch / 64, batch % 64);
             for (into, word) in (words..sums.len()).zip(&before) {
                 sums[into] |= word << bits;
@@ -69,11 +99,16 @@ fn reachable(times: &[Vec<(usize, Nanos)>], mini_batch: usize, longest: Nanos) -
             }
         }
     }
-    sums[mini_batch / 64] >> (mini_batch % 64) & 1 == 1
+    Ok(sums[mini_batch / 64] >> (mini_batch % 64) & 1 == 1)
 }
 
 /// The split with the least sum of times, none above `longest`, which must be possible.
-fn cheapest(times: &[Vec<(usize, Nanos)>], mini_batch: usize, longest: Nanos) -> Split {
+fn cheapest(
+    times: &[Vec<(usize, Nanos)>],
+    mini_batch: usize,
+    longest: Nanos,
+    stop: &AtomicBool,
+) -> Result<Split, Error> {
     const NEVER: u64 = u64::MAX;
     // Devices are taken in from the last to the first: reading back from the first then prefers its larger batches.
     let mut least = vec![NEVER; mini_batch + 1];
@@ -85,6 +120,7 @@ fn cheapest(times: &[Vec<(usize, Nanos)>], mini_batch: usize, longest: Nanos) ->
         let mut entries: Vec<_> = allowed(device, mini_batch, longest).collect();
         entries.sort_unstable();
         for (batch, time) in entries {
+            check_stop(stop)?;
             for (samples, &rest) in (batch..).zip(&before[..=mini_batch - batch]) {
                 let sum = rest.saturating_add(time.0);
                 if sum < NEVER && sum <= least[samples] {
@@ -109,5 +145,6 @@ fn cheapest(times: &[Vec<(usize, Nanos)>], mini_batch: usize, longest: Nanos) ->
         device.iter().filter(|&&(size, _)| size == batch && batch > 0).map(|&(_, time)| time).min().unwrap_or_default()
     };
     let spent: Vec<Nanos> = times.iter().zip(&batches).map(spent).collect();
-    Split { batches, time: spent.iter().copied().max().unwrap_or_default(), device_time: spent.into_iter().sum() }
+    let time = spent.iter().copied().max().unwrap_or_default();
+    Ok(Split { batches, time, device_time: spent.into_iter().sum() })
 }

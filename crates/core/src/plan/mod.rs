@@ -14,6 +14,7 @@ mod costs;
 mod draft;
 mod facts;
 mod file;
+mod floor;
 mod kernels;
 mod lives;
 mod options;
@@ -32,6 +33,7 @@ mod write;
 
 pub use check::{Budgets, Violation, check};
 pub use costs::Costs;
+pub use floor::check_budget;
 pub use kernels::Kernels;
 pub use options::{Algorithms, Options, Policy};
 pub use planned::{Accounting, Decision, Fate, Kind, KindBytes, LayerPlan, MapPlan, Plan};

@@ -68,8 +68,7 @@ pub fn survey(
     backends: &mut [Box<dyn Backend>],
     progress: &dyn Progress,
 ) -> Result<Survey, Error> {
-    let mut order: Vec<&Problem> = problems.iter().collect();
-    order.sort_by(|a, b| b.flops().total_cmp(&a.flops()).then_with(|| a.cmp(b)));
+    let order = by_work(problems);
     let all: f64 = order.iter().map(|problem| problem.flops()).sum();
     let next = AtomicUsize::new(0);
     let found = Mutex::new((Survey::default(), 0.0, None));
@@ -113,7 +112,22 @@ pub fn survey(
     }
 }
 
-fn survey_one(problem: &Problem, scope: &Scope<'_>, profiler: &mut Profiler<'_>) -> Result<Candidates, Error> {
+/// Problems as a survey takes them: those of the most work first.
+pub(super) fn by_work(problems: &[Problem]) -> Vec<&Problem> {
+    let mut order: Vec<&Problem> = problems.iter().collect();
+    order.sort_by(|a, b| b.flops().total_cmp(&a.flops()).then_with(|| a.cmp(b)));
+    order
+}
+
+/// The candidates of one problem.
+///
+/// # Errors
+/// As [`survey`].
+pub(super) fn survey_one(
+    problem: &Problem,
+    scope: &Scope<'_>,
+    profiler: &mut Profiler<'_>,
+) -> Result<Candidates, Error> {
     let limit = scope.limits.iter().copied().max().unwrap_or_default();
     let mut admission = Admission { deterministic: scope.deterministic, ..Admission::default() };
     profiler.admit(admission);

@@ -6,6 +6,7 @@ mod cache;
 mod concurrent;
 mod divide;
 mod fit;
+mod forecast;
 mod import;
 mod layers;
 mod mixed;

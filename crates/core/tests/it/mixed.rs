@@ -1,6 +1,8 @@
 //! Step times of networks, and mini-batches over named devices, against search by hand.
 
-use tightfit_core::mixed::{StepOptions, split_network, step_times, training_bytes};
+use std::sync::atomic::AtomicBool;
+
+use tightfit_core::mixed::{self, MixedSplit, StepOptions, training_bytes};
 use tightfit_core::network::Builder;
 use tightfit_core::optimize::check::check_split;
 use tightfit_core::optimize::{Split, divide};
@@ -36,6 +38,26 @@ fn steps(name: &str, time: impl Fn(u64) -> u64) -> Recording {
         recording.add(&step_name("resnet18", Types::F32), measurement("measured", n, time(n as u64), 1000 * n as u64));
     }
     recording
+}
+
+fn step_times(
+    recording: &Recording,
+    network: &Network,
+    mini_batch: usize,
+    options: &StepOptions,
+) -> Result<Vec<(usize, Nanos)>, Error> {
+    mixed::step_times(recording, network, mini_batch, options, &AtomicBool::new(false))
+}
+
+fn split_network(
+    recordings: &[Recording],
+    devices: &[String],
+    network: &Network,
+    mini_batch: usize,
+    options: &StepOptions,
+    memory: &[Bytes],
+) -> Result<MixedSplit, Error> {
+    mixed::split_network(recordings, devices, network, mini_batch, options, memory, &AtomicBool::new(false))
 }
 
 fn resnet() -> Network {
@@ -205,4 +227,21 @@ fn names_that_fit_none_or_several_are_refused_by_name() {
     assert!(matches!(find("750"), Err(Error::NoStepTimes { .. })));
     let none = split_network(&recordings, &[], &resnet(), 8, &StepOptions::default(), &[]);
     assert!(matches!(none, Err(Error::BadOption { .. })));
+}
+
+#[test]
+fn a_mini_batch_without_end_is_refused_and_whoever_stops_it_is_heard() {
+    let recordings = [steps("Tesla K80", |n| n)];
+    let (devices, plain) = (["K80".to_owned()], StepOptions::default());
+    for mini_batch in [Problem::MOST_SAMPLES + 1, usize::MAX] {
+        let split = split_network(&recordings, &devices, &resnet(), mini_batch, &plain, &[]).unwrap_err();
+        let steps = step_times(&recordings[0], &resnet(), mini_batch, &plain).unwrap_err();
+        for error in [split, steps] {
+            assert!(matches!(error, Error::BadOption { .. }) && error.to_string().contains("1048576"), "{error}");
+        }
+    }
+    let network = small();
+    let (recording, _) = recorded(&network, Layout::Nchw);
+    let stopped = mixed::step_times(&recording, &network, 6, &plain, &AtomicBool::new(true));
+    assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
 }

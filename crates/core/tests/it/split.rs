@@ -1,11 +1,17 @@
 //! Uneven mini-batches against exhaustive search.
 
+use std::sync::atomic::AtomicBool;
+
 use proptest::prelude::*;
 use tightfit_core::optimize::check::{Violation, check_split};
-use tightfit_core::optimize::{Split, split};
-use tightfit_core::{Error, Nanos};
+use tightfit_core::optimize::{self, Split};
+use tightfit_core::{Error, Nanos, Problem};
 
 type Device = Vec<(usize, Nanos)>;
+
+fn split(devices: &[Device], mini_batch: usize) -> Result<Split, Error> {
+    optimize::split(devices, mini_batch, &AtomicBool::new(false))
+}
 
 /// Every split as (slowest, sum, batches negated): the least is what is wanted, more samples to the first devices.
 fn exhaustive(devices: &[Device], left: usize) -> Vec<(Nanos, Nanos, Vec<isize>)> {
@@ -76,4 +82,24 @@ fn the_checker_sees_each_fault() {
         check(&[1, 2], 0, 0),
         [Violation::NoSuchBatch { device: 0, batch: 1 }, Violation::NoSuchBatch { device: 1, batch: 2 }]
     );
+}
+
+#[test]
+fn a_mini_batch_without_end_is_refused_and_the_largest_is_split() {
+    let device: Device = (0..=20).map(|power| (1 << power, Nanos(1 << power))).collect();
+    let most = Problem::MOST_SAMPLES;
+    assert_eq!(split(&[device.clone(), device.clone()], most).unwrap().batches, [most / 2, most / 2]);
+    for mini_batch in [most + 1, 1 << 31, 1 << 62, usize::MAX] {
+        let error = split(std::slice::from_ref(&device), mini_batch).unwrap_err();
+        assert!(matches!(error, Error::BadOption { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&mini_batch.to_string()) && text.contains("1048576"), "{text}");
+    }
+}
+
+#[test]
+fn whoever_stops_it_is_heard() {
+    let device: Device = vec![(1, Nanos(1))];
+    let stopped = optimize::split(&[device], 1, &AtomicBool::new(true));
+    assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
 }

@@ -58,7 +58,7 @@ def split(
     NotProfiled
         If nothing is recorded of the network on some device, or its batches do not add up.
     BadInput
-        For a name that fits no device or several; the message lists them.
+        For a name that fits no device or several; the message lists them. For a batch over 1048576.
 
     Notes
     -----
@@ -144,6 +144,8 @@ def split_times(times: Sequence[Sequence[tuple[int, float]]], batch: int) -> tup
     ------
     NotProfiled
         If no batches add up.
+    BadInput
+        For a batch over 1048576, or a time that is none.
 
     Examples
     --------

@@ -1,0 +1,151 @@
+//! What measuring on the CPU will take, before it is begun: time to be told of, memory to be had or refused.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tightfit_core::backend::Effort;
+use tightfit_core::survey::{Forecast, Scope, forecast};
+use tightfit_core::{Algorithm, Backend, Bytes, Nanos, Problem};
+use tightfit_cpu::host_memory;
+
+use crate::failure::Failure;
+use crate::message;
+use crate::progress::{Bar, about};
+
+/// What takes longer is told beforehand.
+const LONG: Duration = Duration::from_secs(10);
+
+/// How long to look ahead.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What this machine's algorithms are timed on, in a fraction of a second.
+const SAMPLE: &str = "forward n4 c32 h28 w28 k32 r3 s3 pad1 f32";
+
+/// Operations a second that any machine computes a convolution with: what is short at this rate needs no other estimate.
+const LEAST_RATE: f64 = 5e8;
+
+/// The memory that measuring may take: an eighth of what is available stays with the rest of the system. None where the
+/// system does not tell what is available.
+pub fn usable() -> Option<Bytes> {
+    host_memory::free().map(|free| Bytes(free.bytes.0 / 8 * 7))
+}
+
+/// What is about to be measured.
+pub struct Work<'a> {
+    /// Name of the network.
+    pub network: &'a str,
+    /// Each problem once.
+    pub problems: &'a [Problem],
+    /// Memory that the command takes while its buffers for measuring are still there.
+    pub beside: Bytes,
+    /// What takes less, as the end of a sentence about options.
+    pub choices: &'a str,
+}
+
+/// Foresees measuring on the CPU, says what it will take if that is long, and gives the time; none on another backend,
+/// or where nothing is to be measured.
+///
+/// # Errors
+/// [`Failure::TooLarge`] if it takes more memory than may be used; otherwise as [`forecast`].
+pub fn foresee(work: &Work<'_>, scope: &Scope<'_>, backend: &mut dyn Backend) -> Result<Option<Duration>, Failure> {
+    if backend.device().backend != "cpu" {
+        return Ok(None);
+    }
+    let bar = Bar::new("looking for what is to be measured", None);
+    let least = |problem: &Problem, _: &Algorithm| seconds(problem.flops() / LEAST_RATE);
+    // What is far too large is known without a search through its sizes.
+    check_memory(work, &forecast(work.problems, scope, backend, &least, Duration::ZERO)?)?;
+    let mut found = forecast(work.problems, scope, backend, &least, PATIENCE)?;
+    check_memory(work, &found)?;
+    if found.measurements > 0 && (duration(found.time) > LONG || !found.is_complete) {
+        let rates = rates(backend);
+        let expected = |problem: &Problem, algorithm: &Algorithm| {
+            seconds(problem.flops() / rates.get(algorithm).copied().unwrap_or(LEAST_RATE))
+        };
+        found = forecast(work.problems, scope, backend, &expected, PATIENCE)?;
+        check_memory(work, &found)?;
+    }
+    drop(bar);
+    let time = duration(found.time);
+    if time > LONG || !found.is_complete {
+        message::say(told(&found, backend.device().threads, work.choices));
+    }
+    Ok(Some(time).filter(|_| found.measurements > 0 && found.is_complete))
+}
+
+/// One line on what there is to do.
+fn told(found: &Forecast, threads: usize, choices: &str) -> String {
+    let (threads, plural) = (threads.max(1), if threads > 1 { "s" } else { "" });
+    let (time, memory) = (about(duration(found.time)), found.memory);
+    let at_least = if found.is_complete { "about" } else { "more than" };
+    format!(
+        "note: measuring {} problems on {threads} thread{plural}: {at_least} {time}, up to {memory} of memory; Ctrl-C \
+         keeps what was measured; {choices}",
+        found.problems
+    )
+}
+
+fn check_memory(work: &Work<'_>, found: &Forecast) -> Result<(), Failure> {
+    let needed = found.memory + work.beside;
+    let Some(free) = host_memory::free() else { return Ok(()) };
+    let usable = usable().unwrap_or(Bytes::UNLIMITED);
+    if needed <= usable {
+        return Ok(());
+    }
+    let bound = if found.is_complete { "up to" } else { "at least" };
+    Err(Failure::TooLarge(format!(
+        "measuring {} takes {bound} {needed} of memory, and {usable} may be used ({} is {}, an eighth of which is left to \
+         others); nothing was measured; {}",
+        work.network, free.limit, free.bytes, work.choices
+    )))
+}
+
+/// Operations a second of each algorithm here, from one run of each on a small problem.
+fn rates(backend: &mut dyn Backend) -> HashMap<Algorithm, f64> {
+    let mut rates = HashMap::new();
+    let Ok(problem) = SAMPLE.parse::<Problem>() else { return rates };
+    let once = Effort { warm_up: 0, least: 1, most: 1, ..Effort::default() };
+    for offer in backend.offers(&problem).unwrap_or_default() {
+        if let Ok(measured) = backend.measure(&problem, &offer.algorithm, &once) {
+            rates.insert(offer.algorithm, problem.flops() / measured.time.as_secs().max(1e-9));
+        }
+    }
+    rates
+}
+
+fn seconds(seconds: f64) -> Nanos {
+    Nanos::from_micros(seconds * 1e6)
+}
+
+fn duration(time: Nanos) -> Duration {
+    Duration::from_nanos(time.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_names_time_memory_and_less() {
+        let found = Forecast {
+            problems: 57,
+            measurements: 900,
+            time: seconds(2400.0),
+            memory: Bytes::gib(19),
+            is_complete: true,
+        };
+        let line = told(&found, 2, "--assume");
+        assert!(line.contains("57 problems on 2 threads: about 40 minutes, up to 19 GiB of memory"), "{line}");
+        assert!(line.ends_with("--assume"), "{line}");
+        let line = told(&Forecast { is_complete: false, ..found }, 1, "--assume");
+        assert!(line.contains("on 1 thread: more than 40 minutes"), "{line}");
+    }
+
+    #[test]
+    fn every_algorithm_of_the_machine_has_a_rate() {
+        let mut cpu = tightfit_cpu::CpuBackend::new(Some(1));
+        let rates = rates(&mut cpu);
+        assert_eq!(rates.len(), cpu.offers(&SAMPLE.parse().unwrap()).unwrap().len());
+        assert!(rates.values().all(|rate| *rate > 0.0), "{rates:?}");
+    }
+}

@@ -1,0 +1,52 @@
+//! What no measurement can change: the bytes that a plan takes before any workspace.
+
+use super::draft::Drafter;
+use super::policies::Floors;
+use super::program::Program;
+use super::{Costs, Kernels, Options, Policy, Workload};
+use crate::Error;
+
+/// Refuses a budget that no plan of the policy meets, whatever its convolutions are measured to need.
+///
+/// A budget that passes may still be too small for what is measured. Nothing is measured here: each convolution counts as
+/// having no workspace, and of a schedule only the bytes that are live at once, wherever they may lie.
+///
+/// - Cost: six schedules, a fraction of that of [`super::plan()`].
+///
+/// # Errors
+/// [`Error::OverAnyBudget`], with the least bytes and the layer at which they are live; [`Error::BadProblem`] for too large
+/// a mini-batch.
+///
+/// ```
+/// use tightfit_core::plan::{Costs, Options, Workload, check_budget};
+/// use tightfit_core::{Bytes, Error, Network, Types};
+/// let network = Network::open("vgg16")?;
+/// let workload = Workload::new(&network, 64, Types::F32, false)?;
+/// let options = Options { budget: Bytes::mib(1), ..Options::default() };
+/// let refused = check_budget(&workload, &Costs::h200(), &options);
+/// assert!(matches!(refused, Err(Error::OverAnyBudget { .. })));
+/// # Ok::<(), tightfit_core::Error>(())
+/// ```
+pub fn check_budget(workload: &Workload<'_>, costs: &Costs, options: &Options) -> Result<(), Error> {
+    let program = Program::of(workload);
+    let kernels = Kernels::assumed(workload, costs)?;
+    let drafter = Drafter::new(workload, &program, &kernels, costs, *options)?;
+    let floors = Floors::of(&drafter);
+    // What overlap moves depends on times, which are not known yet; what is fetched on demand is the least whatever they are.
+    let policies: &[Policy] = match options.policy {
+        Policy::Overlap => &[Policy::Overlap, Policy::VdnnDynamic],
+        ref policy => std::slice::from_ref(policy),
+    };
+    let floor = policies.iter().map(|policy| floors.of_policy(*policy)).min_by_key(|draft| draft.most_live);
+    match floor {
+        Some(draft) if draft.most_live > options.budget => Err(Error::OverAnyBudget {
+            network: workload.network.name().to_owned(),
+            policy: options.policy.name().to_owned(),
+            needed: draft.most_live,
+            budget: options.budget,
+            layer: drafter.binding_layer(draft),
+            least: floors.least(),
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,186 @@
+//! What a survey would take, found by running it over a backend that expects times instead of measuring them.
+//!
+//! ```text
+//! survey -> policy -> Profiler::measure --> in the cache?  yes -> the measurement, at no cost
+//!                                                          no  -> the expected time, as often as it would be repeated
+//! ```
+//!
+//! So the sizes that `fit` would ask for are the ones that it asks for at these times, and workspaces are exact.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::survey::{Scope, by_work, survey_one};
+use crate::backend::{Effort, Run, Scale, Tensors};
+use crate::profile::{Cache, Profiler, sample};
+use crate::{Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement, Nanos, Offer, Operation, Problem};
+
+/// How long one run of an algorithm on a problem should take.
+pub type Expected<'a> = dyn Fn(&Problem, &Algorithm) -> Nanos + Sync + 'a;
+
+/// What a survey would measure, and what that would take.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Forecast {
+    /// Problems of which something would be measured.
+    pub problems: usize,
+    /// Measurements that would be made; those in the cache are not among them.
+    pub measurements: usize,
+    /// Time of these measurements with their repeats, by the times expected.
+    pub time: Nanos,
+    /// The largest of each tensor and the largest workspace together: buffers are kept from one measurement to the next.
+    pub memory: Bytes,
+    /// Whether all of the survey was foreseen; otherwise time and measurements are the least that there will be.
+    pub is_complete: bool,
+}
+
+/// Foresees a survey of `problems` on `backend`, measuring nothing. It looks no longer than `patience`, after which it
+/// counts the rest of the problems on their whole mini-batches.
+///
+/// # Errors
+/// Those that the survey would end with before it measures anything: what no algorithm computes, or no limit admits.
+/// [`Error::Interrupted`] once stopping was asked for.
+pub fn forecast(
+    problems: &[Problem],
+    scope: &Scope<'_>,
+    backend: &mut dyn Backend,
+    expected: &Expected<'_>,
+    patience: Duration,
+) -> Result<Forecast, Error> {
+    let known = scope.cache.map(|cache| known(problems, cache, backend.device())).transpose()?.unwrap_or_default();
+    let mut expecting = Expecting {
+        backend,
+        expected,
+        known,
+        until: Instant::now() + patience,
+        found: Forecast { is_complete: true, ..Forecast::default() },
+        largest: [Bytes::ZERO; 4],
+    };
+    let scope = Scope { cache: None, ..scope.clone() };
+    for problem in by_work(problems) {
+        let before = expecting.found.measurements;
+        if expecting.found.is_complete {
+            let surveyed = survey_one(problem, &scope, &mut Profiler::new(&mut expecting, None, scope.stop));
+            match surveyed {
+                Ok(_) => {}
+                Err(Error::Interrupted) if !scope.stop.load(Ordering::Relaxed) => expecting.found.is_complete = false,
+                Err(error) => return Err(error),
+            }
+        }
+        if !expecting.found.is_complete && !expecting.known.contains_key(&problem.shape()) {
+            expecting.found.measurements += usize::from(expecting.found.measurements == before);
+            expecting.take(tensors(problem), Bytes::ZERO);
+        }
+        expecting.found.problems += usize::from(expecting.found.measurements > before);
+    }
+    Ok(Forecast { memory: expecting.largest.into_iter().sum(), ..expecting.found })
+}
+
+/// What is known of a shape, by algorithm and micro-batch.
+type Known = HashMap<(Algorithm, usize), Measurement>;
+
+fn known(problems: &[Problem], cache: &Cache, device: &Device) -> Result<HashMap<String, Known>, Error> {
+    let mut all = HashMap::new();
+    for problem in problems {
+        let found = cache.measurements(device, problem)?;
+        if !found.is_empty() {
+            let by_key = found.into_iter().map(|found| ((found.algorithm.clone(), found.micro_batch), found));
+            all.insert(problem.shape(), by_key.collect());
+        }
+    }
+    Ok(all)
+}
+
+/// What the buffers for the tensors of all these problems take, each as large as its largest: the least memory that
+/// measuring them takes.
+pub fn tensor_memory(problems: &[Problem]) -> Bytes {
+    let largest = |place: usize| problems.iter().map(|problem| tensors(problem)[place]).max().unwrap_or_default();
+    (0..3).map(largest).sum()
+}
+
+/// Bytes of the two inputs and of the output.
+fn tensors(problem: &Problem) -> [Bytes; 3] {
+    let bytes = |elements| Bytes::of(elements, problem.types().storage().size());
+    let (x, w, y) = (bytes(problem.input_len()), bytes(problem.filter_len()), bytes(problem.output_len()));
+    match problem.operation() {
+        Operation::Forward => [x, w, y],
+        Operation::BackwardData => [y, w, x],
+        Operation::BackwardFilter => [x, y, w],
+    }
+}
+
+/// A backend that expects times and counts what measuring would take.
+struct Expecting<'a> {
+    backend: &'a mut dyn Backend,
+    expected: &'a Expected<'a>,
+    /// By shape.
+    known: HashMap<String, Known>,
+    until: Instant,
+    found: Forecast,
+    /// The largest of each tensor, and the largest workspace.
+    largest: [Bytes; 4],
+}
+
+impl Expecting<'_> {
+    fn take(&mut self, [data, other, output]: [Bytes; 3], workspace: Bytes) {
+        for (largest, bytes) in self.largest.iter_mut().zip([data, other, output, workspace]) {
+            *largest = bytes.max(*largest);
+        }
+    }
+}
+
+impl Backend for Expecting<'_> {
+    fn device(&self) -> &Device {
+        self.backend.device()
+    }
+
+    fn is_replay(&self) -> bool {
+        true
+    }
+
+    fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
+        self.backend.offers(problem)
+    }
+
+    fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error> {
+        self.backend.workspace(problem, algorithm)
+    }
+
+    fn sizes(&self, problem: &Problem) -> Option<Vec<usize>> {
+        self.backend.sizes(problem)
+    }
+
+    fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, effort: &Effort) -> Result<Measurement, Error> {
+        let known = self.known.get(&problem.shape());
+        if let Some(measurement) = known.and_then(|known| known.get(&(algorithm.clone(), problem.batch()))) {
+            return Ok(measurement.clone());
+        }
+        // Ends the survey at hand, as a person who asks to stop would.
+        if Instant::now() >= self.until {
+            return Err(Error::Interrupted);
+        }
+        let workspace = self.backend.workspace(problem, algorithm)?;
+        self.take(tensors(problem), workspace);
+        let time = (self.expected)(problem, algorithm);
+        let repeated = sample(effort, || {
+            self.found.time = self.found.time + time;
+            Ok(time)
+        })?;
+        self.found.measurements += 1;
+        Ok(Measurement {
+            algorithm: algorithm.clone(),
+            micro_batch: problem.batch(),
+            time,
+            single: None,
+            workspace,
+            spread: 0.0,
+            repeats: repeated.repeats,
+            notes: Default::default(),
+        })
+    }
+
+    fn run(&mut self, problem: &Problem, _: &Configuration, _: Tensors<'_>, _: Scale) -> Result<Run, Error> {
+        let reason = "a forecast runs nothing".to_owned();
+        Err(Error::Refused { algorithm: "forecast".to_owned(), problem: Box::new(*problem), reason })
+    }
+}
