@@ -2,7 +2,7 @@
 
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
-use tightfit_core::plan::{self, Costs, Kernels, Options, Plan, Workload, check_budget, plan};
+use tightfit_core::plan::{self, Costs, Fronts, Options, Plan, Workload, check_budget, plan};
 use tightfit_core::survey::{Policy, Scope, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Operation};
 use tightfit_train::machine::cuda::BESIDE;
@@ -40,14 +40,14 @@ pub fn plan_of(
     if !session.backends.iter().any(|backend| backend.is_replay()) {
         check_budget(&workload, &costs, &options)?;
     }
-    let kernels = measure(planning, &workload, (options.budget, free), session, common, choices)?;
-    drawn_up(&workload, &kernels, &costs, &options)
+    let fronts = measure(planning, &workload, (options.budget, free), session, common, choices)?;
+    drawn_up(&workload, &fronts, &costs, &options)
 }
 
 /// The plan, told of while it is searched for.
-fn drawn_up(workload: &Workload<'_>, kernels: &Kernels, costs: &Costs, options: &Options) -> Result<Plan, Failure> {
+fn drawn_up(workload: &Workload<'_>, fronts: &Fronts, costs: &Costs, options: &Options) -> Result<Plan, Failure> {
     let _bar = Bar::new(format!("planning {}", workload.network.name()), None);
-    Ok(plan(workload, kernels, costs, options)?)
+    Ok(plan(&workload.step(fronts, costs)?, costs, options)?)
 }
 
 /// What is free on the device for an arena: on a GPU, without what the libraries take beside it.
@@ -69,10 +69,10 @@ pub fn assumed_plan_of(
 ) -> Result<(Plan, Device), Failure> {
     let workload = workload(planning, network, inference, common)?;
     let costs = Costs::named(planning.costs.as_deref().unwrap_or(RATES))?;
-    let kernels = Kernels::assumed(&workload, &costs)?;
+    let fronts = Fronts::assumed(&workload, &costs)?;
     let device =
         Device { backend: "assumed".to_owned(), name: costs.name.clone(), library: "assumed".to_owned(), threads: 0 };
-    Ok((drawn_up(&workload, &kernels, &costs, &options(planning, Some(Bytes::UNLIMITED))?)?, device))
+    Ok((drawn_up(&workload, &fronts, &costs, &options(planning, Some(Bytes::UNLIMITED))?)?, device))
 }
 
 fn workload<'a>(
@@ -139,8 +139,8 @@ fn measure(
     session: &mut Session,
     common: &Common,
     choices: &str,
-) -> Result<Kernels, Failure> {
-    let problems = Kernels::problems(workload)?;
+) -> Result<Fronts, Failure> {
+    let problems = workload.problems()?;
     // On a CPU the arena is the memory that measuring takes, too: what the tensors leave is there for workspaces.
     let room = (session.device().backend == "cpu").then(usable).flatten();
     let room = room.map(|usable| usable.saturating_sub(tensor_memory(&problems)));
@@ -162,7 +162,7 @@ fn measure(
     let found = survey(&problems, &scope, &mut session.backends, &bar)?;
     drop(bar);
     tell_of(&found.spent, common);
-    Ok(Kernels::of(&found.candidates)?)
+    Ok(Fronts::of(&found.candidates)?)
 }
 
 /// The convolutions of a workload with the layers that they belong to.

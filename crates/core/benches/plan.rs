@@ -1,7 +1,7 @@
-//! Times of planning: from the layers of a network to a checked schedule.
+//! Times of planning: from a step to a checked schedule.
 
 use divan::{Bencher, black_box};
-use tightfit_core::plan::{Budgets, Costs, Kernels, Options, Plan, Policy, Workload, check, plan, simulate};
+use tightfit_core::plan::{Budgets, Costs, Fronts, Options, Plan, Policy, Workload, check, plan, simulate};
 use tightfit_core::{Bytes, Network, Types};
 
 fn main() {
@@ -13,10 +13,11 @@ fn with_plan<T>(name: &str, policy: Policy, use_it: impl FnOnce(&Workload<'_>, &
     let network = Network::open(name).expect("a network");
     let workload = Workload::new(&network, 32, Types::F32, false).expect("a workload");
     let costs = Costs::h200();
-    let kernels = Kernels::assumed(&workload, &costs).expect("problems");
+    let fronts = Fronts::assumed(&workload, &costs).expect("problems");
+    let step = workload.step(&fronts, &costs).expect("a step");
     let at = |budget| {
         let options = Options { policy, budget, ..Options::default() };
-        plan(&workload, &kernels, &costs, black_box(&options)).expect("a plan")
+        plan(&step, &costs, black_box(&options)).expect("a plan")
     };
     let loose = at(Bytes::UNLIMITED);
     let budget = Bytes((loose.peak.0 + loose.min_feasible.0) / 2);
@@ -37,7 +38,9 @@ fn plan_overlap(bencher: Bencher<'_, '_>, name: &str) {
 fn check_a_schedule(bencher: Bencher<'_, '_>, name: &str) {
     with_plan(name, Policy::Overlap, |workload, plan| {
         let schedule = plan().schedule;
-        bencher.bench_local(|| check(workload, &schedule, Budgets::default()));
+        let costs = Costs::h200();
+        let step = workload.step(&Fronts::assumed(workload, &costs).expect("problems"), &costs).expect("a step");
+        bencher.bench_local(|| check(&step, &schedule, Budgets::default()));
     });
 }
 
@@ -45,6 +48,8 @@ fn check_a_schedule(bencher: Bencher<'_, '_>, name: &str) {
 fn simulate_a_schedule(bencher: Bencher<'_, '_>, name: &str) {
     with_plan(name, Policy::Overlap, |workload, plan| {
         let schedule = plan().schedule;
-        bencher.bench_local(|| simulate(workload, &schedule, &Costs::h200()));
+        let costs = Costs::h200();
+        let step = workload.step(&Fronts::assumed(workload, &costs).expect("problems"), &costs).expect("a step");
+        bencher.bench_local(|| simulate(&step, &schedule, &Costs::h200()));
     });
 }

@@ -176,6 +176,24 @@ pub enum Error {
         budget: Bytes,
     },
 
+    /// A step whose operations do not fit together, or are not those of its network.
+    #[error("step {step}, {operation}: {what}")]
+    BadStep {
+        /// The step.
+        step: String,
+        /// The operation or tensor.
+        operation: String,
+        /// What is wrong with it.
+        what: String,
+    },
+
+    /// A schedule that breaks a rule of schedules.
+    #[error("a schedule that the checker refuses: {what}")]
+    Unsound {
+        /// Which rule, and where.
+        what: String,
+    },
+
     /// A device of which nothing is known that says how long a network's training step takes there.
     #[error(
         "{device}: neither training steps nor the convolutions of {network} are measured there in these types; profile it first"

@@ -1,11 +1,13 @@
 //! Carries a schedule out: tells a machine what to do, step after step, and reads the loss when each is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::time::Instant;
 
-use tightfit_core::network::{LayerId, LayerKind};
-use tightfit_core::plan::{Action, Budgets, Pass, Role, Schedule, Tensor, Workload, channel_stride, check};
+use tightfit_core::network::LayerKind;
+use tightfit_core::plan::{
+    Action, Block, Checked, Holding, Lowered, NetworkTensor, Pass, Role, Schedule, Workload, channel_stride,
+};
 use tightfit_core::problem::Storage;
 use tightfit_core::{Bytes, Nanos};
 use tightfit_cpu::layers::softmax_loss;
@@ -13,7 +15,7 @@ use tightfit_cpu::layers::softmax_loss;
 use crate::Error;
 use crate::initialize::Initialization;
 use crate::machine::{Iteration, Machine, Span, TaskId};
-use crate::resolve::{Command, Program, resolve};
+use crate::resolve::{Command, Commands, Poison, resolve};
 
 /// How training goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,16 +59,16 @@ pub struct Outcome {
 }
 
 /// Everything that a network has learned: parameters and running statistics as numbers, by what holds them.
-pub type Learned = BTreeMap<Tensor, Vec<f32>>;
+pub type Learned = BTreeMap<NetworkTensor, Vec<f32>>;
 
 /// A schedule on a machine, ready to run.
 #[derive(Debug)]
 pub struct Engine<M> {
     machine: M,
-    program: Program,
+    commands: Commands,
     tasks: Vec<TaskId>,
     /// Where what stays from step to step lies, and how it is stored.
-    residents: BTreeMap<Tensor, (Range<u64>, Storage)>,
+    residents: BTreeMap<NetworkTensor, (Range<u64>, Storage)>,
     /// Where the probabilities lie after a step, by rising samples.
     probabilities: Vec<Range<u64>>,
     storage: Storage,
@@ -81,53 +83,33 @@ pub struct Engine<M> {
 impl<M: Machine> Engine<M> {
     /// Takes the memory, prepares every step, and writes the first weights. Nothing is allocated in the arenas after this.
     ///
-    /// With `poison`, blocks are overwritten with NaN before their first and after their last use: for tests.
-    ///
     /// # Errors
-    /// [`Error::Unsound`] for a schedule that the checker refuses or that does not belong to the workload; those of the
-    /// machine.
+    /// [`Error::Unsound`] for a schedule that was checked against another workload; those of the machine.
     pub fn new(
         workload: &Workload<'_>,
-        schedule: &Schedule,
-        machine: M,
-        solver: Solver,
-        poison: bool,
-    ) -> Result<Engine<M>, Error> {
-        let budgets = Budgets { device: schedule.device_bytes, host: schedule.host_bytes };
-        match check(workload, schedule, budgets).first() {
-            Some(violation) => Err(Error::Unsound { what: violation.to_string() }),
-            None => Engine::unchecked(workload, schedule, machine, solver, poison),
-        }
-    }
-
-    /// As [`Engine::new`] for a schedule that the checker has not seen: what is wrong with it then shows, at the latest, in
-    /// the numbers.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for a schedule that does not belong to the workload; those of the machine.
-    pub fn unchecked(
-        workload: &Workload<'_>,
-        schedule: &Schedule,
+        schedule: &Checked,
         mut machine: M,
         solver: Solver,
-        poison: bool,
+        poison: Poison,
     ) -> Result<Engine<M>, Error> {
-        if (schedule.batch, schedule.types) != (workload.batch, workload.types) {
+        let lowered = workload.lower()?;
+        if *schedule.step() != lowered.step {
             let (batch, types) = (schedule.batch, schedule.types);
-            return Err(Error::Unsound { what: format!("it is of {batch} samples a step in {types}") });
+            let what = format!("it is of another network, or of another use of it, on {batch} samples in {types}");
+            return Err(Error::Unsound { what });
         }
-        let mut program = resolve(workload, schedule, poison)?;
-        machine.reserve(schedule.device_bytes, schedule.host_bytes, program.events)?;
-        let probabilities = probabilities(&program);
-        let tasks = std::mem::take(&mut program.tasks);
+        let mut commands = resolve(workload, &lowered, schedule, poison)?;
+        machine.reserve(schedule.device_bytes, schedule.host_bytes, commands.events)?;
+        let probabilities = probabilities(&commands);
+        let tasks = std::mem::take(&mut commands.tasks);
         let tasks = tasks.into_iter().map(|task| machine.prepare(task)).collect::<Result<Vec<_>, Error>>()?;
         let input = workload.network.iter().find(|(_, layer)| matches!(layer.kind, LayerKind::Input { .. }));
         let loss = workload.network.iter().find(|(_, layer)| layer.kind == LayerKind::SoftmaxLoss);
         let mut engine = Engine {
             machine,
-            program,
+            commands,
             tasks,
-            residents: residents(workload, schedule),
+            residents: residents(workload, &lowered, schedule),
             probabilities,
             storage: workload.types.storage(),
             batch: workload.batch,
@@ -146,13 +128,13 @@ impl<M: Machine> Engine<M> {
         for (tensor, (range, storage)) in self.residents.clone() {
             let mut numbers = vec![0.0; (range.end - range.start) as usize / storage.size()];
             match tensor {
-                Tensor::Weights(layer) | Tensor::MasterWeights(layer) => {
+                NetworkTensor::Weights(layer) | NetworkTensor::MasterWeights(layer) => {
                     for parameter in workload.parameters(layer) {
                         let first = self.solver.initialization.numbers(workload, layer, &parameter, self.solver.seed);
                         numbers[parameter.offset..][..parameter.elements].copy_from_slice(&first);
                     }
                 }
-                Tensor::Statistics(layer) => {
+                NetworkTensor::Statistics(layer) => {
                     let channels = workload.network.layer(layer).shape.channels();
                     numbers[channel_stride(channels)..][..channels].fill(1.0);
                 }
@@ -206,7 +188,7 @@ impl<M: Machine> Engine<M> {
         if !machine.begin(iteration)? {
             return machine.end();
         }
-        for command in &self.program.commands {
+        for command in &self.commands.list {
             match command {
                 Command::Compute(task) => machine.compute(self.tasks[*task], iteration)?,
                 Command::Offload(stream, device, host) => machine.offload(*stream, device.clone(), host.clone())?,
@@ -231,16 +213,11 @@ impl<M: Machine> Engine<M> {
         Ok(all)
     }
 
-    /// Changes the factor of the gradients from the next step on.
-    pub fn set_learning_rate(&mut self, learning_rate: f32) {
-        self.solver.learning_rate = learning_rate;
-    }
-
     /// The numbers of something that stays from step to step; none where the schedule has no such thing.
     ///
     /// # Errors
     /// [`Error::Step`].
-    pub fn read(&mut self, tensor: Tensor) -> Result<Option<Vec<f32>>, Error> {
+    pub fn read(&mut self, tensor: NetworkTensor) -> Result<Option<Vec<f32>>, Error> {
         let Some((range, storage)) = self.residents.get(&tensor).cloned() else { return Ok(None) };
         Ok(Some(storage.decode(&self.machine.read(range)?)))
     }
@@ -250,7 +227,7 @@ impl<M: Machine> Engine<M> {
     /// # Errors
     /// [`Error::Step`].
     pub fn learned(&mut self) -> Result<Learned, Error> {
-        let tensors: Vec<Tensor> = self.residents.keys().copied().filter(is_learned).collect();
+        let tensors: Vec<NetworkTensor> = self.residents.keys().copied().filter(is_learned).collect();
         let mut learned = Learned::new();
         for tensor in tensors {
             learned.extend(self.read(tensor)?.map(|numbers| (tensor, numbers)));
@@ -287,7 +264,7 @@ impl<M: Machine> Engine<M> {
 
     /// When each task and copy of the last step ran, with its step of the schedule; empty unless the machine keeps that.
     pub fn spans(&mut self) -> Vec<(usize, Span)> {
-        let placed = &self.program.placed;
+        let placed = &self.commands.placed;
         let spans = self.machine.spans();
         let of = |span: Span| Some((*placed[span.stream.index()].get(span.place)?, span));
         spans.into_iter().filter_map(of).collect()
@@ -300,14 +277,14 @@ impl<M: Machine> Engine<M> {
 }
 
 /// Whether training changes it and inference needs it.
-fn is_learned(tensor: &Tensor) -> bool {
-    matches!(tensor, Tensor::Weights(_) | Tensor::MasterWeights(_) | Tensor::Statistics(_))
+fn is_learned(tensor: &NetworkTensor) -> bool {
+    matches!(tensor, NetworkTensor::Weights(_) | NetworkTensor::MasterWeights(_) | NetworkTensor::Statistics(_))
 }
 
 /// Where the forward passes of the loss write, by rising samples.
-fn probabilities(program: &Program) -> Vec<Range<u64>> {
+fn probabilities(commands: &Commands) -> Vec<Range<u64>> {
     let mut places = BTreeMap::new();
-    for task in &program.tasks {
+    for task in &commands.tasks {
         if let (LayerKind::SoftmaxLoss, Pass::Forward, Some(place)) = (&task.kind, task.pass, task.place(Role::Y)) {
             places.insert(task.first, place.bytes.clone());
         }
@@ -316,29 +293,29 @@ fn probabilities(program: &Program) -> Vec<Range<u64>> {
 }
 
 /// The bytes of everything that stays and that a step touches, and how they are stored.
-fn residents(workload: &Workload<'_>, schedule: &Schedule) -> BTreeMap<Tensor, (Range<u64>, Storage)> {
+fn residents(
+    workload: &Workload<'_>,
+    lowered: &Lowered,
+    schedule: &Schedule,
+) -> BTreeMap<NetworkTensor, (Range<u64>, Storage)> {
     let stored = |tensor| match tensor {
-        Tensor::Weights(layer) => workload.parameter_storage(layer),
+        NetworkTensor::Weights(layer) => workload.parameter_storage(layer),
         _ => Storage::F32,
     };
-    let used: Vec<LayerId> = schedule
-        .steps
-        .iter()
-        .filter_map(|step| if let Action::Compute(compute) = &step.action { Some(compute.layer) } else { None })
-        .collect();
-    let is_used = |tensor| match tensor {
-        Tensor::Weights(layer)
-        | Tensor::MasterWeights(layer)
-        | Tensor::WeightGradient(layer)
-        | Tensor::Momentum(layer)
-        | Tensor::Statistics(layer) => used.contains(&layer),
-        _ => false,
+    let computed = |action: &Action| match action {
+        Action::Compute(compute) => Some(compute.operation),
+        _ => None,
     };
-    let residents = schedule.blocks.iter().filter(|block| block.resident && is_used(block.tensor));
-    residents
-        .map(|block| {
-            let bytes = workload.bytes(block.tensor).0.min(block.bytes);
-            (block.tensor, (block.offset..block.offset + bytes, stored(block.tensor)))
-        })
-        .collect()
+    let computed = schedule.instructions.iter().filter_map(|instruction| computed(&instruction.action));
+    let used: HashSet<_> =
+        computed.flat_map(|operation| &lowered.step.operation(operation).uses).map(|used| used.tensor).collect();
+    let resident = |block: &Block| match block.holds {
+        Holding::Tensor(id) if block.resident && used.contains(&id) => {
+            let tensor = lowered.tensors[id.0];
+            let bytes = workload.bytes(tensor).0.min(block.bytes);
+            Some((tensor, (block.offset..block.offset + bytes, stored(tensor))))
+        }
+        _ => None,
+    };
+    schedule.blocks.iter().filter_map(resident).collect()
 }

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tightfit_core::candidate::Candidates;
-use tightfit_core::plan::{Action, Algorithms, Costs, Kernels, Options, Pass, Policy, Schedule, Workload, plan};
+use tightfit_core::plan::{
+    Action, Algorithms, Checked, Costs, Fronts, LayerPass, Options, Pass, Policy, Schedule, Workload, plan,
+};
 use tightfit_core::{Bytes, DivisionCost, Operation, Problem};
 use tightfit_cpu::layers::softmax_loss;
 
 use crate::data::{Loader, Source};
-use crate::{Engine, Error, Learned, Machine, Solver};
+use crate::{Engine, Error, Learned, Machine, Poison, Solver};
 
 /// What a network made of some samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,7 +40,7 @@ impl Score {
 pub fn evaluate<M: Machine>(
     machine: M,
     training: &Workload<'_>,
-    schedule: &Schedule,
+    schedule: &Checked,
     learned: &Learned,
     source: Arc<dyn Source>,
 ) -> Result<Score, Error> {
@@ -51,8 +53,9 @@ pub fn evaluate<M: Machine>(
         host_budget: Bytes::ZERO,
         ..Options::default()
     };
-    let plan = plan(&inference, &forward_kernels(training, schedule)?, &Costs::cpu(), &options)?;
-    let mut engine = Engine::new(&inference, &plan.schedule, machine, Solver::default(), false)?;
+    let step = inference.step(&forward_fronts(training, schedule)?, &Costs::cpu())?;
+    let plan = plan(&step, &Costs::cpu(), &options)?;
+    let mut engine = Engine::new(&inference, &plan.schedule, machine, Solver::default(), Poison::Nothing)?;
     engine.take_over(learned)?;
     let mut score = Score { loss: 0.0, correct: 0, samples: 0 };
     for batch in Loader::in_order(source, training.batch)? {
@@ -71,17 +74,19 @@ pub fn evaluate<M: Machine>(
 }
 
 /// The configurations of the forward convolutions of a schedule, each its problem's only one where layers do not differ.
-fn forward_kernels(workload: &Workload<'_>, schedule: &Schedule) -> Result<Kernels, Error> {
+fn forward_fronts(workload: &Workload<'_>, schedule: &Schedule) -> Result<Fronts, Error> {
+    let passes = workload.lower()?.passes;
     let mut found: HashMap<Problem, Candidates> = HashMap::new();
-    for step in &schedule.steps {
-        if let Action::Compute(compute) = &step.action
-            && let (Pass::Forward, Some(configuration)) = (compute.pass, &compute.configuration)
+    for instruction in &schedule.instructions {
+        if let Action::Compute(compute) = &instruction.action
+            && let Some(LayerPass { layer, pass: Pass::Forward, .. }) = passes.get(compute.operation.0)
+            && let Some(configuration) = &compute.configuration
         {
-            let problem = Kernels::problem(workload, compute.layer, Operation::Forward)?;
+            let problem = workload.problem(*layer, Operation::Forward)?;
             let nothing = || Candidates { candidates: Vec::new(), cost: DivisionCost::default() };
             let candidates = &mut found.entry(problem).or_insert_with(nothing).candidates;
             candidates.extend(configuration.parts().iter().cloned());
         }
     }
-    Ok(Kernels::of(&found)?)
+    Ok(Fronts::of(&found)?)
 }

@@ -1,7 +1,7 @@
 //! Trains networks in the memory that a plan gives them: one arena on the device, one pinned arena on the host, three
 //! streams, and a schedule that says what happens where.
 //!
-//! The engine walks a [`Schedule`](tightfit_core::plan::Schedule) once and hands every step to a [`Machine`], which only
+//! The engine walks a [`Schedule`](tightfit_core::plan::Schedule) once and hands every instruction to a [`Machine`], which only
 //! enqueues; nothing waits on the host until the step is over.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -23,4 +23,5 @@ pub use evaluate::{Score, evaluate};
 pub use initialize::Initialization;
 pub use machine::Machine;
 pub use observe::Observed;
+pub use resolve::Poison;
 pub use trace::Trace;

@@ -10,20 +10,17 @@
 
 use std::ops::Range;
 
-use tightfit_core::Bytes;
 use tightfit_core::plan::{
-    ALIGNMENT, Access, Action, BlockId, HostBlock, HostBlockId, Role, Schedule, Step, StepId, Tensor, Workload,
+    Access, Action, BlockId, Checked, HostBlock, HostBlockId, InstructionId, Lowered, NetworkTensor, Role, Workload,
 };
 
 use crate::{Error, Machine};
 
 /// A schedule that leaves every gradient and everything copied on the host.
-///
-/// [`crate::Engine::unchecked`] takes it: the checker refuses copies on the compute stream.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// What to run.
-    pub schedule: Schedule,
+    pub schedule: Checked,
     sights: Vec<Sight>,
 }
 
@@ -31,7 +28,7 @@ pub struct Observed {
 #[derive(Clone, Debug)]
 struct Sight {
     what: What,
-    tensor: Tensor,
+    tensor: NetworkTensor,
     host: Range<u64>,
 }
 
@@ -47,37 +44,22 @@ enum What {
 
 impl Observed {
     /// The schedule with its copies; all bytes that a step gives or moves are needed on the host at once.
-    pub fn of(workload: &Workload<'_>, schedule: &Schedule) -> Observed {
-        let mut observed =
-            Observed { schedule: Schedule { steps: Vec::new(), ..schedule.clone() }, sights: Vec::new() };
-        // By step of the given schedule: the last of those that now stand for it.
-        let mut ends = Vec::with_capacity(schedule.steps.len());
-        for step in &schedule.steps {
-            let action = match step.action {
-                Action::Wait(on) => Action::Wait(ends.get(on.0).copied().unwrap_or(on)),
-                ref action => action.clone(),
-            };
-            observed.schedule.steps.push(Step { stream: step.stream, action });
-            for (what, block) in seen(&step.action) {
-                observed.keep(workload, step, what, block);
-            }
-            ends.push(StepId(observed.schedule.steps.len() - 1));
-        }
-        observed
-    }
-
-    /// Appends the copy of a block to a new place.
-    fn keep(&mut self, workload: &Workload<'_>, step: &Step, what: What, block: BlockId) {
-        let schedule = &mut self.schedule;
-        let Some(of) = schedule.blocks.get(block.0) else { return };
-        let (tensor, bytes, offset) = (of.tensor, of.bytes, schedule.host_bytes.0.next_multiple_of(ALIGNMENT));
-        let place = HostBlockId(schedule.host_blocks.len());
-        schedule.host_blocks.push(HostBlock { tensor, offset, bytes });
-        schedule.host_bytes = Bytes(offset + bytes);
-        schedule.steps.push(Step { stream: step.stream, action: Action::Offload(block, place) });
-        // Beyond the tensor a block may hold anything.
-        let host = offset..offset + bytes.min(workload.bytes(tensor).0);
-        self.sights.push(Sight { what, tensor, host });
+    ///
+    /// # Errors
+    /// None for a schedule of this workload.
+    pub fn of(workload: &Workload<'_>, schedule: &Checked) -> Result<Observed, Error> {
+        let lowered = workload.lower()?;
+        let blocks = |action: &Action| seen(&lowered, action).into_iter().map(|(_, block)| block).collect();
+        let (observed, copies) = schedule.with_copies(blocks)?;
+        let sights = schedule.instructions.iter().flat_map(|of| seen(&lowered, &of.action)).zip(&copies);
+        let sight = |((what, _), (_, host)): ((What, BlockId), &(InstructionId, HostBlockId))| {
+            let HostBlock { tensor, offset, bytes } = observed.host_blocks[host.0];
+            let tensor = lowered.tensors[tensor.0];
+            // Beyond the tensor a block may hold anything.
+            Sight { what, tensor, host: offset..offset + bytes.min(workload.bytes(tensor).0) }
+        };
+        let sights = sights.map(sight).collect();
+        Ok(Observed { schedule: observed, sights })
     }
 
     /// Every gradient of the last step as bytes, in the order of computation: of maps after each pass that gave or added
@@ -85,7 +67,7 @@ impl Observed {
     ///
     /// # Errors
     /// [`Error::Step`].
-    pub fn gradients(&self, machine: &mut impl Machine) -> Result<Vec<(Tensor, Vec<u8>)>, Error> {
+    pub fn gradients(&self, machine: &mut impl Machine) -> Result<Vec<(NetworkTensor, Vec<u8>)>, Error> {
         let gradients = self.sights.iter().filter(|sight| sight.what == What::Gradient);
         gradients.map(|sight| Ok((sight.tensor, machine.read_host(sight.host.clone())?))).collect()
     }
@@ -112,14 +94,16 @@ impl Observed {
 }
 
 /// What there is to see after a step.
-fn seen(action: &Action) -> Vec<(What, BlockId)> {
+fn seen(lowered: &Lowered, action: &Action) -> Vec<(What, BlockId)> {
     match action {
         Action::Compute(compute) => {
-            let written = compute.operands.iter().filter(|operand| operand.access != Access::Read);
-            // Whatever order a schedule lists them in.
-            let of_maps = written.clone().filter(|operand| matches!(operand.role, Role::Dx(_)));
-            let of_parameters = written.filter(|operand| operand.role == Role::Dw);
-            of_maps.chain(of_parameters).map(|operand| (What::Gradient, operand.block)).collect()
+            let uses = lowered.step.operation(compute.operation).uses.iter().zip(&compute.blocks);
+            let operands = lowered.passes[compute.operation.0].roles.iter().zip(uses);
+            let written = operands.filter(|(_, (used, _))| used.access != Access::Read);
+            // Those of maps first, whatever order the operation has them in.
+            let of_maps = written.clone().filter(|(role, _)| matches!(role, Role::Dx(_)));
+            let of_parameters = written.filter(|(role, _)| **role == Role::Dw);
+            of_maps.chain(of_parameters).map(|(_, (_, block))| (What::Gradient, *block)).collect()
         }
         Action::Offload(block, host) => vec![(What::Sent(*host), *block)],
         Action::Prefetch(host, block) => vec![(What::Fetched(*host), *block)],

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! schedule   compute a   offload x   compute b   wait c for 1   release x
-//! program    compute a   offload x   record 0   compute b   wait 0        (x poisoned after its last access, on request)
+//! commands   compute a   offload x   record 0   compute b   wait 0        (x poisoned after its last access, on request)
 //! ```
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use tightfit_core::network::LayerKind;
-use tightfit_core::plan::{Action, Block, BlockId, Compute, Schedule, Stream, Tensor, Workload};
+use tightfit_core::plan::step::{Access, Resource};
+use tightfit_core::plan::{
+    Action, Block, BlockId, Compute, Holding, Lowered, NetworkTensor, Role, Schedule, Stream, Workload,
+};
 
 use crate::Error;
 use crate::machine::{Place, Task};
@@ -17,7 +20,7 @@ use crate::machine::{Place, Task};
 /// One thing that a machine is told.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Carry out the task of this place in [`Program::tasks`].
+    /// Carry out the task of this place in [`Commands::tasks`].
     Compute(usize),
     /// Copy from the device arena to the host arena.
     Offload(Stream, Range<u64>, Range<u64>),
@@ -31,79 +34,98 @@ pub enum Command {
     Poison(Stream, Range<u64>),
 }
 
+/// Whether bytes are overwritten with NaN while nothing should read them: for tests, and to find faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poison {
+    /// They keep what they held.
+    Nothing,
+    /// Blocks before their first and after their last use.
+    Freed,
+}
+
 /// A schedule, resolved.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Program {
+pub struct Commands {
     /// Every compute step.
     pub tasks: Vec<Task>,
     /// In the order of the schedule.
-    pub commands: Vec<Command>,
+    pub list: Vec<Command>,
     /// Points that are marked.
     pub events: usize,
     /// The schedule's step of every task and copy of each stream (in the order of [`Stream::ALL`]), in order.
     pub placed: [Vec<usize>; 3],
 }
 
-/// Resolves a schedule. With `poison`, blocks are overwritten before their first access and, where one access is known to
+/// Resolves a schedule. Poisoned blocks are overwritten before their first access and, where one access is known to
 /// be the last, after it. What an input layer writes first is not overwritten before: a machine may bring the mini-batch
 /// ahead of the step.
 ///
 /// # Errors
 /// [`Error::Unsound`] for steps and samples that the schedule has not.
-pub fn resolve(workload: &Workload<'_>, schedule: &Schedule, poison: bool) -> Result<Program, Error> {
-    let mut program = Program::default();
+pub fn resolve(
+    workload: &Workload<'_>,
+    lowered: &Lowered,
+    schedule: &Schedule,
+    poison: Poison,
+) -> Result<Commands, Error> {
+    let mut commands = Commands::default();
     let events = events(schedule)?;
-    program.events = events.len();
-    let (first, last) = if poison { ends(workload, schedule) } else { Default::default() };
-    for (number, step) in schedule.steps.iter().enumerate() {
+    commands.events = events.len();
+    let (first, last) = match poison {
+        Poison::Freed => ends(lowered, schedule),
+        Poison::Nothing => Default::default(),
+    };
+    for (number, step) in schedule.instructions.iter().enumerate() {
         let stream = step.stream;
         for &block in first.get(&number).into_iter().flatten() {
-            program.commands.push(Command::Poison(stream, bytes(block_of(schedule, block)?)));
+            commands.list.push(Command::Poison(stream, bytes(block_of(schedule, block)?)));
         }
         match &step.action {
             Action::Allocate(_) | Action::Release(_) => {}
             Action::Compute(compute) => {
-                program.commands.push(Command::Compute(program.tasks.len()));
-                program.tasks.push(task(workload, schedule, compute)?);
+                commands.list.push(Command::Compute(commands.tasks.len()));
+                commands.tasks.push(task(workload, lowered, schedule, compute)?);
             }
             Action::Offload(block, host) => {
-                let (device, host) = copy(workload, schedule, *block, host.0)?;
-                program.commands.push(Command::Offload(stream, device, host));
+                let (device, host) = copy(lowered, schedule, *block, host.0)?;
+                commands.list.push(Command::Offload(stream, device, host));
             }
             Action::Prefetch(host, block) => {
-                let (device, host) = copy(workload, schedule, *block, host.0)?;
-                program.commands.push(Command::Prefetch(stream, host, device));
+                let (device, host) = copy(lowered, schedule, *block, host.0)?;
+                commands.list.push(Command::Prefetch(stream, host, device));
             }
             Action::Wait(for_step) => {
-                if let Some(&event) = events.get(&for_step.0).filter(|_| schedule.steps[for_step.0].stream != stream) {
-                    program.commands.push(Command::Wait(stream, event));
+                if let Some(&event) =
+                    events.get(&for_step.0).filter(|_| schedule.instructions[for_step.0].stream != stream)
+                {
+                    commands.list.push(Command::Wait(stream, event));
                 }
             }
         }
         if matches!(step.action, Action::Compute(_) | Action::Offload(..) | Action::Prefetch(..)) {
-            program.placed[stream.index()].push(number);
+            commands.placed[stream.index()].push(number);
         }
         for &block in last.get(&number).into_iter().flatten() {
-            program.commands.push(Command::Poison(stream, bytes(block_of(schedule, block)?)));
+            commands.list.push(Command::Poison(stream, bytes(block_of(schedule, block)?)));
         }
         if let Some(&event) = events.get(&number) {
-            program.commands.push(Command::Record(stream, event));
+            commands.list.push(Command::Record(stream, event));
         }
     }
-    Ok(program)
+    Ok(commands)
 }
 
 /// The steps that another stream waits for, numbered.
 fn events(schedule: &Schedule) -> Result<BTreeMap<usize, usize>, Error> {
     let mut events = BTreeMap::new();
-    for (number, step) in schedule.steps.iter().enumerate() {
+    for (number, step) in schedule.instructions.iter().enumerate() {
         if let Action::Wait(target) = step.action {
             if target.0 >= number {
                 return Err(Error::Unsound {
                     what: format!("step {number} waits for step {}, not before it", target.0),
                 });
             }
-            if schedule.steps[target.0].stream != step.stream {
+            if schedule.instructions[target.0].stream != step.stream {
                 let next = events.len();
                 events.entry(target.0).or_insert(next);
             }
@@ -122,7 +144,7 @@ fn bytes(block: &Block) -> Range<u64> {
 
 /// The two sides of a copy, device first.
 fn copy(
-    workload: &Workload<'_>,
+    lowered: &Lowered,
     schedule: &Schedule,
     block: BlockId,
     host: usize,
@@ -131,52 +153,64 @@ fn copy(
     match schedule.host_blocks.get(host) {
         Some(host) if host.bytes >= block.bytes => Ok((bytes(block), host.offset..host.offset + block.bytes)),
         _ => {
-            let what = workload.describe(block.tensor);
+            let what = lowered.step.describe(block.holds);
             Err(Error::Unsound { what: format!("host block {host} does not hold {what}") })
         }
     }
 }
 
-/// A compute step with the bytes of its operands.
-fn task(workload: &Workload<'_>, schedule: &Schedule, compute: &Compute) -> Result<Task, Error> {
-    let layer = workload.network.layer(compute.layer);
-    let mut operands = Vec::with_capacity(compute.operands.len());
-    for operand in &compute.operands {
-        let block = block_of(schedule, operand.block)?;
-        let bytes = part(workload, block, &compute.samples)?;
-        operands.push(Place { role: operand.role, access: operand.access, bytes });
+/// A computation with the bytes of its operands.
+fn task(workload: &Workload<'_>, lowered: &Lowered, schedule: &Schedule, compute: &Compute) -> Result<Task, Error> {
+    let unknown = || Error::Unsound { what: format!("there is no operation {}", compute.operation.0) };
+    let of = lowered.passes.get(compute.operation.0).ok_or_else(unknown)?;
+    let layer = workload.network.layer(of.layer);
+    let uses = &lowered.step.operation(compute.operation).uses;
+    let mut operands = Vec::with_capacity(uses.len() + 1);
+    for ((role, used), block) in of.roles.iter().zip(uses).zip(&compute.blocks) {
+        let bytes = part(workload, lowered, block_of(schedule, *block)?, &compute.samples)?;
+        operands.push(Place { role: *role, access: used.access_of_run(compute.again), bytes });
+    }
+    if let Some(block) = compute.workspace {
+        let bytes = part(workload, lowered, block_of(schedule, block)?, &compute.samples)?;
+        operands.push(Place { role: Role::Workspace, access: Access::Write, bytes });
     }
     Ok(Task {
-        name: format!("{} {}", layer.name, compute.pass.name()),
+        name: format!("{} {}", layer.name, of.pass.name()),
         kind: layer.kind.clone(),
-        pass: compute.pass,
-        inputs: workload.network.input_shapes(compute.layer),
+        pass: of.pass,
+        inputs: workload.network.input_shapes(of.layer),
         output: layer.shape,
         first: compute.samples.start,
         samples: compute.samples.len(),
         batch: workload.batch,
         types: workload.types,
-        parameters: workload.parameters(compute.layer),
+        parameters: workload.parameters(of.layer),
         operands,
         configuration: compute.configuration.clone(),
         again: compute.again,
         inference: workload.inference,
-        index: compute.layer.index(),
+        index: of.layer.index(),
     })
 }
 
 /// The bytes of a block that hold some samples: all of them where the tensor has none.
-fn part(workload: &Workload<'_>, block: &Block, samples: &Range<usize>) -> Result<Range<u64>, Error> {
-    let Some(per_sample) = bytes_per_sample(workload, block.tensor) else {
-        let all = match block.tensor {
-            Tensor::Workspace(_) => block.bytes,
-            tensor => workload.bytes(tensor).0.min(block.bytes),
-        };
+fn part(
+    workload: &Workload<'_>,
+    lowered: &Lowered,
+    block: &Block,
+    samples: &Range<usize>,
+) -> Result<Range<u64>, Error> {
+    let tensor = match block.holds {
+        Holding::Tensor(tensor) => lowered.tensors.get(tensor.0).copied(),
+        Holding::Workspace(_) => None,
+    };
+    let Some(per_sample) = tensor.and_then(|tensor| bytes_per_sample(workload, tensor)) else {
+        let all = tensor.map_or(block.bytes, |tensor| workload.bytes(tensor).0.min(block.bytes));
         return Ok(block.offset..block.offset + all);
     };
     let inside = block.samples.start <= samples.start && samples.end <= block.samples.end;
     if !inside || (block.samples.len() as u64) * per_sample > block.bytes {
-        let (what, held) = (workload.describe(block.tensor), &block.samples);
+        let (what, held) = (lowered.step.describe(block.holds), &block.samples);
         return Err(Error::Unsound { what: format!("{what} holds samples {held:?}, not {samples:?}") });
     }
     let start = block.offset + (samples.start - block.samples.start) as u64 * per_sample;
@@ -184,10 +218,10 @@ fn part(workload: &Workload<'_>, block: &Block, samples: &Range<usize>) -> Resul
 }
 
 /// Bytes of one sample of a tensor; none for tensors that have no samples.
-fn bytes_per_sample(workload: &Workload<'_>, tensor: Tensor) -> Option<u64> {
+fn bytes_per_sample(workload: &Workload<'_>, tensor: NetworkTensor) -> Option<u64> {
     let sampled = match tensor {
-        Tensor::FeatureMap(_) | Tensor::Gradient(_) | Tensor::Labels => true,
-        Tensor::Saved(layer) => matches!(workload.network.layer(layer).kind, LayerKind::Dropout { .. }),
+        NetworkTensor::FeatureMap(_) | NetworkTensor::Gradient(_) | NetworkTensor::Labels => true,
+        NetworkTensor::Saved(layer) => matches!(workload.network.layer(layer).kind, LayerKind::Dropout { .. }),
         _ => false,
     };
     sampled.then(|| workload.bytes(tensor).0 / workload.batch as u64)
@@ -196,14 +230,14 @@ fn bytes_per_sample(workload: &Workload<'_>, tensor: Tensor) -> Option<u64> {
 /// Blocks by the step that accesses them first, and by the one that is known to access them last.
 type Ends = (BTreeMap<usize, Vec<BlockId>>, BTreeMap<usize, Vec<BlockId>>);
 
-/// The ends of every block's life. An access is the last if all others of the block are ordered before it; the map of the
-/// probabilities, which is read after the step, has none.
-fn ends(workload: &Workload<'_>, schedule: &Schedule) -> Ends {
+/// The ends of every block's life. An access is the last if all others of the block are ordered before it; what is read
+/// after the step has none.
+fn ends(lowered: &Lowered, schedule: &Schedule) -> Ends {
     let mut accesses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     // What each stream knows to have ended of each stream, and what was known at each step.
     let mut known = [[0; 3]; 3];
-    let mut stamps = Vec::with_capacity(schedule.steps.len());
-    for (number, step) in schedule.steps.iter().enumerate() {
+    let mut stamps = Vec::with_capacity(schedule.instructions.len());
+    for (number, step) in schedule.instructions.iter().enumerate() {
         let own = step.stream.index();
         let mut touch = |block: BlockId| {
             let steps = accesses.entry(block.0).or_default();
@@ -212,7 +246,7 @@ fn ends(workload: &Workload<'_>, schedule: &Schedule) -> Ends {
             }
         };
         match &step.action {
-            Action::Compute(compute) => compute.operands.iter().for_each(|operand| touch(operand.block)),
+            Action::Compute(compute) => compute.touched().for_each(touch),
             Action::Offload(block, _) | Action::Prefetch(_, block) => touch(*block),
             Action::Wait(target) => {
                 let seen: [usize; 3] = stamps[target.0];
@@ -223,7 +257,6 @@ fn ends(workload: &Workload<'_>, schedule: &Schedule) -> Ends {
         known[own][own] = number + 1;
         stamps.push(known[own]);
     }
-    let kept = loss_map(workload);
     let (mut first, mut last) = Ends::default();
     for (block, steps) in &accesses {
         let (Some(&begin), Some(&end), Some(of)) = (steps.first(), steps.last(), schedule.blocks.get(*block)) else {
@@ -232,32 +265,31 @@ fn ends(workload: &Workload<'_>, schedule: &Schedule) -> Ends {
         if of.resident {
             continue;
         }
-        if !is_input(workload, &schedule.steps[begin].action) {
+        if !is_upload(lowered, &schedule.instructions[begin].action) {
             first.entry(begin).or_insert_with(Vec::new).push(BlockId(*block));
         }
-        let ordered = steps.iter().all(|&step| stamps[end][schedule.steps[step].stream.index()] > step);
-        if ordered && Some(of.tensor) != kept {
+        let ordered = steps.iter().all(|&step| stamps[end][schedule.instructions[step].stream.index()] > step);
+        if ordered && !is_result(lowered, of) {
             last.entry(end).or_insert_with(Vec::new).push(BlockId(*block));
         }
     }
     (first, last)
 }
 
-/// Whether a step brings the mini-batch.
-fn is_input(workload: &Workload<'_>, action: &Action) -> bool {
-    let layer = |compute: &Compute| workload.network.layer(compute.layer);
-    matches!(action, Action::Compute(compute) if matches!(layer(compute).kind, LayerKind::Input { .. }))
+/// Whether an instruction brings the mini-batch.
+fn is_upload(lowered: &Lowered, action: &Action) -> bool {
+    let uses_link = |compute: &Compute| lowered.step.operation(compute.operation).resource == Resource::Link;
+    matches!(action, Action::Compute(compute) if uses_link(compute))
 }
 
-/// The map that holds the probabilities.
-pub fn loss_map(workload: &Workload<'_>) -> Option<Tensor> {
-    let (loss, _) = workload.network.iter().find(|(_, layer)| layer.kind == LayerKind::SoftmaxLoss)?;
-    Some(Tensor::FeatureMap(workload.maps.written_by(loss)))
+/// Whether a block holds what is read after the step.
+fn is_result(lowered: &Lowered, block: &Block) -> bool {
+    matches!(block.holds, Holding::Tensor(tensor) if lowered.step.tensor(tensor).is_result)
 }
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::plan::{Costs, Kernels, Options, Policy, Role, plan};
+    use tightfit_core::plan::{Costs, Fronts, Options, Policy, plan};
     use tightfit_core::{Network, Types};
 
     use super::*;
@@ -266,21 +298,22 @@ mod tests {
     fn nothing_but_the_mini_batch_goes_unpoisoned() {
         let network = Network::open("lenet").unwrap();
         let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
-        let kernels = Kernels::assumed(&workload, &Costs::cpu()).unwrap();
+        let lowered = workload.lower().unwrap();
+        let step = workload.step(&Fronts::assumed(&workload, &Costs::cpu()).unwrap(), &Costs::cpu()).unwrap();
         for policy in Policy::ALL {
             let options = Options { policy, ..Options::default() };
-            let schedule = plan(&workload, &kernels, &Costs::cpu(), &options).unwrap().schedule;
-            let program = resolve(&workload, &schedule, true).unwrap();
-            let input = program.commands.iter().position(|command| *command == Command::Compute(0)).unwrap();
-            assert!(matches!(program.tasks[0].kind, LayerKind::Input { .. }));
-            let before = &program.commands[..input];
+            let schedule = plan(&step, &Costs::cpu(), &options).unwrap().schedule;
+            let commands = resolve(&workload, &lowered, &schedule, Poison::Freed).unwrap();
+            let input = commands.list.iter().position(|command| *command == Command::Compute(0)).unwrap();
+            assert!(matches!(commands.tasks[0].kind, LayerKind::Input { .. }));
+            let before = &commands.list[..input];
             assert!(!before.iter().any(|command| matches!(command, Command::Poison(..))), "{policy}: {before:?}");
             // The first convolution's output is overwritten before it is written.
-            let convolution = program.commands.iter().position(|command| *command == Command::Compute(1)).unwrap();
-            let output = &program.tasks[1].place(Role::Y).unwrap().bytes;
+            let convolution = commands.list.iter().position(|command| *command == Command::Compute(1)).unwrap();
+            let output = &commands.tasks[1].place(Role::Y).unwrap().bytes;
             let covers =
                 |command: &Command| matches!(command, Command::Poison(_, range) if range.start == output.start);
-            assert!(program.commands[..convolution].iter().any(covers), "{policy}");
+            assert!(commands.list[..convolution].iter().any(covers), "{policy}");
         }
     }
 }

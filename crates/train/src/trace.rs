@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 use tightfit_core::Nanos;
-use tightfit_core::plan::{Action, BlockId, Schedule, Simulation, Stream, Workload};
+use tightfit_core::plan::{Action, BlockId, Checked, Simulation, Stream};
 
 use crate::machine::Span;
 
@@ -28,7 +28,7 @@ impl Trace {
     pub const STEPS: usize = 10;
 
     /// An empty trace of a schedule.
-    pub fn new(workload: &Workload<'_>, schedule: &Schedule) -> Trace {
+    pub fn new(schedule: &Checked) -> Trace {
         let mut head = Vec::new();
         for (process, name) in [(RUN, "run"), (PLAN, "plan")] {
             head.push(json!({"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}));
@@ -37,7 +37,7 @@ impl Trace {
                 head.push(json!({"name": "thread_name", "ph": "M", "pid": process, "tid": thread, "args": arguments}));
             }
         }
-        let names = schedule.steps.iter().map(|step| (step.stream, name(workload, schedule, &step.action)));
+        let names = schedule.instructions.iter().map(|of| (of.stream, name(schedule, &of.action)));
         Trace { names: names.collect(), head, ran: VecDeque::new() }
     }
 
@@ -69,19 +69,15 @@ impl Trace {
     }
 }
 
-/// What a step is called.
-fn name(workload: &Workload<'_>, schedule: &Schedule, action: &Action) -> String {
-    let tensor = |block: BlockId| schedule.blocks.get(block.0).map(|block| workload.describe(block.tensor));
-    let tensor = |block| tensor(block).unwrap_or_default();
+/// What an instruction is called.
+fn name(schedule: &Checked, action: &Action) -> String {
+    let tensor = |block: BlockId| schedule.step().describe(schedule.blocks[block.0].holds);
     match action {
-        Action::Compute(compute) => {
-            let again = if compute.again { " again" } else { "" };
-            format!("{} {}{again}", workload.network.layer(compute.layer).name, compute.pass.name())
-        }
-        Action::Offload(block, _) => format!("offload {}", tensor(*block)),
-        Action::Prefetch(_, block) => format!("prefetch {}", tensor(*block)),
-        Action::Wait(step) => format!("wait for {}", step.0),
+        Action::Wait(on) => format!("wait for {}", on.0),
         Action::Allocate(block) => format!("allocate {}", tensor(*block)),
         Action::Release(block) => format!("release {}", tensor(*block)),
+        Action::Compute(_) | Action::Offload(..) | Action::Prefetch(..) => {
+            schedule.describe(action).unwrap_or_default()
+        }
     }
 }

@@ -4,19 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Shape, Window};
+use tightfit_core::plan::step::Cost;
 use tightfit_core::plan::{
-    ALIGNMENT, Access, Action, Algorithms, Block, BlockId, Costs, Kernels, Operand, Options as PlanOptions, Pass, Plan,
-    Policy, Role, Schedule, Step, Stream, Tensor, Workload, plan,
+    ALIGNMENT, Action, Algorithms, Block, BlockId, Budgets, Checked, Costs, Fronts, Holding, Instruction,
+    NetworkTensor, Options as PlanOptions, Plan, Policy, Schedule, Stream, Workload, footprint, plan,
 };
-use tightfit_core::{
-    Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Network, Notes, Operation, Problem, Types,
-};
+use tightfit_core::{Backend, Bytes, Candidate, Configuration, DivisionCost, Nanos, Network, Notes, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
 use tightfit_test_support::train::{THREADS, batch, bits, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
 use tightfit_train::machine::cuda::{BESIDE, CudaMachine, Modes};
-use tightfit_train::{Engine, Error, Machine, Observed, Solver};
+use tightfit_train::{Engine, Error, Machine, Observed, Poison, Solver};
 
 /// The samples of every step here.
 const BATCH: usize = 6;
@@ -45,46 +44,43 @@ fn configuration(backend: &mut CudaBackend, problem: &Problem, micro_batch: usiz
 /// The schedule with convolutions that CUDA has, whose workspaces lie one after another in time at the end of the arena.
 fn for_cuda(workload: &Workload<'_>, mut schedule: Schedule, options: &Options, micro_batch: usize) -> Schedule {
     let mut backend = CudaBackend::open(options).unwrap();
-    let (offset, mut most, mut steps) = (schedule.device_bytes.0, 0, Vec::new());
-    for mut step in schedule.steps {
-        let mut workspace = None;
-        if let Action::Compute(compute) = &mut step.action
-            && let LayerKind::Convolution { convolution, .. } = &workload.network.layer(compute.layer).kind
-            && compute.pass != Pass::Update
+    let (offset, mut most, mut instructions) = (schedule.device_bytes.0, 0, Vec::new());
+    let lowered = workload.lower().unwrap();
+    for mut instruction in schedule.instructions {
+        let mut scratch = None;
+        if let Action::Compute(compute) = &mut instruction.action
+            && let Cost::Choice(front) = &lowered.step.operation(compute.operation).cost
         {
-            let operation = match compute.pass {
-                Pass::Forward => Operation::Forward,
-                Pass::BackwardData => Operation::BackwardData,
-                Pass::BackwardFilter | Pass::Update => Operation::BackwardFilter,
-            };
-            let problem = Problem::new(*convolution, operation, workload.batch, workload.types, Layout::Nchw).unwrap();
-            let configuration = configuration(&mut backend, &problem, micro_batch);
+            let configuration = configuration(&mut backend, &front.problem, micro_batch);
             let bytes = configuration.workspace().0;
             compute.configuration = Some(configuration);
+            compute.workspace = None;
             if bytes > 0 {
                 let block = BlockId(schedule.blocks.len());
-                let tensor = Tensor::Workspace(compute.layer);
-                schedule.blocks.push(Block { tensor, offset, bytes, samples: 0..workload.batch, resident: false });
-                compute.operands.push(Operand { role: Role::Workspace, block, access: Access::Write });
-                (workspace, most) = (Some(block), most.max(bytes));
+                let holds = Holding::Workspace(lowered.step.operation(compute.operation).group);
+                schedule.blocks.push(Block { holds, offset, bytes, samples: 0..workload.batch, resident: false });
+                compute.workspace = Some(block);
+                (scratch, most) = (Some(block), most.max(bytes));
             }
         }
-        let free = |action| Step { stream: Stream::Compute, action };
-        steps.extend(workspace.map(|block| free(Action::Allocate(block))));
-        steps.push(step);
-        steps.extend(workspace.map(|block| free(Action::Release(block))));
+        let free = |action| Instruction { stream: Stream::Compute, action };
+        instructions.extend(scratch.map(|block| free(Action::Allocate(block))));
+        instructions.push(instruction);
+        instructions.extend(scratch.map(|block| free(Action::Release(block))));
     }
-    schedule.steps = steps;
-    schedule.device_bytes = Bytes(offset + most.next_multiple_of(ALIGNMENT));
+    schedule.instructions = instructions;
+    schedule.device_bytes = Bytes(offset + footprint(most));
     schedule
 }
 
 /// Losses of some steps, and the gradients of the last.
-type Results = (Vec<f64>, BTreeMap<Tensor, Vec<f32>>);
+type Results = (Vec<f64>, BTreeMap<NetworkTensor, Vec<f32>>);
 
 fn train<M: Machine>(workload: &Workload<'_>, schedule: &Schedule, machine: M, steps: u64) -> Result<Results, Error> {
+    let budgets = Budgets { device: schedule.device_bytes, host: schedule.host_bytes };
+    let schedule = &Checked::new(&workload.lower().unwrap().step, schedule.clone(), budgets)?;
     let solver = Solver { loss_scale: 128.0, ..Solver::default() };
-    let mut engine = Engine::new(workload, schedule, machine, solver, false)?;
+    let mut engine = Engine::new(workload, schedule, machine, solver, Poison::Nothing)?;
     let mut losses = Vec::new();
     for step in 0..steps {
         let (samples, labels) = batch(workload, step);
@@ -93,13 +89,14 @@ fn train<M: Machine>(workload: &Workload<'_>, schedule: &Schedule, machine: M, s
         losses.push(engine.step(&samples, &labels)?.loss);
     }
     let mut gradients = BTreeMap::new();
-    for block in &schedule.blocks {
-        if let Tensor::WeightGradient(layer) = block.tensor {
-            let all = engine.read(block.tensor)?.unwrap();
+    let lowered = workload.lower()?;
+    for tensor in lowered.tensors {
+        if let NetworkTensor::WeightGradient(layer) = tensor {
+            let all = engine.read(tensor)?.unwrap();
             // Between the parameters there is nothing.
             let parameters = workload.parameters(layer);
             let own = parameters.iter().flat_map(|p| all[p.offset..p.offset + p.elements].to_vec());
-            gradients.insert(block.tensor, own.collect());
+            gradients.insert(tensor, own.collect());
         }
     }
     Ok((losses, gradients))
@@ -111,7 +108,7 @@ fn on_cpu(workload: &Workload<'_>, steps: u64) -> Results {
 }
 
 /// `(tensor, factor)`: one tensor's gradient may be off by so many times the tolerance.
-fn assert_close(what: &str, got: &Results, want: &Results, tolerance: f64, wide: Option<(Tensor, f64)>) {
+fn assert_close(what: &str, got: &Results, want: &Results, tolerance: f64, wide: Option<(NetworkTensor, f64)>) {
     for (step, (got, want)) in got.0.iter().zip(&want.0).enumerate() {
         // A mean over all samples averages most of the rounding away.
         assert!(
@@ -141,7 +138,7 @@ fn networks_agree(options: &Options) {
         let normalization = network.iter().find(|(_, layer)| matches!(layer.kind, LayerKind::BatchNorm { .. }));
         // Its parameters have gradients that are small sums of large numbers: in f16-f32 20 % off where halves are only
         // stored, as on the mocks, and 22 % on an H200.
-        let wide = normalization.map(|(first, _)| (Tensor::WeightGradient(first), 1.25));
+        let wide = normalization.map(|(first, _)| (NetworkTensor::WeightGradient(first), 1.25));
         for (types, tolerance) in [(Types::F32, 3e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.2), (Types::Bf16, 0.5)] {
             let workload = Workload::new(&network, BATCH, types, false).unwrap();
             let normalizes = |layer: &Layer| matches!(layer.kind, LayerKind::Lrn { .. });
@@ -179,22 +176,22 @@ fn every_layer_computes_on_a_gpu_what_it_computes_on_the_cpu() {
 }
 
 /// One exact candidate for every convolution, so that all policies compute the same.
-fn kernels(workload: &Workload<'_>, options: &Options) -> Kernels {
+fn kernels(workload: &Workload<'_>, options: &Options) -> Fronts {
     let mut backend = CudaBackend::open(options).unwrap();
     let mut candidates = HashMap::new();
-    for problem in Kernels::problems(workload).unwrap() {
+    for problem in workload.problems().unwrap() {
         let parts = configuration(&mut backend, &problem, workload.batch).parts().to_vec();
         candidates.insert(problem, Candidates { candidates: parts, cost: DivisionCost::default() });
     }
-    Kernels::of(&candidates).unwrap()
+    Fronts::of(&candidates).unwrap()
 }
 
 /// The plan of a policy; those that choose by the budget get the least.
-fn plan_of(workload: &Workload<'_>, kernels: &Kernels, policy: Policy) -> Plan {
+fn plan_of(workload: &Workload<'_>, kernels: &Fronts, policy: Policy) -> Plan {
     let of = |budget| {
         let algorithms = Algorithms::Memory;
         let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget: Bytes(1 << 30) };
-        plan(workload, kernels, &Costs::h200(), &options).unwrap()
+        plan(&workload.step(kernels, &Costs::h200()).unwrap(), &Costs::h200(), &options).unwrap()
     };
     let free = of(Bytes::UNLIMITED);
     match policy {
@@ -206,11 +203,11 @@ fn plan_of(workload: &Workload<'_>, kernels: &Kernels, policy: Policy) -> Plan {
 /// Four steps; and how many copies came back in each as they had been sent.
 fn four_steps(
     workload: &Workload<'_>,
-    schedule: &Schedule,
+    schedule: &Checked,
     machine: CudaMachine,
 ) -> Result<(Vec<bits::Step>, Vec<usize>), Error> {
-    let observed = Observed::of(workload, schedule);
-    let mut engine = Engine::unchecked(workload, &observed.schedule, machine, Solver::default(), false)?;
+    let observed = Observed::of(workload, schedule)?;
+    let mut engine = Engine::new(workload, &observed.schedule, machine, Solver::default(), Poison::Nothing)?;
     bits::bits(&mut engine, &observed, (0..4).map(|step| batch(workload, step)))
 }
 
@@ -239,7 +236,7 @@ fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
 }
 
 /// A schedule of the smallest network there is, offloading what it may.
-fn small(options: &Options) -> (Network, Schedule) {
+fn small(options: &Options) -> (Network, Checked) {
     let mut net = Builder::new("small");
     net.input(Shape::image(2, 6, 6));
     net.conv("conv1", Filters::new(3, 3).pad(1)).batch_norm().relu().lrn().max_pool("pool", Window::new(2, 2));
@@ -324,7 +321,7 @@ fn the_arena_is_used_to_its_end_and_no_further() {
     let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
     let modes = Modes { watch: true, trace: true, ..Modes::default() };
     let machine = CudaMachine::open(&mocks.options(), modes).unwrap();
-    let mut engine = Engine::new(&workload, &schedule, machine, Solver::default(), false).unwrap();
+    let mut engine = Engine::new(&workload, &schedule, machine, Solver::default(), Poison::Nothing).unwrap();
     let (samples, labels) = batch(&workload, 0);
     let labels: Vec<u32> = labels.iter().map(|label| label % 3).collect();
     engine.step(&samples, &labels).unwrap();
@@ -343,8 +340,8 @@ fn the_arena_is_used_to_its_end_and_no_further() {
     let (beside, _) = engine.machine().beside().unwrap();
     assert!(beside.0 >= 32 << 20, "cuBLAS's workspace alone is as much: {beside}");
     let spans = engine.spans();
-    let runs = |step: &&Step| !matches!(step.action, Action::Allocate(_) | Action::Release(_) | Action::Wait(_));
-    assert_eq!(spans.len(), schedule.steps.iter().filter(runs).count());
+    let runs = |step: &&Instruction| !matches!(step.action, Action::Allocate(_) | Action::Release(_) | Action::Wait(_));
+    assert_eq!(spans.len(), schedule.instructions.iter().filter(runs).count());
     assert!(spans.iter().all(|(_, span)| span.start <= span.end));
     assert!(engine.machine().step_time().unwrap() > Nanos::ZERO);
 }
@@ -355,7 +352,7 @@ fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
     let (network, schedule) = small(&mocks.options());
     let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
     let arena = BESIDE + Bytes::mib(44);
-    let schedule = Schedule { device_bytes: arena, ..schedule };
+    let schedule = Schedule { device_bytes: arena, ..schedule.into_schedule() };
     let open = || CudaMachine::open(&mocks.options(), Modes::default()).unwrap();
     let opened = open().beside().unwrap().0;
     let with = |memory: Bytes| {
@@ -387,13 +384,14 @@ fn an_arena_of_one_unit_less_is_refused_before_anything_runs() {
     for policy in Policy::ALL {
         let plan = plan_of(&workload, &kernels, policy);
         let less = Bytes(plan.schedule.device_bytes.0 - ALIGNMENT);
-        let schedule = Schedule { device_bytes: less, ..plan.schedule };
+        let schedule = Schedule { device_bytes: less, ..plan.schedule.into_schedule() };
+        let error = Checked::new(&workload.lower().unwrap().step, schedule.clone(), Budgets::default()).unwrap_err();
+        assert!(matches!(error, tightfit_core::Error::Unsound { .. }), "{policy}: {error}");
         mocks.reset();
         let mut machine = CudaMachine::open(&mocks.options(), Modes::default()).unwrap();
-        let error = Engine::new(&workload, &schedule, &mut machine, Solver::default(), false).err().unwrap();
-        assert!(matches!(error, Error::Unsound { .. }), "{policy}: {error}");
         // Nor does the machine itself give out bytes that are not there.
-        let error = Engine::unchecked(&workload, &schedule, &mut machine, Solver::default(), false).err().unwrap();
+        let schedule = Checked::assume(&workload.lower().unwrap().step, schedule);
+        let error = Engine::new(&workload, &schedule, &mut machine, Solver::default(), Poison::Nothing).err().unwrap();
         assert!(matches!(error, Error::Step { .. }), "{policy}: {error}");
         assert_eq!(mocks.calls("cuLaunchKernel"), 0, "{policy}");
     }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, LayerId, Shape};
-use tightfit_core::plan::{Action, Algorithms, Costs, Kernels, Options as Asked, Plan, Policy, Tensor, Workload, plan};
+use tightfit_core::plan::{
+    Action, Algorithms, Costs, Fronts, NetworkTensor, Options as Asked, Plan, Policy, Workload, plan,
+};
 use tightfit_core::{Bytes, DivisionCost, Network, Operation, Types};
 use tightfit_test_support::train::{THREADS, configuration};
 use tightfit_train::data::{self, Loader};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
-use tightfit_train::{Engine, Solver, evaluate};
+use tightfit_train::{Engine, Poison, Solver, evaluate};
 
 const BATCH: usize = 32;
 
@@ -23,7 +25,7 @@ fn learn(workload: &Workload<'_>, plan: &Plan) -> f64 {
     let input = workload.network.layers()[0].shape;
     let digits = data::open("digits", input, 10, 0).unwrap();
     let solver = Solver { learning_rate: 0.02, ..Solver::default() };
-    let mut engine = Engine::new(workload, &plan.schedule, machine(), solver, false).unwrap();
+    let mut engine = Engine::new(workload, &plan.schedule, machine(), solver, Poison::Nothing).unwrap();
     let steps = 8 * digits.train.len().div_ceil(BATCH);
     for batch in Loader::shuffled(Arc::clone(&digits.train), BATCH, 1).unwrap().take(steps) {
         let batch = batch.unwrap();
@@ -43,19 +45,19 @@ fn every_plan_reaches_97_percent() {
     let mut candidates = HashMap::new();
     for (layer, _) in network.convolutions() {
         for operation in Operation::ALL {
-            let problem = Kernels::problem(&workload, layer, operation).unwrap();
+            let problem = workload.problem(layer, operation).unwrap();
             let parts = [32, 8].map(|size| configuration(&problem, "explicit-gemm", size).parts()[0].clone());
             candidates.insert(problem, Candidates { candidates: parts.to_vec(), cost: DivisionCost::default() });
         }
     }
-    let kernels = Kernels::of(&candidates).unwrap();
+    let kernels = Fronts::of(&candidates).unwrap();
     let planned = |policy, budget| {
         let asked = Asked { policy, algorithms: Algorithms::Fit, divide: true, budget, ..Asked::default() };
-        plan(&workload, &kernels, &Costs::cpu(), &asked).unwrap()
+        plan(&workload.step(&kernels, &Costs::cpu()).unwrap(), &Costs::cpu(), &asked).unwrap()
     };
     let roomy = planned(Policy::VdnnDynamic, Bytes::gib(1));
     let least = planned(Policy::VdnnDynamic, roomy.min_feasible);
-    let divided = least.schedule.steps.iter().filter(|step| match &step.action {
+    let divided = least.schedule.instructions.iter().filter(|step| match &step.action {
         Action::Compute(compute) => compute.configuration.as_ref().is_some_and(|found| found.is_divided()),
         _ => false,
     });
@@ -88,27 +90,27 @@ fn testing_fits_where_training_fitted() {
     let mut candidates = HashMap::new();
     for (layer, _) in network.convolutions() {
         for operation in Operation::ALL {
-            let problem = Kernels::problem(&workload, layer, operation).unwrap();
+            let problem = workload.problem(layer, operation).unwrap();
             let part = configuration(&problem, "explicit-gemm", 4).parts()[0].clone();
             candidates.insert(problem, Candidates { candidates: vec![part], cost: DivisionCost::default() });
         }
     }
-    let kernels = Kernels::of(&candidates).unwrap();
+    let kernels = Fronts::of(&candidates).unwrap();
     let planned = |budget| {
         let asked = Asked { policy: Policy::VdnnAll, algorithms: Algorithms::Memory, budget, ..Asked::default() };
-        plan(&workload, &kernels, &Costs::cpu(), &asked).unwrap()
+        plan(&workload.step(&kernels, &Costs::cpu()).unwrap(), &Costs::cpu(), &asked).unwrap()
     };
     let least = planned(planned(Bytes::gib(1)).min_feasible);
     let maps: u64 = network.convolutions().map(|(layer, _)| workload.bytes(map_of(&workload, layer)).0).sum();
     assert!(maps > least.schedule.device_bytes.0, "{maps} in {}", least.schedule.device_bytes);
     let digits = data::open("digits", network.layers()[0].shape, 10, 0).unwrap();
-    let mut engine = Engine::new(&workload, &least.schedule, machine(), Solver::default(), false).unwrap();
+    let mut engine = Engine::new(&workload, &least.schedule, machine(), Solver::default(), Poison::Nothing).unwrap();
     let learned = engine.learned().unwrap();
     let score = evaluate(machine(), &workload, &least.schedule, &learned, digits.test.unwrap()).unwrap();
     assert_eq!(score.samples, 599);
 }
 
 /// The feature map that a layer writes.
-fn map_of(workload: &Workload<'_>, layer: LayerId) -> Tensor {
-    Tensor::FeatureMap(workload.maps.written_by(layer))
+fn map_of(workload: &Workload<'_>, layer: LayerId) -> NetworkTensor {
+    NetworkTensor::FeatureMap(workload.maps.written_by(layer))
 }

@@ -5,20 +5,25 @@ use std::time::Duration;
 
 use tightfit_core::network::LayerKind;
 use tightfit_core::plan::{
-    Access, Action, Block, BlockId, Compute, HostBlock, HostBlockId, Kernels, Pass, Role, Schedule, Step, StepId,
-    Stream, Tensor, Workload,
+    Action, Block, BlockId, Checked, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, LayerPass,
+    Pass, Role, Schedule, Stream, Workload, footprint,
 };
 use tightfit_core::{Bytes, Network, Operation, Types};
 use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
-use tightfit_train::{Engine, Error, Machine, Solver};
+use tightfit_train::{Engine, Error, Machine, Poison, Solver};
 
 fn machine() -> CpuMachine {
     CpuMachine::new(Options { threads: Some(THREADS), ..Options::default() })
 }
 
+/// An engine for a schedule that need not be sound.
 fn engine(workload: &Workload<'_>, schedule: &Schedule) -> Engine<CpuMachine> {
-    Engine::unchecked(workload, schedule, machine(), Solver::default(), true).unwrap()
+    Engine::new(workload, &assumed(workload, schedule), machine(), Solver::default(), Poison::Freed).unwrap()
+}
+
+fn assumed(workload: &Workload<'_>, schedule: &Schedule) -> Checked {
+    Checked::assume(&workload.lower().unwrap().step, schedule.clone())
 }
 
 #[test]
@@ -64,11 +69,16 @@ fn losses(workload: &Workload<'_>, schedule: &Schedule) -> Vec<f64> {
     (0..5).map(step).collect()
 }
 
-/// The computation of a step, if it is a forward pass between the input and the loss.
-fn hidden_forward<'a>(workload: &Workload<'_>, step: &'a Step) -> Option<&'a Compute> {
+/// What a computation is in the network.
+fn pass_of(workload: &Workload<'_>, compute: &Compute) -> LayerPass {
+    workload.lower().unwrap().passes[compute.operation.0].clone()
+}
+
+/// The computation of an instruction, if it is a forward pass between the input and the loss.
+fn hidden_forward<'a>(workload: &Workload<'_>, step: &'a Instruction) -> Option<&'a Compute> {
     match &step.action {
-        Action::Compute(compute) if compute.pass == Pass::Forward => {
-            let kind = &workload.network.layer(compute.layer).kind;
+        Action::Compute(compute) if pass_of(workload, compute).pass == Pass::Forward => {
+            let kind = &workload.network.layer(pass_of(workload, compute).layer).kind;
             (!matches!(kind, LayerKind::Input { .. } | LayerKind::SoftmaxLoss)).then_some(&**compute)
         }
         _ => None,
@@ -81,25 +91,21 @@ fn forward_passes_run_again_give_the_same() {
         let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
         let schedule = everything_resident(&workload, "implicit-gemm", 4);
         let mut twice = schedule.clone();
-        let again = schedule.steps.iter().filter_map(|step| hidden_forward(&workload, step)).map(|compute| {
-            let mut compute = Compute { again: true, ..compute.clone() };
-            compute.operands.retain(|operand| operand.role != Role::Statistics);
-            for operand in compute.operands.iter_mut().filter(|operand| operand.role == Role::Saved) {
-                operand.access = Access::Read;
-            }
-            Step { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) }
+        let again = schedule.instructions.iter().filter_map(|step| hidden_forward(&workload, step)).map(|compute| {
+            let compute = Compute { again: true, ..compute.clone() };
+            Instruction { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) }
         });
-        let backward = |step: &Step| match &step.action {
-            Action::Compute(compute) => compute.pass == Pass::BackwardData,
+        let backward = |step: &Instruction| match &step.action {
+            Action::Compute(compute) => pass_of(&workload, compute).pass == Pass::BackwardData,
             _ => false,
         };
         // Between the loss and its gradient, so that the probabilities of the first time are used.
-        let at = schedule.steps.iter().position(backward).unwrap();
-        let mut again: Vec<Step> = again.collect();
+        let at = schedule.instructions.iter().position(backward).unwrap();
+        let mut again: Vec<Instruction> = again.collect();
         // The last layer lies under the probabilities, which its second run would overwrite.
         again.pop();
         assert!(again.len() > 10);
-        twice.steps.splice(at..at, again);
+        twice.instructions.splice(at..at, again);
         assert_eq!(losses(&workload, &twice), losses(&workload, &schedule), "{}", network.name());
     }
 }
@@ -109,22 +115,25 @@ fn slices_of_the_mini_batch_give_the_same() {
     let network = fork_and_join();
     let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
     let schedule = everything_resident(&workload, "direct", 4);
-    let mut sliced = Schedule { steps: Vec::new(), ..schedule.clone() };
+    let mut sliced = Schedule { instructions: Vec::new(), ..schedule.clone() };
     let mut slices = 0;
-    for step in &schedule.steps {
+    for step in &schedule.instructions {
         match hidden_forward(&workload, step) {
-            Some(compute) if !workload.network.layer(compute.layer).shape.extents().is_empty() => {
+            Some(compute) if !workload.network.layer(pass_of(&workload, compute).layer).shape.extents().is_empty() => {
+                let layer = pass_of(&workload, compute).layer;
                 for samples in [0..1, 1..4] {
                     let configuration = compute.configuration.as_ref().map(|_| {
-                        let problem = Kernels::problem(&workload, compute.layer, Operation::Forward).unwrap();
+                        let problem = workload.problem(layer, Operation::Forward).unwrap();
                         configuration(&problem.with_batch(samples.len()).unwrap(), "direct", 4)
                     });
                     let compute = Compute { samples, configuration, ..compute.clone() };
-                    sliced.steps.push(Step { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) });
+                    sliced
+                        .instructions
+                        .push(Instruction { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) });
                     slices += 1;
                 }
             }
-            _ => sliced.steps.push(step.clone()),
+            _ => sliced.instructions.push(step.clone()),
         }
     }
     assert!(slices > 30, "{slices}");
@@ -163,9 +172,10 @@ fn batches_and_types_that_do_not_fit_are_refused() {
 
     let half = Workload::new(&network, 2, Types::Bf16, false).unwrap();
     let schedule = Schedule { types: Types::Bf16, ..schedule };
-    let error = Engine::unchecked(&half, &schedule, machine(), Solver::default(), false).unwrap_err();
+    let schedule = assumed(&half, &schedule);
+    let error = Engine::new(&half, &schedule, machine(), Solver::default(), Poison::Nothing).unwrap_err();
     assert_eq!(error.to_string(), "cpu does not compute in bf16; --types f32, or --backend cuda does");
-    let error = Engine::new(&workload, &schedule, machine(), Solver::default(), false).unwrap_err();
+    let error = Engine::new(&workload, &schedule, machine(), Solver::default(), Poison::Nothing).unwrap_err();
     assert!(matches!(error, Error::Unsound { .. }), "{error}");
 }
 
@@ -175,60 +185,67 @@ fn more_memory_than_there_is_is_refused_before_anything_is_taken() {
     let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
     let schedule = everything_resident(&workload, "direct", 2);
     let device = Schedule { device_bytes: Bytes(1 << 50), ..schedule.clone() };
-    let error = Engine::new(&workload, &device, machine(), Solver::default(), false).unwrap_err();
+    let error = Engine::new(&workload, &assumed(&workload, &device), machine(), Solver::default(), Poison::Nothing)
+        .unwrap_err();
     assert!(matches!(error, Error::DeviceMemory { .. }), "{error}");
     let host = Schedule { host_bytes: Bytes(1 << 50), ..schedule };
-    let error = Engine::new(&workload, &host, machine(), Solver::default(), false).unwrap_err();
+    let error =
+        Engine::new(&workload, &assumed(&workload, &host), machine(), Solver::default(), Poison::Nothing).unwrap_err();
     assert!(matches!(error, Error::HostMemory { .. }), "{error}");
 }
 
 /// The step that writes the output of the first convolution.
 fn first_convolution(workload: &Workload<'_>, schedule: &Schedule) -> usize {
-    let convolves = |step: &Step| match &step.action {
+    let convolves = |step: &Instruction| match &step.action {
         Action::Compute(compute) => {
-            matches!(workload.network.layer(compute.layer).kind, LayerKind::Convolution { .. })
+            matches!(workload.network.layer(pass_of(workload, compute).layer).kind, LayerKind::Convolution { .. })
         }
         _ => false,
     };
-    schedule.steps.iter().position(convolves).unwrap()
+    schedule.instructions.iter().position(convolves).unwrap()
 }
 
 /// Sends the input map to the host right after it was written, and fetches it back to other bytes before the first
 /// convolution reads it, each on its own stream; `waits` says which of the three waits are there.
 fn offloading(workload: &Workload<'_>, waits: [bool; 3]) -> Schedule {
     let mut schedule = everything_resident(workload, "direct", 2);
-    let is_map = |block: &Block| matches!(block.tensor, Tensor::FeatureMap(_));
-    let written = BlockId(schedule.blocks.iter().position(is_map).unwrap());
+    let tensor = |block: &Block| match block.holds {
+        Holding::Tensor(tensor) => Some(tensor),
+        Holding::Workspace(_) => None,
+    };
+    // Maps come first among the tensors, the input's before all others.
+    let is_input = |block: &Block| tensor(block).is_some_and(|tensor| tensor.0 == 0);
+    let written = BlockId(schedule.blocks.iter().position(is_input).unwrap());
     let block = schedule.blocks[written.0].clone();
     let fetched = BlockId(schedule.blocks.len());
     schedule.blocks.push(Block { offset: schedule.device_bytes.0, ..block.clone() });
-    schedule.device_bytes = Bytes(schedule.device_bytes.0 + block.bytes.next_multiple_of(256));
+    schedule.device_bytes = Bytes(schedule.device_bytes.0 + footprint(block.bytes));
     schedule.host_bytes = Bytes(block.bytes);
-    schedule.host_blocks.push(HostBlock { tensor: block.tensor, offset: 0, bytes: block.bytes });
+    schedule.host_blocks.push(HostBlock { tensor: tensor(&block).unwrap(), offset: 0, bytes: block.bytes });
 
     let at = first_convolution(workload, &schedule);
-    for step in &mut schedule.steps[at..] {
+    for step in &mut schedule.instructions[at..] {
         if let Action::Compute(compute) = &mut step.action {
-            let reads = compute.operands.iter_mut().filter(|operand| operand.block == written);
-            reads.for_each(|operand| operand.block = fetched);
+            let reads = compute.blocks.iter_mut().filter(|block| **block == written);
+            reads.for_each(|block| *block = fetched);
         }
     }
-    let wait = |stream, step| Step { stream, action: Action::Wait(StepId(step)) };
+    let wait = |stream, step| Instruction { stream, action: Action::Wait(InstructionId(step)) };
     let mut inserted = Vec::new();
     if waits[0] {
         inserted.push(wait(Stream::Offload, at - 1));
     }
     let offload = at + inserted.len();
-    inserted.push(Step { stream: Stream::Offload, action: Action::Offload(written, HostBlockId(0)) });
+    inserted.push(Instruction { stream: Stream::Offload, action: Action::Offload(written, HostBlockId(0)) });
     if waits[1] {
         inserted.push(wait(Stream::Prefetch, offload));
     }
     let prefetch = at + inserted.len();
-    inserted.push(Step { stream: Stream::Prefetch, action: Action::Prefetch(HostBlockId(0), fetched) });
+    inserted.push(Instruction { stream: Stream::Prefetch, action: Action::Prefetch(HostBlockId(0), fetched) });
     if waits[2] {
         inserted.push(wait(Stream::Compute, prefetch));
     }
-    schedule.steps.splice(at..at, inserted);
+    schedule.instructions.splice(at..at, inserted);
     schedule
 }
 
@@ -241,7 +258,8 @@ fn copies_on_slow_streams_change_nothing_and_missing_waits_are_errors() {
         delays[slow] = Duration::from_millis(if waits { 3 } else { 30 });
         let options = Options { threads: Some(THREADS), delays, checksums: true, spans: true };
         let machine = CpuMachine::new(options);
-        let mut engine = Engine::unchecked(&workload, schedule, machine, Solver::default(), true)?;
+        let mut engine =
+            Engine::new(&workload, &assumed(&workload, schedule), machine, Solver::default(), Poison::Freed)?;
         let mut losses = Vec::new();
         for step in 0..5 {
             let (samples, labels) = batch(&workload, step);
@@ -274,8 +292,8 @@ fn poison_shows_in_the_loss() {
     let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
     let mut schedule = everything_resident(&workload, "direct", 2);
     // The input layer's pass goes, so the first convolution reads what nobody has written.
-    let input = schedule.steps.iter().position(|step| matches!(step.action, Action::Compute(_))).unwrap();
-    schedule.steps.remove(input);
+    let input = schedule.instructions.iter().position(|step| matches!(step.action, Action::Compute(_))).unwrap();
+    schedule.instructions.remove(input);
     let (samples, labels) = batch(&workload, 0);
     assert!(engine(&workload, &schedule).step(&samples, &labels).unwrap().loss.is_nan());
 }
@@ -285,19 +303,19 @@ fn a_failure_inside_a_step_is_told_and_nothing_hangs() {
     let network = Network::open("digits-net").unwrap();
     let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
     let mut schedule = offloading(&workload, [true; 3]);
-    for step in &mut schedule.steps {
-        // The input layer may no longer write the labels.
-        if let Action::Compute(compute) = &mut step.action {
-            for operand in compute.operands.iter_mut().filter(|operand| operand.role == Role::Labels) {
-                operand.access = Access::Read;
-            }
-        }
-    }
+    // The input layer is to write its labels into its samples, which it holds already.
+    let computes = schedule.instructions.iter_mut().find_map(|of| match &mut of.action {
+        Action::Compute(compute) => Some(compute),
+        _ => None,
+    });
+    let input = computes.unwrap();
+    let labels = pass_of(&workload, input).roles.iter().position(|role| *role == Role::Labels).unwrap();
+    input.blocks[labels] = input.blocks[1 - labels];
     let (samples, labels) = batch(&workload, 0);
     let mut engine = engine(&workload, &schedule);
     for _ in 0..2 {
         let error = engine.step(&samples, &labels).unwrap_err().to_string();
-        assert!(error.contains("input forward") && error.contains("only read Labels"), "{error}");
+        assert!(error.contains("input forward") && error.contains("its bytes cannot be had"), "{error}");
     }
     engine.machine().finish().unwrap();
 }

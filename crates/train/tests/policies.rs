@@ -6,37 +6,37 @@ use std::time::Duration;
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::plan::{
-    Action, Algorithms, Budgets, Costs, Kernels, Options as Asked, Plan, Policy, Schedule, Tensor, Workload, check,
-    plan,
+    Action, Algorithms, Budgets, Checked, Costs, Fronts, NetworkTensor, Options as Asked, Plan, Policy, Schedule,
+    Workload, plan,
 };
 use tightfit_core::{Bytes, DivisionCost, Network, Types};
 use tightfit_test_support::train::{THREADS, batch, bits, configuration, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
-use tightfit_train::{Engine, Machine, Observed, Solver};
+use tightfit_train::{Engine, Machine, Observed, Poison, Solver};
 
 const BATCH: usize = 4;
 const STEPS: u64 = 5;
 const ALGORITHM: &str = "explicit-gemm";
 
-/// Kernels with one choice each, so that every plan computes the same.
-fn kernels(workload: &Workload<'_>, micro_batch: usize) -> Kernels {
+/// Fronts with one choice each, so that every plan computes the same.
+fn kernels(workload: &Workload<'_>, micro_batch: usize) -> Fronts {
     let mut all = HashMap::new();
-    for problem in Kernels::problems(workload).unwrap() {
+    for problem in workload.problems().unwrap() {
         let candidates = configuration(&problem, ALGORITHM, micro_batch).parts().to_vec();
         all.insert(problem, Candidates { candidates, cost: DivisionCost::default() });
     }
-    Kernels::of(&all).unwrap()
+    Fronts::of(&all).unwrap()
 }
 
 /// The losses of all steps, and every gradient of every map and parameter in each, as bits.
 fn run(workload: &Workload<'_>, schedule: &Schedule, delays: [Duration; 3]) -> Vec<bits::Step> {
     let budgets = Budgets { device: schedule.device_bytes, host: schedule.host_bytes };
-    assert_eq!(check(workload, schedule, budgets), []);
-    let observed = Observed::of(workload, schedule);
+    let checked = Checked::new(&workload.lower().unwrap().step, schedule.clone(), budgets).unwrap();
+    let observed = Observed::of(workload, &checked).unwrap();
     let options = Options { threads: Some(THREADS), delays, checksums: true, spans: false };
     let (machine, solver) = (CpuMachine::new(options), Solver::default());
-    let mut engine = Engine::unchecked(workload, &observed.schedule, machine, solver, true).unwrap();
-    let prefetches = schedule.steps.iter().filter(|step| matches!(step.action, Action::Prefetch(..))).count();
+    let mut engine = Engine::new(workload, &observed.schedule, machine, solver, Poison::Freed).unwrap();
+    let prefetches = schedule.instructions.iter().filter(|step| matches!(step.action, Action::Prefetch(..))).count();
     let (all, copies) = bits::bits(&mut engine, &observed, (0..STEPS).map(|step| batch(workload, step))).unwrap();
     assert!(all.iter().all(|(loss, _)| f64::from_bits(*loss).is_finite()));
     assert_eq!(copies, [prefetches; STEPS as usize]);
@@ -47,16 +47,16 @@ fn run(workload: &Workload<'_>, schedule: &Schedule, delays: [Duration; 3]) -> V
 
 fn planned(
     workload: &Workload<'_>,
-    kernels: &Kernels,
+    kernels: &Fronts,
     policy: Policy,
     budget: Bytes,
 ) -> Result<Plan, tightfit_core::Error> {
     let asked = Asked { policy, algorithms: Algorithms::Memory, divide: true, budget, ..Asked::default() };
-    plan(workload, kernels, &Costs::cpu(), &asked)
+    plan(&workload.step(kernels, &Costs::cpu()).unwrap(), &Costs::cpu(), &asked)
 }
 
 /// Plans of every policy with plenty of memory and with the least that each can do with.
-fn plans(workload: &Workload<'_>, kernels: &Kernels) -> Vec<(String, Plan)> {
+fn plans(workload: &Workload<'_>, kernels: &Fronts) -> Vec<(String, Plan)> {
     let mut all = Vec::new();
     for policy in Policy::ALL {
         let roomy = planned(workload, kernels, policy, Bytes::gib(1)).unwrap();
@@ -75,7 +75,7 @@ fn policies_train_alike(network: &Network) {
     let workload = Workload::new(network, BATCH, Types::F32, false).unwrap();
     let resident = everything_resident(&workload, ALGORITHM, BATCH);
     let truth = run(&workload, &resident, [Duration::ZERO; 3]);
-    let of_maps = truth[0].1.iter().filter(|(tensor, _)| matches!(tensor, Tensor::Gradient(_))).count();
+    let of_maps = truth[0].1.iter().filter(|(tensor, _)| matches!(tensor, NetworkTensor::Gradient(_))).count();
     assert!(of_maps > network.convolutions().count(), "{of_maps} gradients of maps");
     let mut offloaded = 0;
     for (name, plan) in plans(&workload, &kernels(&workload, BATCH)) {

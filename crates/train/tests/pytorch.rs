@@ -2,10 +2,10 @@
 
 use tightfit_core::Types;
 use tightfit_core::network::{Builder, Filters, LayerId, LayerKind, Network, Shape, Window};
-use tightfit_core::plan::{ParameterKind, Tensor, Workload, channel_stride};
+use tightfit_core::plan::{Budgets, Checked, NetworkTensor, ParameterKind, Workload, channel_stride};
 use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
-use tightfit_train::{Engine, Learned, Solver};
+use tightfit_train::{Engine, Learned, Poison, Solver};
 
 /// Numbers from -1 to 1 by their place, as in the script.
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
@@ -62,16 +62,17 @@ fn losses_gradients_and_statistics_are_those_of_pytorch() {
     let network = network();
     let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
     let schedule = train::everything_resident(&workload, "implicit-gemm", 4);
+    let schedule = Checked::new(&workload.lower().unwrap().step, schedule, Budgets::default()).unwrap();
     let machine = CpuMachine::new(Options { threads: Some(train::THREADS), ..Options::default() });
     let solver = Solver { learning_rate: 0.1, momentum: 0.9, weight_decay: 0.01, ..Solver::default() };
-    let mut engine = Engine::new(&workload, &schedule, machine, solver, true).unwrap();
+    let mut engine = Engine::new(&workload, &schedule, machine, solver, Poison::Freed).unwrap();
 
     let mut first = Learned::new();
     for (seed, (name, layer, range)) in parameters(&workload).into_iter().enumerate() {
         let around = if name.ends_with(".scale") { 1.0 } else { 0.0 };
         let block = first
-            .entry(Tensor::Weights(layer))
-            .or_insert_with(|| vec![0.0; workload.bytes(Tensor::Weights(layer)).0 as usize / 4]);
+            .entry(NetworkTensor::Weights(layer))
+            .or_insert_with(|| vec![0.0; workload.bytes(NetworkTensor::Weights(layer)).0 as usize / 4]);
         let given: Vec<f32> = numbers(range.len(), seed).iter().map(|number| around + 0.4 * number).collect();
         block[range].copy_from_slice(&given);
     }
@@ -83,14 +84,14 @@ fn losses_gradients_and_statistics_are_those_of_pytorch() {
         near(&format!("loss {step}"), &[outcome.loss as f32], &recorded(&record["losses"])[step as usize..][..1]);
         if step != 1 {
             for (name, layer, range) in parameters(&workload) {
-                let gradients = engine.read(Tensor::WeightGradient(layer)).unwrap().unwrap();
+                let gradients = engine.read(NetworkTensor::WeightGradient(layer)).unwrap().unwrap();
                 let truth = recorded(&record["gradients"][step as usize / 2][&name]);
                 near(&format!("step {step} {name}"), &gradients[range], &truth);
             }
         }
     }
     let (normalized, _) = network.iter().find(|(_, layer)| layer.name == "a.bn").unwrap();
-    let statistics = engine.read(Tensor::Statistics(normalized)).unwrap().unwrap();
+    let statistics = engine.read(NetworkTensor::Statistics(normalized)).unwrap().unwrap();
     let truth = recorded(&record["statistics"]);
     near("running means", &statistics[..4], &truth[..4]);
     near("running variances", &statistics[channel_stride(4)..][..4], &truth[4..]);

@@ -12,7 +12,7 @@ use tightfit_core::{Bytes, Device, Nanos};
 use tightfit_train::data::{self, Dataset, Loader, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
-use tightfit_train::{Engine, Learned, Machine, Outcome, Score, Solver, Trace, evaluate};
+use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, Trace, evaluate};
 
 use super::print_grid;
 use crate::failure::{Failure, check_writable, first, print, write_file};
@@ -133,8 +133,9 @@ impl Job<'_> {
             seed: self.common.seed,
             ..Solver::default()
         };
-        let mut engine = Engine::new(&workload, schedule, machine()?, solver, self.options.check)?;
-        let mut trace = self.options.trace.as_ref().map(|_| Trace::new(&workload, schedule));
+        let poison = if self.options.check { Poison::Freed } else { Poison::Nothing };
+        let mut engine = Engine::new(&workload, schedule, machine()?, solver, poison)?;
+        let mut trace = self.options.trace.as_ref().map(|_| Trace::new(schedule));
         let mut outcomes = Vec::new();
         let ended = self.learn(&mut engine, &mut trace, &mut outcomes);
         if outcomes.is_empty() {

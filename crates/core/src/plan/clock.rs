@@ -1,4 +1,4 @@
-//! What each stream knows of the others: how many of their steps have certainly ended, by its own order and its waits.
+//! What each stream knows of the others: how many of their instructions have certainly ended, by its own order and its waits.
 //!
 //! ```text
 //! compute    a1        a2   wait b1        a3        a3 comes after a2 and b1, not after b2
@@ -7,34 +7,34 @@
 //!
 //! **Source**: vector clocks, Fidge 1988 and Mattern 1989.
 
-use super::{StepId, Stream};
+use super::{InstructionId, Stream};
 
-/// Steps of each stream, in the order of [`Stream::ALL`].
+/// Instructions of each stream, in the order of [`Stream::ALL`].
 pub(super) type Clock = [u32; 3];
 
-/// The clocks of the three streams while a schedule is read or written step by step.
+/// The clocks of the three streams while a schedule is read or written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clocks {
     known: [Clock; 3],
-    /// Every step that does work, by stream: its place in the schedule, and what is known once it has ended.
-    ended: [Vec<(StepId, Clock)>; 3],
+    /// Every instruction that does work, by stream: its place in the schedule, and what is known once it has ended.
+    ended: [Vec<(InstructionId, Clock)>; 3],
 }
 
 impl Clocks {
-    /// What a stream knows before its next step.
+    /// What a stream knows before its next instruction.
     pub(super) fn known(&self, stream: Stream) -> Clock {
         self.known[stream.index()]
     }
 
-    /// A step runs on a stream: gives its number there, counted from 1.
-    pub(super) fn run(&mut self, stream: Stream, step: StepId) -> u32 {
+    /// An instruction runs on a stream: gives its number there, counted from 1.
+    pub(super) fn run(&mut self, stream: Stream, instruction: InstructionId) -> u32 {
         let known = &mut self.known[stream.index()];
         known[stream.index()] += 1;
-        self.ended[stream.index()].push((step, *known));
+        self.ended[stream.index()].push((instruction, *known));
         known[stream.index()]
     }
 
-    /// A stream waits for the step with this number on another.
+    /// A stream waits for the instruction with this number on another.
     pub(super) fn wait(&mut self, stream: Stream, other: Stream, number: u32) {
         let Some((_, learned)) = self.ended[other.index()].get(number as usize - 1) else { return };
         let known = &mut self.known[stream.index()];
@@ -43,10 +43,10 @@ impl Clocks {
         }
     }
 
-    /// The place in the schedule of the step with this number on a stream.
-    pub(super) fn step(&self, stream: Stream, number: u32) -> Option<StepId> {
+    /// The place in the schedule of the instruction with this number on a stream.
+    pub(super) fn instruction(&self, stream: Stream, number: u32) -> Option<InstructionId> {
         let index = (number as usize).checked_sub(1)?;
-        self.ended[stream.index()].get(index).map(|(step, _)| *step)
+        self.ended[stream.index()].get(index).map(|(instruction, _)| *instruction)
     }
 }
 

@@ -1,15 +1,23 @@
-//! What copies and layers cost on a device: a few rates, and measured times where there are some.
+//! What copies and layers cost on a device, by a few rates.
 //!
 //! Convolutions bring their own times with their configurations. All other layers but the fully connected ones are bound
 //! by memory: their time is the bytes that they read and write over the memory's rate, longer by a factor where a library
 //! was seen to be slower. The mini-batch comes at the rate of copies. A copy is slower while another goes the other way.
 
-use std::collections::HashMap;
-
-use super::{Access, Compute, Operand, Pass, Schedule, Workload};
+use super::step::{Access, Cost, Step};
+use super::{Fronts, Lowered, Pass, Workload};
 use crate::network::{LayerId, LayerKind};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Nanos, Problem, Types};
+
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the device to the host: an offload.
+    ToHost,
+    /// From the host to the device: a prefetch.
+    FromHost,
+}
 
 /// Rates of a device and of its link to the host.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,8 +44,6 @@ pub struct Costs {
     pub launch: Nanos,
     /// Kinds of layers (by [`LayerKind::name`]) and passes that take longer than by these rates, and how many times as long.
     pub slower: &'static [(&'static str, Pass, f64)],
-    /// Measured times, which replace the rates.
-    pub measured: HashMap<(LayerId, Pass), Nanos>,
 }
 
 /// Batch normalization reads its input for the statistics, and once more for the values.
@@ -72,7 +78,6 @@ impl Costs {
             half_rate: 400e12,
             launch: Nanos(5_000),
             slower: H200_SLOWER,
-            measured: HashMap::new(),
         }
     }
 
@@ -91,7 +96,6 @@ impl Costs {
             half_rate: 3e12,
             launch: Nanos(10_000),
             slower: SLOWER,
-            measured: HashMap::new(),
         }
     }
 
@@ -109,7 +113,6 @@ impl Costs {
             half_rate: 1e10,
             launch: Nanos(2_000),
             slower: SLOWER,
-            measured: HashMap::new(),
         }
     }
 
@@ -126,52 +129,33 @@ impl Costs {
         }
     }
 
-    /// With a measured time of one pass of a layer.
-    pub fn with_measured(mut self, layer: LayerId, pass: Pass, time: Nanos) -> Costs {
-        self.measured.insert((layer, pass), time);
-        self
-    }
-
     /// Time of a convolution that was not measured: its arithmetic or its memory traffic, whichever takes longer.
     pub fn convolution(&self, problem: &Problem) -> Nanos {
         self.product(problem.flops(), problem.tensor_bytes(), problem.types())
     }
 
     /// Time of copying this many bytes with nothing going the other way.
-    pub fn copy(&self, bytes: Bytes, to_host: bool) -> Nanos {
-        let rate = if to_host { self.offload_rate } else { self.prefetch_rate };
-        self.launch + seconds(bytes.0 as f64 / rate)
+    pub fn copy(&self, direction: Direction, bytes: Bytes) -> Nanos {
+        self.launch + seconds(bytes.0 as f64 / self.copy_rate(direction))
     }
 
-    /// Time of a compute step of `schedule`.
-    pub fn compute(&self, workload: &Workload<'_>, schedule: &Schedule, step: &Compute) -> Nanos {
-        let moved = |operand: &Operand| traffic(operand.access, Bytes(schedule.blocks[operand.block.0].bytes));
-        let bytes = step.operands.iter().map(moved).sum();
-        self.pass(workload, step.layer, step.pass, bytes, step.configuration.as_ref().map(|found| found.time()))
-    }
-
-    /// Time of a pass of a layer that reads and writes `bytes` in all; of a convolution, that of its configuration.
-    pub fn pass(
-        &self,
-        workload: &Workload<'_>,
-        layer: LayerId,
-        pass: Pass,
-        bytes: Bytes,
-        configuration: Option<Nanos>,
-    ) -> Nanos {
-        if let Some(time) = self.measured.get(&(layer, pass)) {
-            return *time;
+    /// Bytes a second of a copy with nothing going the other way.
+    pub fn copy_rate(&self, direction: Direction) -> f64 {
+        match direction {
+            Direction::ToHost => self.offload_rate,
+            Direction::FromHost => self.prefetch_rate,
         }
+    }
+
+    /// Time of a pass that reads and writes `bytes` in all; for a convolution, its configuration says.
+    fn pass(&self, workload: &Workload<'_>, layer: LayerId, pass: Pass, bytes: Bytes) -> Nanos {
         let of = workload.network.layer(layer);
         let time = match (&of.kind, pass) {
-            (LayerKind::Convolution { .. }, Pass::Forward | Pass::BackwardData | Pass::BackwardFilter) => {
-                return configuration.unwrap_or_default();
-            }
             (LayerKind::FullyConnected { .. }, Pass::Forward | Pass::BackwardData | Pass::BackwardFilter) => {
                 let flops = 2.0 * of.parameters as f64 * workload.batch as f64;
                 self.product(flops, bytes, workload.types)
             }
-            (LayerKind::Input { .. }, _) => return self.copy(bytes, false),
+            (LayerKind::Input { .. }, _) => return self.copy(Direction::FromHost, bytes),
             _ => self.launch + seconds(bytes.0 as f64 / self.memory_rate),
         };
         let slower = self.slower.iter().find(|(kind, of_pass, _)| *kind == of.kind.name() && *of_pass == pass);
@@ -189,10 +173,31 @@ impl Costs {
 }
 
 /// Bytes that an operand of `bytes` has read and written.
-pub(super) fn traffic(access: Access, bytes: Bytes) -> Bytes {
+fn traffic(access: Access, bytes: Bytes) -> Bytes {
     match access {
         Access::Read | Access::Write => bytes,
         Access::Add => Bytes(2 * bytes.0),
+    }
+}
+
+impl Workload<'_> {
+    /// The step of this workload, with what its operations cost: what [`super::plan()`] takes.
+    ///
+    /// # Errors
+    /// [`Error::BadProblem`] for too large a mini-batch.
+    pub fn step(&self, fronts: &Fronts, costs: &Costs) -> Result<Step, Error> {
+        let Lowered { mut step, passes, .. } = self.lower()?;
+        let bytes: Vec<Bytes> = step.tensors.iter().map(|tensor| tensor.bytes).collect();
+        for (operation, of) in step.operations.iter_mut().zip(&passes) {
+            operation.cost = match &operation.cost {
+                Cost::Choice(front) => Cost::Choice(fronts.front(&front.problem)),
+                Cost::Fixed(_) => {
+                    let moved = operation.uses.iter().map(|used| traffic(used.access, bytes[used.tensor.0])).sum();
+                    Cost::Fixed(costs.pass(self, of.layer, of.pass, moved))
+                }
+            };
+        }
+        Ok(step)
     }
 }
 
@@ -204,7 +209,7 @@ fn seconds(seconds: f64) -> Nanos {
 mod tests {
     use super::*;
     use crate::network::{Builder, Filters, Network, Shape};
-    use crate::plan::{Action, Kernels, Options, plan};
+    use crate::plan::LayerPass;
 
     fn network() -> Network {
         let mut net = Builder::new("small");
@@ -218,21 +223,17 @@ mod tests {
         net.finish().unwrap()
     }
 
-    /// Microseconds beside the launch of a kind's pass, planned with all resident.
+    /// Microseconds beside the launch of a kind's pass.
     fn time(costs: &Costs, kind: &str, pass: Pass) -> f64 {
         let network = network();
         let workload = Workload::new(&network, 64, Types::F32, false).unwrap();
-        let kernels = Kernels::assumed(&workload, costs).unwrap();
-        let plan = plan(&workload, &kernels, costs, &Options::default()).unwrap();
-        let found = plan.schedule.steps.iter().find_map(|step| match &step.action {
-            Action::Compute(compute) => {
-                let is_it = network.layer(compute.layer).kind.name() == kind && compute.pass == pass;
-                is_it.then_some(compute)
-            }
-            _ => None,
-        });
-        let compute = found.unwrap();
-        (costs.compute(&workload, &plan.schedule, compute) - costs.launch).as_micros()
+        let step = workload.step(&Fronts::default(), costs).unwrap();
+        let passes = workload.lower().unwrap().passes;
+        let is_it = |of: &LayerPass| network.layer(of.layer).kind.name() == kind && of.pass == pass;
+        match step.operations[passes.iter().position(is_it).unwrap()].cost {
+            Cost::Fixed(time) => (time - costs.launch).as_micros(),
+            Cost::Choice(_) => panic!("a {kind} has no choice"),
+        }
     }
 
     fn assert_near(got: f64, bytes: usize, rate: f64) {

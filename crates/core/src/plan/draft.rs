@@ -7,16 +7,12 @@
 //!              the largest gap at its step
 //! ```
 
-use std::collections::HashSet;
-
-use super::costs::traffic;
 use super::lives::Lives;
 use super::place::{Effort, is_tight, largest_gap, most_live, place};
-use super::policies::Floors;
-use super::program::{Program, is_resident};
 use super::script::Script;
+use super::step::{Cost, Lifetimes, Residence, Step};
 use super::write::write;
-use super::{ALIGNMENT, Action, Algorithms, Costs, Decision, Kernels, Options, Schedule, Tensor, Workload};
+use super::{ALIGNMENT, Action, Algorithms, Costs, Decision, Holding, Options, Schedule, footprint};
 use crate::{Bytes, Configuration, Error, Nanos};
 
 /// A schedule with offsets, and its sizes.
@@ -58,8 +54,8 @@ impl Draft {
 
 /// What all drafts of one plan share.
 pub(super) struct Drafter<'a> {
-    pub(super) workload: &'a Workload<'a>,
-    pub(super) program: &'a Program,
+    pub(super) step: &'a Step,
+    pub(super) lifetimes: Lifetimes,
     pub(super) costs: &'a Costs,
     pub(super) options: Options,
     /// By place of computation: the configurations to choose from, where it is a convolution.
@@ -68,20 +64,15 @@ pub(super) struct Drafter<'a> {
 
 impl<'a> Drafter<'a> {
     /// # Errors
-    /// [`Error::NotProfiled`] for a convolution without a front.
-    pub(super) fn new(
-        workload: &'a Workload<'a>,
-        program: &'a Program,
-        kernels: &'a Kernels,
-        costs: &'a Costs,
-        options: Options,
-    ) -> Result<Drafter<'a>, Error> {
-        let front = |of: &super::program::Operation| {
-            let problem = of.problem(workload)?;
-            problem.map(|problem| kernels.front(&problem, options.divide)).transpose()
-        };
-        let fronts = program.operations.iter().map(front).collect::<Result<_, Error>>()?;
-        Ok(Drafter { workload, program, costs, options, fronts })
+    /// [`Error::NotProfiled`] for an operation without a configuration; those of [`Step::check`].
+    pub(super) fn new(step: &'a Step, costs: &'a Costs, options: Options) -> Result<Drafter<'a>, Error> {
+        step.check()?;
+        let fronts = step.operations.iter().map(|operation| match &operation.cost {
+            Cost::Choice(front) => front.choices(options.division()).map(Some),
+            Cost::Fixed(_) => Ok(None),
+        });
+        let fronts = fronts.collect::<Result<_, Error>>()?;
+        Ok(Drafter { step, lifetimes: Lifetimes::of(step), costs, options, fronts })
     }
 
     /// The schedule of a script with these algorithms; [`Algorithms::Fit`] fills what the budget leaves free.
@@ -102,40 +93,35 @@ impl<'a> Drafter<'a> {
         self.fronts.iter().map(|front| front.and_then(&choice)).collect()
     }
 
-    /// Time of every computation with the fastest algorithms.
+    /// Time of every operation with the fastest algorithms.
     pub(super) fn fastest_times(&self) -> Vec<Nanos> {
-        let time = |(operation, front): (&super::program::Operation, &Option<&'a [Configuration]>)| {
-            let bytes = operation.uses.iter().map(|used| traffic(used.access, self.workload.bytes(used.tensor))).sum();
-            let configuration = front.and_then(|front| front.last()).map(Configuration::time);
-            self.costs.pass(self.workload, operation.layer, operation.pass, bytes, configuration)
+        let time = |(operation, front): (&super::step::Operation, &Option<&'a [Configuration]>)| match operation.cost {
+            Cost::Fixed(time) => time,
+            Cost::Choice(_) => front.and_then(|front| front.last()).map_or(Nanos::ZERO, Configuration::time),
         };
-        self.program.operations.iter().zip(&self.fronts).map(time).collect()
+        self.step.operations.iter().zip(&self.fronts).map(time).collect()
     }
 
-    /// By computation: live bytes if nothing moves, with the least workspace.
+    /// By operation: live bytes if nothing moves, with the least workspace.
     pub(super) fn live(&self) -> Vec<u64> {
         let least = |front: &Option<&'a [Configuration]>| {
-            front.and_then(|front| front.first()).map_or(0, |least| rounded(least.workspace()))
+            front.and_then(|front| front.first()).map_or(0, |least| footprint(least.workspace().0))
         };
         let mut live: Vec<u64> = self.fronts.iter().map(least).collect();
-        let mut seen = HashSet::new();
-        for used in self.program.operations.iter().flat_map(|operation| &operation.uses) {
-            if !seen.insert(used.tensor) {
-                continue;
-            }
-            let (first, last) = match self.program.uses(used.tensor) {
-                Some(uses) if !is_resident(used.tensor) => (uses.first, uses.last),
-                _ => (0, live.len() - 1),
+        for (id, tensor) in self.step.tensors.iter().enumerate() {
+            let Some(lifetime) = self.lifetimes.get(super::step::TensorId(id)) else { continue };
+            let there = match tensor.residence {
+                Residence::Resident => 0..live.len(),
+                Residence::Movable | Residence::Temporary => lifetime.first..lifetime.last + 1,
             };
-            let bytes = rounded(self.workload.bytes(used.tensor));
-            live[first..=last].iter_mut().for_each(|live| *live += bytes);
+            live[there].iter_mut().for_each(|live| *live += footprint(tensor.bytes.0));
         }
         live
     }
 
     /// The schedule with these configurations, all of it placed together.
     fn placed(&self, script: &Script, configurations: &[Option<&Configuration>], effort: Effort) -> Draft {
-        let schedule = write(self.workload, self.program, script, configurations);
+        let schedule = write(self.step, &self.lifetimes, script, configurations);
         let lives = Lives::of(&schedule);
         let found = place(&lives.blocks, Effort::Draft);
         let draft = self.finished(schedule, &found.offsets, &lives, Effort::Draft);
@@ -183,13 +169,10 @@ impl<'a> Drafter<'a> {
         let offsets: Vec<u64> = least.schedule.blocks.iter().map(|block| block.offset).collect();
         let mut configurations = self.chosen(|front| front.first());
         let mut gaps: Vec<u64> = Vec::new();
-        for (at, (step, moment)) in lives.computes.iter().enumerate() {
+        for (at, (place, moment)) in lives.computes.iter().enumerate() {
             let Some(front) = self.fronts[at] else { continue };
-            let own = match &least.schedule.steps[*step].action {
-                Action::Compute(compute) => compute.operands.iter().find_map(|operand| {
-                    let is_scratch = matches!(least.schedule.blocks[operand.block.0].tensor, Tensor::Workspace(_));
-                    is_scratch.then_some(operand.block.0)
-                }),
+            let own = match &least.schedule.instructions[*place].action {
+                Action::Compute(compute) => compute.workspace.map(|block| block.0),
                 _ => None,
             };
             let (offset, room) = largest_gap(&lives.blocks, &offsets, moment, own, budget.0 / ALIGNMENT * ALIGNMENT);
@@ -204,13 +187,13 @@ impl<'a> Drafter<'a> {
         if together.peak <= budget && together.is_tight() {
             return together;
         }
-        let schedule = write(self.workload, self.program, script, &configurations);
+        let schedule = write(self.step, &self.lifetimes, script, &configurations);
         let lives = Lives::of(&schedule);
-        let is_scratch = |tensor| matches!(tensor, Tensor::Workspace(_));
-        let mut kept = least.schedule.blocks.iter().filter(|block| !is_scratch(block.tensor)).map(|block| block.offset);
+        let is_scratch = |holds| matches!(holds, Holding::Workspace(_));
+        let mut kept = least.schedule.blocks.iter().filter(|block| !is_scratch(block.holds)).map(|block| block.offset);
         let mut gaps = gaps.into_iter();
-        let offset = |tensor| if is_scratch(tensor) { gaps.next() } else { kept.next() };
-        let offsets: Option<Vec<u64>> = schedule.blocks.iter().map(|block| block.tensor).map(offset).collect();
+        let offset = |holds| if is_scratch(holds) { gaps.next() } else { kept.next() };
+        let offsets: Option<Vec<u64>> = schedule.blocks.iter().map(|block| block.holds).map(offset).collect();
         let apart = offsets.map(|offsets| self.finished(schedule, &offsets, &lives, Effort::Draft));
         [Some(together), apart, Some(least.clone())]
             .into_iter()
@@ -223,16 +206,16 @@ impl<'a> Drafter<'a> {
     /// Time of all computations of a draft.
     fn compute_time(&self, draft: &Draft) -> Nanos {
         let time = |action: &Action| match action {
-            Action::Compute(compute) => self.costs.compute(self.workload, &draft.schedule, compute),
+            Action::Compute(compute) => self.step.time(compute),
             _ => Nanos::ZERO,
         };
-        draft.schedule.steps.iter().map(|step| time(&step.action)).sum()
+        draft.schedule.instructions.iter().map(|instruction| time(&instruction.action)).sum()
     }
 
     /// Why all attempts are refused, the one with the least arena among them: for the host alone if any of them fits the
-    /// device.
-    pub(super) fn too_large(&self, draft: &Draft, attempts: &[Decision], floors: &Floors) -> Error {
-        let network = self.workload.network.name().to_owned();
+    /// device. `least` is the least budget of any policy.
+    pub(super) fn too_large(&self, draft: &Draft, attempts: &[Decision], least: Bytes) -> Error {
+        let network = self.step.name.clone();
         let fits_device = |attempt: &&Decision| attempt.needed <= self.options.budget;
         if let Some(needed) = attempts.iter().filter(fits_device).map(|attempt| attempt.host).min() {
             return Error::OverHostBudget { network, needed, budget: self.options.host_budget };
@@ -243,7 +226,7 @@ impl<'a> Drafter<'a> {
             needed: draft.peak,
             budget: self.options.budget,
             layer: self.binding_layer(draft),
-            least: floors.least(),
+            least,
         }
     }
 
@@ -252,19 +235,16 @@ impl<'a> Drafter<'a> {
         let mut live = 0;
         let mut most = (0, None);
         let blocks = &draft.schedule.blocks;
-        for step in &draft.schedule.steps {
-            match &step.action {
+        for instruction in &draft.schedule.instructions {
+            match &instruction.action {
                 Action::Allocate(block) => live += blocks[block.0].bytes,
                 Action::Release(block) => live -= blocks[block.0].bytes,
-                Action::Compute(compute) if live > most.0 || most.1.is_none() => most = (live, Some(compute.layer)),
+                Action::Compute(compute) if live > most.0 || most.1.is_none() => {
+                    most = (live, Some(compute.operation));
+                }
                 _ => {}
             }
         }
-        most.1.map_or_else(String::new, |layer| self.workload.network.layer(layer).name.clone())
+        most.1.map_or_else(String::new, |operation| self.step.group_name(operation).to_owned())
     }
-}
-
-/// Bytes that a block takes of the arena.
-fn rounded(bytes: Bytes) -> u64 {
-    bytes.0.next_multiple_of(ALIGNMENT)
 }

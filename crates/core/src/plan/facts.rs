@@ -3,34 +3,37 @@
 use super::draft::{Draft, Drafter};
 use super::lives::Lives;
 use super::policies::{Chosen, Floors};
+use super::step::{Group, GroupId, Mode, Residence, Stage, Step, Tensor, TensorId};
 use super::{
-    Accounting, Action, Compute, Fate, Kind, KindBytes, LayerPlan, MapPlan, Pass, Plan, Role, Schedule, Simulation,
-    Span, Tensor, Workload, simulate,
+    Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, Kind, KindBytes, LayerPlan, MapPlan, Plan,
+    Schedule, Simulation, Span, simulate,
 };
-use crate::network::{LayerId, LayerKind, MapId};
-use crate::{Bytes, Nanos};
+use crate::{Bytes, Error, Nanos};
 
-/// The plan of a draft.
-pub(super) fn facts(drafter: &Drafter<'_>, floors: &Floors, baseline: &Draft, chosen: Chosen) -> Plan {
-    let workload = drafter.workload;
+/// The plan of a draft, once the checker has passed its schedule.
+///
+/// # Errors
+/// [`Error::Unsound`] if it does not: a defect of the planner.
+pub(super) fn facts(drafter: &Drafter<'_>, floors: &Floors, baseline: &Draft, chosen: Chosen) -> Result<Plan, Error> {
+    let step = drafter.step;
     let Chosen { draft, mut decisions } = chosen;
     let schedule = draft.schedule;
-    let simulation = simulate(workload, &schedule, drafter.costs);
+    let simulation = simulate(step, &schedule, drafter.costs);
     if let Some(taken) = decisions.iter_mut().find(|decision| decision.taken) {
         taken.time = Some(simulation.time);
         taken.needed = draft.peak;
     }
     let floor = floors.of_policy(drafter.options.policy);
-    let (at_most, layer_average) = live_in_order(&schedule);
+    let (at_most, layer_average) = live_in_order(step, &schedule);
     let offloads = |action: &Action| match action {
         Action::Offload(block, _) => schedule.blocks[block.0].bytes,
         _ => 0,
     };
-    Plan {
-        network: workload.network.name().to_owned(),
-        batch: workload.batch,
-        types: workload.types,
-        inference: workload.inference,
+    let plan = Plan {
+        network: step.name.clone(),
+        batch: step.batch,
+        types: step.types,
+        inference: step.mode == Mode::Inference,
         options: drafter.options,
         peak: draft.peak,
         most_live: draft.most_live,
@@ -45,7 +48,7 @@ pub(super) fn facts(drafter: &Drafter<'_>, floors: &Floors, baseline: &Draft, ch
         step_time: simulation.time,
         baseline_time: drafter.fastest_times().into_iter().sum(),
         gap: None,
-        offloaded: Bytes(schedule.steps.iter().map(|step| offloads(&step.action)).sum()),
+        offloaded: Bytes(schedule.instructions.iter().map(|instruction| offloads(&instruction.action)).sum()),
         recomputed: recomputed(&schedule, &simulation),
         ours: Accounting {
             maximum: draft.most_live,
@@ -55,35 +58,37 @@ pub(super) fn facts(drafter: &Drafter<'_>, floors: &Floors, baseline: &Draft, ch
         paper: Accounting {
             maximum: simulation.maximum(KindBytes::in_paper),
             average: simulation.average(KindBytes::in_paper),
-            baseline: papers_baseline(&baseline.schedule),
+            baseline: papers_baseline(step, &baseline.schedule),
         },
-        maps: maps(workload, &schedule, &simulation),
-        layers: layers(workload, &schedule, &simulation),
+        maps: maps(step, &schedule, &simulation),
+        layers: layers(step, &schedule, &simulation),
         decisions,
-        schedule,
+        schedule: (),
         simulation,
-    }
+    };
+    let budgets = Budgets { device: plan.options.budget, host: plan.options.host_budget };
+    Ok(plan.with_schedule(Checked::new(step, schedule, budgets)?))
 }
 
-/// Live bytes by kind at the place in the list where most are live, and the mean over the compute steps.
-fn live_in_order(schedule: &Schedule) -> (KindBytes, Bytes) {
+/// Live bytes by kind at the place in the list where most are live, and the mean over the computations.
+fn live_in_order(step: &Step, schedule: &Schedule) -> (KindBytes, Bytes) {
     let lives = Lives::of(schedule);
     let mut live = KindBytes::default();
     for (block, life) in schedule.blocks.iter().zip(&lives.blocks).filter(|(block, _)| block.resident) {
-        live.add(block.tensor.kind(), life.bytes);
+        live.add(step.kind(block.holds), life.bytes);
     }
     let mut most = live;
     let (mut sum, mut computes) = (0_u128, 0_u128);
-    for step in &schedule.steps {
-        match &step.action {
+    for instruction in &schedule.instructions {
+        match &instruction.action {
             Action::Allocate(block) => {
-                live.add(schedule.blocks[block.0].tensor.kind(), lives.blocks[block.0].bytes);
+                live.add(step.kind(schedule.blocks[block.0].holds), lives.blocks[block.0].bytes);
                 if live.total() > most.total() {
                     most = live;
                 }
             }
             Action::Release(block) => {
-                live.remove(schedule.blocks[block.0].tensor.kind(), lives.blocks[block.0].bytes);
+                live.remove(step.kind(schedule.blocks[block.0].holds), lives.blocks[block.0].bytes);
             }
             Action::Compute(_) => {
                 sum += u128::from(live.total().0);
@@ -98,16 +103,17 @@ fn live_in_order(schedule: &Schedule) -> (KindBytes, Bytes) {
 /// What the paper's baseline allocates: weights, every X, one dX and one dY as large as the largest, and one workspace.
 ///
 /// Source: Rhu et al. 2016, figure 2 and 4.1.
-fn papers_baseline(baseline: &Schedule) -> Bytes {
-    let of = |kind| baseline.blocks.iter().filter(move |block| block.tensor.kind() == kind).map(|block| block.bytes);
+fn papers_baseline(step: &Step, baseline: &Schedule) -> Bytes {
+    let all = || baseline.blocks.iter();
+    let of = |kind| all().filter(move |block| step.kind(block.holds) == kind).map(|block| block.bytes);
     let largest = |kind| of(kind).max().unwrap_or(0);
     let sum = |kind| of(kind).sum::<u64>();
     Bytes(sum(Kind::Weights) + sum(Kind::FeatureMaps) + 2 * largest(Kind::GradientMaps) + largest(Kind::Workspace))
 }
 
-/// Compute steps with the times of their runs.
+/// Computations with the times of their runs.
 fn computes<'a>(schedule: &'a Schedule, simulation: &'a Simulation) -> impl Iterator<Item = (&'a Compute, Span)> + 'a {
-    schedule.steps.iter().zip(&simulation.spans).filter_map(|(step, span)| match &step.action {
+    schedule.instructions.iter().zip(&simulation.spans).filter_map(|(instruction, span)| match &instruction.action {
         Action::Compute(compute) => Some((&**compute, *span)),
         _ => None,
     })
@@ -121,7 +127,8 @@ fn recomputed(schedule: &Schedule, simulation: &Simulation) -> Nanos {
     computes(schedule, simulation).filter(|(compute, _)| compute.again).map(|(_, span)| length(span)).sum()
 }
 
-fn maps(workload: &Workload<'_>, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPlan> {
+/// What becomes of every tensor that may move.
+fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPlan> {
     #[derive(Clone, Copy, Default)]
     struct Known {
         offloaded: bool,
@@ -129,53 +136,52 @@ fn maps(workload: &Workload<'_>, schedule: &Schedule, simulation: &Simulation) -
         lingers: bool,
         last_forward: Option<Nanos>,
         first_backward: Option<Nanos>,
+        /// Computations up to its last use so far.
+        used: usize,
     }
-    let mut known = vec![Known::default(); workload.maps.iter().count()];
+    let mut known = vec![Known::default(); step.tensors.len()];
+    let tensor = |block: BlockId| match schedule.blocks[block.0].holds {
+        Holding::Tensor(tensor) => Some(tensor.0),
+        Holding::Workspace(_) => None,
+    };
     for (compute, span) in computes(schedule, simulation) {
-        for operand in &compute.operands {
-            let Tensor::FeatureMap(map) = schedule.blocks[operand.block.0].tensor else { continue };
-            let known = &mut known[map.index()];
-            match compute.pass {
-                Pass::Forward if !compute.again => known.last_forward = Some(span.end),
-                Pass::Forward => {}
+        let stage = step.operation(compute.operation).stage;
+        for tensor in compute.touched().filter_map(tensor) {
+            let known = &mut known[tensor];
+            match stage {
+                Stage::Forward if !compute.again => known.last_forward = Some(span.end),
+                Stage::Forward => {}
                 _ => {
                     known.first_backward.get_or_insert(span.start);
                 }
             }
         }
     }
-    for step in &schedule.steps {
-        if let Action::Offload(block, _) = step.action
-            && let Tensor::FeatureMap(map) = schedule.blocks[block.0].tensor
-        {
-            known[map.index()].offloaded = true;
-        }
-    }
-    // By map: computations up to its last use so far.
-    let mut used = vec![0; known.len()];
     let mut computed = 0;
-    for step in &schedule.steps {
-        match &step.action {
+    for instruction in &schedule.instructions {
+        match &instruction.action {
             Action::Compute(compute) => {
                 computed += 1;
-                for operand in &compute.operands {
-                    if let Tensor::FeatureMap(map) = schedule.blocks[operand.block.0].tensor {
-                        used[map.index()] = computed;
-                    }
-                }
+                compute.touched().filter_map(tensor).for_each(|tensor| known[tensor].used = computed);
             }
             Action::Release(block) => {
-                if let Tensor::FeatureMap(map) = schedule.blocks[block.0].tensor {
-                    known[map.index()].lingers = computed > used[map.index()];
+                if let Some(known) = tensor(*block).map(|tensor| &mut known[tensor]) {
+                    known.lingers = computed > known.used;
                 }
             }
-            _ => {}
+            Action::Offload(block, _) => {
+                if let Some(known) = tensor(*block).map(|tensor| &mut known[tensor]) {
+                    known.offloaded = true;
+                }
+            }
+            Action::Allocate(_) | Action::Prefetch(..) | Action::Wait(_) => {}
         }
     }
-    let plan = |map: MapId, known: Known| MapPlan {
-        map,
-        layers: workload.maps.get(map).layers.iter().map(|&layer| workload.network.layer(layer).name.clone()).collect(),
-        bytes: workload.bytes(Tensor::FeatureMap(map)),
+    let name = |group: &GroupId| step.groups[group.0].name.clone();
+    let plan = |(place, (tensor, known)): (usize, (&Tensor, Known))| MapPlan {
+        map: TensorId(place),
+        layers: tensor.groups.iter().map(name).collect(),
+        bytes: tensor.bytes,
         fate: match known {
             Known { offloaded: true, .. } => Fate::Offloaded,
             Known { lingers: true, .. } | Known { first_backward: Some(_), .. } => Fate::Kept,
@@ -183,40 +189,36 @@ fn maps(workload: &Workload<'_>, schedule: &Schedule, simulation: &Simulation) -
         },
         reuse_distance: known.last_forward.zip(known.first_backward).map(|(last, first)| first - last),
     };
-    workload.maps.iter().map(|(map, _)| plan(map, known[map.index()])).collect()
+    let all = step.tensors.iter().zip(known).enumerate();
+    all.filter(|(_, (tensor, _))| tensor.residence == Residence::Movable).map(plan).collect()
 }
 
-fn layers(workload: &Workload<'_>, schedule: &Schedule, simulation: &Simulation) -> Vec<LayerPlan> {
-    let layer = |id: LayerId| {
-        let of = workload.network.layer(id);
-        let own = workload.maps.written_by(id);
-        let bytes = |map| workload.bytes(Tensor::FeatureMap(map));
-        let shares = of.inputs.iter().any(|&input| workload.maps.written_by(input) == own);
-        LayerPlan {
-            name: of.name.clone(),
-            input: of.inputs.iter().map(|&input| bytes(workload.maps.written_by(input))).sum(),
-            output: if shares || of.kind == LayerKind::Flatten { Bytes::ZERO } else { bytes(own) },
-            weights: workload.bytes(Tensor::Weights(id)),
-            forward_workspace: Bytes::ZERO,
-            backward_workspace: Bytes::ZERO,
-            working_set: Bytes::ZERO,
-            forward: Nanos::ZERO,
-            backward: Nanos::ZERO,
-        }
+/// What every group takes and how long it computes.
+fn layers(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<LayerPlan> {
+    let layer = |group: &Group| LayerPlan {
+        name: group.name.clone(),
+        input: group.input,
+        output: group.output,
+        weights: group.weights,
+        forward_workspace: Bytes::ZERO,
+        backward_workspace: Bytes::ZERO,
+        working_set: Bytes::ZERO,
+        forward: Nanos::ZERO,
+        backward: Nanos::ZERO,
     };
-    let mut layers: Vec<LayerPlan> = workload.network.iter().map(|(id, _)| layer(id)).collect();
+    let mut layers: Vec<LayerPlan> = step.groups.iter().map(layer).collect();
     for (compute, span) in computes(schedule, simulation) {
-        let layer = &mut layers[compute.layer.index()];
-        let mut blocks: Vec<usize> = compute.operands.iter().map(|operand| operand.block.0).collect();
+        let operation = step.operation(compute.operation);
+        let layer = &mut layers[operation.group.0];
+        let mut blocks: Vec<usize> = compute.touched().map(|block| block.0).collect();
         blocks.sort_unstable();
         blocks.dedup();
         let working_set = Bytes(blocks.into_iter().map(|block| schedule.blocks[block].bytes).sum());
         layer.working_set = layer.working_set.max(working_set);
-        let scratch = compute.operands.iter().find(|operand| operand.role == Role::Workspace);
-        let scratch = scratch.map_or(Bytes::ZERO, |operand| Bytes(schedule.blocks[operand.block.0].bytes));
-        let (workspace, time) = match compute.pass {
-            Pass::Forward => (&mut layer.forward_workspace, &mut layer.forward),
-            _ => (&mut layer.backward_workspace, &mut layer.backward),
+        let scratch = compute.workspace.map_or(Bytes::ZERO, |block| Bytes(schedule.blocks[block.0].bytes));
+        let (workspace, time) = match operation.stage {
+            Stage::Forward => (&mut layer.forward_workspace, &mut layer.forward),
+            Stage::Backward | Stage::Update => (&mut layer.backward_workspace, &mut layer.backward),
         };
         *workspace = scratch.max(*workspace);
         *time = *time + length(span);

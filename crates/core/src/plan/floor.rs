@@ -2,8 +2,7 @@
 
 use super::draft::Drafter;
 use super::policies::Floors;
-use super::program::Program;
-use super::{Costs, Kernels, Options, Policy, Workload};
+use super::{Costs, Fronts, Options, Policy, Workload};
 use crate::Error;
 
 /// Refuses a budget that no plan of the policy meets, whatever its convolutions are measured to need.
@@ -28,9 +27,8 @@ use crate::Error;
 /// # Ok::<(), tightfit_core::Error>(())
 /// ```
 pub fn check_budget(workload: &Workload<'_>, costs: &Costs, options: &Options) -> Result<(), Error> {
-    let program = Program::of(workload);
-    let kernels = Kernels::assumed(workload, costs)?;
-    let drafter = Drafter::new(workload, &program, &kernels, costs, *options)?;
+    let step = workload.step(&Fronts::assumed(workload, costs)?, costs)?;
+    let drafter = Drafter::new(&step, costs, *options)?;
     let floors = Floors::of(&drafter);
     // What overlap moves depends on times, which are not known yet; what is fetched on demand is the least whatever they are.
     let policies: &[Policy] = match options.policy {

@@ -1,12 +1,12 @@
 //! From when to when each block is in use, in the list and on the streams.
 
 use super::clock::{Clock, Clocks, is_known};
-use super::{ALIGNMENT, Action, Schedule, StepId, Stream};
+use super::{Action, InstructionId, Schedule, Stream, footprint};
 
 /// The life of a block, or of a place in the host arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Life {
-    /// Length, rounded up to [`ALIGNMENT`].
+    /// What it takes of its arena.
     pub(super) bytes: u64,
     /// First place in the list.
     pub(super) begin: usize,
@@ -14,13 +14,13 @@ pub(super) struct Life {
     pub(super) end: usize,
     /// What is known to have ended when it is first touched.
     pub(super) start: Clock,
-    /// The last step of each stream that touches it.
+    /// The last instruction of each stream that touches it.
     pub(super) last: Clock,
 }
 
 impl Life {
     fn new(bytes: u64) -> Life {
-        Life { bytes: bytes.next_multiple_of(ALIGNMENT), begin: usize::MAX, end: 0, start: [u32::MAX; 3], last: [0; 3] }
+        Life { bytes: footprint(bytes), begin: usize::MAX, end: 0, start: [u32::MAX; 3], last: [0; 3] }
     }
 
     fn touch(&mut self, known: Clock, stream: Stream, number: u32) {
@@ -41,11 +41,11 @@ impl Life {
     }
 }
 
-/// The lives of the blocks and of the places on the host, and the clock of each compute step as a life of no bytes.
+/// The lives of the blocks and of the places on the host, and the clock of each computation as a life of no bytes.
 pub(super) struct Lives {
     pub(super) blocks: Vec<Life>,
     pub(super) host_blocks: Vec<Life>,
-    /// Places of the compute steps in the list, with the moment that each takes.
+    /// Places of the computations in the list, with the moment that each takes.
     pub(super) computes: Vec<(usize, Life)>,
 }
 
@@ -53,7 +53,7 @@ impl Lives {
     /// The lives of a schedule whose blocks need no offsets yet.
     pub(super) fn of(schedule: &Schedule) -> Lives {
         let mut clocks = Clocks::default();
-        let mut numbers: Vec<u32> = vec![0; schedule.steps.len()];
+        let mut numbers: Vec<u32> = vec![0; schedule.instructions.len()];
         let mut blocks: Vec<Life> = schedule.blocks.iter().map(|block| Life::new(block.bytes)).collect();
         let mut host_blocks: Vec<Life> = schedule.host_blocks.iter().map(|block| Life::new(block.bytes)).collect();
         let mut computes = Vec::new();
@@ -63,31 +63,33 @@ impl Lives {
                 (life.begin, life.end, life.last) = (0, usize::MAX, [u32::MAX; 3]);
             }
         }
-        for (place, step) in schedule.steps.iter().enumerate() {
-            let known = clocks.known(step.stream);
-            match &step.action {
+        for (place, instruction) in schedule.instructions.iter().enumerate() {
+            let known = clocks.known(instruction.stream);
+            match &instruction.action {
                 // To the end of the list, unless it is released.
-                Action::Allocate(block) => (blocks[block.0].begin, blocks[block.0].end) = (place, schedule.steps.len()),
+                Action::Allocate(block) => {
+                    (blocks[block.0].begin, blocks[block.0].end) = (place, schedule.instructions.len())
+                }
                 Action::Release(block) => blocks[block.0].end = place,
-                Action::Wait(on) => clocks.wait(step.stream, schedule.steps[on.0].stream, numbers[on.0]),
+                Action::Wait(on) => clocks.wait(instruction.stream, schedule.instructions[on.0].stream, numbers[on.0]),
                 Action::Compute(compute) => {
-                    let number = clocks.run(step.stream, StepId(place));
+                    let number = clocks.run(instruction.stream, InstructionId(place));
                     numbers[place] = number;
-                    for operand in &compute.operands {
-                        if !schedule.blocks[operand.block.0].resident {
-                            blocks[operand.block.0].touch(known, step.stream, number);
+                    for block in compute.touched() {
+                        if !schedule.blocks[block.0].resident {
+                            blocks[block.0].touch(known, instruction.stream, number);
                         }
                     }
                     let mut moment = Life { begin: place, end: place + 1, ..Life::new(0) };
-                    moment.touch(known, step.stream, number);
+                    moment.touch(known, instruction.stream, number);
                     computes.push((place, moment));
                 }
                 Action::Offload(block, host) | Action::Prefetch(host, block) => {
-                    let number = clocks.run(step.stream, StepId(place));
+                    let number = clocks.run(instruction.stream, InstructionId(place));
                     numbers[place] = number;
-                    blocks[block.0].touch(known, step.stream, number);
+                    blocks[block.0].touch(known, instruction.stream, number);
                     let life = &mut host_blocks[host.0];
-                    life.touch(known, step.stream, number);
+                    life.touch(known, instruction.stream, number);
                     (life.begin, life.end) = (life.begin.min(place), place + 1);
                 }
             }
@@ -117,14 +119,16 @@ impl Life {
 #[cfg(test)]
 mod tests {
     use super::super::place::{Effort, place};
-    use super::super::{Block, BlockId, Step, Tensor};
+    use super::super::step::TensorId;
+    use super::super::{ALIGNMENT, Block, BlockId, Holding, Instruction};
     use super::*;
     use crate::{Bytes, Types};
 
     #[test]
     fn what_is_never_released_stays_to_the_end() {
-        let block = Block { tensor: Tensor::Labels, offset: 0, bytes: ALIGNMENT, samples: 0..1, resident: false };
-        let step = |action| Step { stream: Stream::Compute, action };
+        let block =
+            Block { holds: Holding::Tensor(TensorId(0)), offset: 0, bytes: ALIGNMENT, samples: 0..1, resident: false };
+        let step = |action| Instruction { stream: Stream::Compute, action };
         let [kept, released, late] = [0, 1, 2].map(BlockId);
         let steps = [Action::Allocate(kept), Action::Allocate(released), Action::Release(released)];
         let steps = steps.into_iter().chain([Action::Allocate(late), Action::Release(late)]).map(step).collect();
@@ -135,7 +139,7 @@ mod tests {
             host_bytes: Bytes::ZERO,
             blocks: vec![block.clone(), block.clone(), block],
             host_blocks: Vec::new(),
-            steps,
+            instructions: steps,
         };
         let lives = Lives::of(&schedule).blocks;
         assert_eq!((lives[0].begin, lives[0].end), (0, 5));

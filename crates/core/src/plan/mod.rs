@@ -1,12 +1,13 @@
-//! Plans: training or inference of a network in a fixed number of bytes.
+//! Plans: one training or inference step in a fixed number of bytes.
 //!
 //! ```text
-//! workload (network, mini-batch, types) -> policy -> schedule -> place (offsets) -> check -> simulate -> plan
-//!                                                                              `-> carried out by `tightfit-train`
+//! workload (network, mini-batch, types) -> step -> policy -> schedule -> place (offsets) -> simulate -> check -> plan
+//!                                                                                               `-> carried out by `tightfit-train`
 //! ```
 //!
-//! Every policy only writes a [`Schedule`]; one checker accepts or refuses it, one simulator gives its time and peak, one
-//! engine carries it out on any backend.
+//! A network becomes a [`Step`], which knows no layers, and everything after that knows nothing else. Every policy only
+//! writes a [`Schedule`]; one checker accepts or refuses it, one simulator gives its time and peak, one engine carries it
+//! out on any backend. What the checker has accepted is [`Checked`], and nothing else leaves this module.
 
 mod check;
 mod clock;
@@ -15,32 +16,37 @@ mod draft;
 mod facts;
 mod file;
 mod floor;
-mod kernels;
+mod fronts;
 mod lives;
+mod lower;
 mod options;
+mod parts;
 mod place;
 mod planned;
 mod planner;
 mod policies;
-mod program;
 mod schedule;
 mod script;
 mod simulate;
 mod skyline;
+pub mod step;
 mod words;
 mod workload;
 mod write;
 
-pub use check::{Budgets, Violation, check};
-pub use costs::Costs;
+pub use check::{Budgets, Checked, Violation, check};
+pub use costs::{Costs, Direction};
 pub use floor::check_budget;
-pub use kernels::Kernels;
+pub use fronts::Fronts;
+pub use lower::{LayerPass, Lowered};
 pub use options::{Algorithms, Options, Policy};
+pub use parts::{NetworkTensor, Pass, Role};
 pub use planned::{Accounting, Decision, Fate, Kind, KindBytes, LayerPlan, MapPlan, Plan};
 pub use planner::plan;
 pub use schedule::{
-    Access, Action, Block, BlockId, Compute, HostBlock, HostBlockId, Operand, Pass, Role, Schedule, Step, StepId,
-    Stream, Tensor,
+    ALIGNMENT, Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule,
+    Stream, footprint,
 };
 pub use simulate::{Level, Simulation, Span, Stall, simulate};
-pub use workload::{ALIGNMENT, Parameter, ParameterKind, Workload, channel_stride};
+pub use step::{Access, Step, TensorId};
+pub use workload::{Parameter, ParameterKind, Workload, channel_stride};

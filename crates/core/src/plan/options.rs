@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::step::Division;
 use crate::Bytes;
 use crate::words::by_name;
 
@@ -83,6 +84,13 @@ pub struct Options {
     pub budget: Bytes,
     /// Size that the pinned host arena must not exceed.
     pub host_budget: Bytes,
+}
+
+impl Options {
+    /// Whether mini-batches may be divided.
+    pub fn division(&self) -> Division {
+        if self.divide { Division::Allowed } else { Division::Forbidden }
+    }
 }
 
 impl Default for Options {

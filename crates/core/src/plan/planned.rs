@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Options, Schedule, Simulation, Tensor};
-use crate::network::MapId;
+use super::step::TensorId;
+use super::{Checked, Options, Simulation};
 use crate::{Bytes, Nanos, Types};
 
 /// What the bytes of the device arena are for.
@@ -54,21 +54,6 @@ impl Kind {
     /// Whether the vDNN paper counts it: weights, X, dX and dY, workspace.
     pub fn is_in_paper(self) -> bool {
         matches!(self, Kind::Weights | Kind::FeatureMaps | Kind::GradientMaps | Kind::Workspace)
-    }
-}
-
-impl Tensor {
-    /// What its bytes are for.
-    pub fn kind(self) -> Kind {
-        match self {
-            Tensor::FeatureMap(_) | Tensor::Labels => Kind::FeatureMaps,
-            Tensor::Gradient(_) => Kind::GradientMaps,
-            Tensor::Weights(_) | Tensor::MasterWeights(_) | Tensor::Statistics(_) => Kind::Weights,
-            Tensor::WeightGradient(_) => Kind::WeightGradients,
-            Tensor::Momentum(_) => Kind::Momentum,
-            Tensor::Saved(_) => Kind::Saved,
-            Tensor::Workspace(_) => Kind::Workspace,
-        }
     }
 }
 
@@ -154,7 +139,7 @@ impl Fate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapPlan {
     /// Which map.
-    pub map: MapId,
+    pub map: TensorId,
     /// Names of the layers that write it, in order.
     pub layers: Vec<String>,
     /// Its bytes on the whole mini-batch.
@@ -206,8 +191,10 @@ pub struct Decision {
 }
 
 /// A schedule under a budget, and everything that is known of it before it runs.
+///
+/// Its schedule is `S`: one that the checker has passed, except inside the reading of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct Plan<S = Checked> {
     /// Name of the network.
     pub network: String,
     /// Samples of one step.
@@ -218,15 +205,15 @@ pub struct Plan {
     pub inference: bool,
     /// What was asked for.
     pub options: Options,
-    /// The program, with every offset.
-    pub schedule: Schedule,
+    /// What happens when, and where everything lies.
+    pub schedule: S,
     /// Highest end of a block in the device arena: the size of the arena.
     pub peak: Bytes,
     /// The most bytes of blocks that are live at once: no placement needs less.
     pub most_live: Bytes,
     /// Live bytes, weighted by time over the step.
     pub average: Bytes,
-    /// Live bytes, the mean over the compute steps.
+    /// Live bytes, the mean over the operations.
     pub layer_average: Bytes,
     /// Live bytes by kind at the moment of the most.
     pub at_most: KindBytes,
@@ -264,7 +251,40 @@ pub struct Plan {
     pub simulation: Simulation,
 }
 
-impl Plan {
+impl<S> Plan<S> {
+    /// The same facts with another schedule.
+    pub(super) fn with_schedule<T>(self, schedule: T) -> Plan<T> {
+        Plan {
+            network: self.network,
+            batch: self.batch,
+            types: self.types,
+            inference: self.inference,
+            options: self.options,
+            schedule,
+            peak: self.peak,
+            most_live: self.most_live,
+            average: self.average,
+            layer_average: self.layer_average,
+            at_most: self.at_most,
+            host: self.host,
+            min_feasible: self.min_feasible,
+            binding_layer: self.binding_layer,
+            least: self.least,
+            baseline: self.baseline,
+            step_time: self.step_time,
+            baseline_time: self.baseline_time,
+            gap: self.gap,
+            offloaded: self.offloaded,
+            recomputed: self.recomputed,
+            ours: self.ours,
+            paper: self.paper,
+            maps: self.maps,
+            layers: self.layers,
+            decisions: self.decisions,
+            simulation: self.simulation,
+        }
+    }
+
     /// The share by which a step takes longer than with everything resident: 0.1 for a tenth.
     pub fn overhead(&self) -> f64 {
         self.step_time.ratio(self.baseline_time) - 1.0

@@ -1,13 +1,13 @@
-//! From a workload and a budget to a plan.
+//! From a step and a budget to a plan.
 
 use super::draft::Drafter;
 use super::facts::facts;
 use super::policies::{Floors, baseline, choose};
-use super::program::Program;
-use super::{Costs, Kernels, Options, Plan, Workload};
+use super::step::Step;
+use super::{Costs, Options, Plan};
 use crate::Error;
 
-/// Plans a training step (or an inference) in a fixed number of bytes.
+/// Plans a step in a fixed number of bytes; `costs` gives the rates of its copies.
 ///
 /// The schedule is complete: every block has its offset in the device arena, every copy its place on the host. It is the
 /// same for the same arguments.
@@ -16,25 +16,25 @@ use crate::Error;
 ///
 /// # Errors
 /// [`Error::OverBudget`], with the least budget and the layer that fills it, or [`Error::OverHostBudget`] if nothing
-/// fits; [`Error::NotProfiled`] for a convolution without a configuration.
+/// fits; [`Error::NotProfiled`] for an operation without a configuration; those of [`Step::check`]; [`Error::Unsound`] for a schedule that the
+/// checker refuses, which would be a defect of the planner.
 ///
 /// ```
-/// use tightfit_core::plan::{Costs, Kernels, Options, Workload, plan};
+/// use tightfit_core::plan::{Costs, Fronts, Options, Workload, plan};
 /// use tightfit_core::{Bytes, Network, Types};
 /// let network = Network::open("vgg19")?;
 /// let workload = Workload::new(&network, 64, Types::F32, false)?;
 /// let costs = Costs::h200();
-/// let kernels = Kernels::assumed(&workload, &costs)?;
-/// let plan = plan(&workload, &kernels, &costs, &Options { budget: Bytes::gib(5), ..Options::default() })?;
+/// let step = workload.step(&Fronts::assumed(&workload, &costs)?, &costs)?;
+/// let plan = plan(&step, &costs, &Options { budget: Bytes::gib(5), ..Options::default() })?;
 /// assert!(plan.peak <= Bytes::gib(5) && plan.offloaded > Bytes::ZERO);
 /// # Ok::<(), tightfit_core::Error>(())
 /// ```
-pub fn plan(workload: &Workload<'_>, kernels: &Kernels, costs: &Costs, options: &Options) -> Result<Plan, Error> {
-    let program = Program::of(workload);
-    let drafter = Drafter::new(workload, &program, kernels, costs, *options)?;
+pub fn plan(step: &Step, costs: &Costs, options: &Options) -> Result<Plan, Error> {
+    let drafter = Drafter::new(step, costs, *options)?;
     let floors = Floors::of(&drafter);
     let mut chosen = choose(&drafter, &floors)?;
     chosen.draft = drafter.tightened(chosen.draft);
     let baseline = baseline(&drafter);
-    Ok(facts(&drafter, &floors, &baseline, chosen))
+    facts(&drafter, &floors, &baseline, chosen)
 }

@@ -1,6 +1,6 @@
-//! The program that carries a plan out: a flat list of steps on three streams, with a fixed place for every block.
+//! What carries a plan out: a flat list of instructions on three streams, with a fixed place for every block.
 //!
-//! Steps of one stream run in the order of the list. Across streams only waits order them:
+//! Instructions of one stream run in the order of the list. Across streams only waits order them:
 //!
 //! ```text
 //! list       0 compute a   1 wait c<-m   2 offload x   3 compute b   4 wait c for 2   5 release x
@@ -17,8 +17,17 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::network::{LayerId, MapId};
+use super::step::{GroupId, OperationId, TensorId};
 use crate::{Bytes, Configuration, Types};
+
+/// Every block, and every parameter inside its block, begins at a multiple of this many bytes: what the fastest
+/// algorithms of any backend ask for.
+pub const ALIGNMENT: u64 = 256;
+
+/// What a block of so many bytes takes of its arena.
+pub fn footprint(bytes: u64) -> u64 {
+    bytes.next_multiple_of(ALIGNMENT)
+}
 
 /// A block's place in [`Schedule::blocks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -30,42 +39,25 @@ pub struct BlockId(pub usize);
 #[serde(transparent)]
 pub struct HostBlockId(pub usize);
 
-/// A step's place in [`Schedule::steps`].
+/// An instruction's place in [`Schedule::instructions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct StepId(pub usize);
+pub struct InstructionId(pub usize);
 
 /// What a block holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Tensor {
-    /// A feature map (X of the layers that read it, Y of those that write it).
-    FeatureMap(MapId),
-    /// The gradient of a feature map.
-    Gradient(MapId),
-    /// The parameters of a layer, in the storage of the workload's types.
-    Weights(LayerId),
-    /// The parameters in 32 bits, where they are stored in 16.
-    MasterWeights(LayerId),
-    /// The gradient of the parameters, in 32 bits.
-    WeightGradient(LayerId),
-    /// The solver's momentum, in 32 bits.
-    Momentum(LayerId),
-    /// What a layer keeps from step to step and does not learn: running means and variances.
-    Statistics(LayerId),
-    /// What a layer's forward pass saves for its backward pass beside maps.
-    Saved(LayerId),
-    /// The labels of the mini-batch.
-    Labels,
-    /// Scratch of one compute step of a layer.
-    Workspace(LayerId),
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holding {
+    /// A tensor of the step.
+    Tensor(TensorId),
+    /// Scratch of one computation of a group.
+    Workspace(GroupId),
 }
 
 /// One stay of a tensor in the device arena.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// What it holds.
-    pub tensor: Tensor,
+    pub holds: Holding,
     /// First byte in the arena, a multiple of [`super::ALIGNMENT`].
     pub offset: u64,
     /// Length.
@@ -78,10 +70,10 @@ pub struct Block {
 }
 
 /// A piece of the pinned host arena that an offloaded block is copied to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostBlock {
     /// What it holds.
-    pub tensor: Tensor,
+    pub tensor: TensorId,
     /// First byte in the host arena.
     pub offset: u64,
     /// Length.
@@ -123,131 +115,70 @@ impl Stream {
     }
 }
 
-/// Which of a layer's computations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pass {
-    /// Y from X. For an input layer: the next mini-batch and its labels.
-    Forward,
-    /// dX from dY; a batch normalization gives the gradients of its parameters in the same pass.
-    BackwardData,
-    /// dW from X and dY.
-    BackwardFilter,
-    /// The solver: W from dW.
-    Update,
-}
-
-impl Pass {
-    /// The name used in messages and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Pass::Forward => "forward",
-            Pass::BackwardData => "backward-data",
-            Pass::BackwardFilter => "backward-filter",
-            Pass::Update => "update",
-        }
-    }
-}
-
-/// What a compute step does with an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Access {
-    /// Reads it.
-    Read,
-    /// Overwrites it, whatever it held.
-    Write,
-    /// Adds to what it holds, or changes it in place.
-    Add,
-}
-
-/// What an operand is to its layer; inputs are counted as in [`crate::network::Layer::inputs`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Role {
-    /// An input map.
-    X(usize),
-    /// The output map; the same block as `X(0)` where the layer works in place.
-    Y,
-    /// The gradient of an input map; the same block as `Dy` where the layer works in place.
-    Dx(usize),
-    /// The gradient of the output map.
-    Dy,
-    /// The parameters.
-    W,
-    /// The parameters in 32 bits, where `W` is in 16.
-    Master,
-    /// The gradient of the parameters.
-    Dw,
-    /// The solver's momentum.
-    Momentum,
-    /// Running means and variances.
-    Statistics,
-    /// What the forward pass saves.
-    Saved,
-    /// The labels.
-    Labels,
-    /// Scratch.
-    Workspace,
-}
-
-/// One block as a compute step uses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Operand {
-    /// What it is to the layer.
-    pub role: Role,
-    /// Where it lies.
-    pub block: BlockId,
-    /// What is done with it.
-    pub access: Access,
-}
-
-/// One pass of one layer over some samples.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One run of an operation over some samples.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Compute {
-    /// Which layer.
-    pub layer: LayerId,
-    /// Which computation.
-    pub pass: Pass,
-    /// Every block that it touches.
-    pub operands: Vec<Operand>,
+    /// Which operation.
+    pub operation: OperationId,
+    /// The block of each of its uses, in their order.
+    pub blocks: Vec<BlockId>,
+    /// Scratch, if its configuration needs some.
+    pub workspace: Option<BlockId>,
     /// The samples that it computes: all, unless the schedule works in slices.
     pub samples: Range<usize>,
-    /// How a convolution is carried out, in the block of role `Workspace` if it needs one.
+    /// How it is carried out, where there is a choice.
     pub configuration: Option<Configuration>,
-    /// Whether a forward pass is run again: statistics stay as they are, and what was saved is used, not made anew.
+    /// Whether it is run again: see [`super::step::Again`].
     pub again: bool,
 }
 
-/// What a step does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+impl Compute {
+    /// Every block that it touches, its workspace last.
+    pub fn touched(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.blocks.iter().copied().chain(self.workspace)
+    }
+}
+
+/// What an instruction does.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// The block's life begins; its content is undefined.
     Allocate(BlockId),
     /// The block's life ends.
     Release(BlockId),
-    /// A pass of a layer, on the compute stream.
+    /// An operation, on the compute stream.
     Compute(Box<Compute>),
     /// Copies a block to the host.
     Offload(BlockId, HostBlockId),
     /// Copies a block back from the host.
     Prefetch(HostBlockId, BlockId),
-    /// The step's stream does not go on before that earlier step has ended.
-    Wait(StepId),
+    /// The instruction's stream does not go on before that earlier instruction has ended.
+    Wait(InstructionId),
+}
+
+impl Action {
+    /// Whether it reads or writes a block.
+    pub fn touches(&self, block: BlockId) -> bool {
+        match self {
+            Action::Compute(compute) => compute.touched().any(|touched| touched == block),
+            Action::Offload(from, _) => *from == block,
+            Action::Prefetch(_, to) => *to == block,
+            Action::Allocate(_) | Action::Release(_) | Action::Wait(_) => false,
+        }
+    }
 }
 
 /// One unit of a schedule.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instruction {
     /// Where it runs; for `Allocate` and `Release`, which run nowhere, the stream that the policy had in mind.
     pub stream: Stream,
     /// What it does.
     pub action: Action,
 }
 
-/// A program for one training step (or one inference), with a place for everything.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Everything that one step does on three streams, with a place for everything.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// Samples of one step.
     pub batch: usize,
@@ -261,6 +192,6 @@ pub struct Schedule {
     pub blocks: Vec<Block>,
     /// Every place in the host arena.
     pub host_blocks: Vec<HostBlock>,
-    /// The program.
-    pub steps: Vec<Step>,
+    /// What happens, in order.
+    pub instructions: Vec<Instruction>,
 }

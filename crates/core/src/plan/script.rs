@@ -1,29 +1,29 @@
-//! What a policy decides: which maps are copied, and between which computations.
+//! What a policy decides: which tensors are copied, and between which computations.
 //!
 //! ```text
 //! computations    conv1        conv2         ..   conv2 backward          conv1 backward
 //! script              offload a|    leave a       prefetch a |   arrive a
 //! ```
 
-use crate::network::MapId;
+use super::step::TensorId;
 
-/// A decision about one feature map.
+/// A decision about one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Move {
     /// Starts its copy to the host.
-    Offload(MapId),
+    Offload(TensorId),
     /// Waits for that copy and gives the device bytes back.
-    Leave(MapId),
+    Leave(TensorId),
     /// Takes bytes on the device and starts the copy back.
-    Prefetch(MapId),
+    Prefetch(TensorId),
     /// Waits for that copy.
-    Arrive(MapId),
+    Arrive(TensorId),
 }
 
-/// All decisions, by place of computation in the program.
+/// All decisions, by place of computation in the step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Script {
-    /// Maps and what else passes save are allocated at the beginning of the step and released at its end.
+    /// Maps and what else operations save are allocated at the beginning of the step and released at its end.
     pub(super) network_wide: bool,
     /// Copies of both directions run on one stream.
     pub(super) one_stream: bool,
@@ -32,7 +32,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Nothing moves, in a program of this many computations.
+    /// Nothing moves, in a step of this many computations.
     pub(super) fn new(operations: usize) -> Script {
         Script {
             network_wide: false,

@@ -10,15 +10,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ALIGNMENT, Action, Block, Costs, KindBytes, Schedule, StepId, Stream, Workload};
+use super::step::Step;
+use super::{Action, Block, Costs, Direction, InstructionId, KindBytes, Schedule, Stream, footprint};
 use crate::{Bytes, Nanos};
 
-/// When a step ran.
+/// When an instruction ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// From the beginning of the training step.
     pub start: Nanos,
-    /// The same as `start` for steps that take no time.
+    /// The same as `start` for those that take no time.
     pub end: Nanos,
 }
 
@@ -34,10 +35,11 @@ pub struct Level {
 /// The compute stream standing still for a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stall {
-    /// The step that waits.
-    pub step: StepId,
-    /// The step that it waits for.
-    pub waits_for: StepId,
+    /// The instruction that waits.
+    #[serde(rename = "step")]
+    pub instruction: InstructionId,
+    /// The instruction that it waits for.
+    pub waits_for: InstructionId,
     /// From when to when.
     pub span: Span,
 }
@@ -53,7 +55,7 @@ pub struct Simulation {
     pub copying: Nanos,
     /// Time by which the step is longer than that: copies that nothing hides, and what they slow down.
     pub exposed: Nanos,
-    /// By step of the schedule.
+    /// By instruction of the schedule.
     pub spans: Vec<Span>,
     /// Live bytes over time, by rising moments; the last holds to the end.
     pub levels: Vec<Level>,
@@ -84,27 +86,30 @@ enum Running {
     /// Nanoseconds left, if nothing is copied.
     Computing { left: f64 },
     /// Bytes left.
-    Copying { to_host: bool, left: f64 },
+    Copying { direction: Direction, left: f64 },
 }
 
-/// A stream on its way through its steps.
+/// A stream on its way through its instructions.
 struct Lane {
     stream: Stream,
-    /// Its steps in order, as places in the schedule.
-    steps: Vec<usize>,
+    /// Its instructions in order, as places in the schedule.
+    places: Vec<usize>,
     next: usize,
     running: Option<(usize, Running)>,
     /// The moment from which it has been ready to go on.
     since: f64,
 }
 
-/// Runs a schedule on streams that cost what `costs` says.
+/// Runs a schedule of a step, with copies at the rates of `costs`.
 ///
-/// A wait for a step that never ends is left standing, and with it everything after: the checker refuses such a schedule.
+/// A wait for an instruction that never ends is left standing, and with it everything after: the checker refuses such a schedule.
 ///
-/// - Cost: O(steps × streams).
-pub fn simulate(workload: &Workload<'_>, schedule: &Schedule, costs: &Costs) -> Simulation {
-    let mut run = Run::new(workload, schedule, costs);
+/// - Cost: O(instructions × streams).
+///
+/// # Panics
+/// If the schedule names operations or tensors that the step has not.
+pub fn simulate(step: &Step, schedule: &Schedule, costs: &Costs) -> Simulation {
+    let mut run = Run::new(step, schedule, costs);
     let mut now = 0.0;
     loop {
         while run.begin_next(now) {}
@@ -117,7 +122,7 @@ pub fn simulate(workload: &Workload<'_>, schedule: &Schedule, costs: &Costs) -> 
 }
 
 struct Run<'a> {
-    workload: &'a Workload<'a>,
+    step: &'a Step,
     schedule: &'a Schedule,
     costs: &'a Costs,
     lanes: [Lane; 3],
@@ -131,26 +136,27 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(workload: &'a Workload<'a>, schedule: &'a Schedule, costs: &'a Costs) -> Run<'a> {
-        let of = |stream| schedule.steps.iter().enumerate().filter(move |(_, step)| step.stream == stream);
+    fn new(step: &'a Step, schedule: &'a Schedule, costs: &'a Costs) -> Run<'a> {
+        let all = || schedule.instructions.iter().enumerate();
+        let of = |stream| all().filter(move |(_, instruction)| instruction.stream == stream);
         let lane = |stream| Lane {
             stream,
-            steps: of(stream).map(|(place, _)| place).collect(),
+            places: of(stream).map(|(place, _)| place).collect(),
             next: 0,
             running: None,
             since: 0.0,
         };
         let mut live = KindBytes::default();
         for block in schedule.blocks.iter().filter(|block| block.resident) {
-            live.add(block.tensor.kind(), length(block));
+            live.add(step.kind(block.holds), length(block));
         }
         Run {
-            workload,
+            step,
             schedule,
             costs,
             lanes: Stream::ALL.map(lane),
-            started: vec![0.0; schedule.steps.len()],
-            ended: vec![None; schedule.steps.len()],
+            started: vec![0.0; schedule.instructions.len()],
+            ended: vec![None; schedule.instructions.len()],
             live,
             levels: vec![(0.0, live)],
             stalls: Vec::new(),
@@ -159,25 +165,25 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets the first idle stream that can take its next step do so; tells whether one did.
+    /// Lets the first idle stream that can go on with its next instruction do so; tells whether one did.
     fn begin_next(&mut self, now: f64) -> bool {
         (0..self.lanes.len()).any(|lane| self.begin(lane, now))
     }
 
     fn begin(&mut self, lane: usize, now: f64) -> bool {
-        let Lane { stream, steps, next, running: None, since } = &self.lanes[lane] else { return false };
-        let (Some(&place), since) = (steps.get(*next), *since) else { return false };
+        let Lane { stream, places, next, running: None, since } = &self.lanes[lane] else { return false };
+        let (Some(&place), since) = (places.get(*next), *since) else { return false };
         let stream = *stream;
-        let running = match &self.schedule.steps[place].action {
+        let running = match &self.schedule.instructions[place].action {
             Action::Allocate(block) => {
                 let block = &self.schedule.blocks[block.0];
-                self.live.add(block.tensor.kind(), length(block));
+                self.live.add(self.step.kind(block.holds), length(block));
                 self.levels.push((now, self.live));
                 None
             }
             Action::Release(block) => {
                 let block = &self.schedule.blocks[block.0];
-                self.live.remove(block.tensor.kind(), length(block));
+                self.live.remove(self.step.kind(block.holds), length(block));
                 self.levels.push((now, self.live));
                 None
             }
@@ -187,19 +193,19 @@ impl<'a> Run<'a> {
                 }
                 if stream == Stream::Compute && now > since {
                     let span = Span { start: whole(since), end: whole(now) };
-                    self.stalls.push(Stall { step: StepId(place), waits_for: *on, span });
+                    self.stalls.push(Stall { instruction: InstructionId(place), waits_for: *on, span });
                 }
                 None
             }
             Action::Compute(compute) => {
-                let left = self.costs.compute(self.workload, self.schedule, compute).0 as f64;
+                let left = self.step.time(compute).0 as f64;
                 self.compute += left;
                 Some(Running::Computing { left })
             }
-            Action::Offload(block, _) => Some(self.copy(true, self.schedule.blocks[block.0].bytes)),
-            Action::Prefetch(_, block) => Some(self.copy(false, self.schedule.blocks[block.0].bytes)),
+            Action::Offload(block, _) => Some(self.copy(Direction::ToHost, self.schedule.blocks[block.0].bytes)),
+            Action::Prefetch(_, block) => Some(self.copy(Direction::FromHost, self.schedule.blocks[block.0].bytes)),
         };
-        let is_wait = matches!(self.schedule.steps[place].action, Action::Wait(_));
+        let is_wait = matches!(self.schedule.instructions[place].action, Action::Wait(_));
         self.started[place] = if is_wait { since } else { now };
         let lane = &mut self.lanes[lane];
         lane.next += 1;
@@ -214,14 +220,14 @@ impl<'a> Run<'a> {
     }
 
     /// A copy; what it costs beside its bytes counts as more of them.
-    fn copy(&self, to_host: bool, bytes: u64) -> Running {
-        let launch = self.costs.launch.as_secs() * self.rate(to_host, false);
-        Running::Copying { to_host, left: bytes as f64 + launch }
+    fn copy(&self, direction: Direction, bytes: u64) -> Running {
+        let launch = self.costs.launch.as_secs() * self.rate(direction, false);
+        Running::Copying { direction, left: bytes as f64 + launch }
     }
 
     /// Bytes a second of a copy.
-    fn rate(&self, to_host: bool, both: bool) -> f64 {
-        let alone = if to_host { self.costs.offload_rate } else { self.costs.prefetch_rate };
+    fn rate(&self, direction: Direction, both: bool) -> f64 {
+        let alone = self.costs.copy_rate(direction);
         if both { alone.min(self.costs.both_rate) } else { alone }
     }
 
@@ -229,10 +235,10 @@ impl<'a> Run<'a> {
     fn both(&self) -> bool {
         let runs = |way| {
             let is =
-                |lane: &Lane| matches!(lane.running, Some((_, Running::Copying { to_host, .. })) if to_host == way);
+                |lane: &Lane| matches!(lane.running, Some((_, Running::Copying { direction, .. })) if direction == way);
             self.lanes.iter().any(is)
         };
-        runs(true) && runs(false)
+        runs(Direction::ToHost) && runs(Direction::FromHost)
     }
 
     /// How many times as long as alone a computation takes now.
@@ -246,22 +252,23 @@ impl<'a> Run<'a> {
         let (both, slower) = (self.both(), self.slower());
         std::array::from_fn(|lane| match self.lanes[lane].running? {
             (_, Running::Computing { left }) => Some(now + left * slower),
-            (_, Running::Copying { to_host, left }) => Some(now + left / self.rate(to_host, both) * 1e9),
+            (_, Running::Copying { direction, left }) => Some(now + left / self.rate(direction, both) * 1e9),
         })
     }
 
     /// Lets time pass until `next`, the first of the ends that [`Run::ends`] gives now.
     fn advance(&mut self, now: f64, next: f64, ends: [Option<f64>; 3]) {
         let (both, slower) = (self.both(), self.slower());
-        let rates = [self.rate(false, both), self.rate(true, both)];
+        let [to_host, from_host] = [Direction::ToHost, Direction::FromHost].map(|way| self.rate(way, both));
         let mut copies = false;
         for (lane, end) in self.lanes.iter_mut().zip(ends) {
             match &mut lane.running {
                 None => continue,
                 Some((_, Running::Computing { left })) => *left -= (next - now) / slower,
-                Some((_, Running::Copying { to_host, left })) => {
+                Some((_, Running::Copying { direction, left })) => {
                     copies = true;
-                    *left -= (next - now) / 1e9 * rates[usize::from(*to_host)];
+                    let rate = if *direction == Direction::ToHost { to_host } else { from_host };
+                    *left -= (next - now) / 1e9 * rate;
                 }
             }
             // Not by what is left: rounding leaves something.
@@ -279,8 +286,8 @@ impl<'a> Run<'a> {
 
     fn finish(self, now: f64) -> Simulation {
         let end = |place: usize| whole(self.ended[place].unwrap_or(now));
-        let spans =
-            (0..self.schedule.steps.len()).map(|place| Span { start: whole(self.started[place]), end: end(place) });
+        let spans = (0..self.schedule.instructions.len())
+            .map(|place| Span { start: whole(self.started[place]), end: end(place) });
         let mut levels: Vec<Level> = Vec::new();
         for (at, live) in self.levels {
             let level = Level { at: whole(at), live };
@@ -301,7 +308,7 @@ impl<'a> Run<'a> {
 
 /// Bytes that a block takes of the arena.
 fn length(block: &Block) -> u64 {
-    block.bytes.next_multiple_of(ALIGNMENT)
+    footprint(block.bytes)
 }
 
 fn whole(nanos: f64) -> Nanos {

@@ -1,13 +1,9 @@
 //! What is to be scheduled: a network at a mini-batch, in training or inference, and how large its tensors are.
 
-use super::Tensor;
+use super::{ALIGNMENT, NetworkTensor, Pass};
 use crate::network::{FeatureMaps, LayerId, LayerKind};
 use crate::problem::Storage;
-use crate::{Bytes, Error, Network, Types};
-
-/// Every block, and every parameter inside its block, begins at a multiple of this many bytes: what the fastest
-/// algorithms of any backend ask for.
-pub const ALIGNMENT: u64 = 256;
+use crate::{Bytes, Error, Layout, Network, Operation, Problem, Types};
 
 /// Which of a layer's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,33 +109,33 @@ impl<'a> Workload<'a> {
 
     /// Bytes of a tensor on the whole mini-batch, before rounding up to [`ALIGNMENT`]; workspaces are as large as their
     /// configuration says, and not known here.
-    pub fn bytes(&self, tensor: Tensor) -> Bytes {
+    pub fn bytes(&self, tensor: NetworkTensor) -> Bytes {
         let storage = self.types.storage().size();
         let parameters = |layer| self.parameters(layer).last().map_or(0, |last| last.offset + last.elements);
         match tensor {
-            Tensor::FeatureMap(map) | Tensor::Gradient(map) => {
+            NetworkTensor::FeatureMap(map) | NetworkTensor::Gradient(map) => {
                 Bytes::of(self.maps.get(map).elements, self.batch.saturating_mul(storage))
             }
-            Tensor::Weights(layer) => Bytes::of(parameters(layer), self.parameter_storage(layer).size()),
-            Tensor::MasterWeights(layer) | Tensor::WeightGradient(layer) | Tensor::Momentum(layer) => {
-                Bytes::of(parameters(layer), 4)
-            }
-            Tensor::Statistics(layer) => match self.network.layer(layer).kind {
+            NetworkTensor::Weights(layer) => Bytes::of(parameters(layer), self.parameter_storage(layer).size()),
+            NetworkTensor::MasterWeights(layer)
+            | NetworkTensor::WeightGradient(layer)
+            | NetworkTensor::Momentum(layer) => Bytes::of(parameters(layer), 4),
+            NetworkTensor::Statistics(layer) => match self.network.layer(layer).kind {
                 LayerKind::BatchNorm { .. } => {
                     Bytes::of(2 * channel_stride(self.network.layer(layer).shape.channels()), 4)
                 }
                 _ => Bytes::ZERO,
             },
             // Mean and inverse deviation of each channel; for a dropout a byte for each element.
-            Tensor::Saved(layer) => match self.network.layer(layer).kind {
+            NetworkTensor::Saved(layer) => match self.network.layer(layer).kind {
                 LayerKind::BatchNorm { .. } => {
                     Bytes::of(2 * channel_stride(self.network.layer(layer).shape.channels()), 4)
                 }
                 LayerKind::Dropout { .. } => Bytes::of(self.network.layer(layer).shape.len(), self.batch),
                 _ => Bytes::ZERO,
             },
-            Tensor::Labels => Bytes::of(self.batch, 4),
-            Tensor::Workspace(_) => Bytes::ZERO,
+            NetworkTensor::Labels => Bytes::of(self.batch, 4),
+            NetworkTensor::Workspace(_) => Bytes::ZERO,
         }
     }
 
@@ -148,6 +144,43 @@ impl<'a> Workload<'a> {
         match self.network.layer(layer).kind {
             LayerKind::BatchNorm { .. } => Storage::F32,
             _ => self.types.storage(),
+        }
+    }
+
+    /// The problems of all convolutions that the workload runs, each once, in the order of computation.
+    ///
+    /// # Errors
+    /// [`Error::BadProblem`] for too large a mini-batch.
+    pub fn problems(&self) -> Result<Vec<Problem>, Error> {
+        let mut problems = Vec::new();
+        for of in &self.lower()?.passes {
+            problems.extend(self.problem_of(of.layer, of.pass)?.filter(|problem| !problems.contains(problem)));
+        }
+        Ok(problems)
+    }
+
+    /// The problem of one operation of a convolution.
+    ///
+    /// # Errors
+    /// [`Error::BadProblem`] for too large a mini-batch; [`Error::BadNetwork`] for a layer that is no convolution.
+    pub fn problem(&self, layer: LayerId, operation: Operation) -> Result<Problem, Error> {
+        match &self.network.layer(layer).kind {
+            LayerKind::Convolution { convolution, .. } => {
+                Problem::new(*convolution, operation, self.batch, self.types, Layout::Nchw)
+            }
+            kind => Err(Error::BadNetwork {
+                network: self.network.name().to_owned(),
+                layer: self.network.layer(layer).name.clone(),
+                what: format!("a {} layer is no convolution", kind.name()),
+            }),
+        }
+    }
+
+    /// The problem of a pass, if it is one of a convolution.
+    pub(super) fn problem_of(&self, layer: LayerId, pass: Pass) -> Result<Option<Problem>, Error> {
+        match (&self.network.layer(layer).kind, pass.operation()) {
+            (LayerKind::Convolution { .. }, Some(operation)) => self.problem(layer, operation).map(Some),
+            _ => Ok(None),
         }
     }
 
@@ -176,11 +209,11 @@ mod tests {
         let workload = Workload::new(&network, 10, Types::F32, false).unwrap();
         let (conv1, _) = network.iter().find(|(_, layer)| layer.name == "conv1").unwrap();
         let map = workload.maps.written_by(conv1);
-        assert_eq!(workload.bytes(Tensor::FeatureMap(map)), Bytes(16 * 64 * 10 * 4));
+        assert_eq!(workload.bytes(NetworkTensor::FeatureMap(map)), Bytes(16 * 64 * 10 * 4));
         let bias = workload.parameters(conv1)[1];
         assert_eq!((bias.kind, bias.offset, bias.elements), (ParameterKind::Bias, 256, 16), "after 144, aligned");
-        assert_eq!(workload.bytes(Tensor::WeightGradient(conv1)), Bytes((256 + 16) * 4));
-        assert_eq!(workload.bytes(Tensor::Labels), Bytes(40));
+        assert_eq!(workload.bytes(NetworkTensor::WeightGradient(conv1)), Bytes((256 + 16) * 4));
+        assert_eq!(workload.bytes(NetworkTensor::Labels), Bytes(40));
     }
 
     #[test]

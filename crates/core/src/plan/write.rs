@@ -1,5 +1,5 @@
-//! Writes the schedule of a program and a script: blocks where they are needed, copies where the script has them, and a
-//! wait wherever a step would otherwise touch a block too early.
+//! Writes the schedule of a step and a script: blocks where they are needed, copies where the script has them, and a
+//! wait wherever an instruction would otherwise touch a block too early.
 //!
 //! Bytes change hands on the compute stream alone: it waits for a copy before it gives the copy's bytes back, and a copy
 //! that takes bytes first waits for all that the compute stream knows. So what is over in the list is over on the device.
@@ -7,26 +7,26 @@
 use std::collections::HashMap;
 
 use super::clock::Clocks;
-use super::program::{Operation, Program, is_resident};
 use super::script::{Move, Script};
+use super::step::{Access, Lifetimes, Operation, OperationId, Residence, Step, TensorId};
 use super::{
-    Access, Action, Block, BlockId, Compute, HostBlock, HostBlockId, Operand, Role, Schedule, Step, StepId, Stream,
-    Tensor, Workload,
+    Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Kind, Schedule,
+    Stream,
 };
-use crate::network::MapId;
 use crate::{Bytes, Configuration};
 
 /// The schedule of a script, without offsets; `configurations` by place of computation.
 pub(super) fn write(
-    workload: &Workload<'_>,
-    program: &Program,
+    step: &Step,
+    lifetimes: &Lifetimes,
     script: &Script,
     configurations: &[Option<&Configuration>],
 ) -> Schedule {
-    let mut writer = Writer::new(workload, script.one_stream);
-    let held = |tensor| script.network_wide && !matches!(tensor, Tensor::Gradient(_) | Tensor::Workspace(_));
-    let mut whole_step: Vec<Tensor> = Vec::new();
-    for used in program.operations.iter().flat_map(|operation| &operation.uses) {
+    let mut writer = Writer::new(step, script.one_stream);
+    let is_resident = |tensor| step.tensor(tensor).residence == Residence::Resident;
+    let held = |tensor| script.network_wide && step.tensor(tensor).kind != Kind::GradientMaps;
+    let mut whole_step: Vec<TensorId> = Vec::new();
+    for used in step.operations.iter().flat_map(|operation| &operation.uses) {
         if is_resident(used.tensor) || held(used.tensor) {
             writer.block(used.tensor, Stream::Compute);
             if held(used.tensor) && !is_resident(used.tensor) && !whole_step.contains(&used.tensor) {
@@ -34,12 +34,13 @@ pub(super) fn write(
             }
         }
     }
-    for (at, operation) in program.operations.iter().enumerate() {
+    for (id, operation) in step.iter() {
+        let at = id.0;
         script.moves_before(at).iter().for_each(|decision| writer.carry_out(*decision));
-        writer.compute(operation, configurations[at]);
+        writer.compute(id, operation, configurations[at]);
         script.moves_after(at).iter().for_each(|decision| writer.carry_out(*decision));
         for used in &operation.uses {
-            let is_last = program.uses(used.tensor).is_none_or(|uses| uses.last == at);
+            let is_last = lifetimes.get(used.tensor).is_none_or(|lifetime| lifetime.last == at);
             if is_last && !is_resident(used.tensor) && !held(used.tensor) {
                 writer.release(used.tensor);
             }
@@ -47,12 +48,14 @@ pub(super) fn write(
     }
     whole_step.into_iter().for_each(|tensor| writer.release(tensor));
     // What is read after the step by whoever asked for it, and was not used last.
-    let left: Vec<Tensor> = writer.schedule.blocks.iter().map(|block| block.tensor).collect();
-    left.into_iter().filter(|tensor| !is_resident(*tensor)).for_each(|tensor| writer.release(tensor));
+    let blocks = writer.schedule.blocks.iter();
+    let left: Vec<Holding> = blocks.filter(|block| !block.resident).map(|block| block.holds).collect();
+    left.into_iter().for_each(|holds| writer.give_back(holds));
     writer.schedule
 }
 
-/// Who touched a block, or a place on the host: the number of the last step of each stream, and the last that wrote it.
+/// Who touched a block, or a place on the host: the number of the last instruction of each stream, and the last that wrote
+/// it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Touched {
     last: [u32; 3],
@@ -60,29 +63,29 @@ struct Touched {
 }
 
 struct Writer<'a> {
-    workload: &'a Workload<'a>,
+    step: &'a Step,
     one_stream: bool,
     schedule: Schedule,
     clocks: Clocks,
     touched: Vec<Touched>,
     host_touched: Vec<Touched>,
-    on_device: HashMap<Tensor, BlockId>,
-    on_host: HashMap<MapId, HostBlockId>,
+    on_device: HashMap<Holding, BlockId>,
+    on_host: HashMap<TensorId, HostBlockId>,
 }
 
 impl<'a> Writer<'a> {
-    fn new(workload: &'a Workload<'a>, one_stream: bool) -> Writer<'a> {
+    fn new(step: &'a Step, one_stream: bool) -> Writer<'a> {
         let schedule = Schedule {
-            batch: workload.batch,
-            types: workload.types,
+            batch: step.batch,
+            types: step.types,
             device_bytes: Bytes::ZERO,
             host_bytes: Bytes::ZERO,
             blocks: Vec::new(),
             host_blocks: Vec::new(),
-            steps: Vec::new(),
+            instructions: Vec::new(),
         };
         Writer {
-            workload,
+            step,
             one_stream,
             schedule,
             clocks: Clocks::default(),
@@ -93,45 +96,49 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn push(&mut self, stream: Stream, action: Action) -> StepId {
-        self.schedule.steps.push(Step { stream, action });
-        StepId(self.schedule.steps.len() - 1)
+    fn push(&mut self, stream: Stream, action: Action) -> InstructionId {
+        self.schedule.instructions.push(Instruction { stream, action });
+        InstructionId(self.schedule.instructions.len() - 1)
     }
 
     /// The block that a tensor is in, allocated if it is in none.
-    fn block(&mut self, tensor: Tensor, stream: Stream) -> BlockId {
-        let bytes = self.workload.bytes(tensor).0;
-        match self.on_device.get(&tensor) {
+    fn block(&mut self, tensor: TensorId, stream: Stream) -> BlockId {
+        let holds = Holding::Tensor(tensor);
+        match self.on_device.get(&holds) {
             Some(block) => *block,
-            None => self.allocate(tensor, bytes, stream),
+            None => self.allocate(holds, self.step.tensor(tensor).bytes, stream),
         }
     }
 
-    fn allocate(&mut self, tensor: Tensor, bytes: u64, stream: Stream) -> BlockId {
+    fn allocate(&mut self, holds: Holding, bytes: Bytes, stream: Stream) -> BlockId {
         let block = BlockId(self.schedule.blocks.len());
-        let resident = is_resident(tensor);
-        self.schedule.blocks.push(Block { tensor, offset: 0, bytes, samples: 0..self.workload.batch, resident });
+        let resident = match holds {
+            Holding::Tensor(tensor) => self.step.tensor(tensor).residence == Residence::Resident,
+            Holding::Workspace(_) => false,
+        };
+        let samples = 0..self.step.batch;
+        self.schedule.blocks.push(Block { holds, offset: 0, bytes: bytes.0, samples, resident });
         self.touched.push(Touched::default());
-        self.on_device.insert(tensor, block);
+        self.on_device.insert(holds, block);
         if !resident {
             self.push(stream, Action::Allocate(block));
         }
         block
     }
 
-    /// Makes a stream wait for the step with this number on another, unless it knows of its end.
+    /// Makes a stream wait for the instruction with this number on another, unless it knows of its end.
     fn wait(&mut self, stream: Stream, other: Stream, number: u32) {
         if self.clocks.known(stream)[other.index()] < number
-            && let Some(step) = self.clocks.step(other, number)
+            && let Some(instruction) = self.clocks.instruction(other, number)
         {
-            self.push(stream, Action::Wait(step));
+            self.push(stream, Action::Wait(instruction));
             self.clocks.wait(stream, other, number);
         }
     }
 
     /// Makes a stream wait for all that the compute stream knows.
     fn catch_up(&mut self, stream: Stream) {
-        // The compute stream's own last step first: it may have waited for the others' already.
+        // The compute stream's own last instruction first: it may have waited for the others' already.
         for other in Stream::ALL {
             self.wait(stream, other, self.clocks.known(Stream::Compute)[other.index()]);
         }
@@ -151,8 +158,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Waits for every user of a tensor's block and gives its bytes back; nothing if it is in none.
-    fn release(&mut self, tensor: Tensor) {
-        if let Some(block) = self.on_device.remove(&tensor) {
+    fn release(&mut self, tensor: TensorId) {
+        self.give_back(Holding::Tensor(tensor));
+    }
+
+    fn give_back(&mut self, holds: Holding) {
+        if let Some(block) = self.on_device.remove(&holds) {
             self.wait_for(Stream::Compute, self.touched[block.0], Access::Write);
             self.push(Stream::Compute, Action::Release(block));
         }
@@ -160,86 +171,84 @@ impl<'a> Writer<'a> {
 
     fn carry_out(&mut self, decision: Move) {
         match decision {
-            Move::Offload(map) => self.offload(map),
-            Move::Leave(map) => self.release(Tensor::FeatureMap(map)),
-            Move::Prefetch(map) => self.prefetch(map),
-            Move::Arrive(map) => {
-                if let Some(block) = self.on_device.get(&Tensor::FeatureMap(map)) {
+            Move::Offload(tensor) => self.offload(tensor),
+            Move::Leave(tensor) => self.release(tensor),
+            Move::Prefetch(tensor) => self.prefetch(tensor),
+            Move::Arrive(tensor) => {
+                if let Some(block) = self.on_device.get(&Holding::Tensor(tensor)) {
                     self.wait_for(Stream::Compute, self.touched[block.0], Access::Read);
                 }
             }
         }
     }
 
-    fn offload(&mut self, map: MapId) {
-        let tensor = Tensor::FeatureMap(map);
-        let Some(&block) = self.on_device.get(&tensor) else { return };
+    fn offload(&mut self, tensor: TensorId) {
+        let Some(&block) = self.on_device.get(&Holding::Tensor(tensor)) else { return };
         let host = HostBlockId(self.schedule.host_blocks.len());
         let bytes = self.schedule.blocks[block.0].bytes;
         self.schedule.host_blocks.push(HostBlock { tensor, offset: 0, bytes });
         self.wait_for(Stream::Offload, self.touched[block.0], Access::Read);
-        let step = self.push(Stream::Offload, Action::Offload(block, host));
-        let number = self.clocks.run(Stream::Offload, step);
+        let copy = self.push(Stream::Offload, Action::Offload(block, host));
+        let number = self.clocks.run(Stream::Offload, copy);
         self.touched[block.0].last[Stream::Offload.index()] = number;
         let mut touched = Touched { written: Some((Stream::Offload, number)), ..Touched::default() };
         touched.last[Stream::Offload.index()] = number;
         self.host_touched.push(touched);
-        self.on_host.insert(map, host);
+        self.on_host.insert(tensor, host);
     }
 
-    fn prefetch(&mut self, map: MapId) {
-        let tensor = Tensor::FeatureMap(map);
-        let Some(&host) = self.on_host.get(&map) else { return };
-        if self.on_device.contains_key(&tensor) {
+    fn prefetch(&mut self, tensor: TensorId) {
+        let Some(&host) = self.on_host.get(&tensor) else { return };
+        if self.on_device.contains_key(&Holding::Tensor(tensor)) {
             return;
         }
         let stream = if self.one_stream { Stream::Offload } else { Stream::Prefetch };
         self.catch_up(stream);
         self.wait_for(stream, self.host_touched[host.0], Access::Read);
-        let block = self.allocate(tensor, self.schedule.host_blocks[host.0].bytes, stream);
-        let step = self.push(stream, Action::Prefetch(host, block));
-        let number = self.clocks.run(stream, step);
+        let bytes = Bytes(self.schedule.host_blocks[host.0].bytes);
+        let block = self.allocate(Holding::Tensor(tensor), bytes, stream);
+        let copy = self.push(stream, Action::Prefetch(host, block));
+        let number = self.clocks.run(stream, copy);
         self.host_touched[host.0].last[stream.index()] = number;
         let touched = &mut self.touched[block.0];
         touched.last[stream.index()] = number;
         touched.written = Some((stream, number));
     }
 
-    fn compute(&mut self, operation: &Operation, configuration: Option<&Configuration>) {
-        let mut operands = Vec::with_capacity(operation.uses.len() + 1);
+    fn compute(&mut self, id: OperationId, operation: &Operation, configuration: Option<&Configuration>) {
+        let mut blocks = Vec::with_capacity(operation.uses.len());
+        let mut accesses = Vec::with_capacity(operation.uses.len() + 1);
         for used in &operation.uses {
-            if let (Tensor::FeatureMap(map), Access::Read) = (used.tensor, used.access) {
+            if used.access == Access::Read {
                 // On demand, where no decision brought it back in time.
-                self.prefetch(map);
+                self.prefetch(used.tensor);
             }
             let block = self.block(used.tensor, Stream::Compute);
             self.wait_for(Stream::Compute, self.touched[block.0], used.access);
-            operands.push(Operand { role: used.role, block, access: used.access });
+            blocks.push(block);
+            accesses.push((block, used.access));
         }
-        let workspace = configuration.map_or(Bytes::ZERO, Configuration::workspace);
-        let scratch = Tensor::Workspace(operation.layer);
-        if workspace > Bytes::ZERO {
-            let block = self.allocate(scratch, workspace.0, Stream::Compute);
-            operands.push(Operand { role: Role::Workspace, block, access: Access::Write });
-        }
-        let blocks: Vec<(BlockId, Access)> = operands.iter().map(|operand| (operand.block, operand.access)).collect();
+        let bytes = configuration.map_or(Bytes::ZERO, Configuration::workspace);
+        let scratch = Holding::Workspace(operation.group);
+        let workspace = (bytes > Bytes::ZERO).then(|| self.allocate(scratch, bytes, Stream::Compute));
+        accesses.extend(workspace.map(|block| (block, Access::Write)));
         let compute = Compute {
-            layer: operation.layer,
-            pass: operation.pass,
-            operands,
-            samples: 0..self.workload.batch,
+            operation: id,
+            blocks,
+            workspace,
+            samples: 0..self.step.batch,
             configuration: configuration.cloned(),
             again: false,
         };
-        let step = self.push(Stream::Compute, Action::Compute(Box::new(compute)));
-        let number = self.clocks.run(Stream::Compute, step);
-        for (block, access) in blocks {
+        let compute = self.push(Stream::Compute, Action::Compute(Box::new(compute)));
+        let number = self.clocks.run(Stream::Compute, compute);
+        for (block, access) in accesses {
             let touched = &mut self.touched[block.0];
             touched.last[Stream::Compute.index()] = number;
             if access != Access::Read {
                 touched.written = Some((Stream::Compute, number));
             }
         }
-        self.release(scratch);
+        self.give_back(scratch);
     }
 }

@@ -5,18 +5,18 @@ use std::collections::HashMap;
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window, names};
 use tightfit_core::plan::{
-    ALIGNMENT, Algorithms, Budgets, Costs, Fate, Kernels, Kind, Options, Plan, Policy, Workload, check, plan,
+    ALIGNMENT, Algorithms, Budgets, Costs, Fate, Fronts, Kind, Options, Plan, Policy, Workload, check, plan,
 };
 use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem, Types};
 
 /// Three algorithms for every convolution, at the whole mini-batch and at half: none, some and much workspace, the more
 /// the faster.
-fn kernels(workload: &Workload<'_>) -> Kernels {
+fn kernels(workload: &Workload<'_>) -> Fronts {
     let costs = Costs::h200();
     let mut candidates: HashMap<Problem, Candidates> = HashMap::new();
     for (layer, _) in workload.network.convolutions() {
         for operation in Operation::ALL {
-            let problem = Kernels::problem(workload, layer, operation).unwrap();
+            let problem = workload.problem(layer, operation).unwrap();
             let mut all = Vec::new();
             for micro_batch in [problem.batch(), problem.batch() / 2].into_iter().filter(|size| *size > 0) {
                 let part = problem.with_batch(micro_batch).unwrap();
@@ -33,7 +33,7 @@ fn kernels(workload: &Workload<'_>) -> Kernels {
             candidates.insert(problem, candidates_of);
         }
     }
-    Kernels::of(&candidates).unwrap()
+    Fronts::of(&candidates).unwrap()
 }
 
 fn batch(network: &str) -> usize {
@@ -46,15 +46,16 @@ fn trainable() -> impl Iterator<Item = Network> {
 
 fn accepted(workload: &Workload<'_>, plan: &Plan) {
     let budgets = Budgets { device: plan.options.budget, host: plan.options.host_budget };
-    let violations = check(workload, &plan.schedule, budgets);
+    let violations = check(&workload.lower().unwrap().step, &plan.schedule, budgets);
     let first: Vec<_> = violations.iter().take(5).collect();
     assert!(violations.is_empty(), "{} {}: {} faults, {first:?}", plan.network, plan.options.policy, violations.len());
 }
 
 /// Without a limit, in the bytes that this takes, at the least budget, and halfway between the two, the last two as far as
 /// the fastest algorithms fit.
-fn at_four_budgets(workload: &Workload<'_>, kernels: &Kernels, options: Options) -> Vec<Plan> {
-    let at = |budget| plan(workload, kernels, &Costs::h200(), &Options { budget, ..options });
+fn at_four_budgets(workload: &Workload<'_>, kernels: &Fronts, options: Options) -> Vec<Plan> {
+    let at =
+        |budget| plan(&workload.step(kernels, &Costs::h200()).unwrap(), &Costs::h200(), &Options { budget, ..options });
     let loose = at(Bytes::UNLIMITED).unwrap();
     let again = at(loose.peak).unwrap();
     assert!(again.step_time <= loose.step_time, "{} {}: slower in its own bytes", loose.network, options.policy);
@@ -118,12 +119,12 @@ fn overlap_of_every_network() {
 }
 
 /// Algorithms of which each convolution takes another share of workspace, up to twice its tensors, as libraries' do.
-fn uneven_kernels(workload: &Workload<'_>) -> Kernels {
+fn uneven_kernels(workload: &Workload<'_>) -> Fronts {
     let costs = Costs::h200();
     let mut candidates: HashMap<Problem, Candidates> = HashMap::new();
     for (at, (layer, _)) in workload.network.convolutions().enumerate() {
         for (of, operation) in Operation::ALL.into_iter().enumerate() {
-            let problem = Kernels::problem(workload, layer, operation).unwrap();
+            let problem = workload.problem(layer, operation).unwrap();
             let mut all = Vec::new();
             for micro_batch in [1, 2, 4].map(|parts| problem.batch() / parts) {
                 let part = problem.with_batch(micro_batch).unwrap();
@@ -140,7 +141,7 @@ fn uneven_kernels(workload: &Workload<'_>) -> Kernels {
             candidates.insert(problem, Candidates { candidates: all, cost: DivisionCost::default() });
         }
     }
-    Kernels::of(&candidates).unwrap()
+    Fronts::of(&candidates).unwrap()
 }
 
 #[test]
@@ -173,7 +174,7 @@ fn where_the_fastest_algorithms_fit_no_slower_ones_are_taken() {
             for policy in Policy::ALL {
                 let at = |algorithms, budget| {
                     let options = Options { policy, algorithms, budget, ..Options::default() };
-                    plan(&workload, &kernels, &Costs::h200(), &options).unwrap()
+                    plan(&workload.step(&kernels, &Costs::h200()).unwrap(), &Costs::h200(), &options).unwrap()
                 };
                 let budget = at(Algorithms::Performance, Bytes::UNLIMITED).peak;
                 let [fit, fastest] = [Algorithms::Fit, Algorithms::Performance].map(|kind| at(kind, budget).step_time);
@@ -191,7 +192,13 @@ fn the_least_budget_passes_and_one_unit_less_is_refused() {
         let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
         let kernels = kernels(&workload);
         for policy in Policy::ALL {
-            let at = |budget| plan(&workload, &kernels, &costs, &Options { policy, budget, ..Options::default() });
+            let at = |budget| {
+                plan(
+                    &workload.step(&kernels, &costs).unwrap(),
+                    &costs,
+                    &Options { policy, budget, ..Options::default() },
+                )
+            };
             let least = at(Bytes::UNLIMITED).unwrap().min_feasible;
             let exact = at(least).unwrap();
             assert!(exact.peak <= least, "{name} {policy}");
@@ -212,7 +219,7 @@ fn what_fits_moves_nothing() {
         let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
         for policy in [Policy::VdnnDynamic, Policy::Overlap] {
             let options = Options { policy, ..Options::default() };
-            let plan = plan(&workload, &kernels(&workload), &costs, &options).unwrap();
+            let plan = plan(&workload.step(&kernels(&workload), &costs).unwrap(), &costs, &options).unwrap();
             assert_eq!((plan.offloaded, plan.host), (Bytes::ZERO, Bytes::ZERO));
             assert_eq!(plan.step_time, plan.baseline_time);
             assert!(plan.maps.iter().all(|map| map.fate != Fate::Offloaded));
@@ -226,7 +233,14 @@ fn dynamic_logs_the_papers_passes_in_order() {
     let network = Network::open("vgg19").unwrap();
     let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
     let kernels = kernels(&workload);
-    let at = |budget| plan(&workload, &kernels, &Costs::h200(), &Options { budget, ..Options::default() }).unwrap();
+    let at = |budget| {
+        plan(
+            &workload.step(&kernels, &Costs::h200()).unwrap(),
+            &Costs::h200(),
+            &Options { budget, ..Options::default() },
+        )
+        .unwrap()
+    };
     let loose = at(Bytes::UNLIMITED);
     let (most, least) = (loose.peak, loose.decisions[0].needed);
     let order = ["all(m)", "none(p)", "conv(p)", "all(p)", "greedy conv", "greedy all", "all(m)"];
@@ -253,7 +267,13 @@ fn the_host_has_a_limit_too() {
     let network = Network::open("vgg16").unwrap();
     let workload = Workload::new(&network, 8, Types::F32, false).unwrap();
     let options = Options { policy: Policy::VdnnAll, ..Options::default() };
-    let at = |host_budget| plan(&workload, &kernels(&workload), &Costs::h200(), &Options { host_budget, ..options });
+    let at = |host_budget| {
+        plan(
+            &workload.step(&kernels(&workload), &Costs::h200()).unwrap(),
+            &Costs::h200(),
+            &Options { host_budget, ..options },
+        )
+    };
     let host = at(Bytes::UNLIMITED).unwrap().host;
     assert_eq!(at(host).unwrap().host, host);
     let error = at(Bytes(host.0 - 1)).unwrap_err();
@@ -268,7 +288,7 @@ fn the_least_host_bytes_are_told() {
         let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
         let kernels = kernels(&workload);
         for policy in [Policy::VdnnAll, Policy::VdnnConv, Policy::VdnnDynamic, Policy::Overlap] {
-            let at = |options| plan(&workload, &kernels, &costs, &options);
+            let at = |options| plan(&workload.step(&kernels, &costs).unwrap(), &costs, &options);
             let options = Options { policy, ..Options::default() };
             let loose = at(options).unwrap();
             for share in 0..4 {
@@ -292,7 +312,8 @@ fn inference_keeps_what_the_next_layer_reads() {
     let workload = Workload::new(&network, 8, Types::F32, true).unwrap();
     for policy in Policy::ALL {
         let options = Options { policy, ..Options::default() };
-        let plan = plan(&workload, &kernels(&workload), &Costs::h200(), &options).unwrap();
+        let plan =
+            plan(&workload.step(&kernels(&workload), &Costs::h200()).unwrap(), &Costs::h200(), &options).unwrap();
         accepted(&workload, &plan);
         assert_eq!((plan.offloaded, plan.at_most.get(Kind::Momentum)), (Bytes::ZERO, Bytes::ZERO));
     }
@@ -305,7 +326,8 @@ fn halves_have_master_weights_and_half_the_maps() {
     let half = Workload::new(&network, 8, Types::F16F32, false).unwrap();
     let options = Options { algorithms: Algorithms::Memory, policy: Policy::Baseline, ..Options::default() };
     let [single, half] = [single, half].map(|workload| {
-        let plan = plan(&workload, &kernels(&workload), &Costs::h200(), &options).unwrap();
+        let plan =
+            plan(&workload.step(&kernels(&workload), &Costs::h200()).unwrap(), &Costs::h200(), &options).unwrap();
         accepted(&workload, &plan);
         plan
     });
@@ -326,10 +348,10 @@ fn bytes_of_a_small_network_by_hand() {
     net.max_pool("pool", Window::new(2, 2)).flatten().fully_connected("fc", 3).softmax_loss();
     let network = net.finish().unwrap();
     let workload = Workload::new(&network, 64, Types::F32, false).unwrap();
-    let kernels = Kernels::assumed(&workload, &Costs::cpu()).unwrap();
+    let kernels = Fronts::assumed(&workload, &Costs::cpu()).unwrap();
     let plan_of = |policy| {
         let options = Options { policy, algorithms: Algorithms::Memory, ..Options::default() };
-        plan(&workload, &kernels, &Costs::cpu(), &options).unwrap()
+        plan(&workload.step(&kernels, &Costs::cpu()).unwrap(), &Costs::cpu(), &options).unwrap()
     };
     let weights = 3 * (768 + 768);
     let (input, conv, pool, fc, labels) = (16384, 32768, 8192, 768, 256);

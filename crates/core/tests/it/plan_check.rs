@@ -1,11 +1,13 @@
 //! The checker of schedules: good ones pass, and each fault is found, by name.
 
-use tightfit_core::network::{Builder, Filters, MapId, Network, Shape, Window};
+use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
+use tightfit_core::plan::step::OperationId;
 use tightfit_core::plan::{
-    Access, Action, BlockId, Budgets, Compute, Costs, HostBlockId, Kernels, Options, Pass, Policy, Role, Schedule,
-    Step, StepId, Stream, Tensor, Violation, Workload, check, plan,
+    Access, Action, BlockId, Budgets, Checked, Compute, Costs, Fronts, Holding, HostBlockId, Instruction,
+    InstructionId, Kind, NetworkTensor, Options, Pass, Policy, Role, Schedule, Step, Stream, TensorId, Violation,
+    Workload, check, plan,
 };
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Types};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Types};
 
 fn network() -> Network {
     let mut net = Builder::new("chain");
@@ -23,33 +25,64 @@ fn violations(fault: impl FnOnce(&mut Schedule)) -> Vec<Violation> {
 fn violations_within(budgets: Budgets, fault: impl FnOnce(&mut Schedule)) -> Vec<Violation> {
     let network = network();
     let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
-    let kernels = Kernels::assumed(&workload, &Costs::h200()).unwrap();
+    let step = step_of(&workload);
     let options = Options { policy: Policy::VdnnAll, ..Options::default() };
-    let mut schedule = plan(&workload, &kernels, &Costs::h200(), &options).unwrap().schedule;
+    let mut schedule = plan(&step, &Costs::h200(), &options).unwrap().schedule.into_schedule();
     fault(&mut schedule);
-    check(&workload, &schedule, budgets)
+    check(&step, &schedule, budgets)
+}
+
+fn step_of(workload: &Workload<'_>) -> Step {
+    workload.step(&Fronts::assumed(workload, &Costs::h200()).unwrap(), &Costs::h200()).unwrap()
+}
+
+/// What the blocks of a pass of the network are to its layer.
+fn roles(operation: OperationId) -> Vec<Role> {
+    let network = network();
+    let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+    workload.lower().unwrap().passes[operation.0].roles.clone()
+}
+
+/// Which of the uses of a pass has this role.
+fn place(operation: OperationId, role: Role) -> usize {
+    roles(operation).iter().position(|known| *known == role).unwrap()
+}
+
+/// The pass of the layer of this place, as an operation.
+fn operation(layer: usize, pass: Pass) -> OperationId {
+    let network = network();
+    let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+    let passes = workload.lower().unwrap().passes;
+    OperationId(passes.iter().position(|of| of.layer.index() == layer && of.pass == pass).unwrap())
+}
+
+/// What the bytes of a block are for.
+fn kind(holds: Holding) -> Kind {
+    let network = network();
+    step_of(&Workload::new(&network, 32, Types::F32, false).unwrap()).kind(holds)
 }
 
 /// The place of the first step that is so.
-fn find(schedule: &Schedule, is: impl Fn(&Schedule, &Step) -> bool) -> usize {
-    schedule.steps.iter().position(|step| is(schedule, step)).expect("there is such a step")
+fn find(schedule: &Schedule, is: impl Fn(&Schedule, &Instruction) -> bool) -> usize {
+    schedule.instructions.iter().position(|step| is(schedule, step)).expect("there is such a step")
 }
 
-fn offload(_: &Schedule, step: &Step) -> bool {
+fn offload(_: &Schedule, step: &Instruction) -> bool {
     matches!(step.action, Action::Offload(..))
 }
 
-fn prefetch(_: &Schedule, step: &Step) -> bool {
+fn prefetch(_: &Schedule, step: &Instruction) -> bool {
     matches!(step.action, Action::Prefetch(..))
 }
 
 /// Whether it is a pass of the layer of this place.
-fn pass(layer: usize, pass: Pass) -> impl Fn(&Schedule, &Step) -> bool {
-    move |_, step| matches!(&step.action, Action::Compute(of) if of.layer.index() == layer && of.pass == pass)
+fn pass(layer: usize, pass: Pass) -> impl Fn(&Schedule, &Instruction) -> bool {
+    let operation = operation(layer, pass);
+    move |_, step| matches!(&step.action, Action::Compute(of) if of.operation == operation)
 }
 
 fn compute(schedule: &mut Schedule, at: usize) -> &mut Compute {
-    match &mut schedule.steps[at].action {
+    match &mut schedule.instructions[at].action {
         Action::Compute(compute) => compute,
         other => panic!("{other:?} is no computation"),
     }
@@ -57,8 +90,8 @@ fn compute(schedule: &mut Schedule, at: usize) -> &mut Compute {
 
 /// Takes a step out, and points the waits after it to where their steps are now; those for itself to the step before.
 fn remove(schedule: &mut Schedule, at: usize) {
-    schedule.steps.remove(at);
-    for step in &mut schedule.steps {
+    schedule.instructions.remove(at);
+    for step in &mut schedule.instructions {
         if let Action::Wait(on) = &mut step.action
             && on.0 >= at
         {
@@ -68,19 +101,19 @@ fn remove(schedule: &mut Schedule, at: usize) {
 }
 
 /// Makes a step come before that of another place.
-fn insert(schedule: &mut Schedule, at: usize, step: Step) {
-    for step in &mut schedule.steps {
+fn insert(schedule: &mut Schedule, at: usize, step: Instruction) {
+    for step in &mut schedule.instructions {
         if let Action::Wait(on) = &mut step.action
             && on.0 >= at
         {
             on.0 += 1;
         }
     }
-    schedule.steps.insert(at, step);
+    schedule.instructions.insert(at, step);
 }
 
 fn block_of(schedule: &Schedule, at: usize) -> BlockId {
-    match schedule.steps[at].action {
+    match schedule.instructions[at].action {
         Action::Offload(block, _) | Action::Prefetch(_, block) | Action::Allocate(block) | Action::Release(block) => {
             block
         }
@@ -90,6 +123,11 @@ fn block_of(schedule: &Schedule, at: usize) -> BlockId {
 
 fn some(violations: &[Violation], is: impl Fn(&Violation) -> bool) {
     assert!(violations.iter().any(is), "{violations:#?}");
+}
+
+/// Whether an operation reads something else as its operand of this role.
+fn wrong_content(violation: &Violation, role: Role) -> bool {
+    matches!(violation, Violation::WrongContent { operation, operand, .. } if roles(*operation)[*operand] == role)
 }
 
 // Layers: 0 input, 1 a, 2 a.relu, 3 pool, 4 b, 5 b.relu, 6 c, 7 c.relu, 8 flatten, 9 fc, 10 fc.dropout, 11 loss.
@@ -122,27 +160,34 @@ fn blocks_outside_misaligned_too_small_or_of_no_tensor() {
     some(&violations(|s| s.blocks[3].samples = 0..33), |v| {
         matches!(v, Violation::Samples { block: BlockId(3), first: 0, last: 33 })
     });
-    let far: MapId = serde_json::from_str("99").unwrap();
     some(
-        &violations(|s| s.blocks[3].tensor = Tensor::FeatureMap(far)),
-        |v| matches!(v, Violation::NoSuch { what, .. } if what == "map 99"),
+        &violations(|s| s.blocks[3].holds = Holding::Tensor(TensorId(999))),
+        |v| matches!(v, Violation::NoSuch { what, .. } if what.contains("TensorId(999)")),
     );
+    some(&violations(|s| s.blocks[3].resident = !s.blocks[3].resident), |v| {
+        matches!(v, Violation::Residence { block: BlockId(3), .. })
+    });
 }
 
 #[test]
 fn steps_that_name_what_is_not_there() {
     some(
-        &violations(|s| s.steps.push(Step { stream: Stream::Compute, action: Action::Release(BlockId(999)) })),
+        &violations(|s| {
+            s.instructions.push(Instruction { stream: Stream::Compute, action: Action::Release(BlockId(999)) })
+        }),
         |v| matches!(v, Violation::NoSuch { what, .. } if what == "block 999"),
     );
     let later = |s: &mut Schedule| {
         let at = find(s, |_, step| matches!(step.action, Action::Wait(_)));
-        s.steps[at].action = Action::Wait(StepId(at));
+        s.instructions[at].action = Action::Wait(InstructionId(at));
     };
-    some(&violations(later), |v| matches!(v, Violation::NoSuch { what, .. } if what.starts_with("earlier step")));
+    some(
+        &violations(later),
+        |v| matches!(v, Violation::NoSuch { what, .. } if what.starts_with("earlier instruction")),
+    );
     let host = |s: &mut Schedule| {
         let at = find(s, offload);
-        s.steps[at].action = Action::Offload(block_of(s, at), HostBlockId(77));
+        s.instructions[at].action = Action::Offload(block_of(s, at), HostBlockId(77));
     };
     some(&violations(host), |v| matches!(v, Violation::NoSuch { what, .. } if what == "host block 77"));
 }
@@ -151,12 +196,12 @@ fn steps_that_name_what_is_not_there() {
 fn work_on_the_wrong_stream() {
     let moved = |s: &mut Schedule| {
         let at = find(s, offload);
-        s.steps[at].stream = Stream::Compute;
+        s.instructions[at].stream = Stream::Compute;
     };
     some(&violations(moved), |v| matches!(v, Violation::WrongStream { stream: Stream::Compute, .. }));
     let moved = |s: &mut Schedule| {
         let at = find(s, pass(4, Pass::Forward));
-        s.steps[at].stream = Stream::Prefetch;
+        s.instructions[at].stream = Stream::Prefetch;
     };
     some(&violations(moved), |v| matches!(v, Violation::WrongStream { stream: Stream::Prefetch, .. }));
 }
@@ -167,22 +212,25 @@ fn a_map_that_is_not_brought_back_is_missed() {
         let at = find(s, prefetch);
         remove(s, at);
     };
-    some(&violations(forgotten), |v| matches!(v, Violation::NeverWritten { tensor: Tensor::FeatureMap(_), .. }));
+    some(
+        &violations(forgotten),
+        |v| matches!(v, Violation::NeverWritten { holds, .. } if kind(*holds) == Kind::FeatureMaps),
+    );
 }
 
 #[test]
 fn use_of_a_block_that_was_given_back_or_never_taken() {
     let early = |s: &mut Schedule| {
         let written = find(s, pass(1, Pass::Forward));
-        let block = compute(s, written).operands.iter().find(|operand| operand.role == Role::Y).unwrap().block;
+        let block = compute(s, written).blocks[place(operation(1, Pass::Forward), Role::Y)];
         let release = find(s, |_, step| matches!(step.action, Action::Release(of) if of == block));
         remove(s, release);
-        insert(s, written + 1, Step { stream: Stream::Compute, action: Action::Release(block) });
+        insert(s, written + 1, Instruction { stream: Stream::Compute, action: Action::Release(block) });
     };
-    some(&violations(early), |v| matches!(v, Violation::NotLive { tensor: Tensor::FeatureMap(_), .. }));
+    some(&violations(early), |v| matches!(v, Violation::NotLive { holds, .. } if kind(*holds) == Kind::FeatureMaps));
     let twice = |s: &mut Schedule| {
         let at = find(s, |_, step| matches!(step.action, Action::Allocate(_)));
-        insert(s, at, s.steps[at].clone());
+        insert(s, at, s.instructions[at].clone());
     };
     some(&violations(twice), |v| matches!(v, Violation::AllocatedTwice { .. }));
 }
@@ -200,8 +248,8 @@ fn a_leak() {
 fn bytes_in_common() {
     let moved = |s: &mut Schedule| {
         let at = find(s, pass(3, Pass::Forward));
-        let operands = compute(s, at).operands.clone();
-        s.blocks[operands[1].block.0].offset = s.blocks[operands[0].block.0].offset;
+        let blocks = compute(s, at).blocks.clone();
+        s.blocks[blocks[1].0].offset = s.blocks[blocks[0].0].offset;
     };
     some(&violations(moved), |v| matches!(v, Violation::Overlap { .. }));
     let resident = |s: &mut Schedule| {
@@ -212,46 +260,51 @@ fn bytes_in_common() {
 }
 
 #[test]
-fn two_homes_of_what_stays() {
+fn a_resident_tensor_in_two_blocks() {
     // The update of `c` takes its momentum from a second block, in bytes of its own.
     let doubled = |s: &mut Schedule| {
         let at = find(s, pass(6, Pass::Update));
-        let place = compute(s, at).operands.iter().position(|operand| operand.role == Role::Momentum).unwrap();
-        let first = compute(s, at).operands[place].block;
+        let place = place(operation(6, Pass::Update), Role::Momentum);
+        let first = compute(s, at).blocks[place];
         let mut second = s.blocks[first.0].clone();
         second.offset = s.device_bytes.0;
         s.device_bytes = Bytes(s.device_bytes.0 + second.bytes.next_multiple_of(256));
-        compute(s, at).operands[place].block = BlockId(s.blocks.len());
+        compute(s, at).blocks[place] = BlockId(s.blocks.len());
         s.blocks.push(second);
     };
     let found = violations(doubled);
-    assert!(matches!(found[..], [Violation::ResidentTwice { tensor: Tensor::Momentum(_), .. }]), "{found:#?}");
+    assert!(
+        matches!(found[..], [Violation::ResidentTwice { holds, .. }] if kind(holds) == Kind::Momentum),
+        "{found:#?}"
+    );
 }
 
 /// Gives the probabilities back as soon as `last` has run, and their bytes to a block that is taken later.
 fn results_taken(workload: &Workload<'_>, last: (usize, Pass), is_taken: bool) -> Vec<Violation> {
-    let kernels = Kernels::assumed(workload, &Costs::h200()).unwrap();
+    let step = step_of(workload);
     let options = Options { policy: Policy::VdnnAll, ..Options::default() };
-    let mut schedule = plan(workload, &kernels, &Costs::h200(), &options).unwrap().schedule;
+    let mut schedule = plan(&step, &Costs::h200(), &options).unwrap().schedule.into_schedule();
     let at = find(&schedule, pass(11, Pass::Forward));
-    let result = compute(&mut schedule, at).operands.iter().find(|operand| operand.role == Role::Y).unwrap().block;
+    let result = compute(&mut schedule, at).blocks[place(operation(11, Pass::Forward), Role::Y)];
     let release = find(&schedule, |_, step| matches!(step.action, Action::Release(of) if of == result));
     remove(&mut schedule, release);
     let last = find(&schedule, pass(last.0, last.1));
-    insert(&mut schedule, last + 1, Step { stream: Stream::Compute, action: Action::Release(result) });
+    insert(&mut schedule, last + 1, Instruction { stream: Stream::Compute, action: Action::Release(result) });
     if is_taken {
         // A block of its own that nothing ever writes.
         let mut taker = schedule.blocks[result.0].clone();
-        taker.tensor = Tensor::Labels;
+        let lowered = workload.lower().unwrap();
+        let labels = lowered.tensors.iter().position(|tensor| *tensor == NetworkTensor::Labels).unwrap();
+        taker.holds = Holding::Tensor(TensorId(labels));
         taker.bytes = taker.bytes.max(256);
         schedule.device_bytes = Bytes(schedule.device_bytes.0 + 256);
         let block = BlockId(schedule.blocks.len());
         schedule.blocks.push(taker);
         for action in [Action::Allocate(block), Action::Release(block)] {
-            schedule.steps.push(Step { stream: Stream::Compute, action });
+            schedule.instructions.push(Instruction { stream: Stream::Compute, action });
         }
     }
-    check(workload, &schedule, Budgets::default())
+    check(&step, &schedule, Budgets::default())
 }
 
 #[test]
@@ -261,20 +314,20 @@ fn results_that_are_gone_when_the_step_has_ended() {
         let workload = Workload::new(&network, 32, Types::F32, inference).unwrap();
         assert_eq!(results_taken(&workload, last, false), [], "nobody takes the bytes");
         let found = results_taken(&workload, last, true);
-        assert!(matches!(found[..], [Violation::ResultLost { tensor: Tensor::FeatureMap(_), .. }]), "{found:#?}");
+        assert!(matches!(found[..], [Violation::ResultLost { .. }]), "{found:#?}");
     }
 }
 
 #[test]
 fn the_end_of_a_copy_that_nobody_waits_for() {
     // The compute stream waits for each copy at the end of the layer; without that, what comes next is too early.
-    let unheeded = |is: fn(&Schedule, &Step) -> bool| {
+    let unheeded = |is: fn(&Schedule, &Instruction) -> bool| {
         move |s: &mut Schedule| {
-            let waits = |s: &Schedule, step: &Step| match step.action {
-                Action::Wait(on) => step.stream == Stream::Compute && is(s, &s.steps[on.0]),
+            let waits = |s: &Schedule, step: &Instruction| match step.action {
+                Action::Wait(on) => step.stream == Stream::Compute && is(s, &s.instructions[on.0]),
                 _ => false,
             };
-            while s.steps.iter().any(|step| waits(s, step)) {
+            while s.instructions.iter().any(|step| waits(s, step)) {
                 let at = find(s, waits);
                 remove(s, at);
             }
@@ -285,8 +338,8 @@ fn the_end_of_a_copy_that_nobody_waits_for() {
     // A copy back into bytes that the compute stream may still be at.
     let hasty = |s: &mut Schedule| {
         let waits =
-            |_: &Schedule, step: &Step| matches!(step.action, Action::Wait(_)) && step.stream == Stream::Offload;
-        while s.steps.iter().any(|step| waits(s, step)) {
+            |_: &Schedule, step: &Instruction| matches!(step.action, Action::Wait(_)) && step.stream == Stream::Offload;
+        while s.instructions.iter().any(|step| waits(s, step)) {
             let at = find(s, waits);
             remove(s, at);
         }
@@ -299,13 +352,13 @@ fn a_map_that_changes_while_it_is_copied() {
     // The map of `a` is copied away before its rectified unit has worked over it.
     let hasty = |s: &mut Schedule| {
         let at = find(s, pass(2, Pass::Forward));
-        let block = compute(s, at).operands[0].block;
+        let block = compute(s, at).blocks[0];
         let copy = find(s, |_, step| matches!(step.action, Action::Offload(of, _) if of == block));
-        let step = s.steps[copy].clone();
+        let step = s.instructions[copy].clone();
         remove(s, copy);
         insert(s, at, step);
         let writer = find(s, pass(1, Pass::Forward));
-        insert(s, at, Step { stream: Stream::Offload, action: Action::Wait(StepId(writer)) });
+        insert(s, at, Instruction { stream: Stream::Offload, action: Action::Wait(InstructionId(writer)) });
     };
     some(&violations(hasty), |v| matches!(v, Violation::ChangedWhileCopied { .. }));
 }
@@ -314,8 +367,8 @@ fn a_map_that_changes_while_it_is_copied() {
 fn copies_to_and_from_the_wrong_place() {
     let swapped = |s: &mut Schedule| {
         let at = find(s, prefetch);
-        let Action::Prefetch(host, block) = s.steps[at].action else { unreachable!() };
-        s.steps[at].action = Action::Prefetch(HostBlockId((host.0 + 1) % s.host_blocks.len()), block);
+        let Action::Prefetch(host, block) = s.instructions[at].action else { unreachable!() };
+        s.instructions[at].action = Action::Prefetch(HostBlockId((host.0 + 1) % s.host_blocks.len()), block);
     };
     some(&violations(swapped), |v| matches!(v, Violation::HostMismatch { .. }));
     let never = |s: &mut Schedule| {
@@ -328,7 +381,7 @@ fn copies_to_and_from_the_wrong_place() {
     some(&violations(over), |v| matches!(v, Violation::NotOnHost { .. }));
     let stream = |s: &mut Schedule| {
         let at = find(s, prefetch);
-        s.steps[at].stream = Stream::Prefetch;
+        s.instructions[at].stream = Stream::Prefetch;
     };
     some(&violations(stream), |v| matches!(v, Violation::HostUnordered { .. }));
 }
@@ -337,20 +390,14 @@ fn copies_to_and_from_the_wrong_place() {
 fn operands_that_are_missing_or_something_else() {
     let missing = |s: &mut Schedule| {
         let at = find(s, pass(4, Pass::BackwardFilter));
-        compute(s, at).operands.retain(|operand| operand.role != Role::Dy);
+        compute(s, at).blocks.pop();
     };
-    some(&violations(missing), |v| matches!(v, Violation::MissingRole { role: Role::Dy, .. }));
+    some(&violations(missing), |v| matches!(v, Violation::WrongOperands { given: 2, wanted: 3, .. }));
     let other = |s: &mut Schedule| {
         let at = find(s, pass(4, Pass::BackwardFilter));
-        let operands = &mut compute(s, at).operands;
-        (operands[0].block, operands[1].block) = (operands[1].block, operands[0].block);
+        compute(s, at).blocks.swap(0, 1);
     };
-    some(&violations(other), |v| matches!(v, Violation::WrongRole { .. }));
-    let access = |s: &mut Schedule| {
-        let at = find(s, pass(4, Pass::Forward));
-        compute(s, at).operands[0].access = Access::Write;
-    };
-    some(&violations(access), |v| matches!(v, Violation::WrongRole { role: Role::X(0), .. }));
+    some(&violations(other), |v| matches!(v, Violation::WrongTensor { operand: 0, .. }));
 }
 
 #[test]
@@ -382,12 +429,18 @@ fn passes_that_do_not_run_or_run_twice() {
         let at = find(s, pass(6, Pass::Update));
         remove(s, at);
     };
-    some(&violations(missing), |v| matches!(v, Violation::MissingPass { pass: Pass::Update, .. }));
+    some(
+        &violations(missing),
+        |v| matches!(v, Violation::Missing { operation: missed } if *missed == operation(6, Pass::Update)),
+    );
     let twice = |s: &mut Schedule| {
         let at = find(s, pass(6, Pass::Update));
-        insert(s, at, s.steps[at].clone());
+        insert(s, at, s.instructions[at].clone());
     };
-    some(&violations(twice), |v| matches!(v, Violation::RunTwice { pass: Pass::Update, .. }));
+    some(
+        &violations(twice),
+        |v| matches!(v, Violation::RunTwice { operation: twice, .. } if *twice == operation(6, Pass::Update)),
+    );
 }
 
 #[test]
@@ -397,22 +450,22 @@ fn content_that_is_not_what_the_network_says() {
         let at = find(s, pass(5, Pass::Forward));
         remove(s, at);
     };
-    some(&violations(skipped), |v| matches!(v, Violation::WrongContent { role: Role::X(0), .. }));
+    some(&violations(skipped), |v| wrong_content(v, Role::X(0)));
     // Nor is its gradient complete.
     let skipped = |s: &mut Schedule| {
         let at = find(s, pass(5, Pass::BackwardData));
         remove(s, at);
     };
-    some(&violations(skipped), |v| matches!(v, Violation::WrongContent { role: Role::Dy, .. }));
+    some(&violations(skipped), |v| wrong_content(v, Role::Dy));
     // Weights that have been updated are too new for the data gradient.
     let hasty = |s: &mut Schedule| {
         let update = find(s, pass(6, Pass::Update));
-        let step = s.steps[update].clone();
+        let step = s.instructions[update].clone();
         remove(s, update);
         let data = find(s, pass(6, Pass::BackwardData));
         insert(s, data, step);
     };
-    some(&violations(hasty), |v| matches!(v, Violation::WrongContent { role: Role::W, .. }));
+    some(&violations(hasty), |v| wrong_content(v, Role::W));
 }
 
 #[test]
@@ -424,17 +477,55 @@ fn gradients_that_should_add_up() {
     net.add("sum", &[left, right]).softmax_loss();
     let network = net.finish().unwrap();
     let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
-    let mut schedule = plan(&workload, &Kernels::default(), &Costs::cpu(), &Options::default()).unwrap().schedule;
-    assert_eq!(check(&workload, &schedule, Budgets::default()), []);
-    let at = find(
-        &schedule,
-        |_, step| matches!(&step.action, Action::Compute(of) if of.operands.iter().any(|o| matches!(o.role, Role::Dx(_)) && o.access == Access::Add)),
-    );
-    compute(&mut schedule, at).operands.iter_mut().for_each(|operand| {
-        if matches!(operand.role, Role::Dx(_)) {
-            operand.access = Access::Write;
-        }
-    });
-    let found = check(&workload, &schedule, Budgets::default());
-    some(&found, |v| matches!(v, Violation::WrongContent { role: Role::Dy, .. }));
+    let step = workload.step(&Fronts::default(), &Costs::cpu()).unwrap();
+    let mut schedule = plan(&step, &Costs::cpu(), &Options::default()).unwrap().schedule.into_schedule();
+    assert_eq!(check(&step, &schedule, Budgets::default()), []);
+    // Of the two gradients of `a` the second, which is added to the first, is left out.
+    let adds = |instruction: &Instruction| match &instruction.action {
+        Action::Compute(of) => step
+            .operation(of.operation)
+            .uses
+            .iter()
+            .any(|used| used.access == Access::Add && step.tensor(used.tensor).kind == Kind::GradientMaps),
+        _ => false,
+    };
+    let at = find(&schedule, |_, instruction| adds(instruction));
+    let Action::Compute(left_out) = schedule.instructions[at].action.clone() else { unreachable!() };
+    remove(&mut schedule, at);
+    let found = check(&step, &schedule, Budgets::default());
+    some(&found, |v| matches!(v, Violation::WrongContent { .. }));
+    some(&found, |v| matches!(v, Violation::Missing { operation } if *operation == left_out.operation));
+}
+
+#[test]
+fn a_plan_is_checked_against_its_step_alone() {
+    let network = network();
+    let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+    let step = step_of(&workload);
+    let plan = plan(&step, &Costs::h200(), &Options::default()).unwrap();
+    assert_eq!(*plan.schedule.step(), workload.lower().unwrap().step);
+    let other = Workload::new(&network, 31, Types::F32, false).unwrap();
+    assert_ne!(*plan.schedule.step(), other.lower().unwrap().step, "checked against another mini-batch");
+    let less = Schedule { device_bytes: Bytes(plan.peak.0 - 256), ..plan.schedule.into_schedule() };
+    let error = Checked::new(&step, less, Budgets::default()).unwrap_err();
+    assert!(matches!(&error, Error::Unsound { what } if what.contains("Outside")), "{error}");
+}
+
+#[test]
+fn copies_beside_a_schedule_leave_its_waits_and_places_alone() {
+    let network = network();
+    let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+    let step = step_of(&workload);
+    let options = Options { policy: Policy::VdnnAll, ..Options::default() };
+    let plan = plan(&step, &Costs::h200(), &options).unwrap();
+    let sent = |action: &Action| match action {
+        Action::Offload(block, _) => vec![*block],
+        _ => Vec::new(),
+    };
+    let (copied, copies) = plan.schedule.with_copies(sent).unwrap();
+    assert!(copies.len() > 2 && copied.instructions.len() == plan.schedule.instructions.len() + copies.len());
+    // Off the compute stream the checker passes them as well.
+    assert_eq!(check(&step, &copied, Budgets::default()), []);
+    let absent = |action: &Action| if matches!(action, Action::Wait(_)) { vec![BlockId(0)] } else { Vec::new() };
+    assert!(matches!(plan.schedule.with_copies(absent), Err(Error::Unsound { .. })));
 }

@@ -1,11 +1,11 @@
 //! What plans tell of themselves, against their own schedules and attempts.
 
 use tightfit_core::network::Network;
-use tightfit_core::plan::{Algorithms, Costs, Fate, Kernels, Options, Policy, Workload, plan};
+use tightfit_core::plan::{Algorithms, Costs, Fate, Fronts, Options, Policy, Workload, plan};
 use tightfit_core::{Bytes, Types};
 
-fn assumed(workload: &Workload<'_>) -> Kernels {
-    Kernels::assumed(workload, &Costs::h200()).unwrap()
+fn assumed(workload: &Workload<'_>) -> Fronts {
+    Fronts::assumed(workload, &Costs::h200()).unwrap()
 }
 
 #[test]
@@ -17,7 +17,7 @@ fn overlap_takes_the_fastest_step_that_fits() {
         let kernels = assumed(&workload);
         let under = |policy, budget| {
             let options = Options { policy, budget, ..Options::default() };
-            plan(&workload, &kernels, &costs, &options)
+            plan(&workload.step(&kernels, &costs).unwrap(), &costs, &options)
         };
         let at = |budget| under(Policy::Overlap, budget).unwrap();
         let loose = at(Bytes::UNLIMITED);
@@ -39,7 +39,8 @@ fn fates_follow_the_releases() {
         let workload = Workload::new(&network, 16, Types::F32, inference).unwrap();
         let fates = |policy| {
             let options = Options { policy, algorithms: Algorithms::Memory, ..Options::default() };
-            let plan = plan(&workload, &assumed(&workload), &Costs::h200(), &options).unwrap();
+            let plan =
+                plan(&workload.step(&assumed(&workload), &Costs::h200()).unwrap(), &Costs::h200(), &options).unwrap();
             plan.maps.iter().filter(|map| map.fate == Fate::Released).count()
         };
         // At most the last map, after which nothing is computed.

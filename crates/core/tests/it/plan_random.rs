@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
-use tightfit_core::plan::{
-    Action, Algorithms, Budgets, Costs, Kernels, Options, Policy, Stream, Workload, check, plan,
-};
+use tightfit_core::plan::{Action, Algorithms, Budgets, Costs, Fronts, Options, Policy, Stream, Workload, check, plan};
 use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Types};
 
 /// A layer to add, at one of the layers so far, together with another.
@@ -55,11 +53,11 @@ fn network(grows: &[Grow]) -> Network {
 }
 
 /// Algorithms with workspaces that `seed` makes up.
-fn kernels(workload: &Workload<'_>, seed: u64) -> Kernels {
+fn kernels(workload: &Workload<'_>, seed: u64) -> Fronts {
     let mut candidates = HashMap::new();
     for (layer, _) in workload.network.convolutions() {
         for operation in Operation::ALL {
-            let problem = Kernels::problem(workload, layer, operation).unwrap();
+            let problem = workload.problem(layer, operation).unwrap();
             let mut all = Vec::new();
             for (name, share) in [("a", 0), ("b", 1), ("c", 3)] {
                 for micro_batch in [8, 4] {
@@ -75,7 +73,7 @@ fn kernels(workload: &Workload<'_>, seed: u64) -> Kernels {
             candidates.insert(problem, Candidates { candidates: all, cost: DivisionCost::default() });
         }
     }
-    Kernels::of(&candidates).unwrap()
+    Fronts::of(&candidates).unwrap()
 }
 
 proptest! {
@@ -94,20 +92,21 @@ proptest! {
         let kernels = kernels(&workload, seed);
         // Copies and layers of about the same length, so that both wait for the other now and then.
         let costs = Costs { launch: Nanos(seed % 3000), ..Costs::cpu() };
+        let step = workload.step(&kernels, &costs).unwrap();
         let options = Options { policy, algorithms, divide, ..Options::default() };
-        let loose = plan(&workload, &kernels, &costs, &options).unwrap();
+        let loose = plan(&step, &costs, &options).unwrap();
         prop_assert!(loose.least <= loose.min_feasible && loose.min_feasible <= loose.peak);
-        let again = plan(&workload, &kernels, &costs, &Options { budget: loose.peak, ..options }).unwrap();
+        let again = plan(&step, &costs, &Options { budget: loose.peak, ..options }).unwrap();
         prop_assert!(again.peak <= loose.peak && again.step_time <= loose.step_time);
         let budget = Bytes(loose.min_feasible.0 + (loose.peak.0 - loose.min_feasible.0) * share / 100);
-        match plan(&workload, &kernels, &costs, &Options { budget, ..options }) {
+        match plan(&step, &costs, &Options { budget, ..options }) {
             Ok(plan) => {
                 let budgets = Budgets { device: budget, host: Bytes::UNLIMITED };
-                prop_assert_eq!(check(&workload, &plan.schedule, budgets), []);
+                prop_assert_eq!(check(&step, &plan.schedule, budgets), []);
                 prop_assert!(plan.step_time >= plan.simulation.compute && plan.most_live <= plan.peak);
                 prop_assert!(plan.average <= plan.ours.maximum);
-                let copies = |stream| plan.schedule.steps.iter().any(|step| {
-                    step.stream == stream && matches!(step.action, Action::Offload(..) | Action::Prefetch(..))
+                let copies = |stream| plan.schedule.instructions.iter().any(|of| {
+                    of.stream == stream && matches!(of.action, Action::Offload(..) | Action::Prefetch(..))
                 });
                 // The paper's policies have one memory stream.
                 prop_assert!(policy == Policy::Overlap || !copies(Stream::Prefetch));

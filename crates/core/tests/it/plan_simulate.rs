@@ -1,38 +1,64 @@
 //! The simulator on schedules small enough to follow by hand, and against sums that any run must obey.
 
-use tightfit_core::network::{Builder, LayerId, Network, Shape};
+use tightfit_core::network::Network;
+use tightfit_core::plan::step::{
+    Access, Again, Cost, Group, GroupId, Mode, Operation, OperationId, Residence, Resource, Stage, Step, Tag, Tensor,
+    TensorId, Use,
+};
 use tightfit_core::plan::{
-    Access, Action, Block, BlockId, Compute, Costs, HostBlock, HostBlockId, Kernels, Kind, Operand, Options, Pass,
-    Policy, Role, Schedule, Span, Step, StepId, Stream, Tensor, Workload, plan, simulate,
+    Action, Block, BlockId, Compute, Costs, Direction, Fronts, Holding, HostBlock, HostBlockId, Instruction,
+    InstructionId, Kind, Options, Policy, Schedule, Span, Stream, Workload, plan, simulate,
 };
 use tightfit_core::{Bytes, Nanos, Types};
 
-/// Rates of one byte a nanosecond alone and half a byte each way at once; layers take what is measured, in nanoseconds.
-fn costs(network: &Network, forward: &[(usize, u64)]) -> Costs {
-    let costs = Costs { offload_rate: 1e9, prefetch_rate: 1e9, both_rate: 0.5e9, launch: Nanos(0), ..Costs::cpu() };
-    forward.iter().fold(costs, |costs, &(layer, ns)| costs.with_measured(id(network, layer), Pass::Forward, Nanos(ns)))
+/// Rates of one byte a nanosecond alone and half a byte each way at once.
+fn costs() -> Costs {
+    Costs { offload_rate: 1e9, prefetch_rate: 1e9, both_rate: 0.5e9, launch: Nanos(0), ..Costs::cpu() }
 }
 
-fn id(network: &Network, layer: usize) -> LayerId {
-    network.iter().map(|(id, _)| id).nth(layer).unwrap()
+/// Two maps of 200 bytes, and three operations that write the first, the second, and the second again, which take so many
+/// nanoseconds.
+fn small(times: [u64; 3]) -> Step {
+    let tensor = |name: &str| Tensor {
+        name: name.to_owned(),
+        bytes: Bytes(200),
+        kind: Kind::FeatureMaps,
+        residence: Residence::Movable,
+        is_result: false,
+        groups: Vec::new(),
+    };
+    let operation = |(place, time): (usize, u64)| Operation {
+        group: GroupId(0),
+        name: format!("operation {place}"),
+        stage: Stage::Forward,
+        tag: Tag::Other,
+        resource: Resource::Device,
+        uses: vec![Use { tensor: TensorId(place.min(1)), access: Access::Write, again: Again::Alike }],
+        cost: Cost::Fixed(Nanos(time)),
+    };
+    let group = Group { name: "all".to_owned(), input: Bytes::ZERO, output: Bytes::ZERO, weights: Bytes::ZERO };
+    let step = Step {
+        name: "three".to_owned(),
+        batch: 1,
+        types: Types::F32,
+        mode: Mode::Inference,
+        tensors: vec![tensor("first"), tensor("second")],
+        operations: times.into_iter().enumerate().map(operation).collect(),
+        groups: vec![group],
+    };
+    step.check().unwrap();
+    step
 }
 
-/// input, fc, relu.
-fn network() -> Network {
-    let mut net = Builder::new("three");
-    net.input(Shape::flat(64)).fully_connected("fc", 64).relu();
-    net.finish().unwrap()
+fn step(stream: Stream, action: Action) -> Instruction {
+    Instruction { stream, action }
 }
 
-fn step(stream: Stream, action: Action) -> Step {
-    Step { stream, action }
-}
-
-fn compute(network: &Network, layer: usize, block: usize) -> Step {
+fn compute(operation: usize) -> Instruction {
     let compute = Compute {
-        layer: id(network, layer),
-        pass: Pass::Forward,
-        operands: vec![Operand { role: Role::Y, block: BlockId(block), access: Access::Write }],
+        operation: OperationId(operation),
+        blocks: vec![BlockId(operation.min(1))],
+        workspace: None,
         samples: 0..1,
         configuration: None,
         again: false,
@@ -40,19 +66,19 @@ fn compute(network: &Network, layer: usize, block: usize) -> Step {
     step(Stream::Compute, Action::Compute(Box::new(compute)))
 }
 
-/// Two blocks of 256 bytes; the steps as given.
-fn schedule(workload: &Workload<'_>, steps: Vec<Step>) -> Schedule {
-    let map = |layer| Tensor::FeatureMap(workload.maps.written_by(id(workload.network, layer)));
-    let block = |tensor, offset| Block { tensor, offset, bytes: 200, samples: 0..1, resident: false };
-    let host = |offset| HostBlock { tensor: map(0), offset, bytes: 200 };
+/// Two blocks of 256 bytes; the instructions as given.
+fn schedule(instructions: Vec<Instruction>) -> Schedule {
+    let holds = |tensor| Holding::Tensor(TensorId(tensor));
+    let block = |tensor, offset| Block { holds: holds(tensor), offset, bytes: 200, samples: 0..1, resident: false };
+    let host = |offset| HostBlock { tensor: TensorId(0), offset, bytes: 200 };
     Schedule {
         batch: 1,
         types: Types::F32,
         device_bytes: Bytes(512),
         host_bytes: Bytes(512),
-        blocks: vec![block(map(0), 0), block(map(1), 256)],
+        blocks: vec![block(0, 0), block(1, 256)],
         host_blocks: vec![host(0), host(256)],
-        steps,
+        instructions,
     }
 }
 
@@ -66,23 +92,20 @@ fn span(start: u64, end: u64) -> Span {
 /// ```
 #[test]
 fn a_copy_beside_a_layer_and_a_wait_for_it() {
-    let network = network();
-    let workload = Workload::new(&network, 1, Types::F32, true).unwrap();
     let (compute_stream, offload) = (Stream::Compute, Stream::Offload);
     let steps = vec![
         step(compute_stream, Action::Allocate(BlockId(0))),
-        compute(&network, 0, 0),
-        step(offload, Action::Wait(StepId(1))),
+        compute(0),
+        step(offload, Action::Wait(InstructionId(1))),
         step(offload, Action::Offload(BlockId(0), HostBlockId(0))),
         step(compute_stream, Action::Allocate(BlockId(1))),
-        compute(&network, 1, 1),
-        step(compute_stream, Action::Wait(StepId(3))),
+        compute(1),
+        step(compute_stream, Action::Wait(InstructionId(3))),
         step(compute_stream, Action::Release(BlockId(0))),
-        compute(&network, 2, 1),
+        compute(2),
         step(compute_stream, Action::Release(BlockId(1))),
     ];
-    let schedule = schedule(&workload, steps);
-    let simulation = simulate(&workload, &schedule, &costs(&network, &[(0, 100), (1, 50), (2, 30)]));
+    let simulation = simulate(&small([100, 50, 30]), &schedule(steps), &costs());
     let spans = [
         (0, 0),
         (0, 100),
@@ -99,7 +122,10 @@ fn a_copy_beside_a_layer_and_a_wait_for_it() {
     assert_eq!((simulation.time, simulation.compute, simulation.copying), (Nanos(330), Nanos(180), Nanos(200)));
     assert_eq!(simulation.exposed, Nanos(150));
     assert_eq!(simulation.stalls.len(), 1);
-    assert_eq!((simulation.stalls[0].step, simulation.stalls[0].waits_for), (StepId(6), StepId(3)));
+    assert_eq!(
+        (simulation.stalls[0].instruction, simulation.stalls[0].waits_for),
+        (InstructionId(6), InstructionId(3))
+    );
     assert_eq!(simulation.stalls[0].span, span(150, 300));
     let levels: Vec<(u64, u64)> =
         simulation.levels.iter().map(|level| (level.at.0, level.live.get(Kind::FeatureMaps).0)).collect();
@@ -112,19 +138,16 @@ fn a_copy_beside_a_layer_and_a_wait_for_it() {
 /// Both directions at once go half as fast: 200 bytes out from 0, 200 in from 0, both end at 400.
 #[test]
 fn copies_both_ways_slow_each_other() {
-    let network = network();
-    let workload = Workload::new(&network, 1, Types::F32, true).unwrap();
     let copies = |prefetch| {
         vec![
             step(Stream::Offload, Action::Offload(BlockId(0), HostBlockId(0))),
             step(prefetch, Action::Prefetch(HostBlockId(1), BlockId(1))),
         ]
     };
-    let costs = costs(&network, &[]);
-    let both = simulate(&workload, &schedule(&workload, copies(Stream::Prefetch)), &costs);
+    let both = simulate(&small([0; 3]), &schedule(copies(Stream::Prefetch)), &costs());
     assert_eq!(both.spans, [span(0, 400), span(0, 400)]);
     assert_eq!(both.copying, Nanos(400));
-    let one_stream = simulate(&workload, &schedule(&workload, copies(Stream::Offload)), &costs);
+    let one_stream = simulate(&small([0; 3]), &schedule(copies(Stream::Offload)), &costs());
     assert_eq!(one_stream.spans, [span(0, 200), span(200, 400)]);
 }
 
@@ -134,25 +157,21 @@ fn copies_both_ways_slow_each_other() {
 /// ```
 #[test]
 fn a_copy_slows_the_layer_beside_it() {
-    let network = network();
-    let workload = Workload::new(&network, 1, Types::F32, true).unwrap();
-    let steps = vec![step(Stream::Offload, Action::Offload(BlockId(0), HostBlockId(0))), compute(&network, 0, 1)];
-    let costs = Costs { beside_copies: 1.0, ..costs(&network, &[(0, 260)]) };
-    let simulation = simulate(&workload, &schedule(&workload, steps), &costs);
+    let steps = vec![step(Stream::Offload, Action::Offload(BlockId(0), HostBlockId(0))), compute(0)];
+    let costs = Costs { beside_copies: 1.0, ..costs() };
+    let simulation = simulate(&small([260, 0, 0]), &schedule(steps), &costs);
     assert_eq!(simulation.spans, [span(0, 200), span(0, 360)]);
     assert_eq!((simulation.compute, simulation.exposed), (Nanos(260), Nanos(100)));
 }
 
 #[test]
 fn a_wait_that_never_ends_stands_still() {
-    let network = network();
-    let workload = Workload::new(&network, 1, Types::F32, true).unwrap();
     let steps = vec![
-        step(Stream::Offload, Action::Wait(StepId(1))),
+        step(Stream::Offload, Action::Wait(InstructionId(1))),
         step(Stream::Offload, Action::Offload(BlockId(0), HostBlockId(0))),
-        compute(&network, 0, 0),
+        compute(0),
     ];
-    let simulation = simulate(&workload, &schedule(&workload, steps), &costs(&network, &[(0, 7)]));
+    let simulation = simulate(&small([7, 0, 0]), &schedule(steps), &costs());
     assert_eq!((simulation.time, simulation.copying), (Nanos(7), Nanos(0)));
 }
 
@@ -163,13 +182,13 @@ fn nothing_is_faster_than_its_computations_and_its_copies() {
     let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
     // So that stalls are all that a step is longer by.
     let costs = Costs { beside_copies: 0.0, ..Costs::h200() };
-    let kernels = Kernels::assumed(&workload, &costs).unwrap();
+    let kernels = Fronts::assumed(&workload, &costs).unwrap();
     let of = |policy, budget| {
         let options = Options { policy, budget, ..Options::default() };
-        plan(&workload, &kernels, &costs, &options).unwrap()
+        plan(&workload.step(&kernels, &costs).unwrap(), &costs, &options).unwrap()
     };
     let all = of(Policy::VdnnAll, Bytes::UNLIMITED);
-    let copies = costs.copy(all.offloaded, true) + costs.copy(all.offloaded, false);
+    let copies = costs.copy(Direction::ToHost, all.offloaded) + costs.copy(Direction::FromHost, all.offloaded);
     assert!(all.step_time > all.simulation.compute);
     assert!(all.simulation.copying >= copies, "{} of {copies}", all.simulation.copying);
     assert!(all.step_time <= all.simulation.compute + all.simulation.copying);

@@ -1,10 +1,10 @@
 //! What training gives, to the bit.
 
-use tightfit_core::plan::Tensor;
+use tightfit_core::plan::NetworkTensor;
 use tightfit_train::{Engine, Error, Machine, Observed};
 
 /// A step's loss, and every gradient of maps and parameters as bytes, in the order of computation.
-pub type Step = (u64, Vec<(Tensor, Vec<u8>)>);
+pub type Step = (u64, Vec<(NetworkTensor, Vec<u8>)>);
 
 /// Trains on these mini-batches; gives each step, and how many copies came back in it as they had been sent.
 pub fn bits<M: Machine>(

@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet};
 
 use tightfit_core::network::{LayerId, LayerKind, Network};
 use tightfit_core::plan::{
-    ALIGNMENT, Access, Action, Block, BlockId, Compute, Operand, Pass, Role, Schedule, Step, Stream, Tensor, Workload,
+    ALIGNMENT, Access, Action, Block, BlockId, Compute, Holding, Instruction, Lowered, NetworkTensor, Pass, Role,
+    Schedule, Stream, TensorId, Workload, footprint, step::GroupId, step::OperationId,
 };
 use tightfit_core::{
     Algorithm, Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Operation, Problem, Types,
@@ -56,11 +57,12 @@ pub fn configuration(problem: &Problem, algorithm: &str, micro_batch: usize) -> 
 pub fn everything_resident(workload: &Workload<'_>, algorithm: &str, micro_batch: usize) -> Schedule {
     let mut writer = Writer {
         workload,
+        lowered: workload.lower().unwrap(),
         algorithm,
         micro_batch,
         blocks: Vec::new(),
         of: HashMap::new(),
-        steps: Vec::new(),
+        instructions: Vec::new(),
         added_to: HashSet::new(),
         end: 0,
     };
@@ -71,10 +73,10 @@ pub fn everything_resident(workload: &Workload<'_>, algorithm: &str, micro_batch
     }
     let blocks = std::mem::take(&mut writer.blocks);
     let live = blocks.iter().enumerate().filter(|(_, block)| !block.resident).map(|(id, _)| BlockId(id));
-    let run_free = |action| Step { stream: Stream::Compute, action };
-    let mut steps: Vec<Step> = live.clone().map(|id| run_free(Action::Allocate(id))).collect();
-    steps.append(&mut writer.steps);
-    steps.extend(live.map(|id| run_free(Action::Release(id))));
+    let run_free = |action| Instruction { stream: Stream::Compute, action };
+    let mut instructions: Vec<Instruction> = live.clone().map(|id| run_free(Action::Allocate(id))).collect();
+    instructions.append(&mut writer.instructions);
+    instructions.extend(live.map(|id| run_free(Action::Release(id))));
     Schedule {
         batch: workload.batch,
         types: workload.types,
@@ -82,55 +84,69 @@ pub fn everything_resident(workload: &Workload<'_>, algorithm: &str, micro_batch
         host_bytes: Bytes::ZERO,
         blocks,
         host_blocks: Vec::new(),
-        steps,
+        instructions,
     }
+}
+
+/// A tensor as a pass uses it.
+#[derive(Clone, Debug)]
+struct Operand {
+    role: Role,
+    block: BlockId,
+    access: Access,
 }
 
 struct Writer<'a> {
     workload: &'a Workload<'a>,
+    lowered: Lowered,
     algorithm: &'a str,
     micro_batch: usize,
     blocks: Vec<Block>,
-    of: HashMap<Tensor, BlockId>,
-    steps: Vec<Step>,
+    of: HashMap<NetworkTensor, BlockId>,
+    instructions: Vec<Instruction>,
     /// Gradients that hold something.
-    added_to: HashSet<Tensor>,
+    added_to: HashSet<NetworkTensor>,
     end: u64,
 }
 
 impl Writer<'_> {
-    fn block(&mut self, tensor: Tensor, bytes: u64) -> BlockId {
+    fn block(&mut self, tensor: NetworkTensor, bytes: u64) -> BlockId {
         if let Some(&id) = self.of.get(&tensor) {
             return id;
         }
         let resident = matches!(
             tensor,
-            Tensor::Weights(_)
-                | Tensor::MasterWeights(_)
-                | Tensor::WeightGradient(_)
-                | Tensor::Momentum(_)
-                | Tensor::Statistics(_)
+            NetworkTensor::Weights(_)
+                | NetworkTensor::MasterWeights(_)
+                | NetworkTensor::WeightGradient(_)
+                | NetworkTensor::Momentum(_)
+                | NetworkTensor::Statistics(_)
         );
         let id = BlockId(self.blocks.len());
-        self.blocks.push(Block { tensor, offset: self.end, bytes, samples: 0..self.workload.batch, resident });
-        self.end += bytes.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
-        if !matches!(tensor, Tensor::Workspace(_)) {
+        let known = self.lowered.tensors.iter().position(|known| *known == tensor);
+        let holds = match tensor {
+            NetworkTensor::Workspace(layer) => Holding::Workspace(GroupId(layer.index())),
+            tensor => Holding::Tensor(TensorId(known.unwrap_or_else(|| panic!("the step has no {tensor:?}")))),
+        };
+        self.blocks.push(Block { holds, offset: self.end, bytes, samples: 0..self.workload.batch, resident });
+        self.end += footprint(bytes).max(ALIGNMENT);
+        if !matches!(tensor, NetworkTensor::Workspace(_)) {
             self.of.insert(tensor, id);
         }
         id
     }
 
-    fn operand(&mut self, role: Role, tensor: Tensor, access: Access) -> Operand {
+    fn operand(&mut self, role: Role, tensor: NetworkTensor, access: Access) -> Operand {
         let block = self.block(tensor, self.workload.bytes(tensor).0);
         Operand { role, block, access }
     }
 
-    fn map(&self, layer: LayerId) -> Tensor {
-        Tensor::FeatureMap(self.workload.maps.written_by(layer))
+    fn map(&self, layer: LayerId) -> NetworkTensor {
+        NetworkTensor::FeatureMap(self.workload.maps.written_by(layer))
     }
 
-    fn gradient(&self, layer: LayerId) -> Tensor {
-        Tensor::Gradient(self.workload.maps.written_by(layer))
+    fn gradient(&self, layer: LayerId) -> NetworkTensor {
+        NetworkTensor::Gradient(self.workload.maps.written_by(layer))
     }
 
     fn compute(&mut self, layer: LayerId, pass: Pass, mut operands: Vec<Operand>) {
@@ -149,13 +165,21 @@ impl Writer<'_> {
             }
             _ => None,
         };
-        if let Some(bytes) = configuration.as_ref().map(|c| c.workspace().0).filter(|&bytes| bytes > 0) {
-            let block = self.block(Tensor::Workspace(layer), bytes);
-            operands.push(Operand { role: Role::Workspace, block, access: Access::Write });
-        }
+        let bytes = configuration.as_ref().map(|c| c.workspace().0).filter(|&bytes| bytes > 0);
+        let workspace = bytes.map(|bytes| self.block(NetworkTensor::Workspace(layer), bytes));
         let samples = 0..self.workload.batch;
-        let compute = Compute { layer, pass, operands, samples, configuration, again: false };
-        self.steps.push(Step { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) });
+        // What is derived here is what the step says, whatever order it has the operands in.
+        let place = self.lowered.passes.iter().position(|of| of.layer == layer && of.pass == pass).unwrap();
+        let (roles, operation) = (&self.lowered.passes[place].roles, OperationId(place));
+        let uses = &self.lowered.step.operation(operation).uses;
+        let mut blocks = Vec::new();
+        for (role, used) in roles.iter().zip(uses) {
+            let at = operands.iter().position(|operand| (operand.role, operand.access) == (*role, used.access));
+            blocks.push(operands.remove(at.unwrap_or_else(|| panic!("{layer:?} {pass:?} has no {role:?}"))).block);
+        }
+        assert!(operands.is_empty(), "{layer:?} {pass:?} does not use {operands:?}");
+        let compute = Compute { operation, blocks, workspace, samples, configuration, again: false };
+        self.instructions.push(Instruction { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) });
     }
 
     fn forward(&mut self, id: LayerId) {
@@ -169,19 +193,19 @@ impl Writer<'_> {
         }
         operands.push(self.operand(Role::Y, self.map(id), Access::Write));
         if layer.parameters > 0 {
-            operands.push(self.operand(Role::W, Tensor::Weights(id), Access::Read));
+            operands.push(self.operand(Role::W, NetworkTensor::Weights(id), Access::Read));
         }
         let training = !self.workload.inference;
         match layer.kind {
-            LayerKind::Input { .. } => operands.push(self.operand(Role::Labels, Tensor::Labels, Access::Write)),
+            LayerKind::Input { .. } => operands.push(self.operand(Role::Labels, NetworkTensor::Labels, Access::Write)),
             LayerKind::BatchNorm { .. } => {
                 let access = if training { Access::Add } else { Access::Read };
-                operands.push(self.operand(Role::Statistics, Tensor::Statistics(id), access));
+                operands.push(self.operand(Role::Statistics, NetworkTensor::Statistics(id), access));
             }
             _ => {}
         }
         if training && matches!(layer.kind, LayerKind::BatchNorm { .. } | LayerKind::Dropout { .. }) {
-            operands.push(self.operand(Role::Saved, Tensor::Saved(id), Access::Write));
+            operands.push(self.operand(Role::Saved, NetworkTensor::Saved(id), Access::Write));
         }
         self.compute(id, Pass::Forward, operands);
     }
@@ -206,7 +230,7 @@ impl Writer<'_> {
         let reads = layer.kind.backward_reads();
         let mut given = Vec::new();
         if layer.kind == LayerKind::SoftmaxLoss {
-            given.push(self.operand(Role::Labels, Tensor::Labels, Access::Read));
+            given.push(self.operand(Role::Labels, NetworkTensor::Labels, Access::Read));
         } else {
             given.push(self.operand(Role::Dy, self.gradient(id), Access::Read));
         }
@@ -219,12 +243,12 @@ impl Writer<'_> {
             given.push(self.operand(Role::Y, self.map(id), Access::Read));
         }
         if reads.saved {
-            given.push(self.operand(Role::Saved, Tensor::Saved(id), Access::Read));
+            given.push(self.operand(Role::Saved, NetworkTensor::Saved(id), Access::Read));
         }
         let by_filter = matches!(layer.kind, LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. });
         if by_filter {
             let mut operands = given.clone();
-            operands.push(self.operand(Role::Dw, Tensor::WeightGradient(id), Access::Write));
+            operands.push(self.operand(Role::Dw, NetworkTensor::WeightGradient(id), Access::Write));
             self.compute(id, Pass::BackwardFilter, operands);
         }
         let mut gradients = Vec::new();
@@ -241,21 +265,21 @@ impl Writer<'_> {
             operands.retain(|operand| !by_filter || operand.role == Role::Dy);
             operands.append(&mut gradients);
             if layer.parameters > 0 {
-                operands.push(self.operand(Role::W, Tensor::Weights(id), Access::Read));
+                operands.push(self.operand(Role::W, NetworkTensor::Weights(id), Access::Read));
             }
             if normalization {
-                operands.push(self.operand(Role::Dw, Tensor::WeightGradient(id), Access::Write));
+                operands.push(self.operand(Role::Dw, NetworkTensor::WeightGradient(id), Access::Write));
             }
             self.compute(id, Pass::BackwardData, operands);
         }
         if layer.parameters > 0 {
             let mut operands = vec![
-                self.operand(Role::W, Tensor::Weights(id), Access::Add),
-                self.operand(Role::Dw, Tensor::WeightGradient(id), Access::Read),
-                self.operand(Role::Momentum, Tensor::Momentum(id), Access::Add),
+                self.operand(Role::W, NetworkTensor::Weights(id), Access::Add),
+                self.operand(Role::Dw, NetworkTensor::WeightGradient(id), Access::Read),
+                self.operand(Role::Momentum, NetworkTensor::Momentum(id), Access::Add),
             ];
             if self.workload.has_master_weights(id) {
-                operands.push(self.operand(Role::Master, Tensor::MasterWeights(id), Access::Add));
+                operands.push(self.operand(Role::Master, NetworkTensor::MasterWeights(id), Access::Add));
             }
             self.compute(id, Pass::Update, operands);
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::Network;
-use tightfit_core::plan::{Kernels, Workload};
+use tightfit_core::plan::{Fronts, Workload};
 use tightfit_core::profile::{Cache, Recording};
 use tightfit_core::survey::{Policy as Sizes, Scope, Silent, survey};
 use tightfit_core::{Backend, Bytes, Problem, Types};
@@ -34,7 +34,7 @@ pub fn candidates(workload: &Workload<'_>, cache: &Cache) -> Result<HashMap<Prob
         stop: &stop,
     };
     let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(CudaBackend::open(&Options::default())?)];
-    let problems = Kernels::problems(workload)?;
+    let problems = workload.problems()?;
     let mut found: HashMap<Problem, Candidates> = HashMap::new();
     for parts in [1, 2, 4] {
         let size = (workload.batch / parts).max(1);
@@ -52,8 +52,8 @@ pub fn candidates(workload: &Workload<'_>, cache: &Cache) -> Result<HashMap<Prob
 }
 
 /// The candidates as a plan takes them.
-pub fn kernels(workload: &Workload<'_>, cache: &Cache) -> Result<Kernels, Failure> {
-    Ok(Kernels::of(&candidates(workload, cache)?)?)
+pub fn kernels(workload: &Workload<'_>, cache: &Cache) -> Result<Fronts, Failure> {
+    Ok(Fronts::of(&candidates(workload, cache)?)?)
 }
 
 /// Measures the convolutions of the cases into a cache, beside what a recording has of them.

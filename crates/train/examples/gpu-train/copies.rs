@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tightfit_core::plan::{Algorithms, Costs, Options as PlanOptions, Policy, Schedule, Workload, plan};
+use tightfit_core::plan::{Algorithms, Checked, Costs, Options as PlanOptions, Policy, Workload, plan};
 use tightfit_core::profile::Cache;
 use tightfit_core::{Nanos, Types};
 use tightfit_cuda::safe::{Context, DeviceBuffer, Event, PinnedArena, Region, Stream};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
-use tightfit_train::{Engine, Solver};
+use tightfit_train::{Engine, Poison, Solver};
 
 use crate::Failure;
 use crate::cases::{batch, case, kernels};
@@ -88,7 +88,7 @@ struct Times {
 
 fn step(
     engine: &mut Engine<&mut CudaMachine>,
-    schedule: &Schedule,
+    schedule: &Checked,
     (samples, labels): (&[f32], &[u32]),
 ) -> Result<Times, Failure> {
     engine.step(samples, labels)?;
@@ -117,10 +117,10 @@ fn slowed(cache: &Cache, steps: usize, text: &str) -> Result<Value, Failure> {
     let kernels = kernels(&workload, cache)?;
     let (policy, algorithms) = (Policy::Baseline, Algorithms::Performance);
     let options = PlanOptions { policy, algorithms, divide: false, ..PlanOptions::default() };
-    let schedule = plan(&workload, &kernels, &Costs::h200(), &options)?.schedule;
+    let schedule = plan(&workload.step(&kernels, &Costs::h200())?, &Costs::h200(), &options)?.schedule;
     let mut machine = CudaMachine::open(&Options::default(), Modes { trace: true, ..Modes::default() })?;
     let solver = Solver { learning_rate: 1e-6, ..Solver::default() };
-    let mut engine = Engine::new(&workload, &schedule, &mut machine, solver, false)?;
+    let mut engine = Engine::new(&workload, &schedule, &mut machine, solver, Poison::Nothing)?;
     let (samples, labels) = batch(&workload);
     let mut step = || step(&mut engine, &schedule, (&samples, &labels));
     step()?;

@@ -6,7 +6,8 @@ use std::path::Path;
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::Network;
 use tightfit_core::plan::{
-    ALIGNMENT, Algorithms, Costs, Kernels, Options as PlanOptions, Plan, Policy, Schedule, Workload, plan,
+    ALIGNMENT, Algorithms, Budgets, Checked, Costs, Fronts, Options as PlanOptions, Plan, Policy, Schedule, Workload,
+    plan,
 };
 use tightfit_core::profile::Cache;
 use tightfit_core::{Bytes, Problem, Types};
@@ -14,7 +15,7 @@ use tightfit_cuda::Options;
 use tightfit_test_support::train::bits::{Step, bits};
 use tightfit_test_support::train::networks::{fork_and_join, residual};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
-use tightfit_train::{Engine, Observed, Solver};
+use tightfit_train::{Engine, Observed, Poison, Solver};
 
 use crate::Failure;
 use crate::cases::{candidates, numbers};
@@ -40,7 +41,8 @@ pub fn equal(cache: &Path) -> Result<(), Failure> {
                 free => free,
             };
             for (graph, machine) in &mut machines {
-                let (steps, copies) = five_steps(&workload, &plan, machine, !*graph)?;
+                let (steps, copies) =
+                    five_steps(&workload, &plan, machine, if *graph { Poison::Nothing } else { Poison::Freed })?;
                 let same = want.get_or_insert_with(|| steps.clone()) == &steps;
                 different += usize::from(!same);
                 let (loss, gradients) =
@@ -63,50 +65,52 @@ pub fn equal(cache: &Path) -> Result<(), Failure> {
 
 /// The same algorithm for a kernel under every policy, also under those that choose by what is free: the undivided one of
 /// the least workspace.
-fn one_each(mut found: HashMap<Problem, Candidates>) -> Result<Kernels, Failure> {
+fn one_each(mut found: HashMap<Problem, Candidates>) -> Result<Fronts, Failure> {
     for (problem, kernel) in &mut found {
         let whole = kernel.candidates.iter().filter(|candidate| candidate.micro_batch == problem.batch());
         let least = whole.min_by_key(|candidate| (candidate.workspace, candidate.time)).cloned();
         kernel.candidates = Vec::from_iter(least);
     }
-    Ok(Kernels::of(&found)?)
+    Ok(Fronts::of(&found)?)
 }
 
 /// An undivided plan with the algorithms of the least workspace.
 pub fn memory_optimal(
     workload: &Workload<'_>,
-    kernels: &Kernels,
+    kernels: &Fronts,
     policy: Policy,
     budget: Bytes,
 ) -> Result<Plan, tightfit_core::Error> {
     let algorithms = Algorithms::Memory;
     let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget: Bytes::UNLIMITED };
-    plan(workload, kernels, &Costs::h200(), &options)
+    plan(&workload.step(kernels, &Costs::h200())?, &Costs::h200(), &options)
 }
 
 /// Plans with the least budget and carries out its first step; asks for one unit less of the planner, of the engine, and of
 /// the machine without the engine's check, each of which has to refuse.
 fn refused(
     workload: &Workload<'_>,
-    kernels: &Kernels,
+    kernels: &Fronts,
     policy: Policy,
     least: Bytes,
     machine: &mut CudaMachine,
 ) -> Result<(), Failure> {
     let plan = memory_optimal(workload, kernels, policy, least)?;
     let (samples, labels) = mini_batch(workload, 0);
-    Engine::new(workload, &plan.schedule, &mut *machine, Solver::default(), false)?.step(&samples, &labels)?;
+    Engine::new(workload, &plan.schedule, &mut *machine, Solver::default(), Poison::Nothing)?
+        .step(&samples, &labels)?;
     let less = Bytes(least.0 - ALIGNMENT);
     match memory_optimal(workload, kernels, policy, less) {
         Err(error) if error.is_does_not_fit() => {}
         Err(error) => return Err(error.into()),
         Ok(_) => return Err(format!("{policy}: a plan in {less}, below the least of {least}").into()),
     }
-    let small = Schedule { device_bytes: less, ..plan.schedule };
-    if Engine::new(workload, &small, &mut *machine, Solver::default(), false).is_ok() {
-        return Err(format!("{policy}: the engine takes an arena of {less} for a schedule of {least}").into());
+    let small = Schedule { device_bytes: less, ..plan.schedule.into_schedule() };
+    if Checked::new(&workload.lower()?.step, small.clone(), Budgets::default()).is_ok() {
+        return Err(format!("{policy}: the checker takes an arena of {less} for a schedule of {least}").into());
     }
-    if Engine::unchecked(workload, &small, &mut *machine, Solver::default(), false).is_ok() {
+    let small = Checked::assume(&workload.lower()?.step, small);
+    if Engine::new(workload, &small, &mut *machine, Solver::default(), Poison::Nothing).is_ok() {
         return Err(format!("{policy}: the machine takes an arena of {less} for a schedule of {least}").into());
     }
     Ok(())
@@ -122,10 +126,10 @@ fn five_steps(
     workload: &Workload<'_>,
     plan: &Plan,
     machine: &mut CudaMachine,
-    poison: bool,
+    poison: Poison,
 ) -> Result<(Vec<Step>, usize), Failure> {
-    let observed = Observed::of(workload, &plan.schedule);
-    let mut engine = Engine::unchecked(workload, &observed.schedule, machine, Solver::default(), poison)?;
+    let observed = Observed::of(workload, &plan.schedule)?;
+    let mut engine = Engine::new(workload, &observed.schedule, machine, Solver::default(), poison)?;
     let (steps, copies) = bits(&mut engine, &observed, (0..5).map(|step| mini_batch(workload, step)))?;
     Ok((steps, copies.iter().sum()))
 }

@@ -6,16 +6,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tightfit_core::network::{LayerId, LayerKind};
+use tightfit_core::network::LayerKind;
+use tightfit_core::plan::step::{GroupId, Resource};
 use tightfit_core::plan::{
-    ALIGNMENT, Action, Algorithms, Costs, Kernels, Options as PlanOptions, Pass, Plan, Policy, Schedule, Stream,
+    ALIGNMENT, Action, Algorithms, Budgets, Checked, Costs, Fronts, Options as PlanOptions, Plan, Policy, Schedule,
     Workload, plan,
 };
 use tightfit_core::profile::Cache;
 use tightfit_core::{Bytes, Error, Nanos, Types};
 use tightfit_cuda::Options;
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
-use tightfit_train::{Engine, Machine, Solver};
+use tightfit_train::{Engine, Machine, Poison, Solver};
 
 use crate::Failure;
 use crate::cases::{batch, case, kernels};
@@ -124,13 +125,13 @@ pub fn time(
 }
 
 /// The plan of each variant and the time that planning took, all at once.
-fn plans(workload: &Workload<'_>, kernels: &Kernels, variants: &[Variant]) -> Vec<Result<(Plan, Duration), Error>> {
+fn plans(workload: &Workload<'_>, kernels: &Fronts, variants: &[Variant]) -> Vec<Result<(Plan, Duration), Error>> {
     let costs = Costs::h200();
     let planned = |variant: &Variant| {
         let &Variant { policy, algorithms, divide, budget, .. } = variant;
         let started = Instant::now();
         let options = PlanOptions { policy, algorithms, divide, budget, host_budget: HOST };
-        Ok((plan(workload, kernels, &costs, &options)?, started.elapsed()))
+        Ok((plan(&workload.step(kernels, &costs)?, &costs, &options)?, started.elapsed()))
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = variants.iter().map(|variant| scope.spawn(|| planned(variant))).collect();
@@ -150,7 +151,7 @@ fn measure(
     // Hardly any learning: losses of random data soon overflow.
     let solver = Solver { learning_rate: 1e-6, ..Solver::default() };
     machine.set_trace(false);
-    let mut engine = Engine::new(workload, &plan.schedule, machine, solver, false)?;
+    let mut engine = Engine::new(workload, &plan.schedule, machine, solver, Poison::Nothing)?;
     let prepared = started.elapsed().as_secs_f64();
     let step = |engine: &mut Engine<&mut CudaMachine>| -> Result<(f64, Nanos), Failure> {
         Ok((engine.step(samples, labels)?.loss, engine.machine().step_time()?))
@@ -170,7 +171,7 @@ fn measure(
     let spans = engine.spans().into_iter();
     let spans: Vec<Span> =
         spans.filter_map(|(at, span)| of_layer(&plan.schedule, at, [span.start, span.end])).collect();
-    let planned: Vec<Span> = (0..plan.schedule.steps.len())
+    let planned: Vec<Span> = (0..plan.schedule.instructions.len())
         .zip(&plan.simulation.spans)
         .filter_map(|(at, span)| of_layer(&plan.schedule, at, [span.start, span.end]))
         .collect();
@@ -191,20 +192,21 @@ fn measure(
     }))
 }
 
-/// When a layer's pass was computed.
+/// When an operation was computed.
 pub struct Span {
-    layer: LayerId,
-    pass: Pass,
+    group: GroupId,
+    pass: String,
     start: Nanos,
     end: Nanos,
 }
 
-/// A computation of a layer with its time; none for a copy, and for the input, whose copy is no layer's work.
-pub fn of_layer(schedule: &Schedule, step: usize, [start, end]: [Nanos; 2]) -> Option<Span> {
-    let step = schedule.steps.get(step).filter(|step| step.stream == Stream::Compute)?;
-    match &step.action {
-        Action::Compute(compute) if compute.layer.index() > 0 || compute.pass != Pass::Forward => {
-            Some(Span { layer: compute.layer, pass: compute.pass, start, end })
+/// A computation with its time; none for a copy, nor for the upload of the mini-batch.
+pub fn of_layer(schedule: &Checked, place: usize, [start, end]: [Nanos; 2]) -> Option<Span> {
+    match &schedule.instructions.get(place)?.action {
+        Action::Compute(compute) => {
+            let operation = schedule.step().operation(compute.operation);
+            let span = Span { group: operation.group, pass: operation.name.clone(), start, end };
+            (operation.resource == Resource::Device).then_some(span)
         }
         _ => None,
     }
@@ -219,7 +221,7 @@ pub fn busy(spans: &[Span]) -> Nanos {
 fn by_pass(workload: &Workload<'_>, spans: &[Span]) -> BTreeMap<String, f64> {
     let mut passes = BTreeMap::new();
     for span in spans {
-        let name = format!("{} {}", workload.network.layer(span.layer).kind.name(), span.pass.name());
+        let name = format!("{} {}", workload.network.layers()[span.group.0].kind.name(), span.pass);
         *passes.entry(name).or_default() += (span.end - span.start).as_micros();
     }
     passes
@@ -232,19 +234,19 @@ fn by_pass(workload: &Workload<'_>, spans: &[Span]) -> BTreeMap<String, f64> {
 fn features(workload: &Workload<'_>, spans: &[Span]) -> Nanos {
     let is_full = |kind: &LayerKind| matches!(kind, LayerKind::FullyConnected { .. });
     let first = workload.network.iter().find(|(_, layer)| is_full(&layer.kind)).map(|(id, _)| id);
-    let classifies = |layer: LayerId| first.is_some_and(|first| layer >= first);
-    let reach = |of: &dyn Fn(LayerId) -> bool| {
-        let those = spans.iter().filter(|span| of(span.layer));
+    let classifies = |group: GroupId| first.is_some_and(|first| group.0 >= first.index());
+    let reach = |of: &dyn Fn(GroupId) -> bool| {
+        let those = spans.iter().filter(|span| of(span.group));
         let start = those.clone().map(|span| span.start).min().unwrap_or_default();
         those.map(|span| span.end).max().unwrap_or_default() - start
     };
     reach(&|_| true) - reach(&classifies)
 }
 
-/// Whether a policy's least budget is enough, and one unit less is refused by the planner and by the engine.
+/// Whether a policy's least budget is enough, and one unit less is refused by planner, checker and engine.
 fn refusal(
     workload: &Workload<'_>,
-    kernels: &Kernels,
+    kernels: &Fronts,
     policy: Policy,
     machine: &mut CudaMachine,
 ) -> Result<Value, Failure> {
@@ -252,7 +254,15 @@ fn refusal(
     let plan = memory_optimal(workload, kernels, policy, least)?;
     let less = Bytes(least.0 - ALIGNMENT);
     let refused = memory_optimal(workload, kernels, policy, less).is_err_and(|error| error.is_does_not_fit());
-    let small = Schedule { device_bytes: less, ..plan.schedule };
-    let engine = Engine::new(workload, &small, machine, Solver::default(), false).is_err();
-    Ok(json!({ "least_bytes": least.0, "planner_refuses_less": refused, "engine_refuses_less": engine }))
+    let small = Schedule { device_bytes: less, ..plan.schedule.into_schedule() };
+    let checker = Checked::new(&workload.lower()?.step, small.clone(), Budgets::default()).is_err();
+    let engine = Engine::new(
+        workload,
+        &Checked::assume(&workload.lower()?.step, small),
+        machine,
+        Solver::default(),
+        Poison::Nothing,
+    )
+    .is_err();
+    Ok(json!({ "least_bytes": least.0, "planner_refuses_less": refused, "engine_refuses_less": checker && engine }))
 }

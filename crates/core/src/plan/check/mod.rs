@@ -1,50 +1,56 @@
 //! An independent check of every schedule, whoever wrote it.
 //!
 //! Nothing here is shared with what places, writes or simulates. The list is walked once. Every byte of both arenas knows
-//! who had it and which steps touched it; every stream knows which steps of the others have ended for it; every block
-//! knows what it holds: whose output, whose gradients, or nothing. An empty list of violations means that every machine
-//! which keeps to streams and waits computes what the network says, within the budget, and that the results are still
-//! there when the step has ended.
+//! who had it and which instructions touched it; every stream knows which of the others' have ended for it; every block
+//! knows what it holds: which operation's output, whose sum, or nothing. An empty list of violations means that every
+//! machine which keeps to streams and waits computes what the operations of the step compute in their order, within the
+//! budget, and that the results are still there when the step has ended. Whether a step is that of its network is checked
+//! by itself, when the network becomes one.
 
+mod checked;
 mod content;
+mod network;
 mod order;
 mod violation;
 
+pub use checked::Checked;
+pub(super) use network::verify;
 pub use violation::{Budgets, Violation};
 
 use std::collections::HashMap;
 
-use content::{Content, Learning};
+use content::{Content, Progress};
 use order::{Arena, Order};
 
-use super::{ALIGNMENT, Access, Action, BlockId, Compute, HostBlockId, Schedule, StepId, Stream, Tensor, Workload};
-use crate::Bytes;
+use super::step::{Access, Cost, GroupId, Residence, Step, TensorId};
+use super::{ALIGNMENT, Action, BlockId, Compute, Holding, HostBlockId, InstructionId, Schedule, Stream};
+use crate::{Bytes, Configuration};
 
-/// Everything that is wrong with a schedule of this workload; nothing if it can be carried out.
+/// Everything that is wrong with a schedule of this step; nothing if it can be carried out.
 ///
-/// - Cost: O(steps × operands + blocks × the blocks before that had their bytes).
+/// - Cost: O(instructions × operands + blocks × the blocks before that had their bytes).
 ///
 /// ```
-/// use tightfit_core::plan::{Action, Budgets, Costs, Kernels, Options, Workload, check, plan};
+/// use tightfit_core::plan::{Action, Budgets, Costs, Fronts, Options, Workload, check, plan};
 /// use tightfit_core::{Network, Types};
 /// let network = Network::open("lenet")?;
-/// let workload = Workload::new(&network, 8, Types::F32, false)?;
-/// let kernels = Kernels::assumed(&workload, &Costs::cpu())?;
-/// let mut schedule = plan(&workload, &kernels, &Costs::cpu(), &Options::default())?.schedule;
-/// assert!(check(&workload, &schedule, Budgets::default()).is_empty());
-/// schedule.steps.retain(|step| !matches!(step.action, Action::Release(_)));
-/// assert!(!check(&workload, &schedule, Budgets::default()).is_empty());
+/// let (workload, costs) = (Workload::new(&network, 8, Types::F32, false)?, Costs::cpu());
+/// let step = workload.step(&Fronts::assumed(&workload, &costs)?, &costs)?;
+/// let mut schedule = plan(&step, &costs, &Options::default())?.schedule.into_schedule();
+/// assert!(check(&step, &schedule, Budgets::default()).is_empty());
+/// schedule.instructions.retain(|instruction| !matches!(instruction.action, Action::Release(_)));
+/// assert!(!check(&step, &schedule, Budgets::default()).is_empty());
 /// # Ok::<(), tightfit_core::Error>(())
 /// ```
-pub fn check(workload: &Workload<'_>, schedule: &Schedule, budgets: Budgets) -> Vec<Violation> {
-    let mut checker = Checker::new(workload, schedule);
+pub fn check(step: &Step, schedule: &Schedule, budgets: Budgets) -> Vec<Violation> {
+    let mut checker = Checker::new(step, schedule);
     checker.form(budgets);
     // With indices out of range there is nothing to walk through.
     if checker.violations.iter().any(|violation| matches!(violation, Violation::NoSuch { .. })) {
         return checker.violations;
     }
-    for (place, step) in schedule.steps.iter().enumerate() {
-        checker.step(StepId(place), step.stream, &step.action);
+    for (place, instruction) in schedule.instructions.iter().enumerate() {
+        checker.instruction(InstructionId(place), instruction.stream, &instruction.action);
     }
     checker.end();
     checker.violations
@@ -59,7 +65,7 @@ enum Stage {
 }
 
 struct Checker<'a> {
-    workload: &'a Workload<'a>,
+    step: &'a Step,
     schedule: &'a Schedule,
     order: Order,
     device: Arena,
@@ -67,40 +73,42 @@ struct Checker<'a> {
     stages: Vec<Stage>,
     contents: Vec<Content>,
     host_contents: Vec<Content>,
-    learning: Learning,
+    progress: Progress,
     violations: Vec<Violation>,
 }
 
 impl<'a> Checker<'a> {
-    fn new(workload: &'a Workload<'a>, schedule: &'a Schedule) -> Checker<'a> {
+    fn new(step: &'a Step, schedule: &'a Schedule) -> Checker<'a> {
         let mut device = Arena::new(schedule.blocks.len());
         let mut stages = vec![Stage::Unborn; schedule.blocks.len()];
-        let mut contents = vec![Content::Nothing; schedule.blocks.len()];
+        let mut contents = vec![Content::default(); schedule.blocks.len()];
         let mut violations = Vec::new();
         let mut residents = HashMap::new();
         for (index, block) in schedule.blocks.iter().enumerate().filter(|(_, block)| block.resident) {
             if let Some(other) = device.take(index, block.offset, block.bytes).first() {
-                violations.push(Violation::Overlap { block: BlockId(index), other: BlockId(*other), step: StepId(0) });
+                violations.push(Violation::Overlap {
+                    block: BlockId(index),
+                    other: BlockId(*other),
+                    at: InstructionId(0),
+                });
             }
             // What stays is put into one block before the first step; nothing would be in another.
-            if let Some(other) = residents.insert(block.tensor, BlockId(index)) {
-                violations.push(Violation::ResidentTwice { block: BlockId(index), other, tensor: block.tensor });
+            if let Some(other) = residents.insert(block.holds, BlockId(index)) {
+                violations.push(Violation::ResidentTwice { block: BlockId(index), other, holds: block.holds });
             }
             stages[index] = Stage::Live;
-            if !matches!(block.tensor, Tensor::WeightGradient(_)) {
-                contents[index] = Content::Kept;
-            }
+            contents[index] = Content::kept();
         }
         Checker {
-            workload,
+            step,
             schedule,
-            order: Order::new(schedule.steps.len()),
+            order: Order::new(schedule.instructions.len()),
             device,
             host: Arena::new(schedule.host_blocks.len()),
             stages,
             contents,
-            host_contents: vec![Content::Nothing; schedule.host_blocks.len()],
-            learning: Learning::of(workload),
+            host_contents: vec![Content::default(); schedule.host_blocks.len()],
+            progress: Progress::of(step),
             violations,
         }
     }
@@ -109,11 +117,22 @@ impl<'a> Checker<'a> {
         self.violations.push(violation);
     }
 
-    fn tensor(&self, block: BlockId) -> Tensor {
-        self.schedule.blocks[block.0].tensor
+    fn holds(&self, block: BlockId) -> Holding {
+        self.schedule.blocks[block.0].holds
     }
 
-    /// Indices, offsets, sizes, budgets: what can be seen without walking through the steps.
+    /// The bytes that a block of this must have, and whether it is there from step to step; none if there is no such thing.
+    fn wanted(&self, holds: Holding) -> Option<(Bytes, bool)> {
+        match holds {
+            Holding::Tensor(id) => {
+                let tensor = self.step.tensors.get(id.0)?;
+                Some((tensor.bytes, tensor.residence == Residence::Resident))
+            }
+            Holding::Workspace(group) => (group.0 < self.step.groups.len()).then_some((Bytes::ZERO, false)),
+        }
+    }
+
+    /// Indices, offsets, sizes, budgets: what can be seen without walking through the instructions.
     fn form(&mut self, budgets: Budgets) {
         let schedule = self.schedule;
         for (arena, bytes, budget) in
@@ -125,27 +144,31 @@ impl<'a> Checker<'a> {
         }
         for (index, block) in schedule.blocks.iter().enumerate() {
             self.bounds("device", index, block.offset, block.bytes, schedule.device_bytes);
-            if let Some(tensor) = content::unknown(self.workload, block.tensor) {
-                self.refuse(Violation::NoSuch { what: tensor, step: StepId(0) });
+            let Some((needed, resident)) = self.wanted(block.holds) else {
+                self.refuse(Violation::NoSuch { what: format!("{:?}", block.holds), at: InstructionId(0) });
                 continue;
+            };
+            if block.resident != resident {
+                self.refuse(Violation::Residence { block: BlockId(index), holds: block.holds });
             }
             let samples = block.samples.clone();
             let (first, last) = (samples.start, samples.end);
-            if first >= last || last > self.workload.batch {
+            if (first, last) != (0, self.step.batch) {
                 self.refuse(Violation::Samples { block: BlockId(index), first, last });
-                continue;
             }
-            let needed = content::bytes(self.workload, block.tensor, samples.len());
             if block.bytes < needed.0 {
                 self.refuse(Violation::TooSmall { block: BlockId(index), bytes: Bytes(block.bytes), needed });
             }
         }
         for (index, block) in schedule.host_blocks.iter().enumerate() {
+            if self.wanted(Holding::Tensor(block.tensor)).is_none() {
+                self.refuse(Violation::NoSuch { what: format!("{:?}", block.tensor), at: InstructionId(0) });
+            }
             self.bounds("host", index, block.offset, block.bytes, schedule.host_bytes);
         }
-        for (place, step) in schedule.steps.iter().enumerate() {
-            if let Some(what) = self.missing_index(&step.action, place) {
-                self.refuse(Violation::NoSuch { what, step: StepId(place) });
+        for (place, instruction) in schedule.instructions.iter().enumerate() {
+            if let Some(what) = self.missing_index(&instruction.action, place) {
+                self.refuse(Violation::NoSuch { what, at: InstructionId(place) });
             }
         }
     }
@@ -167,157 +190,196 @@ impl<'a> Checker<'a> {
         match action {
             Action::Allocate(id) | Action::Release(id) => block(id),
             Action::Offload(id, at) | Action::Prefetch(at, id) => block(id).or_else(|| host(at)),
-            Action::Wait(step) => (step.0 >= place).then(|| format!("earlier step {}", step.0)),
+            Action::Wait(on) => (on.0 >= place).then(|| format!("earlier instruction {}", on.0)),
             Action::Compute(compute) => {
-                let layers = self.workload.network.layers().len();
-                let layer = (compute.layer.index() >= layers).then(|| format!("layer {}", compute.layer.index()));
-                layer.or_else(|| compute.operands.iter().find_map(|operand| block(&operand.block)))
+                let id = compute.operation.0;
+                let operation = (id >= self.step.operations.len()).then(|| format!("operation {id}"));
+                operation.or_else(|| compute.touched().find_map(|id| block(&id)))
             }
         }
     }
 
-    fn step(&mut self, step: StepId, stream: Stream, action: &Action) {
+    fn instruction(&mut self, at: InstructionId, stream: Stream, action: &Action) {
         match action {
             Action::Allocate(block) => {
-                self.order.mark(stream, step);
-                self.allocate(*block, step);
+                self.order.mark(stream, at);
+                self.allocate(*block, at);
             }
             Action::Release(block) => {
-                self.order.mark(stream, step);
-                self.release(*block, step);
+                self.order.mark(stream, at);
+                self.release(*block, at);
             }
             Action::Wait(on) => {
                 self.order.wait(stream, *on);
-                self.order.mark(stream, step);
+                self.order.mark(stream, at);
             }
             Action::Compute(compute) => {
                 if stream != Stream::Compute {
-                    self.refuse(Violation::WrongStream { step, stream });
+                    self.refuse(Violation::WrongStream { at, stream });
                 }
-                self.order.begin(stream, step);
-                self.compute(compute, step);
+                self.order.begin(stream, at);
+                self.compute(compute, at);
             }
             Action::Offload(block, host) => {
-                self.copy_stream(stream, step);
-                self.order.begin(stream, step);
-                self.offload(*block, *host, step);
+                self.copy_stream(stream, at);
+                self.order.begin(stream, at);
+                self.offload(*block, *host, at);
             }
             Action::Prefetch(host, block) => {
-                self.copy_stream(stream, step);
-                self.order.begin(stream, step);
-                self.prefetch(*host, *block, step);
+                self.copy_stream(stream, at);
+                self.order.begin(stream, at);
+                self.prefetch(*host, *block, at);
             }
         }
     }
 
-    fn copy_stream(&mut self, stream: Stream, step: StepId) {
+    fn copy_stream(&mut self, stream: Stream, at: InstructionId) {
         if stream == Stream::Compute {
-            self.refuse(Violation::WrongStream { step, stream });
+            self.refuse(Violation::WrongStream { at, stream });
         }
     }
 
-    fn allocate(&mut self, block: BlockId, step: StepId) {
+    fn allocate(&mut self, block: BlockId, at: InstructionId) {
         let of = &self.schedule.blocks[block.0];
         if of.resident || self.stages[block.0] != Stage::Unborn {
-            self.refuse(Violation::AllocatedTwice { block, step });
+            self.refuse(Violation::AllocatedTwice { block, at });
             return;
         }
         self.stages[block.0] = Stage::Live;
         for other in self.device.take(block.0, of.offset, of.bytes) {
             if self.stages[other] == Stage::Live {
-                self.refuse(Violation::Overlap { block, other: BlockId(other), step });
+                self.refuse(Violation::Overlap { block, other: BlockId(other), at });
             }
-            if self.learning.is_result(self.workload, &self.contents[other]) {
-                let (result, tensor) = (BlockId(other), self.tensor(BlockId(other)));
-                self.refuse(Violation::ResultLost { result, tensor, block, step });
+            if let Holding::Tensor(TensorId(tensor)) = self.schedule.blocks[other].holds
+                && self.progress.is_result(tensor, &self.contents[other])
+            {
+                let (result, holds) = (BlockId(other), self.holds(BlockId(other)));
+                self.refuse(Violation::ResultLost { result, holds, block, at });
             }
         }
     }
 
-    fn release(&mut self, block: BlockId, step: StepId) {
+    fn release(&mut self, block: BlockId, at: InstructionId) {
         if self.schedule.blocks[block.0].resident || self.stages[block.0] != Stage::Live {
-            self.refuse(Violation::NotLive { block, tensor: self.tensor(block), step });
+            self.refuse(Violation::NotLive { block, holds: self.holds(block), at });
         }
         self.stages[block.0] = Stage::Over;
     }
 
     /// An access of the step that has begun: whether the block is there, and comes after everything that it must.
-    fn access(&mut self, block: BlockId, access: Access, is_copy: bool, step: StepId) {
+    fn access(&mut self, block: BlockId, access: Access, is_copy: bool, at: InstructionId) {
         if self.stages[block.0] != Stage::Live {
-            self.refuse(Violation::NotLive { block, tensor: self.tensor(block), step });
+            self.refuse(Violation::NotLive { block, holds: self.holds(block), at });
         }
         if let Some(after) = self.device.stranger(block.0, &self.order) {
-            self.refuse(Violation::Unordered { block, tensor: self.tensor(block), step, after });
+            self.refuse(Violation::Unordered { block, holds: self.holds(block), at, after });
         }
         let writes = access != Access::Read;
         if let Some((after, was_copied)) = self.device.conflict(block.0, writes, &self.order) {
-            let tensor = self.tensor(block);
+            let holds = self.holds(block);
             self.refuse(if was_copied && writes {
-                Violation::ChangedWhileCopied { block, tensor, step, copy: after }
+                Violation::ChangedWhileCopied { block, holds, at, copy: after }
             } else {
-                Violation::Unordered { block, tensor, step, after }
+                Violation::Unordered { block, holds, at, after }
             });
         }
         self.device.touch(block.0, writes, is_copy, &self.order);
     }
 
-    fn offload(&mut self, block: BlockId, host: HostBlockId, step: StepId) {
-        self.access(block, Access::Read, true, step);
-        if self.contents[block.0] == Content::Nothing {
-            self.refuse(Violation::NeverWritten { block, tensor: self.tensor(block), step });
+    fn offload(&mut self, block: BlockId, host: HostBlockId, at: InstructionId) {
+        self.access(block, Access::Read, true, at);
+        if self.contents[block.0].is_nothing() {
+            self.refuse(Violation::NeverWritten { block, holds: self.holds(block), at });
         }
-        let (of, at) = (&self.schedule.blocks[block.0], &self.schedule.host_blocks[host.0]);
-        if (of.tensor, of.bytes) != (at.tensor, at.bytes) {
-            self.refuse(Violation::HostMismatch { block, host, step });
+        let (of, of_host) = (&self.schedule.blocks[block.0], &self.schedule.host_blocks[host.0]);
+        if (of.holds, of.bytes) != (Holding::Tensor(of_host.tensor), of_host.bytes) {
+            self.refuse(Violation::HostMismatch { block, host, at });
         }
-        for other in self.host.take(host.0, at.offset, at.bytes) {
+        for other in self.host.take(host.0, of_host.offset, of_host.bytes) {
             // What it held is lost; whoever reads it later finds nothing.
             if other != host.0 {
-                self.host_contents[other] = Content::Nothing;
+                self.host_contents[other] = Content::default();
             }
         }
-        self.host_order(host, true, step);
+        self.host_order(host, true, at);
         self.host_contents[host.0] = self.contents[block.0].clone();
     }
 
-    fn prefetch(&mut self, host: HostBlockId, block: BlockId, step: StepId) {
-        self.access(block, Access::Write, true, step);
-        let (of, at) = (&self.schedule.blocks[block.0], &self.schedule.host_blocks[host.0]);
-        if (of.tensor, of.bytes) != (at.tensor, at.bytes) {
-            self.refuse(Violation::HostMismatch { block, host, step });
+    fn prefetch(&mut self, host: HostBlockId, block: BlockId, at: InstructionId) {
+        self.access(block, Access::Write, true, at);
+        let (of, of_host) = (&self.schedule.blocks[block.0], &self.schedule.host_blocks[host.0]);
+        if (of.holds, of.bytes) != (Holding::Tensor(of_host.tensor), of_host.bytes) {
+            self.refuse(Violation::HostMismatch { block, host, at });
         }
-        if self.host_contents[host.0] == Content::Nothing {
-            self.refuse(Violation::NotOnHost { host, tensor: at.tensor, step });
+        if self.host_contents[host.0].is_nothing() {
+            self.refuse(Violation::NotOnHost { host, tensor: of_host.tensor, at });
         }
-        self.host_order(host, false, step);
+        self.host_order(host, false, at);
         self.contents[block.0] = self.host_contents[host.0].clone();
     }
 
-    fn host_order(&mut self, host: HostBlockId, writes: bool, step: StepId) {
+    fn host_order(&mut self, host: HostBlockId, writes: bool, at: InstructionId) {
         let stranger = self.host.stranger(host.0, &self.order);
         let conflict = self.host.conflict(host.0, writes, &self.order).map(|(after, _)| after);
         if let Some(after) = stranger.or(conflict) {
-            self.refuse(Violation::HostUnordered { host, step, after });
+            self.refuse(Violation::HostUnordered { host, at, after });
         }
         self.host.touch(host.0, writes, true, &self.order);
     }
 
-    fn compute(&mut self, compute: &Compute, step: StepId) {
-        let blocks = |id: BlockId| &self.schedule.blocks[id.0];
-        self.violations.extend(content::roles(self.workload, compute, &blocks, step));
-        for (place, operand) in compute.operands.iter().enumerate() {
-            let block = operand.block;
-            self.access(block, operand.access, false, step);
-            let reads = operand.access != Access::Write;
+    fn compute(&mut self, compute: &Compute, at: InstructionId) {
+        let (id, operation) = (compute.operation, self.step.operation(compute.operation));
+        if compute.samples != (0..self.step.batch) {
+            self.refuse(Violation::PartOfBatch { at });
+        }
+        if compute.blocks.len() != operation.uses.len() {
+            let (given, wanted) = (compute.blocks.len(), operation.uses.len());
+            self.refuse(Violation::WrongOperands { operation: id, given, wanted, at });
+            return;
+        }
+        for (operand, (used, block)) in operation.uses.iter().zip(&compute.blocks).enumerate() {
+            if self.holds(*block) != Holding::Tensor(used.tensor) {
+                let holds = self.holds(*block);
+                self.refuse(Violation::WrongTensor { operation: id, operand, holds, at });
+            }
+            let access = used.access_of_run(compute.again);
+            self.access(*block, access, false, at);
+            let mut before = operation.uses[..operand].iter().zip(&compute.blocks);
             // A sum of one map with itself adds its second gradient to the first.
-            let mut before = compute.operands[..place].iter();
-            let just_written = before.any(|other| other.block == block && other.access == Access::Write);
-            if reads && !just_written && self.contents[block.0] == Content::Nothing {
-                self.refuse(Violation::NeverWritten { block, tensor: self.tensor(block), step });
+            let just_written = before.any(|(other, of)| of == block && other.access == Access::Write);
+            if access != Access::Write && !just_written && self.contents[block.0].is_nothing() {
+                self.refuse(Violation::NeverWritten { block: *block, holds: self.holds(*block), at });
             }
         }
-        let found = self.learning.compute(self.workload, compute, &mut self.contents, step);
+        self.configuration(compute, operation.group, at);
+        let found = self.progress.compute(self.step, compute, &mut self.contents, at);
         self.violations.extend(found);
+    }
+
+    /// Whether an operation with a choice has one that fits its workspace, and any other has neither.
+    fn configuration(&mut self, compute: &Compute, group: GroupId, at: InstructionId) {
+        let operation = compute.operation;
+        let mut scratch = Bytes::ZERO;
+        if let Some(block) = compute.workspace {
+            let holds = self.holds(block);
+            if holds != Holding::Workspace(group) {
+                let operand = compute.blocks.len();
+                self.refuse(Violation::WrongTensor { operation, operand, holds, at });
+            }
+            self.access(block, Access::Write, false, at);
+            scratch = Bytes(self.schedule.blocks[block.0].bytes);
+        }
+        let has_choice = matches!(self.step.operation(operation).cost, Cost::Choice(_));
+        let is_right = match &compute.configuration {
+            Some(configuration) => {
+                let enough = Configuration::workspace(configuration) <= scratch;
+                has_choice && enough && configuration.batch() == self.step.batch
+            }
+            None => !has_choice && scratch == Bytes::ZERO,
+        };
+        if !is_right {
+            self.refuse(Violation::WrongConfiguration { operation, at });
+        }
     }
 
     fn end(&mut self) {
@@ -325,10 +387,10 @@ impl<'a> Checker<'a> {
             let resident = self.schedule.blocks[index].resident;
             if self.stages[index] == Stage::Live && !resident {
                 let block = BlockId(index);
-                self.refuse(Violation::Leak { block, tensor: self.tensor(block) });
+                self.refuse(Violation::Leak { block, holds: self.holds(block) });
             }
         }
-        let missing = self.learning.missing(self.workload);
+        let missing: Vec<Violation> = self.progress.missing().collect();
         self.violations.extend(missing);
     }
 }

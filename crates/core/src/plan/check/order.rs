@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::{StepId, Stream};
+use crate::plan::{InstructionId, Stream};
 
 /// By stream: how many of its steps.
 type Count = [u32; 3];
@@ -19,7 +19,7 @@ pub(super) struct Order {
     /// By step: what its stream knew after it.
     after: Vec<Count>,
     /// By stream: its steps that do something.
-    steps: [Vec<StepId>; 3],
+    steps: [Vec<InstructionId>; 3],
     /// The stream whose step is under way.
     current: usize,
 }
@@ -30,7 +30,7 @@ impl Order {
     }
 
     /// A step that does something begins on a stream.
-    pub(super) fn begin(&mut self, stream: Stream, step: StepId) {
+    pub(super) fn begin(&mut self, stream: Stream, step: InstructionId) {
         self.current = stream.index();
         self.steps[self.current].push(step);
         self.known[self.current][self.current] += 1;
@@ -38,17 +38,17 @@ impl Order {
     }
 
     /// A step that does nothing is passed.
-    pub(super) fn mark(&mut self, stream: Stream, step: StepId) {
+    pub(super) fn mark(&mut self, stream: Stream, step: InstructionId) {
         self.after[step.0] = self.known[stream.index()];
     }
 
     /// A stream waits for an earlier step.
-    pub(super) fn wait(&mut self, stream: Stream, on: StepId) {
+    pub(super) fn wait(&mut self, stream: Stream, on: InstructionId) {
         join(&mut self.known[stream.index()], self.after[on.0]);
     }
 
     /// A step among those counted of which the current one does not know that it has ended.
-    fn unknown(&self, counted: &Count) -> Option<StepId> {
+    fn unknown(&self, counted: &Count) -> Option<InstructionId> {
         let known = self.known[self.current];
         let stream = (0..3).find(|&stream| counted[stream] > known[stream])?;
         self.steps[stream].get(counted[stream] as usize - 1).copied()
@@ -117,12 +117,12 @@ impl Arena {
     }
 
     /// A step that touched the block's bytes before they were its own, and may not have ended.
-    pub(super) fn stranger(&self, block: usize, order: &Order) -> Option<StepId> {
+    pub(super) fn stranger(&self, block: usize, order: &Order) -> Option<InstructionId> {
         order.unknown(&self.blocks[block].strangers)
     }
 
     /// A step that touched the block and may not have ended, where that matters; and whether it is a copy out of it.
-    pub(super) fn conflict(&self, block: usize, writes: bool, order: &Order) -> Option<(StepId, bool)> {
+    pub(super) fn conflict(&self, block: usize, writes: bool, order: &Order) -> Option<(InstructionId, bool)> {
         let touches = &self.blocks[block];
         if let Some(step) = order.unknown(&touches.writes) {
             return Some((step, false));

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::Bytes;
-use crate::network::LayerId;
-use crate::plan::{BlockId, HostBlockId, Pass, Role, StepId, Stream, Tensor};
+use crate::plan::step::{OperationId, TensorId};
+use crate::plan::{BlockId, Holding, HostBlockId, InstructionId, Stream};
 
 /// Sizes that the arenas must not exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub enum Violation {
         /// What its tensor takes.
         needed: Bytes,
     },
-    /// A block or a step is of samples that are not there, or of some samples only.
+    /// A block is of some samples only, or of samples that are not there.
     Samples {
         /// The block.
         block: BlockId,
@@ -73,22 +73,22 @@ pub enum Violation {
         /// The one after the last.
         last: usize,
     },
-    /// A step computes some of the samples only.
+    /// An instruction computes some of the samples only.
     PartOfBatch {
-        /// The step.
-        step: StepId,
+        /// The instruction.
+        at: InstructionId,
     },
-    /// A step names what does not exist, or a block holds a tensor that the network has not.
+    /// An instruction names what does not exist, or a block holds a tensor that the step has not.
     NoSuch {
         /// What does not exist.
         what: String,
-        /// The step; the first for blocks.
-        step: StepId,
+        /// The instruction; the first for blocks.
+        at: InstructionId,
     },
     /// A computation off the compute stream, or a copy on it.
     WrongStream {
-        /// The step.
-        step: StepId,
+        /// The instruction.
+        at: InstructionId,
         /// Where it is.
         stream: Stream,
     },
@@ -97,7 +97,14 @@ pub enum Violation {
         /// The block.
         block: BlockId,
         /// The second allocation.
-        step: StepId,
+        at: InstructionId,
+    },
+    /// A block is resident that holds nothing that is, or the other way round.
+    Residence {
+        /// The block.
+        block: BlockId,
+        /// What it holds.
+        holds: Holding,
     },
     /// Two resident blocks are of one tensor, of which only one can hold what it was before the first step.
     ResidentTwice {
@@ -106,16 +113,16 @@ pub enum Violation {
         /// The earlier one.
         other: BlockId,
         /// What both would hold.
-        tensor: Tensor,
+        holds: Holding,
     },
     /// A block is used or released while it is not allocated.
     NotLive {
         /// The block.
         block: BlockId,
         /// What it would hold.
-        tensor: Tensor,
-        /// The step.
-        step: StepId,
+        holds: Holding,
+        /// The instruction.
+        at: InstructionId,
     },
     /// Two blocks that are live at once have bytes in common.
     Overlap {
@@ -124,56 +131,56 @@ pub enum Violation {
         /// The block that is there.
         other: BlockId,
         /// The allocation.
-        step: StepId,
+        at: InstructionId,
     },
     /// A step uses bytes that another may still be at, its own tensor's or those of a block that had them before.
     Unordered {
         /// The block.
         block: BlockId,
         /// What it holds.
-        tensor: Tensor,
-        /// The step.
-        step: StepId,
-        /// The step that it should come after, and is not made to.
-        after: StepId,
+        holds: Holding,
+        /// The instruction.
+        at: InstructionId,
+        /// The instruction that it should come after, and is not made to.
+        after: InstructionId,
     },
     /// A block is written while a copy may still read it.
     ChangedWhileCopied {
         /// The block.
         block: BlockId,
         /// What it holds.
-        tensor: Tensor,
+        holds: Holding,
         /// The step that writes.
-        step: StepId,
+        at: InstructionId,
         /// The copy.
-        copy: StepId,
+        copy: InstructionId,
     },
     /// A block is read that nothing was written to.
     NeverWritten {
         /// The block.
         block: BlockId,
         /// What it should hold.
-        tensor: Tensor,
+        holds: Holding,
         /// The step that reads.
-        step: StepId,
+        at: InstructionId,
     },
     /// A block is not released at the end of the step.
     Leak {
         /// The block.
         block: BlockId,
         /// What it holds.
-        tensor: Tensor,
+        holds: Holding,
     },
     /// Bytes that hold what the step is for, which is read after its end, are given to another block.
     ResultLost {
         /// The block of the probabilities, or of another map that no layer reads.
         result: BlockId,
         /// What it holds.
-        tensor: Tensor,
+        holds: Holding,
         /// The block that gets some of the bytes.
         block: BlockId,
         /// The allocation.
-        step: StepId,
+        at: InstructionId,
     },
     /// A copy between blocks of different tensors or lengths.
     HostMismatch {
@@ -182,86 +189,76 @@ pub enum Violation {
         /// The block on the host.
         host: HostBlockId,
         /// The copy.
-        step: StepId,
+        at: InstructionId,
     },
     /// A copy from the host of what is not there, or not any more.
     NotOnHost {
         /// The block on the host.
         host: HostBlockId,
         /// What it should hold.
-        tensor: Tensor,
+        tensor: TensorId,
         /// The copy.
-        step: StepId,
+        at: InstructionId,
     },
     /// A copy uses bytes on the host that another may still be at.
     HostUnordered {
         /// The block on the host.
         host: HostBlockId,
         /// The copy.
-        step: StepId,
+        at: InstructionId,
         /// The copy that it should come after.
-        after: StepId,
+        after: InstructionId,
     },
-    /// A pass lacks an operand.
-    MissingRole {
-        /// The layer.
-        layer: LayerId,
-        /// Its pass.
-        pass: Pass,
-        /// What is missing.
-        role: Role,
-        /// The step.
-        step: StepId,
+    /// A computation with more or fewer blocks than its operation uses.
+    WrongOperands {
+        /// The operation.
+        operation: OperationId,
+        /// Blocks that it is given.
+        given: usize,
+        /// Tensors that it uses.
+        wanted: usize,
+        /// The computation.
+        at: InstructionId,
     },
-    /// A pass has an operand that it does not take, takes otherwise, or that is another tensor.
-    WrongRole {
-        /// The layer.
-        layer: LayerId,
-        /// Its pass.
-        pass: Pass,
-        /// What the operand is said to be.
-        role: Role,
-        /// What it is.
-        tensor: Tensor,
-        /// The step.
-        step: StepId,
+    /// A computation is given something else than a tensor that its operation uses.
+    WrongTensor {
+        /// The operation.
+        operation: OperationId,
+        /// Which of its uses; the workspace comes after the last.
+        operand: usize,
+        /// What it is given.
+        holds: Holding,
+        /// The computation.
+        at: InstructionId,
     },
-    /// A convolution without a configuration, with one of another mini-batch or too small a workspace; or a
-    /// configuration where there is no convolution.
+    /// An operation with a choice but no configuration, or one of another mini-batch or too small a workspace; or a
+    /// configuration where there is no choice.
     WrongConfiguration {
-        /// The layer.
-        layer: LayerId,
-        /// Its pass.
-        pass: Pass,
-        /// The step.
-        step: StepId,
+        /// The operation.
+        operation: OperationId,
+        /// The computation.
+        at: InstructionId,
     },
-    /// An operand holds something else than what the pass has to read.
+    /// A block holds something else than what the operation has to read.
     WrongContent {
-        /// The layer.
-        layer: LayerId,
-        /// Its pass.
-        pass: Pass,
-        /// Which operand.
-        role: Role,
-        /// The step.
-        step: StepId,
+        /// The operation.
+        operation: OperationId,
+        /// Which of its uses.
+        operand: usize,
+        /// The computation.
+        at: InstructionId,
     },
-    /// A pass runs twice in one training step.
+    /// An operation runs twice in one step.
     RunTwice {
-        /// The layer.
-        layer: LayerId,
-        /// Its pass.
-        pass: Pass,
+        /// The operation.
+        operation: OperationId,
         /// The second time.
-        step: StepId,
+        at: InstructionId,
     },
-    /// A pass does not run.
-    MissingPass {
-        /// The layer.
-        layer: LayerId,
-        /// Its pass.
-        pass: Pass,
+    /// An operation does not run.
+    Missing {
+        /// The operation.
+        operation: OperationId,
     },
 }
 

@@ -3,9 +3,9 @@
 //! **Source**: Rhu et al. 2016, 4.1. The paper's baseline has one dX and one dY as large as the largest; here each
 //! gradient map takes bytes only while it is needed, which is no more, and right for networks that fork.
 
-use crate::plan::program::Program;
 use crate::plan::script::Script;
+use crate::plan::step::Step;
 
-pub(super) fn script(program: &Program) -> Script {
-    Script::network_wide(program.operations.len())
+pub(super) fn script(step: &Step) -> Script {
+    Script::network_wide(step.operations.len())
 }

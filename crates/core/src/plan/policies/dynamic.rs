@@ -41,14 +41,14 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
     let mut passes = Passes { drafter, decisions: vec![floors.all.decision("all(m)", &drafter.options)], chosen: None };
     if floors.all.fits(&drafter.options) {
         for (name, moved, algorithms) in PASSES {
-            let script = || vdnn::script(drafter.workload, drafter.program, moved, None);
+            let script = || vdnn::script(drafter, moved, None);
             passes.run(name, || drafter.draft(&script(), algorithms, Effort::Plan));
         }
         passes.run("all(m)", || floors.all.clone());
     } else {
         // Copies back can take more bytes than staying does, as in very small networks.
         passes.run("none(p)", || {
-            let script = vdnn::script(drafter.workload, drafter.program, Moved::None, None);
+            let script = vdnn::script(drafter, Moved::None, None);
             drafter.draft(&script, Algorithms::Performance, Effort::Plan)
         });
         for (name, moved, algorithms) in LIMITED {
@@ -62,14 +62,14 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
     }
     match passes.chosen {
         Some(draft) => Ok(Chosen { draft, decisions: passes.decisions }),
-        None => Err(drafter.too_large(floors.of_policy(drafter.options.policy), &passes.decisions, floors)),
+        None => Err(drafter.too_large(floors.of_policy(drafter.options.policy), &passes.decisions, floors.least())),
     }
 }
 
 /// The script of a static policy with prefetches only where `limit` leaves bytes for them.
 pub(super) fn limited(drafter: &Drafter<'_>, moved: Moved, limit: u64) -> Script {
     let room = Room { live: drafter.live(), limit };
-    vdnn::script(drafter.workload, drafter.program, moved, Some(room))
+    vdnn::script(drafter, moved, Some(room))
 }
 
 /// The passes so far; once one fits, no more are made.

@@ -5,7 +5,7 @@ mod dynamic;
 mod overlap;
 mod vdnn;
 
-pub(super) use vdnn::Moved;
+use vdnn::Moved;
 
 use super::draft::{Draft, Drafter};
 use super::place::Effort;
@@ -24,13 +24,9 @@ pub(super) struct Chosen {
 /// [`Error::OverBudget`] or [`Error::OverHostBudget`] if none of its attempts fits.
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, Error> {
     match drafter.options.policy {
-        Policy::Baseline => one(drafter, floors, "baseline", &baseline::script(drafter.program)),
-        Policy::VdnnAll => {
-            one(drafter, floors, "all", &vdnn::script(drafter.workload, drafter.program, Moved::All, None))
-        }
-        Policy::VdnnConv => {
-            one(drafter, floors, "conv", &vdnn::script(drafter.workload, drafter.program, Moved::Convolutions, None))
-        }
+        Policy::Baseline => one(drafter, floors, "baseline", &baseline::script(drafter.step)),
+        Policy::VdnnAll => one(drafter, floors, "all", &vdnn::script(drafter, Moved::All, None)),
+        Policy::VdnnConv => one(drafter, floors, "conv", &vdnn::script(drafter, Moved::Convolutions, None)),
         Policy::VdnnDynamic => dynamic::choose(drafter, floors),
         Policy::Overlap => overlap::choose(drafter, floors),
     }
@@ -46,7 +42,7 @@ fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &super::scrip
     }
     let mut decision = draft.decision(&format!("{name}{}", suffix(options.algorithms)), options);
     if !decision.fits {
-        return Err(drafter.too_large(&draft, &[decision], floors));
+        return Err(drafter.too_large(&draft, &[decision], floors.least()));
     }
     decision.taken = true;
     Ok(Chosen { draft, decisions: vec![decision] })
@@ -63,7 +59,7 @@ fn suffix(algorithms: Algorithms) -> &'static str {
 
 /// The arena of the network-wide baseline with the fastest algorithms.
 pub(super) fn baseline(drafter: &Drafter<'_>) -> Draft {
-    drafter.tightened(drafter.draft(&baseline::script(drafter.program), Algorithms::Performance, Effort::Draft))
+    drafter.tightened(drafter.draft(&baseline::script(drafter.step), Algorithms::Performance, Effort::Draft))
 }
 
 /// The least arena of each script, with memory-optimal algorithms.
@@ -80,14 +76,14 @@ pub(super) struct Floors {
 impl Floors {
     pub(super) fn of(drafter: &Drafter<'_>) -> Floors {
         let least = |script| drafter.tightened(drafter.draft(&script, Algorithms::Memory, Effort::Draft));
-        let vdnn = |moved| least(vdnn::script(drafter.workload, drafter.program, moved, None));
+        let vdnn = |moved| least(vdnn::script(drafter, moved, None));
         Floors {
             none: vdnn(Moved::None),
             conv: vdnn(Moved::Convolutions),
             all: vdnn(Moved::All),
             on_demand: least(dynamic::limited(drafter, Moved::All, 0)),
             overlap: least(overlap::floor(drafter)),
-            baseline: least(baseline::script(drafter.program)),
+            baseline: least(baseline::script(drafter.step)),
         }
     }
 

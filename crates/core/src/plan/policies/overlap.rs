@@ -16,13 +16,12 @@ use std::collections::VecDeque;
 
 use super::vdnn::{self, Moved};
 use super::{Chosen, Floors, dynamic};
-use crate::network::MapId;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
-use crate::plan::program::Uses;
 use crate::plan::script::{Move, Script};
-use crate::plan::{ALIGNMENT, Algorithms, Decision, Tensor, simulate};
-use crate::{Error, Nanos};
+use crate::plan::step::{Lifetime, Residence, TensorId};
+use crate::plan::{Algorithms, Decision, Direction, footprint, simulate};
+use crate::{Bytes, Error, Nanos};
 
 /// Shares of the budget that may be filled before more maps move, in percent.
 const SHARES: [u64; 6] = [100, 97, 90, 75, 50, 25];
@@ -35,7 +34,7 @@ const EARLY: [u64; 3] = [2, 1, 4];
 
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, Error> {
     let options = &drafter.options;
-    let none = vdnn::script(drafter.workload, drafter.program, Moved::None, None);
+    let none = vdnn::script(drafter, Moved::None, None);
     let mut trials = Trials { drafter, decisions: Vec::new(), best: None };
     // A run that fits with its fastest algorithms moves nothing.
     let undisturbed = options.algorithms == Algorithms::Fit
@@ -44,7 +43,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
         let name = |what: &str| format!("{what}{}", super::suffix(options.algorithms));
         trials.consider(&name("none"), drafter.draft(&none, options.algorithms, Effort::Plan));
         let timeline = Timeline::of(drafter);
-        let mut tried: Vec<Vec<MapId>> = vec![Vec::new()];
+        let mut tried: Vec<Vec<TensorId>> = vec![Vec::new()];
         let mut worse = 0;
         for share in SHARES {
             let moved = timeline.least_to_move(options.budget.0 / 100 * share);
@@ -87,7 +86,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
             decisions[taken].taken = true;
             Ok(Chosen { draft, decisions })
         }
-        None => Err(drafter.too_large(floors.of_policy(options.policy), &decisions, floors)),
+        None => Err(drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least())),
     }
 }
 
@@ -105,7 +104,7 @@ impl Trials<'_> {
         let mut decision = draft.decision(attempt, &self.drafter.options);
         let fits = decision.fits;
         if fits {
-            let time = simulate(self.drafter.workload, &draft.schedule, self.drafter.costs).time;
+            let time = simulate(self.drafter.step, &draft.schedule, self.drafter.costs).time;
             decision.time = Some(time);
             let wasteful = !draft.is_tight();
             if self.best.as_ref().is_none_or(|best| (time, wasteful) < (best.0, best.1)) {
@@ -120,14 +119,14 @@ impl Trials<'_> {
 /// The script that needs the fewest bytes: every map that is idle moves, and is away for all of that time.
 pub(super) fn floor(drafter: &Drafter<'_>) -> Script {
     let timeline = Timeline::of(drafter);
-    let all: Vec<MapId> = timeline.movable.iter().map(|movable| movable.map).collect();
+    let all: Vec<TensorId> = timeline.movable.iter().map(|movable| movable.tensor).collect();
     timeline.script(&all, 0, 1)
 }
 
 /// A map that is idle for at least one computation.
 #[derive(Clone, Copy, Debug)]
 struct Movable {
-    map: MapId,
+    tensor: TensorId,
     bytes: u64,
     /// The computation that writes it for the last time.
     written: usize,
@@ -148,7 +147,6 @@ struct Timeline {
 
 impl Timeline {
     fn of(drafter: &Drafter<'_>) -> Timeline {
-        let (workload, program) = (drafter.workload, drafter.program);
         let times = drafter.fastest_times();
         let mut starts: Vec<Nanos> = Vec::with_capacity(times.len() + 1);
         let mut now = Nanos::ZERO;
@@ -158,55 +156,63 @@ impl Timeline {
         }
         let live = drafter.live();
         let mut movable: Vec<Movable> = Vec::new();
-        for (map, of) in workload.maps.iter() {
-            let uses = program.uses(Tensor::FeatureMap(map));
-            let Some(Uses { last_forward: Some(last_forward), first_backward: Some(first_backward), .. }) = uses else {
+        for (id, tensor) in drafter.step.tensors.iter().enumerate() {
+            let tensor_id = TensorId(id);
+            let Some(Lifetime {
+                last_forward: Some(last_forward),
+                first_backward: Some(first_backward),
+                last_written,
+                ..
+            }) = drafter.lifetimes.get(tensor_id)
+            else {
                 continue;
             };
-            let writes = |operation: &crate::plan::program::Operation| of.layers.contains(&operation.layer);
-            let written = program.operations[..program.forward].iter().rposition(writes).unwrap_or(last_forward);
-            if first_backward > last_forward + 1 {
-                let bytes = workload.bytes(Tensor::FeatureMap(map)).0;
-                movable.push(Movable { map, bytes, written, last_forward, first_backward });
+            if tensor.residence == Residence::Movable && first_backward > last_forward + 1 {
+                let written = last_written.unwrap_or(last_forward);
+                movable.push(Movable {
+                    tensor: tensor_id,
+                    bytes: tensor.bytes.0,
+                    written,
+                    last_forward,
+                    first_backward,
+                });
             }
         }
         movable.sort_by_key(|movable| {
-            (Reverse(starts[movable.first_backward] - starts[movable.last_forward]), movable.map)
+            (Reverse(starts[movable.first_backward] - starts[movable.last_forward]), movable.tensor)
         });
         let copy = |movable: &Movable| {
-            let bytes = crate::Bytes(movable.bytes);
-            (drafter.costs.copy(bytes, true), drafter.costs.copy(bytes, false))
+            let bytes = Bytes(movable.bytes);
+            (drafter.costs.copy(Direction::ToHost, bytes), drafter.costs.copy(Direction::FromHost, bytes))
         };
         let copies = movable.iter().map(copy).collect();
         Timeline { movable, times, live, copies }
     }
 
     /// The maps to move so that what is live nowhere exceeds `limit`, or as little as can be.
-    fn least_to_move(&self, limit: u64) -> Vec<MapId> {
+    fn least_to_move(&self, limit: u64) -> Vec<TensorId> {
         let mut live = self.live.clone();
         let mut moved = Vec::new();
         for movable in &self.movable {
             let idle = movable.last_forward + 1..movable.first_backward;
             if live[idle.clone()].iter().any(|live| *live > limit) {
-                live[idle].iter_mut().for_each(|live| *live -= movable.bytes.next_multiple_of(ALIGNMENT));
-                moved.push(movable.map);
+                live[idle].iter_mut().for_each(|live| *live -= footprint(movable.bytes));
+                moved.push(movable.tensor);
             }
         }
         moved
     }
 
     /// When the moved maps are copied, leave and come back, if live bytes are to stay within `limit`.
-    fn script(&self, moved: &[MapId], limit: u64, early: u64) -> Script {
+    fn script(&self, moved: &[TensorId], limit: u64, early: u64) -> Script {
         let mut script = Script::two_copy_streams(self.times.len());
         let mut moved: Vec<usize> =
-            (0..self.movable.len()).filter(|&index| moved.contains(&self.movable[index].map)).collect();
+            (0..self.movable.len()).filter(|&index| moved.contains(&self.movable[index].tensor)).collect();
         // What is live while all moved maps are away for all of their idle time.
         let mut live = self.live.clone();
         for &index in &moved {
             let Movable { bytes, last_forward, first_backward, .. } = self.movable[index];
-            live[last_forward + 1..first_backward]
-                .iter_mut()
-                .for_each(|live| *live -= bytes.next_multiple_of(ALIGNMENT));
+            live[last_forward + 1..first_backward].iter_mut().for_each(|live| *live -= footprint(bytes));
         }
         let (left, starts) = self.leave(&mut moved, &mut live, limit, &mut script);
         self.come_back(&moved, &left, &mut live, &starts, (limit, early), &mut script);
@@ -230,14 +236,14 @@ impl Timeline {
         let mut starts = Vec::with_capacity(self.times.len());
         for at in 0..self.times.len() {
             while let Some(&index) = coming.front().filter(|&&index| self.movable[index].written < at) {
-                script.before(at, Move::Offload(self.movable[index].map));
+                script.before(at, Move::Offload(self.movable[index].tensor));
                 link_free = link_free.max(now) + self.copies[index].0;
                 copied.push_back((index, link_free));
                 coming.pop_front();
             }
             // In the order of the copies, those that nothing reads any more going forward.
             while let Some(&(index, end)) = copied.front() {
-                let Movable { map, bytes, last_forward, first_backward, .. } = self.movable[index];
+                let Movable { tensor, bytes, last_forward, first_backward, .. } = self.movable[index];
                 if last_forward >= at {
                     break;
                 }
@@ -246,9 +252,9 @@ impl Timeline {
                     break;
                 }
                 now = now.max(end);
-                script.after(at - 1, Move::Leave(map));
+                script.after(at - 1, Move::Leave(tensor));
                 left[index] = at - 1;
-                live[last_forward + 1..at].iter_mut().for_each(|live| *live += bytes.next_multiple_of(ALIGNMENT));
+                live[last_forward + 1..at].iter_mut().for_each(|live| *live += footprint(bytes));
                 copied.pop_front();
             }
             starts.push(now);
@@ -260,7 +266,7 @@ impl Timeline {
     /// Bytes of maps that only wait for their copies to end.
     fn held(&self, copied: &VecDeque<(usize, Nanos)>, at: usize) -> u64 {
         let waiting = copied.iter().filter(|(index, _)| self.movable[*index].last_forward < at);
-        waiting.map(|(index, _)| self.movable[*index].bytes.next_multiple_of(ALIGNMENT)).sum()
+        waiting.map(|(index, _)| footprint(self.movable[*index].bytes)).sum()
     }
 
     /// Decides the copies back, each as late as its time allows, or later where bytes are short.
@@ -274,7 +280,7 @@ impl Timeline {
         script: &mut Script,
     ) {
         let mut order = moved.to_vec();
-        order.sort_by_key(|&index| (self.movable[index].first_backward, self.movable[index].map));
+        order.sort_by_key(|&index| (self.movable[index].first_backward, self.movable[index].tensor));
         // Copies follow one another: the last has all the time until it is needed, those before it end by its beginning.
         let mut begin_by = vec![Nanos::ZERO; order.len()];
         let mut next = Nanos(u64::MAX);
@@ -285,14 +291,14 @@ impl Timeline {
         }
         let mut earliest = 0;
         for (&index, begin_by) in order.iter().zip(begin_by) {
-            let Movable { map, bytes, first_backward, .. } = self.movable[index];
-            let bytes = bytes.next_multiple_of(ALIGNMENT);
+            let Movable { tensor, bytes, first_backward, .. } = self.movable[index];
+            let bytes = footprint(bytes);
             let in_time = starts.partition_point(|start| *start <= begin_by).saturating_sub(1);
             let mut at = in_time.max(earliest).max(left[index] + 1).min(first_backward);
             if let Some(full) = live[at..first_backward].iter().rposition(|live| live + bytes > limit) {
                 at += full + 1;
             }
-            script.before(at, Move::Prefetch(map));
+            script.before(at, Move::Prefetch(tensor));
             live[at..first_backward].iter_mut().for_each(|live| *live += bytes);
             earliest = at;
         }

@@ -12,14 +12,14 @@
 
 use std::collections::HashSet;
 
-use crate::network::{LayerKind, MapId};
-use crate::plan::program::Program;
+use crate::plan::draft::Drafter;
+use crate::plan::footprint;
 use crate::plan::script::{Move, Script};
-use crate::plan::{ALIGNMENT, Access, Tensor, Workload};
+use crate::plan::step::{Access, Residence, Stage, Step, Tag, TensorId};
 
-/// The layers whose inputs are offloaded.
+/// The operations whose inputs are offloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::plan) enum Moved {
+pub(super) enum Moved {
     /// None: maps go when nothing reads them again.
     None,
     /// The convolutions.
@@ -29,25 +29,25 @@ pub(in crate::plan) enum Moved {
 }
 
 impl Moved {
-    fn includes(self, kind: &LayerKind) -> bool {
-        match kind {
-            LayerKind::Convolution { .. } => self != Moved::None,
-            LayerKind::Pooling(_) => self == Moved::All,
-            _ => false,
+    fn includes(self, tag: Tag) -> bool {
+        match tag {
+            Tag::Convolution => self != Moved::None,
+            Tag::Pooling => self == Moved::All,
+            Tag::Other => false,
         }
     }
 }
 
 /// What prefetches may fill: one that would overflow it is left out, and its map fetched on demand.
-pub(in crate::plan) struct Room {
-    /// By computation: live bytes if nothing moves.
-    pub(in crate::plan) live: Vec<u64>,
+pub(super) struct Room {
+    /// By operation: live bytes if nothing moves.
+    pub(super) live: Vec<u64>,
     /// The most bytes that may be live.
-    pub(in crate::plan) limit: u64,
+    pub(super) limit: u64,
 }
 
 impl Room {
-    /// Takes bytes from one computation on until another, if they are free for all of that.
+    /// Takes bytes from one operation on until another, if they are free for all of that.
     fn take(&mut self, from: usize, until: usize, bytes: u64) -> bool {
         let stretch = &mut self.live[from..until.max(from)];
         let fits = stretch.iter().all(|live| live + bytes <= self.limit);
@@ -59,46 +59,41 @@ impl Room {
 }
 
 /// The decisions of the paper's policies. With `room`, prefetches only take what is free; the paper prefetches always.
-pub(in crate::plan) fn script(
-    workload: &Workload<'_>,
-    program: &Program,
-    moved: Moved,
-    mut room: Option<Room>,
-) -> Script {
-    let mut script = Script::new(program.operations.len());
-    let mut memory = Memory::new(workload);
-    let rounded = |map| workload.bytes(Tensor::FeatureMap(map)).0.next_multiple_of(ALIGNMENT);
-    for (map, of) in workload.maps.iter() {
-        let Some(uses) = program.uses(Tensor::FeatureMap(map)) else { continue };
-        let (Some(last_reader), Some(next)) = (uses.last_forward, uses.first_backward) else { continue };
-        if of.readers.iter().any(|&reader| moved.includes(&workload.network.layer(reader).kind)) {
-            script.before(last_reader, Move::Offload(map));
-            script.after(last_reader, Move::Leave(map));
-            memory.offloaded[program.operations[last_reader].layer.index()].push(map);
-            memory.on_host.insert(map);
+pub(super) fn script(drafter: &Drafter<'_>, moved: Moved, mut room: Option<Room>) -> Script {
+    let (step, lifetimes) = (drafter.step, &drafter.lifetimes);
+    let mut script = Script::new(step.operations.len());
+    let mut memory = Memory::new(step);
+    let rounded = |tensor| footprint(step.tensor(tensor).bytes.0);
+    let inputs = inputs(step, moved);
+    for (place, tensor) in step.tensors.iter().enumerate() {
+        let id = TensorId(place);
+        let Some(lifetime) = lifetimes.get(id).filter(|_| tensor.residence == Residence::Movable) else { continue };
+        let (Some(last_reader), Some(next)) = (lifetime.last_forward, lifetime.first_backward) else { continue };
+        if inputs.contains(&id) {
+            script.before(last_reader, Move::Offload(id));
+            script.after(last_reader, Move::Leave(id));
+            memory.offloaded[step.operations[last_reader].group.0].push(id);
+            memory.on_host.insert(id);
             if let Some(room) = &mut room {
-                room.live[last_reader + 1..next].iter_mut().for_each(|live| *live -= rounded(map));
+                room.live[last_reader + 1..next].iter_mut().for_each(|live| *live -= rounded(id));
             }
         }
     }
-    let mut at = program.forward;
-    while at < program.operations.len() {
-        let passes = program.group(at);
-        let layer = program.operations[at].layer.index();
-        for used in program.operations[passes.clone()].iter().flat_map(|operation| &operation.uses) {
-            if let (Tensor::FeatureMap(map), Access::Read) = (used.tensor, used.access)
-                && memory.on_host.remove(&map)
-            {
-                script.before(at, Move::Prefetch(map));
+    let mut at = step.forward();
+    while at < step.operations.len() {
+        let passes = step.run_of_group(at);
+        for used in step.operations[passes.clone()].iter().flat_map(|operation| &operation.uses) {
+            if used.access == Access::Read && memory.on_host.remove(&used.tensor) {
+                script.before(at, Move::Prefetch(used.tensor));
             }
         }
-        if let Some(found) = memory.find_prefetch_layer(layer) {
-            for map in memory.offloaded[found].clone() {
-                let next = program.uses(Tensor::FeatureMap(map)).and_then(|uses| uses.first_backward).unwrap_or(at);
-                let fits = room.as_mut().is_none_or(|room| room.take(at, next, rounded(map)));
-                if fits && memory.on_host.remove(&map) {
-                    script.before(at, Move::Prefetch(map));
-                    script.after(passes.end - 1, Move::Arrive(map));
+        if let Some(found) = memory.find_prefetch_group(step.operations[at].group.0) {
+            for id in memory.offloaded[found].clone() {
+                let next = lifetimes.get(id).and_then(|lifetime| lifetime.first_backward).unwrap_or(at);
+                let fits = room.as_mut().is_none_or(|room| room.take(at, next, rounded(id)));
+                if fits && memory.on_host.remove(&id) {
+                    script.before(at, Move::Prefetch(id));
+                    script.after(passes.end - 1, Move::Arrive(id));
                 }
             }
         }
@@ -107,28 +102,41 @@ pub(in crate::plan) fn script(
     script
 }
 
-/// What has been offloaded and not yet fetched.
-struct Memory<'a> {
-    workload: &'a Workload<'a>,
-    /// By layer: the maps that it offloads.
-    offloaded: Vec<Vec<MapId>>,
-    on_host: HashSet<MapId>,
+/// What the operations read, going forward, whose inputs move.
+fn inputs(step: &Step, moved: Moved) -> HashSet<TensorId> {
+    let going_forward = step.operations.iter().filter(|operation| operation.stage == Stage::Forward);
+    let moving = going_forward.filter(|operation| moved.includes(operation.tag));
+    let read = moving.flat_map(|operation| operation.uses.iter().filter(|used| used.access == Access::Read));
+    read.map(|used| used.tensor).collect()
 }
 
-impl<'a> Memory<'a> {
-    fn new(workload: &'a Workload<'a>) -> Memory<'a> {
-        Memory { workload, offloaded: vec![Vec::new(); workload.network.layers().len()], on_host: HashSet::new() }
+/// What has been offloaded and not yet fetched.
+struct Memory {
+    /// By group: the tensors that it offloads.
+    offloaded: Vec<Vec<TensorId>>,
+    /// By group: whether it is a convolution.
+    convolves: Vec<bool>,
+    on_host: HashSet<TensorId>,
+}
+
+impl Memory {
+    fn new(step: &Step) -> Memory {
+        let mut convolves = vec![false; step.groups.len()];
+        for operation in &step.operations {
+            convolves[operation.group.0] |= operation.tag == Tag::Convolution;
+        }
+        Memory { offloaded: vec![Vec::new(); step.groups.len()], convolves, on_host: HashSet::new() }
     }
 
-    /// The nearest layer before `current` whose input is on the host, looked for no further than the nearest convolution.
+    /// The nearest group before `current` whose input is on the host, looked for no further than the nearest convolution.
     ///
     /// Source: Rhu et al. 2016, figure 8; its -1 is none.
-    fn find_prefetch_layer(&self, current: usize) -> Option<usize> {
-        for id in (0..current).rev() {
-            if self.offloaded[id].iter().any(|map| self.on_host.contains(map)) {
-                return Some(id);
+    fn find_prefetch_group(&self, current: usize) -> Option<usize> {
+        for group in (0..current).rev() {
+            if self.offloaded[group].iter().any(|tensor| self.on_host.contains(tensor)) {
+                return Some(group);
             }
-            if matches!(self.workload.network.layers()[id].kind, LayerKind::Convolution { .. }) {
+            if self.convolves[group] {
                 return None;
             }
         }
@@ -141,15 +149,17 @@ mod tests {
     use super::*;
     use crate::Types;
     use crate::network::{Builder, Filters, Network, Shape, Window};
+    use crate::plan::{Costs, Fronts, Options, Workload};
 
-    /// Every decision with the computation that it goes with: `pool1 BackwardData: prefetch conv1`.
+    /// Every decision with the computation that it goes with: `pool1 backward-data: prefetch conv1`.
     fn text(network: &Network, moved: Moved) -> Vec<String> {
         let workload = Workload::new(network, 2, Types::F32, false).unwrap();
-        let program = Program::of(&workload);
-        let script = script(&workload, &program, moved, None);
-        let name = |map: MapId| network.layer(workload.maps.get(map).layers[0]).name.clone();
+        let costs = Costs::cpu();
+        let step = workload.step(&Fronts::assumed(&workload, &costs).unwrap(), &costs).unwrap();
+        let script = script(&Drafter::new(&step, &costs, Options::default()).unwrap(), moved, None);
+        let name = |tensor: TensorId| step.groups[step.tensor(tensor).groups[0].0].name.clone();
         let mut lines = Vec::new();
-        for (at, operation) in program.operations.iter().enumerate() {
+        for (at, operation) in step.operations.iter().enumerate() {
             for decision in script.moves_before(at).iter().chain(script.moves_after(at)) {
                 let what = match decision {
                     Move::Offload(map) => format!("offload {}", name(*map)),
@@ -157,7 +167,7 @@ mod tests {
                     Move::Prefetch(map) => format!("prefetch {}", name(*map)),
                     Move::Arrive(map) => format!("arrive {}", name(*map)),
                 };
-                lines.push(format!("{} {:?}: {what}", network.layer(operation.layer).name, operation.pass));
+                lines.push(format!("{} {}: {what}", step.groups[operation.group.0].name, operation.name));
             }
         }
         lines
@@ -174,34 +184,26 @@ mod tests {
     #[test]
     fn all_moves_inputs_of_convolutions_and_poolings() {
         let expected = [
-            "a Forward: offload input",
-            "a Forward: leave input",
-            "pool Forward: offload a",
-            "pool Forward: leave a",
-            "b Forward: offload pool",
-            "b Forward: leave pool",
-            "c Forward: offload b",
-            "c Forward: leave b",
-            // The window of fc reaches back to c, which has offloaded its input: that is looked at first.
-            "fc BackwardFilter: prefetch b",
-            "fc Update: arrive b",
+            "a forward: offload input",
+            "a forward: leave input",
+            "pool forward: offload a",
+            "pool forward: leave a",
+            "b forward: offload pool",
+            "b forward: leave pool",
+            "c forward: offload b",
+            "c forward: leave b",
+            // The window of the loss reaches back to c, which has offloaded its input: that is looked at first.
+            "loss backward-data: prefetch b",
+            "loss backward-data: arrive b",
             // That of c.relu ends at c itself, whose input is there by now; that of c ends at b, which has offloaded.
-            "c BackwardFilter: prefetch pool",
-            "c Update: arrive pool",
-            "b BackwardFilter: prefetch a",
-            "b Update: arrive a",
-            "pool BackwardData: prefetch input",
-            "pool BackwardData: arrive input",
+            "c backward-filter: prefetch pool",
+            "c update: arrive pool",
+            "b backward-filter: prefetch a",
+            "b update: arrive a",
+            "pool backward-data: prefetch input",
+            "pool backward-data: arrive input",
         ];
-        let mut found = text(&chain(), Moved::All);
-        let loss = found.iter().position(|line| line.starts_with("loss"));
-        if let Some(loss) = loss {
-            // The loss looks back first, and its window too reaches c.
-            assert_eq!(found[loss], "loss BackwardData: prefetch b");
-            found[loss] = "fc BackwardFilter: prefetch b".to_owned();
-            found[loss + 1] = "fc Update: arrive b".to_owned();
-        }
-        assert_eq!(found, expected);
+        assert_eq!(text(&chain(), Moved::All), expected);
     }
 
     #[test]

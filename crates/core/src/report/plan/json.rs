@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::plan::{Accounting, Action, Decision, Kind, LayerPlan, MapPlan, Plan, Span, Step};
+use crate::plan::{Accounting, Action, Decision, Instruction, Kind, LayerPlan, MapPlan, Plan, Span};
 use crate::{Bytes, Device, Nanos, Types};
 
 /// Writes the plan as one indented JSON object that ends in a line feed; `device` is the one that the times are of.
@@ -55,7 +55,7 @@ struct Document<'a> {
     decisions: Vec<DecisionObject<'a>>,
     layers: Vec<LayerObject<'a>>,
     maps: Vec<MapObject<'a>>,
-    steps: Vec<StepObject>,
+    steps: Vec<InstructionObject<'a>>,
 }
 
 /// Memory as counted here, and as the vDNN paper counts it.
@@ -106,16 +106,16 @@ struct MapObject<'a> {
     reuse_distance_us: Option<f64>,
 }
 
-/// A step: what it is, and the fields that go with that.
+/// An instruction: what it is, and the fields that go with that.
 #[derive(Default, Serialize)]
-struct StepObject {
+struct InstructionObject<'a> {
     step: usize,
     stream: &'static str,
     action: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     layer: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pass: Option<&'static str>,
+    pass: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     configuration: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,7 +134,7 @@ impl<'a> Document<'a> {
     fn of(plan: &'a Plan, device: &'a Device) -> Document<'a> {
         let finite = |bytes: Bytes| Some(bytes).filter(|bytes| *bytes != Bytes::UNLIMITED);
         let kind = |kind: Kind| (kind.name().to_owned(), plan.at_most.get(kind).0.into());
-        let steps = plan.schedule.steps.iter().zip(&plan.simulation.spans).enumerate();
+        let steps = plan.schedule.instructions.iter().zip(&plan.simulation.spans).enumerate();
         Document {
             network: &plan.network,
             batch: plan.batch,
@@ -175,7 +175,7 @@ impl<'a> Document<'a> {
             decisions: plan.decisions.iter().map(DecisionObject::of).collect(),
             layers: plan.layers.iter().map(LayerObject::of).collect(),
             maps: plan.maps.iter().map(MapObject::of).collect(),
-            steps: steps.map(|(index, (step, span))| StepObject::of(plan, index, step, *span)).collect(),
+            steps: steps.map(|(index, (step, span))| InstructionObject::of(plan, index, step, *span)).collect(),
         }
     }
 }
@@ -224,7 +224,7 @@ impl LayerObject<'_> {
 impl MapObject<'_> {
     fn of(map: &MapPlan) -> MapObject<'_> {
         MapObject {
-            map: map.map.index(),
+            map: map.map.0,
             layers: &map.layers,
             bytes: map.bytes,
             fate: map.fate.name(),
@@ -233,36 +233,37 @@ impl MapObject<'_> {
     }
 }
 
-impl StepObject {
-    fn of(plan: &Plan, index: usize, step: &Step, span: Span) -> StepObject {
-        let of = StepObject {
+impl<'a> InstructionObject<'a> {
+    fn of(plan: &'a Plan, index: usize, instruction: &Instruction, span: Span) -> InstructionObject<'a> {
+        let step = plan.schedule.step();
+        let of = InstructionObject {
             step: index,
-            stream: step.stream.name(),
+            stream: instruction.stream.name(),
             start_us: span.start.as_micros(),
             end_us: span.end.as_micros(),
-            ..StepObject::default()
+            ..InstructionObject::default()
         };
         let of_block = |action, block: crate::plan::BlockId| {
             let block = &plan.schedule.blocks[block.0];
-            (action, Some(plan.describe(block.tensor)), Some(block.offset), Some(block.bytes))
+            (action, Some(step.describe(block.holds)), Some(block.offset), Some(block.bytes))
         };
-        let (action, tensor, offset, bytes) = match &step.action {
+        let (action, tensor, offset, bytes) = match &instruction.action {
             Action::Allocate(block) => of_block("allocate", *block),
             Action::Release(block) => of_block("release", *block),
             Action::Offload(block, _) => of_block("offload", *block),
             Action::Prefetch(_, block) => of_block("prefetch", *block),
-            Action::Wait(on) => return StepObject { action: "wait", waits_for: Some(on.0), ..of },
+            Action::Wait(on) => return InstructionObject { action: "wait", waits_for: Some(on.0), ..of },
             Action::Compute(compute) => {
-                return StepObject {
+                return InstructionObject {
                     action: if compute.again { "recompute" } else { "compute" },
-                    layer: Some(plan.layer_name(compute.layer).to_owned()),
-                    pass: Some(compute.pass.name()),
+                    layer: Some(step.group_name(compute.operation).to_owned()),
+                    pass: Some(&step.operation(compute.operation).name),
                     configuration: compute.configuration.as_ref().map(ToString::to_string),
                     ..of
                 };
             }
         };
-        StepObject { action, tensor, offset, bytes, ..of }
+        InstructionObject { action, tensor, offset, bytes, ..of }
     }
 }
 

@@ -1,18 +1,13 @@
-//! What the steps of a schedule do, in words.
+//! What the instructions of a schedule do, in words.
 
-use crate::plan::{Action, BlockId, Plan, Step};
+use crate::plan::{Action, Instruction, Plan};
 
-/// What a step that takes time does; nothing for one that takes none.
-pub fn work(plan: &Plan, step: &Step) -> Option<String> {
-    let block = |block: BlockId| plan.describe(plan.schedule.blocks[block.0].tensor);
-    match &step.action {
-        Action::Compute(compute) => {
-            let how = compute.configuration.as_ref().map(|found| format!(", {found}")).unwrap_or_default();
-            let again = if compute.again { " again" } else { "" };
-            Some(format!("{} {}{again}{how}", plan.layer_name(compute.layer), compute.pass.name()))
-        }
-        Action::Offload(from, _) => Some(format!("offload {}", block(*from))),
-        Action::Prefetch(_, to) => Some(format!("prefetch {}", block(*to))),
-        Action::Allocate(_) | Action::Release(_) | Action::Wait(_) => None,
-    }
+/// What an instruction that takes time does; nothing for one that takes none.
+pub fn work(plan: &Plan, instruction: &Instruction) -> Option<String> {
+    let what = plan.schedule.describe(&instruction.action)?;
+    let configuration = match &instruction.action {
+        Action::Compute(compute) => compute.configuration.as_ref(),
+        _ => None,
+    };
+    Some(what + &configuration.map(|found| format!(", {found}")).unwrap_or_default())
 }

@@ -8,7 +8,8 @@
 
 use super::super::words;
 use super::WIDTH;
-use crate::plan::{Action, Pass, Plan, Span, Step, Stream};
+use crate::plan::step::{Stage, Step};
+use crate::plan::{Action, Instruction, Plan, Span, Stream};
 use crate::report::svg::axis::{Axis, Frame};
 use crate::report::svg::canvas::{Anchor, Canvas, INK, TEXT};
 use crate::report::svg::legend::{self, Entry, color};
@@ -44,25 +45,25 @@ pub fn streams(plan: &Plan) -> String {
         canvas.rect((from, middle(stream) - height / 2.0), (to - from, height), fill, tooltip);
     };
     for stall in &plan.simulation.stalls {
-        let copy = plan.schedule.steps.get(stall.waits_for.0).and_then(|step| words::work(plan, step));
+        let copy = plan.schedule.instructions.get(stall.waits_for.0).and_then(|copy| words::work(plan, copy));
         let text = format!("waits {} for {}", stall.span.end - stall.span.start, copy.unwrap_or_default());
         bar(Stream::Compute, stall.span, BAR / 2.0, STALL, &text);
     }
-    for (step, span) in plan.schedule.steps.iter().zip(&plan.simulation.spans) {
-        if let Some(work) = words::work(plan, step) {
+    for (instruction, span) in plan.schedule.instructions.iter().zip(&plan.simulation.spans) {
+        if let Some(work) = words::work(plan, instruction) {
             let text = format!("{work}: {} from {}", span.end - span.start, span.start);
-            bar(step.stream, *span, BAR, fill(step), &text);
+            bar(instruction.stream, *span, BAR, fill(plan.schedule.step(), instruction), &text);
         }
     }
     canvas.finish("streams")
 }
 
-fn fill(step: &Step) -> &'static str {
-    match &step.action {
-        Action::Compute(compute) => match compute.pass {
-            Pass::Forward => color(0),
-            Pass::BackwardData | Pass::BackwardFilter => color(4),
-            Pass::Update => "#999999",
+fn fill(step: &Step, instruction: &Instruction) -> &'static str {
+    match &instruction.action {
+        Action::Compute(compute) => match step.operation(compute.operation).stage {
+            Stage::Forward => color(0),
+            Stage::Backward => color(4),
+            Stage::Update => "#999999",
         },
         Action::Offload(..) => color(1),
         _ => color(2),

@@ -4,7 +4,7 @@
 //! {"format": "tightfit-plan", "version": 1, "network": {..}, "plan": {"batch": 256, .., "schedule": {..}, ..}}
 //! ```
 //!
-//! A plan is carried out without asking again, so a file is believed only after its schedule has passed the checker.
+//! A plan is carried out without asking again, so a file is trusted only after its schedule has passed the checker.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,7 +14,11 @@ use flate2::read::GzEncoder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Budgets, Plan, Workload, check};
+mod document;
+
+use document::Document as ScheduleDocument;
+
+use super::{Budgets, Checked, Plan, Workload};
 use crate::{Bytes, Error, Network, bounded};
 
 /// The word by which a file of a plan is known.
@@ -29,7 +33,7 @@ struct Document<'a> {
     format: &'a str,
     version: u32,
     network: Value,
-    plan: &'a Plan,
+    plan: Plan<ScheduleDocument>,
 }
 
 /// What a document begins with, whatever else it holds.
@@ -42,7 +46,7 @@ struct Head {
 #[derive(Deserialize)]
 struct Body {
     network: Value,
-    plan: Plan,
+    plan: Plan<ScheduleDocument>,
 }
 
 fn bad(what: impl ToString) -> Error {
@@ -53,17 +57,22 @@ impl Plan {
     /// Writes the plan of `network` as JSON; reading it with [`Plan::from_json`] gives the same plan.
     ///
     /// # Errors
-    /// None for a plan that was made here.
+    /// [`Error::Unsound`] for a plan of something else than this network.
     pub fn to_json(&self, network: &Network) -> Result<String, Error> {
+        let lowered = Workload::new(network, self.batch, self.types, self.inference)?.lower()?;
+        if *self.schedule.step() != lowered.step {
+            return Err(Error::Unsound { what: format!("it is not of {}", network.name()) });
+        }
+        let plan = self.clone().with_schedule(ScheduleDocument::of(&self.schedule, &lowered));
         let network = serde_json::from_str(&network.to_json()).map_err(bad)?;
-        let document = Document { format: FORMAT, version: VERSION, network, plan: self };
+        let document = Document { format: FORMAT, version: VERSION, network, plan };
         Ok(serde_json::to_string(&document).map_err(bad)? + "\n")
     }
 
     /// Reads a plan from JSON with the network that it is of: the inverse of [`Plan::to_json`].
     ///
     /// # Errors
-    /// [`Error::BadDocument`] for what is no plan, of another version, or wrong: if [`check`] refuses its schedule, or if
+    /// [`Error::BadDocument`] for what is no plan, of another version, or wrong: if the checker refuses its schedule, or if
     /// the facts beside it tell of another one; those of [`Network::from_json`].
     pub fn from_json(text: &str) -> Result<(Network, Plan), Error> {
         let Head { format, version } = serde_json::from_str(text).map_err(bad)?;
@@ -73,7 +82,7 @@ impl Plan {
         }
         let Body { network, plan } = serde_json::from_str(text).map_err(bad)?;
         let network = Network::from_json(&network.to_string())?;
-        plan.believe(&network)?;
+        let plan = plan.verified(&network)?;
         Ok((network, plan))
     }
 
@@ -105,9 +114,11 @@ impl Plan {
         GzEncoder::new(text.as_bytes(), Compression::default()).read_to_end(&mut packed).map_err(bad)?;
         Ok(packed)
     }
+}
 
-    /// Refuses a plan whose schedule is not one, or is not the one that it tells of.
-    fn believe(&self, network: &Network) -> Result<(), Error> {
+impl Plan<ScheduleDocument> {
+    /// The plan with its schedule checked; refused if the checker refuses that, or if it is not the one that the plan tells of.
+    fn verified(self, network: &Network) -> Result<Plan, Error> {
         let schedule = &self.schedule;
         let workload = Workload::new(network, self.batch, self.types, self.inference)?;
         for (fact, told, is) in [
@@ -123,10 +134,11 @@ impl Plan {
             }
         }
         let budgets = Budgets { device: self.options.budget, host: self.options.host_budget };
-        match check(&workload, schedule, budgets).first() {
-            Some(violation) => Err(bad(format!("its schedule is refused: {violation}"))),
-            None => Ok(()),
-        }
+        let lowered = workload.lower()?;
+        let refused = |what: String| bad(format!("its schedule is refused: {what}"));
+        let schedule = schedule.clone().schedule(&lowered).map_err(refused)?;
+        let checked = Checked::new(&lowered.step, schedule, budgets).map_err(|error| refused(error.to_string()))?;
+        Ok(self.with_schedule(checked))
     }
 }
 
@@ -136,15 +148,15 @@ mod tests {
 
     use super::*;
     use crate::candidate::Candidates;
-    use crate::plan::{Costs, Kernels, Options, Policy, plan};
+    use crate::plan::{Costs, Fronts, Options, Policy, plan};
     use crate::{Algorithm, Bytes, Candidate, DivisionCost, Nanos, Operation, Types};
 
     fn planned(network: &str, policy: Policy) -> (Network, Plan) {
         let network = Network::open(network).unwrap();
         let workload = Workload::new(&network, 8, Types::F32, false).unwrap();
-        let kernels = Kernels::assumed(&workload, &Costs::h200()).unwrap();
+        let step = workload.step(&Fronts::assumed(&workload, &Costs::h200()).unwrap(), &Costs::h200()).unwrap();
         let options = Options { policy, budget: Bytes::gib(4), ..Options::default() };
-        let plan = plan(&workload, &kernels, &Costs::h200(), &options).unwrap();
+        let plan = plan(&step, &Costs::h200(), &options).unwrap();
         (network, plan)
     }
 
@@ -176,7 +188,8 @@ mod tests {
     #[test]
     fn a_plan_that_was_tampered_with_is_refused() {
         let (network, plan) = planned("lenet", Policy::VdnnAll);
-        type Tamper = fn(&mut Plan);
+        let whole = plan.to_json(&network).unwrap();
+        type Tamper = fn(&mut Plan<ScheduleDocument>);
         let tampered: [(&str, Tamper); 9] = [
             ("its schedule is refused", |plan| plan.schedule.blocks[0].offset = u64::MAX),
             ("its schedule is refused", |plan| plan.schedule.blocks[0].offset += 256),
@@ -189,9 +202,12 @@ mod tests {
             ("it tells of number of steps", |plan| _ = plan.schedule.steps.pop()),
         ];
         for (part, tamper) in tampered {
-            let mut plan = plan.clone();
+            let lowered = Workload::new(&network, 8, Types::F32, false).unwrap().lower().unwrap();
+            let mut plan = plan.clone().with_schedule(ScheduleDocument::of(&plan.schedule, &lowered));
             tamper(&mut plan);
-            let error = Plan::from_json(&plan.to_json(&network).unwrap()).unwrap_err().to_string();
+            let mut text: Value = serde_json::from_str(&whole).unwrap();
+            text["plan"] = serde_json::to_value(&plan).unwrap();
+            let error = Plan::from_json(&text.to_string()).unwrap_err().to_string();
             assert!(error.contains(part), "{part}: {error}");
         }
     }
@@ -217,12 +233,13 @@ mod tests {
         let mut candidates = HashMap::new();
         for (layer, _) in network.convolutions() {
             for operation in Operation::ALL {
-                let problem = Kernels::problem(&workload, layer, operation).unwrap();
+                let problem = workload.problem(layer, operation).unwrap();
                 candidates.insert(problem, Candidates { candidates: vec![part(1000)], cost: DivisionCost::default() });
             }
         }
         let options = Options { policy: Policy::VdnnAll, budget: Bytes::gib(4), ..Options::default() };
-        let plan = plan(&workload, &Kernels::of(&candidates).unwrap(), &Costs::h200(), &options).unwrap();
+        let step = workload.step(&Fronts::of(&candidates).unwrap(), &Costs::h200()).unwrap();
+        let plan = plan(&step, &Costs::h200(), &options).unwrap();
         (network, plan)
     }
 

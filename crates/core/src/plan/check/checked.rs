@@ -1,0 +1,135 @@
+//! The type of a schedule that the checker has passed: nothing else leaves the planner, and engines take nothing else.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::{Budgets, check};
+use crate::plan::step::{OperationId, Step};
+use crate::plan::{Action, BlockId, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule, footprint};
+use crate::{Bytes, Error};
+
+/// A schedule that [`check`] has passed, with the step that it was checked against.
+///
+/// ```
+/// use tightfit_core::plan::{Budgets, Checked, Costs, Fronts, Options, Workload, plan};
+/// use tightfit_core::{Network, Types};
+/// let network = Network::open("lenet")?;
+/// let (workload, costs) = (Workload::new(&network, 8, Types::F32, false)?, Costs::cpu());
+/// let step = workload.step(&Fronts::assumed(&workload, &costs)?, &costs)?;
+/// let mut schedule = plan(&step, &costs, &Options::default())?.schedule.into_schedule();
+/// assert!(Checked::new(&step, schedule.clone(), Budgets::default()).is_ok());
+/// schedule.instructions.pop();
+/// assert!(Checked::new(&step, schedule, Budgets::default()).is_err());
+/// # Ok::<(), tightfit_core::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    schedule: Schedule,
+    /// Without costs: those change nothing about what is right.
+    step: Arc<Step>,
+}
+
+impl Checked {
+    /// Checks a schedule.
+    ///
+    /// - Cost: that of [`check`].
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] with the first violation; those of [`Step::check`].
+    pub fn new(step: &Step, schedule: Schedule, budgets: Budgets) -> Result<Checked, Error> {
+        step.check()?;
+        if (schedule.batch, schedule.types) != (step.batch, step.types) {
+            let (batch, types) = (schedule.batch, schedule.types);
+            return Err(Error::Unsound { what: format!("{}: it is of {batch} samples in {types}", step.name) });
+        }
+        match check(step, &schedule, budgets).first() {
+            Some(violation) => Err(Error::Unsound { what: format!("{}: {violation}", step.name) }),
+            None => Ok(Checked { schedule, step: Arc::new(step.without_costs()) }),
+        }
+    }
+
+    /// Takes a schedule unchecked, to test what a machine does with one that no checker would pass.
+    #[cfg(feature = "test-util")]
+    pub fn assume(step: &Step, schedule: Schedule) -> Checked {
+        Checked { schedule, step: Arc::new(step.without_costs()) }
+    }
+
+    /// The step that it was checked against, without what its operations cost.
+    pub fn step(&self) -> &Step {
+        &self.step
+    }
+
+    /// What an instruction that takes time does, in words; nothing for one that takes none.
+    pub fn describe(&self, action: &Action) -> Option<String> {
+        let block = |block: BlockId| self.step.describe(self.blocks[block.0].holds);
+        match action {
+            Action::Compute(compute) => {
+                let again = if compute.again { " again" } else { "" };
+                let OperationId(place) = compute.operation;
+                let (group, name) = (self.step.group_name(compute.operation), &self.step.operations[place].name);
+                Some(format!("{group} {name}{again}"))
+            }
+            Action::Offload(from, _) => Some(format!("offload {}", block(*from))),
+            Action::Prefetch(_, to) => Some(format!("prefetch {}", block(*to))),
+            Action::Allocate(_) | Action::Release(_) | Action::Wait(_) => None,
+        }
+    }
+
+    /// The schedule itself, free to be changed.
+    pub fn into_schedule(self) -> Schedule {
+        self.schedule
+    }
+
+    /// The same schedule, which also copies blocks to the host: all that `which` names for an action, each right after
+    /// that action, on its stream and to bytes of its own. Gives each copy's action (as a place in the schedule given)
+    /// and its host block, in order.
+    ///
+    /// It stays as sound as it was, although [`check`] refuses copies on the compute stream: a copy only reads what the
+    /// action before it on the same stream has just touched, nothing else uses its bytes on the host, and whoever waited
+    /// for that action waits for the copy as well.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] if an action does not touch a block that `which` names for it.
+    pub fn with_copies(
+        &self,
+        which: impl Fn(&Action) -> Vec<BlockId>,
+    ) -> Result<(Checked, Vec<(InstructionId, HostBlockId)>), Error> {
+        let mut schedule = Schedule { instructions: Vec::new(), ..self.schedule.clone() };
+        let mut copies = Vec::new();
+        // By instruction of this schedule: the last of those that now stand for it.
+        let mut ends: Vec<InstructionId> = Vec::with_capacity(self.instructions.len());
+        for (place, instruction) in self.instructions.iter().enumerate() {
+            let stream = instruction.stream;
+            let action = match instruction.action {
+                Action::Wait(on) => Action::Wait(ends[on.0]),
+                ref action => action.clone(),
+            };
+            schedule.instructions.push(Instruction { stream, action });
+            for block in which(&instruction.action) {
+                let Some(&Holding::Tensor(tensor)) = self.blocks.get(block.0).map(|block| &block.holds) else {
+                    return Err(Error::Unsound { what: format!("block {} holds no tensor", block.0) });
+                };
+                if !instruction.action.touches(block) {
+                    let what = format!("instruction {place} does not touch block {}", block.0);
+                    return Err(Error::Unsound { what });
+                }
+                let host = HostBlockId(schedule.host_blocks.len());
+                let (bytes, offset) = (self.blocks[block.0].bytes, footprint(schedule.host_bytes.0));
+                schedule.host_blocks.push(HostBlock { tensor, offset, bytes });
+                schedule.host_bytes = Bytes(offset + bytes);
+                schedule.instructions.push(Instruction { stream, action: Action::Offload(block, host) });
+                copies.push((InstructionId(place), host));
+            }
+            ends.push(InstructionId(schedule.instructions.len() - 1));
+        }
+        Ok((Checked { schedule, step: Arc::clone(&self.step) }, copies))
+    }
+}
+
+impl Deref for Checked {
+    type Target = Schedule;
+
+    fn deref(&self) -> &Schedule {
+        &self.schedule
+    }
+}

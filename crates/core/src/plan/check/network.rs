@@ -1,0 +1,360 @@
+//! Whether a step is that of its network: the network's own rules, said once more and without the code that made the step.
+
+use std::fmt;
+
+use crate::Error;
+use crate::network::{LayerId, LayerKind, PoolingMethod};
+use crate::plan::step::{Access, OperationId, Residence};
+use crate::plan::{LayerPass, Lowered, NetworkTensor, Pass, Role, Workload};
+
+/// What a step does that its network does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fault {
+    /// A pass has an operand that it does not take, or takes otherwise.
+    WrongRole(Role),
+    /// A pass lacks an operand.
+    MissingRole(Role),
+    /// An operand holds something else than what the pass has to read.
+    WrongContent(Role),
+    /// A pass runs twice.
+    RunTwice,
+    /// A pass does not run.
+    MissingPass(Pass),
+    /// A tensor has another length than the network gives it, or another residence.
+    WrongTensor(NetworkTensor),
+    /// What is read after the step is not said to be, or something else is.
+    WrongResult,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// Refuses a step that is not what the network says, in its tensors, its passes, their order, or what they read.
+///
+/// - Cost: O(layers² + operands).
+///
+/// # Errors
+/// [`Error::BadStep`] with the first pass that is wrong.
+pub(in crate::plan) fn verify(workload: &Workload<'_>, lowered: &Lowered) -> Result<(), Error> {
+    let Lowered { step, tensors, passes, .. } = lowered;
+    let bad = |place: usize, fault: Fault| Error::BadStep {
+        step: step.name.clone(),
+        operation: step.operations.get(place).map_or_else(String::new, |operation| {
+            format!("{} {}", step.group_name(OperationId(place)), operation.name)
+        }),
+        what: fault.to_string(),
+    };
+    for (own, tensor) in step.tensors.iter().zip(tensors) {
+        let stays = own.residence == Residence::Resident;
+        let is_right = own.bytes == workload.bytes(*tensor) && stays == stays_from_step_to_step(*tensor);
+        if !is_right || matches!(tensor, NetworkTensor::Workspace(_)) {
+            return Err(bad(step.operations.len(), Fault::WrongTensor(*tensor)));
+        }
+    }
+    let start = |tensor: &NetworkTensor| match tensor {
+        NetworkTensor::WeightGradient(_) => Content::Nothing,
+        tensor if stays_from_step_to_step(*tensor) => Content::Kept,
+        _ => Content::Nothing,
+    };
+    let mut contents: Vec<Content> = tensors.iter().map(start).collect();
+    let mut learning = Learning::of(workload);
+    for (place, of) in passes.iter().enumerate() {
+        let uses = step.operations[place].uses.iter().zip(&of.roles);
+        let uses: Vec<Operand> =
+            uses.map(|(used, role)| Operand { role: *role, place: used.tensor.0, access: used.access }).collect();
+        operands(workload, of, &uses, tensors).map_err(|fault| bad(place, fault))?;
+        learning.compute(workload, of, &uses, &mut contents).map_err(|fault| bad(place, fault))?;
+    }
+    for (own, content) in step.tensors.iter().zip(&contents) {
+        if own.is_result != learning.is_result(workload, content) {
+            return Err(bad(step.operations.len(), Fault::WrongResult));
+        }
+    }
+    learning.missing(workload).map_or(Ok(()), |fault| Err(bad(step.operations.len(), fault)))
+}
+
+/// A tensor as a pass uses it.
+#[derive(Clone, Copy, Debug)]
+struct Operand {
+    role: Role,
+    /// Its place among the tensors.
+    place: usize,
+    access: Access,
+}
+
+/// Whether a tensor keeps its content from step to step.
+fn stays_from_step_to_step(tensor: NetworkTensor) -> bool {
+    matches!(
+        tensor,
+        NetworkTensor::Weights(_)
+            | NetworkTensor::MasterWeights(_)
+            | NetworkTensor::WeightGradient(_)
+            | NetworkTensor::Momentum(_)
+            | NetworkTensor::Statistics(_)
+    )
+}
+
+/// What a tensor holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Content {
+    /// Nothing that was written.
+    Nothing,
+    /// What it held at the end of the last training step.
+    Kept,
+    /// Weights of the next training step.
+    Updated,
+    /// A map as this layer left it.
+    Map(LayerId),
+    /// The sum of the gradients that these layers gave of these inputs of theirs.
+    Gradient(Vec<(LayerId, usize)>),
+    /// What one of this layer's passes wrote beside maps.
+    Of(LayerId),
+}
+
+/// The tensor that an operand of this role has to be.
+fn tensor(workload: &Workload<'_>, layer: LayerId, role: Role) -> Option<NetworkTensor> {
+    let input = |place: usize| {
+        let input = workload.network.layer(layer).inputs.get(place)?;
+        Some(workload.maps.written_by(*input))
+    };
+    let own = workload.maps.written_by(layer);
+    Some(match role {
+        Role::X(place) => NetworkTensor::FeatureMap(input(place)?),
+        Role::Dx(place) => NetworkTensor::Gradient(input(place)?),
+        Role::Y => NetworkTensor::FeatureMap(own),
+        Role::Dy => NetworkTensor::Gradient(own),
+        Role::W => NetworkTensor::Weights(layer),
+        Role::Master => NetworkTensor::MasterWeights(layer),
+        Role::Dw => NetworkTensor::WeightGradient(layer),
+        Role::Momentum => NetworkTensor::Momentum(layer),
+        Role::Statistics => NetworkTensor::Statistics(layer),
+        Role::Saved => NetworkTensor::Saved(layer),
+        Role::Labels => NetworkTensor::Labels,
+        Role::Workspace => return None,
+    })
+}
+
+/// The operands that a pass must have besides gradients of inputs, each with how it is accessed; none if the layer has no
+/// such pass.
+fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Access)>> {
+    let layer = workload.network.layer(compute.layer);
+    let (read, write, add) = (Access::Read, Access::Write, Access::Add);
+    let inputs = || (0..layer.inputs.len()).map(|place| (Role::X(place), Access::Read));
+    let is_norm = matches!(layer.kind, LayerKind::BatchNorm { .. });
+    let trains = !workload.inference;
+    let mut roles: Vec<(Role, Access)> = match (&layer.kind, compute.pass) {
+        (LayerKind::Flatten, _) => return None,
+        (LayerKind::Input { .. }, Pass::Forward) => vec![(Role::Y, write), (Role::Labels, write)],
+        (_, Pass::Forward) => inputs().chain([(Role::Y, write)]).collect(),
+        (_, Pass::Update) if layer.parameters > 0 => vec![(Role::W, add), (Role::Dw, read), (Role::Momentum, add)],
+        (LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. }, Pass::BackwardFilter) => {
+            vec![(Role::X(0), read), (Role::Dy, read), (Role::Dw, write)]
+        }
+        (LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. }, Pass::BackwardData) => {
+            vec![(Role::Dy, read), (Role::W, read)]
+        }
+        (LayerKind::Relu, Pass::BackwardData) => vec![(Role::Y, read), (Role::Dy, read)],
+        (LayerKind::Pooling(pooling), Pass::BackwardData) if pooling.method == PoolingMethod::Average => {
+            vec![(Role::Dy, read)]
+        }
+        (LayerKind::Pooling(_) | LayerKind::Lrn { .. }, Pass::BackwardData) => {
+            vec![(Role::X(0), read), (Role::Y, read), (Role::Dy, read)]
+        }
+        (LayerKind::BatchNorm { .. }, Pass::BackwardData) => {
+            vec![(Role::X(0), read), (Role::Saved, read), (Role::Dy, read), (Role::W, read), (Role::Dw, write)]
+        }
+        (LayerKind::Dropout { .. }, Pass::BackwardData) => vec![(Role::Saved, read), (Role::Dy, read)],
+        (LayerKind::Concat | LayerKind::Add, Pass::BackwardData) => vec![(Role::Dy, read)],
+        (LayerKind::SoftmaxLoss, Pass::BackwardData) => vec![(Role::Y, read), (Role::Labels, read)],
+        _ => return None,
+    };
+    if compute.pass == Pass::Forward {
+        if layer.parameters > 0 {
+            roles.push((Role::W, read));
+        }
+        if is_norm {
+            roles.push((Role::Statistics, if trains { add } else { read }));
+        }
+        if trains && (is_norm || matches!(layer.kind, LayerKind::Dropout { .. })) {
+            roles.push((Role::Saved, write));
+        }
+    } else if !trains {
+        return None;
+    }
+    if compute.pass == Pass::Update && workload.has_master_weights(compute.layer) {
+        roles.push((Role::Master, add));
+    }
+    Some(roles)
+}
+
+/// What is wrong with the operands of a pass.
+fn operands(workload: &Workload<'_>, of: &LayerPass, uses: &[Operand], tensors: &[NetworkTensor]) -> Result<(), Fault> {
+    let needed = needed(workload, of);
+    let takes_gradients = of.pass == Pass::BackwardData;
+    for used in uses {
+        let role = used.role;
+        let is_known = match role {
+            Role::Dx(_) => takes_gradients && used.access != Access::Read,
+            _ => needed.iter().flatten().any(|needed| *needed == (role, used.access)),
+        };
+        if !is_known || tensor(workload, of.layer, role) != Some(tensors[used.place]) {
+            return Err(Fault::WrongRole(role));
+        }
+    }
+    let missing = needed.iter().flatten().find(|(role, _)| !of.roles.contains(role));
+    missing.map_or(Ok(()), |(role, _)| Err(Fault::MissingRole(*role)))
+}
+
+/// What has been computed so far, and what a step of training has to compute.
+struct Learning {
+    /// By layer: whether the loss depends on it.
+    reaches_loss: Vec<bool>,
+    /// By layer and pass.
+    done: Vec<[bool; 4]>,
+}
+
+impl Learning {
+    fn of(workload: &Workload<'_>) -> Learning {
+        let layers = workload.network.layers();
+        let mut reaches_loss = vec![false; layers.len()];
+        for (id, layer) in workload.network.iter().rev() {
+            reaches_loss[id.index()] |= layer.kind == LayerKind::SoftmaxLoss;
+            if reaches_loss[id.index()] {
+                layer.inputs.iter().for_each(|input| reaches_loss[input.index()] = true);
+            }
+        }
+        Learning { reaches_loss, done: vec![[false; 4]; layers.len()] }
+    }
+
+    /// A pass runs: what is wrong with what it reads, and what it leaves.
+    fn compute(
+        &mut self,
+        workload: &Workload<'_>,
+        of: &LayerPass,
+        uses: &[Operand],
+        contents: &mut [Content],
+    ) -> Result<(), Fault> {
+        let done = &mut self.done[of.layer.index()][of.pass as usize];
+        if std::mem::replace(done, true) {
+            return Err(Fault::RunTwice);
+        }
+        for (place, used) in uses.iter().enumerate().filter(|(_, used)| used.access != Access::Write) {
+            // A sum of one map with itself adds its second gradient to the first.
+            let mut before = uses[..place].iter();
+            let just_written = before.any(|other| other.place == used.place && other.access == Access::Write);
+            if !just_written && !self.is_right(workload, of.layer, used.role, &contents[used.place]) {
+                return Err(Fault::WrongContent(used.role));
+            }
+        }
+        for used in uses.iter().filter(|used| used.access != Access::Read) {
+            let content = &mut contents[used.place];
+            match used.role {
+                Role::Y => *content = Content::Map(of.layer),
+                Role::W => *content = Content::Updated,
+                Role::Dw | Role::Saved | Role::Labels => *content = Content::Of(of.layer),
+                Role::Dx(place) => match content {
+                    // In place a layer changes what is there, and out of place `Add` says so.
+                    Content::Gradient(from) if used.access == Access::Add || is_in_place(workload, of.layer, place) => {
+                        from.push((of.layer, place));
+                    }
+                    _ => *content = Content::Gradient(vec![(of.layer, place)]),
+                },
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a pass may read this as its operand.
+    fn is_right(&self, workload: &Workload<'_>, layer: LayerId, role: Role, content: &Content) -> bool {
+        match (role, content) {
+            (Role::X(place), Content::Map(writer)) => {
+                let inputs = &workload.network.layer(layer).inputs;
+                inputs.get(place).is_some_and(|input| unflattened(workload, *input) == *writer)
+            }
+            (Role::Y, Content::Map(writer)) => {
+                // A dropout over a rectified unit keeps the sign, which is all that is read.
+                let kind = |layer| &workload.network.layer(layer).kind;
+                let kept = *kind(layer) == LayerKind::Relu && matches!(kind(*writer), LayerKind::Dropout { .. });
+                *writer == layer || kept
+            }
+            (Role::Dy, Content::Gradient(from)) => {
+                let mut expected = self.gradients(workload, layer);
+                let mut from = from.clone();
+                expected.sort_unstable();
+                from.sort_unstable();
+                from == expected
+            }
+            // A later contribution reads what is there to add to it.
+            (Role::Dx(_), Content::Gradient(_)) => true,
+            (Role::W, Content::Kept) => true,
+            (Role::Momentum | Role::Statistics | Role::Master, _) => true,
+            (Role::Saved | Role::Dw, Content::Of(writer)) => *writer == layer,
+            (Role::Labels, Content::Of(writer)) => {
+                matches!(workload.network.layer(*writer).kind, LayerKind::Input { .. })
+            }
+            _ => false,
+        }
+    }
+
+    /// The gradients that must have been given before a layer reads that of its output: those of all readers of the map,
+    /// and of the layers that worked over this one's output.
+    fn gradients(&self, workload: &Workload<'_>, layer: LayerId) -> Vec<(LayerId, usize)> {
+        let map = workload.maps.written_by(layer);
+        let mut expected = Vec::new();
+        for (id, of) in workload.network.iter().filter(|(id, _)| self.reaches_loss[id.index()]) {
+            for (place, input) in of.inputs.iter().enumerate() {
+                let reads = workload.maps.written_by(*input) == map;
+                let outside = workload.maps.written_by(id) != map;
+                let over = !outside && id > layer && !matches!(of.kind, LayerKind::Flatten | LayerKind::Add);
+                if reads && (outside || over) {
+                    expected.push((id, place));
+                }
+            }
+        }
+        expected
+    }
+
+    /// Whether this is read after the end of the step: the probabilities, and in inference whatever no layer reads.
+    fn is_result(&self, workload: &Workload<'_>, content: &Content) -> bool {
+        let Content::Map(writer) = *content else { return false };
+        let is_probabilities = workload.network.layer(writer).kind == LayerKind::SoftmaxLoss;
+        let map = workload.maps.get(workload.maps.written_by(writer));
+        let is_last = map.layers.last().is_some_and(|last| unflattened(workload, *last) == writer);
+        is_last && (is_probabilities || workload.inference && map.readers.is_empty())
+    }
+
+    /// The first pass that did not run.
+    fn missing(&self, workload: &Workload<'_>) -> Option<Fault> {
+        workload.network.iter().find_map(|(id, layer)| {
+            let done = |pass| self.done[id.index()][pass as usize];
+            let learns = layer.parameters > 0 && self.reaches_loss[id.index()] && !workload.inference;
+            if layer.kind != LayerKind::Flatten && !done(Pass::Forward) {
+                Some(Fault::MissingPass(Pass::Forward))
+            } else {
+                (learns && !done(Pass::Update)).then_some(Fault::MissingPass(Pass::Update))
+            }
+        })
+    }
+}
+
+/// Whether the gradient of this input is that of the output, changed in place.
+fn is_in_place(workload: &Workload<'_>, layer: LayerId, place: usize) -> bool {
+    let inputs = &workload.network.layer(layer).inputs;
+    let of = |layer| workload.maps.written_by(layer);
+    workload.network.layer(layer).kind != LayerKind::SoftmaxLoss
+        && inputs.get(place).is_some_and(|input| of(*input) == of(layer))
+}
+
+/// The layer that wrote what a layer gives: flattening writes nothing.
+fn unflattened(workload: &Workload<'_>, mut layer: LayerId) -> LayerId {
+    while let (LayerKind::Flatten, Some(input)) =
+        (&workload.network.layer(layer).kind, workload.network.layer(layer).inputs.first())
+    {
+        layer = *input;
+    }
+    layer
+}

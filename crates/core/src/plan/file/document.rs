@@ -1,0 +1,216 @@
+//! A schedule as the file of a plan holds it: in the words of its network, whose keys are a promise.
+//!
+//! The structs below are the document, key for key; the types they are made from stay free to change.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::network::LayerId;
+use crate::plan::step::{Access, GroupId, OperationId, TensorId};
+use crate::plan::{
+    Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Lowered,
+    NetworkTensor, Pass, Role, Schedule, Stream,
+};
+use crate::{Bytes, Configuration, Types};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    pub batch: usize,
+    pub types: Types,
+    pub device_bytes: Bytes,
+    pub host_bytes: Bytes,
+    pub blocks: Vec<BlockObject>,
+    pub host_blocks: Vec<HostBlockObject>,
+    pub steps: Vec<InstructionObject>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BlockObject {
+    tensor: NetworkTensor,
+    pub offset: u64,
+    bytes: u64,
+    samples: Range<usize>,
+    resident: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostBlockObject {
+    tensor: NetworkTensor,
+    offset: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InstructionObject {
+    stream: Stream,
+    action: ActionObject,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ActionObject {
+    Allocate(BlockId),
+    Release(BlockId),
+    Compute(Box<ComputeObject>),
+    Offload(BlockId, HostBlockId),
+    Prefetch(HostBlockId, BlockId),
+    Wait(InstructionId),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct ComputeObject {
+    layer: LayerId,
+    pass: Pass,
+    operands: Vec<OperandObject>,
+    samples: Range<usize>,
+    configuration: Option<Configuration>,
+    again: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct OperandObject {
+    role: Role,
+    block: BlockId,
+    access: Access,
+}
+
+impl Document {
+    /// A schedule of this network's step.
+    ///
+    /// # Panics
+    /// If it is of another step.
+    pub fn of(schedule: &Schedule, lowered: &Lowered) -> Document {
+        let layer = |GroupId(group): GroupId| lowered.layers[group];
+        let tensor = |holds| match holds {
+            Holding::Tensor(TensorId(tensor)) => lowered.tensors[tensor],
+            Holding::Workspace(group) => NetworkTensor::Workspace(layer(group)),
+        };
+        let block = |block: &Block| BlockObject {
+            tensor: tensor(block.holds),
+            offset: block.offset,
+            bytes: block.bytes,
+            samples: block.samples.clone(),
+            resident: block.resident,
+        };
+        let host_block = |block: &HostBlock| HostBlockObject {
+            tensor: lowered.tensors[block.tensor.0],
+            offset: block.offset,
+            bytes: block.bytes,
+        };
+        let instruction = |instruction: &Instruction| InstructionObject {
+            stream: instruction.stream,
+            action: match &instruction.action {
+                Action::Allocate(block) => ActionObject::Allocate(*block),
+                Action::Release(block) => ActionObject::Release(*block),
+                Action::Offload(block, host) => ActionObject::Offload(*block, *host),
+                Action::Prefetch(host, block) => ActionObject::Prefetch(*host, *block),
+                Action::Wait(on) => ActionObject::Wait(*on),
+                Action::Compute(compute) => ActionObject::Compute(Box::new(written(compute, lowered))),
+            },
+        };
+        Document {
+            batch: schedule.batch,
+            types: schedule.types,
+            device_bytes: schedule.device_bytes,
+            host_bytes: schedule.host_bytes,
+            blocks: schedule.blocks.iter().map(block).collect(),
+            host_blocks: schedule.host_blocks.iter().map(host_block).collect(),
+            steps: schedule.instructions.iter().map(instruction).collect(),
+        }
+    }
+
+    /// The schedule, unchecked; or what it names that the network has not.
+    pub fn schedule(self, lowered: &Lowered) -> Result<Schedule, String> {
+        let tensors: HashMap<NetworkTensor, TensorId> =
+            lowered.tensors.iter().enumerate().map(|(place, tensor)| (*tensor, TensorId(place))).collect();
+        let tensor = |tensor: NetworkTensor| {
+            tensors.get(&tensor).copied().ok_or_else(|| format!("no pass of the network uses {tensor:?}"))
+        };
+        let holds = |held| match held {
+            NetworkTensor::Workspace(layer) => Ok(Holding::Workspace(GroupId(layer.index()))),
+            held => tensor(held).map(Holding::Tensor),
+        };
+        let block = |block: BlockObject| {
+            let BlockObject { tensor, offset, bytes, samples, resident } = block;
+            Ok(Block { holds: holds(tensor)?, offset, bytes, samples, resident })
+        };
+        let host_block = |block: HostBlockObject| {
+            Ok(HostBlock { tensor: tensor(block.tensor)?, offset: block.offset, bytes: block.bytes })
+        };
+        let operations: HashMap<(LayerId, Pass), OperationId> =
+            lowered.passes.iter().enumerate().map(|(place, of)| ((of.layer, of.pass), OperationId(place))).collect();
+        let instruction = |instruction: InstructionObject| {
+            let action = match instruction.action {
+                ActionObject::Allocate(block) => Action::Allocate(block),
+                ActionObject::Release(block) => Action::Release(block),
+                ActionObject::Offload(block, host) => Action::Offload(block, host),
+                ActionObject::Prefetch(host, block) => Action::Prefetch(host, block),
+                ActionObject::Wait(on) => Action::Wait(on),
+                ActionObject::Compute(compute) => {
+                    let (layer, pass) = (compute.layer.index(), compute.pass.name());
+                    let operation = operations.get(&(compute.layer, compute.pass));
+                    let operation = *operation.ok_or_else(|| format!("layer {layer} has no pass {pass}"))?;
+                    Action::Compute(Box::new(read(*compute, operation, lowered)?))
+                }
+            };
+            Ok(Instruction { stream: instruction.stream, action })
+        };
+        Ok(Schedule {
+            batch: self.batch,
+            types: self.types,
+            device_bytes: self.device_bytes,
+            host_bytes: self.host_bytes,
+            blocks: self.blocks.into_iter().map(block).collect::<Result<_, String>>()?,
+            host_blocks: self.host_blocks.into_iter().map(host_block).collect::<Result<_, String>>()?,
+            instructions: self.steps.into_iter().map(instruction).collect::<Result<_, String>>()?,
+        })
+    }
+}
+
+fn written(compute: &Compute, lowered: &Lowered) -> ComputeObject {
+    let of = &lowered.passes[compute.operation.0];
+    let uses = &lowered.step.operation(compute.operation).uses;
+    let operands = of.roles.iter().zip(uses).zip(&compute.blocks);
+    let operands = operands.map(|((role, used), block)| {
+        let access = used.access_of_run(compute.again);
+        OperandObject { role: *role, block: *block, access }
+    });
+    let scratch = |block| OperandObject { role: Role::Workspace, block, access: Access::Write };
+    ComputeObject {
+        layer: of.layer,
+        pass: of.pass,
+        operands: operands.chain(compute.workspace.map(scratch)).collect(),
+        samples: compute.samples.clone(),
+        configuration: compute.configuration.clone(),
+        again: compute.again,
+    }
+}
+
+/// A computation with its operands in the order of the operation's uses; what is wrong with them.
+fn read(compute: ComputeObject, operation: OperationId, lowered: &Lowered) -> Result<Compute, String> {
+    let ComputeObject { layer, pass, mut operands, samples, configuration, again } = compute;
+    let bad = |what: &str, role: Role| Err(format!("layer {} {}: {role:?} {what}", layer.index(), pass.name()));
+    let mut take = |role: Role| {
+        let place = operands.iter().position(|operand| operand.role == role)?;
+        Some(operands.remove(place))
+    };
+    let mut blocks = Vec::new();
+    for (role, used) in lowered.passes[operation.0].roles.iter().zip(&lowered.step.operation(operation).uses) {
+        match take(*role) {
+            Some(operand) if operand.access == used.access_of_run(again) => blocks.push(operand.block),
+            Some(_) => return bad("is accessed in another way", *role),
+            None => return bad("is missing", *role),
+        }
+    }
+    let workspace = match take(Role::Workspace) {
+        Some(OperandObject { access: Access::Write, block, .. }) => Some(block),
+        Some(_) => return bad("is only read", Role::Workspace),
+        None => None,
+    };
+    match operands.first() {
+        Some(left) => bad("is not used", left.role),
+        None => Ok(Compute { operation, blocks, workspace, samples, configuration, again }),
+    }
+}

@@ -1,0 +1,359 @@
+//! From the layers of a network to a step: every pass of every layer with the tensors it touches, in order, and what each of
+//! them is to its layer.
+//!
+//! ```text
+//! forward    input | conv1: X W -> Y | relu: Y | .. | loss
+//! backward   loss: Y labels -> dX | .. | relu: Y dY | conv1: X dY -> dW, (dY W -> dX), update
+//! ```
+
+use std::collections::HashMap;
+
+use super::check::verify;
+use super::step::{
+    Access, Again, Cost, Front, Group, GroupId, Mode, Operation, Residence, Resource, Stage, Step, Tag, Tensor,
+    TensorId, Use,
+};
+use super::{NetworkTensor, Pass, Role, Workload};
+use crate::network::{LayerId, LayerKind, MapId};
+use crate::{Bytes, Error, Nanos};
+
+/// A pass of a layer, as an operation of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerPass {
+    /// Which layer.
+    pub layer: LayerId,
+    /// Which of its passes.
+    pub pass: Pass,
+    /// What each of the operation's uses is to the layer.
+    pub roles: Vec<Role>,
+}
+
+/// The step of a network, and what its parts are there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lowered {
+    /// The step, without what it costs.
+    pub step: Step,
+    /// What each of its tensors is.
+    pub tensors: Vec<NetworkTensor>,
+    /// What each of its operations is.
+    pub passes: Vec<LayerPass>,
+    /// What each of its groups is.
+    pub layers: Vec<LayerId>,
+}
+
+impl Workload<'_> {
+    /// The step of this workload, without what its operations cost.
+    ///
+    /// Backward through the network, a layer's filters come before its data, and its update last: the data needs the
+    /// weights as they were. What the loss does not depend on has no backward passes.
+    ///
+    /// # Errors
+    /// [`Error::BadProblem`] for too large a mini-batch; [`Error::BadStep`] for a step that is not what the network says, which
+    /// would be a defect here.
+    pub fn lower(&self) -> Result<Lowered, Error> {
+        let mut passes: Vec<Uses> = self.network.iter().filter_map(|(layer, _)| forward(self, layer)).collect();
+        if !self.inference {
+            let mut reached = vec![false; self.maps.iter().count()];
+            for (layer, _) in self.network.iter().rev() {
+                passes.extend(backward(self, layer, &mut reached));
+            }
+        }
+        let mut tensors: Vec<NetworkTensor> = self.maps.iter().map(|(map, _)| NetworkTensor::FeatureMap(map)).collect();
+        let mut ids: HashMap<NetworkTensor, TensorId> =
+            tensors.iter().enumerate().map(|(place, tensor)| (*tensor, TensorId(place))).collect();
+        let mut operations = Vec::with_capacity(passes.len());
+        for Uses { layer, pass, uses } in &passes {
+            let mut used = Vec::with_capacity(uses.len());
+            for (role, tensor, access) in uses {
+                let id = *ids.entry(*tensor).or_insert_with(|| {
+                    tensors.push(*tensor);
+                    TensorId(tensors.len() - 1)
+                });
+                let again = match role {
+                    Role::Statistics | Role::Saved => Again::Kept,
+                    _ => Again::Alike,
+                };
+                used.push(Use { tensor: id, access: *access, again });
+            }
+            operations.push(self.operation(*layer, *pass, used)?);
+        }
+        let step = Step {
+            name: self.network.name().to_owned(),
+            batch: self.batch,
+            types: self.types,
+            mode: if self.inference { Mode::Inference } else { Mode::Training },
+            tensors: tensors.iter().map(|tensor| self.tensor(*tensor)).collect(),
+            operations,
+            groups: self.network.iter().map(|(layer, _)| self.group(layer)).collect(),
+        };
+        let role = |(role, ..): &(Role, NetworkTensor, Access)| *role;
+        let passes = passes.into_iter().map(|Uses { layer, pass, uses }| LayerPass {
+            layer,
+            pass,
+            roles: uses.iter().map(role).collect(),
+        });
+        let layers = self.network.iter().map(|(layer, _)| layer).collect();
+        let lowered = Lowered { step, tensors, passes: passes.collect(), layers };
+        verify(self, &lowered)?;
+        Ok(lowered)
+    }
+
+    fn operation(&self, layer: LayerId, pass: Pass, uses: Vec<Use>) -> Result<Operation, Error> {
+        let kind = &self.network.layer(layer).kind;
+        let problem = self.problem_of(layer, pass)?;
+        Ok(Operation {
+            group: GroupId(layer.index()),
+            name: pass.name().to_owned(),
+            stage: match pass {
+                Pass::Forward => Stage::Forward,
+                Pass::BackwardData | Pass::BackwardFilter => Stage::Backward,
+                Pass::Update => Stage::Update,
+            },
+            tag: match kind {
+                LayerKind::Convolution { .. } => Tag::Convolution,
+                LayerKind::Pooling(_) => Tag::Pooling,
+                _ => Tag::Other,
+            },
+            resource: match kind {
+                LayerKind::Input { .. } => Resource::Link,
+                _ => Resource::Device,
+            },
+            uses,
+            cost: problem.map_or(Cost::Fixed(Nanos::ZERO), |problem| Cost::Choice(Front::empty(problem))),
+        })
+    }
+
+    fn tensor(&self, tensor: NetworkTensor) -> Tensor {
+        let (residence, is_result, groups) = match tensor {
+            NetworkTensor::FeatureMap(map) => {
+                let of = self.maps.get(map);
+                let is_loss = |layer: &LayerId| self.network.layer(*layer).kind == LayerKind::SoftmaxLoss;
+                // What no layer reads is what the step is for: the probabilities, or the output of a network without a loss.
+                let is_result = of.readers.is_empty() && (self.inference || of.layers.iter().any(is_loss));
+                (Residence::Movable, is_result, of.layers.iter().map(|layer| GroupId(layer.index())).collect())
+            }
+            tensor if tensor.is_resident() => (Residence::Resident, false, Vec::new()),
+            _ => (Residence::Temporary, false, Vec::new()),
+        };
+        let (name, bytes) = (self.describe(tensor), self.bytes(tensor));
+        Tensor { name, bytes, kind: tensor.kind(), residence, is_result, groups }
+    }
+
+    fn group(&self, layer: LayerId) -> Group {
+        let of = self.network.layer(layer);
+        let own = self.maps.written_by(layer);
+        let bytes = |map| self.bytes(NetworkTensor::FeatureMap(map));
+        let shares = of.inputs.iter().any(|&input| self.maps.written_by(input) == own);
+        Group {
+            name: of.name.clone(),
+            input: of.inputs.iter().map(|&input| bytes(self.maps.written_by(input))).sum(),
+            output: if shares || of.kind == LayerKind::Flatten { Bytes::ZERO } else { bytes(own) },
+            weights: self.bytes(NetworkTensor::Weights(layer)),
+        }
+    }
+}
+
+/// A pass with its tensors.
+struct Uses {
+    layer: LayerId,
+    pass: Pass,
+    uses: Vec<(Role, NetworkTensor, Access)>,
+}
+
+impl Uses {
+    fn new(layer: LayerId, pass: Pass) -> Uses {
+        Uses { layer, pass, uses: Vec::new() }
+    }
+
+    fn take(&mut self, role: Role, tensor: NetworkTensor, access: Access) {
+        self.uses.push((role, tensor, access));
+    }
+
+    fn take_inputs(&mut self, workload: &Workload<'_>) {
+        for (place, map) in maps_of_inputs(workload, self.layer) {
+            self.take(Role::X(place), NetworkTensor::FeatureMap(map), Access::Read);
+        }
+    }
+}
+
+fn maps_of_inputs<'a>(workload: &'a Workload<'_>, layer: LayerId) -> impl Iterator<Item = (usize, MapId)> + 'a {
+    workload.network.layer(layer).inputs.iter().map(|&input| workload.maps.written_by(input)).enumerate()
+}
+
+fn forward(workload: &Workload<'_>, layer: LayerId) -> Option<Uses> {
+    let of = workload.network.layer(layer);
+    let mut uses = Uses::new(layer, Pass::Forward);
+    uses.take_inputs(workload);
+    uses.take(Role::Y, NetworkTensor::FeatureMap(workload.maps.written_by(layer)), Access::Write);
+    if of.parameters > 0 {
+        uses.take(Role::W, NetworkTensor::Weights(layer), Access::Read);
+    }
+    match &of.kind {
+        LayerKind::Flatten => return None,
+        LayerKind::Input { .. } => uses.take(Role::Labels, NetworkTensor::Labels, Access::Write),
+        LayerKind::BatchNorm { .. } => {
+            let learned = if workload.inference { Access::Read } else { Access::Add };
+            uses.take(Role::Statistics, NetworkTensor::Statistics(layer), learned);
+        }
+        _ => {}
+    }
+    if of.kind.backward_reads().saved && !workload.inference {
+        uses.take(Role::Saved, NetworkTensor::Saved(layer), Access::Write);
+    }
+    Some(uses)
+}
+
+/// The backward passes of a layer; `reached` tells of each map whether its gradient has been written.
+fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Vec<Uses> {
+    let of = workload.network.layer(layer);
+    let own = workload.maps.written_by(layer);
+    let is_loss = of.kind == LayerKind::SoftmaxLoss;
+    if matches!(of.kind, LayerKind::Input { .. } | LayerKind::Flatten) || !(is_loss || reached[own.index()]) {
+        return Vec::new();
+    }
+    let has_filters = matches!(of.kind, LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. });
+    let mut passes = Vec::new();
+    let dy = |uses: &mut Uses| {
+        if !is_loss {
+            uses.take(Role::Dy, NetworkTensor::Gradient(own), Access::Read);
+        }
+    };
+    if has_filters {
+        let mut uses = Uses::new(layer, Pass::BackwardFilter);
+        uses.take_inputs(workload);
+        dy(&mut uses);
+        uses.take(Role::Dw, NetworkTensor::WeightGradient(layer), Access::Write);
+        passes.push(uses);
+    }
+
+    let mut gradients = Vec::new();
+    for (place, map) in maps_of_inputs(workload, layer) {
+        let in_place = map == own;
+        // The sum's gradient is that of the input whose map it took.
+        if !workload.maps.get(map).gradient || (in_place && of.kind == LayerKind::Add) {
+            continue;
+        }
+        let first = in_place || !reached[map.index()];
+        let access = if first { Access::Write } else { Access::Add };
+        gradients.push((Role::Dx(place), NetworkTensor::Gradient(map), access));
+        reached[map.index()] = true;
+    }
+    let is_norm = matches!(of.kind, LayerKind::BatchNorm { .. });
+    if !gradients.is_empty() || is_norm {
+        let reads = of.kind.backward_reads();
+        let mut uses = Uses::new(layer, Pass::BackwardData);
+        if reads.inputs && !has_filters {
+            uses.take_inputs(workload);
+        }
+        if reads.output {
+            uses.take(Role::Y, NetworkTensor::FeatureMap(own), Access::Read);
+        }
+        if reads.saved {
+            uses.take(Role::Saved, NetworkTensor::Saved(layer), Access::Read);
+        }
+        if is_loss {
+            uses.take(Role::Labels, NetworkTensor::Labels, Access::Read);
+        }
+        dy(&mut uses);
+        if of.parameters > 0 {
+            uses.take(Role::W, NetworkTensor::Weights(layer), Access::Read);
+        }
+        if is_norm {
+            uses.take(Role::Dw, NetworkTensor::WeightGradient(layer), Access::Write);
+        }
+        uses.uses.extend(gradients);
+        passes.push(uses);
+    }
+
+    if of.parameters > 0 {
+        let mut uses = Uses::new(layer, Pass::Update);
+        uses.take(Role::W, NetworkTensor::Weights(layer), Access::Add);
+        uses.take(Role::Dw, NetworkTensor::WeightGradient(layer), Access::Read);
+        uses.take(Role::Momentum, NetworkTensor::Momentum(layer), Access::Add);
+        if workload.has_master_weights(layer) {
+            uses.take(Role::Master, NetworkTensor::MasterWeights(layer), Access::Add);
+        }
+        passes.push(uses);
+    }
+    passes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Types;
+    use crate::network::{Builder, Filters, Network, Shape};
+
+    /// Layer, pass and roles of every operation.
+    fn text(network: &Network, inference: bool) -> Vec<String> {
+        let workload = Workload::new(network, 2, Types::F32, inference).unwrap();
+        let lowered = workload.lower().unwrap();
+        lowered.step.check().unwrap();
+        let operation = |(operation, of): (&Operation, &LayerPass)| {
+            let access = |access| match access {
+                Access::Read => "",
+                Access::Write => "=",
+                Access::Add => "+",
+            };
+            let uses = operation.uses.iter().zip(&of.roles);
+            let uses: Vec<String> = uses.map(|(used, role)| format!("{role:?}{}", access(used.access))).collect();
+            format!("{} {:?}: {}", network.layer(of.layer).name, of.pass, uses.join(" "))
+        };
+        lowered.step.operations.iter().zip(&lowered.passes).map(operation).collect()
+    }
+
+    #[test]
+    fn a_fork_adds_up_its_gradients() {
+        let mut net = Builder::new("fork");
+        let fork = net.input(Shape::image(2, 4, 4)).conv("a", Filters::new(2, 1)).here();
+        let left = net.conv("b", Filters::new(2, 1).no_bias()).batch_norm().here();
+        net.add("sum", &[left, fork]).relu().flatten().fully_connected("fc", 3).softmax_loss();
+        let network = net.finish().unwrap();
+        let expected = [
+            "input Forward: Y= Labels=",
+            "a Forward: X(0) Y= W",
+            "b Forward: X(0) Y= W",
+            "b.bn Forward: X(0) Y= W Statistics+ Saved=",
+            "sum Forward: X(0) X(1) Y=",
+            "sum.relu Forward: X(0) Y=",
+            "fc Forward: X(0) Y= W",
+            "loss Forward: X(0) Y=",
+            "loss BackwardData: Y Labels Dx(0)=",
+            "fc BackwardFilter: X(0) Dy Dw=",
+            "fc BackwardData: Dy W Dx(0)=",
+            "fc Update: W+ Dw Momentum+",
+            "sum.relu BackwardData: Y Dy Dx(0)=",
+            "sum BackwardData: Dy Dx(1)=",
+            "b.bn BackwardData: X(0) Saved Dy W Dw= Dx(0)=",
+            "b.bn Update: W+ Dw Momentum+",
+            "b BackwardFilter: X(0) Dy Dw=",
+            "b BackwardData: Dy W Dx(0)+",
+            "b Update: W+ Dw Momentum+",
+            "a BackwardFilter: X(0) Dy Dw=",
+            "a Update: W+ Dw Momentum+",
+        ];
+        assert_eq!(text(&network, false), expected);
+        assert_eq!(text(&network, true).len(), 8);
+        assert_eq!(text(&network, true)[3], "b.bn Forward: X(0) Y= W Statistics");
+    }
+
+    #[test]
+    fn what_the_loss_does_not_depend_on_learns_nothing() {
+        let mut net = Builder::new("dangling");
+        let fork = net.input(Shape::flat(4)).fully_connected("a", 4).here();
+        net.fully_connected("unused", 2);
+        net.at(fork).fully_connected("b", 2).softmax_loss();
+        let operations = text(&net.finish().unwrap(), false);
+        assert!(
+            operations.iter().all(|line| !line.starts_with("unused") || line.contains("Forward")),
+            "{operations:?}"
+        );
+    }
+
+    #[test]
+    fn averages_keep_no_maps() {
+        let network = Network::open("cifar10-quick").unwrap();
+        let operations = text(&network, false);
+        assert!(operations.contains(&"pool2 BackwardData: Dy Dx(0)=".to_owned()), "{operations:?}");
+    }
+}

@@ -1,0 +1,67 @@
+//! When each tensor of a step is used, as places in its operations.
+
+use std::ops::Range;
+
+use super::{Access, OperationId, Stage, Step, TensorId};
+
+/// When a tensor is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::plan) struct Lifetime {
+    pub(in crate::plan) first: usize,
+    /// The forward operation that writes it for the last time.
+    pub(in crate::plan) last_written: Option<usize>,
+    pub(in crate::plan) last_forward: Option<usize>,
+    pub(in crate::plan) first_backward: Option<usize>,
+    /// The last place of all; the end of the step for what is read after it.
+    pub(in crate::plan) last: usize,
+}
+
+/// The lifetimes of all tensors of a step.
+#[derive(Clone, Debug)]
+pub(in crate::plan) struct Lifetimes {
+    by_tensor: Vec<Option<Lifetime>>,
+}
+
+impl Lifetimes {
+    pub(in crate::plan) fn of(step: &Step) -> Lifetimes {
+        let mut by_tensor: Vec<Option<Lifetime>> = vec![None; step.tensors.len()];
+        for (at, operation) in step.operations.iter().enumerate() {
+            for used in &operation.uses {
+                let nothing =
+                    Lifetime { first: at, last_written: None, last_forward: None, first_backward: None, last: at };
+                let known = by_tensor[used.tensor.0].get_or_insert(nothing);
+                known.last = at;
+                if operation.stage == Stage::Forward {
+                    known.last_forward = Some(at);
+                    known.last_written = if used.access == Access::Read { known.last_written } else { Some(at) };
+                } else {
+                    known.first_backward.get_or_insert(at);
+                }
+            }
+        }
+        let results = step.tensors.iter().zip(&mut by_tensor).filter(|(tensor, _)| tensor.is_result);
+        for lifetime in results.filter_map(|(_, lifetime)| lifetime.as_mut()) {
+            lifetime.last = step.operations.len().saturating_sub(1);
+        }
+        Lifetimes { by_tensor }
+    }
+
+    /// When a tensor is used; none for one that no operation touches.
+    pub(in crate::plan) fn get(&self, tensor: TensorId) -> Option<Lifetime> {
+        self.by_tensor.get(tensor.0).copied().flatten()
+    }
+}
+
+impl Step {
+    /// The places of the operations of one group that follow one another, at the first of which `at` is.
+    pub(in crate::plan) fn run_of_group(&self, at: usize) -> Range<usize> {
+        let group = self.operations[at].group;
+        let same = self.operations[at..].iter().take_while(|operation| operation.group == group).count();
+        at..at + same
+    }
+
+    /// All operations with their places.
+    pub(in crate::plan) fn iter(&self) -> impl Iterator<Item = (OperationId, &super::Operation)> {
+        self.operations.iter().enumerate().map(|(place, operation)| (OperationId(place), operation))
+    }
+}
