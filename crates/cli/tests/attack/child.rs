@@ -111,15 +111,6 @@ impl Running {
         self.child.kill().unwrap();
     }
 
-    /// What it has said so far on standard error.
-    pub fn told(&self) -> String {
-        String::from_utf8_lossy(&fs::read(self.outputs.path().join("stderr")).unwrap()).into_owned()
-    }
-
-    pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
-    }
-
     /// Waits for the end, or makes one after [`IDLE`].
     pub fn finish(mut self) -> Ending {
         let mut stopped = false;

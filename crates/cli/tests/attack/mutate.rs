@@ -63,7 +63,8 @@ pub fn bytes(bytes: &mut Vec<u8>, random: &mut Generator) {
         return bytes.push(random.number() as u8);
     }
     let at = random.below(bytes.len());
-    let length = (1 + random.below(if random.one_in(2) { 16 } else { 4096 })).min(bytes.len() - at);
+    let most = if random.one_in(2) { 16 } else { 4096 };
+    let length = (1 + random.below(most)).min(bytes.len() - at);
     match random.below(8) {
         0..=2 => {
             for _ in 0..=random.below(8) {
@@ -145,7 +146,8 @@ pub fn json(document: &mut Value, random: &mut Generator) {
     let mut places = Vec::new();
     pointers(document, &mut String::new(), &mut places);
     let place = random.pick(&places).clone();
-    let other = document.pointer(random.pick(&places)).cloned().unwrap_or(Value::Null);
+    let other = random.pick(&places);
+    let other = document.pointer(other).cloned().unwrap_or(Value::Null);
     let Some((parent, _)) = place.rsplit_once('/') else {
         return *document = scalar(random);
     };

@@ -206,7 +206,10 @@ fn file(case: &mut Case, others: &[&str]) -> OsString {
         9 => return ["x/"; 3000].concat().into(),
         10 => return ":memory:".into(),
         11 => return "file:x.db?mode=memory".into(),
-        12 => return case.bench.path(case.random.pick(&["lenet.jsonl", "lenet.json", "plan.json.gz"])).into(),
+        12 => {
+            let other = *case.random.pick(&["lenet.jsonl", "lenet.json", "plan.json.gz"]);
+            return case.bench.path(other).into();
+        }
         _ => return (*case.random.pick(others)).into(),
     }
     "strange".into()
