@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use tempfile::TempDir;
@@ -64,9 +64,10 @@ impl<'a> Case<'a> {
         self.folder.path()
     }
 
-    /// Keeps the folder for whoever looks into it.
-    pub fn keep(self) -> (Tally, PathBuf) {
-        (self.tally, self.folder.keep())
+    /// Keeps the folder for whoever looks into it, and prints where it is.
+    pub fn keep(self) -> Tally {
+        println!("the files of {} are in {}", self.name, self.folder.keep().display());
+        self.tally
     }
 
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {

@@ -25,73 +25,80 @@ mod signals;
 mod values;
 mod writers;
 
+use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bench::Bench;
 use case::{Case, KINDS, Tally};
 
 /// Inputs of each kind in the ordinary test.
-const FEW: [u64; KINDS.len()] = [12, 12, 30, 8, 8, 60, 40, 20, 6];
+const FEW: [u64; KINDS.len()] = [16, 16, 40, 12, 24, 90, 50, 40, 8];
 
 /// What the environment asks of the long test.
 enum Asked {
     /// This many inputs, of all kinds in turn.
     Inputs(u64),
-    /// One input of the kind at this place in [`KINDS`].
-    One(usize, u64),
+    /// These inputs of the kind at this place in [`KINDS`].
+    Of(usize, Range<u64>),
 }
 
-fn asked() -> Asked {
-    let said = std::env::var("TIGHTFIT_ATTACK").unwrap_or_else(|_| "5000".to_owned());
-    let one = |(kind, number): (&str, &str)| {
-        let place = KINDS.iter().position(|(name, _)| *name == kind)?;
-        Some(Asked::One(place, number.parse().ok()?))
+/// Reads `20000`, `recordings:17` or `recordings:0-300`.
+fn asked(said: &str) -> Option<Asked> {
+    let Some((kind, numbers)) = said.split_once(':') else { return said.parse().ok().map(Asked::Inputs) };
+    let place = KINDS.iter().position(|(name, _)| *name == kind)?;
+    let (first, end) = match numbers.split_once('-') {
+        Some((first, end)) => (first.parse().ok()?, end.parse().ok()?),
+        None => (numbers.parse().ok()?, numbers.parse::<u64>().ok()? + 1),
     };
-    let inputs = || said.parse().ok().map(Asked::Inputs);
-    let kinds = KINDS.map(|(name, _)| name).join(", ");
-    let read = said.split_once(':').and_then(one).or_else(inputs);
-    read.unwrap_or_else(|| panic!("TIGHTFIT_ATTACK={said}: a number of inputs, or KIND:NUMBER with a kind of {kinds}"))
+    Some(Asked::Of(place, first..end))
 }
 
-/// Runs the first `counts` inputs of each kind; prints the table and the faults, and fails if there are any.
-fn attack(counts: [u64; KINDS.len()]) {
+/// Runs inputs, given as places in [`KINDS`] with numbers; prints each fault when it is met and the table, and fails if
+/// there was a fault.
+fn attack(inputs: &[(usize, u64)]) {
     let bench = Bench::new();
-    let most = counts.into_iter().max().unwrap_or(0);
-    let inputs: Vec<(usize, u64)> = (0..most)
-        .flat_map(|number| (0..KINDS.len()).map(move |kind| (kind, number)))
-        .filter(|&(kind, number)| number < counts[kind])
-        .collect();
     let tallies: Vec<Mutex<Tally>> = KINDS.iter().map(|_| Mutex::default()).collect();
-    let next = AtomicU64::new(0);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(&(kind, number)) = inputs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (name, attack) = KINDS[kind];
+            let mut case = Case::new(&bench, name, number);
+            attack(&mut case);
+            // One that is run alone is looked into.
+            let tally = if inputs.len() == 1 { case.keep() } else { case.tally };
+            eprint!("{}", tally.told());
+            tallies[kind].lock().unwrap().add(tally);
+        }
+    };
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some(&(kind, number)) = inputs.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                    let (name, attack) = KINDS[kind];
-                    let mut case = Case::new(&bench, name, number);
-                    attack(&mut case);
-                    // A long test is watched, and may be stopped.
-                    eprint!("{}", case.tally.told());
-                    tallies[kind].lock().unwrap().add(case.tally);
-                }
-            });
+            scope.spawn(work);
         }
     });
     let tallies = tallies.into_iter().map(|tally| tally.into_inner().unwrap());
     let mut all = Tally::default();
     println!("{}", Tally::HEAD);
     for ((kind, _), tally) in KINDS.iter().zip(tallies) {
-        println!("{}", tally.line(kind));
+        if tally.inputs > 0 {
+            println!("{}", tally.line(kind));
+        }
         all.add(tally);
     }
     println!("{}", all.line("all"));
-    assert!(all.faults.is_empty(), "{} faults:\n{}", all.faults.len(), all.told());
+    assert!(all.faults.is_empty(), "{} faults, each printed above", all.faults.len());
+}
+
+/// The first inputs of every kind, so many of each, the kinds in turn.
+fn in_turn(counts: [u64; KINDS.len()]) -> Vec<(usize, u64)> {
+    let most = counts.into_iter().max().unwrap_or(0);
+    let all = (0..most).flat_map(|number| (0..KINDS.len()).map(move |kind| (kind, number)));
+    all.filter(|&(kind, number)| number < counts[kind]).collect()
 }
 
 #[test]
 fn damaged_inputs_break_nothing() {
-    attack(FEW);
+    attack(&in_turn(FEW));
 }
 
 #[test]
@@ -108,20 +115,15 @@ fn signals_end_commands_soon_and_leave_no_parts() {
 #[test]
 #[ignore = "takes minutes to hours; TIGHTFIT_ATTACK says how many inputs"]
 fn long() {
-    match asked() {
-        Asked::One(kind, number) => {
-            let (name, attack) = KINDS[kind];
-            let bench = Bench::new();
-            let mut case = Case::new(&bench, name, number);
-            attack(&mut case);
-            let (tally, folder) = case.keep();
-            println!("{}\n{}\nthe files are in {}", Tally::HEAD, tally.line(name), folder.display());
-            assert!(tally.faults.is_empty(), "{}", tally.told());
-        }
-        Asked::Inputs(count) => {
-            attack([count.div_ceil(KINDS.len() as u64); KINDS.len()]);
+    let said = std::env::var("TIGHTFIT_ATTACK").unwrap_or_else(|_| "5000".to_owned());
+    let kinds = KINDS.map(|(name, _)| name).join(", ");
+    match asked(&said) {
+        Some(Asked::Of(kind, numbers)) => attack(&numbers.map(|number| (kind, number)).collect::<Vec<_>>()),
+        Some(Asked::Inputs(count)) => {
             println!("8 writers: {:?}", writers::write(count / 40));
             signals::signal(&Bench::new(), count / 100);
+            attack(&in_turn([count.div_ceil(KINDS.len() as u64); KINDS.len()]));
         }
+        None => panic!("TIGHTFIT_ATTACK={said}: a number of inputs, KIND:NUMBER or KIND:FIRST-END; kinds are {kinds}"),
     }
 }

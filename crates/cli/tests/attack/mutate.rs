@@ -145,7 +145,8 @@ fn lines(text: &mut Vec<u8>, random: &mut Generator) {
 pub fn json(document: &mut Value, random: &mut Generator) {
     let mut places = Vec::new();
     pointers(document, &mut String::new(), &mut places);
-    let place = random.pick(&places).clone();
+    // Most values are deep in long lists; the few above them have as many turns.
+    let place = if random.one_in(2) { random.pick(&places).clone() } else { descend(document, random) };
     let other = random.pick(&places);
     let other = document.pointer(other).cloned().unwrap_or(Value::Null);
     let Some((parent, _)) = place.rsplit_once('/') else {
@@ -218,13 +219,34 @@ fn scalar(random: &mut Generator) -> Value {
     }
 }
 
+/// The pointer of a value that is met by taking any way down, and stopping anywhere.
+fn descend(document: &Value, random: &mut Generator) -> String {
+    let mut place = String::new();
+    loop {
+        let names: Vec<String> = match document.pointer(&place) {
+            Some(Value::Array(list)) => (0..list.len()).map(|index| index.to_string()).collect(),
+            Some(Value::Object(fields)) => fields.keys().map(|name| escaped(name)).collect(),
+            _ => Vec::new(),
+        };
+        if names.is_empty() || random.one_in(6) {
+            return place;
+        }
+        place = format!("{place}/{}", random.pick(&names));
+    }
+}
+
+/// A field's name as JSON pointers have it.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
 /// The pointers of a document's values, in order.
 fn pointers(value: &Value, prefix: &mut String, found: &mut Vec<String>) {
     found.push(prefix.clone());
     let length = prefix.len();
     let mut step = |name: &str, inner: &Value| {
         prefix.push('/');
-        prefix.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        prefix.push_str(&escaped(name));
         pointers(inner, prefix, found);
         prefix.truncate(length);
     };
