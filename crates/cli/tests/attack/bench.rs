@@ -99,7 +99,7 @@ pub fn losses(told: &str) -> Option<Vec<f64>> {
 /// A profile whose times follow from where they stand in it.
 fn with_set_times(profile: &str) -> String {
     let mut time = 1000;
-    let mut set = |line: &str| {
+    let set = |line: &str| {
         let mut line: Value = serde_json::from_str(line).unwrap();
         if let Some(division) = line.get_mut("time_ns") {
             *division = json!(5000);
@@ -112,5 +112,5 @@ fn with_set_times(profile: &str) -> String {
         }
         line.to_string() + "\n"
     };
-    profile.lines().map(|line| set(line)).collect()
+    profile.lines().map(set).collect()
 }

@@ -12,8 +12,11 @@ use super::child::{self, Ending, Setup, Trouble};
 use super::generator::Generator;
 use super::{caches, data, environment, lists, networks, outputs, plans, recordings, values};
 
+/// Makes an input of a kind and runs commands with it.
+type Attack = fn(&mut Case);
+
 /// Every kind of input by its name, with what is done with one.
-pub const KINDS: [(&str, fn(&mut Case)); 9] = [
+pub const KINDS: [(&str, Attack); 9] = [
     ("networks", networks::attack),
     ("lists", lists::attack),
     ("plans", plans::attack),

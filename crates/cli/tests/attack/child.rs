@@ -19,7 +19,7 @@ const CPU_SECONDS: u64 = 30;
 /// Wall-clock time without any processor time after which a child waits without end. Longer than a cache waits for a lock.
 const IDLE: Duration = Duration::from_secs(25);
 /// Address space, which also has the stacks of a thousand threads in it.
-const ADDRESS_SPACE_KIB: u64 = 6 << 20;
+const ADDRESS_SPACE_KIB: u64 = 4 << 20;
 /// The most memory that may be resident, whatever the input.
 pub const RESIDENT_KIB: u64 = 1 << 20;
 /// Lines of the longest message. The causes of an error are lines of their own, and a wrong option comes with the usage.

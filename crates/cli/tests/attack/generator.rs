@@ -30,6 +30,11 @@ impl Generator {
         self.below(count) == 0
     }
 
+    /// How often to damage one input: mostly once, since what is damaged often is refused at the first fault.
+    pub fn few(&mut self) -> usize {
+        if self.one_in(4) { 2 + self.below(3) } else { 1 }
+    }
+
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }

@@ -7,7 +7,7 @@ use super::mutate;
 pub fn attack(case: &mut Case) {
     let name = *case.random.pick(&LISTS);
     let mut text = case.bench.bytes(name);
-    for _ in 0..=case.random.below(3) {
+    for _ in 0..case.random.few() {
         mutate::text(&mut text, &mut case.random);
     }
     case.write("m.txt", text);

@@ -37,6 +37,8 @@ pub const NUMBERS: [&str; 30] = [
     "NaN",
     "null",
 ];
+/// Numbers that some field takes in and some reader of it cannot.
+const EDGES: [&str; 6] = ["0", "-1", "9223372036854775807", "9223372036854775808", "18446744073709551615", "1e308"];
 /// Words that are no name of anything, or of something else.
 pub const WORDS: [&str; 16] = [
     "",
@@ -210,7 +212,8 @@ fn siblings(parent: &mut Value, random: &mut Generator) {
 /// A value with no parts.
 fn scalar(random: &mut Generator) -> Value {
     match random.below(10) {
-        0..=4 => random.pick(&NUMBERS).parse::<serde_json::Number>().map_or(Value::Null, Value::Number),
+        0..=2 => random.pick(&EDGES).parse::<serde_json::Number>().map_or(Value::Null, Value::Number),
+        3..=4 => random.pick(&NUMBERS).parse::<serde_json::Number>().map_or(Value::Null, Value::Number),
         5 => Value::Bool(random.one_in(2)),
         6 => Value::Null,
         7 => Value::Array(Vec::new()),

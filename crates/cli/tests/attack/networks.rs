@@ -14,7 +14,7 @@ pub fn attack(case: &mut Case) {
     let name = *case.random.pick(&NETWORKS);
     let mut document: Value = serde_json::from_slice(&case.bench.bytes(&format!("{name}.json"))).unwrap();
     let is_text = case.random.one_in(4);
-    for _ in 0..=case.random.below(3) {
+    for _ in 0..case.random.few() {
         if !is_text {
             mutate::json(&mut document, &mut case.random);
         }

@@ -53,9 +53,9 @@ fn damaged(case: &mut Case) -> &'static str {
     } else {
         let read = String::from_utf8(text).unwrap();
         let mut lines: Vec<Value> = read.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        for _ in 0..=case.random.below(2) {
-            // The few lines before the measurements, as often as those.
-            let bound = if case.random.one_in(2) { lines.len() } else { lines.len().min(4) };
+        for _ in 0..case.random.few() {
+            // The few lines before the measurements, more often than those.
+            let bound = if case.random.one_in(3) { lines.len() } else { lines.len().min(4) };
             let line = case.random.below(bound);
             mutate::json(&mut lines[line], &mut case.random);
         }

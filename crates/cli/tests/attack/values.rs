@@ -190,7 +190,7 @@ fn file(case: &mut Case, others: &[&str]) -> OsString {
     let folder = case.folder().to_owned();
     let at = |name: &str| folder.join(name);
     match case.random.below(14) {
-        0 => drop(Command::new("mkfifo").arg(at("strange")).status()),
+        0 => drop(Command::new("mkfifo").arg(at("strange")).output()),
         1 => drop(fs::create_dir(at("strange"))),
         2 => drop(symlink("strange", at("strange"))),
         3 => drop(symlink("nowhere", at("strange"))),
