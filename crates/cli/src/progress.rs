@@ -48,7 +48,8 @@ impl Now {
     /// One line: what is done, and how long is left; how long it has taken where nobody knows what is left.
     fn line(&self, elapsed: Duration, expected: Option<Duration>) -> String {
         let left = if self.share > 0.0 {
-            Some(elapsed.mul_f64((1.0 - self.share).max(0.0) / self.share))
+            // More than a clock counts, as of a share next to nothing, is not worth telling.
+            Duration::try_from_secs_f64(elapsed.as_secs_f64() * (1.0 - self.share).max(0.0) / self.share).ok()
         } else {
             expected.and_then(|expected| expected.checked_sub(elapsed))
         };
@@ -192,6 +193,8 @@ mod tests {
             done.line(MINUTE * 2, Some(MINUTE)),
             "measured 12 of 57 problems, conv3_1 forward, about 8 minutes left"
         );
+        let endless = Now { what: "step 1 of many".to_owned(), share: 5e-20 };
+        assert!(endless.line(MINUTE * 9, None).ends_with(", 9 minutes so far"));
         let whole = Now { what: "step 5 of 5".to_owned(), share: 1.0 };
         assert_eq!(whole.line(MINUTE, None), "step 5 of 5, about 0 seconds left");
     }
