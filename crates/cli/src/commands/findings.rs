@@ -56,6 +56,9 @@ impl Findings {
         let mut grid = Grid::new(["what", "state", "found"].map(|column| (column, Align::Left)));
         let mut below = String::new();
         for Finding { what, state, detail, path, advice } in &self.0 {
+            // Where nothing was found, what to do about it may be all that there is to say.
+            let (detail, advice) =
+                if detail.is_empty() && path.is_none() { (advice, detail) } else { (detail, advice) };
             let is_short = detail.chars().count() <= DETAIL && !detail.contains('\n');
             grid.push([*what, state, if is_short { detail.as_str() } else { "" }]);
             let mut lines: Vec<String> = Vec::new();
@@ -108,12 +111,19 @@ mod tests {
                 advice: "install the NVIDIA driver ".repeat(5),
                 ..Finding::default()
             },
+            Finding {
+                what: "device",
+                state: "not tried",
+                advice: "fix the driver first".to_owned(),
+                ..Finding::default()
+            },
         ]);
         let table = findings.table();
         let wide: Vec<&str> = table.lines().filter(|line| line.chars().count() > WIDTH).collect();
         assert_eq!(wide, [format!("  {path}"), format!("    {path}")], "{table}");
         for part in [
-            "cuDNN   ok       9.19.0\n",
+            "cuDNN   ok         9.19.0\n",
+            "device  not tried  fix the driver first\n\ncuDNN",
             "\ncuDNN\n  /opt",
             "\ndriver\n  libcuda",
             "no such file\n  install the NVIDIA",
