@@ -25,7 +25,7 @@ static HANDLES: Mutex<Table<Settings>> = Mutex::new(Table::new(0x6800_0000));
 
 /// Live handles.
 pub fn count(kind: &str) -> Option<u64> {
-    (kind == "blas-handles").then(|| lock(&HANDLES).len() as u64)
+    (kind == "blas-handles").then(|| lock(&HANDLES).live() as u64)
 }
 
 /// Forgets all handles.

@@ -23,7 +23,7 @@ pub fn stream_of(handle: Handle) -> Result<usize, Status> {
 
 /// Live handles.
 pub fn count(kind: &str) -> Option<u64> {
-    (kind == "handles").then(|| lock(&HANDLES).len() as u64)
+    (kind == "handles").then(|| lock(&HANDLES).live() as u64)
 }
 
 /// Forgets all handles.

@@ -65,7 +65,7 @@ impl<T> Table<T> {
     }
 
     /// Live objects.
-    pub fn len(&self) -> usize {
+    pub fn live(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 

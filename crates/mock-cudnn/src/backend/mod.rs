@@ -36,7 +36,7 @@ static DESCRIPTORS: Mutex<Table<Descriptor>> = Mutex::new(Table::new(0x6400_0000
 
 /// Live descriptors.
 pub fn count(kind: &str) -> Option<u64> {
-    (kind == "backend-descriptors").then(|| lock(&DESCRIPTORS).len() as u64)
+    (kind == "backend-descriptors").then(|| lock(&DESCRIPTORS).live() as u64)
 }
 
 /// Forgets all descriptors.

@@ -89,9 +89,9 @@ pub fn lrn(handle: Handle) -> Result<Lrn, Status> {
 pub fn count(kind: &str) -> Option<u64> {
     let descriptors = lock(&DESCRIPTORS);
     let count = match kind {
-        "activation-descriptors" => descriptors.activations.len(),
-        "pooling-descriptors" => descriptors.poolings.len(),
-        "lrn-descriptors" => descriptors.lrns.len(),
+        "activation-descriptors" => descriptors.activations.live(),
+        "pooling-descriptors" => descriptors.poolings.live(),
+        "lrn-descriptors" => descriptors.lrns.live(),
         _ => return None,
     };
     Some(count as u64)

@@ -55,9 +55,9 @@ pub fn convolution(handle: Handle) -> Result<Convolution, Status> {
 pub fn count(kind: &str) -> Option<u64> {
     let descriptors = lock(&DESCRIPTORS);
     let count = match kind {
-        "tensor-descriptors" => descriptors.tensors.len(),
-        "filter-descriptors" => descriptors.filters.len(),
-        "convolution-descriptors" => descriptors.convolutions.len(),
+        "tensor-descriptors" => descriptors.tensors.live(),
+        "filter-descriptors" => descriptors.filters.live(),
+        "convolution-descriptors" => descriptors.convolutions.live(),
         _ => return None,
     };
     Some(count as u64)
