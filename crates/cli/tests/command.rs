@@ -413,6 +413,77 @@ fn caches_travel() {
 }
 
 #[test]
+fn a_profile_that_cannot_be_changes_no_cache() {
+    let folder = folder();
+    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
+    let before = measurements(folder.path());
+    let bad = folder.path().join("bad.jsonl");
+    let shape = "forward c3 h8 w8 k4 r3 s3 f32";
+    let lines = |batch: &str, threads: &str, rows: &str| {
+        let head = r#"{"format":"tightfit-profile","version":1}"#;
+        let network = format!(r#"{{"network":{{"name":"n","batch":{batch},"layers":[["conv1","{shape}",4]]}}}}"#);
+        let device = format!(r#"{{"device":{{"backend":"cpu","name":"X","library":"y","threads":{threads}}}}}"#);
+        let problem = format!(r#"{{"problem":"{shape}","algorithm":"direct","notes":0,"rows":[{rows}]}}"#);
+        format!("{head}\n{network}\n{device}\n{problem}\n")
+    };
+    for (text, line) in [
+        (lines("18446744073709551615", "1", "[4,1000,0,0.0,3,null]"), "line 2"),
+        (lines("4", "9223372036854775808", "[4,1000,0,0.0,3,null]"), "line 3"),
+        (lines("4", "1", "[4,0,0,0.0,3,null]"), "line 4"),
+        (lines("4", "1", "[4,1000,0,1e308,3,null]"), "line 4"),
+    ] {
+        fs::write(&bad, text).unwrap();
+        let message = fail(folder.path(), &format!("cache import {}", bad.display()), 1);
+        assert!(message.contains(line), "{message}");
+        succeed(folder.path(), &format!("cache export {}", folder.path().join("all.jsonl").display()));
+        succeed(folder.path(), "cache list --layers");
+        assert_eq!(measurements(folder.path()), before);
+    }
+}
+
+#[test]
+fn a_cache_altered_by_hand_says_so_and_is_cleared() {
+    let folder = folder();
+    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
+    let database = rusqlite::Connection::open(folder.path().join("cache.db")).unwrap();
+    database.execute_batch("UPDATE measurement SET time_ns = 0; UPDATE network SET batch = -1").unwrap();
+    drop(database);
+    for arguments in ["cache list", "cache list --layers"] {
+        let listed = run(folder.path(), arguments);
+        let message = text(&listed.stderr);
+        assert!(
+            listed.status.success() && message.contains("left out") && message.contains("cache clear"),
+            "{message}"
+        );
+    }
+    succeed(folder.path(), "cache clear");
+    let listed = run(folder.path(), "cache list --layers");
+    assert!(listed.status.success() && listed.stderr.is_empty(), "{}", text(&listed.stderr));
+}
+
+#[test]
+fn a_cache_that_is_no_file_is_refused_at_once() {
+    let folder = folder();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for arguments in ["cache list", "optimize lenet --batch 2 --workspace 1MiB --backend cpu", "cache clear"] {
+        for cache in [pipe.to_str().unwrap(), "/dev/null"] {
+            let message = fail(folder.path(), &format!("{arguments} --cache {cache}"), 1);
+            assert!(message.contains(cache) && message.contains("not a regular file"), "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_rest_beyond_an_hour_a_sample_is_refused() {
+    let folder = folder();
+    let cluster = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/synthetic-mixed-cluster.jsonl");
+    let split = format!("split --batch 32 --devices K80 --network resnet18 --backend replay:{cluster} --rest 1e18");
+    let message = fail(folder.path(), &split, 2);
+    assert!(message.contains("a sample"), "{message}");
+}
+
+#[test]
 fn an_uneven_mini_batch_in_every_format() {
     let folder = folder();
     let cluster = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/synthetic-mixed-cluster.jsonl");
