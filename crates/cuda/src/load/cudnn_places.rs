@@ -227,7 +227,7 @@ mod tests {
             places.into_iter().map(|place| place.path).collect()
         };
         let own = root.join("lib").join(NAME);
-        assert_eq!(found(Asking::Forbidden), [own.clone()]);
+        assert_eq!(found(Asking::Forbidden), std::slice::from_ref(&own));
         assert!(!marker.exists(), "it was started");
         assert_eq!(found(Asking::Allowed), [own.clone(), in_packages(&packages, NAME)]);
         std::fs::remove_file(&marker).unwrap();

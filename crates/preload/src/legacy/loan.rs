@@ -20,6 +20,7 @@
 //! lives; captures allow that, since this thread's calls are relaxed meanwhile.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
@@ -106,11 +107,13 @@ pub unsafe fn lend<T>(handle: Handle, bytes: usize, enqueue: impl FnOnce(*mut c_
             std::mem::forget(outgrown);
         }
     }
-    if !blocks.contains_key(&key) {
-        let (buffer, address) = host.memory(device, bytes).map_err(failed)?;
-        blocks.insert(key, Block { buffer, address, order: Order::default() });
-    }
-    let block = blocks.get_mut(&key).ok_or(Reason::Failed)?;
+    let block = match blocks.entry(key) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) => {
+            let (buffer, address) = host.memory(device, bytes).map_err(failed)?;
+            entry.insert(Block { buffer, address, order: Order::default() })
+        }
+    };
     // SAFETY: as above.
     unsafe { block.order.begin(stream, lane, true) }.map_err(failed)?;
     let result = enqueue(block.address.0 as *mut c_void);

@@ -17,10 +17,6 @@ fn preloaded(form: Form, arguments: &str, variables: &[(&str, &str)]) -> Run {
     Client::new(form, arguments).preloaded(variables).run()
 }
 
-fn counted(run: &Run) -> Vec<(String, u64)> {
-    run.reasons()
-}
-
 fn lent(times: u64) -> Vec<(String, u64)> {
     vec![("fused call".to_owned(), times), ("workspace lent".to_owned(), times)]
 }
@@ -36,7 +32,7 @@ fn the_fused_call_runs_whatever_the_queries_answered() {
                     let run = preloaded(form, &arguments, variables);
                     run.assert_gives(&alone.output, &format!("{form:?} {arguments} {variables:?}"));
                     assert!(run.workspace() <= 64 << 10 && alone.workspace() > 64 << 10, "{arguments}");
-                    assert_eq!(counted(&run), lent(1), "{arguments} {variables:?}");
+                    assert_eq!(run.reasons(), lent(1), "{arguments} {variables:?}");
                 }
             }
         }
@@ -50,7 +46,7 @@ fn without_an_activation_it_keeps_the_only_algorithm_that_serves() {
     let run = preloaded(Form::Linked, arguments, &[("WORKSPACE", "1KiB"), ("TUNE", "heuristic")]);
     assert!(run.workspace() < alone.workspace(), "{} {}", run.words, alone.words);
     run.assert_gives(&alone.output, arguments);
-    assert_eq!(counted(&run), lent(1));
+    assert_eq!(run.reasons(), lent(1));
     // What cuDNN refuses without us stays refused.
     let refused = "legacy=size algorithm=2 activation=5";
     let [bare, run] = [Client::new(Form::Linked, refused).run(), preloaded(Form::Linked, refused, HEURISTIC)];
@@ -62,7 +58,7 @@ fn a_fused_call_with_enough_workspace_is_only_counted() {
     let arguments = "legacy=size algorithm=2 activation=1 times=3";
     let run = preloaded(Form::Linked, arguments, &[("WORKSPACE", "1GiB"), ("TUNE", "heuristic")]);
     run.assert_gives(&alone(Form::Linked, arguments).output, arguments);
-    assert_eq!(counted(&run), [("fused call".to_owned(), 3)]);
+    assert_eq!(run.reasons(), [("fused call".to_owned(), 3)]);
     assert!(run.kernels().is_empty(), "the convolution alone was never called");
 }
 
@@ -72,7 +68,7 @@ fn less_than_was_said_is_refused_as_without_us() {
     assert_eq!(Client::new(Form::Linked, arguments).run().status(), "2000");
     let run = preloaded(Form::Linked, arguments, HEURISTIC);
     assert_eq!(run.status(), "2000");
-    assert_eq!(counted(&run), [("fused call".to_owned(), 1)]);
+    assert_eq!(run.reasons(), [("fused call".to_owned(), 1)]);
 }
 
 #[test]
@@ -83,7 +79,7 @@ fn a_captured_fused_call_runs_when_its_graph_does() {
         let run = preloaded(Form::Linked, arguments, variables);
         run.assert_gives(&alone.output, arguments);
         assert!(run.lines("stream").is_empty(), "{}", run.words);
-        assert_eq!(counted(&run), lent(3));
+        assert_eq!(run.reasons(), lent(3));
     }
 }
 
@@ -96,7 +92,7 @@ fn streams_take_turns_in_what_is_lent() {
     let run = slow(Client::new(Form::Linked, arguments).preloaded(HEURISTIC));
     run.assert_gives(&alone.output, arguments);
     assert!(run.lines("stream").is_empty(), "{}", run.words);
-    assert_eq!(counted(&run), lent(8));
+    assert_eq!(run.reasons(), lent(8));
 }
 
 #[test]
@@ -109,7 +105,7 @@ fn without_memory_to_lend_a_smaller_algorithm_runs() {
         .with("TIGHTFIT_MOCK_CUDA_FAIL", "cuMemAlloc_v2:6:2")
         .run();
     run.assert_gives(&expected, arguments);
-    assert_eq!(counted(&run), [("failed".to_owned(), 1), ("fused call".to_owned(), 1)]);
+    assert_eq!(run.reasons(), [("failed".to_owned(), 1), ("fused call".to_owned(), 1)]);
 }
 
 #[test]
@@ -121,7 +117,7 @@ fn a_workspace_told_for_a_larger_batch_serves_a_smaller_one() {
             let alone = alone(Form::Linked, &arguments);
             let run = preloaded(Form::Linked, &arguments, &[("WORKSPACE", limit), ("TUNE", "heuristic")]);
             run.assert_gives(&alone.output, &arguments);
-            assert!(counted(&run).contains(&("workspace lent".to_owned(), 1)), "{arguments}: {:?}", counted(&run));
+            assert!(run.reasons().contains(&("workspace lent".to_owned(), 1)), "{arguments}: {:?}", run.reasons());
             if fused.is_empty() {
                 assert_eq!(run.kernels()[0]["decision"], decision, "{arguments}");
             }
