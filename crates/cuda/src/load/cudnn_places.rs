@@ -100,7 +100,10 @@ pub fn in_packages(packages: &Path, name: &str) -> PathBuf {
 
 /// Places of one Python: its own folders, then what it says of itself.
 fn of_python(python: &OsStr, name: &str, path: &OsStr, asking: Asking) -> Vec<Place> {
-    let root = on_path(python, path).and_then(|file| Some(file.parent()?.parent()?.to_owned()));
+    // A file that is named leads to its environment even where only its packages are there.
+    let is_named_by_path = Path::new(python).components().count() > 1;
+    let file = if is_named_by_path { Some(PathBuf::from(python)) } else { on_path(python, path) };
+    let root = file.and_then(|file| Some(file.parent()?.parent()?.to_owned()));
     let because = format!("{}'s packages", python.to_string_lossy());
     let own = root.iter().flat_map(|root| of_root(root, name));
     let asked: Vec<PathBuf> = match asking {
