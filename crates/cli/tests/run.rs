@@ -75,6 +75,7 @@ impl Place {
             command.env_remove(name);
         }
         command.env("TIGHTFIT_PRELOAD", self.path("preload")).args(arguments).stdin(Stdio::null());
+        command.current_dir(self.path("preload"));
         command
     }
 
@@ -158,7 +159,7 @@ fn defaults_are_said_and_paths_survive_a_change_of_folder() {
     let output = place.run("--total-workspace 1GiB --report out-%p.json --cache here.db", "env");
     assert_eq!(seen(&output, "TIGHTFIT_TOTAL_WORKSPACE").as_deref(), Some("1073741824"));
     assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE"), None);
-    let here = std::env::current_dir().unwrap();
+    let here = place.path("preload");
     assert_eq!(seen(&output, "TIGHTFIT_CACHE"), Some(here.join("here.db").display().to_string()));
     assert_eq!(seen(&output, "TIGHTFIT_REPORT"), Some(here.join("out-%p.json").display().to_string()));
     assert_eq!(seen(&place.run("--cache none", "env"), "TIGHTFIT_CACHE").as_deref(), Some("none"));
