@@ -11,6 +11,7 @@
 //! ```
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
 use super::split::check_stop;
@@ -78,7 +79,7 @@ pub fn divide(
 ///
 /// One recurrence answers for all of them, so asking how a step's time depends on its batch costs no more than one WR.
 ///
-/// - Cost: O(mini-batch × candidates).
+/// - Cost: O(candidates + mini-batch × sizes).
 /// - Source: Oyama et al. 2018, III.B: T(0), T(1), .., T(B).
 ///
 /// # Errors
@@ -91,8 +92,15 @@ pub fn times(
     stop: &AtomicBool,
 ) -> Result<Vec<Option<Nanos>>, Error> {
     let mut sums = Sums::new(mini_batch);
+    let mut fastest: BTreeMap<usize, &Candidate> = BTreeMap::new();
     let usable = candidates.iter().filter(|candidate| (1..=mini_batch).contains(&candidate.micro_batch));
     for candidate in usable.clone().filter(|candidate| candidate.workspace + cost.workspace <= limit) {
+        let best = fastest.entry(candidate.micro_batch).or_insert(candidate);
+        if faster(candidate, best).is_lt() {
+            *best = candidate;
+        }
+    }
+    for candidate in fastest.into_values() {
         check_stop(stop)?;
         sums.add(candidate);
     }
