@@ -104,7 +104,8 @@ fn damage(case: &mut Case) -> bool {
         }
         5 => {
             let others = ["lenet.jsonl", "good.jsonl.gz", "plan.json.gz", "other.db"];
-            let mut other = case.bench.bytes(*case.random.pick(&others));
+            let other = *case.random.pick(&others);
+            let mut other = case.bench.bytes(other);
             other.truncate(other.len() - case.random.below(8));
             case.write("m.db", other);
             false

@@ -31,7 +31,8 @@ pub fn attack(case: &mut Case) {
         "link-full",
     ]);
     make(case.folder(), output);
-    let mut setup = Setup::redirected(*case.random.pick(&STREAMS));
+    let stream = *case.random.pick(&STREAMS);
+    let mut setup = Setup::redirected(stream);
     if case.random.one_in(4) {
         setup.before = FULL.to_owned();
     }
