@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 pub const TIGHTFIT: &str = env!("CARGO_BIN_EXE_tightfit");
 /// Processor seconds after which a child works without end.
-const CPU_SECONDS: u64 = 30;
+const CPU_SECONDS: u64 = 10;
 /// Wall-clock time without any processor time after which a child waits without end. Longer than a cache waits for a lock.
 const IDLE: Duration = Duration::from_secs(25);
 /// Address space, which also has the stacks of a thousand threads in it.
