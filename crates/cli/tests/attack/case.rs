@@ -31,6 +31,7 @@ pub const KINDS: [(&str, Attack); 9] = [
 /// One input.
 pub struct Case<'a> {
     pub bench: &'a Bench,
+    pub number: u64,
     pub random: Generator,
     folder: TempDir,
     name: String,
@@ -60,7 +61,7 @@ impl<'a> Case<'a> {
     pub fn new(bench: &'a Bench, kind: &str, number: u64) -> Case<'a> {
         let tally = Tally { inputs: 1, ..Tally::default() };
         let random = Generator::of(kind, number);
-        Case { bench, random, folder: tempfile::tempdir().unwrap(), name: format!("{kind}:{number}"), tally }
+        Case { bench, number, random, folder: tempfile::tempdir().unwrap(), name: format!("{kind}:{number}"), tally }
     }
 
     pub fn folder(&self) -> &Path {
