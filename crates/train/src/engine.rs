@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::time::Instant;
 
-use tightfit_core::network::LayerKind;
+use tightfit_core::network::{Part, Sgd};
 use tightfit_core::plan::{
     Action, Block, Checked, Holding, Lowered, NetworkTensor, Pass, Role, Schedule, Workload, channel_stride,
 };
@@ -13,37 +13,24 @@ use tightfit_core::{Bytes, Nanos};
 use tightfit_cpu::layers::softmax_loss;
 
 use crate::Error;
-use crate::initialize::Initialization;
+use crate::initialize::first_numbers;
 use crate::machine::{Iteration, Machine, Span, TaskId};
 use crate::resolve::{Command, Commands, Poison, resolve};
 
 /// How training goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Solver {
-    /// Factor of the gradients.
-    pub learning_rate: f32,
-    /// Share of the last change that is repeated.
-    pub momentum: f32,
-    /// Factor of the weights that is added to their gradients.
-    pub weight_decay: f32,
+    /// How weights follow their gradients.
+    pub sgd: Sgd,
     /// Factor of the loss before going backward.
     pub loss_scale: f32,
     /// Seed of the weights and of what is dropped.
     pub seed: u64,
-    /// How wide the first weights spread.
-    pub initialization: Initialization,
 }
 
 impl Default for Solver {
     fn default() -> Solver {
-        Solver {
-            learning_rate: 0.01,
-            momentum: 0.9,
-            weight_decay: 5e-4,
-            loss_scale: 1.0,
-            seed: 1,
-            initialization: Initialization::He,
-        }
+        Solver { sgd: Sgd::default(), loss_scale: 1.0, seed: 1 }
     }
 }
 
@@ -103,8 +90,8 @@ impl<M: Machine> Engine<M> {
         let probabilities = probabilities(&commands);
         let tasks = std::mem::take(&mut commands.tasks);
         let tasks = tasks.into_iter().map(|task| machine.prepare(task)).collect::<Result<Vec<_>, Error>>()?;
-        let input = workload.network.iter().find(|(_, layer)| matches!(layer.kind, LayerKind::Input { .. }));
-        let loss = workload.network.iter().find(|(_, layer)| layer.kind == LayerKind::SoftmaxLoss);
+        let input = workload.network.iter().find(|(_, layer)| layer.kind.behavior().part == Part::Input);
+        let loss = workload.network.iter().find(|(_, layer)| layer.kind.behavior().part == Part::Loss);
         let mut engine = Engine {
             machine,
             commands,
@@ -130,7 +117,7 @@ impl<M: Machine> Engine<M> {
             match tensor {
                 NetworkTensor::Weights(layer) | NetworkTensor::MasterWeights(layer) => {
                     for parameter in workload.parameters(layer) {
-                        let first = self.solver.initialization.numbers(workload, layer, &parameter, self.solver.seed);
+                        let first = first_numbers(workload, layer, &parameter, self.solver.seed);
                         numbers[parameter.offset..][..parameter.elements].copy_from_slice(&first);
                     }
                 }
@@ -163,9 +150,7 @@ impl<M: Machine> Engine<M> {
         let iteration = Iteration {
             step: self.step,
             seed: self.solver.seed,
-            learning_rate: self.solver.learning_rate,
-            momentum: self.solver.momentum,
-            weight_decay: self.solver.weight_decay,
+            sgd: self.solver.sgd,
             loss_scale: self.solver.loss_scale,
         };
         let start = Instant::now();
@@ -285,7 +270,7 @@ fn is_learned(tensor: &NetworkTensor) -> bool {
 fn probabilities(commands: &Commands) -> Vec<Range<u64>> {
     let mut places = BTreeMap::new();
     for task in &commands.tasks {
-        if let (LayerKind::SoftmaxLoss, Pass::Forward, Some(place)) = (&task.kind, task.pass, task.place(Role::Y)) {
+        if let (Part::Loss, Pass::Forward, Some(place)) = (task.kind.behavior().part, task.pass, task.place(Role::Y)) {
             places.insert(task.first, place.bytes.clone());
         }
     }

@@ -20,7 +20,6 @@ mod trace;
 pub use engine::{Engine, Learned, Outcome, Solver};
 pub use error::Error;
 pub use evaluate::{Score, evaluate};
-pub use initialize::Initialization;
 pub use machine::Machine;
 pub use observe::Observed;
 pub use resolve::Poison;

@@ -8,11 +8,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tightfit_core::network::LayerKind;
 use tightfit_core::plan::step::{Access, Resource};
-use tightfit_core::plan::{
-    Action, Block, BlockId, Compute, Holding, Lowered, NetworkTensor, Role, Schedule, Stream, Workload,
-};
+use tightfit_core::plan::{Action, Block, BlockId, Compute, Holding, Lowered, Role, Schedule, Stream, Workload};
 
 use crate::Error;
 use crate::machine::{Place, Task};
@@ -204,7 +201,7 @@ fn part(
         Holding::Tensor(tensor) => lowered.tensors.get(tensor.0).copied(),
         Holding::Workspace(_) => None,
     };
-    let Some(per_sample) = tensor.and_then(|tensor| bytes_per_sample(workload, tensor)) else {
+    let Some(per_sample) = tensor.and_then(|tensor| workload.bytes_per_sample(tensor)).map(|bytes| bytes.0) else {
         let all = tensor.map_or(block.bytes, |tensor| workload.bytes(tensor).0.min(block.bytes));
         return Ok(block.offset..block.offset + all);
     };
@@ -215,16 +212,6 @@ fn part(
     }
     let start = block.offset + (samples.start - block.samples.start) as u64 * per_sample;
     Ok(start..start + samples.len() as u64 * per_sample)
-}
-
-/// Bytes of one sample of a tensor; none for tensors that have no samples.
-fn bytes_per_sample(workload: &Workload<'_>, tensor: NetworkTensor) -> Option<u64> {
-    let sampled = match tensor {
-        NetworkTensor::FeatureMap(_) | NetworkTensor::Gradient(_) | NetworkTensor::Labels => true,
-        NetworkTensor::Saved(layer) => matches!(workload.network.layer(layer).kind, LayerKind::Dropout { .. }),
-        _ => false,
-    };
-    sampled.then(|| workload.bytes(tensor).0 / workload.batch as u64)
 }
 
 /// Blocks by the step that accesses them first, and by the one that is known to access them last.
@@ -289,6 +276,7 @@ fn is_result(lowered: &Lowered, block: &Block) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_core::network::LayerKind;
     use tightfit_core::plan::{Costs, Fronts, Options, Policy, plan};
     use tightfit_core::{Network, Types};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::json;
-use tightfit_core::network::{LayerKind, Network, Shape};
+use tightfit_core::network::{LayerKind, Network, Sgd, Shape};
 use tightfit_core::plan::{Plan, Workload};
 use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
@@ -126,12 +126,13 @@ impl Job<'_> {
         let workload = Workload::new(self.network, self.plan.batch, self.plan.types, false)?;
         let schedule = &self.plan.schedule;
         let solver = Solver {
-            learning_rate: self.options.learning_rate,
-            momentum: self.options.momentum,
-            weight_decay: self.options.weight_decay,
+            sgd: Sgd {
+                learning_rate: self.options.learning_rate,
+                momentum: self.options.momentum,
+                weight_decay: self.options.weight_decay,
+            },
             loss_scale: self.options.loss_scale,
             seed: self.common.seed,
-            ..Solver::default()
         };
         let poison = if self.options.check { Poison::Freed } else { Poison::Nothing };
         let mut engine = Engine::new(&workload, schedule, machine()?, solver, poison)?;

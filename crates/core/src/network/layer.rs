@@ -227,15 +227,6 @@ impl LayerKind {
 
     /// Numbers to learn on inputs of these shapes, which [`LayerKind::output`] has accepted.
     pub(super) fn parameters(&self, inputs: &[Shape]) -> usize {
-        match (self, inputs) {
-            (LayerKind::Convolution { convolution, bias }, _) => {
-                convolution.filter_len() + if *bias { convolution.filters() } else { 0 }
-            }
-            (LayerKind::FullyConnected { outputs, bias }, [input]) => {
-                outputs * input.len() + if *bias { *outputs } else { 0 }
-            }
-            (LayerKind::BatchNorm { .. }, [input]) => 2 * input.channels(),
-            _ => 0,
-        }
+        self.parameter_kinds(inputs).iter().map(|(_, elements)| elements).sum()
     }
 }

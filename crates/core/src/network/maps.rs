@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Layer, LayerId, LayerKind, Network, PoolingMethod, Shape};
+use super::{Behavior, Layer, LayerId, Network, Part, Placement, Shape};
 
 /// A map's place among those of its network, in the order in which they are first written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -23,41 +23,6 @@ impl MapId {
     /// Index into [`FeatureMaps::iter`].
     pub fn index(self) -> usize {
         self.0
-    }
-}
-
-/// What a layer's backward passes read beside the gradient of its output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BackwardReads {
-    /// Its inputs, as they were when it ran forward.
-    pub inputs: bool,
-    /// Its own output.
-    pub output: bool,
-    /// Something it saved in its forward pass: the batch statistics, the elements dropped.
-    pub saved: bool,
-}
-
-impl LayerKind {
-    /// What the backward passes read again, where a gradient is asked for at all.
-    pub fn backward_reads(&self) -> BackwardReads {
-        let (inputs, output, saved) = match self {
-            LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. } => (true, false, false),
-            LayerKind::Relu | LayerKind::SoftmaxLoss => (false, true, false),
-            LayerKind::Pooling(pooling) => {
-                let maximum = pooling.method == PoolingMethod::Maximum;
-                (maximum, maximum, false)
-            }
-            LayerKind::Lrn { .. } => (true, true, false),
-            LayerKind::BatchNorm { .. } => (true, false, true),
-            LayerKind::Dropout { .. } => (false, false, true),
-            LayerKind::Input { .. } | LayerKind::Concat | LayerKind::Add | LayerKind::Flatten => (false, false, false),
-        };
-        BackwardReads { inputs, output, saved }
-    }
-
-    /// Whether the first input may be overwritten by the output.
-    fn works_in_place(&self) -> bool {
-        matches!(self, LayerKind::Relu | LayerKind::Dropout { .. } | LayerKind::Add | LayerKind::SoftmaxLoss)
     }
 }
 
@@ -94,9 +59,9 @@ impl FeatureMaps {
             let first = layer.inputs.first().copied();
             let learns =
                 layer.parameters > 0 || layer.inputs.iter().any(|input| maps[of_layer[input.index()].0].gradient);
-            let shared = first.filter(|&input| match &layer.kind {
-                LayerKind::Flatten => true,
-                kind => kind.works_in_place() && may_overwrite(network, layer, input),
+            let Behavior { part, placement, .. } = layer.kind.behavior();
+            let shared = first.filter(|&input| {
+                part == Part::View || placement != Placement::Apart && may_overwrite(network, layer, input)
             });
             let map = match shared {
                 Some(input) => of_layer[input.index()],
@@ -148,18 +113,18 @@ impl FeatureMaps {
 
 /// Whether `layer` may write its output over that of `input`.
 fn may_overwrite(network: &Network, layer: &Layer, mut input: LayerId) -> bool {
-    let keeps_sign = matches!(layer.kind, LayerKind::Dropout { .. });
     let sole_reader = |id: LayerId| network.consumers(id).len() == 1;
     // A flattened map is the map before it: nothing else may read that one either.
     while sole_reader(input) {
         let writer = network.layer(input);
-        match (&writer.kind, writer.inputs.first()) {
-            (LayerKind::Flatten, Some(&before)) => input = before,
+        let behavior = writer.kind.behavior();
+        match (behavior.part, writer.inputs.first()) {
+            (Part::View, Some(&before)) => input = before,
             // Where it worked in place, the map before it is overwritten too.
-            (LayerKind::Dropout { .. }, Some(&before)) if sole_reader(before) => input = before,
-            (LayerKind::Relu, _) => return keeps_sign,
-            (LayerKind::Input { .. }, _) => return false,
-            (kind, _) => return !kind.backward_reads().output,
+            (_, Some(&before)) if behavior.keeps_sign && sole_reader(before) => input = before,
+            (Part::Input, _) => return false,
+            _ if behavior.reads_sign_alone => return layer.kind.behavior().keeps_sign,
+            _ => return !behavior.backward.output,
         }
     }
     false
@@ -178,7 +143,7 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::{Builder, Filters, Window};
+    use crate::network::{Builder, Filters, LayerKind, Window};
 
     /// The names of the layers of every map.
     fn names(network: &Network) -> Vec<String> {

@@ -18,9 +18,11 @@ mod concurrent;
 mod fields;
 mod json;
 mod kernels;
+mod kind;
 mod layer;
 mod list;
 mod maps;
+mod sgd;
 mod shape;
 
 use std::path::Path;
@@ -28,8 +30,10 @@ use std::path::Path;
 pub use builder::{Builder, Filters, Window};
 pub use built_in::{built_in, names};
 pub use kernels::{Kernel, distinct};
+pub use kind::{BackwardReads, Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, Work};
 pub use layer::{Layer, LayerId, LayerKind, Pooling, PoolingMethod};
-pub use maps::{BackwardReads, FeatureMap, FeatureMaps, MapId};
+pub use maps::{FeatureMap, FeatureMaps, MapId};
+pub use sgd::Sgd;
 pub use shape::Shape;
 
 use crate::{Bytes, Convolution, Error, bounded};

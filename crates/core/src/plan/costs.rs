@@ -6,7 +6,7 @@
 
 use super::step::{Access, Cost, Step};
 use super::{Fronts, Lowered, Pass, Workload};
-use crate::network::{LayerId, LayerKind};
+use crate::network::{LayerId, Work};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Nanos, Problem, Types};
 
@@ -42,7 +42,7 @@ pub struct Costs {
     pub half_rate: f64,
     /// What each call costs beside its work.
     pub launch: Nanos,
-    /// Kinds of layers (by [`LayerKind::name`]) and passes that take longer than by these rates, and how many times as long.
+    /// Kinds of layers (by [`crate::network::LayerKind::name`]) and passes that take longer than by these rates, and how many times as long.
     pub slower: &'static [(&'static str, Pass, f64)],
 }
 
@@ -150,12 +150,12 @@ impl Costs {
     /// Time of a pass that reads and writes `bytes` in all; for a convolution, its configuration says.
     fn pass(&self, workload: &Workload<'_>, layer: LayerId, pass: Pass, bytes: Bytes) -> Nanos {
         let of = workload.network.layer(layer);
-        let time = match (&of.kind, pass) {
-            (LayerKind::FullyConnected { .. }, Pass::Forward | Pass::BackwardData | Pass::BackwardFilter) => {
+        let time = match (of.kind.behavior().work, pass) {
+            (Work::Product, Pass::Forward | Pass::BackwardData | Pass::BackwardFilter) => {
                 let flops = 2.0 * of.parameters as f64 * workload.batch as f64;
                 self.product(flops, bytes, workload.types)
             }
-            (LayerKind::Input { .. }, _) => return self.copy(Direction::FromHost, bytes),
+            (Work::Upload, _) => return self.copy(Direction::FromHost, bytes),
             _ => self.launch + seconds(bytes.0 as f64 / self.memory_rate),
         };
         let slower = self.slower.iter().find(|(kind, of_pass, _)| *kind == of.kind.name() && *of_pass == pass);

@@ -14,7 +14,7 @@ use super::step::{
     TensorId, Use,
 };
 use super::{NetworkTensor, Pass, Role, Workload};
-use crate::network::{LayerId, LayerKind, MapId};
+use crate::network::{Behavior, LayerId, LayerKind, MapId, ParameterPass, Part, Placement, Saved, Work};
 use crate::{Bytes, Error, Nanos};
 
 /// A pass of a layer, as an operation of a step.
@@ -114,9 +114,9 @@ impl Workload<'_> {
                 LayerKind::Pooling(_) => Tag::Pooling,
                 _ => Tag::Other,
             },
-            resource: match kind {
-                LayerKind::Input { .. } => Resource::Link,
-                _ => Resource::Device,
+            resource: match kind.behavior().work {
+                Work::Upload => Resource::Link,
+                Work::Convolution | Work::Product | Work::Memory => Resource::Device,
             },
             uses,
             cost: problem.map_or(Cost::Fixed(Nanos::ZERO), |problem| Cost::Choice(Front::empty(problem))),
@@ -127,7 +127,7 @@ impl Workload<'_> {
         let (residence, is_result, groups) = match tensor {
             NetworkTensor::FeatureMap(map) => {
                 let of = self.maps.get(map);
-                let is_loss = |layer: &LayerId| self.network.layer(*layer).kind == LayerKind::SoftmaxLoss;
+                let is_loss = |layer: &LayerId| self.behavior(*layer).part == Part::Loss;
                 // What no layer reads is what the step is for: the probabilities, or the output of a network without a loss.
                 let is_result = of.readers.is_empty() && (self.inference || of.layers.iter().any(is_loss));
                 (Residence::Movable, is_result, of.layers.iter().map(|layer| GroupId(layer.index())).collect())
@@ -147,7 +147,7 @@ impl Workload<'_> {
         Group {
             name: of.name.clone(),
             input: of.inputs.iter().map(|&input| bytes(self.maps.written_by(input))).sum(),
-            output: if shares || of.kind == LayerKind::Flatten { Bytes::ZERO } else { bytes(own) },
+            output: if shares || of.kind.behavior().part == Part::View { Bytes::ZERO } else { bytes(own) },
             weights: self.bytes(NetworkTensor::Weights(layer)),
         }
     }
@@ -188,16 +188,17 @@ fn forward(workload: &Workload<'_>, layer: LayerId) -> Option<Uses> {
     if of.parameters > 0 {
         uses.take(Role::W, NetworkTensor::Weights(layer), Access::Read);
     }
-    match &of.kind {
-        LayerKind::Flatten => return None,
-        LayerKind::Input { .. } => uses.take(Role::Labels, NetworkTensor::Labels, Access::Write),
-        LayerKind::BatchNorm { .. } => {
-            let learned = if workload.inference { Access::Read } else { Access::Add };
-            uses.take(Role::Statistics, NetworkTensor::Statistics(layer), learned);
-        }
-        _ => {}
+    let Behavior { part, statistics, saved, .. } = of.kind.behavior();
+    match part {
+        Part::View => return None,
+        Part::Input => uses.take(Role::Labels, NetworkTensor::Labels, Access::Write),
+        Part::Hidden | Part::Loss => {}
     }
-    if of.kind.backward_reads().saved && !workload.inference {
+    if statistics {
+        let learned = if workload.inference { Access::Read } else { Access::Add };
+        uses.take(Role::Statistics, NetworkTensor::Statistics(layer), learned);
+    }
+    if saved != Saved::Nothing && !workload.inference {
         uses.take(Role::Saved, NetworkTensor::Saved(layer), Access::Write);
     }
     Some(uses)
@@ -207,11 +208,12 @@ fn forward(workload: &Workload<'_>, layer: LayerId) -> Option<Uses> {
 fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Vec<Uses> {
     let of = workload.network.layer(layer);
     let own = workload.maps.written_by(layer);
-    let is_loss = of.kind == LayerKind::SoftmaxLoss;
-    if matches!(of.kind, LayerKind::Input { .. } | LayerKind::Flatten) || !(is_loss || reached[own.index()]) {
+    let Behavior { part, backward: reads, placement, parameter_pass, .. } = of.kind.behavior();
+    let is_loss = part == Part::Loss;
+    if matches!(part, Part::Input | Part::View) || !(is_loss || reached[own.index()]) {
         return Vec::new();
     }
-    let has_filters = matches!(of.kind, LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. });
+    let has_filters = of.parameters > 0 && parameter_pass == ParameterPass::Own;
     let mut passes = Vec::new();
     let dy = |uses: &mut Uses| {
         if !is_loss {
@@ -230,7 +232,7 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
     for (place, map) in maps_of_inputs(workload, layer) {
         let in_place = map == own;
         // The sum's gradient is that of the input whose map it took.
-        if !workload.maps.get(map).gradient || (in_place && of.kind == LayerKind::Add) {
+        if !workload.maps.get(map).gradient || (in_place && placement == Placement::OverInputSharingGradient) {
             continue;
         }
         let first = in_place || !reached[map.index()];
@@ -238,9 +240,8 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
         gradients.push((Role::Dx(place), NetworkTensor::Gradient(map), access));
         reached[map.index()] = true;
     }
-    let is_norm = matches!(of.kind, LayerKind::BatchNorm { .. });
-    if !gradients.is_empty() || is_norm {
-        let reads = of.kind.backward_reads();
+    let gives_parameters = of.parameters > 0 && parameter_pass == ParameterPass::WithData;
+    if !gradients.is_empty() || gives_parameters {
         let mut uses = Uses::new(layer, Pass::BackwardData);
         if reads.inputs && !has_filters {
             uses.take_inputs(workload);
@@ -258,7 +259,7 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
         if of.parameters > 0 {
             uses.take(Role::W, NetworkTensor::Weights(layer), Access::Read);
         }
-        if is_norm {
+        if gives_parameters {
             uses.take(Role::Dw, NetworkTensor::WeightGradient(layer), Access::Write);
         }
         uses.uses.extend(gradients);

@@ -34,6 +34,7 @@ mod words;
 mod workload;
 mod write;
 
+pub use crate::network::ParameterKind;
 pub use check::{Budgets, Checked, Violation, check};
 pub use costs::{Costs, Direction};
 pub use floor::check_budget;
@@ -49,4 +50,4 @@ pub use schedule::{
 };
 pub use simulate::{Level, Simulation, Span, Stall, simulate};
 pub use step::{Access, Step, TensorId};
-pub use workload::{Parameter, ParameterKind, Workload, channel_stride};
+pub use workload::{Parameter, Workload, channel_stride};

@@ -1,22 +1,9 @@
 //! What is to be scheduled: a network at a mini-batch, in training or inference, and how large its tensors are.
 
 use super::{ALIGNMENT, NetworkTensor, Pass};
-use crate::network::{FeatureMaps, LayerId, LayerKind};
+use crate::network::{Behavior, FeatureMaps, LayerId, LayerKind, ParameterKind, Part, Saved};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Layout, Network, Operation, Problem, Types};
-
-/// Which of a layer's parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ParameterKind {
-    /// Filters of a convolution (k, c / groups, r, s) or the matrix of a fully connected layer (outputs, inputs).
-    Weight,
-    /// A number for each filter or output.
-    Bias,
-    /// A batch normalization's factor for each channel.
-    Scale,
-    /// What a batch normalization adds to each channel.
-    Shift,
-}
 
 /// One of a layer's parameters inside the block that holds them all, and inside the blocks of its gradient and momentum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +46,11 @@ impl<'a> Workload<'a> {
                 what: what.to_owned(),
             })
         };
-        let inputs = network.layers().iter().filter(|layer| matches!(layer.kind, LayerKind::Input { .. }));
+        let inputs = network.layers().iter().filter(|layer| layer.kind.behavior().part == Part::Input);
         if let Some(second) = inputs.clone().nth(1) {
             return bad(&second.name, "a second input: a layer list is no network that could be trained");
         }
-        let losses = network.layers().iter().filter(|layer| layer.kind == LayerKind::SoftmaxLoss).count();
+        let losses = network.layers().iter().filter(|layer| layer.kind.behavior().part == Part::Loss).count();
         match network.layers().last() {
             Some(last) if losses != 1 && !inference => return bad(&last.name, "training takes one softmax-loss layer"),
             None => return bad("none", "there are no layers"),
@@ -83,24 +70,10 @@ impl<'a> Workload<'a> {
 
     /// The parameters of a layer, in the order in which they lie in its block.
     pub fn parameters(&self, layer: LayerId) -> Vec<Parameter> {
-        let inputs: usize = self.network.input_shapes(layer).first().map_or(0, |shape| shape.len());
-        let channels = self.network.layer(layer).shape.channels();
-        let kinds = match &self.network.layer(layer).kind {
-            LayerKind::Convolution { convolution, bias } => {
-                vec![
-                    (ParameterKind::Weight, convolution.filter_len()),
-                    (ParameterKind::Bias, bias_len(*bias, channels)),
-                ]
-            }
-            LayerKind::FullyConnected { outputs, bias } => {
-                vec![(ParameterKind::Weight, outputs * inputs), (ParameterKind::Bias, bias_len(*bias, *outputs))]
-            }
-            LayerKind::BatchNorm { .. } => vec![(ParameterKind::Scale, channels), (ParameterKind::Shift, channels)],
-            _ => Vec::new(),
-        };
+        let kinds = self.network.layer(layer).kind.parameter_kinds(&self.network.input_shapes(layer));
         let mut offset = 0;
         let mut parameters = Vec::new();
-        for (kind, elements) in kinds.into_iter().filter(|(_, elements)| *elements > 0) {
+        for (kind, elements) in kinds {
             parameters.push(Parameter { kind, offset, elements });
             offset = (offset + elements).next_multiple_of(ALIGNMENT as usize / 2);
         }
@@ -120,31 +93,40 @@ impl<'a> Workload<'a> {
             NetworkTensor::MasterWeights(layer)
             | NetworkTensor::WeightGradient(layer)
             | NetworkTensor::Momentum(layer) => Bytes::of(parameters(layer), 4),
-            NetworkTensor::Statistics(layer) => match self.network.layer(layer).kind {
-                LayerKind::BatchNorm { .. } => {
-                    Bytes::of(2 * channel_stride(self.network.layer(layer).shape.channels()), 4)
-                }
-                _ => Bytes::ZERO,
-            },
-            // Mean and inverse deviation of each channel; for a dropout a byte for each element.
-            NetworkTensor::Saved(layer) => match self.network.layer(layer).kind {
-                LayerKind::BatchNorm { .. } => {
-                    Bytes::of(2 * channel_stride(self.network.layer(layer).shape.channels()), 4)
-                }
-                LayerKind::Dropout { .. } => Bytes::of(self.network.layer(layer).shape.len(), self.batch),
-                _ => Bytes::ZERO,
+            NetworkTensor::Statistics(layer) if self.behavior(layer).statistics => self.two_per_channel(layer),
+            NetworkTensor::Saved(layer) => match self.behavior(layer).saved {
+                // Mean and inverse deviation.
+                Saved::PerChannel => self.two_per_channel(layer),
+                Saved::PerElement => Bytes::of(self.network.layer(layer).shape.len(), self.batch),
+                Saved::Nothing => Bytes::ZERO,
             },
             NetworkTensor::Labels => Bytes::of(self.batch, 4),
-            NetworkTensor::Workspace(_) => Bytes::ZERO,
+            NetworkTensor::Statistics(_) | NetworkTensor::Workspace(_) => Bytes::ZERO,
         }
+    }
+
+    /// Bytes of a tensor that one sample takes; none for a tensor that is of all samples.
+    pub fn bytes_per_sample(&self, tensor: NetworkTensor) -> Option<Bytes> {
+        let has_samples = match tensor {
+            NetworkTensor::FeatureMap(_) | NetworkTensor::Gradient(_) | NetworkTensor::Labels => true,
+            NetworkTensor::Saved(layer) => self.behavior(layer).saved == Saved::PerElement,
+            _ => false,
+        };
+        has_samples.then(|| Bytes(self.bytes(tensor).0 / self.batch as u64))
+    }
+
+    /// What a layer does.
+    pub(super) fn behavior(&self, layer: LayerId) -> Behavior {
+        self.network.layer(layer).kind.behavior()
+    }
+
+    fn two_per_channel(&self, layer: LayerId) -> Bytes {
+        Bytes::of(2 * channel_stride(self.network.layer(layer).shape.channels()), 4)
     }
 
     /// How a layer's parameters are stored for its arithmetic: batch normalization keeps 32 bits.
     pub fn parameter_storage(&self, layer: LayerId) -> Storage {
-        match self.network.layer(layer).kind {
-            LayerKind::BatchNorm { .. } => Storage::F32,
-            _ => self.types.storage(),
-        }
+        self.network.layer(layer).kind.parameter_storage(self.types.storage())
     }
 
     /// The problems of all convolutions that the workload runs, each once, in the order of computation.
@@ -188,10 +170,6 @@ impl<'a> Workload<'a> {
     pub fn has_master_weights(&self, layer: LayerId) -> bool {
         self.network.layer(layer).parameters > 0 && self.parameter_storage(layer) != Storage::F32 && !self.inference
     }
-}
-
-fn bias_len(bias: bool, outputs: usize) -> usize {
-    if bias { outputs } else { 0 }
 }
 
 /// Elements from the first number of each channel to the second: aligned, so that each can be handed over by itself.

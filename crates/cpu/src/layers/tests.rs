@@ -1,7 +1,7 @@
 //! Every layer against its definition in f64, and every gradient against differences of that definition.
 
 use tightfit_core::Axis;
-use tightfit_core::network::{Pooling, PoolingMethod};
+use tightfit_core::network::{Pooling, PoolingMethod, Sgd};
 
 use super::batch_norm::{PerChannel, PerChannelMut};
 use super::fully_connected::Sizes;
@@ -369,9 +369,9 @@ fn softmax_and_loss() {
 
 #[test]
 fn descent() {
-    let by = super::solver::Descent { learning_rate: 0.5, momentum: 0.25, weight_decay: 0.125, loss_scale: 2.0 };
+    let by = Sgd { learning_rate: 0.5, momentum: 0.25, weight_decay: 0.125 };
     let (mut w, mut v) = ([8.0], [4.0]);
-    solver::update(&Team::new(1), by, &mut w, &[6.0], &mut v);
+    solver::update(&Team::new(1), by, 2.0, &mut w, &[6.0], &mut v);
     // g = 6 / 2 + 8 / 8 = 4, v = 4 / 4 + 4 / 2 = 3, w = 8 - 3
     assert_eq!((w, v), ([5.0], [3.0]));
 }

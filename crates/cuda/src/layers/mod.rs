@@ -28,6 +28,7 @@ mod update;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tightfit_core::network::Sgd;
 use tightfit_core::problem::Storage;
 
 use crate::call::layers::Tables;
@@ -66,12 +67,8 @@ pub struct Now {
     pub step: u64,
     /// Seed of everything random.
     pub seed: u64,
-    /// Factor of the gradients in the solver.
-    pub learning_rate: f32,
-    /// Share of the last step's change that is repeated.
-    pub momentum: f32,
-    /// Factor of the weights that is added to their gradients.
-    pub weight_decay: f32,
+    /// How weights follow their gradients.
+    pub sgd: Sgd,
     /// Factor of the loss, undone by the solver.
     pub loss_scale: f32,
 }
@@ -80,7 +77,8 @@ impl Now {
     /// The bytes that the kernels read.
     pub fn bytes(&self) -> [u8; NOW] {
         let mut bytes = [0; NOW];
-        let floats = [self.learning_rate, self.momentum, self.weight_decay, self.loss_scale];
+        let Sgd { learning_rate, momentum, weight_decay } = self.sgd;
+        let floats = [learning_rate, momentum, weight_decay, self.loss_scale];
         bytes[..8].copy_from_slice(&self.step.to_ne_bytes());
         bytes[8..16].copy_from_slice(&self.seed.to_ne_bytes());
         for (place, float) in bytes[16..].as_chunks_mut().0.iter_mut().zip(floats) {

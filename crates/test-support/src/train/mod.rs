@@ -227,7 +227,7 @@ impl Writer<'_> {
         if matches!(layer.kind, LayerKind::Input { .. } | LayerKind::Flatten) {
             return;
         }
-        let reads = layer.kind.backward_reads();
+        let reads = layer.kind.behavior().backward;
         let mut given = Vec::new();
         if layer.kind == LayerKind::SoftmaxLoss {
             given.push(self.operand(Role::Labels, NetworkTensor::Labels, Access::Read));

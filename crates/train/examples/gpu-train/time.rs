@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tightfit_core::network::LayerKind;
+use tightfit_core::network::Sgd;
 use tightfit_core::plan::step::{GroupId, Resource};
 use tightfit_core::plan::{
     ALIGNMENT, Action, Algorithms, Budgets, Checked, Costs, Fronts, Options as PlanOptions, Plan, Policy, Schedule,
@@ -149,7 +150,7 @@ fn measure(
 ) -> Result<Value, Failure> {
     let started = Instant::now();
     // Hardly any learning: losses of random data soon overflow.
-    let solver = Solver { learning_rate: 1e-6, ..Solver::default() };
+    let solver = Solver { sgd: Sgd { learning_rate: 1e-6, ..Sgd::default() }, ..Solver::default() };
     machine.set_trace(false);
     let mut engine = Engine::new(workload, &plan.schedule, machine, solver, Poison::Nothing)?;
     let prepared = started.elapsed().as_secs_f64();

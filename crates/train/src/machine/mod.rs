@@ -5,7 +5,7 @@ pub mod cuda;
 
 use std::ops::Range;
 
-use tightfit_core::network::{LayerKind, Shape};
+use tightfit_core::network::{LayerKind, Sgd, Shape};
 use tightfit_core::plan::{Access, Parameter, Pass, Role, Stream};
 use tightfit_core::{Bytes, Configuration, Nanos, Types};
 
@@ -75,12 +75,8 @@ pub struct Iteration {
     pub step: u64,
     /// Seed of everything random.
     pub seed: u64,
-    /// Factor of the gradients in the solver.
-    pub learning_rate: f32,
-    /// Share of the last step's change that is repeated.
-    pub momentum: f32,
-    /// Factor of the weights that is added to their gradients.
-    pub weight_decay: f32,
+    /// How weights follow their gradients.
+    pub sgd: Sgd,
     /// Factor of the loss before going backward, undone by the solver: keeps small gradients from vanishing in 16 bits.
     pub loss_scale: f32,
 }

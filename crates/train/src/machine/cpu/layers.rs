@@ -10,7 +10,6 @@ use tightfit_cpu::arena::{Arena, Read, Write};
 use tightfit_cpu::layers::batch_norm::{PerChannel, PerChannelMut};
 use tightfit_cpu::layers::fully_connected::Sizes;
 use tightfit_cpu::layers::lrn::Normalization;
-use tightfit_cpu::layers::solver::Descent;
 use tightfit_cpu::layers::{
     Flow, Store, activation, add, batch_norm, bias, concat, dropout, fully_connected, lrn, pooling, softmax_loss,
     solver,
@@ -29,10 +28,7 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
     if convolution && task.configuration.is_none() {
         return Err(failed(&task.name, "a convolution without a configuration"));
     }
-    if let LayerKind::BatchNorm { .. } = task.kind
-        && task.samples != task.batch
-        && !task.inference
-    {
+    if !task.kind.behavior().samples_are_independent && task.samples != task.batch && !task.inference {
         return Err(failed(&task.name, "a batch normalization needs the whole mini-batch at once"));
     }
     if task.pass == Pass::Update && ![Role::W, Role::Dw, Role::Momentum].into_iter().all(operand) {
@@ -397,13 +393,12 @@ impl<'a> At<'a> {
     }
 
     fn update(&self) -> Result<(), Error> {
-        let Iteration { learning_rate, momentum, weight_decay, loss_scale, .. } = *self.iteration;
-        let by = Descent { learning_rate, momentum, weight_decay, loss_scale };
+        let Iteration { sgd, loss_scale, .. } = *self.iteration;
         let (dw, (mut w, _), (mut v, _)) = (self.read(Role::Dw)?, self.write(Role::W)?, self.write(Role::Momentum)?);
         let (dw, w, v) = (self.floats(&dw)?, self.floats_mut(&mut w)?, self.floats_mut(&mut v)?);
         for parameter in &self.task.parameters {
             let range = parameter.offset..parameter.offset + parameter.elements;
-            solver::update(self.team, by, &mut w[range.clone()], &dw[range.clone()], &mut v[range]);
+            solver::update(self.team, sgd, loss_scale, &mut w[range.clone()], &dw[range.clone()], &mut v[range]);
         }
         Ok(())
     }

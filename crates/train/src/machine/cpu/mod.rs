@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tightfit_core::network::LayerKind;
+use tightfit_core::network::{LayerKind, Part};
 use tightfit_core::plan::Stream;
 use tightfit_core::{Bytes, Types};
 use tightfit_cpu::CpuBackend;
@@ -184,5 +184,5 @@ impl Machine for CpuMachine {
 
 /// Whether a layer has anything to compute: a flattened map is the map before it.
 fn is_silent(kind: &LayerKind) -> bool {
-    matches!(kind, LayerKind::Flatten)
+    kind.behavior().part == Part::View
 }

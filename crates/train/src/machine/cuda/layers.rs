@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::network::{LayerKind, PoolingMethod, Shape};
+use tightfit_core::network::{LayerKind, Part, PoolingMethod, Shape};
 use tightfit_core::plan::{Access, ParameterKind, Pass, Role, channel_stride};
 use tightfit_core::problem::Storage;
 use tightfit_core::{Convolution, Layout, Operation, Problem};
@@ -18,7 +18,7 @@ use crate::machine::{Place, Task};
 
 /// Whether a task brings the mini-batch to the device.
 pub(super) fn is_input(task: &Task) -> bool {
-    matches!(task.kind, LayerKind::Input { .. })
+    task.kind.behavior().part == Part::Input
 }
 
 /// Where an input layer puts samples and labels.

@@ -166,14 +166,8 @@ impl CudaMachine {
     /// Enqueues the mini-batch and the step's numbers.
     fn bring(&mut self) -> Result<(), CudaError> {
         let (Some(session), Some(iteration)) = (&mut self.session, self.iteration) else { return Ok(()) };
-        let now = Now {
-            step: iteration.step,
-            seed: iteration.seed,
-            learning_rate: iteration.learning_rate,
-            momentum: iteration.momentum,
-            weight_decay: iteration.weight_decay,
-            loss_scale: iteration.loss_scale,
-        };
+        let now =
+            Now { step: iteration.step, seed: iteration.seed, sgd: iteration.sgd, loss_scale: iteration.loss_scale };
         let bytes = now.bytes();
         let Some(input) = &self.input else { return Ok(()) };
         session.staging()?[..bytes.len()].copy_from_slice(&bytes);
