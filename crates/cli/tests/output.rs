@@ -148,11 +148,11 @@ fn standard_output_takes_a_profile_and_nothing_else() {
 
 #[test]
 fn a_disk_that_fills_up_leaves_the_old_file_and_nothing_else() {
-    let folder = imported();
+    let folder = folder();
     fs::write(folder.path().join("out"), "old").unwrap();
-    // Files may not grow past so many KiB: what a full disk is to a program. The cache needs 32 to be read.
-    for (command, most) in [("networks resnet152 --out out", 4), ("cache export out", 64)] {
-        let limited = format!("trap '' XFSZ; ulimit -f {most}; exec \"$tightfit\" {command}");
+    for command in ["networks resnet152 --out out", "plan lenet --batch 4 --budget 16MiB --assume --html out"] {
+        // Files may not grow past 4 KiB: what a full disk is to a program.
+        let limited = format!("trap '' XFSZ; ulimit -f 4; exec \"$tightfit\" {command}");
         let output = shell(folder.path(), &limited).output().unwrap();
         let message = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{command}: {message}");
