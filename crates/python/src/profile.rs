@@ -16,6 +16,9 @@ use crate::interrupt::interruptible;
 #[pyclass(frozen, module = "tightfit._native")]
 pub struct Recordings(pub Vec<Recording>);
 
+/// What unpickling calls, and with what.
+type Reduced<'py> = (Bound<'py, PyAny>, (Vec<Bound<'py, PyBytes>>,));
+
 #[pymethods]
 impl Recordings {
     /// Reads caches (`.db`) and recorded profiles (anything else).
@@ -31,7 +34,7 @@ impl Recordings {
     }
 
     /// How a copy is made, in this process or another: from the lines of a profile, each recording by itself.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Vec<Bound<'py, PyBytes>>,))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
         let parts = interruptible(py, |_| {
             self.0
                 .iter()
