@@ -218,7 +218,7 @@ fn the_interface_refuses_what_a_file_could_not_hold() {
         assert!(matches!(cache.keep(&device(), &problem(), &bad), Err(Error::BadOption { .. })), "{bad:?}");
         assert!(cache.keep_all(&device(), SHAPE, std::slice::from_ref(&bad)).is_err(), "{bad:?}");
     }
-    assert!(cache.keep_all(&device(), "rubbish shape", &[good.clone()]).is_err());
+    assert!(cache.keep_all(&device(), "rubbish shape", std::slice::from_ref(&good)).is_err());
     assert!(cache.keep_all(&Device { threads: usize::MAX, ..device() }, SHAPE, &[good]).is_err());
     assert!(cache.keep_division_cost(&device(), "rubbish shape", DivisionCost::default()).is_err());
     holds_and_travels(&cache, folder.path());
