@@ -498,6 +498,22 @@ fn gradients_that_should_add_up() {
 }
 
 #[test]
+fn an_operation_may_run_again_if_it_says_so() {
+    for (again, violations_of_it) in [(true, 0), (false, 1)] {
+        let found = violations(|s| {
+            let at = find(s, pass(4, Pass::Forward));
+            let mut second = s.instructions[at].clone();
+            if let Action::Compute(compute) = &mut second.action {
+                compute.again = again;
+            }
+            insert(s, at + 1, second);
+        });
+        assert_eq!(found.len(), violations_of_it, "{found:#?}");
+        assert!(found.iter().all(|v| matches!(v, Violation::RunTwice { .. })), "{found:#?}");
+    }
+}
+
+#[test]
 fn a_plan_is_checked_against_its_step_alone() {
     let network = network();
     let workload = Workload::new(&network, 32, Types::F32, false).unwrap();

@@ -358,3 +358,108 @@ fn unflattened(workload: &Workload<'_>, mut layer: LayerId) -> LayerId {
     }
     layer
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Types;
+    use crate::network::{Builder, Filters, Network, Shape};
+    use crate::plan::step::TensorId;
+
+    fn network() -> Network {
+        let mut net = Builder::new("chain");
+        net.input(Shape::image(2, 8, 8)).conv("a", Filters::new(4, 3)).relu();
+        net.conv("b", Filters::new(4, 1)).batch_norm().relu().flatten().fully_connected("fc", 3).softmax_loss();
+        net.finish().unwrap()
+    }
+
+    /// What is wrong with the network's step once `spoil` has changed it; `at` finds passes by layer.
+    fn fault(spoil: impl FnOnce(&mut Lowered, &dyn Fn(&Lowered, &str, Pass) -> usize)) -> String {
+        let network = network();
+        let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
+        let mut lowered = workload.lower().unwrap();
+        let at = |lowered: &Lowered, layer: &str, pass: Pass| {
+            let is_it = |of: &LayerPass| network.layer(of.layer).name == layer && of.pass == pass;
+            lowered.passes.iter().position(is_it).unwrap()
+        };
+        spoil(&mut lowered, &at);
+        match verify(&workload, &lowered) {
+            Err(Error::BadStep { what, .. }) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn remove(lowered: &mut Lowered, at: usize) -> (crate::plan::step::Operation, LayerPass) {
+        (lowered.step.operations.remove(at), lowered.passes.remove(at))
+    }
+
+    fn insert(lowered: &mut Lowered, at: usize, (operation, of): (crate::plan::step::Operation, LayerPass)) {
+        lowered.step.operations.insert(at, operation);
+        lowered.passes.insert(at, of);
+    }
+
+    #[test]
+    fn operands_that_a_pass_does_not_take_or_lacks() {
+        let missing = fault(|lowered, at| {
+            let place = at(lowered, "b", Pass::BackwardFilter);
+            lowered.step.operations[place].uses.remove(1);
+            lowered.passes[place].roles.remove(1);
+        });
+        assert_eq!(missing, "MissingRole(Dy)");
+        let access = fault(|lowered, at| {
+            let place = at(lowered, "b", Pass::Forward);
+            lowered.step.operations[place].uses[0].access = Access::Write;
+        });
+        assert_eq!(access, "WrongRole(X(0))");
+        let other = fault(|lowered, at| {
+            let place = at(lowered, "b", Pass::BackwardFilter);
+            lowered.step.operations[place].uses[0].tensor = TensorId(0);
+        });
+        assert_eq!(other, "WrongRole(X(0))");
+    }
+
+    #[test]
+    fn passes_that_do_not_run_run_twice_or_too_early() {
+        let skipped = fault(|lowered, at| {
+            let place = at(lowered, "a.relu", Pass::Forward);
+            remove(lowered, place);
+        });
+        assert_eq!(skipped, "WrongContent(X(0))");
+        let incomplete = fault(|lowered, at| {
+            let place = at(lowered, "a.relu", Pass::BackwardData);
+            remove(lowered, place);
+        });
+        assert_eq!(incomplete, "WrongContent(Dy)");
+        let missing = fault(|lowered, at| {
+            let place = at(lowered, "b", Pass::Update);
+            remove(lowered, place);
+        });
+        assert_eq!(missing, "MissingPass(Update)");
+        let hasty = fault(|lowered, at| {
+            let update = at(lowered, "b", Pass::Update);
+            let taken = remove(lowered, update);
+            let data = at(lowered, "b", Pass::BackwardData);
+            insert(lowered, data, taken);
+        });
+        assert_eq!(hasty, "WrongContent(W)");
+        let twice = fault(|lowered, at| {
+            let place = at(lowered, "fc", Pass::Forward);
+            let taken = remove(lowered, place);
+            insert(lowered, place, taken.clone());
+            insert(lowered, place, taken);
+        });
+        assert_eq!(twice, "RunTwice");
+    }
+
+    #[test]
+    fn tensors_and_results_that_are_not_the_networks() {
+        assert!(fault(|lowered, _| lowered.step.tensors[1].bytes.0 += 4).starts_with("WrongTensor(FeatureMap"));
+        let momentum = fault(|lowered, _| {
+            let is_it = |tensor: &NetworkTensor| matches!(tensor, NetworkTensor::Momentum(_));
+            let place = lowered.tensors.iter().position(is_it).unwrap();
+            lowered.step.tensors[place].residence = Residence::Temporary;
+        });
+        assert!(momentum.starts_with("WrongTensor(Momentum"), "{momentum}");
+        assert_eq!(fault(|lowered, _| lowered.step.tensors[1].is_result = true), "WrongResult");
+    }
+}

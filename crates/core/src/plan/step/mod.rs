@@ -301,3 +301,38 @@ impl Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Fronts, Workload};
+    use crate::{Network, Types};
+
+    /// The step of a small network once `spoil` has changed it: what is wrong with it.
+    fn fault(spoil: impl FnOnce(&mut Step)) -> String {
+        let network = Network::open("lenet").unwrap();
+        let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
+        let mut step = workload.step(&Fronts::default(), &crate::plan::Costs::cpu()).unwrap();
+        step.check().unwrap();
+        spoil(&mut step);
+        step.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_step_that_does_not_fit_together_is_refused() {
+        let unwritten = fault(|step| _ = step.operations.remove(0));
+        assert!(
+            unwritten.contains("conv1 forward: reads feature map input before anything has written it"),
+            "{unwritten}"
+        );
+        let unknown = fault(|step| step.operations[2].uses[0].tensor = TensorId(999));
+        assert!(unknown.ends_with("there is no tensor 999"), "{unknown}");
+        let group = fault(|step| step.operations[2].group = GroupId(999));
+        assert!(group.ends_with("there is no group 999"), "{group}");
+        let late = fault(|step| {
+            let last = step.operations.len() - 1;
+            step.operations[last].stage = Stage::Forward;
+        });
+        assert!(late.ends_with("goes forward after an operation that goes backward"), "{late}");
+    }
+}
