@@ -171,8 +171,7 @@ fn batches_and_types_that_do_not_fit_are_refused() {
     engine.step(&samples, &labels).unwrap();
 
     let half = Workload::new(&network, 2, Types::Bf16, false).unwrap();
-    let schedule = Schedule { types: Types::Bf16, ..schedule };
-    let schedule = assumed(&half, &schedule);
+    let schedule = assumed(&half, &everything_resident(&half, "direct", 2));
     let error = Engine::new(&half, &schedule, machine(), Solver::default(), Poison::Nothing).unwrap_err();
     assert_eq!(error.to_string(), "cpu does not compute in bf16; --types f32, or --backend cuda does");
     let error = Engine::new(&workload, &schedule, machine(), Solver::default(), Poison::Nothing).unwrap_err();
