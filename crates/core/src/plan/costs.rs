@@ -190,7 +190,7 @@ impl Workload<'_> {
         let bytes: Vec<Bytes> = step.tensors.iter().map(|tensor| tensor.bytes).collect();
         for (operation, of) in step.operations.iter_mut().zip(&passes) {
             operation.cost = match &operation.cost {
-                Cost::Choice(front) => Cost::Choice(fronts.front(&front.problem)),
+                Cost::Choice(front) => Cost::Choice(Box::new(fronts.front(&front.problem))),
                 Cost::Fixed(_) => {
                     let moved = operation.uses.iter().map(|used| traffic(used.access, bytes[used.tensor.0])).sum();
                     Cost::Fixed(costs.pass(self, of.layer, of.pass, moved))

@@ -119,7 +119,7 @@ impl Workload<'_> {
                 Work::Convolution | Work::Product | Work::Memory => Resource::Device,
             },
             uses,
-            cost: problem.map_or(Cost::Fixed(Nanos::ZERO), |problem| Cost::Choice(Front::empty(problem))),
+            cost: problem.map_or(Cost::Fixed(Nanos::ZERO), |problem| Cost::Choice(Box::new(Front::empty(problem)))),
         })
     }
 

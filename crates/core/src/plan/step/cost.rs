@@ -20,7 +20,7 @@ pub enum Cost {
     /// A time, without workspace.
     Fixed(Nanos),
     /// One of several configurations.
-    Choice(Front),
+    Choice(Box<Front>),
 }
 
 impl Cost {
@@ -28,7 +28,7 @@ impl Cost {
     pub(super) fn forgotten(&self) -> Cost {
         match self {
             Cost::Fixed(_) => Cost::Fixed(Nanos::ZERO),
-            Cost::Choice(front) => Cost::Choice(Front::empty(front.problem)),
+            Cost::Choice(front) => Cost::Choice(Box::new(Front::empty(front.problem))),
         }
     }
 }
