@@ -129,9 +129,60 @@ jax() { # another framework
     under jax "--workspace 64MiB" jax_step.py
 }
 
-legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOLDER/client crates/test-support/client/client.c -ldl)
+# client FILE ARGUMENTS ..: the tests' C program, its output to FILE; says how it ended
+client() {
+    out=$1 && shift
+    rm -f "$out"
+    LD_LIBRARY_PATH=$cudnn timeout 90 "$@" "out=$out" >"$output/client.txt" 2>>"$output/$stage.log"
+    ended=$?
+    cat "$output/client.txt" >>"$output/$stage.log"
+    status="$ended $(awk '/^status/{print $2}' "$output/client.txt")"
+}
+
+places() { # where the C program finds the libraries
     cudnn=${CUDNN_FOLDER:-$("$python" -c 'import nvidia.cudnn; print(list(nvidia.cudnn.__path__)[0] + "/lib")')}
     export TIGHTFIT_CUDA=${TIGHTFIT_CUDA:-$(ldconfig -p | awk '/libcuda.so.1 /{print $NF; exit}')}
+}
+
+fused() { # cudnnConvolutionBiasActivationForward, its workspace sized by the plain convolution's answers: the same status and bits
+    places
+    for algorithm in 0 1 2 4 5 6 7; do
+        for activation in 1 5; do
+            # shellcheck disable=SC2086 # several options on purpose
+            set -- ${CLIENT:-} op=forward n=256 c=64 k=192 size=27 filter=5 pad=2 legacy=size "algorithm=$algorithm" "activation=$activation" z=1
+            client "$output/plain.bin" "$folder/client" "$@"
+            plain_status=$status
+            for limit in "--workspace 1MiB" "--workspace 64MiB" "--total-workspace 64MiB"; do
+                report=$output/report-fused.json
+                # shellcheck disable=SC2086
+                client "$output/run.bin" "$folder/tightfit" run --cudnn "$cudnn" $limit --tune heuristic --cache none --report "$report" -- "$folder/client" "$@"
+                bits=none
+                [ ! -e "$output/plain.bin" ] || { cmp -s "$output/plain.bin" "$output/run.bin" && bits=equal || bits=differ; }
+                counted=$("$python" -c 'import json, sys; print(json.dumps(json.load(open(sys.argv[1])).get("passed_through")))' "$report" 2>>"$output/$stage.log")
+                echo "{\"algorithm\": $algorithm, \"activation\": $activation, \"limit\": \"$limit\", \"plain\": \"$plain_status\", \"run\": \"$status\", \"bits\": \"$bits\", \"passed_through\": ${counted:-null}}" >>"$output/$stage.jsonl"
+            done
+        done
+    done
+    rm -f "$output"/plain.bin "$output"/run.bin "$output"/client.txt
+}
+
+deterministic() { # with --deterministic the same bits from run to run, whatever the timings
+    places
+    for operation in forward data filter; do
+        # shellcheck disable=SC2086 # several options on purpose
+        set -- ${CLIENT:-} "op=$operation" n=256 c=64 k=192 size=27 filter=5 pad=2 room=67108864 legacy=ex
+        for again in first second; do
+            client "$output/$again.bin" "$folder/tightfit" run --cudnn "$cudnn" --workspace 64MiB --deterministic --cache none \
+                --report "$output/report-deterministic-$operation.json" -- "$folder/client" "$@"
+        done
+        cmp -s "$output/first.bin" "$output/second.bin" && bits=equal || bits=differ
+        echo "{\"operation\": \"$operation\", \"status\": \"$status\", \"bits\": \"$bits\"}" >>"$output/$stage.jsonl"
+    done
+    rm -f "$output"/first.bin "$output"/second.bin "$output"/client.txt
+}
+
+legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOLDER/client crates/test-support/client/client.c -ldl)
+    places
     for operation in forward data filter; do
         # Of two values of an option the program takes the first.
         shape="${CLIENT:-} op=$operation n=256 c=64 k=192 size=27 filter=5 pad=2 times=20"

@@ -318,7 +318,7 @@ fn names_that_mean_something_to_sqlite_are_names_of_files() {
     let folder = folder();
     for name in [":memory:", "file:x.db?mode=memory", "file:y.db", "a?b#c%41.db"] {
         let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "names_that_mean_something_to_sqlite_are_names_of_files"])
+            .args(["--exact", "cache::names_that_mean_something_to_sqlite_are_names_of_files"])
             .env("CACHE_TEST_NAME", name)
             .current_dir(folder.path())
             .status();

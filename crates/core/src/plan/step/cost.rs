@@ -15,7 +15,6 @@ pub enum Division {
 
 /// How long an operation takes while nothing is copied, and in how much workspace.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a step has hundreds of operations, most of them choices or cheap to copy")]
 pub enum Cost {
     /// A time, without workspace.
     Fixed(Nanos),
