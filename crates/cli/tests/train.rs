@@ -117,8 +117,8 @@ fn options_are_checked_before_anything_is_measured() {
     for (arguments, code, part) in [
         ("train digits-net --data nowhere", 1, "digits, synthetic, or a folder"),
         ("train digits-net --data digits --graph", 2, "no CUDA graphs"),
-        ("train digits-net --data digits --trace nowhere/trace.json", 1, "cannot be written"),
-        ("train digits-net --data digits --trace .", 1, "cannot be written"),
+        ("train digits-net --data digits --trace nowhere/trace.json", 1, "nowhere"),
+        ("train digits-net --data digits --trace .", 1, "is a folder"),
         ("plan digits-net --out nowhere/plan.json", 1, "cannot be written"),
     ] {
         let message = fail(folder.path(), arguments, code);

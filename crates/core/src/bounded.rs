@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
@@ -12,9 +13,16 @@ use crate::Bytes;
 
 /// Opens a file; one whose name ends in `.gz` is unpacked as it is read.
 ///
+/// A named pipe is refused, since opening one waits for a writer that may never come. A pipe that is open already, as the
+/// shell's `<(..)` passes one, is read.
+///
 /// # Errors
-/// Those of opening it.
+/// Those of opening it; [`io::ErrorKind::InvalidInput`] for a named pipe.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+    let is_open = ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|folder| path.starts_with(folder));
+    if !is_open && std::fs::metadata(path)?.file_type().is_fifo() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a named pipe; write it to a file first"));
+    }
     let file = File::open(path)?;
     let is_packed = path.extension().is_some_and(|extension| extension == "gz");
     Ok(if is_packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(BufReader::new(file)) })
@@ -109,5 +117,20 @@ mod tests {
         if Path::new("/dev/zero").exists() {
             assert!(read_text(Path::new("/dev/zero"), Bytes::mib(1)).is_err());
         }
+    }
+
+    #[test]
+    fn a_named_pipe_is_refused_and_an_open_one_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let refused = read_text(&pipe, Bytes::mib(1)).unwrap_err();
+        assert!(refused.to_string().contains("named pipe"), "{refused}");
+
+        let (reader, mut writer) = io::pipe().unwrap();
+        io::Write::write_all(&mut writer, b"lenet").unwrap();
+        drop(writer);
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
+        assert_eq!(read_text(Path::new(&path), Bytes::mib(1)).unwrap(), "lenet");
     }
 }
