@@ -1,4 +1,4 @@
-//! What measuring on the CPU will take, before it is begun: time to be told of, memory to be had or refused.
+//! Estimates the time and memory that measuring on the CPU will take, before it starts, and refuses what cannot fit.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::failure::Failure;
 use crate::message;
 use crate::progress::{Bar, about};
 
-/// What takes longer is told beforehand.
+/// Anything longer is announced in advance.
 const LONG: Duration = Duration::from_secs(10);
 
-/// How long to look ahead.
+/// How long to spend on the estimate.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What this machine's algorithms are timed on, in a fraction of a second.
+/// A problem that this machine's algorithms solve in a fraction of a second, to time them.
 const SAMPLE: &str = "forward n4 c32 h28 w28 k32 r3 s3 pad1 f32";
 
-/// Operations a second that any machine computes a convolution with: what is short at this rate needs no other estimate.
+/// Operations per second that any machine reaches: work that is short at this rate needs no better estimate.
 const LEAST_RATE: f64 = 5e8;
 
-/// The memory that measuring may take: an eighth of what is available stays with the rest of the system. None where the
-/// system does not tell what is available.
+/// The memory that measuring may take: all but an eighth of what is available. None if the system does not report what
+/// is available.
 pub fn usable() -> Option<Bytes> {
     host_memory::free().map(|free| Bytes(free.bytes.0 / 8 * 7))
 }
@@ -36,14 +36,14 @@ pub struct Work<'a> {
     pub network: &'a str,
     /// Each problem once.
     pub problems: &'a [Problem],
-    /// Memory that the command takes while its buffers for measuring are still there.
+    /// Memory that the command takes in addition to its measuring buffers.
     pub beside: Bytes,
-    /// What takes less, as the end of a sentence about options.
+    /// Which options would take less, as the end of a sentence.
     pub choices: &'a str,
 }
 
-/// Foresees measuring on the CPU, says what it will take if that is long, and gives the time; none on another backend,
-/// or where nothing is to be measured.
+/// Estimates the time of measuring on the CPU, and announces it if it is long. None on another backend, or if there is
+/// nothing to measure.
 ///
 /// # Errors
 /// [`Failure::TooLarge`] if it takes more memory than may be used; otherwise as [`forecast`].
@@ -51,9 +51,9 @@ pub fn foresee(work: &Work<'_>, scope: &Scope<'_>, backend: &mut dyn Backend) ->
     if backend.device().backend != "cpu" {
         return Ok(None);
     }
-    let bar = Bar::new("looking for what is to be measured", None);
+    let bar = Bar::new("finding what to measure", None);
     let least = |problem: &Problem, _: &Algorithm| seconds(problem.flops() / LEAST_RATE);
-    // What is far too large is known without a search through its sizes.
+    // A problem far too large is recognized without searching through its sizes.
     check_memory(work, &forecast(work.problems, scope, backend, &least, Duration::ZERO)?)?;
     let mut found = forecast(work.problems, scope, backend, &least, PATIENCE)?;
     check_memory(work, &found)?;
@@ -73,14 +73,14 @@ pub fn foresee(work: &Work<'_>, scope: &Scope<'_>, backend: &mut dyn Backend) ->
     Ok(Some(time).filter(|_| found.measurements > 0 && found.is_complete))
 }
 
-/// One line on what there is to do.
+/// One line about the work ahead.
 fn told(found: &Forecast, threads: usize, choices: &str) -> String {
     let (threads, plural) = (threads.max(1), if threads > 1 { "s" } else { "" });
     let (time, memory) = (about(duration(found.time)), found.memory);
     let at_least = if found.is_complete { "about" } else { "more than" };
     format!(
         "note: measuring {} problems on {threads} thread{plural}: {at_least} {time}, up to {memory} of memory; Ctrl-C \
-         keeps what was measured; {choices}",
+         stops and keeps cached measurements; {choices}",
         found.problems
     )
 }
@@ -94,13 +94,13 @@ fn check_memory(work: &Work<'_>, found: &Forecast) -> Result<(), Failure> {
     }
     let bound = if found.is_complete { "up to" } else { "at least" };
     Err(Failure::TooLarge(format!(
-        "measuring {} takes {bound} {needed} of memory, and {usable} may be used ({} is {}, an eighth of which is left to \
-         others); nothing was measured; {}",
+        "measuring {} takes {bound} {needed} of memory, but only {usable} may be used ({} is {}; an eighth is left for \
+         other processes); nothing was measured; {}",
         work.network, free.limit, free.bytes, work.choices
     )))
 }
 
-/// Operations a second of each algorithm here, from one run of each on a small problem.
+/// Operations per second of each algorithm on this machine, from one run of each on a small problem.
 fn rates(backend: &mut dyn Backend) -> HashMap<Algorithm, f64> {
     let mut rates = HashMap::new();
     let Ok(problem) = SAMPLE.parse::<Problem>() else { return rates };
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_names_time_memory_and_less() {
+    fn announcement_has_time_memory_and_alternatives() {
         let found = Forecast {
             problems: 57,
             measurements: 900,
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn every_algorithm_of_the_machine_has_a_rate() {
+    fn every_cpu_algorithm_has_a_rate() {
         let mut cpu = tightfit_cpu::CpuBackend::new(Some(1));
         let rates = rates(&mut cpu);
         assert_eq!(rates.len(), cpu.offers(&SAMPLE.parse().unwrap()).unwrap().len());

@@ -8,7 +8,7 @@ use tightfit_core::{Error, output};
 
 use crate::message;
 
-/// The exit code of a command that was asked to stop: that of a program which Ctrl-C ends.
+/// The exit code of a command that was asked to stop, the same as for a program that Ctrl-C ends.
 pub const INTERRUPTED: u8 = 130;
 
 /// Why a command failed.
@@ -16,17 +16,17 @@ pub const INTERRUPTED: u8 = 130;
 pub enum Failure {
     /// The options make no sense together (exit code 2).
     Usage(String),
-    /// Something answered wrongly, such as a verification (exit code 1).
+    /// A result is wrong, such as a failed verification (exit code 1).
     Wrong(String),
-    /// More memory than the machine has would be taken (exit code 3).
+    /// The work would take more memory than the machine has (exit code 3).
     TooLarge(String),
-    /// An error of the libraries (exit code 1, or 3 where more memory would help).
+    /// An error of the libraries (exit code 1, or 3 if more memory would help).
     Error(Error),
-    /// The person at the terminal asked to stop, and was told what there is (exit code 130).
+    /// The user asked to stop and was shown the results so far (exit code 130).
     Stopped(String),
-    /// An error of training (exit code 1, or 3 where more memory would help).
+    /// An error of training (exit code 1, or 3 if more memory would help).
     Train(tightfit_train::Error),
-    /// The reader of the output went away, as `head` does; nothing to say.
+    /// The reader of the output exited, as `head` does; there is nothing to report.
     Closed,
 }
 
@@ -39,7 +39,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Whether the reader of an output went away.
+/// Whether the reader of an output exited.
 fn is_unread(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
@@ -54,20 +54,20 @@ impl From<tightfit_train::Error> for Failure {
 }
 
 impl Failure {
-    /// Writes the message to standard error, causes on lines of their own, and gives the exit code. `kept` is where
-    /// measurements are kept, if they are.
+    /// Writes the message to standard error, with each cause on its own line, and returns the exit code. `kept` is the
+    /// file of saved measurements, if any.
     pub fn report(&self, kept: Option<&Path>) -> ExitCode {
         match self {
             Failure::Usage(text) => message::error(format_args!("{text}\n\nFor more information, try '--help'.")),
             Failure::Stopped(text) => message::say(text),
             Failure::Error(Error::Interrupted) => message::error(match kept {
-                Some(_) => "interrupted; what was measured is kept, and the same command goes on from there",
-                None => "interrupted; nothing was kept",
+                Some(_) => "interrupted; measurements are saved, rerun the command to resume",
+                None => "interrupted; nothing was saved",
             }),
             Failure::Error(error @ Error::DeviceLost { .. }) => {
                 message::error(described(error));
                 if kept.is_some() {
-                    message::note("what was measured before is kept, and the same command goes on from there");
+                    message::note("measurements made before the failure are saved; rerun the command to resume");
                 }
             }
             Failure::Wrong(_) | Failure::TooLarge(_) | Failure::Error(_) | Failure::Train(_) => {
@@ -78,7 +78,7 @@ impl Failure {
         ExitCode::from(self.code())
     }
 
-    /// What failed, with causes on lines of their own.
+    /// What failed, with each cause on its own line.
     pub fn text(&self) -> String {
         match self {
             Failure::Usage(text) | Failure::Wrong(text) | Failure::TooLarge(text) | Failure::Stopped(text) => {
@@ -86,7 +86,7 @@ impl Failure {
             }
             Failure::Error(error) => described(error),
             Failure::Train(error) => described(error),
-            Failure::Closed => "the reader of the output went away".to_owned(),
+            Failure::Closed => "the reader of the output exited".to_owned(),
         }
     }
 
@@ -96,7 +96,7 @@ impl Failure {
             Failure::Stopped(_) | Failure::Error(Error::Interrupted) => INTERRUPTED,
             Failure::Usage(_) => 2,
             Failure::Wrong(_) => 1,
-            // A name or a size that cannot be read is wrong usage wherever it was noticed.
+            // An invalid name or size is wrong usage, no matter where it is detected.
             Failure::Error(
                 Error::UnknownWord { .. } | Error::Ambiguous { .. } | Error::BadOption { .. } | Error::BadSize { .. },
             ) => 2,
@@ -108,7 +108,7 @@ impl Failure {
     }
 }
 
-/// An error and what caused it, each on a line. A cause that the error has told already is left out.
+/// An error and its causes, one per line. Omits causes that the text already contains.
 fn described(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let causes = std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string);
@@ -120,7 +120,7 @@ fn described(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The first failure of several results; the others are said as warnings. That nobody reads the output counts least.
+/// Returns the first failure among several results and prints the others as warnings. A closed output counts least.
 ///
 /// # Errors
 /// The first failure.
@@ -139,17 +139,17 @@ pub fn first(results: impl IntoIterator<Item = Result<(), Failure>>) -> Result<(
 /// Writes to standard output.
 ///
 /// # Errors
-/// [`Failure::Closed`] where nobody reads any more; [`Failure::Wrong`] for a full disk behind a redirection.
+/// [`Failure::Closed`] if the reader exited; [`Failure::Wrong`] if, for example, the disk is full.
 pub fn print(text: &str) -> Result<(), Failure> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         std::io::ErrorKind::BrokenPipe => Failure::Closed,
-        _ => Failure::Wrong(format!("standard output cannot be written: {error}")),
+        _ => Failure::Wrong(format!("cannot write to standard output: {error}")),
     })
 }
 
-/// Whether a file could be written, before the work whose result it is to hold. Leaves what is there as it is.
+/// Checks that a file can be written, before doing the work whose result it will hold. Leaves its content unchanged.
 ///
 /// # Errors
 /// [`Error::File`] naming it.
@@ -157,10 +157,10 @@ pub fn check_writable(path: &Path) -> Result<(), Failure> {
     Ok(output::check(path)?)
 }
 
-/// Writes a file whole or not at all; see [`output`].
+/// Writes a file completely or not at all; see [`output`].
 ///
 /// # Errors
-/// [`Error::File`] naming it; [`Failure::Closed`] for a pipe whose reader went away.
+/// [`Error::File`] naming it; [`Failure::Closed`] for a pipe whose reader exited.
 pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
     Ok(output::write(path, content)?)
 }

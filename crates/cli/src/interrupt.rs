@@ -1,11 +1,11 @@
-//! Ctrl-C, SIGTERM and SIGHUP: work that keeps what it measured is asked to stop, everything else ends at once.
+//! Ctrl-C, SIGTERM and SIGHUP: work that saves measurements is asked to stop; everything else ends immediately.
 //!
 //! ```text
-//! before work begins    the first one ends the program
-//! while it measures     the first one sets a flag, the second one ends the program
+//! before work begins    the first signal ends the program
+//! while it measures     the first signal sets a flag, the second ends the program
 //! ```
 //!
-//! Files that are half written are removed at the end.
+//! Partially written files are removed at exit.
 
 use std::process::exit;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use tightfit_core::output;
 use crate::failure::INTERRUPTED;
 use crate::message;
 
-/// Whether there is somebody to ask.
+/// Set once there is work that can be asked to stop.
 static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-/// Whether the signals are heard; what stands in the way otherwise.
+/// Whether the signal handler is installed, or why it is not.
 static HEARD: LazyLock<Result<(), ctrlc::Error>> = LazyLock::new(|| ctrlc::set_handler(stop));
 
-/// Hears the signals from here on.
+/// Installs the signal handler.
 pub fn listen() {
-    // Without a handler they end the program all the same; `flag` says so to those who would have been asked.
+    // Without a handler, signals still end the program; `flag` warns about it.
     let _ = LazyLock::force(&HEARD);
 }
 
-/// The flag that the first signal sets from here on: the measurement at hand is finished and kept.
+/// The flag that the first signal sets from here on; the current measurement is then finished and saved.
 pub fn flag() -> Arc<AtomicBool> {
     if let Err(error) = &*HEARD {
-        message::note(format_args!("Ctrl-C will end the program at once ({error})"));
+        message::note(format_args!("Ctrl-C will end the program immediately ({error})"));
     }
     Arc::clone(FLAG.get_or_init(|| Arc::new(AtomicBool::new(false))))
 }
@@ -39,7 +39,7 @@ pub fn flag() -> Arc<AtomicBool> {
 fn stop() {
     match FLAG.get() {
         Some(flag) if !flag.swap(true, Ordering::Relaxed) => {
-            message::say("\nfinishing the measurement or step at hand; press Ctrl-C again to end at once");
+            message::say("\nfinishing the current measurement or step; press Ctrl-C again to quit now");
         }
         _ => {
             output::abandon();

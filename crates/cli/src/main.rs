@@ -1,5 +1,5 @@
-//! The `tightfit` command: reads the options, runs one command, and turns what went wrong into a message and an exit
-//! code (0 done, 1 failed, 2 wrong usage, 3 does not fit, 130 interrupted).
+//! The `tightfit` command: reads the options, runs one command, and turns failures into a message and an exit code
+//! (0 done, 1 failed, 2 wrong usage, 3 does not fit, 130 interrupted).
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TIGHTFIT_LOG").unwrap_or_else(|_| level.into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Messages).without_time().init();
     let common = &options.common;
-    // `run` becomes its command, whose signals are its own.
+    // `run` is replaced by its command, which handles its own signals.
     if !matches!(options.command, Command::Run(_)) {
         interrupt::listen();
     }

@@ -1,31 +1,31 @@
-//! Messages to the person at the terminal, on standard error. Saying something never fails: where nobody reads it, on a
-//! full disk or after the terminal was closed, the command goes on and ends with the exit code that it would have had.
+//! Messages to the user, on standard error. Printing a message never fails: if nobody reads it, the disk is full or the
+//! terminal was closed, the command continues and exits with the code it would have had anyway.
 
 use std::fmt::Display;
 use std::io::{Result, Write};
 
-/// Writes one message, which may have several lines.
+/// Prints one message, which may have several lines.
 pub fn say(message: impl Display) {
-    // In one write, so that processes that share a terminal do not mix their lines.
+    // One write, so that processes sharing a terminal do not interleave their lines.
     let _ = std::io::stderr().write_all(format!("{message}\n").as_bytes());
 }
 
-/// Says what ended the command.
+/// Prints the error that ended the command.
 pub fn error(message: impl Display) {
     say(format_args!("error: {message}"));
 }
 
-/// Says what went wrong while the command goes on.
+/// Prints a warning; the command continues.
 pub fn warn(message: impl Display) {
     say(format_args!("warning: {message}"));
 }
 
-/// Says what the person should know of the result.
+/// Prints something the user should know about the result.
 pub fn note(message: impl Display) {
     say(format_args!("note: {message}"));
 }
 
-/// Standard error for those who would panic or complain where it cannot be written.
+/// Standard error for writers that would otherwise panic or complain if it cannot be written.
 pub struct Messages;
 
 impl Write for Messages {

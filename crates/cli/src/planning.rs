@@ -1,4 +1,4 @@
-//! From a network to its plan: what `plan` and `train` share.
+//! From a network to its plan: shared by `plan` and `train`.
 
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
@@ -14,16 +14,16 @@ use crate::options::{Common, Planning};
 use crate::progress::{Bar, Measuring};
 use crate::session::{Session, tell_of};
 
-/// The rates of a plan that nothing is measured for, where the options name none.
+/// The rates to assume if nothing is measured and the options name none.
 pub const RATES: &str = "h200";
 
-/// Plans a network as the options ask, after measuring its convolutions where they are not known yet. What cannot fit
-/// whatever they need is refused before. `choices` says what would measure less.
+/// Plans a network according to the options, after measuring the convolutions that are not known yet. Refuses a network
+/// whose tensors alone exceed the budget before measuring anything. `choices` names the options that measure less.
 ///
 /// # Errors
 /// Those of [`check_budget`], of [`foresee`], of measuring and of [`plan()`]; [`Failure::Usage`] without a mini-batch,
-/// without a budget where the device tells none, and for a layout that plans are not made for; [`Error::BadOption`] for
-/// algorithms under a policy that chooses them.
+/// without a budget if the device does not report one, and for a layout that plans do not support; [`Error::BadOption`]
+/// for algorithms under a policy that chooses them.
 pub fn plan_of(
     planning: &Planning,
     network: &Network,
@@ -36,7 +36,7 @@ pub fn plan_of(
     let costs = costs(planning, session.device())?;
     let free = free(session);
     let options = options(planning, free)?;
-    // A recording answers at once, with the workspaces that it needs.
+    // A recording answers immediately, including the workspaces needed.
     if !session.backends.iter().any(|backend| backend.is_replay()) {
         check_budget(&workload, &costs, &options)?;
     }
@@ -44,20 +44,20 @@ pub fn plan_of(
     drawn_up(&workload, &fronts, &costs, &options)
 }
 
-/// The plan, told of while it is searched for.
+/// Searches for the plan, with a progress bar.
 fn drawn_up(workload: &Workload<'_>, fronts: &Fronts, costs: &Costs, options: &Options) -> Result<Plan, Failure> {
     let _bar = Bar::new(format!("planning {}", workload.network.name()), None);
     Ok(plan(&workload.step(fronts, costs)?, costs, options)?)
 }
 
-/// What is free on the device for an arena: on a GPU, without what the libraries take beside it.
+/// Free device memory for an arena; on a GPU, less what the libraries take.
 fn free(session: &Session) -> Option<Bytes> {
     let free = session.backends.iter().filter_map(|backend| backend.free_memory()).min()?;
     Some(if session.device().backend == "cuda" { free.saturating_sub(BESIDE) } else { free })
 }
 
-/// Plans a network without measuring anything: no backend is needed, and without a budget nothing has to move. Also gives
-/// the device that is assumed.
+/// Plans a network without measuring anything: needs no backend, and offloads nothing if no budget is given. Also
+/// returns the assumed device.
 ///
 /// # Errors
 /// As [`plan_of`].
@@ -82,23 +82,22 @@ fn workload<'a>(
     common: &Common,
 ) -> Result<Workload<'a>, Failure> {
     if common.layout != Layout::Nchw {
-        return Err(Failure::Usage(format!("--layout {}: plans are made for nchw", common.layout.name())));
+        return Err(Failure::Usage(format!("--layout {}: plans support nchw only", common.layout.name())));
     }
     let batch = planning
         .batch
-        .ok_or_else(|| Failure::Usage("a plan needs a mini-batch; give one with --batch N".to_owned()))?;
+        .ok_or_else(|| Failure::Usage("a plan needs a mini-batch size; set it with --batch N".to_owned()))?;
     Ok(Workload::new(network, batch, common.types, inference)?)
 }
 
 fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure> {
-    let unknown =
-        || Failure::Usage("nothing says how much memory there is; give it with --budget, as in 8GiB".to_owned());
+    let unknown = || Failure::Usage("the amount of memory is unknown; set it with --budget, such as 8GiB".to_owned());
     if let (plan::Policy::VdnnDynamic, Some(algorithms)) = (planning.policy, planning.algorithms) {
         let others: Vec<&str> =
             plan::Policy::ALL.iter().filter(|of| **of != plan::Policy::VdnnDynamic).map(|of| of.name()).collect();
         let what = format!(
-            "--algorithms {algorithms}: the policy vdnn-dynamic chooses the algorithms itself; leave it out, or name \
-             another policy with --policy ({})",
+            "--algorithms {algorithms}: the policy vdnn-dynamic chooses the algorithms itself; drop the option, or \
+             choose another --policy ({})",
             others.join(", ")
         );
         return Err(Error::BadOption { what }.into());
@@ -112,7 +111,7 @@ fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure>
     })
 }
 
-/// The rates that the options name, else those of the device.
+/// The rates that the options name, or else those of the device.
 fn costs(planning: &Planning, device: &Device) -> Result<Costs, Failure> {
     if let Some(name) = &planning.costs {
         return Ok(Costs::named(name)?);
@@ -123,7 +122,7 @@ fn costs(planning: &Planning, device: &Device) -> Result<Costs, Failure> {
         None if device.library.starts_with("tightfit-cpu") => Ok(Costs::cpu()),
         None => {
             message::note(format_args!(
-                "copies on {} are taken to be as fast as an H200's; --costs names other rates",
+                "assuming that copies on {} are as fast as on an H200; set other rates with --costs",
                 device.name
             ));
             Ok(Costs::h200())
@@ -141,15 +140,15 @@ fn measure(
     choices: &str,
 ) -> Result<Fronts, Failure> {
     let problems = workload.problems()?;
-    // On a CPU the arena is the memory that measuring takes, too: what the tensors leave is there for workspaces.
+    // On a CPU, measuring takes the same memory as the arena: workspaces get what the tensors leave.
     let room = (session.device().backend == "cpu").then(usable).flatten();
     let room = room.map(|usable| usable.saturating_sub(tensor_memory(&problems)));
     let (budget, free) = room.map_or((budget, free), |room| (budget.min(room), Some(room)));
     let scope = Scope {
         policy: if planning.divide { planning.sizes } else { Policy::Undivided },
-        // What the arena leaves free differs from step to step.
+        // The free part of the arena differs from step to step.
         limits: Limit::Total(budget).ladder(),
-        // The time that a plan is compared with is that of the fastest algorithms, whatever their workspace.
+        // Plans are compared with the time of the fastest algorithms, whatever their workspace.
         baseline: Some(free.map_or(Bytes::UNLIMITED, |free| free.max(budget))),
         deterministic: common.deterministic,
         exact_class: common.exact_class,

@@ -1,4 +1,4 @@
-//! How long work gets on, on standard error: a bar on a terminal, a line a minute without one.
+//! Progress of long work, on standard error: a bar on a terminal, otherwise one line per minute.
 //!
 //! ```text
 //! terminal   12m [=====>      ] measured 12 of 57 problems, conv3_1 forward, about 8 minutes left
@@ -23,10 +23,10 @@ use crate::message;
 /// Steps of the bar.
 const STEPS: u64 = 1000;
 
-/// Without a terminal, how long from one line to the next.
+/// The time between two lines when there is no terminal.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// A span as people say it, such as "8 minutes".
+/// A duration in words, such as "8 minutes".
 pub fn about(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     let units = [(86_400.0, "day", 2.0), (3_600.0, "hour", 2.0), (60.0, "minute", 1.5), (1.0, "second", 0.0)];
@@ -36,19 +36,19 @@ pub fn about(time: Duration) -> String {
     format!("{count} {name}{}", if count == 1.0 { "" } else { "s" })
 }
 
-/// What is being done, and how much of it is behind.
+/// What is being done, and how much of it is finished.
 #[derive(Clone, Debug, Default)]
 struct Now {
     what: String,
-    /// Of all the work; 0 also where that is not known.
+    /// Fraction of all the work; 0 if unknown.
     share: f64,
 }
 
 impl Now {
-    /// One line: what is done, and how long is left; how long it has taken where nobody knows what is left.
+    /// One line: what is being done and the time left, or the time spent if the time left is unknown.
     fn line(&self, elapsed: Duration, expected: Option<Duration>) -> String {
         let left = if self.share > 0.0 {
-            // More than a clock counts, as of a share next to nothing, is not worth telling.
+            // A share next to zero gives a time beyond what a clock counts, which is not worth showing.
             Duration::try_from_secs_f64(elapsed.as_secs_f64() * (1.0 - self.share).max(0.0) / self.share).ok()
         } else {
             expected.and_then(|expected| expected.checked_sub(elapsed))
@@ -60,7 +60,7 @@ impl Now {
     }
 }
 
-/// Work that may take long, told of until it is dropped.
+/// Shows the progress of long work until it is dropped.
 pub struct Bar {
     drawn: ProgressBar,
     now: Arc<Mutex<Now>>,
@@ -68,7 +68,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Work that begins now; `expected` is how long it should take in all, where that is known.
+    /// Starts with work that begins now; `expected` is its total time, if known.
     pub fn new(what: impl Into<String>, expected: Option<Duration>) -> Bar {
         let now = Arc::new(Mutex::new(Now { what: what.into(), share: 0.0 }));
         let started = Instant::now();
@@ -91,7 +91,7 @@ impl Bar {
         Bar { drawn, now, _lines: None }
     }
 
-    /// What is being done now, and how much of all the work is behind.
+    /// Sets what is being done now, and how much of all the work is finished.
     pub fn set(&self, what: String, share: f64) {
         self.drawn.set_position((share * STEPS as f64) as u64);
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Now { what, share };
@@ -104,10 +104,10 @@ impl Drop for Bar {
     }
 }
 
-/// A survey's progress, its problems called by the layers that have them.
+/// A survey's progress, with problems named after their layers.
 pub struct Measuring {
     bar: Bar,
-    /// Where problems of several layers are one, the first layer's name.
+    /// If several layers share a problem, the first layer's name.
     names: HashMap<Problem, String>,
     at: Mutex<(String, f64)>,
 }
@@ -144,7 +144,7 @@ impl Progress for Measuring {
     }
 }
 
-/// A thread that tells a line now and then, until it is dropped.
+/// A thread that prints a line at intervals until it is dropped.
 struct Lines {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -162,7 +162,7 @@ impl Lines {
                 tell(&line());
             }
         });
-        // A system that gives no thread leaves the work without lines.
+        // If no thread can be started, the work continues without lines.
         Lines { end: Some(end), thread: thread.ok() }
     }
 }
@@ -183,7 +183,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_is_left_is_told_once_it_is_known() {
+    fn time_left_is_shown_once_known() {
         let begun = Now { what: "measured 0 of 57 problems, conv1_2 forward".to_owned(), share: 0.0 };
         assert_eq!(begun.line(MINUTE * 3, None), "measured 0 of 57 problems, conv1_2 forward, 3 minutes so far");
         assert!(begun.line(MINUTE, Some(MINUTE * 41)).ends_with(", about 40 minutes left"));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_in_the_unit_that_people_use() {
+    fn durations_use_a_natural_unit() {
         let about = |seconds| about(Duration::from_secs(seconds));
         let found = [0, 1, 89, 90, 600, 7199, 7200, 172_799, 172_800].map(about);
         let expected = [
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_are_called_by_their_layers() {
+    fn problems_are_named_after_their_layers() {
         let kernel = |layer: &str, text: &str| Kernel { layer: layer.to_owned(), problem: text.parse().unwrap() };
         let kernels = [
             kernel("conv3_1", "forward n2 c4 h8 w8 k4 r3 s3 f32"),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_told_until_the_end() {
+    fn lines_are_printed_until_dropped() {
         let (told, lines) = channel();
         let telling = Lines::every(
             Duration::from_millis(1),
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(lines.recv().unwrap(), "step 3 of 9");
         assert_eq!(lines.recv().unwrap(), "step 3 of 9");
         drop(telling);
-        // The thread is gone, so nothing comes after what was told before.
+        // The thread has ended, so nothing follows the lines already sent.
         while lines.try_recv().is_ok() {}
         assert!(lines.recv().is_err());
     }

@@ -1,4 +1,4 @@
-//! What a command works with: backends, the cache, and the wish to stop.
+//! What a command works with: backends, the cache, and the flag that asks it to stop.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::options::Common;
 use crate::{interrupt, message};
 
-/// Backends of one kind, and where their measurements are kept.
+/// Backends of the same kind, and the cache for their measurements.
 pub struct Session {
     pub backends: Vec<Box<dyn Backend>>,
     pub cache: Option<Cache>,
@@ -25,17 +25,17 @@ impl Session {
     /// Opens what the options name.
     ///
     /// # Errors
-    /// Those of the backend and of the cache; [`Failure::Usage`] for a backend that there is not.
+    /// Those of the backend and of the cache; [`Failure::Usage`] for an unknown backend.
     pub fn open(common: &Common) -> Result<Session, Failure> {
         Session::with(backends(common)?, common)
     }
 
-    /// Goes on with backends that are open already.
+    /// Continues with backends that are already open.
     ///
     /// # Errors
     /// Those of the cache.
     pub fn with(backends: Vec<Box<dyn Backend>>, common: &Common) -> Result<Session, Failure> {
-        // What was recorded elsewhere is not this machine's to keep.
+        // Measurements recorded elsewhere do not belong in this machine's cache.
         let cache = if is_replay(common) { None } else { open_cache(common)? };
         Ok(Session { backends, cache, stop: interrupt::flag() })
     }
@@ -45,10 +45,10 @@ impl Session {
     }
 }
 
-/// The backends that the options name: of one kind, and at least one.
+/// The backends that the options name: at least one, all of the same kind.
 ///
 /// # Errors
-/// Those of the backend; [`Failure::Usage`] for one that there is not.
+/// Those of the backend; [`Failure::Usage`] for an unknown one.
 pub fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
     let cpu = || -> Vec<Box<dyn Backend>> { vec![Box::new(CpuBackend::new(common.threads))] };
     match common.backend.as_str() {
@@ -69,14 +69,12 @@ pub fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
                 }
                 Ok(vec![Box::new(Replay::of(recordings)?)])
             }
-            None => {
-                Err(Failure::Usage(format!("`{replay}` is not a backend; there are auto, cpu, cuda and replay:FILE")))
-            }
+            None => Err(Failure::Usage(format!("unknown backend `{replay}`; choose auto, cpu, cuda or replay:FILE"))),
         },
     }
 }
 
-/// What the options ask of the CUDA backend on one device.
+/// The options of the CUDA backend on one device.
 pub fn cuda_options(common: &Common, device: usize) -> tightfit_cuda::Options {
     tightfit_cuda::Options {
         device,
@@ -86,18 +84,18 @@ pub fn cuda_options(common: &Common, device: usize) -> tightfit_cuda::Options {
     }
 }
 
-/// The numbers of the GPUs that the options name; the first one where they name none.
+/// The numbers of the GPUs that the options name; the first GPU if they name none.
 pub fn device_numbers(common: &Common) -> Result<Vec<usize>, Failure> {
     if common.devices.is_empty() {
         return Ok(vec![0]);
     }
     let number = |word: &String| {
-        word.parse().map_err(|_| Failure::Usage(format!("--devices {word}: GPUs are named by number here, as in 0,1")))
+        word.parse().map_err(|_| Failure::Usage(format!("--devices {word}: expected GPU numbers, such as 0,1")))
     };
     common.devices.iter().map(number).collect()
 }
 
-/// One backend a device. Measurements of one device serve the others, so they must be of one kind.
+/// One backend per device. Devices share measurements, so they must be of the same model.
 fn cuda(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
     let mut backends: Vec<Box<dyn Backend>> = Vec::new();
     let numbers = device_numbers(common)?;
@@ -108,20 +106,20 @@ fn cuda(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
             && first.device() != backend.device()
         {
             let (one, other) = (first.device(), backend.device());
-            let devices = format!("devices {} and {device} are not of one kind: {one} and {other}", numbers[0]);
-            return Err(Failure::Usage(format!("{devices}; name devices of one kind with --devices")));
+            let devices = format!("devices {} and {device} are different models: {one} and {other}", numbers[0]);
+            return Err(Failure::Usage(format!("{devices}; use GPUs of the same model with --devices")));
         }
         backends.push(Box::new(backend));
     }
     Ok(backends)
 }
 
-/// Whether the options name recordings in place of a device.
+/// Whether the options name recordings instead of a device.
 fn is_replay(common: &Common) -> bool {
     common.backend.starts_with("replay:")
 }
 
-/// Where measurements are kept; none where nothing is measured.
+/// Where measurements are saved; none if nothing is measured.
 pub fn kept_in(common: &Common) -> Option<PathBuf> {
     if is_replay(common) { None } else { cache_path(common) }
 }
@@ -134,7 +132,7 @@ pub fn open_cache(common: &Common) -> Result<Option<Cache>, Failure> {
     Ok(cache_path(common).map(|path| Cache::open(&path)).transpose()?)
 }
 
-/// Where the cache is; none for `--cache none`, or where there is no folder for a user's caches.
+/// Path of the cache; none for `--cache none`, or if the user has no cache folder.
 pub fn cache_path(common: &Common) -> Option<PathBuf> {
     Cache::default_path(|name| match name {
         "TIGHTFIT_CACHE" => common.cache.clone().map(PathBuf::into_os_string),
@@ -142,22 +140,22 @@ pub fn cache_path(common: &Common) -> Option<PathBuf> {
     })
 }
 
-/// Warns of measurements that could not be kept and lists, with -v, what was left out.
+/// Warns about measurements that could not be saved and, with -v, lists skipped candidates.
 pub fn tell_of(spent: &tightfit_core::profile::Spent, common: &Common) {
     if let Some(failure) = &spent.cache_failure {
-        message::warn(format_args!("measurements could not be kept: {failure}"));
+        message::warn(format_args!("could not save measurements: {failure}"));
     }
     if common.verbose > 0 {
         for skipped in &spent.skipped {
-            message::say(format_args!("left out: {} on {}: {}", skipped.algorithm, skipped.problem, skipped.reason));
+            message::say(format_args!("skipped: {} on {}: {}", skipped.algorithm, skipped.problem, skipped.reason));
         }
     } else if !spent.skipped.is_empty() {
         let failed = count(spent.skipped.len(), "candidate");
-        message::note(format_args!("{failed} failed, left out of the result; -v lists them"));
+        message::note(format_args!("{failed} failed and will not be used; -v shows why"));
     }
 }
 
-/// The error for a network without kernels to work on.
+/// The error for a layer name that the network does not have.
 pub fn nothing_selected(network: &str, known: Vec<String>) -> Failure {
     Failure::Error(Error::UnknownWord { what: "layers", word: network.to_owned(), known })
 }

@@ -1,4 +1,4 @@
-//! From a network's name to its optimized kernels: what `optimize` and `verify` share.
+//! From a network's name to its optimized kernels: shared by `optimize` and `verify`.
 
 use std::time::Instant;
 
@@ -21,17 +21,17 @@ pub struct Selected {
     pub network: String,
     pub batch: Option<usize>,
     pub kernels: Vec<Kernel>,
-    /// Which of them may run side by side.
+    /// Which of them may run concurrently.
     pub groups: Vec<Vec<usize>>,
-    /// Memory that the command takes beside what it measures with.
+    /// Memory that the command takes in addition to its measuring buffers.
     pub beside: Bytes,
-    /// Whether these are all kernels of the network, so that its layers are worth keeping.
+    /// Whether these are all kernels of the network, so that its layers are worth saving.
     whole: bool,
 }
 
 impl Selected {
     /// # Errors
-    /// Those of finding the network; unknown layer names are refused with the names there are.
+    /// Those of finding the network; for an unknown layer, an error that lists the known ones.
     pub fn new(selection: &Selection, common: &Common) -> Result<Selected, Failure> {
         let network = Network::open(&selection.network)?;
         let mut operations = selection.operations.clone();
@@ -50,7 +50,7 @@ impl Selected {
             kernels.retain(|kernel| selection.layers.contains(&kernel.layer));
         }
         if kernels.is_empty() {
-            return Err(Failure::Wrong(format!("{} has no convolutions to work on", network.name())));
+            return Err(Failure::Wrong(format!("{} has no matching convolutions", network.name())));
         }
         let groups = network.concurrent(&kernels);
         Ok(Selected {
@@ -79,7 +79,7 @@ impl Selected {
         if let Some(cache) = session.cache.as_ref().filter(|_| self.whole)
             && let Err(error) = cache.keep_network(&self.network, self.batch, &self.kernels)
         {
-            message::warn(format_args!("the network's layers could not be kept: {error}"));
+            message::warn(format_args!("could not save the network's layers: {error}"));
         }
         let scope = Scope {
             policy,
@@ -94,7 +94,7 @@ impl Selected {
             network: &self.network,
             problems: &problems,
             beside: self.beside,
-            choices: "a smaller --batch or a smaller limit takes less, --backend replay:FILE nothing",
+            choices: "use a smaller --batch or limit to measure less, or --backend replay:FILE to measure nothing",
         };
         let expected = foresee(&work, &scope, session.backends[0].as_mut())?;
         let bar = Measuring::new(&self.kernels, expected);
@@ -104,7 +104,7 @@ impl Selected {
     /// Measures and optimizes under `limit`.
     ///
     /// # Errors
-    /// Those of measuring; those of [`choose`] where it does not fit.
+    /// Those of measuring; those of [`choose`] if nothing fits.
     pub fn optimize(
         &self,
         session: &mut Session,

@@ -54,7 +54,7 @@ fn folder() -> TempDir {
 }
 
 #[test]
-fn the_command_line_comes_before_the_environment() {
+fn command_line_overrides_the_environment() {
     let folder = folder();
     let replay =
         format!("--backend replay:{RECORDED} --format json --batch 256 --operations forward --policy undivided");
@@ -79,7 +79,7 @@ fn the_command_line_comes_before_the_environment() {
 }
 
 #[test]
-fn wrong_words_are_named_with_the_right_ones() {
+fn unknown_words_are_listed_with_valid_ones() {
     let folder = folder();
     for (arguments, parts) in [
         ("optimize alexnett --batch 4 --workspace 1MiB", &["alexnett", "alexnet"][..]),
@@ -104,7 +104,7 @@ fn wrong_words_are_named_with_the_right_ones() {
 }
 
 #[test]
-fn what_cannot_be_done_says_why() {
+fn impossible_requests_explain_why() {
     let folder = folder();
     for (arguments, parts) in [
         ("optimize lenet --workspace 1MiB", &["conv1", "mini-batch"][..]),
@@ -122,7 +122,7 @@ fn what_cannot_be_done_says_why() {
 }
 
 #[test]
-fn what_does_not_fit_exits_with_3_and_the_least_that_would() {
+fn too_small_a_limit_exits_with_3_and_names_the_smallest_that_works() {
     let folder = folder();
     let list = folder.path().join("wide.txt");
     fs::write(&list, "only c64 h27 w27 k192 r5 s5 pad2\n").unwrap();
@@ -150,14 +150,14 @@ fn what_does_not_fit_exits_with_3_and_the_least_that_would() {
 }
 
 #[test]
-fn a_backend_that_cannot_says_why() {
+fn unsupported_types_of_a_backend_are_explained() {
     let folder = folder();
     let message = fail(folder.path(), "optimize lenet --batch 4 --workspace 1MiB --types f16 --backend cpu", 1);
     assert!(message.contains("f32") && !message.contains("profile it first"), "{message}");
 }
 
 #[test]
-fn a_part_of_a_network_keeps_the_layers_of_the_whole() {
+fn optimizing_part_of_a_network_keeps_all_its_cached_layers() {
     let folder = folder();
     let layers = || {
         let file = folder.path().join("out.jsonl");
@@ -172,7 +172,7 @@ fn a_part_of_a_network_keeps_the_layers_of_the_whole() {
 }
 
 #[test]
-fn a_verification_that_fails_says_so() {
+fn failed_verification_is_reported() {
     let folder = folder();
     let whole = "verify lenet --batch 4 --workspace 1KiB --values whole --format json";
     let result = json(&succeed(folder.path(), whole));
@@ -295,7 +295,7 @@ fn profiling(folder: &Path, count: usize) -> Child {
 }
 
 #[test]
-fn killed_while_profiling_keeps_what_was_measured() {
+fn killed_profile_keeps_its_measurements() {
     let folder = folder();
     let mut child = profiling(folder.path(), 3);
     child.kill().unwrap();
@@ -307,14 +307,14 @@ fn killed_while_profiling_keeps_what_was_measured() {
 }
 
 #[test]
-fn interrupted_says_so_and_keeps_what_was_measured() {
+fn interrupted_profile_keeps_its_measurements_and_says_so() {
     let folder = folder();
     let child = profiling(folder.path(), 2);
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let output = child.wait_with_output().unwrap();
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{message}");
-    assert!(message.contains("interrupted") && message.contains("kept"), "{message}");
+    assert!(message.contains("interrupted; measurements are saved"), "{message}");
     assert!(measurements(folder.path()) >= 2);
 }
 
@@ -369,7 +369,7 @@ fn a_full_disk_loses_nothing() {
 }
 
 #[test]
-fn a_damaged_cache_is_named_and_left_alone() {
+fn damaged_cache_is_named_and_left_unchanged() {
     let folder = folder();
     succeed(folder.path(), "profile lenet --batch 4 --workspace 1MiB --policy all");
     let path = folder.path().join("cache.db");
@@ -384,7 +384,7 @@ fn a_damaged_cache_is_named_and_left_alone() {
 }
 
 #[test]
-fn caches_travel() {
+fn caches_can_be_exported_imported_and_merged() {
     let one = folder();
     let two = folder();
     succeed(one.path(), "profile lenet --batch 4 --workspace 1MiB --policy all");
@@ -407,13 +407,13 @@ fn caches_travel() {
     // Files beside a cache are not the cache's own.
     let beside = ["cache.surveyed", "cache.turn"].map(|name| merged.path().join(name));
     beside.iter().for_each(|file| fs::write(file, "one").unwrap());
-    assert!(succeed(merged.path(), "cache clear").contains("forgot"));
+    assert!(succeed(merged.path(), "cache clear").contains("deleted"));
     assert!(beside.iter().all(|file| fs::read(file).unwrap() == b"one"));
     assert_eq!(measurements(merged.path()), 0);
 }
 
 #[test]
-fn a_profile_that_cannot_be_changes_no_cache() {
+fn invalid_profile_changes_no_cache() {
     let folder = folder();
     succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
     let before = measurements(folder.path());
@@ -442,7 +442,7 @@ fn a_profile_that_cannot_be_changes_no_cache() {
 }
 
 #[test]
-fn a_cache_altered_by_hand_says_so_and_is_cleared() {
+fn invalid_cache_rows_are_reported_and_cleared() {
     let folder = folder();
     succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
     let database = rusqlite::Connection::open(folder.path().join("cache.db")).unwrap();
@@ -452,7 +452,7 @@ fn a_cache_altered_by_hand_says_so_and_is_cleared() {
         let listed = run(folder.path(), arguments);
         let message = text(&listed.stderr);
         assert!(
-            listed.status.success() && message.contains("left out") && message.contains("cache clear"),
+            listed.status.success() && message.contains("ignoring") && message.contains("cache clear"),
             "{message}"
         );
     }
@@ -462,7 +462,7 @@ fn a_cache_altered_by_hand_says_so_and_is_cleared() {
 }
 
 #[test]
-fn a_cache_that_is_no_file_is_refused_at_once() {
+fn cache_that_is_not_a_regular_file_is_refused() {
     let folder = folder();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -475,7 +475,7 @@ fn a_cache_that_is_no_file_is_refused_at_once() {
 }
 
 #[test]
-fn a_rest_beyond_an_hour_a_sample_is_refused() {
+fn rest_above_one_hour_per_sample_is_refused() {
     let folder = folder();
     let cluster = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/synthetic-mixed-cluster.jsonl");
     let split = format!("split --batch 32 --devices K80 --network resnet18 --backend replay:{cluster} --rest 1e18");
@@ -484,14 +484,14 @@ fn a_rest_beyond_an_hour_a_sample_is_refused() {
 }
 
 #[test]
-fn an_uneven_mini_batch_in_every_format() {
+fn uneven_split_in_every_format() {
     let folder = folder();
     let cluster = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/synthetic-mixed-cluster.jsonl");
     let split = |devices: &str, more: &str| {
         format!("split --batch 32 --devices {devices} --network resnet18 --backend replay:{cluster} {more}")
     };
     let table = succeed(folder.path(), &split("K80,K80,K20Xm", ""));
-    assert!(table.starts_with("resnet18, mini-batch 32: a step of 45.00 ms, 1.18x over the even split"), "{table}");
+    assert!(table.starts_with("resnet18, mini-batch 32: 45.00 ms per step, 1.18x over the even split"), "{table}");
     let found = json(&succeed(folder.path(), &split("K80,K80,K20Xm", "--format json")));
     let batches: Vec<_> = found["devices"].as_array().unwrap().iter().map(|device| &device["batch"]).collect();
     assert_eq!(batches, [12, 12, 8]);

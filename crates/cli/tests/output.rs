@@ -83,7 +83,7 @@ fn closed_pipe() -> Stdio {
 }
 
 #[test]
-fn what_is_no_file_is_written_into_by_every_command() {
+fn every_command_writes_into_pipes_and_devices() {
     let folder = imported();
     let plan = "plan lenet --batch 4 --budget 16MiB --assume";
     let draw =
@@ -129,7 +129,7 @@ fn what_is_no_file_is_written_into_by_every_command() {
 }
 
 #[test]
-fn standard_output_takes_a_profile_and_nothing_else() {
+fn exporting_to_standard_output_writes_only_the_profile() {
     let folder = imported();
     let script = "echo before > out.jsonl; \"$tightfit\" cache export /dev/stdout >> out.jsonl; echo after >> out.jsonl
                   \"$tightfit\" cache export /dev/stdout | cat > piped.jsonl
@@ -147,7 +147,7 @@ fn standard_output_takes_a_profile_and_nothing_else() {
 }
 
 #[test]
-fn a_disk_that_fills_up_leaves_the_old_file_and_nothing_else() {
+fn full_disk_leaves_only_the_old_file() {
     let folder = folder();
     fs::write(folder.path().join("out"), "old").unwrap();
     for command in ["networks resnet152 --out out", "plan lenet --batch 4 --budget 16MiB --assume --html out"] {
@@ -163,7 +163,7 @@ fn a_disk_that_fills_up_leaves_the_old_file_and_nothing_else() {
 }
 
 #[test]
-fn a_disk_that_fills_up_costs_a_training_its_trace_alone() {
+fn full_disk_costs_training_only_its_trace() {
     let folder = folder();
     let train =
         "train digits-net --batch 8 --budget 16MiB --backend cpu --data digits --steps 30 --cache none --trace t.json";
@@ -181,7 +181,7 @@ fn a_disk_that_fills_up_costs_a_training_its_trace_alone() {
 }
 
 #[test]
-fn a_command_that_is_ended_leaves_no_part() {
+fn stopped_command_leaves_no_partial_file() {
     let folder = imported();
     for signal in ["-INT", "-TERM", "-HUP"] {
         let mut child = tightfit(folder.path());
@@ -208,7 +208,7 @@ fn codes_unheard(folder: &Path, arguments: &str) -> [Option<i32>; 2] {
 }
 
 #[test]
-fn exit_codes_do_not_depend_on_who_listens() {
+fn exit_codes_do_not_depend_on_standard_error() {
     let folder = folder();
     for (arguments, code) in [
         ("optimize nosuch --batch 3 --workspace 1MiB", 2),
@@ -223,7 +223,7 @@ fn exit_codes_do_not_depend_on_who_listens() {
 }
 
 #[test]
-fn a_terminal_that_is_closed_stops_the_work_as_ctrl_c_does() {
+fn closing_the_terminal_stops_work_like_ctrl_c() {
     for signal in ["-HUP", "-INT"] {
         let folder = folder();
         let mut child = tightfit(folder.path());
@@ -238,9 +238,9 @@ fn a_terminal_that_is_closed_stops_the_work_as_ctrl_c_does() {
 }
 
 #[test]
-fn only_what_is_kept_is_said_to_be_kept() {
+fn interrupt_message_tells_whether_measurements_are_saved() {
     let folder = folder();
-    for (cache, said) in [("none", "nothing was kept"), ("cache.db", "what was measured is kept")] {
+    for (cache, said) in [("none", "nothing was saved"), ("cache.db", "measurements are saved")] {
         // A signal before the measuring begins ends the command without a word; then it comes too early.
         let interrupted = |after: u64| {
             let mut child = tightfit(folder.path());
@@ -256,12 +256,12 @@ fn only_what_is_kept_is_said_to_be_kept() {
             [300, 1000, 3000, 10_000].into_iter().map(interrupted).find(|message| message.contains("finishing"));
         let message = message.unwrap();
         assert!(message.contains(&format!("interrupted; {said}")), "{cache}: {message}");
-        assert!(cache != "none" || !message.contains("measured is kept"), "{message}");
+        assert!(cache != "none" || !message.contains("measurements are saved"), "{message}");
     }
 }
 
 #[test]
-fn a_missing_gpu_is_told_once_and_in_words() {
+fn missing_gpu_is_reported_once_in_plain_words() {
     let folder = folder();
     let nowhere = folder.path().join("libcuda.so.1");
     let command = |arguments: &str| {

@@ -47,7 +47,7 @@ fn replayed(rest: &str) -> String {
 }
 
 #[test]
-fn wrong_words_are_named_with_the_right_ones() {
+fn unknown_words_are_listed_with_valid_ones() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, parts) in [
         ("plan lenet --batch 4 --budget 1MiB --policy optimal", &["no optimal policy", "vdnn-dynamic"][..]),
@@ -71,7 +71,7 @@ fn wrong_words_are_named_with_the_right_ones() {
 }
 
 #[test]
-fn a_recorded_network_is_planned_with_the_promised_keys() {
+fn plan_json_has_all_documented_keys() {
     let folder = tempfile::tempdir().unwrap();
     for policy in ["baseline", "vdnn-all", "vdnn-conv", "vdnn-dynamic", "overlap"] {
         let plan = json(folder.path(), &replayed(&format!("--budget 3GiB --policy {policy}")));
@@ -97,7 +97,7 @@ fn a_recorded_network_is_planned_with_the_promised_keys() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_the_least_that_would() {
+fn too_small_a_budget_names_the_smallest_that_works() {
     let folder = tempfile::tempdir().unwrap();
     let message = fail(folder.path(), &replayed("--budget 64MiB --policy vdnn-all --algorithms memory"), 3);
     assert!(message.contains("the budget is 64 MiB") && message.contains("pool1"), "{message}");
@@ -125,7 +125,7 @@ fn undivided_plans_have_undivided_convolutions() {
 }
 
 #[test]
-fn the_cpu_is_measured_and_remembered() {
+fn cpu_measurements_are_cached() {
     let folder = tempfile::tempdir().unwrap();
     let first = json(folder.path(), "plan digits-net --batch 4 --backend cpu --sizes undivided");
     assert_eq!(first["backend"], "cpu");
@@ -135,7 +135,7 @@ fn the_cpu_is_measured_and_remembered() {
 }
 
 #[test]
-fn plans_networks_and_pages_are_written_and_read() {
+fn plans_networks_and_pages_round_trip() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     succeed(folder.path(), "networks lenet --out mine.json");
@@ -157,7 +157,7 @@ fn plans_networks_and_pages_are_written_and_read() {
 }
 
 #[test]
-fn without_a_gpu_rates_answer_at_once_and_one_line_says_so() {
+fn without_a_gpu_plan_assumes_rates_and_prints_one_note() {
     let folder = tempfile::tempdir().unwrap();
     // Measuring these convolutions on one thread takes hours.
     let vgg19 = "plan vgg19 --batch 128 --budget 8GiB --format json";
@@ -174,7 +174,7 @@ fn without_a_gpu_rates_answer_at_once_and_one_line_says_so() {
     assert_eq!(assumed.stdout, output.stdout);
     assert_eq!(text(&assumed.stderr), "", "who asks for it need not be told");
     let k40 = run(folder.path(), &format!("{vgg19} --costs k40"));
-    assert!(text(&k40.stderr).contains("those of k40"), "{}", text(&k40.stderr));
+    assert!(text(&k40.stderr).contains("rates of k40"), "{}", text(&k40.stderr));
     // Without a budget either: what the step takes with all of it resident.
     let resident = json(folder.path(), "plan vgg19 --batch 128");
     assert_eq!((&resident["budget_bytes"], &resident["offloaded_bytes"]), (&Value::Null, &0.into()));
@@ -183,7 +183,7 @@ fn without_a_gpu_rates_answer_at_once_and_one_line_says_so() {
 }
 
 #[test]
-fn a_plan_to_carry_out_is_measured() {
+fn plan_file_requires_measurements() {
     let folder = tempfile::tempdir().unwrap();
     let digits = "plan digits-net --batch 4 --budget 8MiB --sizes undivided --out plan.json";
     let message = fail(folder.path(), digits, 2);
@@ -204,7 +204,7 @@ fn measurements(folder: &Path) -> u64 {
 
 /// Weights, gradients and momentum of 6.6 GiB: whatever its convolutions take, it fits no 512 MiB.
 #[test]
-fn what_fits_no_plan_is_refused_before_anything_is_measured() {
+fn impossible_budget_is_refused_before_measuring() {
     let folder = tempfile::tempdir().unwrap();
     let digits = tightfit_core::Network::open("digits-net").unwrap().to_json();
     let wide = digits.replacen("\"outputs\": 64", "\"outputs\": 1150000", 1);
@@ -229,7 +229,7 @@ fn what_fits_no_plan_is_refused_before_anything_is_measured() {
 /// A step of a million samples: no machine that runs this test has the terabytes.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_the_machine_cannot_measure_is_refused_with_smaller_choices() {
+fn work_beyond_the_machines_memory_is_refused_with_alternatives() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, choices) in [
         ("plan vgg19 --batch 1048576 --budget unlimited --measure", &["--batch", "--assume", "replay:FILE"][..]),

@@ -101,7 +101,7 @@ fn seen(output: &Output, name: &str) -> Option<String> {
 }
 
 #[test]
-fn the_command_finds_the_settings_in_its_environment() {
+fn settings_reach_the_command_as_environment_variables() {
     let place = Place::new(REAL);
     let output = place.run("--workspace 512MiB --policy power-of-two --tune cached --devices 0,1 --exact-class", "env");
     let ours = place.path("preload/libtightfit_preload.so").display().to_string();
@@ -127,7 +127,7 @@ fn the_command_finds_the_settings_in_its_environment() {
 }
 
 #[test]
-fn a_standard_error_that_is_full_or_closed_keeps_no_program_from_starting() {
+fn program_starts_even_if_standard_error_is_full_or_closed() {
     let place = Place::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     for redirect in
@@ -149,13 +149,13 @@ fn a_standard_error_that_is_full_or_closed_keeps_no_program_from_starting() {
 }
 
 #[test]
-fn defaults_are_said_and_paths_survive_a_change_of_folder() {
+fn defaults_are_printed_and_paths_are_absolute() {
     let place = Place::new(REAL);
     let output = place.run("", "env");
     assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE").as_deref(), Some("67108864"));
     assert_eq!(seen(&output, "TIGHTFIT_POLICY").as_deref(), Some("fit"));
     assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some("measure"));
-    assert!(text(&output.stderr).contains("64 MiB of workspace a kernel"));
+    assert!(text(&output.stderr).contains("64 MiB of workspace per kernel"));
     let output = place.run("--total-workspace 1GiB --report out-%p.json --cache here.db", "env");
     assert_eq!(seen(&output, "TIGHTFIT_TOTAL_WORKSPACE").as_deref(), Some("1073741824"));
     assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE"), None);
@@ -167,7 +167,7 @@ fn defaults_are_said_and_paths_survive_a_change_of_folder() {
 }
 
 #[test]
-fn the_command_line_comes_before_the_environment() {
+fn command_line_overrides_the_environment() {
     let place = Place::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let limits = |variables: &[(&str, &str)], options: &str| {
@@ -189,7 +189,7 @@ fn the_command_line_comes_before_the_environment() {
 }
 
 #[test]
-fn arguments_streams_codes_signals_and_the_process_itself_are_the_commands() {
+fn command_keeps_its_arguments_streams_exit_code_signals_and_pid() {
     let place = Place::new(REAL);
     let output = place.run("", "printf '%s|' \"$@\"; exit 7");
     assert_eq!(output.status.code(), Some(7));
@@ -209,7 +209,7 @@ fn arguments_streams_codes_signals_and_the_process_itself_are_the_commands() {
 }
 
 #[test]
-fn options_that_mean_nothing_here_are_refused_by_name_and_the_environments_are_not_read() {
+fn inapplicable_options_are_refused_but_their_variables_are_ignored() {
     let place = Place::new(REAL);
     for (option, words) in [
         ("--types f16", "types"),
@@ -253,7 +253,7 @@ fn options_that_mean_nothing_here_are_refused_by_name_and_the_environments_are_n
 }
 
 #[test]
-fn names_of_devices_in_the_environment_do_not_reach_the_command() {
+fn device_names_in_the_environment_are_not_passed_on() {
     let place = Place::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let seen_with = |devices: &str| {
@@ -266,14 +266,14 @@ fn names_of_devices_in_the_environment_do_not_reach_the_command() {
 }
 
 #[test]
-fn deterministic_is_handed_on() {
+fn deterministic_is_passed_on() {
     let place = Place::new(REAL);
     assert_eq!(seen(&place.run("--deterministic", "env"), "TIGHTFIT_DETERMINISTIC").as_deref(), Some("1"));
     assert_eq!(seen(&place.run("", "env"), "TIGHTFIT_DETERMINISTIC"), None);
 }
 
 #[test]
-fn a_limit_that_is_not_utf_8_is_refused_and_a_path_is_handed_on() {
+fn non_utf_8_limits_are_refused_and_non_utf_8_paths_passed_on() {
     let place = Place::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let bytes = OsStr::from_bytes(b"64\xffMiB");
@@ -337,7 +337,7 @@ fn a_report_exists_before_the_command_runs() {
 }
 
 #[test]
-fn a_closed_standard_error_does_not_keep_the_command_from_running() {
+fn closed_standard_error_does_not_stop_the_command() {
     let place = Place::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let script = format!("exec '{}' run --cudnn '{cudnn}' -- echo started 2>&-", env!("CARGO_BIN_EXE_tightfit"));
@@ -350,7 +350,7 @@ fn a_closed_standard_error_does_not_keep_the_command_from_running() {
 }
 
 #[test]
-fn other_preloaded_libraries_stay() {
+fn other_preloaded_libraries_are_kept() {
     let place = Place::new(REAL);
     let other = place.path("other.so");
     place.compile("int nothing_at_all;", &other, &[]);
@@ -361,7 +361,7 @@ fn other_preloaded_libraries_stay() {
 }
 
 #[test]
-fn cudnn_is_that_of_the_commands_python() {
+fn cudnn_comes_from_the_commands_python() {
     let place = Place::new(REAL);
     place.executable("venv/bin/python3", "#!/bin/sh\nexec env\n");
     let python = place.python();
@@ -381,7 +381,7 @@ fn cudnn_is_that_of_the_commands_python() {
 }
 
 #[test]
-fn a_newer_cudnn_gets_the_form_without_its_name() {
+fn newer_cudnn_gets_the_plain_library() {
     let place = Place::new(NEWER);
     let output = place.run("", "env");
     let plain = place.path("preload/libtightfit_preload_plain.so");
@@ -395,7 +395,7 @@ fn a_newer_cudnn_gets_the_form_without_its_name() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_the_next_step() {
+fn missing_pieces_are_named_with_the_next_step() {
     let place = Place::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let ours = place.path("preload/libtightfit_preload.so").display().to_string();
@@ -404,7 +404,7 @@ fn what_is_missing_is_named_with_the_next_step() {
         (vec!["run", "--cudnn", &cudnn, "--", "no-such-program"], None, 1, ["no-such-program", "PATH"]),
         (vec!["run", "--cudnn", &cudnn, "--", "true"], Some(empty.as_str()), 1, ["cargo build", "TIGHTFIT_PRELOAD"]),
         (vec!["run", "--cudnn", "/nowhere", "--", "true"], None, 1, ["/nowhere", "--cudnn"]),
-        (vec!["run", "--cudnn", "/etc/hostname", "--", "true"], None, 1, ["/etc/hostname", "no shared library"]),
+        (vec!["run", "--cudnn", "/etc/hostname", "--", "true"], None, 1, ["/etc/hostname", "not a shared library"]),
         (vec!["run", "--cudnn", &ours, "--", "true"], None, 1, ["tightfit's own", "--cudnn"]),
         (vec!["run"], None, 2, ["COMMAND", "--"]),
         (vec!["run", "--workspace", "1MiB", "true"], None, 2, ["true", "--"]),
@@ -426,11 +426,11 @@ fn what_is_missing_is_named_with_the_next_step() {
     // A library that does not carry cuDNN's name would stand in for nothing.
     place.compile(OURS, &place.path("preload/libtightfit_preload.so"), &[]);
     let message = text(&place.run("", "true").stderr);
-    assert!(message.contains("build it again"), "{message}");
+    assert!(message.contains("rebuild it"), "{message}");
 }
 
 #[test]
-fn off_is_said() {
+fn switched_off_is_reported() {
     let place = Place::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let output = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]).env("TIGHTFIT_OFF", "1").output().unwrap();
@@ -458,7 +458,7 @@ fn doctor(place: &Place) -> (i32, String, String) {
 }
 
 #[test]
-fn the_doctor_judges_an_environment_from_its_files() {
+fn doctor_checks_a_python_environment_from_its_files() {
     let place = Place::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let (code, table, message) = doctor(&place);
@@ -468,7 +468,8 @@ fn the_doctor_judges_an_environment_from_its_files() {
     install_torch(&place, &[&cudnn, "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../../nvidia/cudnn/lib"]);
     let (code, table, message) = doctor(&place);
     assert_eq!(code, 0, "{table}{message}");
-    for part in ["2.11.0+cu130", "DT_RPATH", "9.19.0.56", "all that this cuDNN has are known", "are reached", "3.12.1"]
+    for part in
+        ["2.11.0+cu130", "DT_RPATH", "9.19.0.56", "all of this cuDNN's functions are known", "will intercept", "3.12.1"]
     {
         assert!(table.contains(part), "{part}: {table}");
     }
@@ -476,16 +477,16 @@ fn the_doctor_judges_an_environment_from_its_files() {
     install_torch(&place, &[]);
     let (code, table, message) = doctor(&place);
     assert_eq!(code, 1, "{table}");
-    assert!(table.contains("links no cuDNN") && message.contains("will not work"), "{table}{message}");
+    assert!(table.contains("does not link cuDNN") && message.contains("will not work"), "{table}{message}");
 }
 
 #[test]
-fn the_doctor_knows_who_is_reached_over_a_newer_cudnn() {
+fn doctor_knows_which_packages_a_newer_cudnn_still_allows() {
     let place = Place::new(NEWER);
     fs::create_dir(place.site().join("jax_cuda13_plugin-0.10.2.dist-info")).unwrap();
     let (code, table, _) = doctor(&place);
     assert_eq!(code, 1, "JAX opens cuDNN by name: {table}");
-    assert!(table.contains("1 are unknown here (cudnnNewThing"), "{table}");
+    assert!(table.contains("1 unknown (cudnnNewThing"), "{table}");
     install_torch(&place, &[&place.cudnn().display().to_string()]);
     assert_eq!(doctor(&place).0, 0, "PyTorch links it");
     fs::remove_file(place.cudnn()).unwrap();
@@ -494,7 +495,7 @@ fn the_doctor_knows_who_is_reached_over_a_newer_cudnn() {
 }
 
 #[test]
-fn the_doctor_needs_a_python_that_runs() {
+fn doctor_needs_a_working_python() {
     let place = Place::new(REAL);
     let output = place.tightfit(&["doctor", "--preload", "--python", "/no/python"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

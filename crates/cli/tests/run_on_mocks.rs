@@ -34,7 +34,7 @@ fn with_client() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_program_is_divided_and_the_cache_is_shared() {
+fn program_runs_divided_and_shares_the_cache() {
     let folder = with_client();
     let path = folder.path();
     let run = |options: &[&str], out: &str| {
@@ -79,7 +79,7 @@ fn a_program_is_divided_and_the_cache_is_shared() {
 }
 
 #[test]
-fn the_report_of_a_program_without_convolutions_has_the_form_of_any_other() {
+fn report_without_convolutions_has_the_usual_form() {
     let folder = with_client();
     let report = |program: &[&str]| -> Value {
         let options = ["run", "--workspace", "16KiB", "--tune", "heuristic", "--report", "report.json", "--"];
@@ -98,7 +98,7 @@ fn the_report_of_a_program_without_convolutions_has_the_form_of_any_other() {
 }
 
 #[test]
-fn a_network_at_two_batches_is_listed_as_two() {
+fn network_at_two_batch_sizes_is_listed_twice() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
     for batch in [2, 4] {

@@ -43,7 +43,7 @@ fn folder() -> TempDir {
 }
 
 #[test]
-fn digits_are_learned() {
+fn digits_are_learned_to_97_percent() {
     let folder = folder();
     let learn = "train digits-net --batch 32 --data digits --epochs 8 --learning-rate 0.02 --format json";
     let roomy = json(&succeed(folder.path(), &format!("{learn} --budget 64MiB --policy baseline")));
@@ -58,7 +58,7 @@ fn digits_are_learned() {
 }
 
 #[test]
-fn plans_and_traces_are_files() {
+fn plans_and_traces_are_written_and_read() {
     let folder = folder();
     succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --policy vdnn-conv --out plan.json.gz");
     let train = "train digits-net --plan plan.json.gz --data synthetic --steps 3 --trace trace.json";
@@ -78,7 +78,7 @@ fn plans_and_traces_are_files() {
     assert!(ends(of("offload feature map input")) <= of("prefetch feature map input")["ts"].as_f64().unwrap());
 
     let other = fail(folder.path(), "train lenet --plan plan.json.gz --data synthetic --steps 1", 2);
-    assert!(other.contains("plans digits-net, which is not lenet"), "{other}");
+    assert!(other.contains("is a plan for digits-net, not for lenet"), "{other}");
     let both = fail(folder.path(), "train digits-net --plan plan.json.gz --batch 8 --data digits", 2);
     assert!(both.contains("cannot be used with"), "{both}");
     for option in ["--host-budget 1MiB", "--costs cpu", "--types f16", "--policy baseline"] {
@@ -95,7 +95,7 @@ fn plans_and_traces_are_files() {
 }
 
 #[test]
-fn what_cannot_be_trained_says_why() {
+fn impossible_training_explains_why() {
     let folder = folder();
     for (arguments, code, part) in [
         ("train digits-net --data digits --budget 8MiB", 2, "--batch"),
@@ -130,7 +130,7 @@ fn options_are_checked_before_anything_is_measured() {
 }
 
 #[test]
-fn a_loss_that_is_not_finite_ends_with_what_there_was() {
+fn infinite_loss_stops_training_and_keeps_results() {
     let folder = folder();
     succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out plan.json");
     let train = "train digits-net --plan plan.json --data digits --learning-rate 1e30 --steps 99 --trace trace.json";
@@ -158,7 +158,7 @@ fn a_trace_holds_the_last_steps() {
 }
 
 #[test]
-fn a_seed_repeats() {
+fn same_seed_gives_the_same_losses() {
     let folder = folder();
     succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out plan.json");
     let losses = |seed: u32| {
@@ -171,7 +171,7 @@ fn a_seed_repeats() {
 }
 
 #[test]
-fn interrupted_it_ends_after_the_step_and_tells_what_was_done() {
+fn interrupted_training_finishes_its_step_and_reports() {
     let folder = folder();
     succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out plan.json");
     let train = "train digits-net --plan plan.json --data digits --steps 1000000000 -v";
@@ -187,5 +187,5 @@ fn interrupted_it_ends_after_the_step_and_tells_what_was_done() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{rest}");
     assert!(rest.contains("interrupted after ") && rest.contains("of 1000000000 steps"), "{rest}");
-    assert!(text(&output.stdout).contains("a step (median)"));
+    assert!(text(&output.stdout).contains("per step (median)"));
 }

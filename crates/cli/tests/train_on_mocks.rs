@@ -48,7 +48,7 @@ fn losses(trained: &Value) -> Vec<f64> {
 }
 
 #[test]
-fn a_gpu_trains_in_what_it_has_in_less_and_not_in_too_little() {
+fn gpu_trains_within_its_memory_and_refuses_too_small_a_budget() {
     let machine = Machine { folder: tempfile::tempdir().unwrap() };
     let train = "train --data synthetic --steps 2";
     let (large, beside) = (1_u64 << 30, 256_u64 << 20);

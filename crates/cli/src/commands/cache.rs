@@ -15,7 +15,7 @@ use crate::session::cache_path;
 
 pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
     let path = cache_path(common)
-        .ok_or_else(|| Failure::Usage("there is no cache to look after; name one with --cache FILE".to_owned()))?;
+        .ok_or_else(|| Failure::Usage("no cache is in use; name one with --cache FILE".to_owned()))?;
     match &options.action {
         CacheAction::List { layers } => {
             let cache = Cache::open_read_only(&path)?;
@@ -25,7 +25,7 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
         CacheAction::Export { file } => {
             let recordings = recordings(&path)?;
             if recordings.is_empty() {
-                return Err(Failure::Wrong(format!("{}: has no measurements to export", path.display())));
+                return Err(Failure::Wrong(format!("{}: no measurements to export", path.display())));
             }
             Recording::write(file, &recordings)?;
             let wrote = format!("wrote {} to {}", count(recordings.len(), "device"), file.display());
@@ -41,27 +41,27 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
         CacheAction::Merge { files } => take(&Cache::open(&path)?, files, recordings),
         CacheAction::Clear { device } => {
             let gone = Cache::open(&path)?.clear(device.as_deref())?;
-            print(&format!("forgot {}\n", count(gone, "measurement")))
+            print(&format!("deleted {}\n", count(gone, "measurement")))
         }
     }
 }
 
-/// Everything in a cache that can be.
+/// Everything valid in a cache.
 fn recordings(path: &Path) -> Result<Vec<Recording>, Failure> {
     let cache = Cache::open_read_only(path)?;
     say_left_out(&cache)?;
     Ok(cache.recordings()?)
 }
 
-/// Says that rows are left out, where a cache has any that cannot be.
+/// Warns if a cache has invalid rows, which are left out.
 fn say_left_out(cache: &Cache) -> Result<(), Failure> {
     let rows = cache.left_out()?;
     if rows > 0 {
         let path = cache.path().display();
-        // A closed standard error is no reason to fail.
+        // A closed standard error is not a reason to fail.
         let _ = writeln!(
             std::io::stderr(),
-            "warning: {path}: {rows} rows cannot have been measured and are left out; `tightfit cache clear` deletes them"
+            "warning: {path}: ignoring {rows} invalid rows; `tightfit cache clear` deletes them, and all others too"
         );
     }
     Ok(())
@@ -99,7 +99,7 @@ fn list_layers(cache: &Cache, common: &Common) -> Result<(), Failure> {
     print_grid(&grid, common.format)
 }
 
-/// Takes in every file, after all of them were read: one that cannot be read changes nothing.
+/// Imports all files, after reading every one of them: if one cannot be read, nothing changes.
 fn take(
     cache: &Cache,
     files: &[PathBuf],
@@ -114,5 +114,5 @@ fn take(
         taken += cache.import(recording)?;
     }
     let (taken, devices) = (count(taken, "measurement"), count(recordings.len(), "device"));
-    print(&format!("took in {taken} of {devices}\n"))
+    print(&format!("imported {taken} from {devices}\n"))
 }

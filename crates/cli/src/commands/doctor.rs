@@ -40,18 +40,18 @@ pub fn run(options: &DoctorOptions, common: &Common) -> Result<(), Failure> {
 fn cache(common: &Common) -> Finding {
     let none = Finding { what: "cache", ..Finding::default() };
     let Some(path) = cache_path(common) else {
-        let advice = "name a file with --cache to keep measurements".to_owned();
+        let advice = "set --cache FILE to save measurements".to_owned();
         return Finding { state: "off", detail: "none".to_owned(), advice, ..none };
     };
     let none = Finding { path: Some(path.display().to_string()), ..none };
     if !path.exists() {
-        return Finding { state: "empty", advice: "it is made by the first measurement".to_owned(), ..none };
+        return Finding { state: "empty", advice: "created by the first measurement".to_owned(), ..none };
     }
     match Cache::open_read_only(&path).and_then(|cache| cache.summary()) {
         Ok(devices) => {
             let measurements = devices.iter().map(|device| device.measurements).sum();
             let (measurements, devices) = (count(measurements, "measurement"), count(devices.len(), "device"));
-            Finding { state: "ok", detail: format!("{measurements} of {devices}"), ..none }
+            Finding { state: "ok", detail: format!("{measurements} from {devices}"), ..none }
         }
         Err(error) => Finding { state: "unusable", advice: error.chain(), ..none },
     }

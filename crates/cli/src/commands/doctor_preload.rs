@@ -1,5 +1,5 @@
-//! `tightfit doctor --preload`: whether `tightfit run` would reach a Python environment's convolutions, judged from its
-//! files. Nothing of it is imported and no GPU is needed.
+//! `tightfit doctor --preload`: whether `tightfit run` can intercept the convolutions of a Python environment, judged
+//! from its files. Imports none of its packages and needs no GPU.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -9,13 +9,13 @@ use crate::failure::Failure;
 use crate::options::Common;
 use crate::preload::{Elf, Environment, Form, Preload};
 
-/// Where PyTorch's wheel keeps the library that calls cuDNN.
+/// Path, in PyTorch's wheel, of the library that calls cuDNN.
 const TORCH: &str = "torch/lib/libtorch_cuda.so";
-/// Packages that open cuDNN by name: their distribution's beginning, and what they are.
+/// Packages that open cuDNN by name: the prefix of their distribution, and the package.
 const OPENERS: [(&str, &str); 3] =
     [("jax_cuda12_plugin", "jax"), ("jax_cuda13_plugin", "jax"), ("onnxruntime_gpu", "onnxruntime")];
 
-/// The findings, and the first that stands in the way.
+/// The findings, and the first obstacle.
 #[derive(Default)]
 struct Judgment {
     findings: Findings,
@@ -49,8 +49,8 @@ pub fn run(python: Option<&OsStr>, common: &Common) -> Result<(), Failure> {
     match &environment {
         Some(found) => judgment.good("python", &format!("{}, {}", found.version, found.python.display())),
         None => {
-            let detail = format!("{} does not run", python.to_string_lossy());
-            judgment.bad("python", &detail, "name the environment's interpreter with --python");
+            let detail = format!("{} could not be run", python.to_string_lossy());
+            judgment.bad("python", &detail, "set the environment's interpreter with --python");
         }
     }
     let reached = environment.as_ref().map(|environment| clients(environment, &mut judgment)).unwrap_or_default();
@@ -66,10 +66,10 @@ pub fn run(python: Option<&OsStr>, common: &Common) -> Result<(), Failure> {
     }
     let verdict = match (&judgment.obstacle, reached, form) {
         (Some(_), ..) | (_, _, None) => None,
-        (None, Reached { links: true, .. }, _) => Some("its convolutions are reached"),
-        (None, Reached { opens: true, .. }, Some(Form::Named)) => Some("its convolutions are reached"),
+        (None, Reached { links: true, .. }, _) => Some("will intercept its convolutions"),
+        (None, Reached { opens: true, .. }, Some(Form::Named)) => Some("will intercept its convolutions"),
         _ => {
-            judgment.obstacle = Some("no package here calls cuDNN in a way that is reached".to_owned());
+            judgment.obstacle = Some("no package here calls cuDNN in a way that can be intercepted".to_owned());
             None
         }
     };
@@ -91,7 +91,7 @@ struct Reached {
     opens: bool,
 }
 
-/// The packages that call cuDNN, and how they are bound to it.
+/// The packages that call cuDNN, and how they are linked to it.
 fn clients(environment: &Environment, judgment: &mut Judgment) -> Reached {
     let mut reached = Reached::default();
     for (prefix, what) in OPENERS {
@@ -107,7 +107,7 @@ fn clients(environment: &Environment, judgment: &mut Judgment) -> Reached {
         }
         return reached;
     };
-    let version = torch_version(&folder).unwrap_or_else(|| "of unknown version".to_owned());
+    let version = torch_version(&folder).unwrap_or_else(|| "unknown version".to_owned());
     let Some(library) = environment.file(TORCH) else {
         judgment.bad("torch", &format!("{version}, built without CUDA"), "install a CUDA build of torch");
         return reached;
@@ -117,33 +117,33 @@ fn clients(environment: &Environment, judgment: &mut Judgment) -> Reached {
             let place = match (&elf.rpath, &elf.runpath) {
                 (Some(_), _) => "DT_RPATH, so LD_PRELOAD reaches it and LD_LIBRARY_PATH does not",
                 (None, Some(_)) => "DT_RUNPATH",
-                (None, None) => "the loader's path",
+                (None, None) => "the loader's search path",
             };
-            judgment.good("torch", &format!("{version}, links libcudnn.so.9 by {place}"));
+            judgment.good("torch", &format!("{version}, links libcudnn.so.9 via {place}"));
             reached.links = true;
         }
         Ok(elf) => {
             let detail = match elf.needed.iter().find(|name| name.starts_with("libcudnn")) {
                 Some(other) => format!("{version}, links {other}"),
-                None => format!("{version}, links no cuDNN: it has its own inside, or none"),
+                None => format!("{version}, does not link cuDNN: it has a copy built in, or none"),
             };
             judgment.bad("torch", &detail, "install a torch that links cuDNN 9, as PyTorch's own wheels do");
         }
         Err(error) => {
-            judgment.bad("torch", &format!("{}: {error}", library.display()), "install torch again");
+            judgment.bad("torch", &format!("{}: {error}", library.display()), "reinstall torch");
         }
     }
     reached
 }
 
-/// What `torch/version.py` says.
+/// The version in `torch/version.py`.
 fn torch_version(folder: &Path) -> Option<String> {
     let text = std::fs::read_to_string(folder.join("version.py")).ok()?;
     let line = text.lines().find(|line| line.starts_with("__version__"))?;
     line.split(['\'', '"']).nth(1).map(str::to_owned)
 }
 
-/// cuDNN, our library, and whether the one knows what the other has; gives the form that would be used.
+/// Checks cuDNN, our library, and whether ours knows all of cuDNN's functions; returns the form that would be used.
 fn libraries(
     environment: Option<&Environment>,
     python: &OsStr,
@@ -164,9 +164,9 @@ fn libraries(
         Ok(preload) => {
             judgment.good("preload library", &preload.path.display().to_string());
             let detail = match &preload.unknown[..] {
-                [] => "all that this cuDNN has are known".to_owned(),
+                [] => "all of this cuDNN's functions are known".to_owned(),
                 [first, ..] => format!(
-                    "{} are unknown here ({first}, ..); programs that open cuDNN by name are not reached",
+                    "{} unknown ({first}, ..); programs that open cuDNN by name are not reached",
                     preload.unknown.len()
                 ),
             };

@@ -1,4 +1,4 @@
-//! What a doctor found: a table that fits 80 columns, with paths and advice below it.
+//! The findings of `doctor`: a table that fits 80 columns, with paths and advice below it.
 
 use tightfit_core::report::{Align, Grid, Terminal};
 
@@ -6,12 +6,12 @@ use super::{print_grid, terminal};
 use crate::failure::{Failure, print};
 use crate::options::Format;
 
-/// Columns that a terminal has at least.
+/// Width of the narrowest terminal.
 const WIDTH: usize = 80;
-/// The longest detail that has a place in the table; the others stand below it.
+/// The longest detail that is shown in the table; longer ones go below it.
 const DETAIL: usize = 50;
 
-/// One thing looked for.
+/// One thing that was checked.
 #[derive(Default)]
 pub struct Finding {
     pub what: &'static str,
@@ -25,12 +25,12 @@ pub struct Finding {
     pub advice: String,
 }
 
-/// All of them, in the order of looking.
+/// All findings, in the order of checking.
 #[derive(Default)]
 pub struct Findings(pub Vec<Finding>);
 
 impl Findings {
-    /// Prints them; for programs with everything about a finding in its row.
+    /// Prints them; CSV and JSON put everything about a finding in one row.
     pub fn print(&self, format: Format) -> Result<(), Failure> {
         match format {
             Format::Table => print(&self.table()),
@@ -56,7 +56,7 @@ impl Findings {
         let mut grid = Grid::new(["what", "state", "found"].map(|column| (column, Align::Left)));
         let mut below = String::new();
         for Finding { what, state, detail, path, advice } in &self.0 {
-            // Where nothing was found, what to do about it may be all that there is to say.
+            // If nothing was found, the advice may be all there is to show.
             let (detail, advice) =
                 if detail.is_empty() && path.is_none() { (advice, detail) } else { (detail, advice) };
             let is_short = detail.chars().count() <= DETAIL && !detail.contains('\n');
@@ -76,7 +76,7 @@ impl Findings {
     }
 }
 
-/// A line in as many as it takes beside the indentation. Words are never broken: a path stays in one piece.
+/// Wraps a line, keeping its indentation. Never breaks a word: a path stays in one piece.
 fn wrapped(line: &str) -> Vec<String> {
     let indent = line.len() - line.trim_start().len();
     let mut lines: Vec<String> = Vec::new();
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_are_wider_than_a_terminal() {
+    fn only_paths_exceed_80_columns() {
         let path = format!("/opt/{}/libcudnn.so.9", "long/".repeat(30));
         let findings = Findings(vec![
             Finding {

@@ -1,4 +1,4 @@
-//! One command a file.
+//! One command per file.
 
 pub mod cache;
 pub mod doctor;
@@ -22,7 +22,7 @@ use tightfit_core::report::{self, Grid, Terminal};
 use crate::failure::{Failure, print};
 use crate::options::Format;
 
-/// The terminal that standard output is; a pipe gets a fixed width and no styles.
+/// The terminal behind standard output; a pipe has no width and no styles.
 fn terminal() -> Terminal {
     let is_terminal = std::io::stdout().is_terminal();
     let width = is_terminal.then(|| std::env::var("COLUMNS").ok()?.parse().ok()).flatten();
@@ -37,7 +37,7 @@ fn print_optimized(optimized: &Optimized, format: Format) -> Result<(), Failure>
     })
 }
 
-/// Prints rows as the format asks; as JSON one object a row, its keys the columns' names.
+/// Prints rows in a format; JSON has one object per row, keyed by column name.
 fn print_grid(grid: &Grid, format: Format) -> Result<(), Failure> {
     print(&match format {
         Format::Table => grid.table(terminal()),

@@ -22,7 +22,7 @@ pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
     if options.picture == Some(Picture::Front) && selected.kernels.len() > 1 {
         let count = selected.kernels.len();
         return Err(Failure::Usage(format!(
-            "a front is of one kernel, and {count} are selected; choose one with --layers and --operations"
+            "a front shows a single kernel, but {count} are selected; choose one with --layers and --operations"
         )));
     }
     let optimized = selected.optimize(&mut session, common, &options.sizes, limit)?;
@@ -60,7 +60,7 @@ fn draw(
                 kernel.front.as_deref().unwrap_or_default(),
             )),
             kernels => Err(Failure::Usage(format!(
-                "a front is of one kernel, and {} are selected; choose one with --layers and --operations",
+                "a front shows a single kernel, but {} are selected; choose one with --layers and --operations",
                 kernels.len()
             ))),
         },
@@ -73,7 +73,7 @@ fn draw(
     }
 }
 
-/// The network's time under limits from 1 MiB to the given one, doubling, for every policy.
+/// The network's time under limits that double from 1 MiB up to the given one, for every policy.
 fn curves(
     limit: Limit,
     selected: &Selected,

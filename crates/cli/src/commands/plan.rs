@@ -10,18 +10,18 @@ use crate::options::{Common, Format, PlanOptions};
 use crate::planning::{RATES, assumed_plan_of, plan_of};
 use crate::session::{Session, backends};
 
-/// What measures less than was asked for.
-const CHOICES: &str = "a smaller --batch takes less, --assume or --backend replay:FILE nothing";
+/// How to measure less.
+const CHOICES: &str = "use a smaller --batch to measure less, or --assume or --backend replay:FILE to measure nothing";
 
 pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     let PlanOptions { planning, inference, .. } = options;
     if options.assume && options.out.is_some() {
-        let why = "--assume with --out: no machine has the algorithms that are assumed, so such a plan cannot be carried \
-                   out; with --measure in its place they are measured; or write --format json to keep the figures";
+        let why = "--assume cannot be used with --out: the assumed algorithms exist on no machine, so the plan could \
+                   not be carried out; use --measure instead of --assume, or save the figures with --format json";
         return Err(Failure::Usage(why.to_owned()));
     }
     if options.measure && common.backend.starts_with("replay:") {
-        let why = "--measure with --backend replay: a recording has what was measured already; leave one of them out";
+        let why = "--measure cannot be used with --backend replay: a recording is already measured; drop one of them";
         return Err(Failure::Usage(why.to_owned()));
     }
     for path in [&options.out, &options.html].into_iter().flatten() {
@@ -53,11 +53,10 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     first([printed, written, drawn])
 }
 
-/// What the options and the machine leave to measure on; none where there is only a CPU and nobody asked for its times,
-/// which is said.
+/// The backends to measure on. None, with a note, if there is only a CPU and nobody asked to measure on it.
 ///
 /// # Errors
-/// Those of the backend; [`Failure::Usage`] for a plan that is to be carried out and would not be measured.
+/// Those of the backend; [`Failure::Usage`] for `--out` with a plan that would not be measured.
 fn measured_by(options: &PlanOptions, common: &Common) -> Result<Option<Vec<Box<dyn Backend>>>, Failure> {
     let backends = backends(common)?;
     let is_cpu = backends.first().is_some_and(|backend| backend.device().backend == "cpu");
@@ -65,14 +64,14 @@ fn measured_by(options: &PlanOptions, common: &Common) -> Result<Option<Vec<Box<
         return Ok(Some(backends));
     }
     if options.out.is_some() {
-        let why = "--out: no GPU was found, so nothing would be measured, and no machine could carry such a plan out; add \
+        let why = "--out: no GPU was found, so nothing would be measured and the plan could not be carried out; add \
                    --measure to measure on the CPU";
         return Err(Failure::Usage(why.to_owned()));
     }
     let rates = options.planning.costs.as_deref().unwrap_or(RATES);
     message::note(format_args!(
-        "no GPU was found, so nothing is measured and the rates are those of {rates} (--costs names others); \
-         --measure measures on the CPU, --backend replay:FILE takes what was recorded"
+        "no GPU was found, so nothing is measured; assuming the rates of {rates} (set others with --costs). To \
+         measure on the CPU, add --measure; to use recorded measurements, add --backend replay:FILE"
     ));
     Ok(None)
 }

@@ -49,8 +49,8 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
         for (name, value) in [
             ("device", session.device().to_string()),
             ("policy", options.policy.to_string()),
-            ("kernels", format!("{kernels}, {distinct} of them distinct")),
-            ("measurements", format!("{measured} made, {cached} found in the cache, {} left out", skipped.len())),
+            ("kernels", format!("{kernels} ({distinct} distinct)")),
+            ("measurements", format!("{measured} new, {cached} cached, {} skipped", skipped.len())),
             ("one call of each", kernel_time.to_string()),
             ("measuring", time.to_string()),
             ("in all", wall.to_string()),
@@ -61,7 +61,7 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
         print_grid(&grid, common.format)?;
     }
     match cache_failure {
-        Some(failure) => Err(Failure::Wrong(format!("the measurements could not all be kept: {failure}"))),
+        Some(failure) => Err(Failure::Wrong(format!("could not save all measurements: {failure}"))),
         None => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
-//! `tightfit run -- COMMAND ..`: puts our library under the command's cuDNN and becomes the command.
+//! `tightfit run -- COMMAND ..`: preloads our library in front of the command's cuDNN and execs the command.
 //!
-//! The process is replaced, not watched: signals, standard streams, process id and exit code are the command's own. What
-//! the library is to do travels in environment variables, which work the same without this command (MPI, containers):
+//! The process is replaced, not watched: signals, standard streams, process ID and exit code are the command's own. The
+//! library reads its settings from environment variables, which work without this command too (MPI, containers):
 //!
 //! ```text
 //! LD_PRELOAD=.../libtightfit_preload.so  TIGHTFIT_CUDNN=.../libcudnn.so.9  TIGHTFIT_WORKSPACE=67108864  python train.py
@@ -26,25 +26,25 @@ use crate::options::{Common, RunOptions};
 use crate::preload::{Form, Preload, find_program, python_of};
 use crate::session::{cache_path, device_numbers};
 
-/// The limit a kernel where none is given, which is mu-cuDNN's as well.
+/// The default limit per kernel, the same as mu-cuDNN's.
 const WORKSPACE: Bytes = Bytes::mib(64);
-/// What a limit a kernel and a limit in all are called in the environment.
+/// The environment variables of a limit per kernel and of a total.
 const NAMES: [&str; 2] = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"];
 const DEVICES: &str = "TIGHTFIT_DEVICES";
 const REPORT: &str = "TIGHTFIT_REPORT";
 
-/// Options of other commands that mean nothing here, and why.
+/// Options of other commands that do not apply here, and why.
 pub const UNUSED: [(&str, &str); 7] = [
-    ("types", "the program's tensors have their types"),
-    ("layout", "the program's tensors have their layout"),
-    ("threads", "nothing is computed on the CPU"),
-    ("every_engine", "the engines are those that cuDNN proposes to the program"),
+    ("types", "the program chooses the types of its tensors"),
+    ("layout", "the program chooses the layout of its tensors"),
+    ("threads", "run computes nothing on the CPU"),
+    ("every_engine", "run uses the engines that cuDNN proposes to the program"),
     ("backend", "the program computes with cuDNN"),
-    ("format", "results are the program's own; --report FILE writes JSON"),
-    ("seed", "nothing is drawn"),
+    ("format", "run prints no results; --report FILE writes JSON"),
+    ("seed", "run draws no random numbers"),
 ];
 
-/// Says which option of the command line cannot be honored, if there is one. The environment's are for other commands.
+/// The error for a command-line option that does not apply, if any. Environment variables are for other commands.
 pub fn refuse(run: &ArgMatches) -> Option<String> {
     let is_said = |name: &str| run.value_source(name) == Some(ValueSource::CommandLine);
     let means_cuda = |name: &str| {
@@ -61,7 +61,7 @@ pub fn refuse(run: &ArgMatches) -> Option<String> {
 pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     if !cfg!(target_arch = "x86_64") {
         return Err(Failure::Wrong(format!(
-            "run serves x86_64 processors, and this one is {}",
+            "run supports x86_64 processors only; this one is {}",
             std::env::consts::ARCH
         )));
     }
@@ -69,15 +69,15 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     let limit = limit(options)?;
     let python = python_of(&options.command);
     let cudnn = tightfit_cuda::load::find_cudnn(common.cudnn.as_deref(), python.as_deref()).map_err(|error| {
-        Failure::Wrong(format!("{error}\nPyTorch's CUDA wheels bring cuDNN; name its folder with --cudnn otherwise"))
+        Failure::Wrong(format!("{error}\nPyTorch's CUDA wheels include cuDNN; otherwise, name its folder with --cudnn"))
     })?;
     let preload = Preload::over(&cudnn)?;
     let mut variables = variables(options, common, limit, &cudnn, &preload)?;
     let [program, arguments @ ..] = &options.command[..] else {
-        return Err(Failure::Usage("there is no command to run".to_owned()));
+        return Err(Failure::Usage("no command to run".to_owned()));
     };
     if let Some(report) = report(options) {
-        // A command that cannot be started leaves the report of an earlier one alone.
+        // If the command does not exist, keep the report of an earlier one.
         if find_program(program).is_some() {
             match run_report::write(&report, limit, &cudnn) {
                 Err(failure) if options.report.is_some() => return Err(failure),
@@ -92,7 +92,7 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     }
     message::say(format_args!("tightfit: {}", summary(options, common, limit, &cudnn, &preload)));
     let mut command = Command::new(program);
-    // The limit that was not chosen must not be there beside the one that was, nor devices that cannot be read.
+    // Remove the limit that was not chosen, and devices that cannot be read.
     for name in NAMES.into_iter().chain([DEVICES]) {
         command.env_remove(name);
     }
@@ -105,10 +105,10 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         ErrorKind::PermissionDenied => "; is it executable?",
         _ => "",
     };
-    Err(Failure::Wrong(format!("{} cannot be started: {error}{next}", program.to_string_lossy())))
+    Err(Failure::Wrong(format!("cannot start {}: {error}{next}", program.to_string_lossy())))
 }
 
-/// The devices to work on, as they were given; none for all. Names in the environment are for `split`.
+/// The devices to work on, as given; none means all. Device names in the environment are for `split`.
 ///
 /// # Errors
 /// [`Failure::Usage`] for names on the command line.
@@ -128,16 +128,16 @@ fn devices(common: &Common) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Where the report is to be, whatever folder the command changes to; `%p` is left for each of its processes.
+/// Absolute path of the report, since the command may change folders; each process fills in `%p`.
 fn report(options: &RunOptions) -> Option<PathBuf> {
     let of_environment = || std::env::var_os(REPORT).filter(|value| !value.is_empty()).map(PathBuf::from);
     options.report.clone().or_else(of_environment).map(|path| absolute(&path))
 }
 
-/// The limit of the command line, else that of the environment, else the default.
+/// The limit from the command line, or else from the environment, or else the default.
 ///
 /// # Errors
-/// [`Failure::Usage`] where the environment names two, or one that is not UTF-8; those of reading a size.
+/// [`Failure::Usage`] if the environment names two, or one that is not UTF-8; those of reading a size.
 fn limit(options: &RunOptions) -> Result<Limit, Failure> {
     match (options.workspace, options.total_workspace) {
         (Some(each), _) => return Ok(Limit::PerKernel(each)),
@@ -154,16 +154,14 @@ fn limit(options: &RunOptions) -> Result<Limit, Failure> {
         },
     };
     match (size(NAMES[0])?, size(NAMES[1])?) {
-        (Some(_), Some(_)) => {
-            Err(Failure::Usage(format!("{} and {} are both set; set one of them", NAMES[0], NAMES[1])))
-        }
+        (Some(_), Some(_)) => Err(Failure::Usage(format!("{} and {} are both set; set only one", NAMES[0], NAMES[1]))),
         (Some(each), None) => Ok(Limit::PerKernel(each)),
         (None, Some(total)) => Ok(Limit::Total(total)),
         (None, None) => Ok(Limit::PerKernel(WORKSPACE)),
     }
 }
 
-/// What the command finds in its environment beside what is there now.
+/// The environment variables to add for the command.
 fn variables(
     options: &RunOptions,
     common: &Common,
@@ -178,7 +176,9 @@ fn variables(
     }
     if preload.path.to_string_lossy().contains([':', ' ']) {
         let path = preload.path.display();
-        return Err(Failure::Wrong(format!("{path}: LD_PRELOAD cannot name a path with a colon or a space; move it")));
+        return Err(Failure::Wrong(format!(
+            "{path}: LD_PRELOAD does not support paths with a colon or a space; move the library"
+        )));
     }
     let name = NAMES[usize::from(matches!(limit, Limit::Total(_)))];
     let bytes = limit.bytes();
@@ -190,7 +190,7 @@ fn variables(
         (name, size.into()),
         ("TIGHTFIT_POLICY", options.policy.name().into()),
         ("TIGHTFIT_TUNE", tune.into()),
-        // The command may change folders before anything is written.
+        // Absolute, since the command may change folders first.
         ("TIGHTFIT_CACHE", cache_path(common).map_or_else(|| "none".into(), |path| absolute(&path).into())),
     ];
     if common.exact_class {
@@ -209,11 +209,11 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// What was done, on one line.
+/// What is being done, on one line.
 fn summary(options: &RunOptions, common: &Common, limit: Limit, cudnn: &Path, preload: &Preload) -> String {
-    let shared = if matches!(limit, Limit::Total(_)) { "in all" } else { "a kernel" };
+    let shared = if matches!(limit, Limit::Total(_)) { "in total" } else { "per kernel" };
     let limit = match limit.bytes() {
-        Bytes::UNLIMITED => "workspace without a limit".to_owned(),
+        Bytes::UNLIMITED => "unlimited workspace".to_owned(),
         bytes => format!("{bytes} of workspace {shared}"),
     };
     let cache = cache_path(common).map_or_else(|| "none".to_owned(), |path| path.display().to_string());
@@ -226,12 +226,14 @@ fn summary(options: &RunOptions, common: &Common, limit: Limit, cudnn: &Path, pr
     let form = match (preload.form, &preload.unknown[..]) {
         (Form::Plain, [first, ..]) => {
             let functions = count(preload.unknown.len(), "function");
-            format!("; it has {functions} unknown here ({first}, ..): programs that open it by name are not reached")
+            format!(
+                "; this cuDNN has {functions} unknown here ({first}, ..): programs that open it by name are not reached"
+            )
         }
         _ => String::new(),
     };
     format!(
-        "{limit}, policy {}, tune {tune}, cache {cache}; {} before {}{form}{off}",
+        "{limit}, policy {}, tune {tune}, cache {cache}; preloading {} in front of {}{form}{off}",
         options.policy.name(),
         preload.path.display(),
         cudnn.display()

@@ -1,5 +1,5 @@
-//! The report of a program before it has run anything: `run` writes it, and the library puts its own in its place when the
-//! program ends, if it ran a convolution. A program that was not reached has this one.
+//! The report of a program that has not run anything yet: `run` writes it, and the library replaces it when the program
+//! exits, if it ran a convolution. A program that was not intercepted keeps this one.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,8 +11,8 @@ use tightfit_core::candidate::Limit;
 
 use crate::failure::{Failure, write_file};
 
-/// Writes the report of no convolutions, where `path` is a file or nothing yet; `%p` becomes this process's number, which
-/// the program will have. A pipe or a terminal gets the program's own report alone.
+/// Writes a report without convolutions, if `path` is a file or does not exist yet; `%p` becomes this process's ID,
+/// which the program will keep. A pipe or a terminal gets only the program's own report.
 ///
 /// # Errors
 /// As [`write_file`].
@@ -24,7 +24,7 @@ pub fn write(path: &Path, limit: Limit, cudnn: &Path) -> Result<(), Failure> {
     write_file(&path, format!("{:#}", json(limit, cudnn)))
 }
 
-/// The form in which the library writes it (`report` in crates/preload).
+/// The same form as the library writes (`report` in crates/preload).
 fn json(limit: Limit, cudnn: &Path) -> Value {
     let (name, Bytes(bytes)) = match limit {
         Limit::Total(_) => ("total_workspace_bytes", limit.bytes()),
@@ -49,7 +49,7 @@ fn json(limit: Limit, cudnn: &Path) -> Value {
     })
 }
 
-/// A path with a number in place of every `%p`.
+/// A path with every `%p` replaced by a number.
 fn with_number(path: &Path, number: u32) -> PathBuf {
     let (mut filled, mut rest) = (Vec::new(), path.as_os_str().as_bytes());
     while let Some(at) = rest.windows(2).position(|pair| pair == b"%p") {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_of_the_number_is_filled_in_whatever_the_bytes() {
+    fn every_percent_p_is_replaced_in_any_bytes() {
         let path = |bytes| Path::new(OsStr::from_bytes(bytes));
         assert_eq!(with_number(path(b"/a/%p/\xff-%p.json%"), 17), path(b"/a/17/\xff-17.json%"));
     }

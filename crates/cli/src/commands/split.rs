@@ -15,7 +15,7 @@ use crate::session::cache_path;
 
 pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
     if !(options.rest >= 0.0 && options.rest.is_finite()) {
-        return Err(Failure::Usage(format!("--rest {}: not a time", options.rest)));
+        return Err(Failure::Usage(format!("--rest {}: not a valid time", options.rest)));
     }
     let network = Network::open(&options.network)?;
     let steps = StepOptions {
@@ -31,7 +31,7 @@ pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
         [one] => vec![one; common.devices.len()],
         _ => options.memory.clone(),
     };
-    // Ctrl-C ends the program: there is nothing here to keep.
+    // Ctrl-C ends the program: there is nothing to save here.
     let stop = AtomicBool::new(false);
     let found = split_network(&recordings(common)?, &common.devices, &network, options.batch, &steps, &memory, &stop)?;
     match common.format {
@@ -41,7 +41,7 @@ pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
     }
 }
 
-/// What is recorded: in the files of a replay, else in the cache.
+/// The recordings, from the files of a replay or else from the cache.
 fn recordings(common: &Common) -> Result<Vec<Recording>, Failure> {
     if let Some(files) = common.backend.strip_prefix("replay:") {
         let mut recordings = Vec::new();
@@ -51,7 +51,7 @@ fn recordings(common: &Common) -> Result<Vec<Recording>, Failure> {
         return Ok(recordings);
     }
     let path = cache_path(common).ok_or_else(|| {
-        Failure::Usage("there is no cache to read; name one with --cache FILE, or use --backend replay:FILE".to_owned())
+        Failure::Usage("no cache is in use; name one with --cache FILE, or use --backend replay:FILE".to_owned())
     })?;
     Ok(Cache::open_read_only(&path)?.recordings()?)
 }
@@ -62,7 +62,7 @@ fn heading(found: &MixedSplit) -> String {
         _ => String::new(),
     };
     format!(
-        "{}, mini-batch {}: a step of {}{}{}\n",
+        "{}, mini-batch {}: {} per step{}{}\n",
         found.network,
         found.batch,
         found.time,

@@ -21,11 +21,11 @@ use crate::planning::plan_of;
 use crate::progress::Bar;
 use crate::session::{Session, cuda_options, device_numbers};
 
-/// What measures less than was asked for.
-const CHOICES: &str = "a smaller --batch takes less, and `tightfit plan --assume` measures nothing";
+/// How to measure less.
+const CHOICES: &str = "use a smaller --batch to measure less; `tightfit plan --assume` measures nothing";
 
 pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
-    // Whatever can be wrong with the options shows before anything is measured.
+    // Check all options before measuring anything.
     if let Some(path) = &options.trace {
         check_writable(path)?;
     }
@@ -35,11 +35,11 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     let mut session = Session::open(common)?;
     match session.device().backend.as_str() {
         "cpu" if options.graph => {
-            return Err(Failure::Usage("--graph: the CPU has no CUDA graphs; leave it out".to_owned()));
+            return Err(Failure::Usage("--graph needs a GPU: the CPU has no CUDA graphs".to_owned()));
         }
         "cpu" | "cuda" => {}
         other => {
-            let why = format!("--backend {other} cannot train; --backend cpu and cuda can");
+            let why = format!("--backend {other} cannot train; use --backend cpu or cuda");
             return Err(Failure::Usage(why));
         }
     }
@@ -52,7 +52,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     };
     let device = session.device().clone();
     let job = Job { options, common, network: &network, plan: &plan, dataset, device, stop: Arc::clone(&session.stop) };
-    // What the measuring took is given back before the arenas are taken.
+    // Free the measuring buffers before reserving the arenas.
     drop(session);
     if job.device.backend == "cpu" {
         return job.carry_out(|| Ok(CpuMachine::new(job.cpu_options())));
@@ -61,31 +61,34 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     job.carry_out(|| Ok(CudaMachine::open(&opened, job.cuda_modes())?))
 }
 
-/// The plan of a file, if it is one of the network.
+/// The plan in a file, if it is for this network.
 fn read_plan(path: &std::path::Path, network: &Network) -> Result<(Network, Plan), Failure> {
     let (planned, plan) = Plan::read(path)?;
     if planned.layers() != network.layers() {
         let (planned, given) = (planned.name(), network.name());
-        return Err(Failure::Usage(format!("{} plans {planned}, which is not {given}", path.display())));
+        return Err(Failure::Usage(format!("{} is a plan for {planned}, not for {given}", path.display())));
     }
     if plan.inference {
-        return Err(Failure::Usage(format!("{} plans inference; plan without --inference", path.display())));
+        return Err(Failure::Usage(format!(
+            "{} is a plan for inference; make one without --inference",
+            path.display()
+        )));
     }
     Ok((planned, plan))
 }
 
-/// The shape of a sample, and the classes that are told apart.
+/// The shape of a sample, and the number of classes.
 fn ends(network: &Network) -> Result<(Shape, usize), Failure> {
     let find = |wanted: fn(&LayerKind) -> bool| network.layers().iter().find(|layer| wanted(&layer.kind));
     let input = find(|kind| matches!(kind, LayerKind::Input { .. }));
     let loss = find(|kind| *kind == LayerKind::SoftmaxLoss);
     match (input, loss) {
         (Some(input), Some(loss)) => Ok((input.shape, loss.shape.len())),
-        _ => Err(Failure::Usage(format!("{} has no loss, so there is nothing to learn", network.name()))),
+        _ => Err(Failure::Usage(format!("{} has no loss layer, so it cannot be trained", network.name()))),
     }
 }
 
-/// A training with all that it needs.
+/// A training run with everything it needs.
 struct Job<'a> {
     options: &'a TrainOptions,
     common: &'a Common,
@@ -111,17 +114,17 @@ impl Job<'_> {
         Modes { graph, trace: trace.is_some(), watch: check }
     }
 
-    /// Steps to take: as many as asked for, or those of the epochs.
+    /// Number of steps: as requested, or those of the epochs.
     fn steps(&self) -> u64 {
         let epoch = (self.dataset.train.len() as u64).div_ceil(self.plan.batch as u64);
         self.options.epochs.map_or(self.options.steps, |epochs| epochs.saturating_mul(epoch))
     }
 
-    /// Trains, prints what came of it, tests, and writes the trace. The machine of the test is made after that of the
-    /// training has gone. Each of these is done whatever became of the others.
+    /// Trains, prints the results, tests, and writes the trace. Creates the test machine after dropping the training
+    /// machine. Does each of these even if another one failed.
     ///
     /// # Errors
-    /// The first of whatever failed.
+    /// The first failure.
     fn carry_out<M: Machine>(&self, machine: impl Fn() -> Result<M, Failure>) -> Result<(), Failure> {
         let workload = Workload::new(self.network, self.plan.batch, self.plan.types, false)?;
         let schedule = &self.plan.schedule;
@@ -144,7 +147,7 @@ impl Job<'_> {
         }
         let (peak, counted) = match engine.machine().high_water() {
             Ok(peak) => (peak.unwrap_or(engine.peak()), Ok(())),
-            // What failed before is what to tell.
+            // Report the earlier failure instead.
             Err(_) if ended.is_err() => (engine.peak(), Ok(())),
             Err(error) => (engine.peak(), Err(error.into())),
         };
@@ -165,7 +168,7 @@ impl Job<'_> {
             Format::Table => print_test(score),
             Format::Csv => Ok(()),
         };
-        // After the results, so that a full disk costs the trace alone.
+        // After the results, so that a full disk costs only the trace.
         let traced = match (trace, &self.options.trace) {
             (Some(trace), Some(path)) => write_file(path, trace.json(&self.plan.simulation)),
             _ => Ok(()),
@@ -173,7 +176,7 @@ impl Job<'_> {
         first([ended, counted, printed, tested, concluded, traced])
     }
 
-    /// Takes one step after another until there were enough, something fails, or the person at the terminal stops it.
+    /// Takes steps until all are done, something fails, or the user stops it.
     fn learn<M: Machine>(
         &self,
         engine: &mut Engine<M>,
@@ -206,7 +209,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// How well what was learned does on the part of the data that was held back.
+    /// Scores the trained network on the test data.
     fn test<M: Machine>(
         &self,
         machine: impl Fn() -> Result<M, Failure>,
@@ -214,11 +217,11 @@ impl Job<'_> {
         learned: Result<Learned, tightfit_train::Error>,
         test: Arc<dyn Source>,
     ) -> Result<Score, Failure> {
-        let _bar = Bar::new("testing what was learned", None);
+        let _bar = Bar::new("testing", None);
         Ok(evaluate(machine()?, workload, &self.plan.schedule, &learned?, test)?)
     }
 
-    /// Prints what the training gave, as a table or for spreadsheets.
+    /// Prints the results of training, as a table or as CSV.
     fn print(&self, outcomes: &[Outcome], peak: Bytes) -> Result<(), Failure> {
         let Plan { network, batch, types, options, host, baseline, offloaded, .. } = self.plan;
         if self.common.format == Format::Csv {
@@ -227,14 +230,14 @@ impl Job<'_> {
         let every = outcomes.len().div_ceil(ROWS).max(1);
         let head = format!(
             "{network} on {}, mini-batch {batch}, {types}, {}\npolicy {}: peak {peak} of {} (everything resident: \
-             {baseline}), host {host}, {offloaded} offloaded in a step\n",
+             {baseline}), host {host}, {offloaded} offloaded per step\n",
             self.dataset.name, self.device, options.policy, options.budget,
         );
-        let tail = format!("{}, {} a step (median)\n", count(outcomes.len(), "step"), median(outcomes));
+        let tail = format!("{}, {} per step (median)\n", count(outcomes.len(), "step"), median(outcomes));
         print(&format!("{head}\n{}\n{tail}", rows(outcomes, batch, every).table(super::terminal())))
     }
 
-    /// Prints all as one object. A loss that is not finite is null there.
+    /// Prints everything as one JSON object, in which a loss that is not finite is null.
     fn print_json(&self, outcomes: &[Outcome], score: Option<Score>, peak: Bytes) -> Result<(), Failure> {
         let samples = outcomes.len() * self.plan.batch;
         let Plan { network, batch, types, options, host, min_feasible, baseline, offloaded, .. } = self.plan;
@@ -254,18 +257,18 @@ impl Job<'_> {
     }
 }
 
-/// Prints a line about the test, if there was one.
+/// Prints the test accuracy, if there was a test.
 fn print_test(score: Option<Score>) -> Result<(), Failure> {
     score.map_or(Ok(()), |score| {
         let (right, of) = (score.correct, score.samples);
-        print(&format!("test accuracy {:.2} % ({right} of {of})\n", 100.0 * score.accuracy()))
+        print(&format!("test accuracy {:.2}% ({right} of {of})\n", 100.0 * score.accuracy()))
     })
 }
 
-/// Rows of the table: each sums up several steps if there are more.
+/// Maximum rows of the table; if there are more steps, each row covers several.
 const ROWS: usize = 10;
 
-/// A row for every so many steps: the means over them.
+/// One row per `every` steps, with their means.
 fn rows(outcomes: &[Outcome], batch: &usize, every: usize) -> Grid {
     let right = Align::Right;
     let mut grid = Grid::new([("steps", right), ("loss", right), ("correct [%]", right), ("step time [µs]", right)]);
@@ -281,7 +284,7 @@ fn rows(outcomes: &[Outcome], batch: &usize, every: usize) -> Grid {
     grid
 }
 
-/// The time of a step in the middle; the first pays for what is touched for the first time.
+/// The median step time, without the first step, which pays for first touches.
 fn median(outcomes: &[Outcome]) -> Nanos {
     let mut times: Vec<Nanos> = outcomes.iter().skip(usize::from(outcomes.len() > 1)).map(|o| o.time).collect();
     times.sort();

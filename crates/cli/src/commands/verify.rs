@@ -54,11 +54,14 @@ pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
             let allowed =
                 kernels.iter().map(|kernel| tolerance(&kernel.problem, &optimized.device)).fold(0.0, f64::max);
             let names = kernels.iter().map(|kernel| kernel.layer.as_str()).collect::<Vec<_>>().join(" beside ");
-            (seen.error > allowed).then(|| format!("{names} by {:.1e}, {allowed:.0e} is allowed", seen.error))
+            (seen.error > allowed).then(|| format!("{names} by {:.1e} (allowed: {allowed:.0e})", seen.error))
         })
         .collect();
     if !apart.is_empty() {
-        return Err(Failure::Wrong(format!("too far from each kernel alone: {}", apart.join(", "))));
+        return Err(Failure::Wrong(format!(
+            "results differ too much from those of each kernel alone: {}",
+            apart.join(", ")
+        )));
     }
     let wrong: Vec<String> = optimized
         .kernels
@@ -70,23 +73,23 @@ pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
             let allowed =
                 if exact(kernel, options.values) { 0.0 } else { tolerance(&kernel.problem, &optimized.device) };
             let (layer, operation) = (&kernel.layer, kernel.problem.operation());
-            (error > allowed).then(|| format!("{layer} {operation} by {error:.1e}, {allowed:.0e} is allowed"))
+            (error > allowed).then(|| format!("{layer} {operation} by {error:.1e} (allowed: {allowed:.0e})"))
         })
         .collect();
     if wrong.is_empty() {
         Ok(())
     } else {
-        Err(Failure::Wrong(format!("too far from 64-bit arithmetic: {}", wrong.join(", "))))
+        Err(Failure::Wrong(format!("results differ too much from 64-bit arithmetic: {}", wrong.join(", "))))
     }
 }
 
-/// Memory in which a kernel is compared: its tensors, outputs divided and undivided of two runs each, both once more in
-/// 64 bits.
+/// Memory for comparing a kernel: its tensors, the divided and undivided outputs of two runs each, and both again in 64
+/// bits.
 fn compared(problem: &Problem) -> Bytes {
     problem.tensor_bytes() + Bytes::of(problem.output_len(), 4 * 4 + 2 * 8)
 }
 
-/// Runs the groups of kernels that the network lets run side by side, each kernel in the segment that it was allotted.
+/// Runs the groups of kernels that may run concurrently, each kernel in its allotted segment.
 fn run_groups(
     optimized: &mut Optimized,
     options: &VerifyOptions,
@@ -121,7 +124,7 @@ fn run_groups(
     Ok(())
 }
 
-/// Whether a kernel must be right to the bit: whole numbers under algorithms that only multiply and add.
+/// Whether a kernel must be exact to the bit: whole numbers under algorithms that only multiply and add.
 fn exact(kernel: &OptimizedKernel, values: Values) -> bool {
     let sums = ["direct", "implicit-gemm", "explicit-gemm"];
     let all = kernel.configuration.parts().iter().chain(kernel.undivided.iter().flat_map(|whole| whole.parts()));
@@ -130,9 +133,9 @@ fn exact(kernel: &OptimizedKernel, values: Values) -> bool {
 
 /// How far an output may be from 64-bit arithmetic, relative to the largest output.
 ///
-/// About a thousand roundings of the arithmetic's unit: transforms lose more than sums do. For filters of 5x5 and more a
-/// GPU library's Winograd algorithm transforms tiles of 13x13 and loses three digits more (cuDNN 9.19: 6e-3 of the
-/// largest output); `--exact-class` keeps it out where the undivided choice is exacter.
+/// About a thousand rounding errors of the arithmetic: transforms lose more than sums do. For filters of 5x5 and up,
+/// cuDNN's Winograd algorithm transforms tiles of 13x13 and loses three more digits (cuDNN 9.19: 6e-3 of the largest
+/// output); `--exact-class` excludes it if the undivided choice is more exact.
 fn tolerance(problem: &Problem, device: &Device) -> f64 {
     let large = problem.convolution().filter().iter().all(|&extent| extent == 1 || extent >= 5);
     let pointwise = problem.convolution().filter() == [1, 1, 1];

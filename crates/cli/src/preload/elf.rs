@@ -1,7 +1,7 @@
-//! What a shared library says of itself, read from its file: its name, what it needs, where it has that looked for, and
-//! what it exports. Nothing is loaded and nothing of it runs, so a library for a GPU can be judged where there is none.
+//! Reads a shared library's file for its name, the libraries it needs, where it searches for them, and what it exports.
+//! Loads and runs nothing, so a GPU library can be judged on a machine without a GPU.
 //!
-//! Only what x86-64 Linux has: ELF, 64 bits, little-endian. Source: the System V ABI, chapters 4 and 5.
+//! Supports only x86-64 Linux: ELF, 64 bits, little-endian. Source: the System V ABI, chapters 4 and 5.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
@@ -15,18 +15,18 @@ const SONAME: u64 = 14;
 const RPATH: u64 = 15;
 const RUNPATH: u64 = 29;
 
-/// A shared library's own words.
+/// What a shared library declares.
 #[derive(Debug, Default)]
 pub struct Elf {
-    /// The name under which the loader knows it once it is loaded.
+    /// The name by which the loader knows it once loaded.
     pub soname: Option<String>,
-    /// Libraries that are loaded with it.
+    /// Libraries that it needs.
     pub needed: Vec<String>,
     /// Folders searched for them before `LD_LIBRARY_PATH` (DT_RPATH).
     pub rpath: Option<String>,
     /// Folders searched for them after it (DT_RUNPATH).
     pub runpath: Option<String>,
-    /// Functions and data that others may bind to, sorted.
+    /// Exported functions and data, sorted.
     pub exports: Vec<String>,
 }
 
@@ -39,21 +39,21 @@ struct Section {
 
 impl Elf {
     /// # Errors
-    /// Those of reading the file; [`ErrorKind::InvalidData`] if it is no ELF file of 64 bits, or cut off.
+    /// Those of reading the file; [`ErrorKind::InvalidData`] if it is not a 64-bit ELF file, or is truncated.
     pub fn read(path: &Path) -> Result<Elf> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
         let bytes = |offset: u64, size: u64| -> Result<Vec<u8>> {
             if offset.checked_add(size).is_none_or(|end| end > length) {
-                return Err(bad("it ends before what it announces"));
+                return Err(bad("the file is truncated"));
             }
-            let mut bytes = vec![0; usize::try_from(size).map_err(|_| bad("it is too large"))?];
+            let mut bytes = vec![0; usize::try_from(size).map_err(|_| bad("the file is too large"))?];
             file.read_exact_at(&mut bytes, offset)?;
             Ok(bytes)
         };
-        let header = bytes(0, 64).map_err(|_| bad("it is no shared library"))?;
+        let header = bytes(0, 64).map_err(|_| bad("not a shared library"))?;
         if !header.starts_with(b"\x7fELF\x02\x01") {
-            return Err(bad("it is no ELF file of 64 bits"));
+            return Err(bad("not a 64-bit ELF file"));
         }
         let (table, size, count) = (xword(&header, 40), half(&header, 58), half(&header, 60));
         if size < 64 {
@@ -119,7 +119,7 @@ fn text(strings: &[u8], offset: u64) -> Option<String> {
     Some(String::from_utf8_lossy(&rest[..end]).into_owned())
 }
 
-/// The `N` bytes at `at`, which every caller has inside its slice.
+/// The `N` bytes at `at`, which every caller keeps inside its slice.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|index| bytes[at + index])
 }
@@ -134,7 +134,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(number(bytes, at))
 }
 
-/// An `Elf64_Xword`, which addresses and offsets are as well.
+/// An `Elf64_Xword`, also the size of addresses and offsets.
 fn xword(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(number(bytes, at))
 }
@@ -144,8 +144,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_c_library_says_what_it_is() {
-        // Any process of this test's kind has it mapped; its file is where the kernel says.
+    fn reads_the_c_library() {
+        // Every process of this kind has it mapped; the kernel says where the file is.
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let path =
             maps.split_whitespace().find(|word| word.contains("/libc.so.6") || word.contains("/libc-2.")).unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_library_or_cut_off_is_refused() {
+    fn refuses_non_libraries_and_truncated_files() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |bytes: &[u8]| {
             let path = folder.path().join("file");

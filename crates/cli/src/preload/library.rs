@@ -1,8 +1,8 @@
-//! The library that is put under a framework: where it is, and which of its two forms serves.
+//! Finds the library to preload, and chooses between its two forms.
 //!
-//! The first form carries cuDNN's own name, so that it stands in for cuDNN with clients that link it and with those that
-//! open it by name; for that it must have every function that the real library has. Where that one knows more, only the
-//! form without the name is safe: it reaches the clients that link cuDNN, as PyTorch does.
+//! The first form carries cuDNN's own name, so it replaces cuDNN for clients that link it and for those that open it by
+//! name; for that, it must have every function of the real library. If the real library has more, only the form without
+//! the name is safe: it is found by clients that link cuDNN, such as PyTorch.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ impl Form {
     }
 }
 
-/// Our library as it serves one real one.
+/// Our library, for a given real one.
 pub struct Preload {
     pub path: PathBuf,
     pub form: Form,
@@ -43,10 +43,10 @@ pub struct Preload {
 }
 
 impl Preload {
-    /// Finds the form that serves over the real library at `cudnn`.
+    /// Finds the form that works with the real library at `cudnn`.
     ///
     /// # Errors
-    /// [`Failure::Wrong`] if there is no such file, or one of the libraries is none.
+    /// [`Failure::Wrong`] if there is no such file, or if a file is not a library.
     pub fn over(cudnn: &Path) -> Result<Preload, Failure> {
         let named = find(Form::Named)?;
         let unknown = compare(&named, cudnn)?;
@@ -56,7 +56,7 @@ impl Preload {
         match find(Form::Plain) {
             Ok(path) => Ok(Preload { path, form: Form::Plain, unknown }),
             Err(_) => Err(Failure::Wrong(format!(
-                "{} has {} that {} does not know, {} first; its other form, {}, would serve, and is not there",
+                "{} has {} that {} does not know, starting with {}; the other form, {}, would work but was not found",
                 cudnn.display(),
                 count(unknown.len(), "function"),
                 named.display(),
@@ -70,35 +70,35 @@ impl Preload {
 /// The functions of the real library that ours lacks.
 ///
 /// # Errors
-/// [`Failure::Wrong`] naming the file that cannot be read, or that is not what its name says.
+/// [`Failure::Wrong`] naming the file that cannot be read, or that is not the expected library.
 fn compare(ours: &Path, real: &Path) -> Result<Vec<String>, Failure> {
     let read = |path: &Path| {
         Elf::read(path)
-            .map_err(|error| Failure::Wrong(format!("{}: cannot be read as a library: {error}", path.display())))
+            .map_err(|error| Failure::Wrong(format!("{}: cannot read this library: {error}", path.display())))
     };
     let (ours_read, real_read) = (read(ours)?, read(real)?);
     if real_read.exports.binary_search(&"tightfitSetLayer".to_owned()).is_ok() {
         return Err(Failure::Wrong(format!(
-            "{} is tightfit's own library, not cuDNN; name cuDNN's with --cudnn",
+            "{} is tightfit's own library, not cuDNN; name the real cuDNN with --cudnn",
             real.display()
         )));
     }
     if ours_read.soname.as_deref() != Some(SONAME) {
         let name = ours_read.soname.as_deref().unwrap_or("nothing");
-        return Err(Failure::Wrong(format!("{} calls itself {name}, not {SONAME}; build it again", ours.display())));
+        return Err(Failure::Wrong(format!("{} calls itself {name}, not {SONAME}; rebuild it", ours.display())));
     }
     let lacks = |name: &String| name.starts_with("cudnn") && ours_read.exports.binary_search(name).is_err();
     Ok(real_read.exports.into_iter().filter(lacks).collect())
 }
 
-/// Finds a form: where the variable says, else beside this program, else in `../lib/tightfit` and `../lib`.
+/// Finds a form: in the variable's place if set, otherwise beside this program, in `../lib/tightfit` or in `../lib`.
 ///
 /// # Errors
-/// [`Failure::Wrong`] with every place looked at and what to do.
+/// [`Failure::Wrong`] with every place searched and what to do.
 fn find(form: Form) -> Result<PathBuf, Failure> {
     let places: Vec<PathBuf> = match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from) {
         Some(folder) if folder.is_dir() => vec![folder.join(form.file())],
-        // A file stands for itself; the other form lies beside it.
+        // A file is the named form; the other form is beside it.
         Some(file) => match form {
             Form::Named => vec![file],
             Form::Plain => vec![file.with_file_name(form.file())],
@@ -118,7 +118,7 @@ fn find(form: Form) -> Result<PathBuf, Failure> {
     }
     let looked: String = places.iter().map(|place| format!("\n  {}", place.display())).collect();
     Err(Failure::Wrong(format!(
-        "{} was not found; build it with `cargo build --release -p tightfit-preload`, or name its folder in {VARIABLE}. \
+        "{} was not found; build it with `cargo build --release -p tightfit-preload` and set {VARIABLE} to its folder. \
          Looked at:{looked}",
         form.file()
     )))

@@ -1,4 +1,4 @@
-//! What `run` and `doctor --preload` look for: our library, cuDNN's, and the Python that a command starts.
+//! What `run` and `doctor --preload` look for: our library, cuDNN, and the Python interpreter that a command starts.
 
 mod elf;
 mod library;

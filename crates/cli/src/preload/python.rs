@@ -1,4 +1,4 @@
-//! Which Python a command starts, and what that Python's packages are, found by asking it once; nothing is imported.
+//! Which Python a command starts, and its packages, found by running it once; imports no packages.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use tightfit_cuda::load;
 
-/// The Python that a command starts: the first of its words that is named as one (`python`, `/opt/venv/bin/python3.12`),
-/// else the interpreter in the first line of the script that its first word names (`torchrun`, `accelerate`).
+/// The Python that a command starts: its first word that names one (`python`, `/opt/venv/bin/python3.12`), or else the
+/// interpreter in the first line of the script it starts (`torchrun`, `accelerate`).
 pub fn python_of(command: &[OsString]) -> Option<OsString> {
     if let Some(word) = command.iter().find(|word| load::is_python(word)) {
         return Some(word.clone());
@@ -19,7 +19,7 @@ pub fn python_of(command: &[OsString]) -> Option<OsString> {
     words.find(|word| load::is_python(OsStr::new(word))).map(OsString::from)
 }
 
-/// The file that a shell would start for a word.
+/// The file that a shell would run for a word.
 pub fn find_program(word: &OsStr) -> Option<PathBuf> {
     load::on_path(word, &std::env::var_os("PATH").unwrap_or_default())
 }
@@ -42,12 +42,12 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Asks a Python, given by file or by a name on the path; `None` if it does not run.
+    /// Queries a Python, given by path or by name; `None` if it cannot be run.
     pub fn ask(python: &OsStr) -> Option<Environment> {
         let questions =
             "import sys; print(sys.executable, sys.version.split()[0], *(p for p in sys.path if p), sep='\\n')";
         let mut command = Command::new(python);
-        // A preloaded cuDNN has no business in this child.
+        // This child does not need a preloaded cuDNN.
         command.args(["-c", questions]).env_remove("LD_PRELOAD").stdin(Stdio::null()).stderr(Stdio::null());
         let output = command.output().ok().filter(|output| output.status.success())?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -61,8 +61,8 @@ impl Environment {
         self.folders.iter().map(|folder| folder.join(name)).find(|path| path.exists())
     }
 
-    /// The installed version of a distribution, as `nvidia_cudnn_cu13-9.19.0.56.dist-info` tells it; `prefix` is a name or
-    /// its beginning.
+    /// The installed version of a distribution, read from a name such as `nvidia_cudnn_cu13-9.19.0.56.dist-info`;
+    /// `prefix` is the name or its beginning.
     pub fn version_of(&self, prefix: &str) -> Option<(String, String)> {
         let of_folder = |folder: &PathBuf| {
             let entries = fs::read_dir(folder).ok()?;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_python_of_a_command_is_the_word_or_the_scripts_first_line() {
+    fn finds_the_python_of_a_command() {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("torchrun");
         fs::write(&script, "#!/opt/venv/bin/python3.12\nimport sys\n").unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distribution_is_told_by_its_folder() {
+    fn finds_a_distribution_by_its_folder() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("nvidia_cudnn_cu13-9.19.0.56.dist-info")).unwrap();
         let environment =

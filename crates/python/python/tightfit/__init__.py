@@ -1,4 +1,4 @@
-"""Fit convolutional networks into the memory you have, as fast as that memory allows.
+"""Run convolutional networks in the memory you have, as fast as that memory allows.
 
 Profiles as data, mu-cuDNN's optimizers (WR, WD), and uneven mini-batches for mixed GPUs::
 
@@ -10,7 +10,7 @@ Profiles as data, mu-cuDNN's optimizers (WR, WD), and uneven mini-batches for mi
 
     tightfit.best_batch_size(256, ["K80", "K80", "K20Xm"], network="resnet18", cache="cache.db")
 
-Importing this never imports torch, numpy, pandas or matplotlib. ``tightfit.torch`` is imported explicitly.
+Importing this package never imports torch, numpy, pandas or matplotlib. Import ``tightfit.torch`` explicitly.
 """
 
 from .errors import BackendError, BadInput, DoesNotFit, Error, FileError, NotProfiled

@@ -1,4 +1,4 @@
-"""Uneven mini-batches, so that unequal devices are done at the same time."""
+"""Uneven mini-batches, so that unequal devices finish at the same time."""
 
 from __future__ import annotations
 
@@ -25,45 +25,45 @@ def split(
     memory: Size | Sequence[Size] = None,
     rest_us: float = 0.0,
 ) -> MixedSplit:
-    """Splits a mini-batch over unequal devices so that the slowest is done as early as possible. Exact.
+    """Splits a mini-batch across unequal devices so that the slowest finishes as early as possible. Exact.
 
     Parameters
     ----------
     batch
-        Samples over all devices.
+        Total number of samples over all devices.
     devices
-        A name for each device, such as ``["K80", "K80", "K20Xm"]``: its own, or a part that fits no other.
+        One name per device, such as ``["K80", "K80", "K20Xm"]``: the full name, or a part that matches no other device.
     network
-        A built-in network or a file of layers.
+        A built-in network, a network file (``.json``) or a layer list.
     profile, cache
-        Where the measurements are: a :class:`Profile`, files, or a cache; else the default cache. Where training steps of
-        the network were measured (:func:`record_steps`) they are taken; otherwise the convolutions are divided under the
-        workspace limit at every batch size, and ``rest_us`` is added for each sample.
+        Source of the measurements: a :class:`Profile`, files, or a cache; by default, the default cache. If training steps
+        of the network were measured (:func:`record_steps`), they are used. Otherwise the convolutions are divided under
+        the workspace limit at every batch size, and ``rest_us`` is added for each sample.
     workspace, policy
-        Workspace limit of each convolution, and which recorded sizes may be micro-batches.
+        Workspace limit per convolution, and which recorded sizes may be micro-batches.
     multiple_of
-        Give each device a multiple of this power of two.
+        Round each device's share to a multiple of this power of two.
     memory
-        Memory of the devices, one size for all or one for each.
+        Memory of the devices: one size for all, or one per device.
     rest_us
-        Time of the other layers, forward and backward, in µs for one sample.
+        Time of the other layers, forward and backward, in µs per sample.
 
     Returns
     -------
     MixedSplit
-        Samples and step (µs) of each device, beside the even split's and each device's alone.
+        Samples and step time (µs) of each device, compared with the even split and with each device alone.
 
     Raises
     ------
     NotProfiled
-        If nothing is recorded of the network on some device, or its batches do not add up.
+        If a device has no measurements of the network, or the measured batches do not add up to ``batch``.
     BadInput
-        For a name that fits no device or several; the message lists them. For a batch over 1048576.
+        If a name matches no device or several (the message lists them), or if the batch exceeds 1048576.
 
     Notes
     -----
-    A device that would only slow the others down gets 0 samples. Communication is left out: it overlaps with the
-    backward pass. Source: Oyama et al. 2018, III.E.
+    A device that would only slow the others down gets 0 samples. Communication is not counted, because it overlaps
+    with the backward pass. Source: Oyama et al. 2018, III.E.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def best_batch_size(
     memory: Size | Sequence[Size] = None,
     rest_us: float = 0.0,
 ) -> list[int]:
-    """The samples of each device in the mini-batch whose slowest device is fastest: the batches of :func:`split`."""
+    """Returns the number of samples for each device: the batches of :func:`split`."""
     found = split(
         batch,
         devices,
@@ -124,28 +124,28 @@ def best_batch_size(
 
 
 def split_times(times: Sequence[Sequence[tuple[int, float]]], batch: int) -> tuple[list[int], float]:
-    """The exact split for times of one's own.
+    """Finds the exact split for given times.
 
     Parameters
     ----------
     times
-        For each device the batches it may be given and how long each takes, in any unit of µs size.
+        For each device, the batches it may get and how long each one takes, in µs or a unit of similar size.
     batch
-        Samples over all devices.
+        Total number of samples over all devices.
 
     Returns
     -------
     batches : list of int
         Samples of each device.
     time_us : float
-        Time of the slowest.
+        Time of the slowest device.
 
     Raises
     ------
     NotProfiled
-        If no batches add up.
+        If no batches add up to ``batch``.
     BadInput
-        For a batch over 1048576, or a time that is none.
+        If the batch exceeds 1048576, or a time is invalid.
 
     Examples
     --------
@@ -166,24 +166,24 @@ def record_steps(
     backend: str = "cuda",
     repeats: int = 1,
 ) -> None:
-    """Keeps measured training steps of a network in a cache, for :func:`split`.
+    """Saves measured training steps of a network in a cache, for :func:`split`.
 
-    Several processes may write to one cache at once.
+    Several processes may write to the same cache at once.
 
     Parameters
     ----------
     cache
-        The cache file; made where there is none.
+        The cache file; created if it does not exist.
     device, library, backend
-        Where they hold, such as ``"NVIDIA H200"``, ``"torch 2.11"``, ``"cuda"``.
+        What they are valid for, such as ``"NVIDIA H200"``, ``"torch 2.11"``, ``"cuda"``.
     network
-        The network's name, as :func:`split` is asked with it.
+        The network's name, as passed to :func:`split`.
     steps
-        Batch in samples, time of forward and backward in µs, and device memory in bytes (0 where unknown).
+        Batch in samples, time of forward and backward in µs, and device memory in bytes (0 if unknown).
     types
-        Number types of data and arithmetic.
+        Data types of tensors and arithmetic.
     repeats
-        How many runs each time is the median of.
+        Number of runs of which each time is the median.
     """
     rows = [(batch, time_us, memory_bytes, repeats) for batch, time_us, memory_bytes in steps]
     _native.record_steps(cache, (backend, device, library), network, types, rows)

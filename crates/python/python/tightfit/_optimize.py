@@ -64,32 +64,32 @@ def optimize(
     deterministic: bool = False,
     exact_class: bool = False,
 ) -> Optimized:
-    """Chooses for every convolution of a network the fastest way to run it within a workspace limit.
+    """Finds the fastest way to run each convolution of a network within a workspace limit.
 
-    Answers from measurements alone; ``tightfit profile`` makes them. Gives the numbers of
-    ``tightfit optimize --backend replay:FILE``. Other Python threads go on meanwhile, and Ctrl-C stops it.
+    Uses existing measurements only; ``tightfit profile`` makes them. Returns the same numbers as
+    ``tightfit optimize --backend replay:FILE``. Other Python threads keep running, and Ctrl-C stops it.
 
     Parameters
     ----------
     network
-        A built-in network (see :func:`networks`) or a file of layers.
+        A built-in network (see :func:`networks`), a network file (``.json``) or a layer list.
     batch
-        Mini-batch, in samples; ``None`` takes what the layers of a list state.
+        Mini-batch size, in samples; ``None`` uses the one stated in the file.
     workspace, total_workspace, one_workspace
-        A limit for each kernel (WR), one total divided among the kernels (WD), or one workspace that they share; bytes
-        or words such as ``"64MiB"``. One of them, or none for no limit.
+        A limit per kernel (WR), one total divided among the kernels (WD), or one workspace that they share; bytes, or
+        strings such as ``"64MiB"``. Give at most one of them; without any, there is no limit.
     policy
         Which recorded sizes may be micro-batches: ``"undivided"``, ``"power-of-two"``, ``"all"`` or ``"fit"``.
     types, layout
-        As the command's options.
+        The same as the options of the command.
     operations, layers
-        Only these; all layers where none is named.
+        Include only these; without ``layers``, all layers.
     profile, cache
-        Where the measurements are: a :class:`Profile`, files, or a cache; else the default cache.
+        Source of the measurements: a :class:`Profile`, files, or a cache; by default, the default cache.
     device
-        A part of the device's name, where the profile has several.
+        Part of the device's name, if the profile has several devices.
     deterministic, exact_class
-        Only algorithms that give the same bits every time; only those whose arithmetic is of the undivided choice's class.
+        Use only deterministic algorithms; use only algorithms of the same numerical class as the undivided choice.
 
     Returns
     -------
@@ -99,11 +99,11 @@ def optimize(
     Raises
     ------
     DoesNotFit
-        If the limit is too small; ``needed_bytes`` says what would do.
+        If the limit is too small; ``needed_bytes`` is the smallest limit that would work.
     NotProfiled
-        If the measured sizes of some kernel do not add up to the mini-batch.
+        If the measured sizes of a kernel do not add up to the mini-batch.
     BadInput
-        For unknown words.
+        If a name or option is unknown.
 
     Notes
     -----
@@ -130,14 +130,14 @@ def front(
     deterministic: bool = False,
     exact_class: bool = False,
 ) -> Front:
-    """The Pareto front of one kernel: its configurations that no other beats in both time and workspace.
+    """Returns the Pareto front of one kernel: the configurations that no other one beats in both time and workspace.
 
     Parameters and exceptions are those of :func:`optimize`.
 
     Returns
     -------
     Front
-        Points by rising workspace (bytes), hence falling time (µs).
+        Points in order of rising workspace (bytes), hence falling time (µs).
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Networks, and measurements as data: plain rows, and pandas frames where pandas is installed."""
+"""Networks, and measurements as data: plain rows, or pandas frames if pandas is installed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 Size = int | str | None
-"""Bytes, words such as ``"64MiB"``, or ``None`` for no limit."""
+"""Bytes, a string such as ``"64MiB"``, or ``None`` for no limit."""
 
 UNLIMITED = 2**64 - 1
 
 
 def size(value: Size) -> int:
-    """Bytes of a size; those of no limit are more than any device has."""
+    """A size in bytes; no limit becomes more bytes than any device has."""
     if value is None:
         return UNLIMITED
     if isinstance(value, str):
@@ -33,12 +33,12 @@ def size(value: Size) -> int:
 
 
 def default_cache() -> Path:
-    """The cache that the command uses: ``TIGHTFIT_CACHE``, else ``tightfit/cache.db`` in the user's cache folder.
+    """The cache that the command uses: ``TIGHTFIT_CACHE``, or else ``tightfit/cache.db`` in the user's cache folder.
 
     Raises
     ------
     BadInput
-        Where the command goes without a cache: ``TIGHTFIT_CACHE`` is ``none``, or no variable names a folder.
+        If the command would use no cache: ``TIGHTFIT_CACHE`` is ``none``, or no variable names a folder.
     """
     path = _native.default_cache()
     if path is None:
@@ -49,8 +49,8 @@ def default_cache() -> Path:
 class Profile:
     """Measurements of one or more devices, read from caches and recorded profiles.
 
-    Use :meth:`open`. A profile does not change after that: what is measured later is seen by opening again. It can be pickled,
-    and so sent to worker processes: the copy holds the measurements themselves.
+    Create one with :meth:`open`. A profile does not change afterwards; to see newer measurements, open it again. It can be
+    pickled, and so sent to worker processes: the copy holds the measurements themselves.
     """
 
     def __init__(self, recordings: _native.Recordings) -> None:
@@ -63,18 +63,18 @@ class Profile:
         Parameters
         ----------
         *paths
-            Files to read as one; without any the default cache. Where two have the same measurement, the later stands.
+            Files to combine; without any, the default cache. If two files have the same measurement, the later file wins.
 
         Raises
         ------
         FileError
-            If a file cannot be read, naming the line or what to do; it is left as it was.
+            If a file cannot be read; the message names the line or what to do. The file is left unchanged.
         """
         return cls(_native.Recordings(list(paths) or [default_cache()]))
 
     @classmethod
     def of(cls, profile: Profile | PathLike | Iterable[PathLike] | None, cache: PathLike | None) -> Profile:
-        """The profile that a function's ``profile`` and ``cache`` arguments name; the default cache without either."""
+        """The profile named by a function's ``profile`` or ``cache`` argument; without either, the default cache."""
         if profile is not None and cache is not None:
             raise BadInput("give a profile or a cache, not both")
         if isinstance(profile, Profile):
@@ -86,7 +86,7 @@ class Profile:
 
     @property
     def devices(self) -> list[dict[str, Any]]:
-        """``backend``, ``name``, ``library``, ``threads``, and numbers of ``problems`` and ``measurements``."""
+        """``backend``, ``name``, ``library``, ``threads``, and the numbers of ``problems`` and ``measurements``."""
         return list(json.loads(self._recordings.devices()))
 
     @property
@@ -105,9 +105,9 @@ class Profile:
         Parameters
         ----------
         device
-            Only of devices with this in their name.
+            Include only devices whose name contains this.
         problem
-            Only of problems with this in their text form, such as ``"backward-filter"`` or ``"c96 h27"``.
+            Include only problems whose text form contains this, such as ``"backward-filter"`` or ``"c96 h27"``.
 
         Returns
         -------
@@ -125,7 +125,7 @@ class Profile:
         Raises
         ------
         ImportError
-            Where pandas is not installed.
+            If pandas is not installed.
         """
         from pandas import DataFrame
 
@@ -141,31 +141,31 @@ def networks() -> list[dict[str, Any]]:
 
 
 def network(name: str) -> list[dict[str, Any]]:
-    """The layers of a built-in network, or of a file of layers.
+    """The layers of a built-in network, a network file (``.json``) or a layer list.
 
     Returns
     -------
     list of dict
-        ``layer``, ``kind``, ``channels`` and ``extents`` of its output for one sample, ``parameters``, and for
-        convolutions their shape as ``convolution``.
+        ``layer``, ``kind``, ``channels`` and ``extents`` of its output for one sample, ``parameters``, and, for
+        convolutions, the shape as ``convolution``.
 
     Raises
     ------
     BadInput
-        For an unknown name, with the nearest ones.
+        If the name is unknown; the message lists the nearest ones.
     """
     return list(json.loads(_native.network(name)))
 
 
 def merge(cache: PathLike, *files: PathLike) -> int:
-    """Takes caches and recorded profiles into one cache, which is made where there is none.
+    """Merges caches and recorded profiles into one cache, which is created if it does not exist.
 
-    Safe while other processes read and write it, so each rank of a job can merge what it measured. Of two measurements
-    of the same the one of more repeats stays.
+    Safe while other processes read and write the cache, so each rank of a job can merge its own measurements. If the same
+    candidate was measured twice, the measurement with more repeats stays.
 
     Returns
     -------
     int
-        Measurements taken in.
+        Number of measurements merged.
     """
     return _native.merge(cache, list(files))

@@ -1,31 +1,31 @@
-"""Everything that can go wrong: one base, one subclass for each thing a caller can do about it."""
+"""Exceptions: one base class, and one subclass for each way in which a caller can react."""
 
 
 class Error(Exception):
-    """Base of all exceptions of this package."""
+    """Base class of all exceptions of this package."""
 
 
 class BadInput(Error, ValueError):
-    """A name, a size or an option that cannot be; the message lists what can."""
+    """An invalid name, size or option; the message lists the valid ones."""
 
 
 class NotProfiled(Error):
-    """Nothing is recorded of what was asked for, or not at enough batch sizes: profile it first."""
+    """The profile has no measurements for the request, or not at enough batch sizes: profile it first."""
 
 
 class BackendError(Error):
-    """A device or a library failed, or a recording cannot do what was asked."""
+    """A device or a library failed, or a recording cannot do what was requested."""
 
 
 class DoesNotFit(Error):
-    """More memory is needed than was allowed.
+    """The request needs more memory than the limit allows.
 
     Attributes
     ----------
     needed_bytes : int
-        The least that would do.
+        The smallest limit that would work.
     limit_bytes : int
-        What was allowed.
+        The limit that was given.
     """
 
     def __init__(self, message: str, needed_bytes: int, limit_bytes: int) -> None:
@@ -38,7 +38,7 @@ class DoesNotFit(Error):
 
 
 class FileError(Error):
-    """A file that cannot be read or written; it is left as it was.
+    """A file cannot be read or written; it is left unchanged.
 
     Attributes
     ----------

@@ -1,16 +1,16 @@
-"""Layer names for what ``tightfit run`` reports and keeps: without them its report numbers kernels by their first call.
+"""Layer names for the report and cache of ``tightfit run``. Without them, kernels are numbered by their first call.
 
 Unmodified programs::
 
     tightfit run --workspace 512MiB -- python -m tightfit.names train.py --epochs 3
 
-or one line in the program, which does nothing where no library of tightfit is preloaded::
+or one line in the program, which does nothing if tightfit's library is not preloaded::
 
     tightfit.torch.name_layers(model)
 
-The report has them, and so has the cache: ``tightfit cache list --layers`` shows them under the program's name. The
-library keeps one name for each thread; a layer says its name before its convolution is called and takes it back after.
-Backward runs in threads of autograd's, so the name is said there too, by the node of the graph::
+The names appear in the report and in the cache: ``tightfit cache list --layers`` shows them under the program's name. The
+library keeps one name per thread; each layer sets its name before its convolution is called and clears it afterwards. The
+backward pass runs in autograd's own threads, so the node of the graph sets the name there too::
 
     forward thread     conv1 | cudnn forward |   -   conv2 | cudnn forward |   -
     autograd thread                                         conv2 | backward-data, backward-filter |   -   conv1 | ..
@@ -33,14 +33,14 @@ from typing import Any
 __all__ = ["Names", "name_layers"]
 
 _Tell = Callable[[bytes | None], None]
-# What wrappers put before the names of the model they hold.
+# Prefixes that wrappers add to the names of the model they hold.
 _WRAPPERS = ("module.", "_orig_mod.")
 
 
 def _library() -> _Tell | None:
-    """The preloaded library's function that takes a thread's layer name; None where there is no such library."""
+    """The preloaded library's function that sets a thread's layer name; None if the library is not preloaded."""
     try:
-        # PyDLL keeps the GIL, which costs more to give up than the call takes.
+        # PyDLL keeps the GIL: releasing it would take longer than the call.
         function = ctypes.PyDLL(None).tightfitSetLayer
     except (AttributeError, OSError):
         return None
@@ -55,7 +55,7 @@ class Names:
     Attributes
     ----------
     layers : list of str
-        Their names, in the order of ``model.named_modules()``; empty where no library of tightfit is preloaded.
+        Their names, in the order of ``model.named_modules()``; empty if tightfit's library is not preloaded.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Names:
         self._hooks: list[Any] = []
 
     def remove(self) -> None:
-        """Takes the names back."""
+        """Removes the names."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
@@ -71,7 +71,7 @@ class Names:
 
 
 class _Layer:
-    """Says one layer's name around its forward and its backward."""
+    """Sets one layer's name around its forward and backward calls."""
 
     def __init__(self, tell: _Tell, name: str) -> None:
         self.tell = tell
@@ -85,7 +85,7 @@ class _Layer:
         if _compiling():
             return
         self.tell(None)
-        # The node is hooked and not the tensor: a hooked tensor may not be changed in place, as ReLU(inplace=True) does.
+        # Hook the node, not the tensor: a hooked tensor may not be changed in place, as ReLU(inplace=True) does.
         node = getattr(output, "grad_fn", None)
         if node is not None:
             node.register_prehook(self.enter)
@@ -99,24 +99,24 @@ class _Layer:
 
 
 def _compiling() -> bool:
-    """Whether torch.compile is tracing, which has no words for a call into a library."""
+    """Whether torch.compile is tracing, which cannot represent a call into a library."""
     import torch
 
     return bool(torch.compiler.is_compiling())
 
 
 def name_layers(model: Any, prefix: str = "") -> Names:
-    """Gives the kernels of a model's convolution layers the names that the model has for them.
+    """Names the kernels of a model's convolution layers after the layers.
 
-    Covers ``Conv1d`` to ``ConvTranspose3d``; convolutions called as functions, and layers inside ``torch.compile``, stay
-    unnamed. Costs some microseconds a layer and step, and nothing where no library of tightfit is preloaded.
+    Covers ``Conv1d`` to ``ConvTranspose3d``. Convolutions called as functions, and layers inside ``torch.compile``, stay
+    unnamed. Costs a few microseconds per layer and step, and nothing if tightfit's library is not preloaded.
 
     Parameters
     ----------
     model
         A ``torch.nn.Module``.
     prefix
-        Put before every name, to tell two models apart.
+        Prefix for every name, to tell two models apart.
     """
     named = Names()
     tell = _library()
@@ -132,19 +132,19 @@ def name_layers(model: Any, prefix: str = "") -> Names:
         layer = _Layer(tell, prefix + (name or type(module).__name__.lower()))
         named.layers.append(layer.name.decode())
         named._hooks.append(module.register_forward_pre_hook(layer.before))
-        # Also called where the layer raises, so that no name outlives its layer.
+        # Also called if the layer raises, so that no name outlives its layer.
         named._hooks.append(module.register_forward_hook(layer.after, always_call=True))
     return named
 
 
 def _name_all() -> None:
-    """Names the layers of every model when it is first called."""
+    """Names the layers of every model on its first call."""
     from torch.nn.modules.module import register_module_forward_pre_hook
 
     seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def before(module: Any, inputs: Any) -> None:
-        # The outermost module is called first, so the names below it begin there.
+        # The outermost module is called first, so names are relative to it.
         if module not in seen:
             seen.update(module.modules())
             name_layers(module)
@@ -153,7 +153,7 @@ def _name_all() -> None:
 
 
 class _AfterTorch(MetaPathFinder):
-    """Calls a function once torch was imported; a program that never imports it is not made to."""
+    """Calls a function once torch is imported; never imports torch itself."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self.then = then
@@ -175,7 +175,7 @@ class _AfterTorch(MetaPathFinder):
 
 
 def main(arguments: list[str]) -> None:
-    """Runs a program as ``python`` would, ``[-m MODULE | FILE] ARGUMENTS ..``, with the layers of its models named."""
+    """Runs a program as ``python`` would, ``[-m MODULE | FILE] ARGUMENTS ..``, and names the layers of its models."""
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
         sys.exit("usage: python -m tightfit.names [-m MODULE | FILE] [ARGUMENTS ..]")
     if _library() is not None:

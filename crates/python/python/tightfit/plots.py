@@ -1,6 +1,6 @@
-"""The figures of the papers, from a profile in one call each, through matplotlib where it is installed.
+"""Figures of the papers, each drawn from a profile in one call. Requires matplotlib.
 
-Each takes ``axes`` to draw on (new ones where none are given) and gives them back. Times are drawn in ms, workspace in MiB.
+Each function draws on ``axes`` (new ones by default) and returns them. Times are in ms, workspaces in MiB.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def _division(parts: Iterable[Any]) -> str:
 def plot_front(
     network: str, layer: str, operation: str = "forward", batch: int | None = None, *, axes: Axes | None = None, **source: Any
 ) -> Axes:
-    """One kernel's configurations in time and workspace, each with its division (Oyama et al. 2018, figure 6).
+    """Plots one kernel's configurations by time and workspace, each with its division (Oyama et al. 2018, figure 6).
 
-    ``source`` and other options are those of :func:`tightfit.front`.
+    ``source`` and the other options are those of :func:`tightfit.front`.
     """
     points = front(network, layer, operation, batch, **source).points
     axes = _axes(axes)
@@ -63,9 +63,9 @@ def plot_speedups(
     axes: Axes | None = None,
     **source: Any,
 ) -> Axes:
-    """How many times as fast as undivided each kernel is, sorted, a curve for each device (figure 8).
+    """Plots the speed-up of each kernel over undivided, sorted, with one curve per device (figure 8).
 
-    Kernels that fit nothing undivided are left out. Options are those of :func:`tightfit.optimize`.
+    Leaves out kernels for which nothing fits undivided. Options are those of :func:`tightfit.optimize`.
     """
     axes = _axes(axes)
     for device in devices:
@@ -87,9 +87,9 @@ def plot_breakdown(
     axes: Axes | None = None,
     **source: Any,
 ) -> Axes:
-    """Time of a network by layer, a bar for each limit and policy: u, p, a as in figure 9.
+    """Plots the time of a network by layer, with one bar per limit and policy (u, p, a as in figure 9).
 
-    A limit that a policy cannot keep leaves a gap. Options are those of :func:`tightfit.optimize`.
+    Leaves a gap where a policy does not fit the limit. Options are those of :func:`tightfit.optimize`.
     """
     axes = _axes(axes)
     found: list[tuple[str, Optimized | None]] = []
@@ -126,7 +126,7 @@ def plot_divisions(
     axes: Axes | None = None,
     **source: Any,
 ) -> Axes:
-    """One kernel's micro-batches end to end, a bar for each policy, colored by algorithm (figure 10).
+    """Plots one kernel's micro-batches end to end, one bar per policy, colored by algorithm (figure 10).
 
     Options are those of :func:`tightfit.optimize`.
     """
@@ -159,7 +159,7 @@ def plot_allotment(
     axes: Axes | None = None,
     **source: Any,
 ) -> Axes:
-    """Who gets how much workspace: a limit for each kernel, undivided, beside one total divided among them (figure 12).
+    """Plots the workspace of each kernel: undivided under a limit per kernel, and under one divided total (figure 12).
 
     Options are those of :func:`tightfit.optimize`.
     """
@@ -182,9 +182,9 @@ def plot_allotment(
 
 
 def plot_split(found: MixedSplit | None = None, *, axes: Axes | None = None, **options: Any) -> Axes:
-    """Each device's step in an uneven mini-batch, its samples on the bar, beside the even split's (figure 13).
+    """Plots each device's step time for an uneven mini-batch and for the even split, labeled with samples (figure 13).
 
-    Give what :func:`tightfit.split` found, or its options.
+    Pass the result of :func:`tightfit.split`, or its options.
     """
     axes = _axes(axes)
     found = split(**options) if found is None else found

@@ -1,4 +1,4 @@
-"""What the optimizers give. Field for field the command's JSON: times in µs, workspace in bytes, ``None`` for null."""
+"""Results of the optimizers. Fields match the command's JSON: times in µs, workspace in bytes, ``None`` for null."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Undivided:
 class Kernel:
     """One operation of one layer, and the configuration chosen for it.
 
-    ``undivided`` is ``None`` where nothing fits undivided. ``time_us`` is the sum over the micro-batches,
-    ``workspace_bytes`` the largest of theirs.
+    ``undivided`` is ``None`` if nothing fits undivided. ``time_us`` is the sum over the micro-batches, and
+    ``workspace_bytes`` is their maximum.
     """
 
     layer: str
@@ -47,9 +47,9 @@ class Kernel:
 class Optimized:
     """A network whose kernels were optimized under one limit.
 
-    One of ``workspace_limit_bytes``, ``total_workspace_bytes`` and ``one_workspace_bytes`` is the limit; it and the others
-    are ``None`` where it is unlimited. ``gap`` is (found - bound) / bound: 0 where the time is proven least.
-    ``needs`` says, under a total, how much workspace WR and one workspace would need to be as fast.
+    One of ``workspace_limit_bytes``, ``total_workspace_bytes`` and ``one_workspace_bytes`` is the limit, and the others are
+    ``None``; without a limit, all three are. ``gap`` is (found - bound) / bound: 0 if the time is proven optimal. Under a
+    total, ``needs`` says how much workspace WR and one shared workspace would need to be as fast.
     """
 
     network: str
@@ -91,7 +91,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Front:
-    """The configurations of one kernel that no other beats in both time and workspace, by rising workspace."""
+    """The configurations of one kernel that no other one beats in both time and workspace, by rising workspace."""
 
     layer: str
     operation: str
@@ -100,10 +100,10 @@ class Front:
 
 @dataclass(frozen=True)
 class DeviceShare:
-    """What one device gets of a mini-batch.
+    """One device's share of a mini-batch.
 
-    ``measured`` tells whether whole steps were measured there; otherwise they are added up from convolutions. Times of
-    the even split and of the device alone are ``None`` where those batches are not measured or not allowed.
+    ``measured`` tells whether whole steps were measured on it; otherwise they are summed from convolutions. Times of the
+    even split and of the device alone are ``None`` if those batches are not measured or not allowed.
     """
 
     name: str

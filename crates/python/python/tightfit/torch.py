@@ -1,16 +1,16 @@
-"""Uneven mini-batches under PyTorch's DistributedDataParallel, with the result of one device.
+"""Uneven mini-batches under PyTorch's DistributedDataParallel, with the same result as on one device.
 
-Each rank gets its own number of samples; the gradient is the mean over the whole mini-batch, as if one device had had all
-of it::
+Each rank gets its own number of samples; the gradient is the mean over the whole mini-batch, as if one device had
+processed all of it::
 
     rank   samples   mean over its samples   weighted by world * n / N    DDP takes the mean over ranks
     0      12        g0                      g0 * 3 * 12 / 32
     1      12        g1                      g1 * 3 * 12 / 32             (12 g0 + 12 g1 + 8 g2) / 32
     2       8        g2                      g2 * 3 *  8 / 32
 
-The weight is put on the gradient where it enters the model, at its outputs: the loss that a program prints stays its own.
-Weighting later, in DDP's communication hook, would be too late for batch norm over ranks, which adds up the gradients of
-all ranks inside the backward pass; and the hook stays free for compression.
+The gradient is weighted where it enters the model, at the outputs, so the loss that a program prints is unchanged.
+Weighting later, in DDP's communication hook, would be too late for batch norm over ranks, which sums the gradients of all
+ranks during the backward pass. The hook also stays free for compression.
 
 Use::
 
@@ -22,10 +22,10 @@ Use::
     sampler = tt.UnevenBatchSampler(len(data), batches)
     model = tt.distribute(tt.sync_batch_norm(model), batches)
     for x, y in DataLoader(data, batch_sampler=sampler):
-        loss(model(x), y).backward()              # tt.backward where a rank may have 0 samples
+        loss(model(x), y).backward()              # tt.backward if a rank may have 0 samples
 
-Plain BatchNorm takes its statistics from each rank's own samples, which is another function than one device computes;
-:func:`distribute` warns of it.
+Plain BatchNorm computes its statistics from each rank's own samples, so its result differs from that of one device;
+:func:`distribute` warns about this.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ __all__ = [
 
 
 def init_process_group(**options: Any) -> int:
-    """Joins the processes that torchrun or SLURM started, with NCCL where there are GPUs, else gloo.
+    """Joins the processes that torchrun or SLURM started, with NCCL if there are GPUs, otherwise gloo.
 
     Reads torchrun's ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``; under srun alone, SLURM's ``SLURM_PROCID``,
-    ``SLURM_NTASKS``, ``SLURM_LOCALID`` stand in for them, and ``MASTER_ADDR`` has to name the first host where there are
-    several. Makes the rank's GPU the current one.
+    ``SLURM_NTASKS``, ``SLURM_LOCALID`` are used instead, and with several hosts ``MASTER_ADDR`` must name the first one.
+    Makes the rank's GPU the current device.
 
     Parameters
     ----------
     **options
-        Passed on to ``torch.distributed.init_process_group``; ``backend`` overrides the choice.
+        Passed to ``torch.distributed.init_process_group``; ``backend`` overrides the choice.
 
     Returns
     -------
@@ -88,23 +88,23 @@ def init_process_group(**options: Any) -> int:
             raise BadInput("several hosts: set MASTER_ADDR to the first, as `scontrol show hostnames | head -1` names it")
         os.environ["MASTER_ADDR"] = "127.0.0.1"
     if "MASTER_PORT" not in os.environ:
-        # Jobs that share a host get ports of their own, the same on every rank.
+        # Jobs that share a host get different ports; every rank of a job gets the same one.
         os.environ["MASTER_PORT"] = str(20000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 20000)
     local_rank = int(os.environ["LOCAL_RANK"])
     on_gpu = torch.cuda.is_available()
     if on_gpu:
-        # Where the launcher shows each rank its own GPU alone, that is number 0 to all of them.
+        # If the launcher shows each rank only its own GPU, that GPU is number 0 for every rank.
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
     dist.init_process_group(**{"backend": "nccl" if on_gpu else "gloo", **options})
     return local_rank
 
 
 class UnevenBatchSampler:
-    """Deals the samples of a data set by rank, ``batches[rank]`` of every mini-batch. For ``DataLoader(batch_sampler=..)``.
+    """Gives each rank ``batches[rank]`` samples of every mini-batch. For ``DataLoader(batch_sampler=..)``.
 
-    Every rank shuffles alike, so the mini-batches together are those of one device with the same seed. A rank with 0
-    samples gets an empty list for every mini-batch, so that it takes as many steps as the others; its samples are then an
-    empty tensor, ``x[:0]`` of any. The last, short mini-batch is left out.
+    Every rank shuffles in the same way, so together the mini-batches are those of one device with the same seed. A rank with
+    0 samples gets an empty list for every mini-batch, so that it takes as many steps as the others; its input is then an
+    empty tensor, such as ``x[:0]``. The last mini-batch is dropped if it is incomplete.
 
     Parameters
     ----------
@@ -113,9 +113,9 @@ class UnevenBatchSampler:
     batches
         Samples of each rank in every mini-batch.
     rank
-        This process; ``None`` asks the process group.
+        Rank of this process; ``None`` asks the process group.
     shuffle, seed
-        Whether each epoch is in another order, and which.
+        Whether to shuffle each epoch, and the seed.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class UnevenBatchSampler:
         return self.batches[self.rank]
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the order of this epoch; call it on every rank before iterating."""
+        """Sets the epoch, which determines the order; call it on every rank before iterating."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -158,22 +158,22 @@ class UnevenBatchSampler:
 
 def _check_batches(batches: Sequence[int], world: int | None) -> None:
     if any(batch < 0 for batch in batches) or sum(batches) <= 0:
-        raise BadInput(f"{list(batches)}: not the samples of each rank, of which one at least has some")
+        raise BadInput(f"{list(batches)}: batches must not be negative, and at least one must be positive")
     if world is not None and len(batches) != world:
         raise BadInput(f"{len(batches)} batches for {world} ranks")
 
 
 def distribute(module: nn.Module, batches: Sequence[int], **options: Any) -> DistributedDataParallel:
-    """The module as DistributedDataParallel whose gradients are means over the whole, unevenly dealt mini-batch.
+    """Wraps a module in DistributedDataParallel, with gradients that are means over the whole uneven mini-batch.
 
     Parameters
     ----------
     module
-        Its loss has to be a mean over samples (as every loss of torch is by default).
+        Its loss must be a mean over samples (the default of every loss in torch).
     batches
         Samples of each rank in every mini-batch.
     **options
-        Passed on to ``DistributedDataParallel``.
+        Passed to ``DistributedDataParallel``.
 
     Warns
     -----
@@ -183,7 +183,7 @@ def distribute(module: nn.Module, batches: Sequence[int], **options: Any) -> Dis
     Raises
     ------
     BadInput
-        If there are not as many batches as ranks.
+        If the number of batches differs from the number of ranks.
     """
     _check_batches(batches, dist.get_world_size())
     plain = [
@@ -193,8 +193,8 @@ def distribute(module: nn.Module, batches: Sequence[int], **options: Any) -> Dis
     ]
     if plain and module.training:
         warnings.warn(
-            f"{len(plain)} BatchNorm layers ({plain[0]}, ..) take their statistics from each rank's own samples, so the "
-            "result is not that of one device; tightfit.torch.sync_batch_norm(module) takes them over all ranks",
+            f"{len(plain)} BatchNorm layers ({plain[0]}, ..) compute their statistics from each rank's own samples, so the "
+            "result differs from that of one device; tightfit.torch.sync_batch_norm(module) computes them over all ranks",
             stacklevel=2,
         )
     parallel = DistributedDataParallel(module, **options)
@@ -208,7 +208,7 @@ def distribute(module: nn.Module, batches: Sequence[int], **options: Any) -> Dis
 
 
 class _Weigh(torch.autograd.Function):
-    """The identity, whose gradient is weighted."""
+    """The identity, with a weighted gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: float) -> Tensor:
@@ -221,16 +221,16 @@ class _Weigh(torch.autograd.Function):
 
 
 def backward(module: nn.Module, inputs: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
-    """Runs forward and backward of one rank's samples; a rank without samples joins every collective with zeros.
+    """Runs forward and backward on one rank's samples; a rank without samples contributes zeros to every collective.
 
     Parameters
     ----------
     module
-        What :func:`distribute` gave.
+        The result of :func:`distribute`.
     inputs
         The rank's samples, ``(n, ..)``; n may be 0.
     loss
-        From outputs to the mean loss over the rank's samples. Not called for an empty batch, whose mean is undefined.
+        Maps outputs to the mean loss over the rank's samples. Not called for an empty batch, whose mean is undefined.
 
     Returns
     -------
@@ -258,7 +258,7 @@ class _Normalize(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         dims = [0, *range(2, x.dim())]
         channels = x.size(1)
-        # Sums are centered on each rank first (Chan et al. 1982): subtracting squares of large means would cancel.
+        # Center the sums on each rank first (Chan et al. 1982): subtracting squares of large means would cancel.
         wide = x if x.dtype == torch.float64 else x.float()
         count = wide.new_tensor([x.numel() // max(channels, 1)])
         mean = wide.sum(dims) / count.clamp(min=1)
@@ -290,12 +290,12 @@ class _Normalize(torch.autograd.Function):
 
 
 def _of_channel(values: Tensor, like: Tensor) -> Tensor:
-    """Numbers of each channel, shaped to meet ``(n, c, ..)``."""
+    """Per-channel values, shaped to broadcast with ``(n, c, ..)``."""
     return values.view(1, -1, *[1] * (like.dim() - 2))
 
 
 class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """Batch norm whose statistics are over the samples of all ranks, weighted by their number, on any device.
+    """Batch norm with statistics over the samples of all ranks, weighted by their number, on any device.
 
     For CPUs, where torch's own ``nn.SyncBatchNorm`` does not run. Takes ``(n, c, ..)``; n may be 0 on some ranks.
     """
@@ -307,7 +307,7 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
             raise ValueError(f"{x.dim()} dimensions, at least (n, c) are needed")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalizes over all ranks in training, by the running statistics in evaluation."""
+        """Normalizes over all ranks in training, and by the running statistics in evaluation."""
         self._check_input_dim(x)
         if not self.training and self.track_running_stats:
             return super().forward(x)
@@ -328,17 +328,17 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 def sync_batch_norm(module: nn.Module, process_group: dist.ProcessGroup | None = None) -> nn.Module:
-    """The module with every BatchNorm replaced by one over all ranks; parameters and running statistics are kept.
+    """Replaces every BatchNorm by one over all ranks; keeps parameters and running statistics.
 
-    On GPUs torch's own ``nn.SyncBatchNorm``, which weighs statistics by the samples of each rank; on CPUs, where that does
-    not run, :class:`SyncBatchNorm`. Move the module to its device first.
+    On GPUs, uses torch's own ``nn.SyncBatchNorm``, which weights statistics by the samples of each rank; on CPUs, where that
+    does not run, uses :class:`SyncBatchNorm`. Move the module to its device first.
 
     Parameters
     ----------
     module
-        Changed in place, but for a BatchNorm that is the module itself.
+        Changed in place, unless the module itself is a BatchNorm.
     process_group
-        The ranks; all where none is given.
+        The ranks; all of them by default.
     """
     if any(parameter.is_cuda for parameter in module.parameters()):
         return nn.SyncBatchNorm.convert_sync_batchnorm(module, process_group)
