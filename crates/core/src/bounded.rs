@@ -1,6 +1,6 @@
-//! Reads files in bounded memory: packed or not, a line or a whole text at a time.
+//! Reads files in bounded memory: compressed or not, by lines or as a whole.
 //!
-//! Neither `/dev/zero` nor a small file that unpacks to gigabytes may take the machine's memory.
+//! Neither `/dev/zero` nor a small file that unpacks to gigabytes may exhaust the machine's memory.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -31,14 +31,14 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
 /// The whole text of a file, unpacked as by [`open`].
 ///
 /// # Errors
-/// Those of reading it; [`io::ErrorKind::InvalidData`] for what is not UTF-8 or longer than `most`.
+/// Those of reading it; [`io::ErrorKind::InvalidData`] if it is not UTF-8 or longer than `most`.
 pub(crate) fn read_text(path: &Path, most: Bytes) -> io::Result<String> {
     let mut text = String::new();
     open(path)?.take(most.0.saturating_add(1)).read_to_string(&mut text)?;
     if text.len() as u64 > most.0 { Err(too_long("the file", most)) } else { Ok(text) }
 }
 
-/// The lines of a text, each within a bound, and all together within another.
+/// The lines of a text, with one bound for each line and another for all together.
 pub(crate) struct Lines<R> {
     reader: R,
     line: Vec<u8>,
@@ -48,7 +48,7 @@ pub(crate) struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// The lines of what `reader` gives: `most_line` bounds one of them, `most` their sum.
+    /// The lines of `reader`: `most_line` bounds the length of one, `most` their sum.
     pub(crate) fn new(reader: R, most_line: Bytes, most: Bytes) -> Lines<R> {
         Lines { reader, line: Vec::new(), most_line, most, read: 0 }
     }
@@ -56,7 +56,7 @@ impl<R: BufRead> Lines<R> {
     /// The next line, without its end; none after the last.
     ///
     /// # Errors
-    /// Those of reading; [`io::ErrorKind::InvalidData`] for what is not UTF-8 or too long.
+    /// Those of reading; [`io::ErrorKind::InvalidData`] for a line that is not UTF-8 or too long.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<&str>> {
         self.line.clear();
         let bound = self.most_line.0.saturating_add(1);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_input_ends_at_the_bound() {
+    fn endless_input_is_refused_at_the_bound() {
         let mut endless = Lines::new(BufReader::new(io::repeat(0)), Bytes::mib(1), Bytes::mib(4));
         assert!(endless.next_line().is_err());
         assert!(endless.line.capacity() as u64 <= 4 << 20, "{}", endless.line.capacity());

@@ -15,7 +15,7 @@ pub enum Error {
         text: String,
     },
 
-    /// A word that is none of the words allowed there.
+    /// A word that is not one of those allowed.
     #[error("`{word}` is not one of the {what}: {}", known.join(", "))]
     UnknownWord {
         /// What kind of word was expected.
@@ -26,21 +26,21 @@ pub enum Error {
         known: Vec<String>,
     },
 
-    /// A name that fits several things.
-    #[error("`{word}` fits {} {what}: {}; write more of the one that is meant", known.len(), known.join(", "))]
+    /// A name that matches more than one thing.
+    #[error("`{word}` matches {} {what}: {}; use a more specific name", known.len(), known.join(", "))]
     Ambiguous {
         /// What kind of name it is.
         what: &'static str,
         /// What was given.
         word: String,
-        /// What it fits.
+        /// What it matches.
         known: Vec<String>,
     },
 
-    /// Options that make no sense, or none together.
+    /// Options that make no sense, alone or together.
     #[error("{what}")]
     BadOption {
-        /// Which, and what to write instead.
+        /// Which options, and what to write instead.
         what: String,
     },
 
@@ -60,7 +60,7 @@ pub enum Error {
         what: String,
     },
 
-    /// A layer that cannot be where it is, or a network that cannot be asked what it was asked.
+    /// A layer that cannot stand where it does, or a request that the network does not support.
     #[error("network {network}, layer {layer}: {what}")]
     BadNetwork {
         /// The network.
@@ -71,7 +71,7 @@ pub enum Error {
         what: String,
     },
 
-    /// A document that is not what it should be.
+    /// A document in the wrong form.
     #[error("cannot be read as a {document}: {what}")]
     BadDocument {
         /// What it should be.
@@ -80,8 +80,8 @@ pub enum Error {
         what: String,
     },
 
-    /// A line of a layer list that is not a layer.
-    #[error("{list}, line {line}: not a layer of the list")]
+    /// A line of a layer list that does not describe a layer.
+    #[error("{list}, line {line}: not a valid layer description")]
     BadList {
         /// The list's name.
         list: String,
@@ -94,14 +94,15 @@ pub enum Error {
 
     /// No candidate of any size fits the limit.
     #[error(
-        "{problem}: needs at least {needed} of workspace, the limit is {limit}; raise it to that, or profile smaller micro-batches"
+        "{problem}: needs at least {needed} of workspace, but the limit is {limit}; raise the limit, or profile \
+         smaller micro-batches"
     )]
     OverLimit {
         /// The kernel that does not fit.
         problem: Box<Problem>,
         /// The least workspace of any configuration.
         needed: Bytes,
-        /// The limit that was given.
+        /// The limit.
         limit: Bytes,
     },
 
@@ -110,12 +111,12 @@ pub enum Error {
     NotProfiled {
         /// The kernel without measurements.
         problem: Box<Problem>,
-        /// Why algorithms were refused or failed, where that is known.
+        /// Why algorithms were refused or failed, where known.
         reasons: Vec<String>,
     },
 
     /// The kernels together need more than the total.
-    #[error("the kernels need at least {needed} of workspace together, the total is {total}; raise it to that")]
+    #[error("the kernels together need at least {needed} of workspace, but the total is {total}; raise the total")]
     OverTotal {
         /// The sum of the least workspaces.
         needed: Bytes,
@@ -123,9 +124,10 @@ pub enum Error {
         total: Bytes,
     },
 
-    /// A network that no schedule of the policy brings under the budget.
+    /// A network that the policy cannot schedule within the budget.
     #[error(
-        "{network} needs at least {needed} under {policy}, the budget is {budget}; {layer} is what fills it: raise the budget to that{}, or take a smaller mini-batch",
+        "{network} needs at least {needed} under {policy}, but the budget is {budget}; memory peaks at {layer}: \
+         raise the budget{}, or use a smaller mini-batch",
         cheaper(*needed, *least)
     )]
     OverBudget {
@@ -137,15 +139,16 @@ pub enum Error {
         needed: Bytes,
         /// The budget that was given.
         budget: Bytes,
-        /// The layer at which the least budget is full.
+        /// The layer at which memory peaks.
         layer: String,
         /// The least budget of any policy.
         least: Bytes,
     },
 
-    /// A network whose tensors alone no schedule of the policy brings under the budget: nothing need be measured to know.
+    /// A network whose tensors alone exceed the budget under the policy, which is known without measuring anything.
     #[error(
-        "{network} needs at least {needed} under {policy} before any workspace, the budget is {budget}; {layer} is what fills it: raise the budget above that{}, or take a smaller mini-batch",
+        "{network} needs at least {needed} under {policy} before any workspace, but the budget is {budget}; memory \
+         peaks at {layer}: raise the budget above that{}, or use a smaller mini-batch",
         cheaper(*budget + Bytes(1), *least)
     )]
     OverAnyBudget {
@@ -153,30 +156,31 @@ pub enum Error {
         network: String,
         /// Name of the policy.
         policy: String,
-        /// The least bytes that are live at once, with no workspace.
+        /// The smallest possible peak of live bytes, with no workspace.
         needed: Bytes,
         /// The budget that was given.
         budget: Bytes,
-        /// The layer at which they are live.
+        /// The layer at which memory peaks.
         layer: String,
-        /// The least budget of any policy with no workspace.
+        /// The least budget of any policy, with no workspace.
         least: Bytes,
     },
 
-    /// What is to be offloaded does not fit the host's share.
+    /// The offloaded data does not fit the host budget.
     #[error(
-        "{network} offloads {needed} to the host at once, and may use {budget} there; allow that much, or raise the device's budget"
+        "{network} offloads up to {needed} to the host at once, but the host budget is {budget}; raise it, or raise \
+         the device's budget"
     )]
     OverHostBudget {
         /// The network.
         network: String,
         /// Bytes of the pinned host arena.
         needed: Bytes,
-        /// What was allowed.
+        /// The host budget.
         budget: Bytes,
     },
 
-    /// A step whose operations do not fit together, or are not those of its network.
+    /// A step whose operations do not fit together or do not match its network.
     #[error("step {step}, {operation}: {what}")]
     BadStep {
         /// The step.
@@ -187,17 +191,15 @@ pub enum Error {
         what: String,
     },
 
-    /// A schedule that breaks a rule of schedules.
-    #[error("a schedule that the checker refuses: {what}")]
+    /// A schedule that breaks a rule.
+    #[error("the checker refused the schedule: {what}")]
     Unsound {
         /// Which rule, and where.
         what: String,
     },
 
-    /// A device of which nothing is known that says how long a network's training step takes there.
-    #[error(
-        "{device}: neither training steps nor the convolutions of {network} are measured there in these types; profile it first"
-    )]
+    /// A device with no measurements from which to predict a network's training step.
+    #[error("{device}: no measured training steps or convolutions of {network} in these types; profile it first")]
     NoStepTimes {
         /// The device.
         device: String,
@@ -205,14 +207,14 @@ pub enum Error {
         network: String,
     },
 
-    /// The batches that devices were measured at do not add up to the mini-batch.
-    #[error("no measured batches of the devices add up to {mini_batch}; measure more sizes, or allow more")]
+    /// The batch sizes measured on the devices do not add up to the mini-batch.
+    #[error("no combination of measured batch sizes adds up to {mini_batch}; measure more sizes, or allow more")]
     NoSplit {
-        /// The mini-batch that was to be split.
+        /// The mini-batch to split.
         mini_batch: usize,
     },
 
-    /// An algorithm will not compute this problem.
+    /// An algorithm does not support this problem.
     #[error("{algorithm} refuses {problem}: {reason}")]
     Refused {
         /// The algorithm that refuses.
@@ -223,7 +225,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// A backend failed while it computed or measured.
+    /// A backend failed while computing or measuring.
     #[error("{backend}: {what}")]
     Backend {
         /// Which backend.
@@ -235,8 +237,8 @@ pub enum Error {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 
-    /// The device, or the context that the process has on it, is lost: every later call fails.
-    #[error("{backend}: {what}; the device is unusable in this process, start another")]
+    /// The device, or this process's context on it, is lost: every later call fails.
+    #[error("{backend}: {what}; the device is unusable in this process; start a new one")]
     DeviceLost {
         /// Which backend.
         backend: String,
@@ -259,22 +261,22 @@ pub enum Error {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 
-    /// The person at the terminal asked to stop.
+    /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// The reasons if there are any, and else what to do.
+/// The reasons if there are any; otherwise what to do.
 fn advice(reasons: &[String]) -> String {
     match reasons {
-        [] => "; profile it first, with a policy that includes them".to_owned(),
+        [] => "; profile it first, with a policy that includes such sizes".to_owned(),
         _ => format!(": {}", reasons.join("; ")),
     }
 }
 
-/// The policy that needs less, where there is one.
+/// Advice to use a policy that needs less, if there is one.
 fn cheaper(needed: Bytes, least: Bytes) -> String {
-    if least < needed { format!(", or take a policy that needs less (the least is {least})") } else { String::new() }
+    if least < needed { format!(", or use a policy that needs less (the least is {least})") } else { String::new() }
 }
 
 impl Error {
@@ -283,7 +285,7 @@ impl Error {
         Error::UnknownWord { what, word: word.to_owned(), known: known.into_iter().map(Into::into).collect() }
     }
 
-    /// The message with those of its causes, on one line; a cause that the message has told already is not repeated.
+    /// The message followed by its causes, on one line; a cause that the message already contains is not repeated.
     pub fn chain(&self) -> String {
         let causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
         causes.map(ToString::to_string).fold(self.to_string(), |text, cause| match text.contains(&cause) {
@@ -292,12 +294,12 @@ impl Error {
         })
     }
 
-    /// Whether measuring has to end with it: the device is lost, or stopping was asked for.
+    /// Whether measuring must stop: the device is lost, or the user asked to stop.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Error::DeviceLost { .. } | Error::Interrupted)
     }
 
-    /// Whether more memory would help: the command exits with 3.
+    /// Whether more memory would help.
     pub fn is_does_not_fit(&self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
-//! The ideas of tightfit, in safe Rust without device code: what a convolution is, what was measured of it, and how to
-//! divide its mini-batch so that the fastest algorithms fit the memory there is.
+//! The core of tightfit, in safe Rust without device code: convolutions, their measurements, and how to divide a
+//! mini-batch so that the fastest algorithms fit in memory.
 //!
-//! Folders stand in layers; each imports only what stands above it here:
+//! The folders form layers; each imports only from those above it in this list:
 //!
 //! ```text
 //! quantity, words, bounded, output,   the ground: bytes, times, names, reading and writing files,

@@ -1,5 +1,5 @@
-//! The two quantities that every decision weighs: bytes and time, both whole numbers, so that sums are exact and the
-//! order in which they are added never matters.
+//! The two quantities behind every decision: bytes and time, both integers, so that sums are exact and the order of
+//! addition never matters.
 
 use std::fmt;
 use std::iter::Sum;

@@ -1,8 +1,8 @@
-//! Memory of a fixed size, of which several threads borrow pieces at once: the second checked wrapper of unsafe code.
+//! Memory of a fixed size from which several threads borrow pieces at once: the second checked wrapper of unsafe code.
 //!
-//! A schedule says which bytes a layer reads and writes while copies run beside it; a wrong schedule would be a data race.
-//! Here it is an error instead: every borrow is entered in a table under a lock before a slice is made, and one that
-//! overlaps a live borrow is refused unless both only read.
+//! A schedule tells which bytes a layer reads and writes while copies run beside it; a wrong schedule would be a data
+//! race. Here it is an error instead: every borrow is entered in a table under a lock before a slice is made, and one
+//! that overlaps a live borrow is refused unless both only read.
 //!
 //! ```text
 //! arena    |-------- x (read, read) --------|-- y (write) --|-------- free --------|
@@ -17,21 +17,21 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What every arena's first byte is a multiple of.
+/// The alignment of every arena.
 pub const ALIGNMENT: usize = 256;
 
-/// Why bytes cannot be had.
+/// Why bytes cannot be allocated or borrowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArenaError {
-    /// The system does not give that much.
-    #[error("an arena of {bytes} bytes cannot be allocated; plan with a smaller budget")]
+    /// The system has too little memory.
+    #[error("could not allocate an arena of {bytes} bytes; plan with a smaller budget")]
     NoMemory {
         /// What was asked for.
         bytes: u64,
     },
     /// The range is not inside the arena.
-    #[error("bytes {}..{} are not inside an arena of {size}", asked.start, asked.end)]
+    #[error("bytes {}..{} are outside an arena of {size} bytes", asked.start, asked.end)]
     Outside {
         /// What was asked for.
         asked: Range<u64>,
@@ -39,16 +39,16 @@ pub enum ArenaError {
         size: u64,
     },
     /// The range does not begin and end at a float.
-    #[error("bytes {}..{} are no whole number of {unit}-byte elements", asked.start, asked.end)]
+    #[error("bytes {}..{} do not hold a whole number of {unit}-byte elements", asked.start, asked.end)]
     Unaligned {
         /// What was asked for.
         asked: Range<u64>,
         /// Bytes of an element.
         unit: usize,
     },
-    /// Somebody else is using some of the bytes.
+    /// Some of the bytes are in use.
     #[error(
-        "bytes {}..{} are in use ({}..{} is {}): the schedule lets two steps meet that must wait for each other",
+        "bytes {}..{} are in use ({}..{} is {}): the schedule runs two steps at once that must not overlap",
         asked.start, asked.end, held.start, held.end, if *written { "being written" } else { "being read" }
     )]
     InUse {
@@ -85,8 +85,8 @@ struct Table {
 
 // SAFETY: the allocation is owned and moves with its owner; nothing about it belongs to a thread.
 unsafe impl Send for Arena {}
-// SAFETY: through a shared reference the bytes are reached only by borrows, and `lend`, under a lock, never lets a borrow
-// that writes overlap another.
+// SAFETY: through a shared reference the bytes are reached only by borrows, and `lend`, under a lock, never lets a
+// borrow that writes overlap another.
 unsafe impl Sync for Arena {}
 
 impl Arena {
@@ -128,7 +128,7 @@ impl Arena {
         Ok(Write { arena: self, bytes: self.lend(bytes, true, true)? })
     }
 
-    /// Fills bytes that nobody uses, which is no use of them either: to see who reads what was never written.
+    /// Fills unused bytes without counting as a use, to expose reads of bytes that were never written.
     ///
     /// # Errors
     /// As [`Arena::write`].
@@ -138,7 +138,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Enters a borrow in the table if it may live beside those that are there. Empty ones meet nothing and are not entered.
+    /// Enters a borrow in the table if it does not conflict with the live ones. Empty borrows conflict with nothing and
+    /// are not entered.
     fn lend(&self, asked: Range<u64>, written: bool, counted: bool) -> Result<Range<usize>, ArenaError> {
         if asked.start > asked.end || asked.end > self.size() {
             return Err(ArenaError::Outside { asked, size: self.size() });
@@ -161,7 +162,7 @@ impl Arena {
         Ok(bytes)
     }
 
-    /// Strikes out a borrow whose slices are gone.
+    /// Removes a borrow whose slices are gone.
     fn take_back(&self, bytes: &Range<usize>, written: bool) {
         let lent = &mut self.table().lent;
         // Of equal borrows, which are then shared ones, any will do.
@@ -233,7 +234,7 @@ impl Drop for Write<'_> {
     }
 }
 
-/// Why bytes at this range are no slice of elements.
+/// The error of bytes that do not form a slice of elements.
 fn unaligned(bytes: &Range<usize>, unit: usize) -> ArenaError {
     ArenaError::Unaligned { asked: bytes.start as u64..bytes.end as u64, unit }
 }
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_meets_nothing() {
+    fn empty_ranges_conflict_with_nothing() {
         let arena = Arena::new(1024).unwrap();
         let held = arena.write(0..512).unwrap();
         let (read, written) = (arena.read(256..256).unwrap(), arena.write(256..256).unwrap());
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_meet_get_an_error_and_never_a_torn_value() {
+    fn conflicting_threads_get_an_error_and_never_a_torn_value() {
         let arena = Arena::new(4096).unwrap();
         let granted: usize = std::thread::scope(|scope| {
             let writers: Vec<_> = (1..=4u8)

@@ -17,7 +17,7 @@ use crate::{host_memory, machine};
 /// Bytes of an element.
 const FLOAT: usize = size_of::<f32>();
 
-/// The CPU backend: f32, two and three spatial dimensions, all cores unless told otherwise.
+/// The CPU backend: f32, two and three spatial dimensions, all cores by default.
 ///
 /// ```
 /// use tightfit_core::{Backend, Problem};
@@ -35,7 +35,7 @@ pub struct CpuBackend {
     buffers: Buffers,
 }
 
-/// Random data to measure on, and the workspace: kept from one measurement to the next, and as large as the largest.
+/// Random data to measure on, and the workspace: reused across measurements, and as large as the largest needed.
 #[derive(Debug, Default)]
 struct Buffers {
     data: Vec<f32>,
@@ -45,7 +45,7 @@ struct Buffers {
 }
 
 impl CpuBackend {
-    /// A backend of so many threads; of one for each core if none is said.
+    /// A backend with this many threads; one per core if none is given.
     pub fn new(threads: Option<usize>) -> CpuBackend {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let team = Team::new(threads.unwrap_or_else(cores).max(1));
@@ -68,7 +68,7 @@ impl CpuBackend {
         &self.team
     }
 
-    /// Whether an algorithm computes the problem in so many bytes of workspace.
+    /// Checks that an algorithm supports the problem within this many bytes of workspace.
     ///
     /// # Errors
     /// [`Error::Refused`] if it does not compute it; [`Error::Backend`] if it needs more workspace.
@@ -86,7 +86,7 @@ impl CpuBackend {
         ))
     }
 
-    /// Runs a configuration where its data lies, in a workspace of the caller's; output = alpha · result + beta · output.
+    /// Runs a configuration in place, in the caller's workspace; output = alpha · result + beta · output.
     ///
     /// `inputs` are data and other, in the order of [`Tensors`]. Micro-batches are neighboring samples; those of
     /// backward-filter add up in the one output.
@@ -227,25 +227,25 @@ fn lengths(problem: &Problem) -> [usize; 3] {
     }
 }
 
-/// Whether the configuration is of the problem's mini-batch, and the tensors of its sizes.
+/// Checks that the configuration has the problem's mini-batch, and the tensors its sizes.
 fn check(problem: &Problem, configuration: &Configuration, given: [usize; 3]) -> Result<(), Error> {
     if configuration.batch() != problem.batch() {
         let batch = configuration.batch();
-        return Err(failure(format!("{problem}: the configuration `{configuration}` is of {batch} samples")));
+        return Err(failure(format!("{problem}: the configuration `{configuration}` has {batch} samples")));
     }
     if given != lengths(problem) {
         let needed = lengths(problem);
-        return Err(failure(format!("{problem}: data, other and output have {given:?} elements, not {needed:?}")));
+        return Err(failure(format!("{problem}: data, other and output have {given:?} elements, expected {needed:?}")));
     }
     Ok(())
 }
 
-/// Makes a buffer at least so long: with random numbers from -1 to 1, the same in every run.
+/// Makes a buffer at least this long, with random numbers from -1 to 1 that are the same in every run.
 fn extend(buffer: &mut Vec<f32>, length: usize) -> Result<(), std::collections::TryReserveError> {
     if buffer.len() >= length {
         return Ok(());
     }
-    // The old contents need not be copied, nor kept while the new memory is asked for.
+    // Free the old buffer first: its content need not be copied.
     *buffer = Vec::new();
     buffer.try_reserve_exact(length)?;
     let mut state = 0x9e37_79b9u32;
@@ -262,6 +262,6 @@ fn failure(what: String) -> Error {
 
 fn no_memory(problem: &Problem, what: &str, length: usize, source: std::collections::TryReserveError) -> Error {
     let bytes = Bytes::of(length, FLOAT);
-    let what = format!("{problem}: {bytes} of host memory for {what} cannot be had");
+    let what = format!("{problem}: could not allocate {bytes} of host memory for {what}");
     Error::Backend { backend: "cpu".to_owned(), what, source: Some(Box::new(source)) }
 }

@@ -66,16 +66,16 @@ pub fn run_tiles(call: &Call, output: &mut [f32], workspace: &mut [f32]) {
 fn check(problem: &Problem) -> Result<(), String> {
     let axes = problem.convolution().axes();
     if axes.len() != 2 {
-        return Err(format!("it is for 2 spatial dimensions, not {}", axes.len()));
+        return Err(format!("it supports 2 spatial dimensions, not {}", axes.len()));
     }
     if axes.iter().any(|axis| axis.stride != 1) {
-        return Err("it is for stride 1 alone: it computes every output".to_owned());
+        return Err("it supports only stride 1, since it computes every output".to_owned());
     }
     if axes.iter().any(|axis| axis.dilation != 1) {
-        return Err("it is for dilation 1 alone".to_owned());
+        return Err("it supports only dilation 1".to_owned());
     }
     if axes.iter().any(|axis| axis.input + axis.pad_before + axis.pad_after > 1 << 14) {
-        return Err("it is for padded images of at most 16384x16384".to_owned());
+        return Err("it supports padded images of at most 16384x16384".to_owned());
     }
     Ok(())
 }

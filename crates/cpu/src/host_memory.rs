@@ -1,4 +1,5 @@
-//! How much more memory this process may use: the least of what the machine has and what its control groups allow.
+//! How much more memory this process may use: the minimum of what the machine has free and what its control groups
+//! allow.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ pub struct Free {
     pub limit: String,
 }
 
-/// What is left under the tightest limit; none where the system does not tell.
+/// What is left under the tightest limit; none if the system does not report it.
 pub fn free() -> Option<Free> {
     free_under(Path::new("/"))
 }
@@ -24,7 +25,7 @@ fn free_under(root: &Path) -> Option<Free> {
     machine.into_iter().chain(control_groups(root)).min_by_key(|free| free.bytes)
 }
 
-/// What the kernel says could be had without swapping.
+/// The kernel's estimate of memory available without swapping.
 fn machine(root: &Path) -> Option<Bytes> {
     let text = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

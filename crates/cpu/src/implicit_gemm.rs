@@ -1,5 +1,5 @@
-//! `implicit-gemm`: the convolution as matrix products of small tiles, whose columns live in a small workspace that does
-//! not grow with the mini-batch.
+//! `implicit-gemm`: the convolution as matrix products of small tiles, whose columns live in a small workspace that
+//! does not grow with the mini-batch.
 //!
 //! ```text
 //! sample 0 | tile | tile | tile |      each thread: unfold a tile into its own 1 MiB or so, multiply it, go on
@@ -26,7 +26,7 @@ fn width(shape: &Shape) -> usize {
     (TILE / shape.depth()).next_multiple_of(16).clamp(64, 1024).min(shape.positions())
 }
 
-/// A tile of columns a thread, and for backward-filter its sum; none where the columns are the input itself.
+/// A tile of columns per thread, and for backward-filter its sum; none if the columns are the input itself.
 pub fn workspace(problem: &Problem, threads: usize) -> Result<usize, String> {
     let shape = Shape::new(problem);
     let tile = if shape.is_pointwise() { 0 } else { width(&shape) * shape.depth() };

@@ -1,4 +1,4 @@
-//! Convolution algorithms on the CPU: the backend that is always there.
+//! Convolution algorithms on the CPU: the backend that is always available.
 //!
 //! | algorithm | workspace | where it applies |
 //! |---|---|---|
@@ -8,9 +8,9 @@
 //! | `winograd-2x2`, `winograd-4x4` | transformed input, filters and output | 2-D, 3x3 filters, stride and dilation 1 |
 //! | `fft`, `fft-tiling` | spectra of input, filters and output | 2-D, stride and dilation 1 |
 //!
-//! Each computes forward, backward-data and backward-filter in both layouts, with groups, any padding, and any alpha and
-//! beta, in f32. One algorithm is one file; `transform` is what the last four share, `unfold` what the two GEMMs do,
-//! `simd` how plain loops get the processor's widest vectors.
+//! Each computes forward, backward-data and backward-filter in both layouts, with groups, any padding, and any alpha
+//! and beta, in f32. One algorithm is one file; `transform` is what the last four share, `unfold` what the two GEMMs
+//! do, `simd` how plain loops get the processor's widest vectors.
 //!
 //! [`layers`] are the other layers of a network with their gradients; [`arena`] is memory of a fixed size that streams
 //! share. [`host_memory`] says how much of it there is.

@@ -1,8 +1,8 @@
-//! What this machine calls itself, for the key under which measurements are kept.
+//! Identifies this machine, for the key of measurements.
 
 use tightfit_core::Device;
 
-/// The device of a backend with so many threads.
+/// The device of a backend with this many threads.
 pub fn device(threads: usize) -> Device {
     Device {
         backend: "cpu".to_owned(),
@@ -12,7 +12,7 @@ pub fn device(threads: usize) -> Device {
     }
 }
 
-/// The processor's model name, where the system tells it.
+/// The processor's model name, if the system reports it.
 fn model() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;

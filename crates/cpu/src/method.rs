@@ -14,7 +14,7 @@ pub struct Call<'a> {
     pub problem: &'a Problem,
     /// Its sizes and strides.
     pub shape: Shape,
-    /// Who computes it.
+    /// The threads that compute it.
     pub team: &'a Team,
     /// x; for backward-data dy.
     pub data: &'a [f32],
@@ -27,9 +27,9 @@ pub struct Call<'a> {
 /// One algorithm.
 #[derive(Debug)]
 pub struct Method {
-    /// What users call it.
+    /// Its name for users.
     pub name: &'static str,
-    /// What to know of its arithmetic.
+    /// Notes on its arithmetic.
     pub notes: Notes,
     /// Floats of workspace for a problem and a number of threads, or why it does not compute it.
     workspace: fn(&Problem, usize) -> Result<usize, String>,
@@ -67,7 +67,7 @@ impl Method {
     /// Floats of workspace, or why this algorithm does not compute the problem.
     pub fn workspace(&self, problem: &Problem, threads: usize) -> Result<usize, String> {
         if problem.types() != Types::F32 {
-            return Err(format!("the CPU computes in f32 alone, not in {}", problem.types()));
+            return Err(format!("the CPU backend supports only f32, not {}", problem.types()));
         }
         (self.workspace)(problem, threads)
     }

@@ -1,5 +1,5 @@
-//! Random numbers by their place: the number of a place depends on the key and the place alone, so any order, any
-//! division and any device gives the same.
+//! Random numbers by position: each number depends only on the key and the position, so it is the same in any order,
+//! division and device.
 
 /// The odd number nearest to 2^64 over the golden ratio: neighboring places become distant states.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

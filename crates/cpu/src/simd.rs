@@ -1,4 +1,4 @@
-//! Loops in the widest vectors that this processor has: the build itself assumes the oldest of its family.
+//! Loops in the widest vectors that this processor supports: the build itself targets the oldest of its family.
 //!
 //! [`vectorized`] keeps one copy of plain loops for each instruction set and picks one as it runs; [`add_rows`] and
 //! [`dot_rows`] are written in vectors, because the rows of small images are shorter than what compilers unroll:

@@ -1,5 +1,5 @@
-//! Threads that divide work in a fixed way: which thread does what depends on the number of items and threads alone, so
-//! results do too.
+//! Threads that divide work in a fixed way: the assignment depends only on the number of items and threads, and so do
+//! the results.
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -12,9 +12,9 @@ pub struct Team {
 }
 
 impl Team {
-    /// A team of so many threads; of one if the system gives none.
+    /// A team of this many threads; of one if the system gives none.
     pub fn new(threads: usize) -> Team {
-        // Thousands of stacks are more than a system gives, and more than any machine has cores for.
+        // Thousands of stacks exceed what a system allows, and no machine has that many cores.
         let threads = threads.clamp(1, 1024);
         let pool = (threads > 1).then(|| ThreadPoolBuilder::new().num_threads(threads).build().ok()).flatten();
         Team { threads: if pool.is_some() { threads } else { 1 }, pool }

@@ -274,7 +274,7 @@ fn refusals_name_their_reason() {
         ("forward n1 c1 d8 h8 w8 k1 t3 r3 s3 f32", "fft", "not 3"),
         ("forward n1 c1 h8 w8 k1 r3 s3 stride2 f32", "fft", "stride 1"),
         ("forward n1 c1 h40 w40 k1 r33 s3 f32", "fft-tiling", "33x3 is larger than its 32x32 tiles"),
-        ("forward n1 c1 h8 w8 k1 r3 s3 bf16", "direct", "not in bf16"),
+        ("forward n1 c1 h8 w8 k1 r3 s3 bf16", "direct", "not bf16"),
         ("forward n1 c1 h8 w8 k1 r3 s3 f32", "cuda", "it has direct, implicit-gemm"),
     ] {
         let error = CpuBackend::new(Some(1)).workspace(&problem(line), &Algorithm::new(name)).unwrap_err();
@@ -312,7 +312,7 @@ fn only_the_implicit_gemm_keeps_its_workspace_as_the_batch_grows() {
 }
 
 #[test]
-fn memory_that_cannot_be_had_is_an_error() {
+fn failed_allocations_are_errors() {
     let problem = problem("forward n1048576 c1024 h1024 w1024 k1 r1 s1 f32");
     let error = CpuBackend::new(Some(1)).measure(&problem, &Algorithm::new("direct"), &Effort::default()).unwrap_err();
     assert!(matches!(error, Error::Backend { .. }), "{error}");

@@ -28,16 +28,16 @@ where
     let convolution = problem.convolution();
     let axes = convolution.axes();
     if axes.len() != 2 {
-        return Err(format!("it is for 2 spatial dimensions, not {}", axes.len()));
+        return Err(format!("it supports 2 spatial dimensions, not {}", axes.len()));
     }
     if axes.iter().any(|axis| axis.filter != 3) {
-        return Err(format!("it is for filters of 3x3, not {}x{}", axes[0].filter, axes[1].filter));
+        return Err(format!("it supports 3x3 filters, not {}x{}", axes[0].filter, axes[1].filter));
     }
     if axes.iter().any(|axis| axis.stride != 1) {
-        return Err("it is for stride 1 alone".to_owned());
+        return Err("it supports only stride 1".to_owned());
     }
     if axes.iter().any(|axis| axis.dilation != 1) {
-        return Err("it is for dilation 1 alone".to_owned());
+        return Err("it supports only dilation 1".to_owned());
     }
     transform::workspace(&Winograd::<M, T>, problem, threads)
 }

@@ -15,7 +15,7 @@ impl<'a> Workspace<'a> {
     /// The next `length` floats, holding whatever they held.
     ///
     /// # Panics
-    /// If fewer are left: an algorithm used more than it says it needs.
+    /// If fewer are left, because an algorithm used more than it declared.
     pub fn take(&mut self, length: usize) -> &'a mut [f32] {
         let (part, rest) = std::mem::take(&mut self.rest).split_at_mut(length);
         self.rest = rest;
@@ -23,10 +23,10 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// So many floats as a count that memory can hold: under 2^60.
+/// Converts a count of floats, which must be under 2^60.
 pub fn floats(count: u128) -> Result<usize, String> {
     usize::try_from(count)
         .ok()
         .filter(|&count| count < 1 << 60)
-        .ok_or_else(|| format!("its workspace would be {count} floats, more than memory can address"))
+        .ok_or_else(|| format!("its workspace would be {count} floats, more than can be addressed"))
 }

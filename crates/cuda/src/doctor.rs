@@ -1,5 +1,5 @@
-//! What of CUDA there is on this machine, and what to do about the rest. Never fails and never panics: what is wrong is the
-//! answer.
+//! Reports which parts of CUDA this machine has, and how to get the rest. Never fails and never panics: a fault is part
+//! of the answer.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use std::sync::Arc;
 use crate::safe::{Context, Handle};
 use crate::{CudaError, Options, load};
 
-/// One thing looked for.
+/// One check.
 #[derive(Debug)]
 pub struct Finding {
-    /// What was looked for.
+    /// What was checked.
     pub what: &'static str,
-    /// What was found, or what stands in the way.
+    /// What was found, or the obstacle.
     pub state: State,
 }
 
-/// Whether something serves.
+/// Whether it is usable.
 #[derive(Debug)]
 pub enum State {
     /// It is there.
@@ -27,9 +27,9 @@ pub enum State {
         /// The file, for a library.
         path: Option<PathBuf>,
     },
-    /// It is not there or does not serve.
+    /// It is missing or unusable.
     Missing {
-        /// Why, with every place that was looked at.
+        /// Why, with every place searched.
         error: CudaError,
         /// What to do.
         advice: &'static str,
@@ -57,11 +57,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks for the driver, the device, cuDNN, cuBLAS, and whether they work together; in that order.
+/// Checks the driver, the device, cuDNN, cuBLAS, and whether they work together, in that order.
 pub fn doctor(options: &Options) -> Vec<Finding> {
-    let driver = "install the NVIDIA driver, or in a container start it with the GPU (docker run --gpus all)";
-    let cudnn = "pip install nvidia-cudnn-cu13 (PyTorch's CUDA wheels bring it), or name its folder in TIGHTFIT_CUDNN";
-    let cublas = "only training needs it: pip install nvidia-cublas, or name its folder in TIGHTFIT_CUBLAS";
+    let driver = "install the NVIDIA driver; start a container with access to the GPU (docker run --gpus all)";
+    let cudnn = "pip install nvidia-cudnn-cu13 (PyTorch's CUDA wheels include it), or set TIGHTFIT_CUDNN to its folder";
+    let cublas = "only training needs it: pip install nvidia-cublas, or set TIGHTFIT_CUBLAS to its folder";
     let context = Context::open(options.cuda.as_deref(), options.device).map(Arc::new);
     let library = load::cudnn(options.cudnn.as_deref());
     let together = match (&context, &library) {
@@ -102,7 +102,7 @@ pub fn doctor(options: &Options) -> Vec<Finding> {
         Some(Ok(detail)) => found(detail, None),
         Some(Err(error)) => {
             let advice =
-                "cuDNN and driver do not go together: take a newer driver, or a cuDNN built for its CUDA version";
+                "cuDNN and the driver do not match: install a newer driver, or a cuDNN built for its CUDA version";
             State::Missing { error, advice }
         }
         None => State::NotReached,
@@ -117,7 +117,7 @@ pub fn doctor(options: &Options) -> Vec<Finding> {
     ]
 }
 
-/// The version of the kernel's driver, which the driver's own interface does not tell: release and branch, as in `580.159`.
+/// The version of the kernel driver, which the driver's interface does not report: release and branch, as in `580.159`.
 pub(crate) fn driver_version() -> Option<String> {
     version_in(&std::fs::read_to_string("/proc/driver/nvidia/version").ok()?)
 }

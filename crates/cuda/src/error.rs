@@ -1,4 +1,4 @@
-//! What can go wrong between this crate and the two libraries, and how it reads as an error of the project.
+//! Errors of the CUDA driver, cuDNN and cuBLAS, and how they become errors of the project.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use crate::sys::cublas::CublasStatus;
 use crate::sys::cudnn::CudnnStatus;
 use crate::sys::driver::DriverStatus;
 
-/// One place where a library was looked for, and why it was not taken from there.
+/// A place searched for a library, and why the library was not loaded from there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tried {
-    /// What led there: an option, an environment variable, Python, the loader.
+    /// Why it was searched: an option, an environment variable, Python, the loader.
     pub because: String,
     /// The file.
     pub path: PathBuf,
-    /// Why not.
+    /// Why the library was not loaded.
     pub problem: String,
 }
 
@@ -30,23 +30,23 @@ fn list(tried: &[Tried]) -> String {
     tried.iter().map(|place| format!("\n  {place}")).collect()
 }
 
-/// What failed in the CUDA driver, in cuDNN, or on the way to them.
+/// What failed in the CUDA driver or cuDNN, or while loading them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
-    /// A library is nowhere to be found.
+    /// A library was not found.
     #[error("{library} was not found; set {variable} to its file or folder. Looked at:{}", list(tried))]
     Missing {
-        /// The file name by which it is known.
+        /// Its file name.
         library: &'static str,
         /// The environment variable that names it.
         variable: &'static str,
-        /// Every place, in the order of looking.
+        /// Every place, in search order.
         tried: Vec<Tried>,
     },
 
     /// A library lacks a function.
-    #[error("{library} has no {symbol}: it is too old, or not that library at all")]
+    #[error("{library} has no {symbol}: it is too old, or not {library} at all")]
     Symbol {
         /// The library.
         library: &'static str,
@@ -58,7 +58,7 @@ pub enum CudaError {
     },
 
     /// cuDNN is older than the interface used here.
-    #[error("{} is cuDNN {version}, and 9.0.0 is the oldest that serves", path.display())]
+    #[error("{} is cuDNN {version}; the oldest supported version is 9.0.0", path.display())]
     TooOld {
         /// The file.
         path: PathBuf,
@@ -67,7 +67,7 @@ pub enum CudaError {
     },
 
     /// There is no such device.
-    #[error("there is no CUDA device {ordinal}; the driver has {count}, counted from 0")]
+    #[error("there is no CUDA device {ordinal}; the driver reports {count}, counted from 0")]
     NoDevice {
         /// The device asked for.
         ordinal: usize,
@@ -91,7 +91,7 @@ pub enum CudaError {
         call: &'static str,
         /// What it returned.
         status: CudnnStatus,
-        /// What the library adds in words; may be empty.
+        /// The library's own message; may be empty.
         detail: String,
     },
 
@@ -104,7 +104,7 @@ pub enum CudaError {
         status: CublasStatus,
     },
 
-    /// A layer that CUDA does not compute, or operands that are not the layer's.
+    /// A layer that CUDA does not support, or operands that do not match the layer.
     #[error("{layer}: {what}")]
     Unfit {
         /// The layer.
@@ -114,11 +114,11 @@ pub enum CudaError {
     },
 
     /// The device has no room.
-    #[error("out of device memory: {wanted} wanted, {free} free; take a smaller mini-batch or micro-batch")]
+    #[error("out of device memory: {wanted} requested, {free} free; use a smaller mini-batch or micro-batch")]
     OutOfMemory {
         /// The size asked for.
         wanted: Bytes,
-        /// What was free when it failed.
+        /// What was free at the time.
         free: Bytes,
     },
 
@@ -131,16 +131,16 @@ pub enum CudaError {
         value: usize,
     },
 
-    /// Padding that the legacy interface has no words for.
-    #[error("the padding before and after differs, which the legacy interface cannot say")]
+    /// Padding that the legacy interface cannot express.
+    #[error("the legacy interface does not support different padding before and after")]
     Uneven,
 
-    /// A legacy call on half-precision data that should write f32.
-    #[error("the legacy interface has no call on half-precision data that writes f32")]
+    /// A legacy call on half-precision data with an f32 output.
+    #[error("the legacy interface cannot read half-precision data and write f32")]
     MixedOutput,
 
-    /// An engine that is known to do harm.
-    #[error("{what} (known of this version of cuDNN), so it is not run")]
+    /// An engine with a known defect.
+    #[error("not run because it {what} (a known defect of this cuDNN version)")]
     Harmful {
         /// What it does.
         what: &'static str,
@@ -155,8 +155,8 @@ pub enum CudaError {
         operation: Operation,
     },
 
-    /// A part of device or host memory that is not in its buffer.
-    #[error("bytes {start} to {end} of a buffer of {len}")]
+    /// A range of device or host memory that lies outside its buffer.
+    #[error("bytes {start} to {end} are outside a buffer of {len} bytes")]
     OutOfBounds {
         /// First byte.
         start: usize,
@@ -166,32 +166,32 @@ pub enum CudaError {
         len: usize,
     },
 
-    /// An address that is not a multiple of what its plan was made for.
-    #[error("address {address:#x} is not a multiple of {alignment}, which its plan was made for")]
+    /// An address that is less aligned than its plan requires.
+    #[error("address {address:#x} is not a multiple of {alignment}, as its plan requires")]
     Misaligned {
         /// The address.
         address: u64,
-        /// What it should be a multiple of.
+        /// The alignment that the plan requires.
         alignment: usize,
     },
 
-    /// cuDNN does not answer as its documentation says.
-    #[error("cuDNN answered {count} elements for {what}, where {expected} belong")]
+    /// cuDNN's answer contradicts its documentation.
+    #[error("cuDNN returned {count} elements for {what}, expected {expected}")]
     Answer {
         /// The attribute asked for.
         what: &'static str,
-        /// How many came.
+        /// How many it returned.
         count: i64,
-        /// How many belong there.
+        /// How many were expected.
         expected: &'static str,
     },
 
     /// An algorithm wrote outside its workspace.
     #[error("{algorithm} wrote outside its workspace of {workspace}: its results cannot be trusted")]
     Overrun {
-        /// Which algorithms ran in it.
+        /// The algorithms that ran in it.
         algorithm: String,
-        /// The size that the library had asked for.
+        /// The size that the library asked for.
         workspace: Bytes,
     },
 }
@@ -202,12 +202,12 @@ impl CudaError {
         matches!(self, CudaError::Driver { status, .. } if status.is_sticky())
     }
 
-    /// Whether it was refused because a stream records a graph.
+    /// Whether the call was refused because a stream is capturing a graph.
     pub fn is_of_capture(&self) -> bool {
         matches!(self, CudaError::Driver { status, .. } if status.is_of_capture())
     }
 
-    /// Whether the library has nothing for what was asked, rather than that something went wrong.
+    /// Whether the library does not support the request, as opposed to something going wrong.
     pub fn is_not_supported(&self) -> bool {
         matches!(self, CudaError::TooLarge { .. } | CudaError::Uneven)
             || matches!(self, CudaError::Cudnn { status, .. } if status.is_not_supported())
@@ -220,7 +220,7 @@ impl CudaError {
             || matches!(self, CudaError::Cudnn { status: CudnnStatus::INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, .. })
     }
 
-    /// This error as one of the project's, with what the backend was doing; a lost context stays distinguishable.
+    /// Converts this error to the project's, adding what the backend was doing; a lost context stays distinguishable.
     pub fn while_doing(self, what: impl fmt::Display) -> Error {
         let (backend, lost, what) = ("cuda".to_owned(), self.is_sticky(), format!("{what}: {self}"));
         let source: Option<Box<dyn std::error::Error + Send + Sync>> = Some(Box::new(self));
@@ -228,7 +228,7 @@ impl CudaError {
     }
 }
 
-/// A count in the type in which a library takes it.
+/// Converts a count to the type that a library takes.
 ///
 /// # Errors
 /// [`CudaError::TooLarge`].

@@ -1,8 +1,8 @@
-//! Convolutions and the other layers on NVIDIA GPUs through cuDNN 9 and cuBLAS, for [`tightfit_core`]: every legacy algorithm and every engine that cuDNN
-//! proposes, as one set of candidates.
+//! Convolutions and the other layers on NVIDIA GPUs through cuDNN 9 and cuBLAS, for [`tightfit_core`]: every legacy
+//! algorithm and every engine that cuDNN proposes, as one set of candidates.
 //!
-//! Builds without CUDA: the driver and cuDNN are found when a [`CudaBackend`] is opened, and where they are missing the error
-//! says where it looked ([`doctor`] says it all, with what to do). All raw calls of the project are here, in four levels:
+//! Builds without CUDA: opening a [`CudaBackend`] finds the driver and cuDNN, and if they are missing, the error tells
+//! where it looked ([`doctor`] reports everything, with advice). All raw calls of the project are here, in four levels:
 //!
 //! | module | what it adds |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | [`call`] | status to `Result`, out-parameter to value |
 //! | [`safe`] | owners: streams, events, memory, graphs, descriptors |
 //!
-//! Above them, in [`layers`] and the convolutions, unsafe are only launches: each names what was checked of its memory.
+//! Above them, in [`layers`] and the convolutions, only launches are unsafe: each states which checks cover its memory.
 //!
 //! ```no_run
 //! use tightfit_core::Backend;

@@ -1,5 +1,5 @@
-//! The one way into every exported function: nothing works before cuInit, and a lasting failure that a test asks for loses
-//! the current context.
+//! The one way into every exported function: nothing works before cuInit, and a lasting failure that a test asks for
+//! loses the current context.
 
 use std::ffi::c_int;
 
@@ -21,8 +21,8 @@ pub fn call(name: &'static str, body: impl FnOnce() -> Result<(), Code>) -> c_in
     answer.0
 }
 
-/// Answers a call that gives something back. It does its work even when it answers an error, as the driver does where it
-/// passes on an earlier failure: so an object that is still alive at the end was forgotten by the program.
+/// Answers a call that releases something. It does its work even when it returns an error, as the driver does when it
+/// passes on an earlier failure: so an object still alive at the end was leaked by the program.
 pub fn release(name: &'static str, body: impl FnOnce() -> Result<(), Code>) -> c_int {
     let injected = CONTROL.on_call(name);
     let answer = guarded(|| initialize(name).and_then(|()| body()));

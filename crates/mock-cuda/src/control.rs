@@ -1,4 +1,4 @@
-//! What tests ask of the driver beside failures: its size, delays, the clock.
+//! Settings of the driver for tests, apart from failures: its size, delays, the clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tightfit_mock_support::control::variable;
 use tightfit_mock_support::{Control, Settings};
 
-/// What the driver says of itself.
+/// The driver's description of itself.
 #[derive(Clone)]
 pub struct Description {
     /// Number of devices.
@@ -62,12 +62,12 @@ impl Settings for Asked {
     }
 }
 
-/// What the driver says of itself now.
+/// The driver's current description of itself.
 pub fn description() -> Description {
     CONTROL.settings(|asked| asked.description.clone())
 }
 
-/// Changes what the driver says of itself.
+/// Changes the driver's description of itself.
 pub fn describe(change: impl FnOnce(&mut Description)) {
     CONTROL.settings(|asked| change(&mut asked.description));
 }

@@ -1,5 +1,5 @@
-//! The kernels that a program brings, on the CPU: a module's text is only looked through for names, and each name stands for
-//! a function here. They compute what tightfit-cuda's `kernels.cu` says, in its order.
+//! The kernels that a program brings, on the CPU: a module's text is only looked through for names, and each name
+//! stands for a function here. They compute what tightfit-cuda's `kernels.cu` says, in its order.
 
 use std::sync::Arc;
 
@@ -79,7 +79,8 @@ impl Array {
     }
 
     fn read<T: Copy>(&self, i: usize) -> T {
-        // SAFETY: whoever holds the array asks for elements within the length that it held, of a type as long as that said.
+        // SAFETY: whoever holds the array asks for elements within the length that it held, of a type as long as that
+        // said.
         unsafe { (self.at as *const T).add(i).read_unaligned() }
     }
 
@@ -291,10 +292,10 @@ impl Launch {
                     let mut sums: Vec<f32> =
                         (0..inputs).map(|i| if flag(p[24]) { dx.get(plane * inputs + i) } else { 0.0 }).collect();
                     for window in 0..outputs {
-                        let of = plane * outputs + window;
+                        let output = plane * outputs + window;
                         let places = places(&axes, window);
-                        let largest = places.into_iter().find(|place| x.get(plane * inputs + place) == y.get(of));
-                        largest.into_iter().for_each(|place| sums[place] += dy.get(of));
+                        let largest = places.into_iter().find(|place| x.get(plane * inputs + place) == y.get(output));
+                        largest.into_iter().for_each(|place| sums[place] += dy.get(output));
                     }
                     sums.iter().enumerate().for_each(|(i, sum)| dx.set(plane * inputs + i, *sum));
                 }

@@ -228,7 +228,7 @@ fn an_unjoined_fork_gives_no_graph() {
 }
 
 #[test]
-fn what_a_capture_forbids_breaks_it() {
+fn a_forbidden_call_breaks_the_capture() {
     let cuda = cuda();
     cuda.begin();
     let (stream, a) = (cuda.stream(), cuda.allocate(4));
@@ -264,7 +264,7 @@ fn devices_have_their_own_memory_and_errors() {
 }
 
 #[test]
-fn a_context_that_ends_counts_what_was_forgotten() {
+fn a_released_context_counts_leaked_objects() {
     let cuda = cuda();
     cuda.begin();
     cuda.allocate(1);

@@ -45,12 +45,12 @@ pub fn version() -> usize {
     CONTROL.settings(|asked| asked.version)
 }
 
-/// The workspace to tell where `bytes` are used.
-pub fn told(bytes: u64) -> u64 {
+/// The workspace to report if `bytes` are used.
+pub fn reported(bytes: u64) -> u64 {
     bytes.saturating_add_signed(CONTROL.settings(|asked| asked.workspace_lie))
 }
 
-/// Counts an execution; says whether its result is to be spoiled.
+/// Counts an execution, and returns whether to corrupt its result.
 pub fn on_execution() -> bool {
     CONTROL.settings(|asked| {
         asked.executions += 1;

@@ -1,5 +1,6 @@
-//! The functions of the backend interface that are not just handed on. Each hands the call on first or decides first, and
-//! does its own part behind a wall: whatever panics or fails there, the program gets what cuDNN alone would have given.
+//! The functions of the backend interface that do more than forward. Each forwards the call first or decides first, and
+//! catches panics in its own part: whatever panics or fails there, the program gets what cuDNN alone would have
+//! returned.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -8,20 +9,20 @@ use tightfit_cuda::sys::cudnn::{Attribute, BackendDescriptor, CudnnStatus, Eleme
 
 use crate::plan::{Choice, Plan, consider};
 use crate::reason::{Function, Reason, count};
-use crate::run::{behind_wall, execute};
+use crate::run::{catch_panics, execute};
 use crate::session::forget;
 use crate::settings::settings;
 use crate::shadow::{self, Made, Value};
-use crate::trampolines::hand_on;
+use crate::trampolines::forward;
 
-/// Our part of a call, where anything is asked for at all.
+/// Runs our part of a call, if there are any settings.
 fn aside(part: impl FnOnce()) {
     if settings().is_some() {
-        behind_wall(part);
+        catch_panics(part);
     }
 }
 
-/// A descriptor's address, under which its shadow is.
+/// A descriptor's address, the key of its shadow.
 pub fn address(descriptor: BackendDescriptor) -> shadow::Address {
     descriptor.0 as shadow::Address
 }
@@ -33,7 +34,7 @@ pub fn address(descriptor: BackendDescriptor) -> shadow::Address {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnDestroy(handle: Handle) -> CudnnStatus {
     aside(|| forget(handle));
-    hand_on!(cudnnDestroy(handle: Handle) -> CudnnStatus)
+    forward!(cudnnDestroy(handle: Handle) -> CudnnStatus)
 }
 
 /// cuDNN's function of this name; begins a shadow.
@@ -42,7 +43,7 @@ pub unsafe extern "C" fn cudnnDestroy(handle: Handle) -> CudnnStatus {
 /// As cuDNN's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: Kind, descriptor: *mut BackendDescriptor) -> CudnnStatus {
-    let status = hand_on!(cudnnBackendCreateDescriptor(kind: Kind, descriptor: *mut BackendDescriptor) -> CudnnStatus);
+    let status = forward!(cudnnBackendCreateDescriptor(kind: Kind, descriptor: *mut BackendDescriptor) -> CudnnStatus);
     if status == CudnnStatus::SUCCESS {
         // SAFETY: the call succeeded, so it wrote a descriptor there.
         aside(|| shadow::create(address(unsafe { *descriptor }), kind));
@@ -56,9 +57,9 @@ pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: Kind, descriptor: *m
 /// As cuDNN's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendDestroyDescriptor(descriptor: BackendDescriptor) -> CudnnStatus {
-    // First, since the address may be given out again as soon as the call returns.
+    // This comes first, because the address may be reused as soon as the call returns.
     aside(|| shadow::destroy(address(descriptor)));
-    hand_on!(cudnnBackendDestroyDescriptor(descriptor: BackendDescriptor) -> CudnnStatus)
+    forward!(cudnnBackendDestroyDescriptor(descriptor: BackendDescriptor) -> CudnnStatus)
 }
 
 /// cuDNN's function of this name; the shadow keeps what cuDNN accepted.
@@ -73,7 +74,7 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     len: i64,
     array: *const c_void,
 ) -> CudnnStatus {
-    let status = hand_on!(cudnnBackendSetAttribute(descriptor: BackendDescriptor, attribute: Attribute, element: ElementType, len: i64, array: *const c_void) -> CudnnStatus);
+    let status = forward!(cudnnBackendSetAttribute(descriptor: BackendDescriptor, attribute: Attribute, element: ElementType, len: i64, array: *const c_void) -> CudnnStatus);
     if status == CudnnStatus::SUCCESS {
         aside(|| {
             // SAFETY: cuDNN accepted `len` elements of the type at `array`.
@@ -84,18 +85,18 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     status
 }
 
-/// cuDNN's function of this name; a plan is decided about here, before anybody can ask for its workspace.
+/// cuDNN's function of this name; decides about a plan, before anybody can ask for its workspace.
 ///
 /// # Safety
 /// As cuDNN's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendFinalize(descriptor: BackendDescriptor) -> CudnnStatus {
-    let status = hand_on!(cudnnBackendFinalize(descriptor: BackendDescriptor) -> CudnnStatus);
+    let status = forward!(cudnnBackendFinalize(descriptor: BackendDescriptor) -> CudnnStatus);
     if status == CudnnStatus::SUCCESS {
         aside(|| {
             let Some((kind, attributes)) = shadow::take_attributes(address(descriptor)) else { return };
             let made = Made::new(kind, &attributes);
-            // Known before it is decided about: should that panic, the plan is one that was left.
+            // Stored before the decision, so that a panic there leaves the plan unchanged.
             shadow::fill(address(descriptor), made.clone());
             if let Made::NewPlan(graph, asked) = made {
                 let told = asked.filter(|asked| Arc::ptr_eq(&asked.graph, &graph));
@@ -106,8 +107,8 @@ pub unsafe extern "C" fn cudnnBackendFinalize(descriptor: BackendDescriptor) -> 
                         }
                         decision
                     }
-                    // SAFETY: the plan was finalized by the caller just now, who keeps the handle of its graph alive and
-                    // uses it on this thread.
+                    // SAFETY: the plan was finalized by the caller just now, who keeps the handle of its graph alive
+                    // and uses it on this thread.
                     None => unsafe { consider(&graph, Choice::Plan(descriptor), true) },
                 };
                 shadow::fill(address(descriptor), Made::Plan(Arc::new(Plan { graph: Some(graph), decision })));
@@ -120,7 +121,8 @@ pub unsafe extern "C" fn cudnnBackendFinalize(descriptor: BackendDescriptor) -> 
 /// `CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API`
 const NATIVE_GRAPH: i32 = 3;
 
-/// cuDNN's function of this name; workspaces are those of what will run, and what is filled with objects learns its graph.
+/// cuDNN's function of this name; workspaces are those of what will run, and what is filled with objects learns its
+/// graph.
 ///
 /// # Safety
 /// As cuDNN's.
@@ -136,7 +138,7 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
     // The caller's place for the count may be null.
     let mut given = 0;
     let place: *mut i64 = &mut given;
-    let status = hand_on!(cudnnBackendGetAttribute(descriptor: BackendDescriptor, attribute: Attribute, element: ElementType, requested: i64, place: *mut i64, array: *mut c_void) -> CudnnStatus);
+    let status = forward!(cudnnBackendGetAttribute(descriptor: BackendDescriptor, attribute: Attribute, element: ElementType, requested: i64, place: *mut i64, array: *mut c_void) -> CudnnStatus);
     if status == CudnnStatus::SUCCESS && !count.is_null() {
         // SAFETY: the caller's place for it.
         unsafe { *count = given };
@@ -153,7 +155,8 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
                     unsafe { *array.cast::<i64>() = bytes as i64 };
                 }
             }
-            // ENGINE_BEHAVIOR_NOTE: a graph of the engine's own kernels would take the workspace that we did not ask for.
+            // ENGINE_BEHAVIOR_NOTE: a graph of the engine's own kernels would take the workspace that we did not ask
+            // for.
             Attribute(1305) if is_ours_to_divide(descriptor) => {
                 // SAFETY: cuDNN wrote that many notes there.
                 let notes = unsafe { std::slice::from_raw_parts_mut(array.cast::<i32>(), filled) };
@@ -187,12 +190,12 @@ fn is_ours_to_divide(engine: BackendDescriptor) -> bool {
     graph.is_some_and(|graph| graph.convolution.is_ok())
 }
 
-/// Bytes of workspace to tell of a configuration or a plan in place of its own.
+/// Bytes of workspace to report for a configuration or a plan instead of its own.
 fn workspace(descriptor: BackendDescriptor) -> Option<usize> {
     match shadow::made(address(descriptor))? {
         Made::Plan(plan) => plan.workspace(),
         Made::Configuration(asked) if asked.graph.convolution.is_ok() => {
-            // Not within the cell: what is considered may panic.
+            // Outside the cell, because `consider` may panic.
             let decision = match asked.decision.get() {
                 Some(decision) => decision.clone(),
                 // SAFETY: the caller asks about it, so it is alive, as is the handle of its graph.
@@ -224,20 +227,20 @@ pub unsafe extern "C" fn cudnnBackendExecute(
 ) -> CudnnStatus {
     if settings().is_some() {
         // SAFETY: forwarded to the caller.
-        let done = behind_wall(|| unsafe { execute(handle, plan, pack) });
+        let done = catch_panics(|| unsafe { execute(handle, plan, pack) });
         match done {
             Some(Some(status)) => return status,
             Some(None) => {}
             None => {
                 count(Reason::Panicked, Function::cudnnBackendExecute);
-                // The workspace is not the plan's own; where even that cannot be said, it is not handed on either.
-                if behind_wall(|| plan_of(plan)?.workspace()) != Some(None) {
+                // The workspace is not sized for the plan itself, so the call must not be forwarded.
+                if catch_panics(|| plan_of(plan)?.workspace()) != Some(None) {
                     return CudnnStatus::EXECUTION_FAILED;
                 }
             }
         }
     }
-    hand_on!(cudnnBackendExecute(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor) -> CudnnStatus)
+    forward!(cudnnBackendExecute(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor) -> CudnnStatus)
 }
 
 /// cuDNN's function of this name; a divided plan has no graph of its own kernels to give.
@@ -254,7 +257,7 @@ pub unsafe extern "C" fn cudnnBackendPopulateCudaGraph(
     if refuses_graph(plan, Function::cudnnBackendPopulateCudaGraph) {
         return CudnnStatus::NOT_SUPPORTED;
     }
-    hand_on!(cudnnBackendPopulateCudaGraph(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor, graph: *mut c_void) -> CudnnStatus)
+    forward!(cudnnBackendPopulateCudaGraph(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor, graph: *mut c_void) -> CudnnStatus)
 }
 
 /// cuDNN's function of this name; as [`cudnnBackendPopulateCudaGraph`].
@@ -271,11 +274,11 @@ pub unsafe extern "C" fn cudnnBackendUpdateCudaGraph(
     if refuses_graph(plan, Function::cudnnBackendUpdateCudaGraph) {
         return CudnnStatus::NOT_SUPPORTED;
     }
-    hand_on!(cudnnBackendUpdateCudaGraph(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor, graph: *mut c_void) -> CudnnStatus)
+    forward!(cudnnBackendUpdateCudaGraph(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor, graph: *mut c_void) -> CudnnStatus)
 }
 
 fn refuses_graph(plan: BackendDescriptor, function: Function) -> bool {
-    let refuses = settings().is_some() && behind_wall(|| plan_of(plan)?.workspace()).flatten().is_some();
+    let refuses = settings().is_some() && catch_panics(|| plan_of(plan)?.workspace()).flatten().is_some();
     if settings().is_some() {
         count(Reason::NativeGraph, function);
     }
@@ -293,11 +296,11 @@ pub unsafe extern "C" fn cudnnGetExecutionPlanWorkspaceSize(
     pack: BackendDescriptor,
     bytes: *mut usize,
 ) -> CudnnStatus {
-    let status = hand_on!(cudnnGetExecutionPlanWorkspaceSize(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor, bytes: *mut usize) -> CudnnStatus);
+    let status = forward!(cudnnGetExecutionPlanWorkspaceSize(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor, bytes: *mut usize) -> CudnnStatus);
     if status == CudnnStatus::SUCCESS
         && !bytes.is_null()
         && settings().is_some()
-        && let Some(ours) = behind_wall(|| plan_of(plan)?.workspace()).flatten()
+        && let Some(ours) = catch_panics(|| plan_of(plan)?.workspace()).flatten()
     {
         // SAFETY: cuDNN wrote a size there.
         unsafe { *bytes = ours };

@@ -1,4 +1,4 @@
-//! The convolutions of this process, each with the framework's choice and ours: decided once, counted ever after.
+//! The convolutions of this process, each with the framework's choice and ours. Each is decided once and then counted.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use tightfit_cuda::Chosen;
 use crate::layer;
 use crate::reason::Reason;
 
-/// What is decided about: equal questions have one answer in all threads and on all handles.
+/// What to decide. Equal questions have one answer across all threads and handles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Question {
     /// The device's ordinal.
@@ -20,11 +20,11 @@ pub struct Question {
     pub problem: Problem,
     /// The framework's choice.
     pub chosen: Chosen,
-    /// What the framework's mode admits, beside what every mode does.
+    /// What the framework's mode allows beyond what every mode allows.
     pub admitted: Notes,
     /// Factors, by their bits.
     pub factors: [u32; 2],
-    /// What every address is a multiple of.
+    /// The alignment of every address.
     pub base: usize,
 }
 
@@ -41,38 +41,38 @@ pub fn bits(scale: Scale) -> [u32; 2] {
     [scale.alpha, scale.beta].map(f32::to_bits)
 }
 
-/// What is done.
+/// The decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This configuration is run in place of the framework's choice.
+    /// Run this configuration instead of the framework's choice.
     Ours(Configuration),
-    /// Of one total, a part is ours to use: which, is decided once the kernels of a step are known.
+    /// Use a part of one total; which part is decided once the kernels of a step are known.
     Shared(Shared),
-    /// The framework's choice runs: it fits, and nothing was found to be faster.
+    /// Run the framework's choice: it fits, and nothing faster was found.
     Kept,
-    /// The framework's choice runs although it may not fit.
+    /// Run the framework's choice, although it may not fit.
     Left(Reason),
 }
 
 /// What a kernel can do with a part of a total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
-    /// What runs in all of it, as long as nothing is divided.
+    /// The configuration for all of the total, as long as it is not divided.
     pub provisional: Configuration,
-    /// What can run in a part, by rising workspace; empty where no times are known.
+    /// The configurations for a part, by rising workspace; empty if no times are known.
     pub front: Vec<Configuration>,
 }
 
 /// A convolution with its answer.
 #[derive(Debug)]
 pub struct Kernel {
-    /// The layer that was current when it was first planned, if the program told it.
+    /// The layer that was current when it was first planned, if the program named it.
     pub layer: Option<String>,
     /// Its place among the kernels that were called.
     place: OnceLock<usize>,
-    /// What was asked.
+    /// The question.
     pub question: Question,
-    /// What was answered.
+    /// The answer.
     pub answer: Answer,
     /// Time of the framework's choice, where it was measured.
     pub framework_time: Option<Nanos>,
@@ -93,13 +93,13 @@ impl Kernel {
         }
     }
 
-    /// Says what was allotted to it.
+    /// Records the configuration allotted to it.
     pub fn allot(&self, configuration: Configuration) {
         *self.allotted.lock().unwrap_or_else(PoisonError::into_inner) = Some(configuration);
     }
 
-    /// Bytes of workspace to tell the program; none where the framework's choice runs.
-    pub fn told(&self) -> Option<usize> {
+    /// Bytes of workspace to report to the program; none if the framework's choice runs.
+    pub fn reported_workspace(&self) -> Option<usize> {
         match &self.answer {
             Answer::Ours(ours) => Some(usize::try_from(ours.workspace().0).unwrap_or(usize::MAX)),
             Answer::Shared(_) => Some(0),
@@ -115,7 +115,7 @@ impl Kernel {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Its layer, else by order of first call; none for one without a layer that was never called.
+    /// Its layer's name, otherwise a name by order of first call; none for an unnamed kernel that was never called.
     pub fn name(&self) -> Option<String> {
         let by_order = || self.place.get().map(|place| format!("conv{}", place + 1));
         self.layer.clone().or_else(by_order)
@@ -140,12 +140,12 @@ fn kernels() -> MutexGuard<'static, Option<Kernels>> {
     KERNELS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The kernel of a question that was answered before.
+/// The kernel of a question that already has an answer.
 pub fn find(question: &Question) -> Option<Arc<Kernel>> {
     kernels().as_ref()?.by_question.get(question).cloned()
 }
 
-/// Counts an answer among all; one that is lasting is found again. Where another thread was first, its answer holds for both.
+/// Stores an answer; one that is final is found again. If another thread was first, its answer holds for both.
 pub fn keep(question: Question, answer: Answer, framework_time: Option<Nanos>, is_lasting: bool) -> Arc<Kernel> {
     let mut kernels = kernels();
     let Kernels { by_question, all } = kernels.get_or_insert_default();

@@ -1,5 +1,5 @@
-//! Names of layers, where a program's hooks tell them: the name current on a thread when a convolution is first planned is
-//! its name in the report, and in the cache among the layers of the program.
+//! Names of layers, set by a program's hooks. The name that is current on a thread when a convolution is first planned
+//! becomes its name in the report and in the program's layers in the cache.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char};
@@ -8,7 +8,7 @@ thread_local! {
     static CURRENT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// The calling thread works on the layer of this name until it says another; null ends it. The text is copied.
+/// Sets the layer that the calling thread works on, until the next call; null clears it. The text is copied.
 ///
 /// # Safety
 /// `name` is null or points to a text that ends with 0.
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn tightfitSetLayer(name: *const c_char) {
         // SAFETY: the caller's word.
         Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     };
-    // A thread that ends has no place for it any more.
+    // A thread that is ending can no longer store it.
     let _ = CURRENT.try_with(|current| current.replace(text));
 }
 

@@ -1,4 +1,4 @@
-//! A `libcudnn.so.9` to put under programs that know nothing of it: their convolutions run in micro-batches, within a
+//! A `libcudnn.so.9` to preload into unmodified programs: it runs their convolutions in micro-batches, within a
 //! workspace limit.
 //!
 //! ```text
@@ -8,11 +8,10 @@
 //!              recognize -> choose -> session: micro-batches on the program's handle -> report
 //! ```
 //!
-//! Loading does nothing: the real library is opened, and the environment read (`settings`), when something is first
-//! called. Whatever is not understood, fails or panics goes on to the real library as it came, and is counted
-//! (`reason`).
+//! Loading does nothing: the first call opens the real library and reads the environment (`settings`). A call that is
+//! not recognized, fails or panics is passed to the real library unchanged, and counted (`reason`).
 //!
-//! Empty on other processors than x86-64, in whose assembly the trampolines are written.
+//! Empty on processors other than x86-64, because the trampolines are written in its assembly.
 
 #![cfg(target_arch = "x86_64")]
 #![deny(clippy::print_stdout, clippy::print_stderr)]

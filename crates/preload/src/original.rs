@@ -1,4 +1,4 @@
-//! The real cuDNN: where it is, and its functions by name.
+//! Finds the real cuDNN and looks up its functions by name.
 //!
 //! ```text
 //! TIGHTFIT_CUDNN                                  what a launcher sets
@@ -7,7 +7,7 @@
 //! the list that every part of the project uses    `tightfit_cuda::load::cudnn_places`, this process's interpreter first
 //! ```
 //!
-//! Always opened by its absolute path: by its name the loader would give us ourselves.
+//! Always opened by its absolute path, because by name the loader would return this library.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -43,12 +43,12 @@ pub fn path() -> Option<&'static Path> {
     original().map(|original| original.path.as_path())
 }
 
-/// Driver and cuDNN for our own work; none where that cannot be, which is said once.
+/// Driver and cuDNN for our own work; none if they cannot be opened, which is reported once.
 pub fn host() -> Option<&'static Host> {
     static HOST: OnceLock<Option<Host>> = OnceLock::new();
     HOST.get_or_init(|| {
         let opened = load::cudnn_of_program(path()?).map(Arc::new).and_then(Host::open);
-        opened.map_err(|error| say!("every convolution is left as it is: {error}")).ok()
+        opened.map_err(|error| say!("leaving every convolution unchanged: {error}")).ok()
     })
     .as_ref()
 }
@@ -64,8 +64,8 @@ fn original() -> Option<&'static Original> {
                     Err(problem) => tried.push(format!("{} ({problem})", path.display())),
                 }
             }
-            let looked = if tried.is_empty() { "nowhere to look".to_owned() } else { tried.join(", ") };
-            say!("the real {NAME} was not found: set TIGHTFIT_CUDNN to its file; tried {looked}");
+            let looked = if tried.is_empty() { "no places".to_owned() } else { tried.join(", ") };
+            say!("could not find the real {NAME}; set TIGHTFIT_CUDNN to its file; tried {looked}");
             None
         })
         .as_ref()
@@ -77,12 +77,12 @@ fn open(path: &Path) -> Result<Library, String> {
     // SAFETY: only the address is taken.
     let version = unsafe { library.get::<*const ()>(b"cudnnGetVersion\0") }.map_err(|error| error.to_string())?;
     if std::ptr::eq(version.as_raw_ptr(), crate::trampolines::cudnnGetVersion as *const std::ffi::c_void) {
-        return Err("is this library itself".to_owned());
+        return Err("this is the tightfit library itself".to_owned());
     }
     Ok(library)
 }
 
-/// Files to try, existing ones only.
+/// The files to try, limited to those that exist.
 fn places() -> Vec<PathBuf> {
     if let Some(named) = std::env::var_os("TIGHTFIT_CUDNN").filter(|value| !value.is_empty()) {
         let path = PathBuf::from(named);
@@ -92,7 +92,7 @@ fn places() -> Vec<PathBuf> {
     let own = |path: &&PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(NAME.as_bytes()));
     let mut places: Vec<PathBuf> = open.iter().filter(own).cloned().collect();
     places.extend(open.iter().filter_map(|path| packages_of(path)).map(|folder| in_packages(folder, NAME)));
-    // As it was called, which leads to its virtual environment; and the file itself.
+    // Both the path it was called by, which leads to its virtual environment, and the file itself.
     let called = std::env::args_os().next();
     let interpreters = called.into_iter().chain(std::env::current_exe().ok().map(PathBuf::into_os_string));
     let pythons = interpreters.filter(|word| is_python(word)).collect();
@@ -117,7 +117,7 @@ fn open_files(maps: &[u8]) -> Vec<PathBuf> {
     files
 }
 
-/// The folder of packages that a file lies in.
+/// The package folder that contains a file.
 fn packages_of(path: &Path) -> Option<&Path> {
     path.ancestors().find(|folder| folder.ends_with("site-packages") || folder.ends_with("dist-packages"))
 }

@@ -1,12 +1,12 @@
-//! Writing where nobody may be reading: the program's end must not depend on it.
+//! Writes that may have no reader: the program's exit must not depend on one.
 
 use std::mem::zeroed;
 use std::ptr::null_mut;
 
 use libc::{SIG_BLOCK, SIG_SETMASK, SIGPIPE};
 
-/// Calls `write` so that a pipe or socket without a reader is an error to it and not the SIGPIPE that would end the program,
-/// which may well want to be ended by its own.
+/// Calls `write` so that a pipe or socket without a reader gives an error, not a SIGPIPE that would end the program.
+/// The program may rely on SIGPIPE for its own writes.
 pub fn shielded<T>(write: impl FnOnce() -> T) -> T {
     // SAFETY: sets of signals are plain bits; each call gets valid places for what it reads and writes.
     let (pipe, mask, was_pending) = unsafe {

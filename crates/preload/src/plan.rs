@@ -1,6 +1,6 @@
-//! A plan of the program's, and what runs when it is executed.
+//! The program's plans, and what runs when one is executed.
 //!
-//! The decision falls before anybody is told a workspace, so that every query and the execution agree:
+//! The decision is made before any workspace is reported, so that every query and the execution agree:
 //!
 //! ```text
 //! ENGINECFG_WORKSPACE_SIZE  --\
@@ -24,7 +24,7 @@ use crate::settings::{Limit, Settings, settings};
 use crate::shadow::Graph;
 use crate::{original, report, total};
 
-/// A plan as it was decided.
+/// A plan with its decision.
 pub struct Plan {
     /// The graph it computes.
     pub graph: Option<Arc<Graph>>,
@@ -39,13 +39,13 @@ pub enum Decision {
     Ours(Ours),
     /// A part of one total, in our own memory.
     Shared(Arc<Kernel>),
-    /// The framework's choice, by decision.
+    /// The framework's choice, because it is the best.
     Kept(Arc<Kernel>),
-    /// The framework's choice, as nothing could be decided, or nothing fits.
+    /// The framework's choice, because nothing could be decided or nothing fits.
     Left(Reason, Option<Arc<Kernel>>),
 }
 
-/// A configuration set up on the handle that the program made its graph with.
+/// A configuration set up on the handle with which the program made its graph.
 #[derive(Clone)]
 pub struct Ours {
     /// The convolution.
@@ -63,19 +63,19 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Plan {
-    /// Bytes of workspace to tell the program; none where the plan's own answer holds.
+    /// Bytes of workspace to tell the program; none if the plan's own answer holds.
     pub fn workspace(&self) -> Option<usize> {
         self.decision.workspace()
     }
 }
 
 impl Decision {
-    /// Bytes of workspace to tell the program; none where the plan's own answer holds.
+    /// Bytes of workspace to tell the program; none if the plan's own answer holds.
     pub fn workspace(&self) -> Option<usize> {
-        self.kernel()?.told()
+        self.kernel()?.reported_workspace()
     }
 
-    /// The kernel that was decided about; none where it came to no question.
+    /// The kernel decided about; none if there was no question.
     pub fn kernel(&self) -> Option<&Arc<Kernel>> {
         match self {
             Decision::Ours(ours) => Some(&ours.kernel),
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Decision {
     }
 }
 
-/// An object that says what the framework chose.
+/// An object that holds the framework's choice.
 #[derive(Clone, Copy)]
 pub enum Choice {
     /// An engine's configuration.
@@ -100,8 +100,8 @@ pub enum Choice {
     Plan(BackendDescriptor),
 }
 
-/// Decides what runs for an engine that the program chose for a graph. `is_built` says that it has built a plan of it,
-/// which shows what its mode admits.
+/// Decides what runs for an engine that the program chose for a graph. `is_built` tells whether the program has built a
+/// plan of it, which shows what its mode allows.
 ///
 /// # Safety
 /// The descriptors and the graph's handle are alive, and the calling thread is the one that uses the handle.
@@ -137,13 +137,13 @@ pub unsafe fn consider(graph: &Graph, choice: Choice, is_built: bool) -> Decisio
     decided().unwrap_or_else(|reason| Decision::Left(reason, None))
 }
 
-/// A failure of ours, told where `TIGHTFIT_LOG` asks for it.
+/// Logs a failure of ours if `TIGHTFIT_LOG` requests it.
 pub fn failed(error: impl std::fmt::Display) -> Reason {
     tell!("{error}");
     Reason::Failed
 }
 
-/// The device that the calling thread works on, if it is one that is asked for.
+/// The device that the calling thread works on, if the settings include it.
 ///
 /// # Errors
 /// [`Reason::Device`].
@@ -153,11 +153,11 @@ pub fn device(host: &Host, settings: &Settings) -> Result<usize, Reason> {
     if is_asked_for { Ok(device) } else { Err(Reason::Device) }
 }
 
-/// The answer to a question, found now if it was not asked before. One that was found without measuring, since something
-/// was captured, is this plan's alone: the next plan is decided about anew.
+/// The answer to a question, found now if it is new. An answer found without measuring, because of a capture, holds for
+/// this plan alone: the next plan is decided again.
 ///
 /// # Errors
-/// [`Reason::Capture`] where the memory of a total is yet to be taken, which cannot be under capture.
+/// [`Reason::Capture`] if the memory of a total is not allocated yet, which is impossible under capture.
 pub fn answer(
     question: Question,
     settings: &Settings,
@@ -183,7 +183,7 @@ fn described(question: &Question, answer: &Answer) -> String {
     let Chosen { algorithm, workspace, .. } = &question.chosen;
     match answer {
         Answer::Shared(Shared { provisional, front }) => {
-            format!("{provisional} for {algorithm} in {workspace}, or one of {} in a part", front.len())
+            format!("{provisional} for {algorithm} in {workspace}, or one of {} in a segment", front.len())
         }
         Answer::Ours(ours) => format!("{ours} in {} for {algorithm} in {workspace}", ours.workspace()),
         Answer::Kept => format!("keeps {algorithm} in {workspace}"),
@@ -191,10 +191,10 @@ fn described(question: &Question, answer: &Answer) -> String {
     }
 }
 
-/// A kernel's answer made ready on a handle.
+/// Sets a kernel's answer up on a handle.
 ///
 /// # Errors
-/// [`Reason::Failed`] if it cannot be set up there, as for addresses of too low an alignment.
+/// [`Reason::Failed`] if it cannot be set up there, for example because the addresses are not aligned enough.
 ///
 /// # Safety
 /// `handle` is alive, on `device`, and used on this thread.

@@ -1,4 +1,4 @@
-//! The program that this process runs, with the kernels that it ran: what the cache keeps of it.
+//! Saves the program's name and the kernels it ran in the cache.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::kernel::{self, Kernel};
 use crate::log::tell;
 use crate::settings::{Tune, settings};
 
-/// Adds the kernels that ran to the program's layers in the cache; where nothing is looked up there, nothing is written either.
+/// Adds the kernels that ran to the program's layers in the cache; writes nothing if the cache is not in use.
 pub fn keep() {
     let Some(settings) = settings().filter(|settings| settings.tune != Tune::Heuristic) else { return };
     let with_layer = |kernel: &Arc<Kernel>| {
@@ -25,15 +25,15 @@ pub fn keep() {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let Some(cache) = cache(settings) else { return };
     if let Err(error) = cache.add_to_program(&name(&arguments), &kernels) {
-        tell!("the layers' names were not kept: {}", error.chain());
+        tell!("could not save the layer names: {}", error.chain());
     }
-    // Nobody closes the cache at exit, and a copy of the file alone is to be whole.
+    // Nobody closes the cache at exit, and yet a copy of the file alone must be complete.
     if let Err(error) = cache.settle() {
-        tell!("the cache's journal stays beside it: {}", error.chain());
+        tell!("could not merge the cache's journal into its file: {}", error.chain());
     }
 }
 
-/// A program's name by its command line: of a Python program its file or module, else the executable.
+/// A program's name from its command line: the file or module of a Python program, otherwise the executable.
 fn name(arguments: &[OsString]) -> String {
     let last = |path: &OsStr| Path::new(path).file_name().unwrap_or(path).to_string_lossy().into_owned();
     let [executable, rest @ ..] = arguments else { return "unknown".to_owned() };

@@ -1,11 +1,11 @@
-//! Why convolutions are left as they are, and how often: counted without a lock, since every call may be counted.
+//! Counts why convolutions are left unchanged, without a lock, because every call may be counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Declares the reasons with the words that the report has for them.
+/// Declares the reasons with their text in the report.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $words:literal;)*) => {
-        /// Why a call is handed on as it is.
+        /// Why a call is passed through unchanged.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Reason { $($(#[$doc])* $name,)* }
 
@@ -34,9 +34,9 @@ reasons! {
     Special = "ragged, vectorized or reordered tensor";
     /// An attribute that this library does not know.
     Attribute = "unknown attribute";
-    /// Made before this library looked, or filled by it with something else.
+    /// Created before this library was active, or filled by cuDNN with something unknown.
     Descriptor = "unknown descriptor";
-    /// The plan was made from a text, without its graph.
+    /// The plan was deserialized, without its graph.
     Restored = "deserialized plan";
     /// Tensors with gaps or in a mixed order.
     Layout = "layout with gaps";
@@ -44,26 +44,26 @@ reasons! {
     Types = "number types";
     /// Flipped filters.
     Mode = "true convolution";
-    /// Other than two or three spatial dimensions, or sizes that do not belong together.
+    /// Other than two or three spatial dimensions, or sizes that do not match.
     Shape = "shape";
-    /// Work outside a device's primary context, or on a device that is not asked for.
+    /// Work outside a device's primary context, or on a device that the settings exclude.
     Device = "device or context";
-    /// First seen while a graph was captured, before the memory of a total was taken.
+    /// First seen while a graph was captured, before the memory of a total was allocated.
     Capture = "first seen under capture";
     /// Nothing fits the limit, however divided.
     NothingFits = "nothing fits the limit";
-    /// Something of ours failed.
+    /// Our part failed.
     Failed = "failed";
-    /// Something of ours panicked.
+    /// Our part panicked.
     Panicked = "panicked";
-    /// The library's own graph of kernels was asked for.
+    /// The program requested cuDNN's own graph of kernels.
     NativeGraph = "native CUDA graph";
-    /// The workspace given is less than what was said.
+    /// The program gave less workspace than we reported.
     Workspace = "less workspace than said";
     /// A convolution with bias and activation in one call, which runs undivided.
     FusedCall = "fused call";
-    /// The rest of a workspace that was sized by an answer of ours to another question was lent; counted beside the reason
-    /// why the call runs undivided.
+    /// We lent the rest of a workspace that the program had sized by our answer to another question; counted in
+    /// addition to the reason why the call runs undivided.
     Lent = "workspace lent";
 }
 
@@ -103,12 +103,12 @@ const _: () = assert!(Reason::ALL.len() <= REASONS && Function::ALL.len() <= FUN
 
 static COUNTS: [[AtomicU64; FUNCTIONS]; REASONS] = [const { [const { AtomicU64::new(0) }; FUNCTIONS] }; REASONS];
 
-/// Counts a call that is handed on.
+/// Counts a call that is passed through.
 pub fn count(reason: Reason, function: Function) {
     COUNTS[reason as usize][function as usize].fetch_add(1, Ordering::Relaxed);
 }
 
-/// Every reason that was met, with the function and how often.
+/// Every reason that occurred, with the function and the number of calls.
 pub fn counted() -> Vec<(Reason, Function, u64)> {
     let pairs = Reason::ALL.iter().flat_map(|reason| Function::ALL.iter().map(move |function| (*reason, *function)));
     pairs

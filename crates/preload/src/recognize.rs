@@ -1,4 +1,4 @@
-//! From attributes to a convolution in the project's words, or to the reason why it is left as it is.
+//! Turns attributes into a convolution of the project, or into the reason why it is left unchanged.
 
 use std::ops::Deref;
 
@@ -10,20 +10,20 @@ use tightfit_cuda::sys::cudnn::{DataType, Kind};
 use crate::reason::Reason;
 use crate::shadow::{Attributes, Made};
 
-/// Dimensions that cuDNN has at most (`CUDNN_DIM_MAX`).
-const MOST: usize = 8;
+/// The most dimensions of a cuDNN tensor (`CUDNN_DIM_MAX`).
+const MAX_DIMENSIONS: usize = 8;
 
-/// A number for each dimension, in place: the legacy interface has them read at every call.
+/// A number per dimension, stored inline because the legacy interface reads them at every call.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
-    values: [usize; MOST],
+    values: [usize; MAX_DIMENSIONS],
     len: usize,
 }
 
 impl Sizes {
-    /// The numbers, or the reason why they are none.
+    /// The numbers, or the reason why they are invalid.
     fn collect(all: impl Iterator<Item = Result<usize, Reason>>) -> Result<Sizes, Reason> {
-        let mut sizes = Sizes { values: [0; MOST], len: 0 };
+        let mut sizes = Sizes { values: [0; MAX_DIMENSIONS], len: 0 };
         for one in all {
             *sizes.values.get_mut(sizes.len).ok_or(Reason::Shape)? = one?;
             sizes.len += 1;
@@ -40,7 +40,7 @@ impl Deref for Sizes {
     }
 }
 
-/// A tensor as it was described: n c then spatial, whatever the layout.
+/// A tensor as described: n, c, then spatial dimensions, in any layout.
 #[derive(Clone, Debug)]
 pub struct Tensor {
     storage: Storage,
@@ -92,7 +92,7 @@ impl Recognized {
         self.problem.convolution().groups()
     }
 
-    /// The problem, with tf32 for f32 where tensor cores are admitted.
+    /// The problem, with tf32 for f32 if tensor cores are allowed.
     pub fn problem(&self, has_tensor_cores: bool) -> Result<Problem, Reason> {
         let p = &self.problem;
         match p.types() {
@@ -297,7 +297,7 @@ fn problem(operation: Operation, [x, w, y]: [&Tensor; 3], window: &Window) -> Re
     Problem::new(convolution, operation, x.dims[0], types, layout.ok_or(Reason::Layout)?).map_err(|_| Reason::Shape)
 }
 
-/// Whether a tensor lies in memory as a packed one of this layout. The stride of a dimension of extent 1 says nothing.
+/// Whether a tensor is packed in this layout. The stride of a dimension of extent 1 does not matter.
 fn is_packed(tensor: &Tensor, layout: Layout) -> bool {
     let Some(spatial) = tensor.dims.len().checked_sub(2).filter(|spatial| *spatial <= 3) else { return false };
     if tensor.strides.len() != tensor.dims.len() {

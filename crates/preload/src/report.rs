@@ -1,8 +1,8 @@
-//! What was done, as JSON: at exit, and at the first call after SIGUSR1.
+//! The report of what was done, as JSON, written at exit and at the first call after SIGUSR1.
 //!
 //! ```text
-//! kernels         of those that ran: the framework's choice and ours, workspace and time of both, calls
-//! passed_through  why others were left as they are
+//! kernels         for each that ran: the framework's choice and ours, workspace and time of both, calls
+//! passed_through  why others were left unchanged
 //! totals          largest workspace avoided at once, time gained, what choosing cost
 //! ```
 
@@ -23,10 +23,10 @@ use crate::settings::{Limit, Settings, settings};
 use crate::{original, program};
 
 static DEVICE: OnceLock<String> = OnceLock::new();
-/// The process whose report it is: a fork's exit is not its own.
+/// The process that the report belongs to: a forked child must not write it at exit.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// How long the program's end waits for the reader of a report that goes into a pipe.
+/// How long the program waits at exit for the reader of a report that goes to a pipe.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 unsafe extern "C" {
@@ -35,7 +35,7 @@ unsafe extern "C" {
     fn sigaction(number: c_int, new: *const SignalAction, old: *mut SignalAction) -> c_int;
 }
 
-/// `struct sigaction`, of which only the handler is looked at: it comes first, and the rest is smaller than this.
+/// `struct sigaction`, of which only the handler is read: it comes first, and the rest is smaller than this.
 #[repr(C)]
 struct SignalAction {
     handler: usize,
@@ -46,12 +46,12 @@ const SIGUSR1: c_int = 10;
 /// `SIG_DFL`
 const DEFAULT: usize = 0;
 
-/// The device that is decided about.
+/// The device that decisions are made for.
 pub fn on_device(device: &Device) {
     DEVICE.get_or_init(|| device.to_string());
 }
 
-/// A convolution runs: from now on a report is due, and one that a signal asked for is written.
+/// Called when a convolution runs: from then on a report is due, and one requested by a signal is written.
 pub fn on_call() {
     static BEGUN: Once = Once::new();
     if !BEGUN.is_completed() {
@@ -71,7 +71,7 @@ fn begin() {
         if settings.report.is_none() {
             return;
         }
-        // The program's own handler stays, and no signal meanwhile is lost to it.
+        // Keep the program's own handler, without losing a signal to it in between.
         let mut before = SignalAction { handler: 0, rest: [0; 31] };
         if sigaction(SIGUSR1, std::ptr::null(), &mut before) == 0 && before.handler == DEFAULT {
             signal(SIGUSR1, on_signal as *const () as usize);
@@ -99,7 +99,7 @@ fn write() {
         .map_err(|error| error.to_string())
         .and_then(|text| shielded(|| output::write_within(&path, &text, PATIENCE)).map_err(|error| error.chain()));
     if let Err(error) = written {
-        say!("the report was not written: {error}");
+        say!("could not write the report: {error}");
     }
 }
 
@@ -194,14 +194,14 @@ fn totals(kernels: &[Arc<Kernel>], planned_only: usize) -> Value {
         Some(configuration) => configuration.workspace().0,
         None => kernel.question.chosen.workspace.0,
     });
-    // A total is taken as a whole, however little of it is used.
+    // A total is allocated as a whole, however little of it is used.
     let ours = match settings().map(|settings| settings.limit) {
         Some(Limit::Total(total)) if kernels.iter().any(|kernel| matches!(kernel.answer, Answer::Shared(_))) => {
             ours.max(total.0)
         }
         _ => ours,
     };
-    // Only where both times are known.
+    // Only if both times are known.
     let gained = |kernel: &Kernel| match (kernel.ours(), kernel.framework_time) {
         (Some(ours), Some(theirs)) if ours.time() > Nanos::ZERO => {
             (theirs.as_micros() - ours.time().as_micros()) * kernel.calls() as f64

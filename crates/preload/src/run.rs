@@ -1,4 +1,4 @@
-//! Running what was decided: our configuration in the program's workspace, or in its part of the total.
+//! Runs what was decided: our configuration in the program's workspace, or in its part of the total.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
@@ -18,19 +18,19 @@ use crate::settings::settings;
 use crate::shadow::{self, Made};
 use crate::{original, report, total};
 
-/// Runs our part of a call; none if it panicked.
-pub fn behind_wall<T>(part: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(part)).map_err(|_| tell!("a decision panicked; the call goes on as it is")).ok()
+/// Runs our part of a call and catches panics; none if it panicked.
+pub fn catch_panics<T>(part: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(part)).map_err(|_| tell!("a decision panicked; passing the call through")).ok()
 }
 
-/// Panics where a test of the wall asks for it; never in a release build.
+/// Panics if a test asks for it; never in a release build.
 fn panic_if_asked() {
     if cfg!(debug_assertions) && std::env::var_os("TIGHTFIT_TEST_PANIC").is_some() {
         std::panic::panic_any("asked for by TIGHTFIT_TEST_PANIC");
     }
 }
 
-/// Runs our configuration of a plan; none where the plan itself is to run.
+/// Runs our configuration of a plan; none if the plan itself should run.
 ///
 /// # Safety
 /// As `cudnnBackendExecute`'s.
@@ -71,8 +71,8 @@ pub unsafe fn execute(handle: Handle, plan: BackendDescriptor, pack: BackendDesc
     }
 }
 
-/// Runs a configuration. The program has less workspace than its own plan needs, so that nothing but an error is left where
-/// this fails.
+/// Runs a configuration. If this fails, the only option left is an error, because the program has less workspace than
+/// its own plan needs.
 ///
 /// # Safety
 /// As `cudnnBackendExecute`'s.
@@ -103,7 +103,7 @@ impl Given {
     /// Reads it.
     ///
     /// # Errors
-    /// The status to answer: `NOT_SUPPORTED` for a pack that says more than addresses, such as other shapes.
+    /// The status to return: `NOT_SUPPORTED` for a pack that sets more than addresses, such as other shapes.
     fn read(plan: &Plan, pack: BackendDescriptor) -> Result<Given, CudnnStatus> {
         let Some(Made::Pack(pack)) = shadow::made(address(pack)) else {
             return Err(CudnnStatus::BAD_PARAM_NOT_FINALIZED);
@@ -160,14 +160,15 @@ pub unsafe fn in_total(
     let session = unsafe { session(host, handle, kernel.question.device) }.map_err(failed)?;
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
     let enqueue = |program: &GuestProgram, workspace| {
-        // SAFETY: forwarded to the caller; the part is as large as the program's workspace, and nobody else's meanwhile.
+        // SAFETY: forwarded to the caller; the part is as large as the program's workspace, and nobody else's
+        // meanwhile.
         status_of(unsafe { program.enqueue(tensors, workspace) })
     };
     // SAFETY: forwarded to the caller.
     unsafe { total::run(host, handle, kernel, &mut session, (scale, base), enqueue) }
 }
 
-/// The configuration's program on the handle that executes, which need not be the one that the graph was made with.
+/// The configuration's program on the executing handle, which may differ from the one that the graph was made with.
 ///
 /// # Safety
 /// `handle` is alive and used on this thread.
@@ -185,7 +186,7 @@ unsafe fn on_handle(handle: Handle, plan: &Plan, ours: &Ours) -> Option<Arc<Gues
     }
 }
 
-/// The status that says how a run of ours ended.
+/// The status for how our run ended.
 pub fn status_of(result: Result<(), NotEnqueued>) -> CudnnStatus {
     match result {
         Ok(()) => CudnnStatus::SUCCESS,

@@ -1,8 +1,8 @@
-//! The program's handles, each with what was built on it. A handle is used by one thread at a time, so that its lock is
-//! never waited for; it only says so to the compiler.
+//! The program's handles, each with the programs built on it. Only one thread at a time uses a handle, so nobody ever
+//! waits for its lock, which only proves this to the compiler.
 //!
-//! Nothing built is ever dropped: a captured graph goes on using the kernels of the plans that it was recorded from, and
-//! nobody tells us when it ends.
+//! Nothing built is ever dropped: a captured graph keeps using the kernels of the plans it was recorded from, and there
+//! is no notice of its end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::kernel::bits;
 pub struct Session {
     /// What can be done on it.
     pub guest: Guest,
-    /// Of one problem there are few configurations.
+    /// A list, because a problem has few configurations.
     programs: HashMap<ProgramKey, Vec<(Configuration, Arc<GuestProgram>)>>,
 }
 
@@ -31,7 +31,7 @@ struct ProgramKey {
 
 static SESSIONS: Mutex<Option<HashMap<usize, Arc<Mutex<Session>>>>> = Mutex::new(None);
 
-/// The session of a handle on a device, begun if there is none.
+/// The session of a handle on a device, started if there is none.
 ///
 /// # Errors
 /// [`CudaError::Driver`].
@@ -51,7 +51,7 @@ pub unsafe fn session(host: &Host, handle: Handle, device: usize) -> Result<Arc<
     Ok(sessions.get_or_insert_default().entry(address).or_insert(session).clone())
 }
 
-/// A handle is about to be destroyed: nothing built on it is used again, and its address may be.
+/// Forgets a handle that is about to be destroyed: nothing built on it is used again, but its address may be.
 pub fn forget(handle: Handle) {
     let gone =
         SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|s| s.remove(&(handle.0 as usize)));
@@ -75,7 +75,7 @@ impl Session {
             return Ok(program.clone());
         }
         let program = Arc::new(self.guest.program(problem, configuration, scale, base)?);
-        // One more that nobody gives back.
+        // One more reference, never released.
         std::mem::forget(program.clone());
         programs.push((configuration.clone(), program.clone()));
         Ok(program)

@@ -1,5 +1,5 @@
-//! What the environment asks for. A value that cannot be read is named on standard error, and everything is left as it is.
-//! Paths may be any bytes.
+//! Reads the settings from the environment. An invalid value is reported on standard error, and every convolution is
+//! left unchanged. Paths may be any bytes.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,25 +15,25 @@ use crate::log::say;
 /// How configurations are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tune {
-    /// By measuring what the cache does not know.
+    /// Measure what the cache lacks.
     Measure,
-    /// From the cache; of what it does not have, as [`Tune::Heuristic`].
+    /// Use the cache; fall back to [`Tune::Heuristic`] for what it lacks.
     Cached,
-    /// By workspace queries alone, where the framework's choice does not fit: its own engine on smaller batches, or else
-    /// another.
+    /// Use workspace queries alone, and only if the framework's choice does not fit: its own engine on smaller batches,
+    /// or else another engine.
     Heuristic,
 }
 
-/// What is limited.
+/// Which workspace is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The workspace of each convolution (WR).
     PerKernel(Bytes),
-    /// The workspace of all together (WD).
+    /// The workspace of all convolutions together (WD).
     Total(Bytes),
 }
 
-/// The variables, read.
+/// The settings read from the environment variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// `TIGHTFIT_WORKSPACE` or `TIGHTFIT_TOTAL_WORKSPACE`.
@@ -42,15 +42,15 @@ pub struct Settings {
     pub policy: Policy,
     /// `TIGHTFIT_TUNE`.
     pub tune: Tune,
-    /// `TIGHTFIT_CACHE`; none for `none`, or where there is no folder for it.
+    /// `TIGHTFIT_CACHE`; none for `none`, or if there is no folder for it.
     pub cache: Option<PathBuf>,
-    /// `TIGHTFIT_DEVICES`: convolutions on other devices are left as they are; none for all devices.
+    /// `TIGHTFIT_DEVICES`: convolutions on other devices are left unchanged; none for all devices.
     pub devices: Option<Vec<usize>>,
-    /// `TIGHTFIT_EXACT_CLASS`: only algorithms of the numerical class of the framework's choice.
+    /// `TIGHTFIT_EXACT_CLASS`: use only algorithms of the same numerical class as the framework's choice.
     pub is_exact_class: bool,
-    /// `TIGHTFIT_DETERMINISTIC`: only algorithms that give the same bits every time replace anything.
+    /// `TIGHTFIT_DETERMINISTIC`: use only algorithms that give the same bits every time.
     pub is_deterministic: bool,
-    /// `TIGHTFIT_REPORT`, with `%p` for the process's number.
+    /// `TIGHTFIT_REPORT`, with `%p` for the process ID.
     pub report: Option<PathBuf>,
 }
 
@@ -71,13 +71,13 @@ impl Settings {
     }
 }
 
-/// The settings of this process; none where nothing is asked for, `TIGHTFIT_OFF` is set or a value is wrong.
+/// The settings of this process; none if no limit is set, `TIGHTFIT_OFF` is set, or a value is invalid.
 pub fn settings() -> Option<&'static Settings> {
     static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
     SETTINGS
         .get_or_init(|| {
             read(&|name| std::env::var_os(name)).unwrap_or_else(|wrong| {
-                say!("every convolution is left as it is: {wrong}");
+                say!("leaving every convolution unchanged: {wrong}");
                 None
             })
         })
@@ -90,7 +90,7 @@ type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// Reads the variables.
 ///
 /// # Errors
-/// A sentence that names the variable, its value and what it may be.
+/// A sentence that names the variable, its value and the allowed values.
 fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
     if flag(environment, "TIGHTFIT_OFF")? {
         return Ok(None);
@@ -105,7 +105,7 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
         (Some(each), None) => Limit::PerKernel(each),
         (None, Some(total)) => Limit::Total(total),
         (Some(_), Some(_)) => {
-            return Err("TIGHTFIT_WORKSPACE and TIGHTFIT_TOTAL_WORKSPACE are both set; set one of them".to_owned());
+            return Err("TIGHTFIT_WORKSPACE and TIGHTFIT_TOTAL_WORKSPACE are both set; set only one".to_owned());
         }
     };
     let policy = match text(environment, "TIGHTFIT_POLICY")? {
@@ -116,13 +116,13 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
         None | Some("measure") => Tune::Measure,
         Some("cached") => Tune::Cached,
         Some("heuristic") => Tune::Heuristic,
-        Some(value) => return Err(format!("TIGHTFIT_TUNE is {value:?}; it may be measure, cached or heuristic")),
+        Some(value) => return Err(format!("TIGHTFIT_TUNE is {value:?}; use measure, cached or heuristic")),
     };
     let devices = text(environment, "TIGHTFIT_DEVICES")?.map(|value| {
         let numbers = value.split(',').map(|number| number.trim().parse::<usize>());
         numbers
             .collect::<Result<Vec<usize>, _>>()
-            .map_err(|_| format!("TIGHTFIT_DEVICES is {value:?}; it may be device numbers such as 0,1"))
+            .map_err(|_| format!("TIGHTFIT_DEVICES is {value:?}; use device numbers such as 0,1"))
     });
     Ok(Some(Settings {
         limit,
@@ -136,7 +136,7 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
     }))
 }
 
-/// A variable that is set to more than nothing.
+/// The value of a variable; none if it is unset or empty.
 fn set(environment: Environment<'_>, name: &str) -> Option<OsString> {
     environment(name).filter(|value| !value.is_empty())
 }
@@ -148,7 +148,7 @@ fn path(environment: Environment<'_>, name: &str) -> Option<PathBuf> {
 /// A variable as text.
 ///
 /// # Errors
-/// A sentence that names the variable, if it is none.
+/// A sentence that names the variable, if its value is not text.
 fn text(environment: Environment<'_>, name: &str) -> Result<Option<String>, String> {
     let unreadable = |value: OsString| format!("{name} is {value:?}, which is not UTF-8");
     set(environment, name).map(OsString::into_string).transpose().map_err(unreadable)
@@ -158,7 +158,7 @@ fn flag(environment: Environment<'_>, name: &str) -> Result<bool, String> {
     match text(environment, name)?.as_deref() {
         None | Some("0") => Ok(false),
         Some("1") => Ok(true),
-        Some(value) => Err(format!("{name} is {value:?}; it may be 0 or 1")),
+        Some(value) => Err(format!("{name} is {value:?}; use 0 or 1")),
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_unless_asked_for() {
+    fn without_a_limit_or_when_off_there_are_no_settings() {
         assert_eq!(read_from(&[]), Ok(None));
         assert_eq!(read_from(&[("TIGHTFIT_POLICY", "all")]), Ok(None));
         assert_eq!(read_from(&[("TIGHTFIT_WORKSPACE", "64MiB"), ("TIGHTFIT_OFF", "1")]), Ok(None));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_named() {
+    fn an_invalid_value_is_reported_with_its_variable() {
         let size = ("TIGHTFIT_WORKSPACE", "64MiB");
         for (name, value) in [
             ("TIGHTFIT_WORKSPACE", "64 apples"),
@@ -232,7 +232,7 @@ mod tests {
         }
     }
     #[test]
-    fn what_is_not_utf_8_is_a_path_or_named() {
+    fn values_that_are_not_utf_8_are_allowed_only_in_paths() {
         let (size, bytes) = (("TIGHTFIT_WORKSPACE", b"64MiB".as_slice()), b"\xff1".as_slice());
         for name in [
             "TIGHTFIT_WORKSPACE",

@@ -1,4 +1,4 @@
-//! One total for all kernels of a device (WD): the library owns the memory, the program gives none.
+//! One total for all kernels of a device (WD): the library owns the memory, and the program gives none.
 //!
 //! ```text
 //! first step    | kernel a, in all of it | kernel b, in all of it | ..      one after another, also across streams
@@ -6,11 +6,12 @@
 //! later         a new kernel, or a known one on another stream, takes of what is left; else it has all of it for a while
 //! ```
 //!
-//! The step is over once as many executions have gone by without a new kernel as it took to meet them all. What ran since
-//! then is divided exactly, each kernel weighted by how often it ran. Nobody waits for the device: streams wait for each
-//! other by events, and only where they use the same memory. Under capture the events become edges of the graph; the segment
-//! of a captured kernel is nobody else's. A graph that was captured before there were segments, or when none was left, has
-//! all of the memory whenever it is launched: the program must not launch it beside other work of the same device.
+//! The first step is over once as many executions have passed without a new kernel as it took to meet them all. The
+//! total is then divided exactly among the kernels that ran since, each weighted by its number of runs. Nobody waits
+//! for the device: streams wait for each other by events, and only if they use the same memory. Under capture the
+//! events become edges of the graph, and the segment of a captured kernel belongs to it alone. A graph captured before
+//! there were segments, or when none was left, uses all of the memory at each launch: the program must not launch it
+//! beside other work on the same device.
 
 pub mod order;
 
@@ -31,10 +32,10 @@ use crate::plan::failed;
 use crate::reason::Reason;
 use crate::session::Session;
 
-/// Segments begin at multiples of this.
+/// The alignment of segments.
 const SEGMENT: u64 = 256;
 
-/// A device's memory, and who has which part.
+/// A device's memory, and who owns which part.
 struct Total {
     memory: DevicePtr,
     bytes: u64,
@@ -55,11 +56,11 @@ struct Member {
     segments: Vec<Segment>,
 }
 
-/// What is one kernel's on one lane.
+/// One kernel's share on one lane.
 struct Segment {
     /// None until the kernel first runs in it.
     lane: Option<Lane>,
-    /// None where nothing can be set up in what is left: the kernel then takes turns in all of the memory.
+    /// None if nothing can be set up in the memory left: the kernel then takes turns in all of the memory.
     part: Option<Part>,
     /// Executions.
     turns: u64,
@@ -85,12 +86,12 @@ fn total(device: usize) -> Option<Arc<Mutex<Total>>> {
     TOTALS.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&device).cloned()
 }
 
-/// Takes the memory of a device, once.
+/// Allocates the memory of a device, once.
 ///
 /// # Errors
-/// [`Reason::Capture`] if that may not be now, [`Reason::Failed`] if there is not so much.
+/// [`Reason::Capture`] if a capture forbids it, [`Reason::Failed`] if the device has too little.
 pub fn reserve(host: &Host, device: usize, bytes: Bytes, is_capturing: bool) -> Result<(), Reason> {
-    // Held while it is taken, so that two threads do not take it twice.
+    // Locked meanwhile, so that two threads do not allocate it twice.
     let mut totals = TOTALS.lock().unwrap_or_else(PoisonError::into_inner);
     let totals = totals.get_or_insert_default();
     if totals.contains_key(&device) {
@@ -115,7 +116,7 @@ pub fn reserve(host: &Host, device: usize, bytes: Bytes, is_capturing: bool) -> 
 
 /// Runs a kernel in its part of the memory: `run` is given the program and the address of its workspace.
 ///
-/// The lock is held while `run` enqueues, so that no other thread comes between it and the event that says so. Enqueuing
+/// The lock is held while `run` enqueues, so that no other thread enqueues before the event is recorded. Enqueuing
 /// waits for no other thread.
 ///
 /// # Errors
@@ -175,8 +176,8 @@ fn whole(kernel: &Kernel) -> Result<Part, Reason> {
 }
 
 impl Total {
-    /// Where a kernel runs this time, and whether nobody else may meanwhile. Under capture nothing is divided, since that
-    /// would have every configuration set up there.
+    /// Where a kernel runs this time, and whether it needs the memory alone. Under capture the total is not divided,
+    /// because that would set every configuration up there.
     fn turn(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(Part, bool), Reason> {
         self.executions += 1;
         let place = match self.members.iter().position(|member| Arc::ptr_eq(&member.kernel, kernel)) {
@@ -204,7 +205,7 @@ impl Total {
                 None => Ok((whole(kernel)?, true)),
             };
         }
-        // Something new: the fastest in what is left.
+        // A new kernel: the fastest configuration that fits the memory left.
         let left = self.bytes.saturating_sub(self.used);
         let fitting = shared(kernel)?.front.iter().rev().find(|one| rounded(one.workspace()) <= left);
         match fitting {
@@ -217,7 +218,7 @@ impl Total {
         }
     }
 
-    /// Bytes of what is left, which are enough, for a kernel's configuration.
+    /// Takes bytes for a kernel's configuration from the memory left, which must be enough.
     fn take(&mut self, kernel: &Kernel, configuration: &Configuration) -> Part {
         let part = Part { configuration: configuration.clone(), offset: self.used };
         self.used = part.end();
@@ -225,9 +226,9 @@ impl Total {
         part
     }
 
-    /// Where a kernel runs whose configuration cannot be set up, as for its addresses' alignment: what was set up when it
-    /// was decided about, in what is left, or in turns in all of the memory. It is not tried again, and of what refuses that
-    /// too no more bytes are taken.
+    /// Where a kernel runs if its configuration cannot be set up, for example for its addresses' alignment: it uses the
+    /// configuration set up when it was decided, in the memory left or in turns in all of the memory. The failed one is
+    /// not tried again, and if the fallback fails too, no more bytes are taken.
     fn refuse(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(Part, bool), Reason> {
         let Part { configuration, .. } = whole(kernel)?;
         let is_its_own = |segment: &Segment| segment.lane == Some(lane);
@@ -238,11 +239,11 @@ impl Total {
         let Some((member, segment)) = found else { return Ok((whole(kernel)?, true)) };
         let Segment { part, turns, .. } = &mut self.members[member].segments[segment];
         let (refused, turns) = (part.take(), *turns);
-        // Without a part, it was refused in all of the memory.
+        // A kernel without a part was refused in all of the memory.
         if refused.as_ref().is_none_or(|refused| refused.configuration == configuration) {
             return Ok((whole(kernel)?, true));
         }
-        // Nobody else may have bytes in which something may still run.
+        // Work may still be running in these bytes, so nobody else may use them.
         if let Some(refused) = refused.filter(|refused| turns == 1 && refused.end() == self.used) {
             self.used = refused.offset;
         }
@@ -255,7 +256,7 @@ impl Total {
         Ok((part, false))
     }
 
-    /// Gives every kernel that ran lately its segment; those of which no times are known go on in turns.
+    /// Gives every kernel that ran lately its segment; kernels without known times keep taking turns.
     fn divide(&mut self) {
         self.is_divided = true;
         let mut members: Vec<&mut Member> = Vec::new();
@@ -271,7 +272,7 @@ impl Total {
         let allotment = match allot(&fronts, Bytes(self.bytes), &SearchOptions::default()) {
             Ok(allotment) => allotment,
             Err(error) => {
-                tell!("the total is used in turns: {error}");
+                tell!("kernels take turns in the total: {error}");
                 return;
             }
         };
@@ -283,7 +284,7 @@ impl Total {
             member.kernel.allot(part.configuration.clone());
             member.segments.push(Segment { lane: None, part: Some(part), turns: 0 });
         }
-        tell!("{} kernels have {} of {}", fronts.len(), Bytes(self.used), Bytes(self.bytes));
+        tell!("{} kernels use {} of {}", fronts.len(), Bytes(self.used), Bytes(self.bytes));
     }
 }
 
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_refuses_everything_takes_no_more_and_no_more() {
+    fn a_kernel_that_refuses_everything_stops_taking_memory() {
         let (provisional, fast) = (configuration("gemm", 512), configuration("fft", 1024));
         let question = Question {
             device: 0,

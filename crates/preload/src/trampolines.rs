@@ -1,4 +1,4 @@
-//! Functions that are only handed on, whatever their signatures: each jumps through a table to the real function.
+//! Functions that are only forwarded, whatever their signatures: each jumps through a table to the real function.
 //!
 //! ```text
 //! cudnnX:   r11 = TABLE[x]
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::original;
 
-/// What a function returns, so that one that the real library lacks can answer something.
+/// A function's return type, from which to answer if the real library lacks the function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Returned {
-    /// A status: `NOT_SUPPORTED`, or `NOT_INITIALIZED` where there is no real library at all.
+    /// A status: `NOT_SUPPORTED`, or `NOT_INITIALIZED` if there is no real library at all.
     Status,
     /// A size: 0.
     Size,
@@ -109,7 +109,7 @@ extern "C" fn resolve(index: u32) -> usize {
     std::panic::catch_unwind(|| address(index as usize)).unwrap_or(absent as *const () as usize)
 }
 
-/// The address of the real function, or of one that answers in its place where the real library has none.
+/// The address of the real function, or of a substitute if the real library lacks it.
 pub fn address(index: usize) -> usize {
     let known = TABLE[index].load(Ordering::Acquire);
     if known != 0 {
@@ -143,16 +143,17 @@ extern "C" fn empty() -> *const std::ffi::c_char {
     c"".as_ptr()
 }
 
-/// Hands a call on to the real function, with the signature that its header has.
-macro_rules! hand_on {
+/// Forwards a call to the real function, with the signature from its header.
+macro_rules! forward {
     ($name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {{
         let address = $crate::trampolines::address($crate::trampolines::index::$name);
-        // SAFETY: the address is that of the function of this name in the real library, whose header has this signature, or
-        // of one that takes nothing and returns a status. The arguments are the caller's, who owes what cuDNN asks for.
+        // SAFETY: the address is that of the function of this name in the real library, whose header has this
+        // signature, or of one that takes nothing and returns a status. The arguments are the caller's, who owes what
+        // cuDNN asks for.
         unsafe {
             let function = std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(address);
             function($($argument),*)
         }
     }};
 }
-pub(crate) use hand_on;
+pub(crate) use forward;

@@ -1,5 +1,5 @@
-//! The mock libraries, opened by path, reset for each test. Their state is one for the process, so tests that use them take
-//! turns.
+//! The mock libraries, opened by path, reset for each test. Their state is one for the process, so tests that use them
+//! take turns.
 
 use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;
@@ -85,11 +85,11 @@ impl Mocks {
     pub fn count(&self, kind: &str) -> u64 {
         type Count = extern "C" fn(*const c_char) -> u64;
         let kind = CString::new(kind).unwrap();
-        let of = |library, name| self.lever::<Count>(library, name)(kind.as_ptr());
+        let count_in = |library, name| self.lever::<Count>(library, name)(kind.as_ptr());
         let counts = [
-            of(&self.cuda, "tightfitMockCudaCount"),
-            of(&self.cudnn, "tightfitMockCudnnCount"),
-            of(&self.cublas, "tightfitMockCublasCount"),
+            count_in(&self.cuda, "tightfitMockCudaCount"),
+            count_in(&self.cudnn, "tightfitMockCudnnCount"),
+            count_in(&self.cublas, "tightfitMockCublasCount"),
         ];
         let count = counts.into_iter().find(|&count| count != u64::MAX).unwrap_or(u64::MAX);
         assert_ne!(count, u64::MAX, "{kind:?} is not counted");

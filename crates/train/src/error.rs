@@ -1,4 +1,4 @@
-//! What can go wrong while a schedule is carried out.
+//! Errors of running a schedule.
 
 use std::path::PathBuf;
 
@@ -8,74 +8,74 @@ use tightfit_core::{Bytes, Types};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device cannot give the arena.
-    #[error("the device has {free} free, the plan needs {needed}; {}", advice(*budget))]
+    /// The device has too little memory for the arena.
+    #[error("the plan needs {needed} on the device, but only {free} is free; {}", advice(*budget))]
     DeviceMemory {
         /// What the plan needs.
         needed: Bytes,
         /// What is free.
         free: Bytes,
-        /// The most that a plan may need, with room for what lies beside its arena.
+        /// The most that a plan may need, leaving room for everything outside its arena.
         budget: Bytes,
     },
 
-    /// The device has the arena, and too little beside it.
+    /// The arena fits the device, but too little is left outside it.
     #[error(
-        "beside the plan's arena of {arena} the device has {free} free, too little for the libraries' code and scratch; \
-         {}",
+        "with the plan's arena of {arena}, the device has only {free} free, too little for the libraries' code and \
+         scratch; {}",
         advice(*budget)
     )]
     BesideArena {
         /// Size of the arena.
         arena: Bytes,
-        /// What is free beside it.
+        /// What is free outside it.
         free: Bytes,
         /// As in [`Error::DeviceMemory`].
         budget: Bytes,
-        /// What could not be done.
+        /// What failed.
         #[source]
         source: Box<Error>,
     },
 
-    /// The host cannot give the pinned arena.
-    #[error("the host may use {free} more ({limit}), the plan pins {needed}; plan with a smaller --host-budget")]
+    /// The host has too little memory for the pinned arena.
+    #[error("the plan pins {needed} on the host, but only {free} is left ({limit}); plan with a smaller --host-budget")]
     HostMemory {
         /// What the plan needs.
         needed: Bytes,
         /// What is left.
         free: Bytes,
-        /// Which limit binds: the machine's memory, or that of the control group.
+        /// Which limit binds: the machine's memory or that of the control group.
         limit: String,
     },
 
-    /// An error of the problem, its algorithms, or the library below.
+    /// An error in the problem, its algorithms, or the library underneath.
     #[error(transparent)]
     Core(#[from] tightfit_core::Error),
 
-    /// A schedule that does not belong to the network, or contradicts itself.
-    #[error("the schedule cannot be carried out: {what}; plan again for this network")]
+    /// A schedule that does not match the network, or contradicts itself.
+    #[error("cannot run the schedule: {what}; plan again for this network")]
     Unsound {
         /// What is wrong.
         what: String,
     },
 
-    /// A mini-batch, or what was learned, is not what the network takes.
-    #[error("given were {what}, the network takes {wanted}")]
+    /// A mini-batch or set of weights that does not match the network.
+    #[error("got {what}, expected {wanted}")]
     Batch {
         /// What was given.
         what: String,
-        /// What is taken.
+        /// What the network takes.
         wanted: String,
     },
 
-    /// A machine does not compute in these number types.
-    #[error("{machine} does not compute in {types}; {instead} does")]
+    /// A machine does not support these number types.
+    #[error("{machine} does not support {types}; use {instead}")]
     Types {
         /// Which machine.
         machine: &'static str,
-        /// What was asked for.
+        /// The types requested.
         types: Types,
-        /// What would do it.
+        /// What to use instead.
         instead: &'static str,
     },
 
@@ -93,7 +93,7 @@ pub enum Error {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 
-    /// Data to train on that cannot be read or used.
+    /// Training data that cannot be read or used.
     #[error("{}: {what}", path.display())]
     Data {
         /// The file or folder.
@@ -105,29 +105,29 @@ pub enum Error {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 
-    /// The system gives no thread to read data with.
-    #[error("a thread that reads data cannot be had; is there a limit on processes, as `ulimit -u` shows?")]
+    /// The data-loading thread could not be started.
+    #[error("could not start the data-loading thread; check the process limit with `ulimit -u`")]
     LoaderThread {
         /// The error underneath.
         #[source]
         source: std::io::Error,
     },
 
-    /// The thread that reads data has ended although batches were still asked for.
-    #[error("the thread that reads data has ended; the error before this one says why")]
+    /// The data-loading thread ended while batches were still expected.
+    #[error("the data-loading thread has ended; see the previous error for the cause")]
     LoaderEnded,
 }
 
-/// What helps where the device has too little: whole mebibytes, which are read as they are printed.
+/// What to do if the device has too little memory, in whole mebibytes so that the number is exact as printed.
 fn advice(budget: Bytes) -> String {
     match budget.0 >> 20 {
-        0 => "free what other programs hold of it".to_owned(),
+        0 => "free memory that other programs hold".to_owned(),
         mebibytes => format!("plan with --budget {mebibytes}MiB or less"),
     }
 }
 
 impl Error {
-    /// Whether a smaller plan would do, or more memory.
+    /// Whether a smaller plan or more memory would help.
     pub fn is_does_not_fit(&self) -> bool {
         match self {
             Error::DeviceMemory { .. } | Error::BesideArena { .. } | Error::HostMemory { .. } => true,

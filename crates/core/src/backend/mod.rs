@@ -1,5 +1,4 @@
-//! What every backend answers: which algorithms there are, what workspace each needs, how long it takes; and how it runs
-//! a configuration.
+//! The interface of every backend: list the algorithms, tell the workspace and time of each, and run a configuration.
 
 mod task;
 
@@ -11,7 +10,7 @@ pub use task::{Run, Scale, Task, Tensors, Together};
 
 use crate::{Algorithm, Bytes, Configuration, DivisionCost, Error, Measurement, Nanos, Notes, Problem};
 
-/// Where a measurement holds: part of the key under which it is kept.
+/// The device that a measurement is valid for; part of its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Device {
     /// `cpu`, `cuda` or `replay`.
@@ -20,7 +19,7 @@ pub struct Device {
     pub name: String,
     /// The libraries and their versions, such as `cudnn 9.19.0`.
     pub library: String,
-    /// Threads that compute, where that is a choice; 0 where it is not.
+    /// The number of compute threads if it can be chosen, otherwise 0.
     pub threads: usize,
 }
 
@@ -31,31 +30,31 @@ impl fmt::Display for Device {
     }
 }
 
-/// One algorithm's answer for one problem: its workspace, or why it will not compute it.
+/// One algorithm's answer for one problem: its workspace, or why it does not support the problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
     /// Which algorithm.
     pub algorithm: Algorithm,
     /// What the library says of its arithmetic.
     pub notes: Notes,
-    /// Exact workspace, or the reason of the refusal.
+    /// Exact workspace, or the reason for the refusal.
     pub workspace: Result<Bytes, String>,
 }
 
-/// How much work a measurement is worth.
+/// How much effort to spend on a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effort {
-    /// Runs before the first that counts.
+    /// Warm-up runs before the first that counts.
     pub warm_up: u32,
     /// Fewest repeats that count.
     pub least: u32,
     /// Most repeats.
     pub most: u32,
-    /// Spread at which repeating ends.
+    /// Spread below which to stop repeating.
     pub spread: f64,
-    /// Once this much time has been spent on repeats, no more are begun.
+    /// Time after which to start no more repeats.
     pub cap: Nanos,
-    /// Time of the best algorithm of this size so far: one slower than three times that is run once.
+    /// Time of the best algorithm of this size so far; an algorithm over three times slower is run only once.
     pub best: Option<Nanos>,
 }
 
@@ -65,35 +64,35 @@ impl Default for Effort {
     }
 }
 
-/// What carries convolutions out.
+/// Runs convolutions.
 pub trait Backend: Send {
-    /// Where its measurements hold.
+    /// The device that its measurements are valid for.
     fn device(&self) -> &Device;
 
-    /// Bytes of the device's memory that are free now; none where there is no device, or it does not tell.
+    /// Free bytes of device memory; none if there is no device, or it does not report them.
     fn free_memory(&self) -> Option<Bytes> {
         None
     }
 
-    /// Whether it answers from a recording: at once, and with what measuring took then.
+    /// Whether it answers from a recording: immediately, reporting the time that measuring took originally.
     fn is_replay(&self) -> bool {
         false
     }
 
-    /// Every algorithm it has for the problem's operation, with its exact workspace at the problem's batch or its reason
-    /// to refuse; asked without running anything.
+    /// Lists every algorithm for the problem's operation, with its exact workspace at the problem's batch or its reason
+    /// to refuse, without running anything.
     ///
     /// # Errors
-    /// [`Error::Backend`] if the library cannot be asked at all.
+    /// [`Error::Backend`] if the library cannot be queried.
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error>;
 
-    /// The exact workspace of one algorithm at the problem's batch, asked without running anything.
+    /// The exact workspace of one algorithm at the problem's batch, without running anything.
     ///
     /// # Errors
     /// [`Error::Refused`] if the algorithm does not compute this problem.
     fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error>;
 
-    /// The batch sizes that can be asked of at all, rising; none for every size. A recording knows only its own.
+    /// The supported batch sizes, rising; none if every size is supported. A recording has only its own.
     fn sizes(&self, _problem: &Problem) -> Option<Vec<usize>> {
         None
     }
@@ -104,11 +103,11 @@ pub trait Backend: Send {
     /// [`Error::Refused`] if the algorithm does not compute this problem; [`Error::Backend`] if it failed.
     fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, effort: &Effort) -> Result<Measurement, Error>;
 
-    /// What dividing costs beside the micro-batches: scratch that lives through the whole configuration and time spent
-    /// once. Nothing for most.
+    /// What dividing costs on top of the micro-batches: scratch that lives through the whole configuration, and time
+    /// spent once. Zero for most problems.
     ///
     /// # Errors
-    /// [`Error::Backend`] if it had to be measured and that failed.
+    /// [`Error::Backend`] if the cost must be measured and that fails.
     fn division_cost(&mut self, _problem: &Problem) -> Result<DivisionCost, Error> {
         Ok(DivisionCost::default())
     }
@@ -125,8 +124,8 @@ pub trait Backend: Send {
         scale: Scale,
     ) -> Result<Run, Error>;
 
-    /// Runs configurations that depend on each other in nothing, each in a segment of its own of one workspace: side by
-    /// side where the backend can, else one after another.
+    /// Runs independent configurations, each in its own segment of one workspace: side by side if the backend can,
+    /// otherwise one after another.
     ///
     /// # Errors
     /// As [`Backend::run`].

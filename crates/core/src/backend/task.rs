@@ -1,4 +1,4 @@
-//! What a backend is given to run, and what it gives back.
+//! What a backend is asked to run, and what it returns.
 
 use crate::{Configuration, Nanos, Problem};
 
@@ -32,19 +32,19 @@ pub struct Tensors<'a> {
     pub output: &'a [f32],
 }
 
-/// What running a configuration gave.
+/// The result of running a configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     /// y, dx or dw, in f32.
     pub output: Vec<f32>,
-    /// Time of the whole configuration, without moving data to and from the device; several back to back where the backend
-    /// measures like that, so that it compares with what was measured.
+    /// Time of the whole configuration, without moving data to and from the device; measured like the backend's
+    /// measurements, several runs back to back if it does so, so that the times compare.
     pub time: Nanos,
-    /// Time of the configuration alone, with its launch gaps, where the backend tells it apart.
+    /// Time of a single run with its launch gaps, if the backend measures it separately.
     pub single: Option<Nanos>,
 }
 
-/// A configuration to run, and on what.
+/// A configuration to run, with its data.
 #[derive(Clone, Copy, Debug)]
 pub struct Task<'a> {
     /// The kernel on its whole mini-batch.
@@ -57,13 +57,13 @@ pub struct Task<'a> {
     pub scale: Scale,
 }
 
-/// What running configurations together gave.
+/// The result of running configurations together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Together {
     /// The output of each, in f32.
     pub outputs: Vec<Vec<f32>>,
-    /// Time until the last was done, without moving data; as [`Run::time`].
+    /// Time until the last one finished, without moving data; see [`Run::time`].
     pub time: Nanos,
-    /// Streams that they ran on; 1 where they ran one after another.
+    /// Number of streams used; 1 if they ran one after another.
     pub streams: usize,
 }

@@ -26,9 +26,10 @@ pub struct Candidate {
     pub workspace: Bytes,
 }
 
-/// What dividing costs beside the micro-batches themselves, paid once by a configuration of two or more.
+/// What dividing costs on top of the micro-batches themselves, paid once by a configuration of two or more.
 ///
-/// Half-precision backward-filter pays it: it sums in 32-bit scratch, held through all micro-batches, and converts once.
+/// Half-precision backward-filter pays it: it sums in 32-bit scratch, held through all micro-batches, and converts
+/// once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DivisionCost {
     /// Added to the sum of the times.
@@ -38,11 +39,11 @@ pub struct DivisionCost {
 }
 
 impl DivisionCost {
-    /// What cannot be divided: more time and workspace than any limit. Sums with it saturate.
+    /// The cost of a kernel that cannot be divided: more time and workspace than any limit. Sums with it saturate.
     pub const NEVER: DivisionCost = DivisionCost { time: Nanos(u64::MAX), workspace: Bytes::UNLIMITED };
 }
 
-/// What is known of one kernel: the candidates that may be used.
+/// The usable candidates of one kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidates {
     /// Every candidate within the limits, in no particular order.
@@ -59,7 +60,7 @@ pub struct Configuration {
     cost: DivisionCost,
 }
 
-/// A configuration as a file has it: put in order by [`Configuration::new`] like any other, if it can be added up.
+/// A configuration as written in a file: sorted by [`Configuration::new`] like any other, unless its sums overflow.
 #[derive(Deserialize)]
 struct Written {
     parts: Vec<Candidate>,
@@ -71,13 +72,11 @@ impl TryFrom<Written> for Configuration {
 
     fn try_from(Written { parts, cost }: Written) -> Result<Configuration, &'static str> {
         let batch = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.micro_batch));
-        batch.ok_or("the micro-batches of a configuration are more samples than can be counted")?;
+        batch.ok_or("the samples of a configuration overflow")?;
         let time = parts.iter().try_fold(cost.time.0, |sum, part| sum.checked_add(part.time.0));
-        time.ok_or("the times of a configuration are longer than can be counted")?;
+        time.ok_or("the time of a configuration overflows")?;
         let scratch = parts.iter().map(|part| part.workspace.0).max().unwrap_or(0);
-        scratch
-            .checked_add(cost.workspace.0)
-            .ok_or("the workspace of a configuration is larger than can be counted")?;
+        scratch.checked_add(cost.workspace.0).ok_or("the workspace of a configuration overflows")?;
         Ok(Configuration::new(parts, cost))
     }
 }
@@ -101,22 +100,22 @@ impl Configuration {
         self.parts.len() > 1
     }
 
-    /// What dividing costs in this configuration: nothing if it is not divided.
+    /// What dividing costs in this configuration: zero if it is not divided.
     pub fn cost(&self) -> DivisionCost {
         self.cost
     }
 
-    /// Samples in all.
+    /// Total samples.
     pub fn batch(&self) -> usize {
         self.parts.iter().map(|part| part.micro_batch).sum()
     }
 
-    /// Time in all: the sum over the candidates, and the cost of dividing.
+    /// Total time: the sum over the candidates, plus the cost of dividing.
     pub fn time(&self) -> Nanos {
         self.parts.iter().map(|part| part.time).sum::<Nanos>() + self.cost.time
     }
 
-    /// Workspace: the largest of the candidates', and the scratch of dividing.
+    /// Workspace: the largest of any candidate, plus the scratch of dividing.
     pub fn workspace(&self) -> Bytes {
         self.parts.iter().map(|part| part.workspace).max().unwrap_or_default() + self.cost.workspace
     }

@@ -1,8 +1,8 @@
-//! What bounds the workspace of a network's kernels.
+//! Limits on the workspace of a network's kernels.
 
 use crate::Bytes;
 
-/// What the workspace of a network's kernels must not exceed.
+/// A limit on the workspace of a network's kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// A limit for each kernel alone (WR).
@@ -25,8 +25,8 @@ impl Limit {
         Some(self.bytes()).filter(|bytes| *bytes != Bytes::UNLIMITED)
     }
 
-    /// The workspace that a network needs whose kernels need `workspaces`: their sum where each kernel holds its own,
-    /// the largest where all share one.
+    /// The total workspace of kernels that need `workspaces`: their sum if each kernel holds its own, the largest if
+    /// all share one.
     pub fn combine(self, workspaces: impl Iterator<Item = Bytes>) -> Bytes {
         match self {
             Limit::PerKernel(_) | Limit::Total(_) => workspaces.sum(),
@@ -34,8 +34,8 @@ impl Limit {
         }
     }
 
-    /// The limits under which `fit` looks for sizes: the limit itself, or for a total M, M/2, M/4, .. since nobody
-    /// knows yet how much of it each kernel will get.
+    /// The limits under which `fit` looks for sizes: the limit itself, or M, M/2, M/4, .. for a total M, because each
+    /// kernel's share is not known yet.
     pub fn ladder(self) -> Vec<Bytes> {
         match self {
             Limit::PerKernel(bytes) | Limit::One(bytes) => vec![bytes],

@@ -32,13 +32,13 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// What a library says of an algorithm's arithmetic, as a set.
+/// What a library reports about an algorithm's arithmetic, as a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Notes(pub u32);
 
 impl Notes {
-    /// Nothing to say.
+    /// No notes.
     pub const NONE: Notes = Notes(0);
     /// Uses tensor cores.
     pub const TENSOR_CORE: Notes = Notes(1);
@@ -67,7 +67,7 @@ impl Notes {
         self.0 & other.0 == other.0
     }
 
-    /// The notes that decide how results are rounded: all but whether two runs agree.
+    /// The notes that affect how results are rounded: all but whether two runs agree.
     pub fn class(self) -> Notes {
         Notes(self.0 & !Notes::NONDETERMINISTIC.0)
     }
@@ -87,7 +87,7 @@ impl fmt::Display for Notes {
     }
 }
 
-/// What one algorithm takes for one micro-batch: a median time, and how sure it is.
+/// The measured time of one algorithm on one micro-batch, with its spread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Which algorithm.
@@ -96,20 +96,20 @@ pub struct Measurement {
     pub micro_batch: usize,
     /// Median time of a call, micro-batches back to back.
     pub time: Nanos,
-    /// Median time of a call alone, with its launch gaps, where the backend tells it apart.
+    /// Median time of a single call with its launch gaps, if the backend measures it separately.
     pub single: Option<Nanos>,
     /// Exact workspace of the call.
     pub workspace: Bytes,
     /// Spread of the repeats: (third quartile - first quartile) / median.
     pub spread: f64,
-    /// How many repeats the median is of.
+    /// Number of repeats behind the median.
     pub repeats: u32,
-    /// What the library says of its arithmetic.
+    /// What the library reports about its arithmetic.
     pub notes: Notes,
 }
 
 impl Measurement {
-    /// The measurement as something to build configurations from.
+    /// The measurement as a candidate for configurations.
     pub fn candidate(&self) -> Candidate {
         Candidate {
             algorithm: self.algorithm.clone(),

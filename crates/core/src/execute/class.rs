@@ -1,4 +1,4 @@
-//! What an error is to be compared with: the undivided algorithm of the same numerical class.
+//! Finds the error to compare with: that of the undivided algorithm of the same numerical class.
 //!
 //! ```text
 //! chosen      4 x 64 winograd        error 5e-3
@@ -11,14 +11,15 @@ use crate::backend::{Backend, Offer};
 use crate::candidate::{Algorithm, Notes};
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
 
-/// Runs, undivided, one algorithm of the class of each algorithm that the configuration divides by: itself where it
-/// serves the whole mini-batch, else the undivided choice if that is of its class, else the first other of it. Gives the
-/// largest of their errors, as `error_of` says; none if a class has nothing that runs undivided.
+/// Runs one undivided algorithm for the numerical class of each algorithm in the configuration: the algorithm itself if
+/// it supports the whole mini-batch, otherwise the undivided choice if that is of its class, otherwise the first other
+/// of its class. Returns the largest of their errors, from `error_of`; none if a class has no algorithm that runs
+/// undivided.
 ///
-/// `undivided` is the error of the undivided choice, which need not run again.
+/// `undivided` is the error of the undivided choice, so that it does not run again.
 ///
 /// # Errors
-/// Those after which nothing more can run; others go on with the next algorithm.
+/// Only fatal ones; after any other error the next algorithm is tried.
 pub(super) fn class_error(
     backend: &mut dyn Backend,
     trial: &Trial<'_>,
@@ -36,7 +37,7 @@ pub(super) fn class_error(
         seen.push(&part.algorithm);
         let notes = match notes_of(&offers, &part.algorithm) {
             Some(notes) => notes,
-            // Some algorithms are offered for small mini-batches alone.
+            // Some algorithms are offered only for small mini-batches.
             None => {
                 let small = backend.offers(&trial.problem.with_batch(part.micro_batch)?)?;
                 notes_of(&small, &part.algorithm).unwrap_or_default()
@@ -68,7 +69,7 @@ fn notes_of(offers: &[Offer], algorithm: &Algorithm) -> Option<Notes> {
     offers.iter().find(|offer| offer.algorithm == *algorithm).map(|offer| offer.notes)
 }
 
-/// The error of one algorithm on the whole mini-batch; none if it does not serve, or the device has no room for it.
+/// The error of one algorithm on the whole mini-batch; none if it is not supported, or does not fit the device.
 fn run_whole(
     backend: &mut dyn Backend,
     trial: &Trial<'_>,

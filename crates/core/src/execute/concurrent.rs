@@ -1,11 +1,11 @@
-//! The proof that configurations give the same side by side as they give alone.
+//! Verifies that configurations give the same results side by side as alone.
 
 use super::Trial;
 use super::verify::largest_error;
 use crate::backend::{Backend, Task};
 use crate::{Bytes, Error, Nanos};
 
-/// What running a group of kernels side by side showed.
+/// The result of running a group of kernels side by side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overlapped {
     /// The kernels, as indices into those of the network.
@@ -18,13 +18,13 @@ pub struct Overlapped {
     pub alone: Nanos,
     /// Workspace of all of them: their segments together.
     pub workspace: Bytes,
-    /// The largest difference of any output from the same kernel's alone, over the largest output of that kernel. 0 where
-    /// all algorithms give the same bits every time.
+    /// The largest difference of any output from that of the same kernel alone, relative to the kernel's largest
+    /// output. 0 if all algorithms give the same bits every time.
     pub error: f64,
 }
 
-/// Runs the configurations of a group alone and side by side, each in a segment of its own of one workspace, and
-/// compares every output.
+/// Runs the configurations of a group alone and side by side, each in its own segment of one workspace, and compares
+/// every output.
 ///
 /// `kernels` are the places of the trials in their network.
 ///

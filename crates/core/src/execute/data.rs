@@ -1,11 +1,11 @@
-//! Data for a convolution that says something about its arithmetic.
+//! Input data that reveals the arithmetic of a convolution.
 
 use crate::backend::Tensors;
 use crate::problem::Storage;
 use crate::words::by_name;
 use crate::{Operation, Problem};
 
-/// What kind of numbers to compute with.
+/// The kind of numbers to compute with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Values {
     /// Numbers between -1 and 1, exact in the problem's storage type, so that errors are the arithmetic's alone.
@@ -71,7 +71,7 @@ impl Data {
         Data { data: fill(data), other: fill(other), output: fill(output) }
     }
 
-    /// The tensors as a backend takes them.
+    /// The tensors in the form that a backend takes.
     pub fn tensors(&self) -> Tensors<'_> {
         Tensors { data: &self.data, other: &self.other, output: &self.output }
     }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_what_they_say() {
+    fn values_match_their_kind() {
         for (types, bits) in [("f32", 23), ("f16", 10), ("bf16", 7)] {
             let problem: Problem = format!("forward n2 c3 h8 w8 k4 r3 s3 {types}").parse().unwrap();
             let real = Data::random(&problem, Values::Real, 1);

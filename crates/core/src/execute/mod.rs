@@ -1,5 +1,5 @@
-//! Runs configurations and proves that they compute the same: against the undivided run, against loops in f64, and side by
-//! side with others.
+//! Runs configurations and verifies their results: against the undivided run, against loops in f64, and side by side
+//! with others.
 
 mod class;
 mod concurrent;

@@ -1,61 +1,62 @@
-//! The proof that a configuration computes what it should.
+//! Verifies that a configuration computes what it should.
 
 use super::Data;
 use super::class::class_error;
 use crate::backend::{Backend, Run, Scale, Task, Tensors};
 use crate::{Configuration, Error, Nanos, Problem};
 
-/// How many outputs of a kernel are compared with the reference, unless all are asked for.
+/// How many outputs per kernel to compare with the reference, unless all are requested.
 pub const SAMPLED_OUTPUTS: usize = 4096;
 
 /// Computes chosen outputs (by their place in memory) in f64.
 pub type Reference = fn(&Problem, Tensors<'_>, Scale, &[usize]) -> Vec<f64>;
 
-/// How far a configuration's output is from what it should be.
+/// How far a configuration's output is from the reference.
 ///
-/// Errors are the largest difference over the largest magnitude of the outputs it is compared with: a relative error
-/// that does not blow up at outputs near zero.
+/// An error is the largest difference divided by the largest magnitude of the reference: a relative error that does not
+/// blow up at outputs near zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verified {
-    /// Divided against undivided, over all outputs; none where nothing fits undivided.
+    /// Divided against undivided, over all outputs; none if nothing fits undivided.
     pub error_undivided: Option<f64>,
     /// Divided against f64.
     pub error_reference: f64,
-    /// Undivided against f64; none where nothing fits undivided.
+    /// Undivided against f64; none if nothing fits undivided.
     pub undivided_error_reference: Option<f64>,
-    /// Undivided, by the algorithms of the configuration or others of their numerical class, against f64: what the
-    /// configuration's error is to be compared with. None where nothing of a class runs undivided.
+    /// The error to compare with: that of the configuration's algorithms, or others of their numerical class, undivided
+    /// against f64. None if a class has no algorithm that runs undivided.
     pub class_error_reference: Option<f64>,
     /// Outputs compared with f64.
     pub outputs_compared: usize,
-    /// Time of the configuration as it ran; back to back where the backend tells a call alone apart.
+    /// Time of the configuration as it ran; back to back if the backend measures single calls separately.
     pub time: Nanos,
-    /// Time of the configuration alone, where the backend tells it apart.
+    /// Time of a single run, if the backend measures it separately.
     pub single: Option<Nanos>,
     /// Time of the undivided configuration as it ran.
     pub undivided_time: Option<Nanos>,
 }
 
 impl Verified {
-    /// The most that dividing may add to the error of the undivided algorithm of its class: sums in another order.
+    /// How many times the error of the undivided algorithm of its class dividing may reach, because it sums in another
+    /// order.
     pub const MOST_OVER_CLASS: f64 = 2.0;
 
-    /// Whether the error is at most [`Verified::MOST_OVER_CLASS`] times that of the undivided algorithm of its class; none
-    /// where there is none to compare with.
+    /// Whether the error is at most [`Verified::MOST_OVER_CLASS`] times that of the undivided algorithm of its class;
+    /// none if there is nothing to compare with.
     pub fn is_of_class(&self) -> Option<bool> {
         let of_class = self.class_error_reference?;
         Some(self.error_reference <= of_class * Verified::MOST_OVER_CLASS)
     }
 }
 
-/// What to run and on what.
+/// What to run, and on which data.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial<'a> {
     /// The kernel on its whole mini-batch.
     pub problem: &'a Problem,
     /// The configuration to verify.
     pub configuration: &'a Configuration,
-    /// The undivided one to compare it with; none where nothing fits undivided.
+    /// The undivided one to compare with; none if nothing fits undivided.
     pub undivided: Option<&'a Configuration>,
     /// The tensors.
     pub data: &'a Data,
@@ -74,8 +75,8 @@ impl<'a> Trial<'a> {
 /// Runs a configuration and its undivided counterpart and compares every output of one with the other, and `outputs` of
 /// them (spread evenly; all where there are fewer) with `reference`.
 ///
-/// Where a backend does not repeat runs by itself, each is run twice and the faster time kept: the first run of an
-/// algorithm may pay for setting up.
+/// If a backend does not repeat runs by itself, each is run twice and the faster time counts, because the first run of
+/// an algorithm may include setup.
 ///
 /// # Errors
 /// As [`Backend::run`].
@@ -97,7 +98,7 @@ pub fn verify(
     };
     let Run { output, time, single } = run(configuration)?;
     let undivided = match undivided {
-        // One and the same configuration need not run again.
+        // The same configuration need not run again.
         Some(undivided) if undivided == configuration => Some((output.clone(), time)),
         Some(undivided) => run(undivided).map(|run| Some((run.output, run.time)))?,
         None => None,

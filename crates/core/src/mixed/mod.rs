@@ -1,4 +1,4 @@
-//! Unequal devices: how long a training step of each batch takes on each, and a mini-batch split over them.
+//! Unequal devices: predicts the time of a training step by device and batch, and splits a mini-batch over the devices.
 
 mod split;
 mod step;

@@ -1,4 +1,4 @@
-//! One mini-batch of a network over unequal devices, from what was recorded of each.
+//! Splits one mini-batch of a network over unequal devices, from recordings of each.
 //!
 //! ```text
 //! "K80", "K80", "K20Xm" -> recordings by name -> step times of each -> split -> batches, beside the even split
@@ -17,26 +17,26 @@ use crate::{Bytes, Error, Nanos, Network};
 /// Batches that a device may be given, and the time of each.
 type Steps = Vec<(usize, Nanos)>;
 
-/// What one device gets, and how long its steps take.
+/// One device's share, and the time of its steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceShare {
-    /// The device as it was asked for.
+    /// The device as requested.
     pub name: String,
-    /// The device as it was recorded.
+    /// The device as recorded.
     pub device: String,
-    /// Whether whole steps were measured; otherwise they are the sum of the convolutions and the rest given.
+    /// Whether whole steps were measured; otherwise a step is the sum of the convolutions and the given rest.
     pub measured: bool,
-    /// Its samples; 0 where it would only slow the others down.
+    /// Its samples; 0 if it would only slow the others down.
     pub batch: usize,
     /// Its step.
     #[serde(rename = "time_us", serialize_with = "micros")]
     pub time: Nanos,
-    /// Its samples were all devices given the same.
+    /// Its samples in the even split.
     pub even_batch: usize,
-    /// Its step then; none where that batch is not measured or not allowed.
+    /// Its step in the even split; none if that batch is not measured or not allowed.
     #[serde(rename = "even_time_us", serialize_with = "some_micros")]
     pub even_time: Option<Nanos>,
-    /// Its step were it alone with the whole mini-batch; none as above.
+    /// Its step with the whole mini-batch alone; none as above.
     #[serde(rename = "alone_time_us", serialize_with = "some_micros")]
     pub alone_time: Option<Nanos>,
 }
@@ -51,12 +51,12 @@ pub struct MixedSplit {
     /// The step: that of the slowest device.
     #[serde(rename = "time_us", serialize_with = "micros")]
     pub time: Nanos,
-    /// The step of the even split; none where a device cannot be given its even share.
+    /// The step of the even split; none if some device cannot take its even share.
     #[serde(rename = "even_time_us", serialize_with = "some_micros")]
     pub even_time: Option<Nanos>,
     /// How many times as fast as the even split.
     pub speedup_over_even: Option<f64>,
-    /// The whole mini-batch on the device that is fastest alone; none where no device can be given it.
+    /// The step of the whole mini-batch on the fastest single device; none if no device can take it.
     #[serde(rename = "alone_time_us", serialize_with = "some_micros")]
     pub alone_time: Option<Nanos>,
     /// How many times as fast as that device alone.
@@ -81,19 +81,20 @@ fn some_micros<S: Serializer>(time: &Option<Nanos>, serializer: S) -> Result<S::
     time.map(Nanos::as_micros).serialize(serializer)
 }
 
-/// Splits the mini-batch of `network` over `devices` so that the slowest is done as early as possible.
+/// Splits the mini-batch of `network` over `devices` so that the slowest finishes as early as possible.
 ///
-/// Each device is named by its own name, or by a part of its name and library that no other recorded device of this
-/// network has; upper and lower case are the same, and a name may come several times. `memory` is one limit for each
-/// device, or empty. Communication is not in the prediction: it overlaps with the backward pass.
+/// A device is given by its name, or by a part of its name and library that is unique among the recorded devices of
+/// this network; case is ignored, and a name may be repeated. `memory` has one limit per device, or is empty. The
+/// prediction excludes communication, which overlaps with the backward pass.
 ///
 /// - Cost: O(mini-batch × measurements) for each different device, then that of [`split`].
 /// - Source: Oyama et al. 2018, III.E.
 ///
 /// # Errors
-/// [`Error::UnknownWord`] or [`Error::Ambiguous`] for a name that fits no device or several; [`Error::NoStepTimes`] for a
-/// device of which the network is not recorded; [`Error::NoSplit`] if the allowed batches do not add up;
-/// [`Error::BadOption`] if there are no devices, or not as many limits as devices; those of [`step_times`] and [`split`].
+/// [`Error::UnknownWord`] or [`Error::Ambiguous`] for a name that matches no device or several; [`Error::NoStepTimes`]
+/// for a device without recordings of the network; [`Error::NoSplit`] if the allowed batches do not add up;
+/// [`Error::BadOption`] if there are no devices, or not as many limits as devices; those of [`step_times`] and
+/// [`split`].
 pub fn split_network(
     recordings: &[Recording],
     devices: &[String],
@@ -106,7 +107,7 @@ pub fn split_network(
     check_samples(mini_batch)?;
     if devices.is_empty() || !(memory.is_empty() || memory.len() == devices.len()) {
         let what = format!(
-            "{} devices and {} memory limits: give one device or more, and a limit for each or none",
+            "got {} devices and {} memory limits; give at least one device, and either no limits or one per device",
             devices.len(),
             memory.len()
         );
@@ -162,7 +163,7 @@ pub fn split_network(
     })
 }
 
-/// The same number of units of `unit` samples to every device, what is left over to the first.
+/// Gives every device the same number of units of `unit` samples, and the remainder to the first ones.
 fn even(mini_batch: usize, devices: usize, unit: usize) -> Vec<usize> {
     let units = mini_batch / unit;
     (0..devices).map(|place| (units / devices + usize::from(place < units % devices)) * unit).collect()
@@ -178,7 +179,7 @@ fn find<'a>(
     stop: &AtomicBool,
 ) -> Result<(&'a Recording, Steps), Error> {
     let named = Recording::named(recordings, name)?;
-    // Whether it is known at all does not depend on how much memory a device is said to have.
+    // Whether the network is recorded does not depend on the device's memory limit.
     let anywhere = StepOptions { memory: Bytes::UNLIMITED, multiple_of: 1, ..options.clone() };
     let mut known = Vec::new();
     for recording in &named {

@@ -5,8 +5,8 @@
 //!                                      no  -> sum over convolutions of WR's T(batch) + batch × rest
 //! ```
 //!
-//! A measured step is kept as a measurement like any other: its problem is [`step_name`], its algorithm says how it was
-//! run, its workspace is all the memory that the step took.
+//! A measured step is stored like any other measurement: its problem is [`step_name`], its algorithm tells how it was
+//! run, and its workspace is all the memory that the step took.
 
 use std::sync::atomic::AtomicBool;
 
@@ -17,20 +17,20 @@ use crate::profile::{Recording, step_name};
 use crate::survey::Policy;
 use crate::{Bytes, Candidate, DivisionCost, Error, Layout, Nanos, Network, Operation, Types};
 
-/// Which steps a device may be given, and what is in them.
+/// Which steps a device may take, and what they include.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOptions {
     /// Number types of data and arithmetic.
     pub types: Types,
     /// Order of the dimensions in memory.
     pub layout: Layout,
-    /// Which of the recorded sizes may be micro-batches; `fit` may use all, being a rule about what to record.
+    /// Which of the recorded sizes may be micro-batches; `fit` allows all, because it only rules what to record.
     pub policy: Policy,
     /// Workspace limit of each convolution.
     pub workspace: Bytes,
-    /// Time of all other layers, forward and backward, for one sample; steps measured whole have it in them.
+    /// Time of all other layers, forward and backward, per sample; steps measured whole include it.
     pub rest: Nanos,
-    /// Batches have to be multiples of this power of two.
+    /// Batches must be multiples of this power of two.
     pub multiple_of: usize,
     /// The device's memory.
     pub memory: Bytes,
@@ -50,8 +50,8 @@ impl Default for StepOptions {
     }
 }
 
-/// Bytes that training a network takes at a batch where nothing is given up: every layer's output and its gradient, and
-/// the weights with their gradients and momentum. Workspace comes on top.
+/// Bytes for training a network at a batch if nothing is released early: every layer's output and its gradient, and the
+/// weights with their gradients and momentum. Workspace comes on top.
 ///
 /// An upper estimate: frameworks compute some layers in place and free gradients early.
 pub fn training_bytes(network: &Network, batch: usize, types: Types) -> Bytes {
@@ -60,22 +60,22 @@ pub fn training_bytes(network: &Network, batch: usize, types: Types) -> Bytes {
     Bytes::of(numbers, types.storage().size())
 }
 
-/// The most that [`StepOptions::rest`] can be: an hour for one sample.
+/// The maximum of [`StepOptions::rest`]: an hour per sample.
 const MOST_REST: Nanos = Nanos(3_600_000_000_000);
 
-/// The batches up to `mini_batch` that a device may be given, rising, and how long a step of each takes there.
+/// The batches up to `mini_batch` that a device may take, rising, with the time of a step of each.
 ///
-/// Steps measured whole are taken where the recording has any, the fastest way of each batch; their memory is what was
-/// measured. Otherwise the convolutions are divided under the workspace limit at every batch, and their memory is
-/// [`training_bytes`] and the largest workspace in use. Empty where nothing is recorded, or nothing fits.
+/// Uses steps measured whole if the recording has any, the fastest for each batch, with their measured memory.
+/// Otherwise divides the convolutions under the workspace limit at every batch; their memory is [`training_bytes`] plus
+/// the largest workspace in use. Empty if nothing is recorded, or nothing fits.
 ///
 /// - Cost: O(mini-batch × measurements).
 /// - Source: Oyama et al. 2018, III.E.
 ///
 /// # Errors
-/// [`Error::BadOption`] if `multiple_of` is no power of two, the rest is over an hour per sample, or the mini-batch is over
-/// [`crate::Problem::MOST_SAMPLES`]; [`Error::BadProblem`] for a mini-batch of zero; [`Error::Interrupted`] soon after `stop`
-/// is set.
+/// [`Error::BadOption`] if `multiple_of` is no power of two, the rest is over an hour per sample, or the mini-batch is
+/// over [`crate::Problem::MOST_SAMPLES`]; [`Error::BadProblem`] for a mini-batch of zero; [`Error::Interrupted`] soon
+/// after `stop` is set.
 pub fn step_times(
     recording: &Recording,
     network: &Network,
@@ -85,11 +85,11 @@ pub fn step_times(
 ) -> Result<Vec<(usize, Nanos)>, Error> {
     check_samples(mini_batch)?;
     if !options.multiple_of.is_power_of_two() {
-        let what = format!("batches can be multiples of a power of two, and {} is none", options.multiple_of);
+        let what = format!("batches must be multiples of a power of two, but {} is not one", options.multiple_of);
         return Err(Error::BadOption { what });
     }
     if options.rest > MOST_REST {
-        let what = format!("the other layers take {} a sample, and {MOST_REST} is the most", options.rest);
+        let what = format!("the other layers take {} per sample; the maximum is {MOST_REST}", options.rest);
         return Err(Error::BadOption { what });
     }
     let measured = recording.of(&step_name(network.name(), options.types));
@@ -130,7 +130,7 @@ fn from_convolutions(
     Ok(steps.into_iter().enumerate().filter(|(batch, _)| fits(*batch)).filter_map(step).collect())
 }
 
-/// The least time of one kernel at every batch, its micro-batches of the sizes that the policy admits.
+/// The least time of one kernel at every batch, with micro-batches of the sizes that the policy allows.
 fn kernel_times(
     mini_batch: usize,
     candidates: Vec<Candidate>,

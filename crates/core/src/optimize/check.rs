@@ -1,8 +1,8 @@
-//! Independent checks of every answer of this module.
+//! Checks every answer of this module independently.
 //!
-//! Nothing here is shared with what finds the answers, and nothing is clever: sums are added up again in 128 bits and
-//! points are compared pair by pair. An empty list of violations means that the answer is valid; of being best, only what
-//! can be seen without searching is checked.
+//! It shares nothing with the code that finds the answers, and nothing here is clever: sums are computed again in 128
+//! bits, and points are compared pair by pair. An empty list of violations means that the answer is valid; optimality
+//! is checked only as far as possible without searching.
 
 use super::{Allotment, Split, Stop};
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
@@ -11,7 +11,7 @@ use crate::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A micro-batch is none of the candidates.
+    /// A micro-batch is not among the candidates.
     NotACandidate {
         /// Which of the parts.
         part: usize,
@@ -63,7 +63,7 @@ pub enum Violation {
         /// The first of the two.
         point: usize,
     },
-    /// A front lacks a point: equal micro-batches of one candidate beat all that it has.
+    /// A front lacks a point: equal micro-batches of one candidate beat all its points.
     Missed {
         /// The candidate.
         candidate: usize,
@@ -75,7 +75,7 @@ pub enum Violation {
         /// How many there should be.
         expected: usize,
     },
-    /// A kernel is given a point that it does not have.
+    /// A kernel's choice is a point that it does not have.
     NoSuchPoint {
         /// The kernel.
         kernel: usize,
@@ -89,14 +89,14 @@ pub enum Violation {
         /// The time of the answer.
         time: Nanos,
     },
-    /// An answer said to be proven gets faster by changing one kernel within the total.
+    /// An answer marked as proven gets faster by changing one kernel within the total.
     Improvable {
         /// The kernel.
         kernel: usize,
         /// The point that would be faster.
         point: usize,
     },
-    /// A device is given a batch that it was not measured at.
+    /// A device gets a batch for which it has no measurement.
     NoSuchBatch {
         /// The device.
         device: usize,
@@ -186,8 +186,8 @@ pub fn check_front(
     violations
 }
 
-/// Checks an allotment: one existing point for every kernel, within the total, with the time, workspace and bound stated;
-/// and, where it is said to be proven, that no kernel alone can be made faster.
+/// Checks an allotment: one existing point for every kernel, within the total, with the time, workspace and bound
+/// stated; and, where it is said to be proven, that no kernel alone can be made faster.
 pub fn check_allotment(fronts: &[Vec<(Bytes, Nanos)>], total: Bytes, allotment: &Allotment) -> Vec<Violation> {
     if allotment.choice.len() != fronts.len() {
         return vec![Violation::Count { found: allotment.choice.len(), expected: fronts.len() }];

@@ -1,7 +1,7 @@
 //! WR: the fastest division of one mini-batch whose every micro-batch fits a workspace limit.
 //!
 //! Micro-batches run one after another, so times add up and the order does not matter: choosing them is an unbounded
-//! knapsack over the samples. Candidates are taken in one by one, and each improves every sum that it can be part of:
+//! knapsack over the samples. Candidates are added one by one, and each improves every sum that it can be part of:
 //!
 //! ```text
 //! samples       1    2    3    4    5    6
@@ -17,8 +17,8 @@ use std::sync::atomic::AtomicBool;
 use super::split::check_stop;
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 
-/// The fastest candidate of the whole mini-batch within the limit, if there is one; of equally fast ones that with the
-/// least workspace.
+/// The fastest candidate for the whole mini-batch within the limit, if there is one; among equally fast ones, the one
+/// with the least workspace.
 pub fn undivided(problem: &Problem, candidates: &[Candidate], limit: Bytes) -> Option<Configuration> {
     candidates
         .iter()
@@ -27,12 +27,13 @@ pub fn undivided(problem: &Problem, candidates: &[Candidate], limit: Bytes) -> O
         .map(|candidate| Configuration::new(vec![candidate.clone()], DivisionCost::default()))
 }
 
-/// Divides the mini-batch of `problem` into micro-batches so that the summed time is least and the workspace within
-/// `limit`.
+/// Divides the mini-batch of `problem` into micro-batches so that the summed time is minimal and the workspace stays
+/// within `limit`.
 ///
 /// The candidates run one after another in one workspace, so the limit binds each alone, not their sum. Two or more pay
-/// `cost` once: its time, and its bytes beside every micro-batch's workspace. Of equally fast configurations the one with
-/// fewest micro-batches is taken, then the one with the least workspace; the order of the candidates changes nothing.
+/// `cost` once: its time, and its bytes beside every micro-batch's workspace. Of equally fast configurations the one
+/// with fewest micro-batches is taken, then the one with the least workspace; the order of the candidates changes
+/// nothing.
 ///
 /// - Cost: O(candidates + mini-batch × sizes).
 /// - Source: Oyama et al. 2018, III.B.
@@ -75,9 +76,9 @@ pub fn divide(
     }
 }
 
-/// The least time of every batch up to `mini_batch`, by batch, divided or not; none where no sizes add up to it.
+/// The least time of every batch up to `mini_batch`, by batch, divided or not; none if no sizes add up to it.
 ///
-/// One recurrence answers for all of them, so asking how a step's time depends on its batch costs no more than one WR.
+/// One recurrence answers for all batches, so this costs no more than one WR.
 ///
 /// - Cost: O(candidates + mini-batch × sizes).
 /// - Source: Oyama et al. 2018, III.B: T(0), T(1), .., T(B).
@@ -114,8 +115,8 @@ pub fn times(
     Ok(least)
 }
 
-/// The candidates that may be one of several micro-batches: smaller than the mini-batch, and within what the scratch of
-/// dividing leaves of the limit.
+/// The candidates that may be one of several micro-batches: smaller than the mini-batch, and within the limit less the
+/// scratch of dividing.
 pub(super) fn parts<'a>(
     problem: &Problem,
     candidates: &'a [Candidate],
@@ -153,7 +154,7 @@ fn faster(a: &Candidate, b: &Candidate) -> Ordering {
 
 /// The best sum of candidates for every number of samples up to a mini-batch, over the candidates taken in so far.
 pub(super) struct Sums<'a> {
-    /// By samples; none where nothing adds up.
+    /// By samples; none if nothing adds up.
     best: Vec<Option<Sum<'a>>>,
 }
 
@@ -173,10 +174,10 @@ impl<'a> Sums<'a> {
         Sums { best }
     }
 
-    /// Takes in one more candidate, to be used any number of times.
+    /// Adds one more candidate, which may be used any number of times.
     ///
-    /// Rising order lets a sum that already holds it hold it again. A candidate no better than a known sum of its size
-    /// can replace that sum nowhere to advantage.
+    /// Going in rising order lets a sum that contains the candidate contain it again. A candidate no better than a
+    /// known sum of its size cannot improve anything.
     pub(super) fn add(&mut self, candidate: &'a Candidate) {
         let size = candidate.micro_batch;
         for samples in size..self.best.len() {

@@ -1,4 +1,4 @@
-//! How much workspace each way of giving it out needs to be as fast as a given allotment.
+//! How much workspace each scheme needs to be as fast as a given allotment.
 //!
 //! ```text
 //! WD             each kernel its own segment, as large as it was allotted             their sum
@@ -8,7 +8,7 @@
 
 use crate::{Bytes, Configuration, Nanos};
 
-/// The workspace that a network needs in all, by how it is given out, for one and the same time.
+/// The total workspace that a network needs under each scheme to reach the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// The time that each of them reaches.
@@ -23,7 +23,7 @@ pub struct Needs {
     pub one: Bytes,
 }
 
-/// What `allotted` (WD) takes, and what WR and one workspace would take to be as fast.
+/// Computes the workspace of `allotted` (WD), and what WR and one workspace would need to be as fast.
 ///
 /// `kernels` are the allotted configuration and the front of each kernel; `groups` those that may run side by side
 /// ([`crate::Network::concurrent`]). None if a kernel has no front, or no limit within the fronts reaches the time.

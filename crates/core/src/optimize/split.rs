@@ -1,4 +1,4 @@
-//! An uneven mini-batch for unequal devices: the split whose slowest device is done first.
+//! Splits a mini-batch unevenly over unequal devices, so that the slowest device finishes as early as possible.
 //!
 //! ```text
 //! K80     |==== 14 ====|
@@ -6,9 +6,9 @@
 //! 750Ti   |== 4 ==|    ' the step ends here
 //! ```
 //!
-//! Under a given longest time each device may get some batches and not others; whether those can add up to the
-//! mini-batch is asked of a set of reachable sums, one bit a sum. The least longest time is searched among the times
-//! that were measured, and of the splits within it the one with the least sum of times is taken.
+//! Under a given maximum time, each device may get only some batches; a set of reachable sums, one bit per sum, tells
+//! whether they can add up to the mini-batch. The least maximum is searched among the measured times, and among the
+//! splits within it the one with the least sum of times is taken.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,14 +25,14 @@ pub struct Split {
     pub device_time: Nanos,
 }
 
-/// Splits `mini_batch` samples over devices so that the slowest is done as early as possible.
+/// Splits `mini_batch` samples over devices so that the slowest finishes as early as possible.
 ///
-/// `times` lists for each device the batches it may get and how long each takes; a batch that it cannot hold, or should
-/// not get, is left out. Any device may get 0 samples, in no time. Of splits with equal slowest time the one with the
-/// least sum of times is taken, then the one that gives the first devices most.
+/// `times` lists for each device the batches it may get and the time of each; leave out a batch that it cannot hold or
+/// should not get. Any device may get 0 samples, in no time. Among splits with equal slowest time the one with the
+/// least sum of times wins, then the one that gives the first devices the most.
 ///
-/// - Cost: O(entries × mini-batch / 64 × log entries) for the slowest time; entries × mini-batch once for the split, over
-///   the entries not slower than that. Memory: 16 bytes × mini-batch, and 8 for each device.
+/// - Cost: O(entries × mini-batch / 64 × log entries) for the slowest time; entries × mini-batch once for the split,
+///   over the entries not slower than that. Memory: 16 bytes × mini-batch, and 8 for each device.
 /// - Source: Oyama et al. 2018, III.E, whose 0-1 program this solves exactly.
 ///
 /// # Errors
@@ -54,18 +54,16 @@ pub fn split(times: &[Vec<(usize, Nanos)>], mini_batch: usize, stop: &AtomicBool
     cheapest(times, mini_batch, longest, stop)
 }
 
-/// Refuses a mini-batch that is larger than any problem's: memory and time grow with it.
+/// Refuses a mini-batch that is larger than any problem's, because memory and time grow with it.
 pub(crate) fn check_samples(mini_batch: usize) -> Result<(), Error> {
     if mini_batch <= Problem::MOST_SAMPLES {
         return Ok(());
     }
     let most = Problem::MOST_SAMPLES;
-    Err(Error::BadOption {
-        what: format!("a mini-batch of {mini_batch}: {most} samples are the most; give a smaller one"),
-    })
+    Err(Error::BadOption { what: format!("the mini-batch has {mini_batch} samples; use at most {most}") })
 }
 
-/// Ends work that somebody no longer waits for.
+/// Ends the work if the caller has asked to stop.
 pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }

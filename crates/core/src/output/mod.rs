@@ -1,5 +1,5 @@
-//! Writes output files, in one way for all of them: a file is there whole or not at all, and what is no file is never
-//! replaced by one.
+//! Writes all output files in one way: a file is complete or absent, and something that is not a file is never replaced
+//! by one.
 //!
 //! ```text
 //! a file, or nothing yet            part file beside it -> written -> flushed to disk -> renamed over it
@@ -23,17 +23,17 @@ pub use part::abandon;
 
 use crate::Error;
 
-/// Writes `content` to `path`: a file is replaced as a whole or stays as it was, anything else is written into.
+/// Writes `content` to `path`: a file is replaced as a whole or left unchanged, and anything else is written to.
 ///
-/// A file that is there keeps its permissions. A pipe must have a reader, and is waited for while that reader is slow.
+/// An existing file keeps its permissions. A pipe must have a reader, and a slow reader is waited for.
 ///
 /// # Errors
-/// [`Error::File`] with what stands in the way; no part of the file stays behind.
+/// [`Error::File`] with the obstacle; no partial file is left behind.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Error> {
     write_with(path, |out| out.write_all(content.as_ref()))
 }
 
-/// As [`write()`], with the content written piece by piece by `fill`. Small pieces are fine: they are collected.
+/// Like [`write()`], but `fill` writes the content piece by piece. Small pieces are fine, because they are buffered.
 ///
 /// # Errors
 /// As [`write()`]; those of `fill`.
@@ -41,7 +41,7 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Res
     fill_place(path, None, fill).map_err(|error| fault(path, error))
 }
 
-/// As [`write()`], and gives up on a pipe whose reader takes nothing for as long as `patience`.
+/// Like [`write()`], but gives up on a pipe whose reader reads nothing for as long as `patience`.
 ///
 /// # Errors
 /// As [`write()`].
@@ -49,10 +49,10 @@ pub fn write_within(path: &Path, content: &[u8], patience: Duration) -> Result<(
     fill_place(path, Some(patience), |out| out.write_all(content)).map_err(|error| fault(path, error))
 }
 
-/// Whether `path` could be written, to be asked before the work whose result it is to hold. Changes nothing that is there.
+/// Checks that `path` can be written, before doing the work whose result it will hold. Changes nothing that exists.
 ///
-/// A part file of one byte is made and removed, which a full disk refuses too. Pipes and devices are not touched: opening
-/// a pipe and closing it again would end its reader.
+/// Creates and removes a part file of one byte, which fails on a full disk too. Does not touch pipes and devices:
+/// opening a pipe and closing it again would end its reader.
 ///
 /// # Errors
 /// As [`write()`].
@@ -64,7 +64,7 @@ pub fn check(path: &Path) -> Result<(), Error> {
     check().map_err(|error| fault(path, error))
 }
 
-/// Whether `path` leads to this process's own standard output, so that nothing else should be printed there.
+/// Whether `path` leads to this process's own standard output, where nothing else should be printed then.
 pub fn is_standard_output(path: &Path) -> bool {
     matches!(Place::of(path), Ok(Place::Standard(place::Standard::Output)))
 }
@@ -77,7 +77,7 @@ fn fill_place(
     let through = |file: &mut dyn Write| {
         let mut out = BufWriter::new(file);
         let filled = fill(&mut out).and_then(|()| out.flush());
-        // What is left after a failure is not tried once more when the buffer goes.
+        // After a failure, dropping the buffer must not try to write the rest again.
         drop(out.into_parts());
         filled
     };
@@ -92,34 +92,34 @@ fn fill_place(
     }
 }
 
-/// An error with what to do about it.
+/// Turns an I/O error into one that tells what to do about it.
 fn fault(path: &Path, error: std::io::Error) -> Error {
     let folder = || {
         let target = place::target(path).unwrap_or_else(|_| path.to_owned());
         place::folder(&target).display().to_string()
     };
     let what = match error.kind() {
-        _ if path.as_os_str().is_empty() => "the name of a file to write is empty".to_owned(),
+        _ if path.as_os_str().is_empty() => "the output file name is empty".to_owned(),
         _ if error.raw_os_error() == Some(libc::ENXIO) => match std::fs::metadata(path) {
             Ok(there) if stream::is_pipe(&there) => "is a pipe that nobody reads; start its reader first".to_owned(),
-            _ => "cannot be written into; name a file or a pipe".to_owned(),
+            _ => "cannot be written to; name a file or a pipe".to_owned(),
         },
         ErrorKind::IsADirectory => "is a folder; name a file in it".to_owned(),
         ErrorKind::NotFound => format!("cannot be written: there is no folder {}; make it, or name another", folder()),
-        ErrorKind::NotADirectory => format!("cannot be written: {} is no folder", folder()),
+        ErrorKind::NotADirectory => format!("cannot be written: {} is not a folder", folder()),
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            format!("cannot be written: no permission for it or for its folder {}; name another", folder())
+            format!("cannot be written: no permission for the file or its folder {}; name another", folder())
         }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-            "cannot be written: the disk is full; make room, or name a file on another".to_owned()
+            "cannot be written: the disk is full; free some space, or name a file on another disk".to_owned()
         }
-        ErrorKind::TimedOut => "is a pipe whose reader takes nothing".to_owned(),
+        ErrorKind::TimedOut => "is a pipe whose reader does not read".to_owned(),
         _ => "cannot be written".to_owned(),
     };
     Error::File { path: path.to_owned(), what, source: Some(error.into()) }
 }
 
-/// Opens what is there for writing, and leaves it as it is.
+/// Opens an existing target for writing, without changing it.
 fn open(path: &Path, options: &mut OpenOptions) -> std::io::Result<File> {
     options.write(true).open(path)
 }

@@ -1,4 +1,4 @@
-//! The file that an output is while it is being written.
+//! The temporary file that holds an output while it is written.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -10,14 +10,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{open, place};
 
-/// The part files of this process, to be removed where it is ended.
+/// The part files of this process, to be removed if a handler ends it.
 static PARTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-/// Names that are tried; they are drawn from 2^64.
+/// How many names to try; they are drawn from 2^64.
 const ATTEMPTS: usize = 8;
-/// Bytes of a file's name that its part has too: with what is added, every file system takes that.
+/// How many bytes of the target's name to keep: with the rest added, every file system accepts the length.
 const NAME: usize = 200;
 
-/// A file of its own beside its target, removed when it is dropped.
+/// A temporary file next to its target, removed when dropped.
 pub struct Part {
     path: PathBuf,
     file: File,
@@ -28,8 +28,8 @@ fn parts() -> MutexGuard<'static, Vec<PathBuf>> {
 }
 
 impl Part {
-    /// Makes the part of `target`, which is no link. Where the target is there, it must be writable, and the part gets its
-    /// permissions.
+    /// Creates the part file of `target`, which must not be a link. If the target exists, it must be writable, and the
+    /// part gets its permissions.
     ///
     /// # Errors
     /// Those of opening the target and of making a file in its folder.
@@ -47,12 +47,12 @@ impl Part {
     }
 
     fn new(target: &Path) -> Result<Part> {
-        // Held while the file is made, so that whoever ends the process meets every file in the list.
+        // Locked while the file is created, so that a handler that ends the process sees every file in the list.
         let mut parts = parts();
         let mut taken = ErrorKind::AlreadyExists.into();
         for _ in 0..ATTEMPTS {
             let path = name(target);
-            // Made here and by nobody else: a file or link of that name is never written through.
+            // Created exclusively: an existing file or link of that name is never written to.
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     parts.push(path.clone());
@@ -70,7 +70,7 @@ impl Part {
         &self.file
     }
 
-    /// Puts the part in the place of its target, once its bytes are on the disk.
+    /// Replaces the target by the part, once its bytes are on disk.
     pub fn replace(self, target: &Path) -> Result<()> {
         self.file.sync_all()?;
         let mut parts = parts();
@@ -85,18 +85,18 @@ impl Drop for Part {
         let mut parts = parts();
         if let Some(place) = parts.iter().position(|path| *path == self.path) {
             parts.swap_remove(place);
-            // What cannot be removed can be told to nobody: whoever wrote has an error of its own.
+            // A failure to remove the file has nowhere to go: the writer already has its own error.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Removes the part files of this process, for a handler that ends it: no further one can be made. Whoever tries to, waits
-/// for the end.
+/// Removes the part files of this process, for a handler that ends it. Blocks any attempt to create another until the
+/// end.
 pub fn abandon() {
     let parts = parts();
     for path in parts.iter() {
-        // The process ends; nothing is left to be done about it.
+        // The process is ending, so there is nothing left to do about a failure.
         let _ = std::fs::remove_file(path);
     }
     std::mem::forget(parts);

@@ -1,4 +1,4 @@
-//! What a path leads to: a file, this process's own output, or something to be written into.
+//! Resolves what a path leads to: a file, this process's own output, or something to write to.
 
 use std::fs::File;
 use std::io::{ErrorKind, Result, Write};
@@ -12,7 +12,7 @@ pub enum Place {
     File(PathBuf),
     /// A device, a pipe, or a descriptor that is open.
     Open(PathBuf),
-    /// A standard stream of this process, whatever is behind it.
+    /// A standard stream of this process, whatever it is connected to.
     Standard(Standard),
 }
 
@@ -25,7 +25,7 @@ pub enum Standard {
     Error,
 }
 
-/// Links that are followed before they count as a circle, as many as Linux follows.
+/// How many links to follow before they count as a loop; the same limit as in Linux.
 const MOST_LINKS: usize = 40;
 
 impl Place {
@@ -56,7 +56,7 @@ impl Place {
 }
 
 impl Standard {
-    /// The stream itself, so that what is written goes on where the process is, be it a file that others write too.
+    /// The stream itself, so that writing continues at the process's position, even in a file that others write too.
     pub fn file(self) -> Result<File> {
         let descriptor = match self {
             Standard::Output => {

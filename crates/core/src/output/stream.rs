@@ -1,4 +1,4 @@
-//! Something that is written into: a pipe, a device, an open descriptor.
+//! Targets that are written in place: a pipe, a device, an open descriptor.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Result, Write};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::open;
 
-/// Time between two tries to write into a full pipe.
+/// Time between attempts to write to a full pipe.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What was opened without waiting, and is written with as much patience as there is.
+/// A target opened without blocking, and written with limited patience.
 pub struct Stream {
     file: File,
     patience: Option<Duration>,
@@ -23,13 +23,13 @@ pub fn is_pipe(metadata: &Metadata) -> bool {
 }
 
 impl Stream {
-    /// Opens what is there; with no patience given, a slow reader is waited for without end.
+    /// Opens an existing target; without a given patience, waits for a slow reader forever.
     ///
     /// # Errors
     /// Those of opening: `ENXIO` for a pipe without a reader.
     pub fn open(path: &Path, patience: Option<Duration>) -> Result<Stream> {
         let mut options = OpenOptions::new();
-        // A descriptor may be of a file, which others write too: what it has stays.
+        // A descriptor may refer to a file that others write too, so its content stays.
         let file = open(path, options.append(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY))?;
         Ok(Stream { file, patience })
     }

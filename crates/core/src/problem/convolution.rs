@@ -57,11 +57,11 @@ impl Axis {
             ));
         }
         if [input, filter, pad_before, pad_after, stride, dilation].iter().any(|&v| v > 1 << 31) {
-            return Err("an extent over 2^31".to_owned());
+            return Err("an extent is over 2^31".to_owned());
         }
         let padded = input + pad_before + pad_after;
         if self.reach() > padded {
-            return Err(format!("the filter covers {} of a padded input of {padded}", self.reach()));
+            return Err(format!("the filter covers {}, more than the padded input of {padded}", self.reach()));
         }
         Ok(())
     }
@@ -90,7 +90,7 @@ impl Convolution {
         let axes = match *axes {
             [h, w] => [Axis::UNIT, h, w],
             [d, h, w] => [d, h, w],
-            _ => return bad(format!("{dimensions} spatial dimensions; 2 and 3 are supported")),
+            _ => return bad(format!("{dimensions} spatial dimensions; only 2 and 3 are supported")),
         };
         if channels == 0 || filters == 0 || groups == 0 {
             return bad(format!("c{channels} k{filters} groups{groups}: each must be at least 1"));
@@ -112,7 +112,7 @@ impl Convolution {
         ] {
             let elements = sizes.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
             if elements.is_none_or(|elements| elements > 1 << 60) {
-                return bad("a tensor of more than 2^60 elements".to_owned());
+                return bad("a tensor has more than 2^60 elements".to_owned());
             }
         }
         Ok(convolution)

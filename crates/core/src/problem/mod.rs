@@ -58,14 +58,14 @@ impl Problem {
     ) -> Result<Problem, Error> {
         let bad = |what| Err(Error::BadProblem { what });
         if batch == 0 {
-            return bad("n is 0, and at least one sample is needed".to_owned());
+            return bad("n is 0; at least one sample is needed".to_owned());
         }
         if batch > Problem::MOST_SAMPLES {
-            return bad(format!("n is {batch}, and {} samples are the most", Problem::MOST_SAMPLES));
+            return bad(format!("n is {batch}; the maximum is {}", Problem::MOST_SAMPLES));
         }
         let largest = convolution.input_len().max(convolution.output_len());
         if largest.checked_mul(batch).is_none_or(|elements| elements > 1 << 60) {
-            return bad(format!("n{batch} of {largest} elements a sample is more than 2^60"));
+            return bad(format!("n{batch} of {largest} elements per sample is more than 2^60 elements"));
         }
         Ok(Problem { convolution, operation, batch, types, layout })
     }

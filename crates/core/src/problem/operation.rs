@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::words::by_name;
 
-/// What is computed from what; y = x * w throughout.
+/// The output and inputs of each operation; y = x * w throughout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {

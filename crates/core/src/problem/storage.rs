@@ -29,7 +29,7 @@ impl Storage {
         bytes
     }
 
-    /// As [`Storage::encode`], into `bytes`; where one is longer, the rest of it is left as it is.
+    /// Like [`Storage::encode`], into `bytes`; if one is longer, its rest is left unchanged.
     pub fn encode_to(self, values: &[f32], bytes: &mut [u8]) {
         match self {
             Storage::F32 => {
@@ -50,7 +50,7 @@ impl Storage {
         }
     }
 
-    /// The values that bytes stand for, exactly; bytes that are no whole number at the end are left out.
+    /// The exact values of `bytes`; an incomplete value at the end is ignored.
     pub fn decode(self, bytes: &[u8]) -> Vec<f32> {
         match self {
             Storage::F32 => bytes.as_chunks().0.iter().map(|value| f32::from_ne_bytes(*value)).collect(),

@@ -14,7 +14,7 @@ use std::str::FromStr;
 use super::{Axis, Convolution, Layout, Operation, Problem, Types};
 use crate::Error;
 
-/// One line of a file of layers: a named convolution, with as much of the rest as the line says.
+/// One line of a layer file: a named convolution, with the optional fields that the line gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// The layer's name, the line's first word.
@@ -83,7 +83,7 @@ impl fmt::Display for Problem {
 }
 
 impl Problem {
-    /// The one-line form without the mini-batch: what all micro-batches of a kernel share, and what profiles are kept by.
+    /// The one-line form without the mini-batch: what all micro-batches of a kernel share, and the key of profiles.
     ///
     /// ```
     /// # use tightfit_core::Problem;
@@ -197,7 +197,7 @@ impl Words {
             }
             _ => {
                 let Some(place) = SIZES.iter().position(|name| *name == key) else {
-                    return Err(self.bad(format!("`{word}` is not a word of a problem")));
+                    return Err(self.bad(format!("`{word}` is not part of a problem")));
                 };
                 let size = number(value)?;
                 self.once(word, |words| words.sizes[place].replace(size).is_some())
@@ -205,9 +205,9 @@ impl Words {
         }
     }
 
-    /// Stores a word's value and refuses a second one.
+    /// Stores a word's value, and refuses a repeated word.
     fn once(&mut self, word: &str, store: impl FnOnce(&mut Words) -> bool) -> Result<(), Error> {
-        if store(self) { Err(self.bad(format!("`{word}` says again what the line has said before"))) } else { Ok(()) }
+        if store(self) { Err(self.bad(format!("`{word}` repeats an earlier word of the line"))) } else { Ok(()) }
     }
 
     fn convolution(&self) -> Result<Convolution, Error> {
@@ -229,7 +229,7 @@ impl Words {
         Convolution::new(size(C)?, size(K)?, self.sizes[GROUPS].unwrap_or(1), &axes)
     }
 
-    /// One value for each dimension, from one for all, one for each, or none.
+    /// One value per dimension, given one value for all, one per dimension, or none.
     fn per_axis<T: Copy>(
         &self,
         name: &str,
@@ -303,12 +303,12 @@ mod tests {
             ("forward c1 h3 w3 k1 r1 s1", "n is missing"),
             ("forward n1 h3 w3 k1 r1 s1", "`c` is missing"),
             ("forward n1 c1 h3 w3 k1 t1 r1 s1", "`d` is missing"),
-            ("forward n1 c1 h3 w3 k1 r1 s1 color3", "`color3` is not a word of a problem"),
-            ("forward n1 c1 h3 w3 k1 r1 s1 n2", "`n2` says again"),
+            ("forward n1 c1 h3 w3 k1 r1 s1 color3", "`color3` is not part of a problem"),
+            ("forward n1 c1 h3 w3 k1 r1 s1 n2", "`n2` repeats"),
             ("forward n1 c1 h3 w3 k1 r1 sx", "not a"),
             ("forward n1 c1 h3 w3 k1 r1 s1 pad1x1x1", "pad has 3 values for 2"),
             ("forward n0 c1 h3 w3 k1 r1 s1", "n is 0"),
-            ("forward n1 c1 h3 w3 k1 r4 s1", "the filter covers 4 of a padded input of 3"),
+            ("forward n1 c1 h3 w3 k1 r4 s1", "the filter covers 4, more than the padded input of 3"),
             ("forward n1 c3 h3 w3 k2 r1 s1 groups2", "groups2 must divide both c3 and k2"),
             ("forward n1 c1 h3 w3 k1 r1 s1 stride0", "must be at least 1"),
         ] {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Storage;
 use crate::words::by_name;
 
-/// The combinations of storage and arithmetic that a convolution may be asked in.
+/// The supported combinations of storage and arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Types {
     /// 32-bit data and arithmetic, no tensor cores.

@@ -1,7 +1,7 @@
-//! What a measurement, a network or a device can be: one set of bounds for what is imported, kept and read back.
+//! Bounds on measurements, networks and devices: one set for everything that is imported, saved and read back.
 //!
-//! Whatever passes here can be written to a cache and to a profile and read again without a change: every number fits
-//! SQLite's signed 64 bits, and is exact as a double of another JSON reader.
+//! Whatever passes these checks can be written to a cache or a profile and read again unchanged: every number fits
+//! SQLite's signed 64 bits, and is exact as a double in other JSON readers.
 
 use super::is_step_name;
 use super::{Owner, RecordedNetwork, Recording};
@@ -9,42 +9,42 @@ use crate::{Bytes, Device, DivisionCost, Error, Measurement, Nanos, Problem};
 
 /// The longest time: 104 days.
 pub(super) const MOST_TIME: Nanos = Nanos(1 << 53);
-/// The largest workspace, which is also the most memory of a training step: 8 PiB.
+/// The largest workspace, and the largest memory of a training step: 8 PiB.
 pub(super) const MOST_WORKSPACE: Bytes = Bytes(1 << 53);
-/// The largest spread; one of 1 is already useless.
+/// The largest spread; a spread of 1 is already useless.
 pub(super) const MOST_SPREAD: f64 = 1e9;
 /// The most threads of a device.
 pub(super) const MOST_THREADS: usize = 1 << 20;
 
-/// What is wrong with a shape, which may also be the name of a training step.
+/// The fault of a shape, which may also be the name of a training step.
 pub(super) fn shape_fault(shape: &str) -> Option<String> {
     let parsed = || format!("{shape} n1").parse::<Problem>();
     if is_step_name(shape) { None } else { parsed().err().map(|error| error.to_string()) }
 }
 
-/// What is wrong with a number of samples.
+/// The fault of a number of samples.
 pub(super) fn samples_fault(field: &str, samples: usize) -> Option<String> {
     let is_possible = (1..=Problem::MOST_SAMPLES).contains(&samples);
-    (!is_possible).then(|| format!("{field} is {samples}, not 1 to {}", Problem::MOST_SAMPLES))
+    (!is_possible).then(|| format!("{field} is {samples}, must be 1 to {}", Problem::MOST_SAMPLES))
 }
 
-/// What is wrong with the number of threads of a device.
+/// The fault of a device's number of threads.
 pub(super) fn device_fault(device: &Device) -> Option<String> {
     let threads = device.threads;
-    (threads > MOST_THREADS).then(|| format!("threads is {threads}, and {MOST_THREADS} are the most"))
+    (threads > MOST_THREADS).then(|| format!("threads is {threads}, must be at most {MOST_THREADS}"))
 }
 
-/// What is wrong with a workspace.
+/// The fault of a workspace.
 pub(super) fn workspace_fault(workspace: Bytes) -> Option<String> {
     let Bytes(bytes) = workspace;
-    (workspace > MOST_WORKSPACE).then(|| format!("workspace_bytes is {bytes}, and {} are the most", MOST_WORKSPACE.0))
+    (workspace > MOST_WORKSPACE).then(|| format!("workspace_bytes is {bytes}, must be at most {}", MOST_WORKSPACE.0))
 }
 
-/// What is wrong with the numbers of a measurement.
+/// The fault of a measurement's numbers.
 pub(super) fn measurement_fault(m: &Measurement) -> Option<String> {
     let time = |field: &str, time: Nanos| {
         let is_possible = (Nanos(1)..=MOST_TIME).contains(&time);
-        (!is_possible).then(|| format!("{field} is {}, not 1 to {}", time.0, MOST_TIME.0))
+        (!is_possible).then(|| format!("{field} is {}, must be 1 to {}", time.0, MOST_TIME.0))
     };
     samples_fault("micro_batch", m.micro_batch)
         .or_else(|| time("time_ns", m.time))
@@ -52,11 +52,11 @@ pub(super) fn measurement_fault(m: &Measurement) -> Option<String> {
         .or_else(|| workspace_fault(m.workspace))
         .or_else(|| {
             let is_possible = (0.0..=MOST_SPREAD).contains(&m.spread);
-            (!is_possible).then(|| format!("spread is {:?}, not 0 to {MOST_SPREAD:?}", m.spread))
+            (!is_possible).then(|| format!("spread is {:?}, must be 0 to {MOST_SPREAD:?}", m.spread))
         })
 }
 
-/// What is wrong with a network: its mini-batch, a layer's shape or a layer's mini-batch.
+/// The fault of a network: its mini-batch, a layer's shape or a layer's mini-batch.
 pub(super) fn network_fault(network: &RecordedNetwork) -> Option<String> {
     let batch = match network.owner {
         Owner::Network { batch: Some(batch) } => samples_fault("batch", batch),
@@ -64,7 +64,7 @@ pub(super) fn network_fault(network: &RecordedNetwork) -> Option<String> {
     };
     let layer = |(name, shape, mini_batch): &(String, String, usize)| {
         let fault = match shape_fault(shape) {
-            None if is_step_name(shape) => Some(format!("`{shape}` is no convolution")),
+            None if is_step_name(shape) => Some(format!("`{shape}` is not a convolution")),
             fault => fault,
         };
         fault.or_else(|| samples_fault("mini_batch", *mini_batch)).map(|fault| format!("layer `{name}`: {fault}"))
@@ -73,7 +73,7 @@ pub(super) fn network_fault(network: &RecordedNetwork) -> Option<String> {
     fault.map(|fault| format!("network `{}`: {fault}", network.name))
 }
 
-/// What is wrong with anything in a recording.
+/// The first fault in a recording.
 pub(super) fn recording_fault(recording: &Recording) -> Option<String> {
     let problem = |(shape, measurements): (&str, Vec<Measurement>)| {
         let fault = shape_fault(shape).or_else(|| measurements.iter().find_map(measurement_fault));
@@ -85,7 +85,7 @@ pub(super) fn recording_fault(recording: &Recording) -> Option<String> {
         .or_else(|| recording.measurements().find_map(problem))
 }
 
-/// A cost with numbers over the bounds read as [`DivisionCost::NEVER`] has them: no limit allows either.
+/// Replaces numbers over the bounds by those of [`DivisionCost::NEVER`], since no limit allows either.
 pub(super) fn division(cost: DivisionCost) -> DivisionCost {
     let DivisionCost { time, workspace } = DivisionCost::NEVER;
     DivisionCost {
@@ -94,7 +94,7 @@ pub(super) fn division(cost: DivisionCost) -> DivisionCost {
     }
 }
 
-/// The fault as an error for what was to be kept of `what`.
+/// Turns a fault into the error of saving `what`.
 pub(super) fn refuse(what: &str, fault: Option<String>) -> Result<(), Error> {
-    fault.map_or(Ok(()), |fault| Err(Error::BadOption { what: format!("{what} cannot be kept: {fault}") }))
+    fault.map_or(Ok(()), |fault| Err(Error::BadOption { what: format!("cannot save {what}: {fault}") }))
 }

@@ -1,12 +1,12 @@
-//! What a library should have said of an algorithm's arithmetic, and did not.
+//! Corrects what a library reports about an algorithm's arithmetic.
 //!
-//! A note that is missing lets an algorithm pass for one of another class. What is added here holds for measurements made
-//! long ago as well, so recordings are read with it.
+//! A missing note puts an algorithm in the wrong numerical class. The corrections apply to old measurements as well, so
+//! recordings are read with them.
 
 use crate::candidate::{Algorithm, Notes};
 use crate::{Device, Operation};
 
-/// Notes to add to what a library says of one algorithm.
+/// Notes to add to what a library reports about one algorithm.
 struct Correction {
     /// Name of the library, as a [`Device`] has it, and its first and last versions of which this is known.
     library: (&'static str, [u32; 2], [u32; 2]),
@@ -17,9 +17,10 @@ struct Correction {
 }
 
 const CORRECTIONS: &[Correction] = &[
-    // Engine 17 states no numerical note. On an H200 its workspace equals that of the legacy non-fused Winograd algorithm to
-    // the byte in 863 of 866 recorded (problem, size) pairs (`profiles/recorded/h200-2026-11-21.jsonl.gz`), and for 5x5
-    // filters it is off by 4e-3 of the largest output as that one is (`docs/results.md`, Errors).
+    // Engine 17 states no numerical note. On an H200 its workspace equals that of the legacy non-fused Winograd
+    // algorithm to the byte in 863 of 866 recorded (problem, size) pairs
+    // (`profiles/recorded/h200-2026-11-21.jsonl.gz`), and for 5x5 filters it is off by 4e-3 of the largest output as
+    // that one is (`docs/results.md`, Errors).
     Correction {
         library: ("cudnn", [9, 19], [9, 19]),
         operation: Operation::BackwardFilter,
@@ -28,7 +29,7 @@ const CORRECTIONS: &[Correction] = &[
     },
 ];
 
-/// What a library says of an algorithm's arithmetic, and what is known of it besides.
+/// What a library reports about an algorithm's arithmetic, plus known corrections.
 ///
 /// ```
 /// use tightfit_core::{Algorithm, Device, Notes, Operation, profile::corrected};

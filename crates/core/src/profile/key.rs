@@ -1,8 +1,8 @@
-//! What measurements are kept under: a convolution's shape, or a training step's name.
+//! The keys of measurements: a convolution's shape, or a training step's name.
 
 use crate::Types;
 
-/// The name under which a network's measured training steps are kept, in place of a problem's shape.
+/// The key of a network's measured training steps, instead of a problem's shape.
 ///
 /// ```
 /// use tightfit_core::{Types, profile::step_name};

@@ -1,4 +1,4 @@
-//! What is known of a problem's algorithms: asked of a [`Backend`](crate::Backend), measured, kept in a cache on disk, or
+//! What is known about a problem's algorithms: queried from a [`Backend`](crate::Backend), measured, cached on disk, or
 //! replayed from a recording.
 
 mod bounds;

@@ -1,4 +1,4 @@
-//! Lists of layers: those of a network that was profiled, or of a program that ran.
+//! Lists of layers, of a profiled network or of a program that ran.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub enum Owner {
     /// A network that was profiled. A new list replaces the one before.
     Network {
-        /// Its mini-batch; none where each layer has one of its own.
+        /// Its mini-batch; none if each layer has one of its own.
         batch: Option<usize>,
     },
     /// A program that ran under `tightfit run`. Each of its processes adds the layers that it met; each layer has a
@@ -40,7 +40,7 @@ pub struct RecordedNetwork {
 /// The word for a network without a mini-batch of its own.
 const LIST: &str = "list";
 
-/// How files have it. A `batch` of 0 is a program's unless `kind` says that it is a list's.
+/// The form in files. A `batch` of 0 stands for a program, unless `kind` marks a list.
 #[derive(Serialize, Deserialize)]
 struct Written {
     name: String,
@@ -57,7 +57,7 @@ impl TryFrom<Written> for RecordedNetwork {
         let owner = match (kind.as_deref(), batch) {
             (None, 0) => Owner::Program,
             (Some(LIST), 0) => Owner::Network { batch: None },
-            // How programs that know no kind export a cache's list.
+            // The form in which older programs, which do not know `kind`, export a cache's list.
             (None, batch) if batch as u64 == i64::MAX as u64 => Owner::Network { batch: None },
             (None, batch) => Owner::Network { batch: Some(batch) },
             (Some(kind), batch) => return Err(format!("network `{name}` has batch {batch} and kind `{kind}`")),

@@ -1,4 +1,4 @@
-//! Asks a backend for measurements, each of them once: from memory, from the cache, and only then by running.
+//! Gets each measurement once: from memory, from the cache, and only then by running it on the backend.
 //!
 //! ```text
 //! policy --> Profiler::measure --> known in this run? --> in the cache? --> Backend::measure --> cache
@@ -13,12 +13,13 @@ use crate::backend::{Backend, Effort, Offer};
 use crate::candidate::{Algorithm, Measurement, Notes};
 use crate::{Bytes, DivisionCost, Error, Nanos, Problem};
 
-/// What profiling has cost and met so far.
+/// What profiling has cost so far, and its failures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spent {
     /// Wall-clock time of the measurements made, all repeats included; the recorded times in a replay.
     pub time: Nanos,
-    /// One call of every candidate that was asked for, cached or not: the cost of a policy whatever was known before.
+    /// The time of one call of every requested candidate, cached or not: the cost of a policy, whatever was known
+    /// before.
     pub kernel_time: Nanos,
     /// Measurements made.
     pub measured: usize,
@@ -26,7 +27,7 @@ pub struct Spent {
     pub cached: usize,
     /// Candidates left out because they failed, with the reason.
     pub skipped: Vec<Skipped>,
-    /// The first failure to write to the cache; measuring went on without it.
+    /// The first failure to write to the cache; measuring continued without it.
     pub cache_failure: Option<String>,
 }
 
@@ -53,7 +54,7 @@ impl Spent {
     }
 }
 
-/// Which algorithms may be used, by what their library says of their arithmetic.
+/// Which algorithms may be used, by what their library reports about their arithmetic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
     /// Only those that give the same bits every time.
@@ -77,14 +78,14 @@ impl Admission {
         }
         let unwanted = Notes(notes.0 & self.without.0);
         if unwanted != Notes::NONE {
-            return Some(format!("its arithmetic ({unwanted}) is not admitted"));
+            return Some(format!("its arithmetic ({unwanted}) is not allowed"));
         }
         let class = self.class.filter(|class| *class != notes.class())?;
-        Some(format!("its arithmetic ({}) is not of the class asked for ({class})", notes.class()))
+        Some(format!("its arithmetic ({}) is not of the requested class ({class})", notes.class()))
     }
 }
 
-/// The measurements of one backend, made on demand and kept.
+/// The measurements of one backend, made on demand and cached.
 pub struct Profiler<'a> {
     backend: &'a mut dyn Backend,
     cache: Option<&'a Cache>,
@@ -99,8 +100,8 @@ pub struct Profiler<'a> {
 }
 
 impl<'a> Profiler<'a> {
-    /// A profiler of `backend`, which looks into `cache` first and keeps what it measures there. Once `stop` is set,
-    /// every further question is refused with [`Error::Interrupted`], whoever would have answered it.
+    /// A profiler of `backend` that consults `cache` first and saves its measurements there. Once `stop` is set, it
+    /// refuses every further request with [`Error::Interrupted`], even one that the cache could answer.
     pub fn new(backend: &'a mut dyn Backend, cache: Option<&'a Cache>, stop: &'a AtomicBool) -> Profiler<'a> {
         Profiler {
             backend,
@@ -121,7 +122,7 @@ impl<'a> Profiler<'a> {
         &self.spent
     }
 
-    /// What it has cost in all.
+    /// The total cost.
     pub fn into_spent(self) -> Spent {
         self.spent
     }
@@ -137,7 +138,7 @@ impl<'a> Profiler<'a> {
         }
     }
 
-    /// From now on offers only what `admission` admits.
+    /// From now on, offers only algorithms that `admission` allows.
     pub fn admit(&mut self, admission: Admission) {
         if self.admission != admission {
             self.admission = admission;
@@ -148,7 +149,7 @@ impl<'a> Profiler<'a> {
     /// Every algorithm's workspace or refusal for the problem at its batch; asked of the backend once.
     ///
     /// # Errors
-    /// As [`Backend::offers`]; [`Error::Interrupted`] once stopping was asked for.
+    /// As [`Backend::offers`]; [`Error::Interrupted`] once the caller has asked to stop.
     pub fn offers(&mut self, problem: &Problem) -> Result<&[Offer], Error> {
         self.heed()?;
         if !self.offers.contains_key(problem) {
@@ -166,7 +167,7 @@ impl<'a> Profiler<'a> {
     /// The algorithm's workspace for the problem at its batch; none if it refuses.
     ///
     /// # Errors
-    /// [`Error::Backend`] if the library cannot be asked; [`Error::Interrupted`] once stopping was asked for.
+    /// [`Error::Backend`] if the library cannot be queried; [`Error::Interrupted`] once the caller has asked to stop.
     pub fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Bytes>, Error> {
         self.heed()?;
         if let Some(offers) = self.offers.get(problem)
@@ -187,16 +188,16 @@ impl<'a> Profiler<'a> {
         Ok(workspace)
     }
 
-    /// Ends where stopping was asked for.
+    /// Fails once the caller has asked to stop.
     fn heed(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// The measurement of `algorithm` on the problem at its batch; none if it cannot be had, which is remembered in
+    /// The measurement of `algorithm` on the problem at its batch; none if it fails, which is recorded in
     /// [`Spent::skipped`]. `best` is the time of the best algorithm of this size so far.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] once stopping was asked for; a backend's error after which it cannot go on.
+    /// [`Error::Interrupted`] once the caller has asked to stop; a backend's error after which it cannot go on.
     pub fn measure(
         &mut self,
         problem: &Problem,
@@ -225,7 +226,8 @@ impl<'a> Profiler<'a> {
     /// What dividing the problem costs: from the cache, or asked of the backend and kept.
     ///
     /// # Errors
-    /// As [`Backend::division_cost`], and those of reading the cache; [`Error::Interrupted`] once stopping was asked for.
+    /// As [`Backend::division_cost`], and those of reading the cache; [`Error::Interrupted`] once stopping was asked
+    /// for.
     pub fn division_cost(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
         self.heed()?;
         if let Some(cache) = self.cache
@@ -244,8 +246,9 @@ impl<'a> Profiler<'a> {
         Ok(cost)
     }
 
-    /// What the cache has of it, if that still holds: a row whose workspace is not what the backend asks for today was made
-    /// with another library or driver of the same name, or altered. Searches rely on workspaces that they asked for.
+    /// The cached measurement, if still valid: a row whose workspace differs from what the backend asks for now was
+    /// edited, or made with another library or driver of the same name. Searches rely on the workspaces that they
+    /// queried.
     fn find_cached(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Measurement>, Error> {
         let Some(cache) = self.cache else { return Ok(None) };
         let shape = problem.with_batch(1)?;
@@ -268,10 +271,10 @@ impl<'a> Profiler<'a> {
         let effort = Effort { best, ..self.effort };
         match self.backend.measure(problem, algorithm, &effort) {
             Ok(mut measurement) => {
-                // No call takes no time: the clock is too coarse to tell.
+                // A time of zero only means that the clock is too coarse.
                 measurement.time = measurement.time.max(Nanos(1));
                 measurement.single = measurement.single.map(|single| single.max(Nanos(1)));
-                // A replay answers at once; what the recorded calls took is the honest figure there.
+                // A replay answers at once, so report what the recorded calls took.
                 let time = if self.backend.is_replay() { measurement.time } else { Nanos::from(started.elapsed()) };
                 self.spent.time = self.spent.time + time;
                 self.spent.measured += 1;

@@ -1,4 +1,4 @@
-//! Profiles as files: what one device was measured at, to be exchanged, committed and replayed.
+//! Profile files: the measurements of a device, to share, commit and replay.
 //!
 //! Lines of JSON, packed with gzip where the name ends in `.gz` (`docs/cache-format.md` has the fields):
 //!
@@ -10,8 +10,8 @@
 //! {"problem":"forward c3 h227 ...","algorithm":"legacy:gemm","notes":0,"rows":[[n, time_ns, workspace_bytes, spread, repeats, single_ns], ..]}
 //! ```
 //!
-//! `lines` says how many follow, so that a file cut off between two is noticed; files without it are read as they are.
-//! A time of null stands for a candidate whose workspace is known and that was not run.
+//! `lines` gives the number of lines that follow, so that a truncated file is detected; files without it are not
+//! checked. A time of null stands for a candidate whose workspace is known but that was not run.
 
 mod line;
 
@@ -30,9 +30,9 @@ use line::{JsonRow, Line};
 
 const FORMAT: &str = "tightfit-profile";
 const VERSION: u32 = 1;
-/// The longest line: every size of one algorithm up to a mini-batch of a million.
+/// The longest line: enough for every size of one algorithm up to a mini-batch of a million.
 const MOST_LINE: Bytes = Bytes::mib(64);
-/// The most of all lines, unpacked: some thirty million measurements.
+/// The most bytes of all lines, unpacked: about thirty million measurements.
 const MOST_TEXT: Bytes = Bytes::gib(1);
 
 /// The measurements of one device.
@@ -104,8 +104,8 @@ impl Recording {
         each
     }
 
-    /// The recordings of devices with this name or, where there are none, with this in their name and library; upper and
-    /// lower case are the same.
+    /// The recordings of devices with this name or, where there are none, with this in their name and library; upper
+    /// and lower case are the same.
     ///
     /// # Errors
     /// [`Error::UnknownWord`], which lists the devices there are, if it fits none.
@@ -138,7 +138,7 @@ impl Recording {
         self.divisions.get(shape).copied().unwrap_or_default()
     }
 
-    /// Takes a line of a file that belongs to this device in.
+    /// Adds a line of a file that belongs to this device.
     fn take(&mut self, line: Line) {
         match line {
             Line::Problem { problem, algorithm, notes, rows } => {
@@ -164,25 +164,25 @@ impl Recording {
         })
     }
 
-    /// The measurements of one problem's shape; none where it is not recorded.
+    /// The measurements of one problem's shape; none if it is not recorded.
     pub fn of(&self, shape: &str) -> Vec<Measurement> {
-        let of = |(algorithm, recorded): (&Algorithm, &Recorded)| -> Vec<Measurement> {
+        let rows = |(algorithm, recorded): (&Algorithm, &Recorded)| -> Vec<Measurement> {
             recorded.rows.iter().filter_map(|(&n, row)| row.measurement(algorithm, recorded.notes, n)).collect()
         };
-        self.problems.get(shape).into_iter().flatten().flat_map(of).collect()
+        self.problems.get(shape).into_iter().flatten().flat_map(rows).collect()
     }
 
     pub(super) fn algorithms(&self, shape: &str) -> Option<&BTreeMap<Algorithm, Recorded>> {
         self.problems.get(shape)
     }
 
-    /// Reads the recordings of a file, one a device.
+    /// Reads the recordings of a file, one per device.
     ///
     /// Memory is bounded whatever the file is: a line may have 64 MiB, all together 1 GiB, unpacked.
     ///
     /// # Errors
-    /// [`Error::File`] naming the line if the file cannot be read, ends early, is of another format or version, or holds
-    /// what cannot have been measured: the line's field is named then.
+    /// [`Error::File`] naming the line if the file cannot be read, ends early, is of another format or version, or
+    /// holds an impossible measurement, in which case the field is named too.
     pub fn read(path: &Path) -> Result<Vec<Recording>, Error> {
         let reader = bounded::open(path).map_err(|error| Fault::of("cannot be opened", error));
         reader.and_then(read_lines).map_err(|fault| fault.in_file(path))
@@ -199,7 +199,7 @@ impl Recording {
     /// Recordings as the lines of a file, with every digit of their spreads.
     ///
     /// # Errors
-    /// [`Error::BadDocument`] never, for recordings that were read or measured here.
+    /// Never for recordings that were read or measured here.
     pub fn to_bytes(recordings: &[Recording]) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         let bad = |error: std::io::Error| Error::BadDocument { document: "profile", what: error.to_string() };
@@ -210,7 +210,7 @@ impl Recording {
     /// Writes recordings to a file, as [`output`] writes all of them; packed with gzip where its name ends in `.gz`.
     ///
     /// # Errors
-    /// [`Error::File`] if the file cannot be written; one that was there stays as it was.
+    /// [`Error::File`] if the file cannot be written; an existing file is left unchanged.
     pub fn write(path: &Path, recordings: &[Recording]) -> Result<(), Error> {
         output::write_with(path, |mut out| {
             if path.extension().is_none_or(|extension| extension != "gz") {
@@ -223,7 +223,7 @@ impl Recording {
     }
 }
 
-/// Why lines are no profile.
+/// Why the lines are not a profile.
 struct Fault {
     what: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -277,25 +277,25 @@ fn read_lines(reader: impl BufRead) -> Result<Vec<Recording>, Fault> {
                 .into());
             }
             (1, _) | (_, Line::Format { .. }) => {
-                return Err(format!("line {number}: a profile begins, and only begins, with its format").into());
+                return Err(format!("line {number}: a format line must come first, and only once").into());
             }
             (_, Line::Device { device }) => recordings.push(Recording::new(device)),
             (_, Line::Network { network }) => networks.push(network),
             (_, line) => match recordings.last_mut() {
                 Some(recording) => recording.take(line),
-                None => return Err(format!("line {number}: a problem comes before its device").into()),
+                None => return Err(format!("line {number}: a problem comes before any device").into()),
             },
         }
     }
     let found = number.saturating_sub(1);
     if let Some(promised) = promised.filter(|promised| *promised != found) {
         return Err(format!(
-            "has {found} lines after the first, which promises {promised}; it may be cut off, fetch it again"
+            "has {found} lines after the first, but the first promises {promised}; it may be cut off, fetch it again"
         )
         .into());
     }
     if recordings.is_empty() {
-        return Err("has no device in it; it may be cut off".to_owned().into());
+        return Err("contains no device; it may be cut off".to_owned().into());
     }
     for recording in &mut recordings {
         recording.networks.clone_from(&networks);

@@ -1,4 +1,4 @@
-//! A backend that answers from recorded profiles: everything but running works on a machine without the device.
+//! A backend that answers from recorded profiles, so that everything but running works without the device.
 
 use super::{Recording, corrected};
 use crate::backend::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
@@ -13,7 +13,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Replays recordings of one device as one; where two have the same measurement, the later one stands.
+    /// Replays recordings of one device as one; if two have the same measurement, the later one counts.
     ///
     /// # Errors
     /// [`Error::Backend`] naming both devices if there are several, or if there is no recording.
@@ -24,7 +24,7 @@ impl Replay {
         for recording in recordings {
             if recording.device != all.device {
                 let (one, other) = (&all.device, &recording.device);
-                return Err(refuse(format!("one replay is of one device, and these are two: {one} and {other}")));
+                return Err(refuse(format!("a replay takes one device, but the recordings are of {one} and {other}")));
             }
             all.merge(recording);
         }
@@ -101,7 +101,7 @@ impl Backend for Replay {
         Err(Error::Backend {
             backend: "replay".to_owned(),
             what: format!(
-                "a recorded profile of {} cannot run anything; use --backend cpu, or cuda where there is a GPU",
+                "a recorded profile of {} cannot run anything; use the cpu backend, or cuda on a machine with a GPU",
                 self.device.name
             ),
             source: None,

@@ -1,4 +1,4 @@
-//! When a timing is good enough: how often to repeat, and what to say of the repeats.
+//! Decides how often to repeat a timing, and summarizes the repeats.
 //!
 //! ```text
 //! warm-up | 1 | 2 | 3 | ..      at least `least`, then until (q3 - q1) / median is small, or `most`, or time is up
@@ -9,7 +9,7 @@
 use crate::backend::Effort;
 use crate::{Error, Nanos};
 
-/// The middle of repeated times, and how far they lie apart.
+/// The median of repeated times, and their spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Median time; of an even number of repeats, the mean of the middle two.
@@ -75,20 +75,20 @@ mod tests {
     const EFFORT: Effort = Effort { warm_up: 1, least: 3, most: 9, spread: 0.05, cap: Nanos(1_000_000), best: None };
 
     #[test]
-    fn steady_times_end_at_the_least_number() {
+    fn steady_times_stop_at_the_minimum() {
         let (sample, asked) = feed(&EFFORT, &[999, 100, 100, 101]);
         assert_eq!((sample.median, sample.repeats, asked), (Nanos(100), 3, 4));
     }
 
     #[test]
-    fn restless_times_go_on_to_the_most() {
+    fn unsteady_times_repeat_up_to_the_maximum() {
         let (sample, _) = feed(&EFFORT, &[0, 100, 200, 300, 400, 500, 600, 700, 800, 900]);
         assert_eq!((sample.median, sample.repeats), (Nanos(500), 9));
         assert!((sample.spread - 0.8).abs() < 1e-12, "{}", sample.spread);
     }
 
     #[test]
-    fn the_cap_ends_it() {
+    fn the_time_cap_stops_repeating() {
         let (sample, _) = feed(&Effort { cap: Nanos(250), ..EFFORT }, &[0, 100, 200, 300]);
         assert_eq!((sample.median, sample.repeats), (Nanos(150), 2));
     }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_end_it() {
+    fn errors_stop_repeating() {
         assert!(matches!(sample(&EFFORT, || Err(Error::Interrupted)), Err(Error::Interrupted)));
     }
 }

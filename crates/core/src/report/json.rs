@@ -1,4 +1,4 @@
-//! The result as JSON, whose keys are a promise to programs: keys are added, never renamed.
+//! The result as JSON. Programs rely on the keys: they may be added, but never renamed.
 //!
 //! The structs below are the document, key for key; the types they are made from stay free to change.
 
@@ -15,10 +15,11 @@ use crate::{Bytes, Candidate, Configuration, Operation, Types};
 /// Of `workspace_limit_bytes`, `total_workspace_bytes` and `one_workspace_bytes` one is there, null where it is
 /// unlimited. Times are in µs and may have a fraction of three digits. Null stands for what does not exist:
 /// `undivided` where nothing fits undivided, `undivided_time_us` and `speedup` where that holds of some kernel, an
-/// error that is not a finite number. `needs` says, under a total, what it takes in all, and what a limit for every kernel
-/// (`workspace_limit_bytes`) would take to be as fast: with a workspace for each kernel, and with one that only kernels
-/// which never overlap share. `side_by_side` has the groups that ran at the same time, as indices into `kernels`. A divided kernel's `time_us` and `workspace_bytes` count what dividing itself costs,
-/// which is in none of its micro-batches.
+/// error that is not a finite number. `needs` says, under a total, what it takes in all, and what a limit for every
+/// kernel (`workspace_limit_bytes`) would take to be as fast: with a workspace for each kernel, and with one that only
+/// kernels which never overlap share. `side_by_side` has the groups that ran at the same time, as indices into
+/// `kernels`. A divided kernel's `time_us` and `workspace_bytes` count what dividing itself costs, which is in none of
+/// its micro-batches.
 pub fn json(optimized: &Optimized) -> String {
     // Plain structs with text keys, written to memory: nothing here can fail.
     serde_json::to_string_pretty(&Document::of(optimized)).unwrap_or_default() + "\n"

@@ -1,4 +1,4 @@
-//! What was found, for eyes and for programs: one output format a file, all of them from the same
+//! Reports of the result, for humans and programs: one output format per file, all from the same
 //! [`Optimized`](crate::answer::Optimized).
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!                 +-> svg ------------------------> +-> svg::limits     one network: time against the limit
 //! ```
 //!
-//! Everything here only reads, and gives a string; empty results give empty reports.
+//! Everything here only reads, and returns a string; empty results give empty reports.
 
 mod csv;
 mod grid;

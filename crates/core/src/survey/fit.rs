@@ -1,6 +1,6 @@
-//! The `fit` policy: measures the few sizes that fill the limit best, for less than half of what power-of-two costs.
+//! The `fit` policy: measures the few sizes that fill the limit best, at less than half the cost of power-of-two.
 //!
-//! Asking for a workspace runs nothing, so the largest size m that fits is free to know for every algorithm. Then
+//! Querying a workspace runs nothing, so finding the largest size m that fits is free for every algorithm. Then
 //!
 //! ```text
 //! screen   each algorithm at 4 and at 32 samples (or m): a line through both foretells its time a sample at m
@@ -10,8 +10,8 @@
 //! refine   the algorithms of the winning division at round sizes between m/2 and m, then between its neighbors
 //! ```
 //!
-//! Foretold times also give what power-of-two would cost, hence the budget. The constants were chosen on one recorded
-//! network (AlexNet, one column, f32, all 256 sizes, limits of 8 to 512 MiB) and then held against seven others; the
+//! Predicted times also give the cost of power-of-two, and thus the budget. The constants were chosen on one recorded
+//! network (AlexNet, one column, f32, all 256 sizes, limits of 8 to 512 MiB) and then checked on seven others; the
 //! table is in `docs/results.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,20 +22,19 @@ use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Problem};
 
 /// Sizes at which every algorithm is screened.
 const SCREEN: [usize; 2] = [4, 32];
-/// An algorithm is filled in if its time a sample is at most this many times the best one's.
+/// Fill in an algorithm if its time per sample is at most this many times that of the best one.
 const PROMISING: f64 = 1.2;
-/// An algorithm is left out if this many better ones reach at least as large a size.
+/// Skip an algorithm if this many better ones reach at least as large a size.
 const RIVALS: usize = 4;
-/// Probing ends at this share of what power-of-two is foretold to cost.
+/// Stop probing at this share of the predicted cost of power-of-two.
 const PROBE_SHARE: f64 = 0.38;
-/// Refining ends at this share of it, but is always given `REFINE_LEAST` of what was spent before, and at most
-/// `REFINE_MOST`.
+/// Stop refining at this share of it, but always allow `REFINE_LEAST` of the cost so far, and at most `REFINE_MOST`.
 const REFINE_SHARE: f64 = 0.40;
 const REFINE_LEAST: f64 = 0.02;
 const REFINE_MOST: f64 = 0.4;
 /// Round sizes are multiples of the largest power of two within a twelfth of m.
 const ROUND: usize = 12;
-/// So few sizes can all be asked about.
+/// Query every size if there are no more than this.
 const FEW: usize = 64;
 /// Rounds of refining: the first tries round sizes, the others halve the gaps beside the winning ones.
 const ROUNDS: usize = 4;
@@ -49,14 +48,14 @@ pub(super) fn fit(problem: &Problem, limits: &[Bytes], profiler: &mut Profiler<'
     let mut filled = BTreeMap::new();
     for &limit in limits {
         let largest = search.largest_sizes(limit)?;
-        // A smaller limit under which every algorithm still reaches the same size asks for nothing new.
+        // A smaller limit under which every algorithm reaches the same size needs nothing new.
         if filled != largest {
             search.run(limit, &largest)?;
             filled = largest;
         }
     }
     if limits.len() > 1 {
-        // Of a total a kernel may get no more than it must have.
+        // Under a total, a kernel may get no more than its minimum.
         let untimed = search.untimed()?;
         let least = match divide(problem, &untimed, Bytes::ZERO, DivisionCost::default()) {
             Err(Error::OverLimit { needed, .. }) => needed,
@@ -67,9 +66,9 @@ pub(super) fn fit(problem: &Problem, limits: &[Bytes], profiler: &mut Profiler<'
     Ok(search.measured.into_values().collect())
 }
 
-/// What screening tells of each algorithm.
+/// The result of screening each algorithm.
 struct Screened {
-    /// Nanoseconds a sample at the largest size, the best first.
+    /// Nanoseconds per sample at the largest size, best first.
     foretold: Vec<(usize, f64)>,
     /// Those that could not be measured at any screening size.
     unknown: Vec<usize>,
@@ -91,7 +90,8 @@ impl<'p, 'b> Search<'p, 'b> {
     fn new(problem: &Problem, profiler: &'p mut Profiler<'b>) -> Result<Search<'p, 'b>, Error> {
         let sizes = profiler.sizes(problem);
         // Libraries list other engines at other sizes; the whole mini-batch and the screening sizes show nearly all of
-        // them, and asking takes as long as measuring some. A recording of few sizes may have any algorithm at any of them.
+        // them, and asking takes as long as measuring some. A recording of few sizes may have any algorithm at any of
+        // them.
         let mut algorithms = BTreeSet::new();
         let ends = sizes.last().copied().into_iter().chain(SCREEN);
         let asked: Vec<usize> = if sizes.len() <= FEW { sizes.clone() } else { ends.collect() };
@@ -241,8 +241,8 @@ impl<'p, 'b> Search<'p, 'b> {
             }
             let untimed = self.untimed()?;
             let Ok(fewest) = divide(&self.problem, &untimed, limit, DivisionCost::default()) else { return Ok(()) };
-            // What was measured is among the untimed with the workspace that it then had, and it does not add up: so at least
-            // one part is new, and is measured or found to fail. There are finitely many, so there is an end.
+            // The measured candidates are among the untimed ones with their measured workspace, and do not add up: so
+            // at least one part is new, and is measured or fails. There are finitely many, so this terminates.
             for part in fewest.parts() {
                 if let Some(algorithm) = self.algorithms.iter().position(|known| *known == part.algorithm) {
                     self.measure(algorithm, part.micro_batch, limit)?;
@@ -255,8 +255,8 @@ impl<'p, 'b> Search<'p, 'b> {
     }
 
     /// Candidates known by their workspace alone, all of one time, so that dividing finds the fewest micro-batches:
-    /// powers of two and equal divisions, or every size where there are few. The workspace of what was measured is what was
-    /// needed then, whatever was asked for before.
+    /// powers of two and equal divisions, or every size where there are few. The workspace of what was measured is what
+    /// was needed then, whatever was asked for before.
     fn untimed(&mut self) -> Result<Vec<Candidate>, Error> {
         let batch = self.problem.batch();
         let mut sizes: BTreeSet<usize> = (0..=batch.ilog2()).map(|power| 1 << power).collect();
@@ -281,7 +281,7 @@ impl<'p, 'b> Search<'p, 'b> {
         Ok(untimed)
     }
 
-    /// Parts the foretold into algorithms worth filling in and others.
+    /// Splits the predictions into algorithms worth filling in and others.
     ///
     /// Libraries offer dozens of variants of one method, alike in time and workspace: of those that reach no further
     /// than `RIVALS` better ones do, none is worth its cost.
@@ -406,7 +406,7 @@ impl<'p, 'b> Search<'p, 'b> {
     fn winners(&self, limit: Bytes) -> BTreeSet<(usize, usize)> {
         let candidates: Vec<Candidate> = self.measured.values().cloned().collect();
         let divided = divide(&self.problem, &candidates, limit, DivisionCost::default());
-        // Nothing that adds up yet is nothing to refine.
+        // Without a division that adds up there is nothing to refine.
         let parts = divided.iter().flat_map(|configuration| configuration.parts());
         let place = |part: &Candidate| self.algorithms.iter().position(|algorithm| *algorithm == part.algorithm);
         parts.filter_map(|part| Some((place(part)?, part.micro_batch))).collect()

@@ -1,11 +1,11 @@
-//! What a survey would take, found by running it over a backend that expects times instead of measuring them.
+//! Predicts the cost of a survey by running it over a backend that predicts times instead of measuring them.
 //!
 //! ```text
 //! survey -> policy -> Profiler::measure --> in the cache?  yes -> the measurement, at no cost
 //!                                                          no  -> the expected time, as often as it would be repeated
 //! ```
 //!
-//! So the sizes that `fit` would ask for are the ones that it asks for at these times, and workspaces are exact.
+//! So `fit` chooses the sizes that it would choose at these times, and workspaces are exact.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -16,21 +16,22 @@ use crate::backend::{Effort, Run, Scale, Tensors};
 use crate::profile::{Cache, Profiler, sample};
 use crate::{Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement, Nanos, Offer, Operation, Problem};
 
-/// How long one run of an algorithm on a problem should take.
+/// Predicts the time of one run of an algorithm on a problem.
 pub type Expected<'a> = dyn Fn(&Problem, &Algorithm) -> Nanos + Sync + 'a;
 
-/// What a survey would measure, and what that would take.
+/// What a survey would measure, and its cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Forecast {
-    /// Problems of which something would be measured.
+    /// Problems that need measurements.
     pub problems: usize,
-    /// Measurements that would be made; those in the cache are not among them.
+    /// Measurements to make, excluding those in the cache.
     pub measurements: usize,
-    /// Time of these measurements with their repeats, by the times expected.
+    /// Predicted time of these measurements, with their repeats.
     pub time: Nanos,
-    /// The largest of each tensor and the largest workspace together: buffers are kept from one measurement to the next.
+    /// The largest of each tensor and the largest workspace together: buffers are kept from one measurement to the
+    /// next.
     pub memory: Bytes,
-    /// Whether all of the survey was foreseen; otherwise time and measurements are the least that there will be.
+    /// Whether the forecast covers the whole survey; otherwise time and measurements are lower bounds.
     pub is_complete: bool,
 }
 
@@ -39,7 +40,7 @@ pub struct Forecast {
 ///
 /// # Errors
 /// Those that the survey would end with before it measures anything: what no algorithm computes, or no limit admits.
-/// [`Error::Interrupted`] once stopping was asked for.
+/// [`Error::Interrupted`] once the caller has asked to stop.
 pub fn forecast(
     problems: &[Problem],
     scope: &Scope<'_>,
@@ -180,7 +181,7 @@ impl Backend for Expecting<'_> {
     }
 
     fn run(&mut self, problem: &Problem, _: &Configuration, _: Tensors<'_>, _: Scale) -> Result<Run, Error> {
-        let reason = "a forecast runs nothing".to_owned();
+        let reason = "a forecast does not run anything".to_owned();
         Err(Error::Refused { algorithm: "forecast".to_owned(), problem: Box::new(*problem), reason })
     }
 }

@@ -65,7 +65,7 @@ fn everything_competes_unless_told_otherwise() {
 }
 
 #[test]
-fn deterministic_leaves_out_what_may_differ() {
+fn deterministic_excludes_algorithms_that_may_differ() {
     assert_eq!(divided("9.19.0", true, false), "2 x 4 engine17:k25=0");
     // Among algorithms of the class of gemm it decides.
     assert_eq!(divided("9.19.0", false, true), "2 x 4 legacy:algo-0");
@@ -73,7 +73,7 @@ fn deterministic_leaves_out_what_may_differ() {
 }
 
 #[test]
-fn exact_class_follows_what_is_known_of_an_engine_not_what_it_says() {
+fn exact_class_trusts_corrections_over_an_engines_own_notes() {
     assert_eq!(divided("9.19.0", true, true), "2 x 4 legacy:algo-1");
     // Nothing is known of the same engine in another version.
     assert_eq!(divided("9.99.0", true, true), "2 x 4 engine17:k25=0");

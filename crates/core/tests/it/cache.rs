@@ -41,7 +41,7 @@ fn message<T>(result: Result<T, Error>) -> String {
 }
 
 #[test]
-fn what_is_kept_is_found_again() {
+fn saved_measurements_are_found_again() {
     let folder = folder();
     let path = folder.path().join("deep/er/cache.db");
     let cache = Cache::open(&path).unwrap();
@@ -196,7 +196,7 @@ fn filled(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_damaged_file_is_named_and_left_as_it_was() {
+fn a_damaged_file_is_refused_and_unchanged() {
     let folder = folder();
     let path = filled(folder.path());
     let whole = fs::read(&path).unwrap();
@@ -231,7 +231,7 @@ fn damage_of_a_large_file_is_found_where_it_is_read() {
 }
 
 #[test]
-fn what_is_no_cache_is_named_and_left_as_it_was() {
+fn a_file_that_is_not_a_cache_is_refused_and_unchanged() {
     let folder = folder();
     let text_file = folder.path().join("notes.txt");
     fs::write(&text_file, "not a database, but long enough to be looked at as one, or so it seems\n".repeat(20))
@@ -248,7 +248,7 @@ fn what_is_no_cache_is_named_and_left_as_it_was() {
 }
 
 #[test]
-fn another_version_is_named_and_left_as_it_was() {
+fn another_version_is_refused_and_unchanged() {
     let folder = folder();
     let path = filled(folder.path());
     rusqlite::Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
@@ -261,11 +261,11 @@ fn another_version_is_named_and_left_as_it_was() {
 #[test]
 fn a_folder_or_a_missing_file_is_an_error() {
     let folder = folder();
-    assert!(message(Cache::open(folder.path())).contains("--cache"));
+    assert!(message(Cache::open(folder.path())).contains("name another file"));
     assert!(message(Cache::open_read_only(&folder.path().join("none.db"))).contains("no such file"));
     let under_a_file = folder.path().join("file");
     fs::write(&under_a_file, "").unwrap();
-    assert!(message(Cache::open(&under_a_file.join("cache.db"))).contains("--cache"));
+    assert!(message(Cache::open(&under_a_file.join("cache.db"))).contains("name another file"));
 }
 
 /// What `look` gives; one that takes a minute waits for ever.
@@ -288,7 +288,7 @@ fn a_pipe_or_a_device_is_refused_at_once() {
     for path in [made("pipe.db"), linked, PathBuf::from("/dev/null"), PathBuf::from("/dev/zero")] {
         let (one, two) = (path.clone(), path.clone());
         for text in [ended(move || message(Cache::open(&one))), ended(move || message(Cache::open_read_only(&two)))] {
-            assert!(text.contains("not a regular file") && text.contains("--cache"), "{text}");
+            assert!(text.contains("not a regular file") && text.contains("name another file"), "{text}");
         }
     }
     // Beside a cache as well: SQLite would read a journal.
@@ -356,7 +356,7 @@ fn the_default_path_follows_the_variables() {
 }
 
 #[test]
-fn a_mark_lives_and_goes_with_the_rows_it_relies_on() {
+fn deleting_a_row_deletes_its_mark() {
     let folder = folder();
     let path = folder.path().join("cache.db");
     let cache = Cache::open(&path).unwrap();
@@ -419,7 +419,7 @@ fn a_mark_lives_and_goes_with_the_rows_it_relies_on() {
 }
 
 #[test]
-fn a_copy_of_the_file_alone_is_whole_once_it_is_settled() {
+fn a_settled_cache_can_be_copied_as_one_file() {
     let folder = folder();
     let path = folder.path().join("cache.db");
     let cache = Cache::open(&path).unwrap();
@@ -471,7 +471,7 @@ fn a_profile_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn a_profile_that_does_not_say_how_long_it_is_is_read_as_it_is() {
+fn a_profile_without_a_line_count_is_read_unchecked() {
     let folder = folder();
     let file = folder.path().join("profile.jsonl");
     let mut recording = Recording::new(device("a"));

@@ -83,7 +83,7 @@ fn branches_run_side_by_side_and_chains_do_not() {
 }
 
 #[test]
-fn layers_of_a_list_have_nothing_to_do_with_each_other() {
+fn layers_of_a_list_are_independent() {
     let list = Network::from_list("list", "a n1 c3 h8 w8 k4 r3 s3\nb n1 c3 h8 w8 k4 r3 s3\n").unwrap();
     assert_eq!(list.concurrent(&kernels(&list, &[Operation::Forward])), [[0], [1]]);
 }

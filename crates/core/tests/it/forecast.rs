@@ -52,7 +52,7 @@ fn surveyed(problems: &[Problem], scope: &Scope<'_>) -> Survey {
 }
 
 #[test]
-fn as_many_measurements_are_foreseen_as_are_made() {
+fn a_forecast_counts_the_measurements_actually_made() {
     let (stop, problems) = (AtomicBool::new(false), problems());
     for policy in [Policy::Undivided, Policy::PowerOfTwo, Policy::Fit] {
         let scope = scope(policy, None, &stop);
@@ -67,7 +67,7 @@ fn as_many_measurements_are_foreseen_as_are_made() {
 }
 
 #[test]
-fn what_is_in_the_cache_does_not_count() {
+fn cached_measurements_are_not_forecast() {
     let (stop, problems) = (AtomicBool::new(false), problems());
     let some = &problems[..2];
     let folder = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ fn without_patience_whole_mini_batches_are_counted() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_known_before() {
+fn a_forecast_refuses_unknown_problems_and_obeys_stop() {
     let stop = AtomicBool::new(false);
     let scope = scope(Policy::Undivided, None, &stop);
     let unknown: Problem = "forward n8 c5 h9 w9 k7 r3 s3 f32".parse().unwrap();

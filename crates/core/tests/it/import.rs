@@ -201,7 +201,7 @@ fn endless_and_unpacked_lines_end_at_a_bound() {
 }
 
 #[test]
-fn the_interface_refuses_what_a_file_could_not_hold() {
+fn the_cache_refuses_values_that_a_file_could_not_hold() {
     let folder = tempfile::tempdir().unwrap();
     let cache = filled(&folder.path().join("cache.db"));
     let good = measurement("gemm", 4);
@@ -243,7 +243,7 @@ fn a_list_and_a_program_of_one_name_stay_apart() {
 }
 
 #[test]
-fn rows_that_cannot_be_are_left_out_counted_and_cleared() {
+fn invalid_rows_are_ignored_counted_and_cleared() {
     for (alteration, left_out) in [
         ("UPDATE measurement SET micro_batch = 0 WHERE micro_batch = 2", 1),
         ("UPDATE measurement SET micro_batch = 9223372036854775807 WHERE micro_batch = 2", 1),
@@ -298,7 +298,7 @@ fn rows_that_cannot_be_are_left_out_counted_and_cleared() {
 }
 
 #[test]
-fn a_row_that_cannot_be_is_measured_again() {
+fn an_invalid_row_is_measured_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache.db");
     drop(filled(&path));
@@ -314,7 +314,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn what_is_taken_in_can_be_listed_exported_and_merged(
+    fn imported_recordings_can_be_listed_exported_and_merged(
         mutations in proptest::collection::vec((0..7usize, any::<prop::sample::Index>(), prop::sample::select(values())), 1..4),
     ) {
         let folder = tempfile::tempdir().unwrap();
@@ -331,7 +331,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_with_other_characters_is_refused_or_holds(
+    fn an_edited_profile_is_refused_or_survives_a_round_trip(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), prop::sample::select(br#"0159-.eE,:"[]{}nfx \"#.to_vec())), 1..4),
     ) {
         let folder = tempfile::tempdir().unwrap();

@@ -196,7 +196,7 @@ fn equals_exhaustive_search_over_three_devices() {
 }
 
 #[test]
-fn beside_the_split_stand_the_even_one_and_the_fastest_alone() {
+fn the_split_reports_the_even_split_and_the_fastest_single_device() {
     let recordings = [steps("Tesla K80", |n| 10 * n), steps("Tesla K20Xm", |n| 30 * n)];
     let devices = ["K80", "K20Xm"].map(str::to_owned);
     let plain = StepOptions::default();
@@ -214,7 +214,7 @@ fn beside_the_split_stand_the_even_one_and_the_fastest_alone() {
 }
 
 #[test]
-fn names_that_fit_none_or_several_are_refused_by_name() {
+fn unknown_and_ambiguous_device_names_are_refused() {
     let recordings = [steps("Tesla K80", |n| n), steps("Tesla K20Xm", |n| n), Recording::new(device("GTX 750 Ti"))];
     let find = |name: &str| {
         split_network(&recordings, &[name.to_owned()], &resnet(), 8, &StepOptions::default(), &[]).map(|_| ())
@@ -230,7 +230,7 @@ fn names_that_fit_none_or_several_are_refused_by_name() {
 }
 
 #[test]
-fn a_mini_batch_without_end_is_refused_and_whoever_stops_it_is_heard() {
+fn an_oversized_mini_batch_is_refused_and_stop_is_obeyed() {
     let recordings = [steps("Tesla K80", |n| n)];
     let (devices, plain) = (["K80".to_owned()], StepOptions::default());
     for mini_batch in [Problem::MOST_SAMPLES + 1, usize::MAX] {

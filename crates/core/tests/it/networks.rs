@@ -227,7 +227,7 @@ fn deepbench_lists_state_their_mini_batches() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_named() {
+fn an_unknown_network_or_a_bad_file_is_named() {
     let message = Network::open("vgg17").unwrap_err().to_string();
     assert!(message.contains("vgg17") && message.contains("vgg16"), "{message}");
     assert!(matches!(Network::open("resnet"), Err(Error::UnknownWord { .. })));

@@ -66,7 +66,7 @@ fn an_old_cache_opens_lists_and_exports_and_loses_nothing() {
 }
 
 #[test]
-fn an_old_cache_takes_in_what_is_new() {
+fn an_old_cache_accepts_new_measurements() {
     let folder = tempfile::tempdir().unwrap();
     let path = copied(folder.path());
     let problem: Problem =
@@ -88,7 +88,7 @@ fn an_old_cache_takes_in_what_is_new() {
 }
 
 #[test]
-fn old_programs_keep_the_marks_true() {
+fn writes_by_old_programs_delete_stale_marks() {
     // Their statements, on a cache of today.
     let folder = tempfile::tempdir().unwrap();
     let path = copied(folder.path());

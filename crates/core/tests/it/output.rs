@@ -62,7 +62,7 @@ fn a_file_that_is_there_keeps_its_permissions_and_a_new_one_has_the_umask() {
 }
 
 #[test]
-fn links_are_followed_to_what_they_lead_to() {
+fn links_are_followed_to_their_targets() {
     let folder = folder();
     fs::create_dir(folder.path().join("real")).unwrap();
     fs::write(folder.path().join("real/old"), "old").unwrap();
@@ -81,7 +81,7 @@ fn links_are_followed_to_what_they_lead_to() {
 }
 
 #[test]
-fn a_device_stays_one() {
+fn a_device_is_not_replaced_by_a_file() {
     let folder = folder();
     let link = folder.path().join("null");
     symlink("/dev/null", &link).unwrap();
@@ -127,20 +127,20 @@ fn a_pipe_without_a_reader_is_not_waited_for() {
 }
 
 #[test]
-fn a_reader_that_takes_nothing_is_given_up() {
+fn a_reader_that_does_not_read_times_out() {
     let folder = folder();
     let pipe = pipe(&folder);
     let mut reader = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
     let large = vec![b'x'; 1 << 20];
     let result = output::write_within(&pipe, &large, Duration::from_millis(20));
-    assert!(message(result).contains("whose reader takes nothing"));
+    assert!(message(result).contains("whose reader does not read"));
     let mut taken = Vec::new();
     reader.read_to_end(&mut taken).unwrap();
     assert!(!taken.is_empty() && taken.len() < large.len());
 }
 
 #[test]
-fn what_cannot_be_written_says_why_before_the_work_and_after() {
+fn unwritable_paths_are_explained_by_check_and_by_write() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name);
     fs::write(path("file"), "kept").unwrap();
@@ -150,7 +150,7 @@ fn what_cannot_be_written_says_why_before_the_work_and_after() {
         (".", "is a folder"),
         ("new/", "is a folder"),
         ("missing/out", missing.as_str()),
-        ("file/out", "is no folder"),
+        ("file/out", "is not a folder"),
     ] {
         for result in [output::check(&path(name)), output::write(&path(name), "x")] {
             let text = message(result);

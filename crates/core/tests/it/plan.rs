@@ -212,7 +212,7 @@ fn the_least_budget_passes_and_one_unit_less_is_refused() {
 }
 
 #[test]
-fn what_fits_moves_nothing() {
+fn a_network_that_fits_is_not_offloaded() {
     let costs = Costs::h200();
     for name in ["vgg19", "googlenet", "resnet50"] {
         let network = Network::open(name).unwrap();

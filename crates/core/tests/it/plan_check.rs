@@ -170,7 +170,7 @@ fn blocks_outside_misaligned_too_small_or_of_no_tensor() {
 }
 
 #[test]
-fn steps_that_name_what_is_not_there() {
+fn steps_that_name_missing_objects() {
     some(
         &violations(|s| {
             s.instructions.push(Instruction { stream: Stream::Compute, action: Action::Release(BlockId(999)) })
@@ -236,7 +236,7 @@ fn use_of_a_block_that_was_given_back_or_never_taken() {
 }
 
 #[test]
-fn a_leak() {
+fn a_block_that_is_never_released() {
     let forgotten = |s: &mut Schedule| {
         let at = find(s, |_, step| matches!(step.action, Action::Release(_)));
         remove(s, at);
@@ -444,7 +444,7 @@ fn passes_that_do_not_run_or_run_twice() {
 }
 
 #[test]
-fn content_that_is_not_what_the_network_says() {
+fn content_that_contradicts_the_network() {
     // Without its rectified unit the map of `b` is not what `c` should read.
     let skipped = |s: &mut Schedule| {
         let at = find(s, pass(5, Pass::Forward));

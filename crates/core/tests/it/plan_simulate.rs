@@ -16,8 +16,8 @@ fn costs() -> Costs {
     Costs { offload_rate: 1e9, prefetch_rate: 1e9, both_rate: 0.5e9, launch: Nanos(0), ..Costs::cpu() }
 }
 
-/// Two maps of 200 bytes, and three operations that write the first, the second, and the second again, which take so many
-/// nanoseconds.
+/// Two maps of 200 bytes, and three operations that write the first, the second, and the second again, which take so
+/// many nanoseconds.
 fn small(times: [u64; 3]) -> Step {
     let tensor = |name: &str| Tensor {
         name: name.to_owned(),
@@ -183,11 +183,11 @@ fn nothing_is_faster_than_its_computations_and_its_copies() {
     // So that stalls are all that a step is longer by.
     let costs = Costs { beside_copies: 0.0, ..Costs::h200() };
     let kernels = Fronts::assumed(&workload, &costs).unwrap();
-    let of = |policy, budget| {
+    let planned = |policy, budget| {
         let options = Options { policy, budget, ..Options::default() };
         plan(&workload.step(&kernels, &costs).unwrap(), &costs, &options).unwrap()
     };
-    let all = of(Policy::VdnnAll, Bytes::UNLIMITED);
+    let all = planned(Policy::VdnnAll, Bytes::UNLIMITED);
     let copies = costs.copy(Direction::ToHost, all.offloaded) + costs.copy(Direction::FromHost, all.offloaded);
     assert!(all.step_time > all.simulation.compute);
     assert!(all.simulation.copying >= copies, "{} of {copies}", all.simulation.copying);

@@ -85,7 +85,7 @@ fn the_checker_sees_each_fault() {
 }
 
 #[test]
-fn a_mini_batch_without_end_is_refused_and_the_largest_is_split() {
+fn an_oversized_mini_batch_is_refused_and_the_largest_is_split() {
     let device: Device = (0..=20).map(|power| (1 << power, Nanos(1 << power))).collect();
     let most = Problem::MOST_SAMPLES;
     assert_eq!(split(&[device.clone(), device.clone()], most).unwrap().batches, [most / 2, most / 2]);
@@ -98,7 +98,7 @@ fn a_mini_batch_without_end_is_refused_and_the_largest_is_split() {
 }
 
 #[test]
-fn whoever_stops_it_is_heard() {
+fn stop_ends_the_search() {
     let device: Device = vec![(1, Nanos(1))];
     let stopped = optimize::split(&[device], 1, &AtomicBool::new(true));
     assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");

@@ -181,7 +181,7 @@ fn a_backend_that_measures_other_workspaces_than_it_asks_for_ends_as_over_the_li
 }
 
 #[test]
-fn the_wish_to_stop_is_heard_where_the_cache_answers_everything() {
+fn stop_is_obeyed_even_if_the_cache_answers_everything() {
     let rows: Vec<_> = (1..=BATCH).flat_map(|size| [(0, size, 10 + size as u64, 4), (1, size, 12, 9)]).collect();
     let today = table(&rows);
     for policy in Policy::ALL {
@@ -219,7 +219,7 @@ fn a_stopped_profiler_answers_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
-    fn every_search_gives_what_it_would_without_a_stale_cache(
+    fn every_search_ignores_a_stale_cache(
         rows in proptest::collection::vec((0..3usize, 1..=BATCH, 1..100u64, 0..40u64, 0..3u64), 1..40),
         limit in 0..40u64,
         is_total: bool,

@@ -1,7 +1,8 @@
-//! A configuration set up on memory that it keeps, for training: enqueued any number of times, allocating nothing.
+//! Sets a configuration up on fixed memory, for training: it can be enqueued any number of times without allocating.
 //!
-//! Filter gradients are sums in f32 in every type. An engine that writes f32 adds to the sum itself; the result of any other
-//! goes to half-precision scratch and is widened into the sum. The order of the micro-batches is that of [`super::run`].
+//! Filter gradients are sums in f32 in every type. An engine that writes f32 adds to the sum itself; the result of any
+//! other goes to half-precision scratch and is widened into the sum. The order of the micro-batches is that of
+//! [`super::run`].
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ impl CudaBackend {
     ) -> Result<Vec<Piece>, Error> {
         if configuration.batch() != problem.batch() {
             let (given, wanted) = (configuration.batch(), problem.batch());
-            let what = format!("{configuration} has {given} samples, {problem} has {wanted}");
+            let what = format!("{configuration} has {given} samples, but {problem} has {wanted}");
             return Err(Error::Backend { backend: "cuda".to_owned(), what, source: None });
         }
         let mut parts: Vec<&Candidate> = configuration.parts().iter().collect();
@@ -54,7 +55,7 @@ impl CudaBackend {
         samples: usize,
     ) -> Result<[Region; 4], CudaError> {
         let bytes = Samples::of(problem, done, samples);
-        // A filter gradient is one whole, and of another type than the maps.
+        // A filter gradient is not divided by samples, and has another type than the maps.
         let output = match problem.operation() {
             Operation::BackwardFilter => memory.output.part(0..problem.filter_len() * 4)?,
             Operation::Forward | Operation::BackwardData => memory.output.part(bytes.output)?,
@@ -62,7 +63,7 @@ impl CudaBackend {
         Ok([memory.data.part(bytes.data)?, memory.other.part(bytes.other)?, output, memory.workspace.clone()])
     }
 
-    /// One micro-batch by its algorithm, or where that cannot add, by another.
+    /// Sets one micro-batch up with its algorithm, or with another if that cannot add to its output.
     fn piece(
         &mut self,
         libraries: &Arc<Libraries>,

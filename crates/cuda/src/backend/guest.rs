@@ -1,4 +1,4 @@
-//! Our work inside a program that has CUDA open already: on its driver, its cuDNN, its handles, streams and memory.
+//! Works inside a program that already uses CUDA: with its driver, its cuDNN, its handles, streams and memory.
 //!
 //! ```text
 //! Host       the program's two libraries; one context of ours for each of its devices
@@ -47,8 +47,8 @@ impl Host {
         &self.cudnn.table
     }
 
-    /// The ordinal of the device that the calling thread works on; none unless it does so in the device's primary context,
-    /// as all users of the CUDA runtime do.
+    /// The ordinal of the device that the calling thread works on; none unless it uses the device's primary context, as
+    /// all users of the CUDA runtime do.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -63,7 +63,7 @@ impl Host {
         Ok(self.context(ordinal)?.is_current()?.then_some(ordinal))
     }
 
-    /// Whether the stream of a handle records a graph, or may not be asked because another does.
+    /// Whether the stream of a handle is capturing a graph, or cannot be queried because another is.
     ///
     /// # Safety
     /// `handle` is alive, and not in use on another thread.
@@ -75,8 +75,8 @@ impl Host {
         status.map_or(true, |status| status != CaptureStatus::NONE)
     }
 
-    /// Until the result is dropped, captures that other threads record are not broken by what this thread allocates and waits
-    /// for: none of it concerns their streams.
+    /// Until the result is dropped, this thread's allocations and waits do not break captures on other threads, whose
+    /// streams they do not concern.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -86,8 +86,8 @@ impl Host {
         Ok(BesideCaptures { driver: &self.driver, before })
     }
 
-    /// A stream's number, which no later stream has; a stream's address may be used again, and that of the threads' default
-    /// streams is the same for all of them. With the number of the capture that it takes part in.
+    /// A stream's unique ID, with the ID of the capture that it takes part in. The address does not identify a stream:
+    /// it may be reused, and is the same for the default streams of all threads.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -128,7 +128,7 @@ impl Host {
     /// [`CudaError::OutOfMemory`].
     pub fn arena(&self, device: usize, bytes: Bytes) -> Result<DevicePtr, CudaError> {
         let (buffer, address) = self.memory(device, usize::try_from(bytes.0).unwrap_or(usize::MAX))?;
-        // Captured graphs may use it to the end.
+        // Captured graphs may use it until the process ends.
         std::mem::forget(buffer);
         Ok(address)
     }
@@ -152,14 +152,14 @@ impl Host {
         CudaBackend::on(Arc::new(Handle::start(&self.cudnn, &context)?), &Options::default())
     }
 
-    /// What can be done on a handle of the program's.
+    /// Wraps a handle of the program.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
     ///
     /// # Safety
-    /// `handle` was made by this cuDNN on the device and outlives every call on the result and what it makes; meanwhile the
-    /// program does not use it on another thread.
+    /// `handle` was made by this cuDNN on the device and outlives every call on the result and what it makes; meanwhile
+    /// the program does not use it on another thread.
     pub unsafe fn guest(&self, device: usize, handle: sys::Handle) -> Result<Guest, CudaError> {
         let context = self.context(device)?;
         // SAFETY: forwarded to the caller.
@@ -178,7 +178,7 @@ impl Host {
     }
 }
 
-/// A stream as it is now: what runs on one lane runs in order.
+/// The current identity of a stream: work on one lane runs in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lane {
     /// The stream's number.
@@ -195,13 +195,13 @@ pub struct BesideCaptures<'a> {
 
 impl Drop for BesideCaptures<'_> {
     fn drop(&mut self) {
-        // What fails here surfaces at the program's next call, as the driver's failures do.
+        // A failure here surfaces at the program's next call, as failures of the driver do.
         // SAFETY: as in `beside_captures`.
         let _ = unsafe { call::driver::thread_exchange_capture_mode(self.driver, self.before) };
     }
 }
 
-/// What the program chose for a convolution.
+/// The program's choice for a convolution.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chosen {
     /// Its algorithm, by the name under which a backend offers it.
@@ -218,7 +218,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Where measurements hold that serve it.
+    /// The device whose measurements are valid for it.
     pub fn device(&self) -> &Device {
         self.backend.device()
     }
@@ -226,7 +226,7 @@ impl Guest {
     /// What an engine's configuration stands for.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`] or [`CudaError::Answer`] if cuDNN does not say.
+    /// [`CudaError::Cudnn`] or [`CudaError::Answer`] if cuDNN does not tell.
     ///
     /// # Safety
     /// `configuration` is a finalized configuration of the program's, alive during the call.
@@ -254,7 +254,7 @@ impl Guest {
     /// not serve.
     ///
     /// # Errors
-    /// [`Error::Backend`] if the library cannot be asked.
+    /// [`Error::Backend`] if the library cannot be queried.
     pub fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Bytes>, Error> {
         match self.backend.workspace(problem, algorithm) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -271,7 +271,8 @@ impl Guest {
         self.backend.offers(problem)
     }
 
-    /// Bytes of scratch that live through a divided configuration: where the gradients of half-precision filters add up.
+    /// Bytes of scratch that live through a divided configuration: where the gradients of half-precision filters add
+    /// up.
     pub fn division_workspace(problem: &Problem) -> Bytes {
         Bytes(super::steps::sum_bytes(problem) as u64)
     }
@@ -279,7 +280,7 @@ impl Guest {
     /// Sets a configuration up, for buffers whose addresses are multiples of `base` (a power of two, 16 at most).
     ///
     /// # Errors
-    /// [`Error::Refused`] if an algorithm does not serve, also for its alignment; [`Error::Backend`].
+    /// [`Error::Refused`] if an algorithm is not supported, also for its alignment; [`Error::Backend`].
     pub fn program(
         &mut self,
         problem: &Problem,
@@ -295,8 +296,8 @@ impl Guest {
     }
 }
 
-/// The legacy algorithm of a number, by the name under which a backend offers it, and what is known of its arithmetic; none
-/// for a number that the operation does not have.
+/// The legacy algorithm of a number, by the name under which a backend offers it, and what is known of its arithmetic;
+/// none for a number that the operation does not have.
 pub fn legacy_chosen(operation: Operation, number: i32) -> Option<(Algorithm, Notes)> {
     let name = legacy_names(operation).nth(usize::try_from(number).ok()?)?;
     let family = Family::Legacy(name.to_owned());
@@ -323,7 +324,7 @@ pub struct GuestProgram {
 /// Why a program was not enqueued.
 #[derive(Debug)]
 pub struct NotEnqueued {
-    /// Whether some of it was: then the output holds anything.
+    /// Whether part of it was, which leaves the output undefined.
     pub is_begun: bool,
     /// The failure.
     pub error: CudaError,
@@ -339,11 +340,13 @@ impl GuestProgram {
     /// [`tightfit_core::backend::Tensors`].
     ///
     /// # Errors
-    /// [`NotEnqueued`], with [`CudaError::Misaligned`] for an address that is no multiple of what the program was made for.
+    /// [`NotEnqueued`], with [`CudaError::Misaligned`] for an address that is no multiple of what the program was made
+    /// for.
     ///
     /// # Safety
-    /// The addresses begin tensors of the problem's sizes on the handle's device, and [`GuestProgram::workspace`] bytes at
-    /// the last; all stay alive, and the written ones untouched by others, until the handle's stream has done the work.
+    /// The addresses begin tensors of the problem's sizes on the handle's device, and [`GuestProgram::workspace`] bytes
+    /// at the last; all stay alive, and the written ones untouched by others, until the handle's stream has done the
+    /// work.
     pub unsafe fn enqueue(&self, tensors: [DevicePtr; 3], workspace: DevicePtr) -> Result<(), NotEnqueued> {
         let [data, other, output] = tensors;
         let lengths = [self.bytes[0], self.bytes[1], self.bytes[2], self.workspace()];

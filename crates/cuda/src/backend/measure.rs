@@ -1,4 +1,4 @@
-//! How long a call takes: on random data, at the lowest alignment that a micro-batch's offset can have, back to back.
+//! Times calls back to back, on random data, at the lowest alignment that a micro-batch's offset can have.
 
 use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::problem::Storage;
@@ -40,8 +40,8 @@ impl CudaBackend {
         })
     }
 
-    /// Times an algorithm in the form in which a micro-batch of a division runs, which for backward-filter adds to what is
-    /// there. Undivided it is no slower.
+    /// Times an algorithm as one micro-batch of a division, which for backward-filter adds to the output. Undivided it
+    /// is no slower.
     fn time_algorithm(
         &mut self,
         problem: &Problem,
@@ -59,7 +59,7 @@ impl CudaBackend {
                     elementwise = Some(steps);
                     self.summing_step(problem, family, Scale::OVERWRITE, false)?
                 }
-                // Without them nothing can be divided, but the whole mini-batch can run.
+                // Without these steps nothing can be divided, but the whole mini-batch can run.
                 Err(error) if is_refusal(&error) => self.plain_step(problem, family, Scale::OVERWRITE)?,
                 Err(error) => return Err(error),
             }
@@ -97,8 +97,8 @@ impl CudaBackend {
         time(self.handle.stream(), effort, &|| launches.iter().try_for_each(Launch::enqueue))
     }
 
-    /// The f32 sum and its conversion; more than any limit where cuDNN has no engine for them, so that the mini-batch stays
-    /// whole.
+    /// The cost of the f32 sum and its conversion; above any limit if cuDNN has no engine for them, so that the
+    /// mini-batch stays undivided.
     pub(super) fn measure_division(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
         if !sums_in_scratch(problem) {
             return Ok(DivisionCost::default());
@@ -123,8 +123,8 @@ impl CudaBackend {
     }
 }
 
-/// Where data, other and output begin in their buffers: at the lowest alignment that the offset of a micro-batch of this
-/// size can have. Filters always begin a buffer.
+/// Where data, other and output begin in their buffers: at the lowest alignment that the offset of a micro-batch of
+/// this size can have. Filters always begin a buffer.
 fn starts(problem: &Problem, storage: Storage) -> [usize; 3] {
     let convolution = problem.convolution();
     let x = alignment(problem.batch(), convolution.input_len(), storage);

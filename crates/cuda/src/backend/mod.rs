@@ -1,8 +1,8 @@
 //! cuDNN's two families of algorithms as one backend.
 //!
-//! Asking for workspaces needs descriptors but no memory; measuring and running take memory and wait for the device before
-//! they return. Between the micro-batches of a configuration nothing waits: they are enqueued on one stream, in which each
-//! begins when the one before has ended, so that one workspace serves them all.
+//! Asking for workspaces needs descriptors but no memory; measuring and running take memory and wait for the device
+//! before they return. Between the micro-batches of a configuration nothing waits: they are enqueued on one stream, in
+//! which each begins when the one before has ended, so that one workspace serves them all.
 //!
 //! ```text
 //! host    enqueue a | enqueue b | enqueue c |            wait              |
@@ -42,12 +42,12 @@ use recent::Recent;
 use scratch::Scratch;
 use steps::sums_in_scratch;
 
-/// Calls set up at once: enough for every algorithm of a kernel at every size that a policy asks for.
+/// How many calls to keep set up: enough for every algorithm of a kernel at every size that a policy needs.
 const CALLS: usize = 2048;
-/// Graphs at once; each serves all engines of a problem at one size. `fit` asks every algorithm in turn about the same
-/// sizes, up to a hundred, each in two to four forms: with fewer graphs than that none would be there when it is needed.
+/// How many graphs to keep; each serves all engines of a problem at one size. `fit` queries every algorithm in turn
+/// about the same sizes, up to a hundred, each in two to four forms: with fewer graphs, every query would miss.
 const GRAPHS: usize = 512;
-/// Elementwise steps at once; each serves one number of filter elements.
+/// How many elementwise steps to keep; each serves one number of filter elements.
 const STEPS: usize = 16;
 
 /// What to open, and which algorithms to offer.
@@ -55,19 +55,19 @@ const STEPS: usize = 16;
 pub struct Options {
     /// The device's ordinal, counted from 0 by the driver (so after `CUDA_VISIBLE_DEVICES`).
     pub device: usize,
-    /// The driver's file or folder, in place of looking for it.
+    /// The driver's file or folder, instead of searching for it.
     pub cuda: Option<PathBuf>,
-    /// cuDNN's file or folder, in place of looking for it.
+    /// cuDNN's file or folder, instead of searching for it.
     pub cudnn: Option<PathBuf>,
-    /// cuBLAS's file or folder, in place of looking for it; only training needs it.
+    /// cuBLAS's file or folder, instead of searching for it; only training needs it.
     pub cublas: Option<PathBuf>,
-    /// Every engine of the backend interface, in place of those that its heuristics propose.
+    /// Offer every engine of the backend interface, instead of only those that its heuristics propose.
     pub every_engine: bool,
-    /// Beside each engine, its knobs turned one at a time.
+    /// Offer variants of each engine with one knob changed at a time.
     pub knobs: bool,
     /// Run configurations as one captured CUDA graph.
     pub capture: bool,
-    /// Run configurations once, for their outputs: the time of a run is then that of a first call alone.
+    /// Run configurations only once, for their outputs: the reported time is then that of a first call.
     pub untimed: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct CudaBackend {
     device: Device,
     search: Search,
     capture: bool,
-    /// What the addresses of buffers are multiples of.
+    /// The alignment of buffer addresses.
     base: usize,
     untimed: bool,
     /// Backends on streams of their own in the same context, for configurations that run at the same time.
@@ -167,8 +167,8 @@ impl CudaBackend {
         self.handle.context().memory()
     }
 
-    /// The device's identity, which tells GPUs of one kind apart. No part of a measurement's key: GPUs of one kind share
-    /// their measurements.
+    /// The device's identity, which tells GPUs of one kind apart. No part of a measurement's key: GPUs of one kind
+    /// share their measurements.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -176,7 +176,7 @@ impl CudaBackend {
         self.handle.context().uuid()
     }
 
-    /// Gives back the memory that measuring took.
+    /// Frees the memory used for measuring.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -197,7 +197,7 @@ impl CudaBackend {
     /// The call of an algorithm on a problem in the problem's own types.
     ///
     /// # Errors
-    /// [`CudaError`], of which [`CudaError::is_not_supported`] says that the algorithm does not serve.
+    /// [`CudaError`]; [`CudaError::is_not_supported`] tells whether the algorithm is unsupported.
     fn prepare(
         &mut self,
         problem: &Problem,
@@ -208,7 +208,7 @@ impl CudaBackend {
         let handle = self.handle.clone();
         match family {
             Family::Legacy(name) => {
-                // A legacy call is given its factors when it runs, so that one serves all.
+                // A legacy call gets its factors when it runs, so one call serves all factors.
                 let key =
                     CallKey { graph: self.graph_key(problem, Output::Own, Scale::OVERWRITE), family: family.clone() };
                 if output == Output::F32 && problem.types().storage() != Storage::F32 {
@@ -257,7 +257,7 @@ impl CudaBackend {
         if adds_up && !half {
             bytes = bytes.max(self.prepare(problem, family, Output::Own, ACCUMULATE)?.workspace());
         } else if adds_up {
-            // Divided, it may write f32; where it can't, it runs as undivided and is added up.
+            // When dividing, it may write f32; if it cannot, it runs as if undivided and its results are added up.
             for scale in [Scale::OVERWRITE, ACCUMULATE] {
                 match self.prepare(problem, family, Output::F32, scale) {
                     Ok(mixed) => bytes = bytes.max(mixed.workspace()),
@@ -299,7 +299,7 @@ impl CudaBackend {
         Ok(offers)
     }
 
-    /// What an algorithm's name stands for on a problem: the family, and the problem in the types that the name asks for.
+    /// Resolves an algorithm's name for a problem: the family, and the problem in the types that the name selects.
     fn resolve(&self, problem: &Problem, algorithm: &Algorithm) -> Result<(Problem, Family), Error> {
         let refuse = |reason: &str| Error::Refused {
             algorithm: algorithm.name().to_owned(),
@@ -307,18 +307,18 @@ impl CudaBackend {
             reason: reason.to_owned(),
         };
         let Name { family, wide } =
-            algorithm.name().parse().map_err(|()| refuse("no algorithm of the CUDA backend has this name"))?;
+            algorithm.name().parse().map_err(|()| refuse("the CUDA backend has no algorithm of this name"))?;
         match (wide, problem.types()) {
             (false, _) => Ok((*problem, family)),
             (true, Types::F16) => Ok((widened(problem)?, family)),
-            (true, _) => Err(refuse("only f16 has a wider arithmetic to choose")),
+            (true, _) => Err(refuse("only f16 has a choice of wider arithmetic")),
         }
     }
 
-    /// How a failure on an algorithm reads: a refusal if the algorithm is to blame, so that others go on.
+    /// Classifies a failure of an algorithm: a refusal if the algorithm is to blame, so that others can still run.
     fn failed(&self, problem: &Problem, algorithm: &Algorithm, error: CudaError) -> Error {
-        // A kernel that failed leaves the context either well or lost; waiting for the device tells which. On a handle of
-        // the program's nothing ran yet, and waiting may break a capture.
+        // A failed kernel leaves the context either intact or lost; waiting for the device tells which. On a handle of
+        // the program, nothing has run yet, and waiting could break a capture.
         let waited = if self.handle.is_borrowed() { Ok(()) } else { self.handle.context().synchronize() };
         let error = match waited {
             Err(lost) if lost.is_sticky() => lost,
@@ -335,7 +335,8 @@ impl CudaBackend {
 /// Add to what is there.
 const ACCUMULATE: Scale = Scale { alpha: 1.0, beta: 1.0 };
 
-/// Whether an error says that an algorithm does not serve, rather than that the device, its memory or the library fails.
+/// Whether an error says that an algorithm does not serve, rather than that the device, its memory or the library
+/// fails.
 fn is_refusal(error: &CudaError) -> bool {
     let unfit = matches!(
         error,
@@ -351,13 +352,11 @@ fn is_refusal(error: &CudaError) -> bool {
     (unfit || error.is_not_supported()) && !error.is_out_of_memory() && !error.is_sticky()
 }
 
-/// Why types exclude an engine, by what cuDNN says of it.
+/// Why types exclude an engine, according to cuDNN's notes.
 fn excluded(types: Types, notes: Notes) -> Option<&'static str> {
     let single = matches!(types, Types::F32 | Types::Tf32);
     match types {
-        Types::F32 if notes.contains(Notes::TENSOR_CORE) => {
-            Some("uses tensor cores, which f32 leaves out; tf32 has it")
-        }
+        Types::F32 if notes.contains(Notes::TENSOR_CORE) => Some("uses tensor cores, which f32 excludes; use tf32"),
         _ if single && notes.contains(Notes::DOWN_CONVERT) => Some("converts its inputs to a narrower type"),
         _ if single && notes.contains(Notes::REDUCED_PRECISION) => Some("sums in a narrower type"),
         _ => None,
@@ -379,7 +378,7 @@ impl Backend for CudaBackend {
     }
 
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
-        let failed = |error: CudaError| error.while_doing(format_args!("asking for the algorithms of {problem}"));
+        let failed = |error: CudaError| error.while_doing(format_args!("listing the algorithms for {problem}"));
         let mut offers = self.offers_in(problem, false).map_err(failed)?;
         if problem.types() == Types::F16 {
             offers.extend(self.offers_in(&widened(problem)?, true).map_err(failed)?);

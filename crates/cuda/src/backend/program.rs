@@ -26,7 +26,7 @@ impl CudaBackend {
     /// Sets every micro-batch up, so that nothing is left to build once they run.
     ///
     /// # Errors
-    /// [`Error::Refused`] if an algorithm does not serve, or needs more workspace than the configuration states.
+    /// [`Error::Refused`] if an algorithm is not supported, or needs more workspace than the configuration states.
     pub(super) fn program(
         &mut self,
         problem: &Problem,
@@ -229,7 +229,7 @@ pub(super) fn check(problem: &Problem, configuration: &Configuration, tensors: &
     let bad = |what: String| Err(Error::Backend { backend: "cuda".to_owned(), what, source: None });
     if configuration.batch() != problem.batch() {
         return bad(format!(
-            "{configuration} has {} samples, {problem} has {}",
+            "{configuration} has {} samples, but {problem} has {}",
             configuration.batch(),
             problem.batch()
         ));
@@ -238,7 +238,7 @@ pub(super) fn check(problem: &Problem, configuration: &Configuration, tensors: &
     let given = [tensors.data.len(), tensors.other.len(), tensors.output.len()];
     for (name, (given, wanted)) in ["data", "other", "output"].into_iter().zip(given.into_iter().zip(wanted)) {
         if given != wanted {
-            return bad(format!("{name} of {problem} has {wanted} elements, {given} were given"));
+            return bad(format!("{name} of {problem}: expected {wanted} elements, got {given}"));
         }
     }
     Ok(())

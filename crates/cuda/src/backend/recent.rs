@@ -1,4 +1,4 @@
-//! What was made lately, up to a number; beyond it the oldest goes.
+//! Keeps recently created values, up to a limit; beyond it, the oldest is dropped.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -23,7 +23,7 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
         self.values.get(key).cloned()
     }
 
-    /// The value of a key, made now if it is not there.
+    /// The value of a key, created if missing.
     ///
     /// # Errors
     /// Those of `make`; nothing is stored then.

@@ -1,5 +1,5 @@
-//! Carries configurations out: tensors to the device, micro-batches one after another in one workspace, outputs back.
-//! Configurations that depend on each other in nothing run side by side, each on a stream and in a segment of its own:
+//! Runs configurations: tensors to the device, micro-batches one after another in one workspace, outputs back.
+//! Independent configurations run side by side, each on its own stream and in its own segment:
 //!
 //! ```text
 //! host      enqueue a, b, c                              |        wait
@@ -8,7 +8,7 @@
 //! stream 2        |--- c ---|--- c ---|--- c ---|  c's   |
 //! ```
 //!
-//! What is timed is a series, since that is what was measured; the outputs are those of one more run on restored tensors.
+//! Times a series of runs, as measuring does; the outputs come from one more run on restored tensors.
 
 use tightfit_core::backend::{Effort, Run, Task, Together};
 use tightfit_core::{Bytes, Error, Nanos};
@@ -60,7 +60,7 @@ impl CudaBackend {
             };
             programs.push(lane.program(problem, configuration, *scale)?);
         }
-        // The memory that measuring keeps is in the way of a run that fills the device.
+        // A run that fills the device needs the memory kept for measuring.
         self.scratch.release()?;
         let named = |task: &Task<'_>| format!("{} on {}", task.configuration, task.problem);
         let names = tasks.iter().map(named).collect::<Vec<_>>().join(" beside ");

@@ -1,4 +1,4 @@
-//! The device memory that measuring uses: random data, an output, a workspace; taken once and reused as long as it is large
+//! Device memory for measuring: random data, an output, a workspace; allocated once and reused as long as it is large
 //! enough.
 
 use std::sync::Arc;
@@ -29,8 +29,8 @@ impl Scratch {
         Ok(Scratch { context: context.clone(), buffers: [none()?, none()?, none()?, none()?], filled: None })
     }
 
-    /// The four buffers, each of at least the length asked for; the first three hold random data of a type, except where
-    /// an earlier measurement wrote its output.
+    /// The four buffers, each of at least the length asked for; the first three hold random data of a type, except
+    /// where an earlier measurement wrote its output.
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`] if there is no room even after all of it was given back.
@@ -75,7 +75,7 @@ impl Scratch {
                 if place < 3 {
                     self.filled = None;
                 }
-                // The old one goes first: both at once may not fit.
+                // Free the old one first, because both at once may not fit.
                 *buffer = DeviceBuffer::new(&self.context, 0)?;
                 *buffer = DeviceBuffer::new(&self.context, len)?;
             }

@@ -1,5 +1,5 @@
-//! One workspace in segments, one for each configuration that may run at the same time, with margins that nobody may write
-//! to.
+//! Divides one workspace into segments, one per configuration that may run at the same time, with margins that nobody
+//! may write to.
 //!
 //! ```text
 //! | margin | segment of a | margin | segment of b | margin |
@@ -31,7 +31,7 @@ impl Segments {
         let mut segments = Vec::with_capacity(lengths.len());
         let mut end: usize = 0;
         for &length in lengths {
-            // What does not fit the address space does not fit the device, which says so.
+            // A size beyond the address space also exceeds the device, which reports it.
             let start = end.saturating_add(MARGIN).div_ceil(MARGIN).saturating_mul(MARGIN);
             end = start.saturating_add(length);
             segments.push(start..end);
@@ -52,7 +52,7 @@ impl Segments {
         self.buffer.slice(self.segments.get(place).cloned().ok_or(none)?)
     }
 
-    /// Whether all margins are as they were, once all work is done.
+    /// Whether all margins are intact, once all work is done.
     ///
     /// # Errors
     /// [`CudaError::Driver`].

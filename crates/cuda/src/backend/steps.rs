@@ -1,5 +1,5 @@
-//! What a micro-batch consists of: one call of its algorithm, and where half-precision filter gradients add up in f32, the
-//! elementwise steps around it.
+//! What a micro-batch consists of: one call of its algorithm, and where half-precision filter gradients add up in f32,
+//! the elementwise steps around it.
 //!
 //! ```text
 //! output in f32, or no sum      call(beta)    call(1)       call(1)
@@ -7,8 +7,8 @@
 //! half, engine writes half      call(beta) -> dw, widen       call(0) -> dw, add      narrow
 //! ```
 //!
-//! Beta is the caller's, and belongs to the first micro-batch alone: what was there counts once. `dw` serves for single
-//! results because what it held before is in the sum by then, so that the sum is all the scratch there is.
+//! Beta is the caller's, and applies only to the first micro-batch, so that the old output counts once. `dw` can hold
+//! single results because its old content is in the sum by then, so the sum is the only scratch.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ impl CudaBackend {
     /// A call that writes the output itself.
     ///
     /// # Errors
-    /// [`CudaError`], of which [`is_refusal`] says that the algorithm does not serve.
+    /// [`CudaError`]; [`is_refusal`] tells whether the algorithm is unsupported.
     pub(super) fn plain_step(&mut self, problem: &Problem, family: &Family, scale: Scale) -> Result<Step, CudaError> {
         let call = self.prepare(problem, family, Output::Own, scale)?;
         call.build()?;
@@ -111,7 +111,7 @@ impl CudaBackend {
     /// A call whose result goes to the f32 sum: with the caller's `beta` as the first, else added.
     ///
     /// # Errors
-    /// [`CudaError`], of which [`is_refusal`] says that the algorithm does not serve.
+    /// [`CudaError`]; [`is_refusal`] tells whether the algorithm is unsupported.
     pub(super) fn summing_step(
         &mut self,
         problem: &Problem,

@@ -1,12 +1,12 @@
-//! How long a piece of work takes on a stream: between two events, as a series and alone.
+//! Times work on a stream between two events, as a series and as a single call.
 //!
 //! ```text
 //! single    event | call | event                           a call alone, with its launch gaps
 //! time      call | event | call call call .. | event       divided by their number: what a series pays for each
 //! ```
 //!
-//! While the call ahead of a series runs, the host enqueues the series, which so begins without a gap, as a micro-batch
-//! does after another. Calls that take far longer than a gap are timed alone.
+//! While the call ahead of a series runs, the host enqueues the series, so that it begins without a gap, like one
+//! micro-batch after another. Calls that take far longer than a gap are timed alone.
 
 use tightfit_core::backend::Effort;
 use tightfit_core::profile::{Sample, sample};
@@ -27,7 +27,8 @@ const LOADING: Nanos = Nanos(20_000_000);
 /// What puts the work on its stream once.
 pub(super) type Enqueue<'a> = &'a dyn Fn() -> Result<(), CudaError>;
 
-/// Times work that `enqueue` puts on the stream, as a series and one alone, and waits for all of it, also where it fails.
+/// Times work that `enqueue` puts on the stream, as a series and one alone, and waits for all of it, also where it
+/// fails.
 ///
 /// # Errors
 /// Those of `enqueue`; [`CudaError::Driver`].
@@ -92,7 +93,7 @@ fn time_series(stream: &Stream, effort: &Effort, enqueue: Enqueue<'_>) -> Result
     match (sampled, failure) {
         (Ok(sample), _) => Ok((sample, single)),
         (Err(_), Some(error)) => Err(error),
-        // Sampling fails only where the calls do.
+        // Sampling fails only if the calls do.
         (Err(_), None) => Err(CudaError::Answer { what: "a timing", count: 0, expected: "one" }),
     }
 }

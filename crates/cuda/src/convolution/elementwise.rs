@@ -63,7 +63,7 @@ fn packings(len: usize) -> Result<[Packed; 2], CudaError> {
     let parts = parts.find(|parts| len.is_multiple_of(*parts)).ok_or_else(|| CudaError::Unfit {
         layer: "filter gradient",
         what: format!(
-            "{len} elements are too many for one launch to add up, and no number of parts under 65536 divides them"
+            "{len} elements are too many for one launch, and cannot be divided into fewer than 65536 equal parts"
         ),
     })?;
     let each = len / parts;

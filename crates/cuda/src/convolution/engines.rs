@@ -1,5 +1,5 @@
-//! The backend interface's engines: which cuDNN proposes for a graph, what it says of them, and how one is set up again
-//! from its name.
+//! The engines of the backend interface: lists those that cuDNN proposes for a graph, reads their notes, and sets one
+//! up again from its name.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) struct Proposal {
 /// The engines for a graph, each once, in the order of cuDNN's preference.
 ///
 /// # Errors
-/// [`CudaError::Cudnn`] if cuDNN cannot be asked. A mode of the heuristics without an answer is none.
+/// [`CudaError::Cudnn`] if cuDNN cannot be queried. A mode of the heuristics without an answer is none.
 pub(crate) fn proposals(graph: &Graph, search: Search) -> Result<Vec<Proposal>, CudaError> {
     let mut found: Vec<Proposal> = Vec::new();
     let mut add = |proposal: Proposal| {
@@ -72,7 +72,7 @@ pub(crate) fn proposals(graph: &Graph, search: Search) -> Result<Vec<Proposal>, 
     Ok(found)
 }
 
-/// The configurations that one mode of the heuristics lists; none where it has no answer.
+/// The configurations that one mode of the heuristics lists; none if it has no answer.
 fn heuristics(graph: &Graph, mode: HeuristicMode) -> Result<Vec<Descriptor>, CudaError> {
     let heuristic = Descriptor::new(graph.descriptor.handle(), Kind::ENGINEHEUR)?
         .with_objects(Attribute::ENGINEHEUR_OPERATION_GRAPH, &[&graph.descriptor])?
@@ -109,7 +109,7 @@ fn engine(graph: &Graph, index: i64) -> Result<Arc<Descriptor>, CudaError> {
         .finalize()
 }
 
-/// What cuDNN says of an engine's arithmetic. Notes that nobody here decides by are left out.
+/// What cuDNN reports about an engine's arithmetic. Notes that no decision depends on are omitted.
 fn notes(engine: &Descriptor) -> Result<Notes, CudaError> {
     let notes: Vec<NumericalNote> = engine.get(Attribute::ENGINE_NUMERICAL_NOTE, MOST_NOTES)?;
     Ok(notes.into_iter().fold(Notes::NONE, |all, note| {
@@ -145,7 +145,7 @@ fn turned(engine: &Descriptor) -> Result<Vec<(i32, i64)>, CudaError> {
 /// An engine with its knobs set, its exact workspace, asked without building a plan, and what cuDNN says of it.
 ///
 /// # Errors
-/// [`CudaError::Cudnn`], with a status that says so if the engine does not serve the graph; [`CudaError::Answer`].
+/// [`CudaError::Cudnn`], with a status that says so if the engine does not support the graph; [`CudaError::Answer`].
 pub(crate) fn configure(graph: &Graph, wanted: &Engine) -> Result<(Arc<Descriptor>, usize, Notes), CudaError> {
     let engine = engine(graph, wanted.index)?;
     let choice = |&(knob, value): &(i32, i64)| {

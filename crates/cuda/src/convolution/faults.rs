@@ -1,26 +1,26 @@
-//! Engines that cuDNN offers and that must not run: what they do is worse than an error.
+//! Engines that cuDNN offers but that must not run, because their results are worse than an error.
 
 use tightfit_core::{Operation, Problem};
 
 use super::Engine;
 use crate::load::CudnnVersion;
 
-/// Engines that go wrong on some problems.
+/// Engines with a defect on some problems.
 struct Fault {
-    /// First and last version of which it is known.
+    /// First and last version known to have the defect.
     versions: [CudnnVersion; 2],
     operation: Operation,
     /// The engines' global indices.
     engines: &'static [i64],
-    /// Whether a problem is concerned.
+    /// Whether a problem is affected.
     concerns: fn(&Problem) -> bool,
     what: &'static str,
 }
 
 const CUDNN_9_19: [CudnnVersion; 2] = [CudnnVersion(91_900), CudnnVersion(91_999)];
 
-/// All found by `tests/device.rs` on an H200 with 6 samples of c8 h12 w12 k8 r3 s3 pad0:1, on which the other engines, up to
-/// 160 with their knobs, are right.
+/// `tests/device.rs` found all of these on an H200 with 6 samples of c8 h12 w12 k8 r3 s3 pad0:1, on which the other
+/// engines, up to 160 counting knob settings, are correct.
 const FAULTS: &[Fault] = &[
     // Overran 680 KiB, in f32.
     Fault {
@@ -28,7 +28,7 @@ const FAULTS: &[Fault] = &[
         operation: Operation::BackwardData,
         engines: &[50],
         concerns: is_uneven,
-        what: "writes outside its workspace where the padding before and after differs",
+        what: "writes outside its workspace if the padding before and after differs",
     },
     // Off by 5 to 6 times the sum of the magnitudes of the products, in tf32 and the half types.
     Fault {
@@ -38,7 +38,7 @@ const FAULTS: &[Fault] = &[
         concerns: is_uneven,
         what: WRONG,
     },
-    // Off by 6 to 8 % of that sum: 18 in f32 and tf32, 70 in the half types, the others in all.
+    // Off by 6% to 8% of that sum: 18 in f32 and tf32, 70 in the half types, the others in all types.
     Fault {
         versions: CUDNN_9_19,
         operation: Operation::BackwardFilter,
@@ -48,13 +48,13 @@ const FAULTS: &[Fault] = &[
     },
 ];
 
-const WRONG: &str = "computes something else where the padding before and after differs";
+const WRONG: &str = "computes wrong results if the padding before and after differs";
 
 fn is_uneven(problem: &Problem) -> bool {
     problem.convolution().axes().iter().any(|axis| axis.pad_before != axis.pad_after)
 }
 
-/// Why an engine of this version must not run on the problem, if it must not.
+/// Why an engine of this version must not run on the problem; none if it may.
 pub(crate) fn fault(version: CudnnVersion, problem: &Problem, engine: &Engine) -> Option<&'static str> {
     let known = FAULTS.iter().find(|fault| {
         (fault.versions[0]..=fault.versions[1]).contains(&version)

@@ -67,11 +67,11 @@ pub(super) fn single(handle: &Arc<Handle>, operation: &Arc<Descriptor>) -> Resul
 }
 
 impl Graph {
-    /// The graph of a problem in its own types, on buffers whose addresses are multiples of `base`. The factors are part of
-    /// it: other factors, another graph.
+    /// The graph of a problem in its own types, on buffers whose addresses are multiples of `base`. The factors are
+    /// part of it: other factors, another graph.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so where cuDNN has nothing for the shape.
+    /// [`CudaError::Cudnn`], with a status that says so if cuDNN has nothing for the shape.
     pub fn new(
         handle: &Arc<Handle>,
         problem: &Problem,

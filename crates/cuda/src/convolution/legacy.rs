@@ -63,7 +63,7 @@ pub(crate) fn legacy_notes(operation: Operation, name: &str) -> Notes {
 ///
 /// # Errors
 /// [`CudaError::Uneven`] if the padding differs before and after, which the interface cannot say; [`CudaError::Cudnn`],
-/// with a status that says so where the algorithm does not serve.
+/// with a status that says so if the algorithm is not supported.
 pub(crate) fn prepare(handle: &Arc<Handle>, problem: &Problem, name: &str) -> Result<Option<Prepared>, CudaError> {
     let Some(number) = table(problem.operation()).iter().position(|(known, _)| *known == name) else { return Ok(None) };
     let geometry = Geometry::of(problem);

@@ -1,4 +1,4 @@
-//! Names of algorithms: what the cache keeps, reports print, and calls are rebuilt from.
+//! Names of algorithms, which the cache stores, reports print, and calls are rebuilt from.
 //!
 //! ```text
 //! legacy:fft-tiling              an algorithm of the legacy interface
@@ -10,7 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Sets of data of a problem in f16 that are summed in f32 carry this at the end.
+/// The suffix of an algorithm that sums an f16 problem in f32.
 const WIDE: &str = "@f16-f32";
 
 /// An algorithm's name, taken apart.
@@ -77,7 +77,7 @@ impl FromStr for Engine {
 impl FromStr for Name {
     type Err = ();
 
-    /// Reads a name that this backend gave; anything else is an error, which says nothing as the name says it all.
+    /// Parses a name that this backend created; the error for anything else is empty, because the name says it all.
     fn from_str(text: &str) -> Result<Name, ()> {
         let (narrow, wide) = text.strip_suffix(WIDE).map_or((text, false), |narrow| (narrow, true));
         let family = match narrow.strip_prefix("legacy:") {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn other_backends_names_are_no_names_of_this_one() {
+    fn names_of_other_backends_are_rejected() {
         for text in ["", "winograd-4x4", "engine", "enginex", "engine1:2=3", "engine1:k2", "engine1:k2=x"] {
             assert!(text.parse::<Name>().is_err(), "{text}");
         }

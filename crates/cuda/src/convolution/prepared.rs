@@ -12,7 +12,8 @@ use crate::CudaError;
 use crate::safe::{Bound, Descriptor, Expected, Legacy, Packed, Plan, Region, Slice};
 use crate::sys::cudnn::LegacyAlgorithm;
 
-/// The memory of one call, which borrows its buffers, those of output and workspace to write: data and other as in [`tightfit_core::backend::Tensors`], then output and workspace.
+/// The memory of one call, which borrows its buffers, those of output and workspace to write: data and other as in
+/// [`tightfit_core::backend::Tensors`], then output and workspace.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory<'a> {
     /// x; for backward-data dy.
@@ -56,7 +57,7 @@ impl Prepared {
     /// An engine of a graph, whose factors are the graph's.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so if the engine does not serve the graph.
+    /// [`CudaError::Cudnn`], with a status that says so if the engine does not support the graph.
     pub fn engine(graph: &Graph, engine: &Engine) -> Result<Prepared, CudaError> {
         let (config, workspace, notes) = configure(graph, engine)?;
         let form = Form::Engine { config, tensors: graph.tensors.clone(), plan: OnceLock::new() };
@@ -76,7 +77,7 @@ impl Prepared {
     /// Builds the plan, where there is one to build and it was not built before.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so where the engine does not serve after all.
+    /// [`CudaError::Cudnn`], with a status that says so if the engine is not supported after all.
     pub fn build(&self) -> Result<(), CudaError> {
         match &self.form {
             Form::Engine { config, tensors, plan } if plan.get().is_none() => {

@@ -1,5 +1,5 @@
-//! Where cuDNN is looked for: one list for every part of the project, so that what is measured is what is run. Nothing is
-//! opened here, and no device is asked.
+//! The search path of cuDNN: one list for every part of the project, so that measuring and running use the same
+//! library. This opens nothing, and queries no device.
 //!
 //! ```text
 //! the Pythons that are named     of a command, or of the process: its packages, its lib, what it says of itself
@@ -11,7 +11,7 @@
 //! system folders
 //! ```
 //!
-//! What `TIGHTFIT_CUDNN` or an option names is taken or refused, and this list is not looked at.
+//! A file named by `TIGHTFIT_CUDNN` or an option is used or refused, without consulting this list.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -24,26 +24,27 @@ use super::places::{Place, entries, place};
 pub(super) const TOOLKITS: [&str; 2] = ["/usr/local/cuda/lib64", "/opt/cuda/lib64"];
 const SYSTEM: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
 
-/// Whether a Python may be started to ask it for its folders.
+/// Whether to start a Python to query its folders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asking {
-    /// Started where its own folders do not serve.
+    /// Start it if its own folders do not lead to the library.
     Allowed,
-    /// Not started, as within somebody else's process.
+    /// Do not start it, for example within somebody else's process.
     Forbidden,
 }
 
-/// What the list depends on.
+/// The environment that the list depends on.
 struct Surroundings<'a> {
     variable: &'a dyn Fn(&str) -> Option<OsString>,
     loader_cache: &'a Path,
     asking: Asking,
 }
 
-/// The places of a cuDNN called `name`, first to last; `pythons` are those that are known to use it, by file or by a name on
-/// PATH. Files need not exist.
+/// The places of a cuDNN called `name`, in search order; `pythons` are the ones known to use it, by file or by a name
+/// on PATH. Files need not exist.
 ///
-/// Cost: reads a few folders, and starts Pythons where [`Asking::Allowed`], each only once the places before it were tried.
+/// Cost: reads a few folders, and starts Pythons if [`Asking::Allowed`], each only after the places before it were
+/// tried.
 pub fn cudnn_places<'a>(name: &'a str, pythons: Vec<OsString>, asking: Asking) -> impl Iterator<Item = Place> + 'a {
     let variable = &|name: &str| std::env::var_os(name);
     list(name, pythons, Surroundings { variable, loader_cache: Path::new("/etc/ld.so.cache"), asking })
@@ -74,7 +75,7 @@ fn list<'a>(name: &'a str, pythons: Vec<OsString>, surroundings: Surroundings<'a
     of_pythons.chain(environments).chain(python3).chain(searched.flatten()).chain(toolkits).chain(cached).chain(system)
 }
 
-/// Whether a word of a command is named as a Python is: `python`, `/opt/venv/bin/python3.12`.
+/// Whether a word of a command looks like a Python: `python`, `/opt/venv/bin/python3.12`.
 pub fn is_python(word: &OsStr) -> bool {
     Path::new(word).file_name().and_then(OsStr::to_str).is_some_and(|name| {
         let version = name.strip_prefix("python").or_else(|| name.strip_prefix("pypy"));
@@ -82,8 +83,8 @@ pub fn is_python(word: &OsStr) -> bool {
     })
 }
 
-/// The file that a shell would start for a word, `path` being its search path; links are not followed, since a virtual
-/// environment is where its link is.
+/// The file that a shell would start for a word with the search path `path`; links are not followed, because the link's
+/// location identifies a virtual environment.
 pub fn on_path(word: &OsStr, path: &OsStr) -> Option<PathBuf> {
     let candidates = match Path::new(word).components().count() {
         0 => return None,
@@ -98,7 +99,7 @@ pub fn in_packages(packages: &Path, name: &str) -> PathBuf {
     packages.join("nvidia/cudnn/lib").join(name)
 }
 
-/// Places of one Python: its own folders, then what it says of itself.
+/// Places of one Python: its own folders, then those that it reports.
 fn of_python(python: &OsStr, name: &str, path: &OsStr, asking: Asking) -> Vec<Place> {
     // A file that is named leads to its environment even where only its packages are there.
     let is_named_by_path = Path::new(python).components().count() > 1;
@@ -107,7 +108,7 @@ fn of_python(python: &OsStr, name: &str, path: &OsStr, asking: Asking) -> Vec<Pl
     let because = format!("{}'s packages", python.to_string_lossy());
     let own = root.iter().flat_map(|root| of_root(root, name));
     let asked: Vec<PathBuf> = match asking {
-        // Not started where its own folders serve.
+        // Not started if its own folders suffice.
         Asking::Allowed if !root.iter().flat_map(|root| of_root(root, name)).any(|file| file.is_file()) => {
             import_path(python)
         }
@@ -135,7 +136,7 @@ fn of_root(root: &Path, name: &str) -> Vec<PathBuf> {
 fn import_path(python: &OsStr) -> Vec<PathBuf> {
     let output = Command::new(python)
         .args(["-c", "import sys; print('\\n'.join(p for p in sys.path if p))"])
-        // A preloaded cuDNN has no business in this child.
+        // This child must not load a preloaded cuDNN.
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
@@ -149,7 +150,8 @@ fn import_path(python: &OsStr) -> Vec<PathBuf> {
     }
 }
 
-/// The files of this name that the loader knows. Its cache ends in a table of texts, in which every file has its path.
+/// The files of this name that the loader knows. Its cache ends with a table of strings that holds the path of every
+/// file.
 fn in_loader_cache(cache: &Path, name: &str) -> Vec<PathBuf> {
     let bytes = std::fs::read(cache).unwrap_or_default();
     let end = format!("/{name}");

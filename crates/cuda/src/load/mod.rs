@@ -1,4 +1,4 @@
-//! Finds and opens the libraries at run time, so that a program built without CUDA uses it where it is.
+//! Finds and opens the libraries at run time, so that a program built without CUDA uses it if present.
 //!
 //! ```text
 //! libcuda.so.1     option, TIGHTFIT_CUDA,  the loader's path, where containers mount the driver
@@ -6,9 +6,9 @@
 //! libcublas.so.13  option, TIGHTFIT_CUBLAS, beside cuDNN (.13 or .12), /usr/local/cuda, the loader's path; only to train
 //! ```
 //!
-//! What an option or a variable names is taken or refused; only without either are the other places tried in turn. cuDNN
-//! opens its parts and its neighbors (cuBLAS, NVRTC) by bare name when it first needs them; pip's wheels put each in a
-//! folder of its own, so they are opened by path beforehand and the later request finds them in the process.
+//! A file named by an option or a variable is used or refused; the other places are tried in turn only without either.
+//! cuDNN opens its parts and its neighbors (cuBLAS, NVRTC) by bare name when it first needs them; pip's wheels put each
+//! in a folder of its own, so we open them by path beforehand, and the later request finds them in the process.
 
 mod cudnn_places;
 mod places;
@@ -31,7 +31,7 @@ pub use places::Place;
 pub struct Found<T> {
     /// Its functions.
     pub table: T,
-    /// The file, or the bare name where the loader's path led to it.
+    /// The file, or the bare name if the loader's path led to it.
     pub path: PathBuf,
 }
 
@@ -39,7 +39,7 @@ pub struct Found<T> {
 pub struct CudnnLibrary {
     /// Its functions.
     pub table: Cudnn,
-    /// The file, or the bare name where the loader's path led to it.
+    /// The file, or the bare name if the loader's path led to it.
     pub path: PathBuf,
     /// Its version.
     pub version: CudnnVersion,
@@ -50,7 +50,7 @@ pub struct CudnnLibrary {
 pub struct CudnnVersion(pub usize);
 
 impl CudnnVersion {
-    /// The oldest with the interface used here.
+    /// The oldest version with the interface used here.
     pub const LEAST: CudnnVersion = CudnnVersion(90_000);
 }
 
@@ -71,7 +71,7 @@ struct Wanted {
 const CUDNN: Wanted = Wanted { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
 
 impl Wanted {
-    /// Opens the library where `option` says, else where its variable says, else at the first of `places` that has it.
+    /// Opens the library named by `option`, otherwise by its variable, otherwise at the first of `places` that has it.
     fn open(
         &self,
         option: Option<&Path>,
@@ -83,7 +83,7 @@ impl Wanted {
         }
     }
 
-    /// What the option names, else the variable; a folder stands for the file in it.
+    /// The file named by the option, otherwise by the variable; a folder stands for the file in it.
     fn named(&self, option: Option<&Path>) -> Option<Place> {
         let named = option.map(|path| ("the option".to_owned(), path.to_owned())).or_else(|| {
             std::env::var_os(self.variable)
@@ -115,8 +115,8 @@ impl Wanted {
     }
 }
 
-/// Opens the libraries beside `cudnn` that it will ask for by bare name. One that does not open is left to cuDNN, which
-/// reports it when it is needed.
+/// Opens the libraries beside `cudnn` that it will request by bare name. Ignores one that does not open, because cuDNN
+/// reports it when needed.
 fn open_neighbors(cudnn: &Path) {
     for path in places::neighbors(cudnn) {
         // SAFETY: as for the library itself.
@@ -138,8 +138,9 @@ pub fn driver(option: Option<&Path>) -> Result<Found<Driver>, CudaError> {
     Ok(Found { table: unsafe { Driver::resolve(library) }?, path })
 }
 
-/// Says where cuDNN lies, without opening it: what `option` names, else what its variable names, else in the packages of
-/// `python` (a name on the path or a file), else at the places where [`cudnn()`] looks. The answer is absolute.
+/// Locates cuDNN without opening it: the file named by `option`, otherwise by its variable, otherwise in the packages
+/// of `python` (a name on the path or a file), otherwise at the places where [`cudnn()`] looks. Returns an absolute
+/// path.
 ///
 /// # Errors
 /// [`CudaError::Missing`] with every place tried.
@@ -171,8 +172,8 @@ pub fn cudnn(option: Option<&Path>) -> Result<CudnnLibrary, CudaError> {
     accept(library, path)
 }
 
-/// Opens the cuDNN of a running program, whose neighbors are that program's business: they are open already, or cuDNN
-/// finds them as it would without us.
+/// Opens the cuDNN of a running program, without its neighbors: they are open already, or cuDNN finds them as it would
+/// without us.
 ///
 /// # Errors
 /// As [`cudnn`].
@@ -202,7 +203,7 @@ fn accept(library: Library, path: PathBuf) -> Result<CudnnLibrary, CudaError> {
 /// The functions for layers of a cuDNN that [`cudnn`] has found at `path`.
 ///
 /// # Errors
-/// [`CudaError::Symbol`] if it has convolutions alone.
+/// [`CudaError::Symbol`] if it supports only convolutions.
 pub fn cudnn_layers(path: &Path) -> Result<CudnnLayers, CudaError> {
     let wanted = Wanted { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
     let (library, _) = wanted.open(Some(path), std::iter::empty())?;

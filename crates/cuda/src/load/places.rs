@@ -1,11 +1,11 @@
-//! Where the libraries beside cuDNN usually lie. Nothing is opened here.
+//! The usual places of the libraries other than cuDNN. This opens nothing.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::cudnn_places::TOOLKITS;
 
-/// A file to try, and what led to it.
+/// A file to try, and why.
 #[derive(Debug)]
 pub struct Place {
     /// What led there.
@@ -25,7 +25,7 @@ pub fn driver(name: &'static str) -> impl Iterator<Item = Place> {
         .chain(mounted.into_iter().map(move |folder| place("a mounted driver", Path::new(folder).join(name))))
 }
 
-/// What cuDNN will ask for by bare name, where pip's wheels put it, in an order in which each finds what it needs.
+/// The libraries that cuDNN will request by bare name, at the paths of pip's wheels, dependencies first.
 ///
 /// ```text
 /// site-packages/nvidia/cudnn/lib/libcudnn.so.9, libcudnn_ops.so.9, ..
@@ -72,7 +72,7 @@ pub fn cublas(cudnn: &Path) -> impl Iterator<Item = Place> {
     wheels.map(|path| place("cuDNN's wheel", path)).chain(beside).chain(toolkit).chain(loader)
 }
 
-/// What a folder holds; nothing if it cannot be read.
+/// The content of a folder; empty if it cannot be read.
 pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbors_come_before_what_needs_them() {
+    fn dependencies_are_loaded_first() {
         let root = std::env::temp_dir().join(format!("tightfit-places-{}", std::process::id()));
         for file in ["cudnn/lib/libcudnn.so.9", "cudnn/lib/libcudnn_ops.so.9", "cudnn/lib/libcudnn_graph.so.9"]
             .into_iter()

@@ -18,8 +18,8 @@ pub struct Context {
     recorded: Mutex<Option<CudaError>>,
 }
 
-// SAFETY: the driver's functions may be called from any thread, a context may be current on several at once, and what is
-// mutable here is behind a lock.
+// SAFETY: the driver's functions may be called from any thread, a context may be current on several at once, and what
+// is mutable here is behind a lock.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -60,8 +60,8 @@ impl Context {
         self.current()
     }
 
-    /// Calls a destructor with this context current, and records what goes wrong. An object is destroyed even where making
-    /// the context current fails: most likely it is current, and nobody will come back to it.
+    /// Calls a destructor with this context current, and records what goes wrong. An object is destroyed even where
+    /// making the context current fails: most likely it is current, and nobody will come back to it.
     pub(crate) fn destroy(&self, destructor: impl FnOnce(&Driver) -> Result<(), CudaError>) {
         self.record(self.current().map(|_| ()));
         self.record(destructor(&self.driver));
@@ -73,14 +73,14 @@ impl Context {
         Ok(&self.driver)
     }
 
-    /// Keeps what failed in a destructor for the next call; the first of several is kept, as the likely cause.
+    /// Records a failure in a destructor for the next call; keeps the first of several, as the likely cause.
     pub(crate) fn record(&self, result: Result<(), CudaError>) {
         if let Err(error) = result {
             self.recorded.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
     }
 
-    /// Waits for all work on the device. A context that was lost says so here.
+    /// Waits for all work on the device. Fails if the context was lost.
     ///
     /// # Errors
     /// [`CudaError::Driver`] with whatever the work ran into.
@@ -148,7 +148,7 @@ impl Context {
 /// Starts the driver and says how many devices it has.
 ///
 /// # Errors
-/// [`CudaError::Driver`], as where there is a driver but no device.
+/// [`CudaError::Driver`], for example if there is a driver but no device.
 pub(crate) fn device_count(driver: &Driver) -> Result<usize, CudaError> {
     // SAFETY: may be called again.
     unsafe { call::init(driver, 0) }?;

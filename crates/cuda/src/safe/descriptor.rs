@@ -111,7 +111,7 @@ impl Descriptor {
     /// This object, checked by cuDNN and ready to use.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so where the library has nothing for it.
+    /// [`CudaError::Cudnn`], with a status that says so if the library has nothing for it.
     pub fn finalize(self) -> Result<Arc<Descriptor>, CudaError> {
         let calling = self.handle.enter()?;
         // SAFETY: the object is alive.

@@ -19,8 +19,8 @@ unsafe impl Send for Graph {}
 impl Graph {
     /// Records what `enqueue` puts on the stream, in place of running it.
     ///
-    /// Nothing may be allocated, freed or waited for meanwhile: the driver answers that with an error, and the capture is
-    /// ended whatever happened.
+    /// Nothing may be allocated, freed or waited for meanwhile: the driver answers that with an error, and the capture
+    /// is ended whatever happened.
     ///
     /// # Errors
     /// Those of `enqueue`; [`CudaError::Driver`] if the work cannot be captured.
@@ -51,8 +51,8 @@ pub(crate) struct Capture {
     ended: bool,
 }
 
-// SAFETY: the stream may be used from any thread; a capture of the mode below is ended in the thread that began it, or the
-// driver says so.
+// SAFETY: the stream may be used from any thread; a capture of the mode below is ended in the thread that began it, or
+// the driver says so.
 unsafe impl Send for Capture {}
 
 impl Capture {
@@ -89,7 +89,7 @@ impl Drop for Capture {
         if self.ended {
             return;
         }
-        // A capture that broke must be ended as well, and says so; why is known to whoever gave it up.
+        // A broken capture must be ended too, which fails; the caller already knows why.
         let Ok(driver) = self.context.enter() else { return };
         // SAFETY: the capture was begun in `begin`, and is ended here once.
         if let Ok(graph) = unsafe { call::stream_end_capture(driver, self.stream) } {

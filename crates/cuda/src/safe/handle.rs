@@ -37,7 +37,7 @@ impl Handle {
     /// Opens cuDNN (see [`load`]) on a new stream of the context.
     ///
     /// # Errors
-    /// As [`load::cudnn`]; [`CudaError::Cudnn`] if it does not start, as where its driver is too old.
+    /// As [`load::cudnn`]; [`CudaError::Cudnn`] if it does not start, for example if its driver is too old.
     pub fn open(library: Option<&Path>, context: &Arc<Context>) -> Result<Handle, CudaError> {
         Handle::start(&Arc::new(load::cudnn(library)?), context)
     }

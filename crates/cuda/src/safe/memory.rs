@@ -120,12 +120,12 @@ fn write(context: &Context, to: DevicePtr, from: &[u8]) -> Result<(), CudaError>
     let driver = context.enter()?;
     // SAFETY: `from` is as long as said, and the callers have checked that as much belongs to a live buffer at `to`.
     unsafe { call::memcpy_htod(driver, to, from.as_ptr().cast(), from.len()) }?;
-    // The call returns once pageable memory is staged; our streams do not wait for the default stream, which brings the rest
-    // of the way, and would overtake it.
+    // The call returns once pageable memory is staged; our streams do not wait for the default stream, which brings the
+    // rest of the way, and would overtake it.
     context.synchronize()
 }
 
-/// Turns the driver's word for it into one that says how much was wanted and how much there was.
+/// Turns the driver's status into an error with the size requested and the size free.
 fn out_of_memory(context: &Context, wanted: usize, error: CudaError) -> CudaError {
     match error {
         CudaError::Driver { status: DriverStatus::OUT_OF_MEMORY, .. } => {

@@ -30,7 +30,7 @@ impl Plan {
     /// Builds the plan of an engine configuration; engines that compile do so here.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so where the engine does not serve after all.
+    /// [`CudaError::Cudnn`], with a status that says so if the engine is not supported after all.
     pub fn new(config: &Arc<Descriptor>, tensors: Vec<Expected>) -> Result<Plan, CudaError> {
         let descriptor = Descriptor::new(config.handle(), Kind::EXECUTION_PLAN)?
             .with_handle(Attribute::EXECUTION_PLAN_HANDLE)?
@@ -99,8 +99,8 @@ impl Plan {
 
     fn enqueue(&self, pack: &Arc<Descriptor>) -> Result<(), CudaError> {
         let calling = pack.handle().enter()?;
-        // SAFETY: plan and pack are alive; `pack` checked the memory against what the plan was made for; whoever keeps the
-        // pack keeps the memory, and its buffers wait for queued work before they are freed.
+        // SAFETY: plan and pack are alive; `pack` checked the memory against what the plan was made for; whoever keeps
+        // the pack keeps the memory, and its buffers wait for queued work before they are freed.
         unsafe { call::backend_execute(calling.cudnn, calling.handle, self.descriptor.raw(), pack.raw()) }
     }
 }

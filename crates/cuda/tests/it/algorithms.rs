@@ -1,4 +1,5 @@
-//! Every algorithm of both families computes the convolution, whole and divided, for any factors; on the mock libraries.
+//! Every algorithm of both families computes the convolution, whole and divided, for any factors; on the mock
+//! libraries.
 
 use std::collections::BTreeSet;
 
@@ -86,8 +87,9 @@ fn every_offer_computes_the_convolution_whole_and_divided() {
         }
     }
     for (operation, least) in Operation::ALL.into_iter().zip([7, 6, 6]) {
-        let of = |start: &str| computed.iter().filter(|(o, name)| *o == operation && name.starts_with(start)).count();
-        assert!(of("legacy:") >= least && of("engine") >= 9, "{operation}: {computed:?}");
+        let count_of =
+            |start: &str| computed.iter().filter(|(o, name)| *o == operation && name.starts_with(start)).count();
+        assert!(count_of("legacy:") >= least && count_of("engine") >= 9, "{operation}: {computed:?}");
     }
     drop(backend);
     mocks.assert_nothing_left("all offers");
@@ -134,7 +136,7 @@ fn gradients_of_more_filters_than_a_launch_takes_channels_are_summed() {
 }
 
 #[test]
-fn an_output_that_is_not_read_may_hold_anything() {
+fn an_unread_output_may_hold_anything() {
     let mocks = Mocks::new();
     let mut backend = mocks.backend();
     for operation in Operation::ALL {

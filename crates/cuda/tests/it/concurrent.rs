@@ -52,7 +52,7 @@ fn kernels(backend: &mut CudaBackend) -> Vec<Kernel> {
 }
 
 #[test]
-fn outputs_are_those_of_each_alone_whichever_stream_is_late() {
+fn outputs_match_runs_alone_whichever_stream_is_late() {
     let mocks = Mocks::new();
     for capture in [false, true] {
         let options = Options { untimed: true, capture, ..mocks.options() };
@@ -122,7 +122,7 @@ fn each_segment_has_its_own_bounds() {
 }
 
 #[test]
-fn nothing_to_run_is_nothing_wrong() {
+fn running_no_tasks_succeeds() {
     let mocks = Mocks::new();
     assert!(mocks.backend().run_together(&[]).unwrap().outputs.is_empty());
 }

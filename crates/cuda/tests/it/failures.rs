@@ -154,7 +154,7 @@ fn a_failed_candidate_is_refused_with_its_reason_and_the_next_one_runs() {
 }
 
 #[test]
-fn a_status_of_tomorrow_prints_by_its_number() {
+fn an_unknown_status_prints_its_number() {
     let mocks = Mocks::new();
     let mut backend = mocks.backend();
     mocks.fail("cudnnGetConvolutionForwardWorkspaceSize", 1, 7777);
@@ -166,7 +166,7 @@ fn a_status_of_tomorrow_prints_by_its_number() {
 }
 
 #[test]
-fn a_lost_context_is_told_from_a_failed_candidate_and_drops_in_peace() {
+fn a_lost_context_differs_from_a_failed_candidate_and_drops_cleanly() {
     let mocks = Mocks::new();
     let mut backend = mocks.backend();
     forward(&mut backend, "engine0").unwrap();
@@ -206,7 +206,7 @@ fn memory_kept_for_measuring_is_given_back_where_another_size_needs_it() {
 }
 
 #[test]
-fn writing_outside_the_workspace_is_found_out() {
+fn writing_outside_the_workspace_is_detected() {
     let mocks = Mocks::new();
     let mut backend = mocks.backend();
     let problem: Problem = "forward n2 c4 h5 w5 k4 r3 s3 pad1 f32".parse().unwrap();

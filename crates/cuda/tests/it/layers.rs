@@ -1,5 +1,5 @@
-//! This crate's own kernels for layers against plain loops: on the mock libraries, and (ignored where there is none) on a real
-//! GPU. Small whole numbers are exact in every type, so that all results are compared to the bit.
+//! This crate's own kernels for layers against plain loops: on the mock libraries, and (ignored where there is none) on
+//! a real GPU. Small whole numbers are exact in every type, so that all results are compared to the bit.
 
 use std::sync::Arc;
 
@@ -167,8 +167,8 @@ fn maps_that_do_not_fit_are_refused() {
     let mocks = Mocks::new();
     let backend = mocks.backend();
     let libraries = Libraries::open(backend.handle(), mocks.options().cublas.as_deref()).unwrap();
-    let of = |shape: Shape| map(&libraries, Storage::F32, 2, shape, &vec![0.0; 2 * shape.len()]);
-    let (x, y) = (of(Shape::image(3, 4, 4)), of(Shape::image(3, 2, 2)));
+    let zeros = |shape: Shape| map(&libraries, Storage::F32, 2, shape, &vec![0.0; 2 * shape.len()]);
+    let (x, y) = (zeros(Shape::image(3, 4, 4)), zeros(Shape::image(3, 2, 2)));
     let unfit = |result: Result<_, CudaError>| matches!(result.err(), Some(CudaError::Unfit { .. }));
     assert!(unfit(copy_channels(&libraries, (&x, 2), (&x, 0), 2, false)), "channels that are not there");
     assert!(unfit(copy_channels(&libraries, (&x, 0), (&y, 0), 2, false)), "channels of another area");
@@ -180,7 +180,7 @@ fn maps_that_do_not_fit_are_refused() {
     assert!(unfit(pool.backward([&y, &y, &x], &y, false)), "dx of y's extents");
     let windows = Axis::new(130, 65);
     let pooling = Pooling { method: PoolingMethod::Maximum, axes: [Axis::UNIT, windows, windows], ceil: false };
-    let (x, y) = (of(Shape::image(1, 130, 130)), of(Shape::image(1, 66, 66)));
+    let (x, y) = (zeros(Shape::image(1, 130, 130)), zeros(Shape::image(1, 66, 66)));
     let refused = Pool::new(&libraries, &pooling, 2).unwrap().backward([&y, &y, &x], &x, false);
     assert!(refused.err().unwrap().to_string().contains("4225 windows that hold the same element; at most 4096 may"));
 }

@@ -22,7 +22,7 @@ fn the_device_is_named_by_itself_and_its_libraries() {
 }
 
 #[test]
-fn too_old_a_cudnn_is_refused_by_its_version() {
+fn an_old_cudnn_is_refused_by_its_version() {
     let mocks = Mocks::new();
     mocks.set_cudnn_version(8907);
     let error = CudaBackend::open(&mocks.options()).err().unwrap();
@@ -31,7 +31,7 @@ fn too_old_a_cudnn_is_refused_by_its_version() {
 }
 
 #[test]
-fn a_library_that_is_another_lacks_a_symbol() {
+fn the_wrong_library_lacks_a_symbol() {
     let mocks = Mocks::new();
     let Options { cuda, .. } = mocks.options();
     let error = CudaBackend::open(&Options { cudnn: cuda.clone(), cuda, ..Options::default() }).err().unwrap();
@@ -58,7 +58,7 @@ fn devices_that_are_not_there_are_counted() {
 }
 
 #[test]
-fn the_doctor_says_what_is_there_and_what_to_do_about_the_rest() {
+fn the_doctor_reports_what_it_found_and_gives_advice() {
     let mocks = Mocks::new();
     let findings = doctor(&mocks.options());
     assert!(findings.iter().all(|finding| finding.is_found()), "{findings:?}");
@@ -82,7 +82,7 @@ fn the_doctor_says_what_is_there_and_what_to_do_about_the_rest() {
 }
 
 #[test]
-fn asynchronous_copies_give_back_what_went_out() {
+fn asynchronous_copies_round_trip() {
     let mocks = Mocks::new();
     mocks.delay(500);
     let Options { cuda, .. } = mocks.options();
@@ -127,7 +127,7 @@ fn parts_outside_a_buffer_are_refused() {
 }
 
 #[test]
-fn an_error_in_a_destructor_surfaces_at_the_next_call_once() {
+fn an_error_in_a_destructor_surfaces_once_at_the_next_call() {
     let mocks = Mocks::new();
     let Options { cuda, .. } = mocks.options();
     let context = Arc::new(Context::open(cuda.as_deref(), 0).unwrap());

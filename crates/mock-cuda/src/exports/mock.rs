@@ -1,5 +1,5 @@
-//! The functions that no driver has: what tests steer with beside the levers of every mock, and what mock-cudnn puts work
-//! into streams with.
+//! Functions that no real driver has: controls for tests beyond those of every mock, and those with which mock-cudnn
+//! enqueues work.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub extern "C" fn tightfitMockCudaSetVersion(version: c_int) {
     control::describe(|d| d.version = version);
 }
 
-/// What a piece of foreign work carries, given back when the work is forgotten.
+/// The data of foreign work, released when the work is dropped.
 struct Foreign {
     run: extern "C" fn(*mut c_void) -> c_int,
     forget: extern "C" fn(*mut c_void),
@@ -73,8 +73,8 @@ impl Drop for Foreign {
     }
 }
 
-/// Puts work into a stream, into the graph it is capturing, or into a graph itself. `run` may be called many times and from
-/// any thread, until `forget` is called once; it answers a `CUresult`. On an error `forget` has been called.
+/// Puts work into a stream, into the graph it is capturing, or into a graph itself. `run` may be called many times and
+/// from any thread, until `forget` is called once; it answers a `CUresult`. On an error `forget` has been called.
 #[unsafe(no_mangle)]
 pub extern "C" fn tightfitMockCudaEnqueue(
     stream: Handle,

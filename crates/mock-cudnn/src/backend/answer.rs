@@ -97,7 +97,7 @@ fn of_operation(node: &Node, name: i32) -> Result<Answer, Status> {
 }
 
 impl Answer {
-    /// Writes up to `requested` values; gives how many there are.
+    /// Writes up to `requested` values; returns how many there are.
     ///
     /// # Errors
     /// [`Status::ATTRIBUTE_TYPE`] if the caller expects another type; for descriptors also [`Status::DESCRIPTOR_TYPE`].

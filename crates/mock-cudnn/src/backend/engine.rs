@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::build::{Graph, Node};
-use crate::control::told;
+use crate::control::reported;
 use crate::method::{Choice, Method};
 use crate::pointwise::Pointwise;
 use crate::problem::Problem;
@@ -171,15 +171,15 @@ impl Config {
 
     /// The workspace to tell, in bytes.
     pub fn workspace(&self) -> i64 {
-        let told = self.engine.graph.problem().map_or(0, |problem| told(self.choice().workspace(problem)));
-        i64::try_from(told).unwrap_or(i64::MAX)
+        let bytes = self.engine.graph.problem().map_or(0, |problem| reported(self.choice().workspace(problem)));
+        i64::try_from(bytes).unwrap_or(i64::MAX)
     }
 }
 
 /// The configurations that a heuristic mode proposes, best first.
 ///
-/// Mode A (also called instant) knows most engines, B also their knobs, fallback two that compute nearly everything. Two
-/// Winograd engines are only reached by index.
+/// Mode A (also called instant) knows most engines, B also their knobs, fallback two that compute nearly everything.
+/// Two Winograd engines are only reached by index.
 ///
 /// # Errors
 /// [`Status::BAD_PARAM`] for a mode that is none.

@@ -57,10 +57,10 @@ pub extern "C" fn cudnnBatchNormalizationForwardTraining(
         if (running_mean == 0) != (running_variance == 0) || (saved_mean == 0) != (saved_deviation == 0) {
             return Err(Status::BAD_PARAM);
         }
-        let of = move |address| Channels { address, count };
+        let channels = move |address| Channels { address, count };
         enqueue(handle, x.tensor.len(), move || {
             let (values, sizes) = (x.load()?, x.sizes());
-            let (scales, shifts) = (of(scale).load()?, of(shift).load()?);
+            let (scales, shifts) = (channels(scale).load()?, channels(shift).load()?);
             let each = sizes[0] * sizes[2];
             let means: Vec<f32> = (0..count).map(|c| mean(of_channel(&values, sizes, c), each)).collect();
             let variances: Vec<f32> =
@@ -72,16 +72,16 @@ pub extern "C" fn cudnnBatchNormalizationForwardTraining(
             });
             y.store(&normalized.collect::<Vec<f32>>(), beta)?;
             if saved_mean != 0 {
-                of(saved_mean).store(&means)?;
-                of(saved_deviation).store(&deviations)?;
+                channels(saved_mean).store(&means)?;
+                channels(saved_deviation).store(&deviations)?;
             }
             if running_mean != 0 {
                 let unbiased = each as f32 / (each.max(2) - 1) as f32;
                 let variances: Vec<f32> = variances.iter().map(|v| v * unbiased).collect();
                 for (address, new) in [(running_mean, &means), (running_variance, &variances)] {
-                    let moved = of(address).load()?;
+                    let moved = channels(address).load()?;
                     let moved = moved.iter().zip(new).map(|(old, new)| old * (1.0 - share as f32) + new * share as f32);
-                    of(address).store(&moved.collect::<Vec<f32>>())?;
+                    channels(address).store(&moved.collect::<Vec<f32>>())?;
                 }
             }
             Ok(())
@@ -111,10 +111,10 @@ pub extern "C" fn cudnnBatchNormalizationForwardInference(
         let (x, y) = (Place::new(x_descriptor, x)?, Place::new(y_descriptor, y)?);
         x.same(&y)?;
         let count = channels(mode, &x, descriptor)?;
-        let of = move |address| Channels { address, count };
+        let channels = move |address| Channels { address, count };
         enqueue(handle, x.tensor.len(), move || {
-            let (means, variances) = (of(mean).load()?, of(variance).load()?);
-            let (scales, shifts, area) = (of(scale).load()?, of(shift).load()?, x.sizes()[2]);
+            let (means, variances) = (channels(mean).load()?, channels(variance).load()?);
+            let (scales, shifts, area) = (channels(scale).load()?, channels(shift).load()?, x.sizes()[2]);
             let normalized = x.load()?.into_iter().enumerate().map(|(i, x)| {
                 let c = i / area % count;
                 alpha * (scales[c] * (x - means[c]) / (variances[c] + epsilon as f32).sqrt() + shifts[c])
@@ -156,11 +156,11 @@ pub extern "C" fn cudnnBatchNormalizationBackward(
         if saved_mean == 0 || saved_deviation == 0 || factor(parameter_beta)? != 0.0 {
             return Err(Status::BAD_PARAM);
         }
-        let of = move |address| Channels { address, count };
+        let channels = move |address| Channels { address, count };
         enqueue(handle, x.tensor.len(), move || {
             let (values, gradients, sizes) = (x.load()?, dy.load()?, x.sizes());
-            let (means, deviations) = (of(saved_mean).load()?, of(saved_deviation).load()?);
-            let (scales, each) = (of(scale).load()?, (sizes[0] * sizes[2]) as f64);
+            let (means, deviations) = (channels(saved_mean).load()?, channels(saved_deviation).load()?);
+            let (scales, each) = (channels(scale).load()?, (sizes[0] * sizes[2]) as f64);
             let mut sums = vec![[0.0_f64; 2]; count];
             for (i, (x, dy)) in values.iter().zip(&gradients).enumerate() {
                 let c = i / sizes[2] % count;
@@ -174,8 +174,8 @@ pub extern "C" fn cudnnBatchNormalizationBackward(
                 alpha * scales[c] * deviations[c] * centered as f32
             });
             dx.store(&result.collect::<Vec<f32>>(), beta)?;
-            of(scale_gradient).store(&sums.iter().map(|sum| own * sum[0] as f32).collect::<Vec<f32>>())?;
-            of(shift_gradient).store(&sums.iter().map(|sum| own * sum[1] as f32).collect::<Vec<f32>>())
+            channels(scale_gradient).store(&sums.iter().map(|sum| own * sum[0] as f32).collect::<Vec<f32>>())?;
+            channels(shift_gradient).store(&sums.iter().map(|sum| own * sum[1] as f32).collect::<Vec<f32>>())
         })
     })
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use super::algorithm::choose;
 use super::descriptor::{convolution, filter, tensor};
 use crate::compute::Addresses;
-use crate::control::{call, told};
+use crate::control::{call, reported};
 use crate::method::Choice;
 use crate::problem::{Operation, Problem};
 use crate::status::Status;
@@ -57,7 +57,7 @@ pub fn problem(operation: Operation, d: Descriptors) -> Result<Problem, Status> 
 fn workspace(handle: Handle, operation: Operation, d: Descriptors, algorithm: c_int) -> Result<u64, Status> {
     handle::stream_of(handle)?;
     let problem = problem(operation, d)?;
-    Ok(told(choose(&problem, algorithm)?.workspace(&problem)))
+    Ok(reported(choose(&problem, algorithm)?.workspace(&problem)))
 }
 
 /// A call that computes.
@@ -93,7 +93,7 @@ pub fn accept(operation: Operation, d: Descriptors, run: &Run<'_>) -> Result<(Pr
     problem.beta = *run.beta.ok_or(Status::BAD_PARAM)?;
     let choice: Choice = choose(&problem, run.algorithm)?;
     // Compared with what was told: after a lie the caller could not know better, and the access itself fails.
-    if (run.workspace.1 as u64) < told(choice.workspace(&problem)) {
+    if (run.workspace.1 as u64) < reported(choice.workspace(&problem)) {
         return Err(Status::BAD_PARAM);
     }
     Ok((problem, choice))

@@ -1,11 +1,11 @@
-//! Algorithms in the order of their times: what `Get..Algorithm_v7` foretells and `Find..Algorithm` measures. Times are the
-//! virtual ones, so both say the same.
+//! Algorithms in the order of their times: what `Get..Algorithm_v7` foretells and `Find..Algorithm` measures. Times are
+//! the virtual ones, so both say the same.
 
 use std::ffi::{c_int, c_void};
 
 use super::algorithm::choose;
 use super::convolution::{Descriptors, problem};
-use crate::control::{call, told};
+use crate::control::{call, reported};
 use crate::method::{Method, note};
 use crate::problem::Operation;
 use crate::status::Status;
@@ -49,13 +49,13 @@ fn rank(handle: Handle, operation: Operation, d: Descriptors, most: Option<usize
                 reserved: [0; 3],
             };
             match choose(&problem, algorithm) {
-                Ok(choice) if most.is_some_and(|most| told(choice.workspace(&problem)) > most as u64) => {
+                Ok(choice) if most.is_some_and(|most| reported(choice.workspace(&problem)) > most as u64) => {
                     refused(Status::NOT_SUPPORTED)
                 }
                 Ok(choice) => Performance {
                     status: 0,
                     milliseconds: choice.nanos(&problem) as f32 / 1e6,
-                    bytes: told(choice.workspace(&problem)) as usize,
+                    bytes: reported(choice.workspace(&problem)) as usize,
                     is_deterministic: c_int::from(!choice.notes(&problem).contains(&note::NONDETERMINISTIC)),
                     math: if choice.method == Method::TensorCore { 1 } else { 3 },
                     ..refused(Status::SUCCESS)

@@ -158,7 +158,7 @@ fn half_sums_are_rounded_after_every_addition() {
 }
 
 #[test]
-fn tensor_cores_round_what_they_read() {
+fn tensor_cores_round_their_inputs() {
     let client = client();
     let case = Case { input: [1, 1, 1], filter: [1, 1, 1], pre: [0; 3], post: [0; 3], ..Case::dense(1, 1, 1) };
     let value = 1.0 + 1.0 / 4096.0;

@@ -1,4 +1,4 @@
-//! Candidates from the cache alone: nothing is measured, so it costs a look into a file.
+//! Candidates from the cache alone. Nothing is measured, so the only cost is reading a file.
 
 use tightfit_core::optimize::{divide, front};
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Measurement, Operation};
@@ -11,15 +11,15 @@ use crate::settings::{Limit, Settings};
 
 /// What was found in the cache.
 pub(super) struct Found {
-    /// What can be used of it.
+    /// The part that can be used.
     pub known: Known,
-    /// Whether some of it had to be left out, since the library asks for other workspaces today.
+    /// Whether entries were ignored because the library now asks for other workspaces.
     pub is_stale: bool,
 }
 
-/// What the cache has for a question within a limit; none if there is no cache or nothing in it.
+/// What the cache has for a question within a limit; none if there is no cache or no entry.
 ///
-/// The library is asked for the workspaces of those candidates alone that would be chosen.
+/// Asks the library only for the workspaces of candidates that would be chosen.
 pub(super) fn look_up(question: &Question, limit: Bytes, settings: &Settings, guest: &mut Guest) -> Option<Found> {
     let cache = cache(settings)?;
     let found = read(cache.measurements(guest.device(), &question.problem))?;
@@ -35,7 +35,7 @@ pub(super) fn look_up(question: &Question, limit: Bytes, settings: &Settings, gu
         measurement.micro_batch == problem.batch() && measurement.algorithm == question.chosen.algorithm
     };
     let framework_time = found.iter().find(is_theirs).map(|measurement| measurement.time);
-    // Of half-precision gradients the cost of adding up must be known, or dividing cannot be weighed.
+    // For half-precision gradients, dividing cannot be judged without knowing what adding up costs.
     let cost = match read(cache.division_cost(guest.device(), problem)).flatten() {
         Some(cost) => cost,
         None if problem.operation() != Operation::BackwardFilter => DivisionCost::default(),
@@ -56,8 +56,8 @@ pub(super) fn look_up(question: &Question, limit: Bytes, settings: &Settings, gu
     (!known.candidates.is_empty() || is_stale).then_some(Found { known, is_stale })
 }
 
-/// Leaves candidates out whose workspace is not what the library asks for today, until none of them would be chosen. Each round
-/// leaves one out at least, or is the last.
+/// Drops candidates whose workspace differs from what the library asks for now, until none of them would be chosen.
+/// Each round drops at least one, or is the last.
 fn leave_out_stale(
     question: &Question,
     candidates: &mut Vec<Candidate>,
@@ -73,7 +73,7 @@ fn leave_out_stale(
             }
             let today =
                 question.problem.with_batch(part.micro_batch).and_then(|p| guest.workspace(&p, &part.algorithm));
-            // Where the library cannot be asked, setting it up decides.
+            // If the library cannot be queried, setting the candidate up decides.
             let is_stale = today.is_ok_and(|today| today != Some(part.workspace));
             asked.push((part.clone(), is_stale));
         }

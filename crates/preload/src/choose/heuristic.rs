@@ -1,5 +1,5 @@
-//! Without any times: the framework's own engine on the largest equal division whose workspace fits, since a smaller batch
-//! of the same engine keeps its numerics and most of its speed. Queries only; nothing runs.
+//! Chooses without any times: the framework's own engine in the largest equal parts whose workspace fits, since a
+//! smaller batch on the same engine keeps its numerics and most of its speed. Only queries; nothing runs.
 
 use std::ops::RangeInclusive;
 
@@ -12,8 +12,8 @@ use crate::kernel::Question;
 use crate::session::Session;
 use crate::settings::Settings;
 
-/// A division into more parts is taken only where nothing else fits: each part has its launches, and a small batch leaves
-/// the device idle.
+/// The most parts to try before any other engine: each part has its own launches, and a small batch leaves the device
+/// idle.
 const FEW: usize = 8;
 
 /// The configuration; none if nothing fits. In this order:
@@ -27,7 +27,7 @@ const FEW: usize = 8;
 /// ```
 ///
 /// # Errors
-/// [`Error::Backend`] if cuDNN cannot be asked.
+/// [`Error::Backend`] if cuDNN cannot be queried.
 pub(super) fn shrink(
     question: &Question,
     limit: Bytes,
@@ -78,7 +78,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The fewest equal parts of one algorithm that fit: every count up to a few, then doubled.
+    /// Finds the fewest equal parts that fit for one algorithm: tries every count up to a few, then doubles it.
     fn fewest_parts(
         &mut self,
         algorithm: &Algorithm,

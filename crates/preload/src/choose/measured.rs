@@ -1,7 +1,7 @@
-//! Candidates by measuring, at plan time, on a handle, a stream and scratch memory of our own.
+//! Measures candidates at plan time, on a handle, a stream and scratch memory of our own.
 //!
-//! What is measured lies in the cache file at once, and one process at a time measures beside it: others wait for what it
-//! finds, though not for long. Without a file every process measures for itself.
+//! Measurements go to the cache file at once, and only one process at a time measures for that file: the others wait
+//! briefly for its results. Without a file, every process measures for itself.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,9 +51,9 @@ pub(super) fn count_cached(count: usize) {
 type Key = (usize, Problem, AdmissionKey);
 type AdmissionKey = (bool, Option<u32>, u32);
 
-/// Candidates by question, since a framework that tries many plans asks as many times.
+/// Candidates by question, because a framework that tries many plans repeats its questions.
 static REMEMBERED: Mutex<Option<HashMap<Key, Arc<Candidates>>>> = Mutex::new(None);
-/// Times of frameworks' choices.
+/// Times of the framework's choices.
 static TIMES: Mutex<Option<HashMap<Question, Nanos>>> = Mutex::new(None);
 
 fn key(question: &Question, admission: Admission) -> Key {
@@ -66,7 +66,7 @@ fn remember(question: &Question, admission: Admission, found: Candidates) {
     remembered.get_or_insert_default().insert(key(question, admission), Arc::new(found));
 }
 
-/// What was measured before in this process.
+/// What this process has measured so far.
 pub(super) fn remembered(question: &Question, settings: &Settings) -> Option<Known> {
     let key = key(question, admission(question, settings));
     let found = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&key)?.clone();
@@ -78,7 +78,7 @@ pub(super) fn remembered(question: &Question, settings: &Settings) -> Option<Kno
 /// Why nothing was measured.
 #[derive(Debug)]
 pub(super) struct Unmeasured {
-    /// Whether another stream's capture forbids it.
+    /// Whether another stream's capture forbids measuring.
     pub is_capture: bool,
     words: String,
 }
@@ -92,7 +92,7 @@ impl<E: Into<String>> From<E> for Unmeasured {
 /// The candidates that the policy asks for, and the framework's choice where it fits.
 ///
 /// # Errors
-/// [`Unmeasured`] if they cannot be had now.
+/// [`Unmeasured`] if measuring is not possible now.
 pub(super) fn measure(
     question: &Question,
     limit: Bytes,
@@ -109,10 +109,10 @@ pub(super) fn measure(
     let device = guest.device().clone();
     let survey = surveyed::Survey::new(question, limit, settings, &device);
     let looked_up = survey.is_done().then(|| cached::look_up(question, limit, settings, guest)).flatten();
-    // What is not today's is measured again.
+    // Outdated measurements are repeated.
     let known = looked_up.filter(|found| !found.is_stale).map(|found| found.known);
     if let Some(Known { candidates, cost, .. }) = &known {
-        // Should the framework's choice be all that is missing, it is all that is measured.
+        // If only the framework's choice is missing, only that is measured.
         remember(question, admission(question, settings), Candidates { candidates: candidates.clone(), cost: *cost });
     }
     let result = match known.filter(is_enough) {
@@ -120,7 +120,7 @@ pub(super) fn measure(
         None => measure_now(question, limit, settings, host, needs_time, &survey),
     };
     NANOS.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-    result.inspect_err(|error| tell!("{} was not measured: {}", question.problem, error.words))
+    result.inspect_err(|error| tell!("did not measure {}: {}", question.problem, error.words))
 }
 
 /// A device's backend, once it is started.
@@ -140,7 +140,7 @@ fn measure_now(
     needs_time: bool,
     survey: &surveyed::Survey<'_>,
 ) -> Result<Known, Unmeasured> {
-    // Measurements on one device must not run into each other; those of two devices wait for nothing of one another.
+    // Measurements on one device must not overlap; those on different devices are independent.
     let place = backend_of(question.device);
     let mut place = own(&place)?;
     let backend = match &mut *place {
@@ -149,14 +149,14 @@ fn measure_now(
     };
     let cache = cache(settings);
     let _turn = cache.map(Turn::take).transpose()?.flatten();
-    // The program's own work would be in the measurements' way.
+    // The program's own work would disturb the measurements.
     backend
         .handle()
         .context()
         .synchronize()
         .map_err(|error| Unmeasured { is_capture: error.is_of_capture(), words: error.to_string() })?;
     let measured = with_profiler(question, limit, settings, backend, cache, needs_time);
-    // Memory that measuring took is the program's to use.
+    // Give the memory used for measuring back to the program.
     let released = backend.release();
     let known = measured.map_err(|error| error.chain())?;
     released.map_err(|error| error.to_string())?;
@@ -186,7 +186,7 @@ fn with_profiler(
     };
     let theirs = match &found {
         Ok(found) if needs_time => {
-            // One that is far slower than ours is run once.
+            // A choice that is far slower than ours is run only once.
             let ours = divide(&question.problem, &found.candidates, limit, found.cost).ok();
             profiler.measure(&question.problem, &question.chosen.algorithm, ours.map(|ours| ours.time()))
         }
@@ -196,7 +196,7 @@ fn with_profiler(
     MEASURED.fetch_add(spent.measured as u64, Ordering::Relaxed);
     CACHED.fetch_add(spent.cached as u64, Ordering::Relaxed);
     if let Some(failure) = spent.cache_failure {
-        tell!("a measurement was not kept: {failure}");
+        tell!("could not save a measurement: {failure}");
     }
     let (found, framework_time) = (found?, theirs?.map(|measurement| measurement.time));
     remember(question, admission, (*found).clone());
@@ -206,7 +206,7 @@ fn with_profiler(
     Ok(Known { candidates: found.candidates.clone(), cost: found.cost, framework_time })
 }
 
-/// The limits under which candidates are to be good: of a total nobody knows yet how much a kernel will get.
+/// The limits for which to find candidates. Under a total, a kernel's share is not known yet.
 fn ladder(limit: Bytes, settings: &Settings) -> Vec<Bytes> {
     match settings.limit {
         settings::Limit::PerKernel(_) => vec![limit],

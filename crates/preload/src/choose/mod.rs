@@ -1,11 +1,11 @@
 //! Which configuration runs in place of the framework's choice.
 //!
 //! ```text
-//! measure     what the cache lacks is measured     ours if faster, or if the framework's choice does not fit
+//! measure     measures what the cache lacks        ours if faster, or if the framework's choice does not fit
 //! cached      what the cache has                   the same
 //! heuristic   workspace queries                    ours only if the framework's choice does not fit
 //! ```
-//! Where measuring or the cache gives nothing, the heuristic decides: a limit is kept in any case.
+//! If measuring or the cache gives nothing, the heuristic decides. The limit holds in any case.
 
 mod cache;
 mod cached;
@@ -34,22 +34,22 @@ struct Known {
     framework_time: Option<Nanos>,
 }
 
-/// A configuration that is not faster by more than this is not worth changing results for.
+/// A configuration must be faster by more than this to be worth changing results for.
 const GAIN: f64 = 1.03;
 
 /// An answer, and what is known of it.
 pub struct Decided {
     /// What is done.
     pub answer: Answer,
-    /// Time of the framework's choice, if that is known.
+    /// Time of the framework's choice, if known.
     pub framework_time: Option<Nanos>,
-    /// Whether it would be the same later: what is decided beside a capture lacks measurements.
+    /// Whether the answer is final: one found during a capture lacks measurements.
     pub is_lasting: bool,
 }
 
 /// Answers a question under a limit.
 ///
-/// Under capture nothing is measured, allocated or waited for, and a file is not even opened.
+/// Under capture, this measures, allocates and waits for nothing, and does not even open a file.
 pub fn choose(
     question: &Question,
     limit: Bytes,
@@ -79,7 +79,7 @@ pub fn choose(
         let is_faster = framework_time.is_some_and(|theirs| ours.time().ratio(theirs) * GAIN < 1.0);
         !fits || (is_faster && !is_chosen(ours, question))
     };
-    // What cannot be set up on the program's handle, as for its alignment, is no choice.
+    // A configuration that cannot be set up on the program's handle, for example for its alignment, is no choice.
     let ours = divided.filter(is_worth_it).filter(|ours| {
         let set_up = session.program(&question.problem, ours, question.scale(), question.base);
         set_up.map_err(|error| tell!("{}: {}", question.problem, error.chain())).is_ok()
@@ -103,7 +103,7 @@ pub fn choose(
     Decided { answer, framework_time, is_lasting }
 }
 
-/// The answer where the program is to give no workspace at all: what was chosen under the total runs in our memory.
+/// The answer under a total: the program provides no workspace, because the configuration runs in our memory.
 fn shared(question: &Question, limit: Bytes, answer: Answer, known: Option<Known>, session: &mut Session) -> Answer {
     let theirs = Candidate {
         micro_batch: question.problem.batch(),
@@ -139,7 +139,7 @@ fn is_chosen(configuration: &Configuration, question: &Question) -> bool {
     matches!(configuration.parts(), [part] if part.algorithm == question.chosen.algorithm)
 }
 
-/// Which algorithms the framework's own mode admits. Tensor cores are only a question of f32: halves always have them.
+/// Which algorithms the framework's own mode allows. Tensor cores matter only for f32: half types always use them.
 fn admission(question: &Question, settings: &Settings) -> Admission {
     let is_single = matches!(question.problem.types(), Types::F32 | Types::Tf32);
     let guarded = Notes::DOWN_CONVERT.with(Notes::REDUCED_PRECISION);

@@ -1,5 +1,5 @@
-//! Which questions were measured to the end, as the cache itself knows them. A later process then takes its answer from the
-//! cache alone, without setting up a single candidate but the winner.
+//! Marks in the cache for questions that were fully measured. A later process then answers from the cache alone and
+//! sets up no candidate but the winner.
 
 use tightfit_core::profile::Mark;
 use tightfit_core::{Bytes, Candidate, Device};
@@ -10,7 +10,7 @@ use crate::kernel::Question;
 use crate::log::tell;
 use crate::settings::{Limit, Settings};
 
-/// One survey, by all that it depends on.
+/// A survey, identified by everything it depends on.
 pub(super) struct Survey<'a> {
     settings: &'a Settings,
     device: &'a Device,
@@ -26,19 +26,19 @@ impl<'a> Survey<'a> {
         Survey { settings, device, mark }
     }
 
-    /// Whether it was made before, by this process or another.
+    /// Whether this process or another has made it before.
     pub fn is_done(&self) -> bool {
         let Some(cache) = cache(self.settings) else { return false };
         read(cache.is_surveyed(self.device, &self.mark)).unwrap_or(false)
     }
 
-    /// Says that it was made, and found these candidates. Where one of them was not kept, or that cannot be written, the next
+    /// Marks it as made, with these candidates. If a candidate was not saved, or the mark cannot be written, the next
     /// process measures what the cache lacks.
     pub fn set_done(&self, candidates: &[Candidate]) {
         let Some(cache) = cache(self.settings) else { return };
         let marked = cache.mark_surveyed(self.device, &self.mark, candidates);
         if let Err(error) = marked.and_then(|_| cache.settle()) {
-            tell!("that {} was measured to the end was not kept: {}", self.mark.problem, error.chain());
+            tell!("could not mark {} as fully measured: {}", self.mark.problem, error.chain());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One process at a time measures beside a cache file, and one thread on a device; the others wait for what it finds.
+//! Lets one process at a time measure for a cache file, and one thread per device; the others wait for its results.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,45 +10,45 @@ use tightfit_core::profile::Cache;
 
 use crate::log::tell;
 
-/// How long to wait for another process or thread. Longer could be forever: the other may wait, within a collective
-/// operation, for work that this one has yet to enqueue.
+/// How long to wait for another process or thread. Waiting longer could deadlock: the other may be in a collective
+/// operation that needs work which this one has yet to enqueue.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// `O_NONBLOCK` and `O_NOFOLLOW` of Linux on x86-64: a pipe is not waited for, and what a link leads to is not touched.
+/// `O_NONBLOCK` and `O_NOFOLLOW` of Linux on x86-64, so that opening neither waits for a pipe nor follows a link.
 const WITHOUT_WAITING: i32 = 0o4000 | 0o400_000;
 
-/// The right to measure, among the processes that share a cache file. The lock goes with the file.
+/// A process's turn to measure, among those that share a cache file. Closing the file releases the lock.
 pub(super) struct Turn {
     _lock: File,
 }
 
 impl Turn {
-    /// Waits for it, though not for long. None where there can be none, as where something else has the name of the lock's file:
-    /// then every process measures for itself.
+    /// Waits briefly for the turn. None if there is no lock file, for example because something else has its name: then
+    /// every process measures for itself.
     ///
     /// # Errors
-    /// A sentence, if another process kept it.
+    /// A sentence, if another process still holds it.
     pub fn take(cache: &Cache) -> Result<Option<Turn>, String> {
         let mut name = cache.path().as_os_str().to_owned();
         name.push(".turn");
         let lock = match open(name.as_ref()) {
             Ok(lock) => lock,
             Err(error) => {
-                tell!("{}: {error}; measuring without a turn", Path::new(&name).display());
+                tell!("{}: {error}; measuring without a lock", Path::new(&name).display());
                 return Ok(None);
             }
         };
         let attempt = || match lock.try_lock() {
             Err(std::fs::TryLockError::WouldBlock) => None,
-            // Where files cannot be locked, every process measures for itself.
+            // If files cannot be locked, every process measures for itself.
             Ok(()) | Err(std::fs::TryLockError::Error(_)) => Some(()),
         };
-        within(PATIENCE, attempt).ok_or_else(|| kept_by("another process"))?;
+        within(PATIENCE, attempt).ok_or_else(|| timed_out("another process"))?;
         Ok(Some(Turn { _lock: lock }))
     }
 }
 
-/// Opens a file to lock, made if there is none, and leaves what is in it.
+/// Opens or creates a file to lock, and keeps its content.
 fn open(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).custom_flags(WITHOUT_WAITING);
@@ -56,24 +56,24 @@ fn open(path: &Path) -> std::io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::Error::other("is not a regular file")) }
 }
 
-/// Exclusive use of what one thread at a time measures with.
+/// Waits for exclusive use of something that only one thread at a time may measure with.
 ///
 /// # Errors
-/// A sentence, if another thread kept it.
+/// A sentence, if another thread still holds it.
 pub(super) fn own<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, String> {
     let attempt = || match mutex.try_lock() {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     };
-    within(PATIENCE, attempt).ok_or_else(|| kept_by("another thread"))
+    within(PATIENCE, attempt).ok_or_else(|| timed_out("another thread"))
 }
 
-fn kept_by(whom: &str) -> String {
+fn timed_out(whom: &str) -> String {
     format!("{whom} has been measuring for {} s", PATIENCE.as_secs())
 }
 
-/// What `attempt` gives in the end; none if it gives nothing for so long.
+/// Repeats `attempt` until it succeeds; none if that takes longer than `patience`.
 fn within<T>(patience: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let started = Instant::now();
     loop {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_keeps_is_waited_for_and_then_given_up() {
+    fn a_held_lock_is_waited_for_until_the_timeout() {
         let mutex = Mutex::new(());
         let kept = mutex.lock().unwrap();
         assert!(within(Duration::from_millis(20), || mutex.try_lock().ok()).is_none());

@@ -1,4 +1,4 @@
-//! What runs under an algorithm's number.
+//! Decides what runs for an algorithm number.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -29,15 +29,16 @@ struct Key {
     algorithm: c_int,
 }
 
-/// Kernels by algorithm's number, so that a call need not ask for the workspace of what it does not run. What was decided under
-/// capture stays as well: the program was told its workspace, and there is no plan to tell it by from what is decided later.
+/// Kernels by algorithm number, so that a call need not query the workspace of an algorithm that it does not run. A
+/// decision made under capture is final too: the program knows its workspace, and without a plan, calls before and
+/// after a new decision look alike.
 static KERNELS: Mutex<Option<HashMap<Key, Arc<Kernel>>>> = Mutex::new(None);
 
 fn known(key: &Key) -> Option<Arc<Kernel>> {
     KERNELS.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(key).cloned()
 }
 
-/// What is asked about.
+/// What to decide about.
 #[derive(Clone, Copy)]
 pub struct Asked {
     /// The handle.
@@ -46,7 +47,7 @@ pub struct Asked {
     pub descriptors: Descriptors,
     /// The framework's algorithm.
     pub algorithm: c_int,
-    /// Which instructions it may use, if another than the convolution's descriptor says.
+    /// Which instructions it may use, if different from the convolution's descriptor.
     pub math: Option<c_int>,
 }
 
@@ -63,7 +64,7 @@ impl Asked {
         Ok((recognized, problem))
     }
 
-    /// Bytes that the algorithm itself needs, if the convolution was decided about before.
+    /// Bytes that the algorithm itself needs, if the convolution was already decided.
     ///
     /// # Safety
     /// The handle is alive and used on this thread.
@@ -74,7 +75,7 @@ impl Asked {
         usize::try_from(kernel.question.chosen.workspace.0).ok()
     }
 
-    /// The kernel, decided about if it was not before; `workspace` gives the bytes that the algorithm itself needs.
+    /// The kernel, decided now if it was not before; `workspace` gives the bytes that the algorithm itself needs.
     ///
     /// # Errors
     /// The reason why it is left as it is.
@@ -105,7 +106,7 @@ impl Asked {
         let bytes = workspace().ok_or(Reason::Descriptor)?;
         let (algorithm, notes) = legacy_chosen(problem.operation(), self.algorithm).ok_or(Reason::Attribute)?;
         let chosen = Chosen { algorithm, workspace: Bytes(bytes as u64), notes };
-        // Where tensor cores may be used, an algorithm may or may not: the interface does not say.
+        // If tensor cores are allowed, an algorithm may or may not use them: the interface does not say.
         let single = Notes(notes.0 | Notes::TENSOR_CORE.0);
         let admitted = if problem.types() == tightfit_core::Types::F32 { notes } else { single };
         let _beside = host.beside_captures().map_err(failed)?;
@@ -120,7 +121,7 @@ impl Asked {
         Ok(kernel)
     }
 
-    /// What is to run, with these factors on addresses of this alignment.
+    /// What to run, with these factors on addresses of this alignment.
     ///
     /// # Errors
     /// The reason why it is left as it is.

@@ -8,7 +8,7 @@ use tightfit_cuda::sys::cudnn::CudnnStatus;
 
 use crate::reason::Reason;
 use crate::recognize::{Recognized, Tensor, Window};
-use crate::trampolines::hand_on;
+use crate::trampolines::forward;
 
 /// A descriptor of any kind.
 pub type Descriptor = *mut c_void;
@@ -29,13 +29,13 @@ pub struct Descriptors {
 }
 
 /// Dimensions read; more than any convolution has.
-const MOST: usize = 8;
+const MAX_DIMENSIONS: usize = 8;
 
 fn check(status: CudnnStatus) -> Result<(), Reason> {
     if status == CudnnStatus::SUCCESS { Ok(()) } else { Err(Reason::Descriptor) }
 }
 
-fn used(values: &[c_int; MOST], count: c_int) -> Result<&[c_int], Reason> {
+fn used(values: &[c_int; MAX_DIMENSIONS], count: c_int) -> Result<&[c_int], Reason> {
     usize::try_from(count).ok().and_then(|count| values.get(..count)).ok_or(Reason::Shape)
 }
 
@@ -62,7 +62,7 @@ impl Descriptors {
         // SAFETY: forwarded to the caller.
         let (x, w, y, (window, groups)) = unsafe { (tensor(x)?, filters(w)?, tensor(y)?, window(self.convolution)?) };
         let recognized = Recognized::new(self.operation, [&x, &w, &y], &window, scale)?;
-        // Groups are implied by the filters; a count that says otherwise is an error of the caller's to be told by cuDNN.
+        // The filters imply the groups; cuDNN reports a count that disagrees as the caller's error.
         if recognized.groups() == groups { Ok(recognized) } else { Err(Reason::Shape) }
     }
 
@@ -73,7 +73,7 @@ impl Descriptors {
     pub unsafe fn math(&self) -> Result<c_int, Reason> {
         let (descriptor, mut value) = (self.convolution, 0);
         let math: *mut c_int = &mut value;
-        check(hand_on!(cudnnGetConvolutionMathType(descriptor: Descriptor, math: *mut c_int) -> CudnnStatus))?;
+        check(forward!(cudnnGetConvolutionMathType(descriptor: Descriptor, math: *mut c_int) -> CudnnStatus))?;
         Ok(value)
     }
 }
@@ -81,10 +81,10 @@ impl Descriptors {
 /// # Safety
 /// The descriptor is alive.
 unsafe fn tensor(descriptor: Descriptor) -> Result<Tensor, Reason> {
-    let (mut data, mut count, mut dims, mut strides) = (0, 0, [0; MOST], [0; MOST]);
-    let (requested, at_data, at_count) = (MOST as c_int, &raw mut data, &raw mut count);
+    let (mut data, mut count, mut dims, mut strides) = (0, 0, [0; MAX_DIMENSIONS], [0; MAX_DIMENSIONS]);
+    let (requested, at_data, at_count) = (MAX_DIMENSIONS as c_int, &raw mut data, &raw mut count);
     let (at_dims, at_strides) = (dims.as_mut_ptr(), strides.as_mut_ptr());
-    check(hand_on!(
+    check(forward!(
         cudnnGetTensorNdDescriptor(
             descriptor: Descriptor, requested: c_int, at_data: *mut c_int, at_count: *mut c_int, at_dims: *mut c_int,
             at_strides: *mut c_int,
@@ -96,10 +96,10 @@ unsafe fn tensor(descriptor: Descriptor) -> Result<Tensor, Reason> {
 /// # Safety
 /// The descriptor is alive.
 unsafe fn filters(descriptor: Descriptor) -> Result<Tensor, Reason> {
-    let (mut data, mut format, mut count, mut dims) = (0, 0, 0, [0; MOST]);
-    let (requested, at_data, at_format) = (MOST as c_int, &raw mut data, &raw mut format);
+    let (mut data, mut format, mut count, mut dims) = (0, 0, 0, [0; MAX_DIMENSIONS]);
+    let (requested, at_data, at_format) = (MAX_DIMENSIONS as c_int, &raw mut data, &raw mut format);
     let (at_count, at_dims) = (&raw mut count, dims.as_mut_ptr());
-    check(hand_on!(
+    check(forward!(
         cudnnGetFilterNdDescriptor(
             descriptor: Descriptor, requested: c_int, at_data: *mut c_int, at_format: *mut c_int, at_count: *mut c_int,
             at_dims: *mut c_int,
@@ -119,18 +119,18 @@ unsafe fn filters(descriptor: Descriptor) -> Result<Tensor, Reason> {
 /// The descriptor is alive.
 unsafe fn window(descriptor: Descriptor) -> Result<(Window, usize), Reason> {
     let (mut count, mut mode, mut arithmetic, mut groups) = (0, 0, 0, 0);
-    let (mut pad, mut strides, mut dilations) = ([0; MOST], [0; MOST], [0; MOST]);
-    // CUDNN_DIM_MAX - 2: more may not be asked for.
+    let (mut pad, mut strides, mut dilations) = ([0; MAX_DIMENSIONS], [0; MAX_DIMENSIONS], [0; MAX_DIMENSIONS]);
+    // CUDNN_DIM_MAX - 2, the most that may be requested.
     let (requested, at_count) = (6 as c_int, &raw mut count);
     let (at_pad, at_strides, at_dilations) = (pad.as_mut_ptr(), strides.as_mut_ptr(), dilations.as_mut_ptr());
     let (at_mode, at_arithmetic, at_groups) = (&raw mut mode, &raw mut arithmetic, &raw mut groups);
-    check(hand_on!(
+    check(forward!(
         cudnnGetConvolutionNdDescriptor(
             descriptor: Descriptor, requested: c_int, at_count: *mut c_int, at_pad: *mut c_int, at_strides: *mut c_int,
             at_dilations: *mut c_int, at_mode: *mut c_int, at_arithmetic: *mut c_int,
         ) -> CudnnStatus
     ))?;
-    check(hand_on!(cudnnGetConvolutionGroupCount(descriptor: Descriptor, at_groups: *mut c_int) -> CudnnStatus))?;
+    check(forward!(cudnnGetConvolutionGroupCount(descriptor: Descriptor, at_groups: *mut c_int) -> CudnnStatus))?;
     let window = Window::new([used(&pad, count)?, used(&strides, count)?, used(&dilations, count)?], mode, arithmetic)?;
     Ok((window, usize::try_from(groups).map_err(|_| Reason::Shape)?))
 }

@@ -1,5 +1,5 @@
-//! The functions of the legacy interface that are not just handed on. The three operations differ in names, and in which of
-//! x, w and y stands where.
+//! The functions of the legacy interface that do more than forward. The three operations differ in names, and in the
+//! order of x, w and y.
 
 use std::ffi::{c_int, c_void};
 
@@ -15,25 +15,25 @@ use super::results::{Performance, correct};
 use crate::plan::Decision;
 use crate::reason::{Function, Reason, count};
 use crate::report;
-use crate::run::{behind_wall, in_total, status_of};
+use crate::run::{catch_panics, in_total, status_of};
 use crate::settings::settings;
-use crate::trampolines::hand_on;
+use crate::trampolines::forward;
 
-/// A list as cuDNN has written it.
+/// A list as cuDNN wrote it.
 struct List {
     status: CudnnStatus,
     returned: *mut c_int,
     results: *mut Performance,
 }
 
-/// Corrects a list; `given` are the bytes of the program's own where it was made in a workspace lent.
+/// Corrects a list; `given` is the size of the program's own workspace, if the list was made in a loan.
 ///
 /// # Safety
 /// The call that gave `list` has just returned; the handle is used on this thread.
 unsafe fn corrected(list: List, asked: Asked, is_measured: bool, given: Option<usize>) -> CudnnStatus {
     let List { status, returned, results } = list;
     if status == CudnnStatus::SUCCESS && !returned.is_null() && !results.is_null() && settings().is_some() {
-        behind_wall(|| {
+        catch_panics(|| {
             // SAFETY: cuDNN wrote the count.
             let len = usize::try_from(unsafe { *returned }).unwrap_or(0);
             // SAFETY: and that many results.
@@ -58,9 +58,9 @@ struct Call {
 
 /// How our part of a call ended.
 enum Outcome {
-    /// It ran, or failed where nothing else may be tried.
+    /// It ran, or failed with nothing left to try.
     Done(CudnnStatus),
-    /// The algorithm itself is to run; with the bytes that it needs, where they are known.
+    /// The algorithm itself should run; with the bytes that it needs, if known.
     HandOn(Option<usize>),
 }
 
@@ -108,7 +108,7 @@ unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize
         unsafe { program.enqueue(addresses.map(DevicePtr), DevicePtr(workspace as u64)) }
     };
     if program.workspace() > call.bytes {
-        // Undivided it would need still more, and may be what the program has sized this call by.
+        // Undivided it would need still more, and the program may have sized this call by our answer.
         let is_sized_by_us = loan::at_most(call.bytes) >= own && own > Some(call.bytes);
         // SAFETY: forwarded to the caller.
         let lent = is_sized_by_us.then(|| unsafe { loan::lend(asked.handle, program.workspace(), enqueue) });
@@ -121,7 +121,7 @@ unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize
         };
     }
     match enqueue(call.workspace) {
-        // Nothing was enqueued, and the algorithm itself has the workspace that it needs.
+        // Nothing was enqueued, and the workspace is large enough for the algorithm itself.
         Err(failure) if !failure.is_begun && own_workspace().is_some_and(|bytes| bytes <= call.bytes) => {
             left(Reason::Failed, own)
         }
@@ -129,8 +129,8 @@ unsafe fn run(asked: Asked, call: Call, own_workspace: impl Fn() -> Option<usize
     }
 }
 
-/// Runs the algorithm itself in a workspace lent, where an answer of ours made the program's too small; none where it is to
-/// run as it came.
+/// Runs the algorithm itself in a lent workspace, if our answer made the program's own too small; none if it should run
+/// unchanged.
 ///
 /// # Safety
 /// As the C function's; `enqueue` is the call in another workspace.
@@ -156,8 +156,8 @@ unsafe fn in_loan(
     }
 }
 
-/// Declares the functions of one operation. `$order` brings the first and second tensor of C's parameters into the order of
-/// [`tightfit_core::backend::Tensors`]; each `$list` says whether its times were measured.
+/// Declares the functions of one operation. `$order` brings the first and second tensor of C's parameters into the
+/// order of [`tightfit_core::backend::Tensors`]; each `$list` says whether its times were measured.
 macro_rules! operation {
     (
         $operation:ident, $run:ident, $size:ident, [$($list:ident: $is_measured:literal),*], $find_in:ident, $order:expr
@@ -183,7 +183,7 @@ macro_rules! operation {
             at_output: *mut c_void,
         ) -> CudnnStatus {
             let enqueue = |workspace: *mut c_void, bytes: usize| {
-                hand_on!(
+                forward!(
                     $run(
                         handle: Handle, alpha: *const c_void, first: Descriptor, at_first: *const c_void,
                         second: Descriptor, at_second: *const c_void, convolution: Descriptor, algorithm: c_int,
@@ -201,7 +201,7 @@ macro_rules! operation {
                 let own = || {
                     let mut own = 0;
                     let place = &raw mut own;
-                    let status = hand_on!(
+                    let status = forward!(
                         $size(
                             handle: Handle, first: Descriptor, second: Descriptor, convolution: Descriptor,
                             output: Descriptor, algorithm: c_int, place: *mut usize,
@@ -211,7 +211,7 @@ macro_rules! operation {
                 };
                 let asked = Asked { handle, descriptors, algorithm, math: None };
                 // SAFETY: forwarded to the caller.
-                let known = match behind_wall(|| unsafe { run(asked, call, own) }) {
+                let known = match catch_panics(|| unsafe { run(asked, call, own) }) {
                     Some(Outcome::Done(status)) => return status,
                     Some(Outcome::HandOn(known)) => known,
                     None => {
@@ -219,9 +219,9 @@ macro_rules! operation {
                         None
                     }
                 };
-                // Known even where our part panics after it.
+                // Set even if our part panics afterwards.
                 let mut answered = None;
-                behind_wall(|| {
+                catch_panics(|| {
                     let enqueue = |workspace, bytes| *answered.insert(enqueue(workspace, bytes));
                     // SAFETY: forwarded to the caller.
                     unsafe { in_loan(handle, Function::$run, bytes, || known.or_else(own), enqueue) }
@@ -247,7 +247,7 @@ macro_rules! operation {
             algorithm: c_int,
             bytes: *mut usize,
         ) -> CudnnStatus {
-            let status = hand_on!(
+            let status = forward!(
                 $size(
                     handle: Handle, first: Descriptor, second: Descriptor, convolution: Descriptor,
                     output: Descriptor, algorithm: c_int, bytes: *mut usize,
@@ -259,9 +259,9 @@ macro_rules! operation {
                 // SAFETY: cuDNN wrote the size.
                 let own = unsafe { *bytes };
                 // SAFETY: forwarded to the caller.
-                let kernel = behind_wall(|| unsafe { asked.kernel(|| Some(own)) });
+                let kernel = catch_panics(|| unsafe { asked.kernel(|| Some(own)) });
                 if let Some(Ok(kernel)) = kernel
-                    && let Some(told) = kernel.told()
+                    && let Some(told) = kernel.reported_workspace()
                 {
                     loan::remember(told, own);
                     // SAFETY: cuDNN wrote the size there.
@@ -286,7 +286,7 @@ macro_rules! operation {
             returned: *mut c_int,
             results: *mut Performance,
         ) -> CudnnStatus {
-            let status = hand_on!(
+            let status = forward!(
                 $list(
                     handle: Handle, first: Descriptor, second: Descriptor, convolution: Descriptor,
                     output: Descriptor, requested: c_int, returned: *mut c_int, results: *mut Performance,
@@ -319,7 +319,7 @@ macro_rules! operation {
             bytes: usize,
         ) -> CudnnStatus {
             let find = |workspace: *mut c_void, bytes: usize| {
-                hand_on!(
+                forward!(
                     $find_in(
                         handle: Handle, first: Descriptor, at_first: *const c_void, second: Descriptor,
                         at_second: *const c_void, convolution: Descriptor, output: Descriptor, at_output: *mut c_void,
@@ -328,11 +328,11 @@ macro_rules! operation {
                     ) -> CudnnStatus
                 )
             };
-            // A workspace sized by our answers is too small for what cuDNN itself would try in it.
-            let most = settings().and_then(|_| behind_wall(|| loan::at_most(bytes)).flatten());
+            // A workspace sized by our answers is too small for the algorithms that cuDNN itself would try.
+            let most = settings().and_then(|_| catch_panics(|| loan::at_most(bytes)).flatten());
             let mut lent = None;
             if let Some(most) = most {
-                behind_wall(|| loan::lend_once(most, |workspace| *lent.insert(find(workspace, most))));
+                catch_panics(|| loan::lend_once(most, |workspace| *lent.insert(find(workspace, most))));
             }
             let lent = lent.filter(|status| *status == CudnnStatus::SUCCESS);
             let given = lent.map(|_| bytes);

@@ -1,8 +1,8 @@
 //! `cudnnConvolutionBiasActivationForward`: runs undivided with the program's own algorithm, and is counted.
 //!
-//! It has no workspace query of its own. Where the plain convolution's was answered with less than the algorithm needs, what is
-//! missing is lent (see `loan`). Where there is no memory to lend, an algorithm that fits in what the program gives runs in
-//! its place: of the two that need least, the precomputed one is the only one that cuDNN allows without an activation.
+//! It has no workspace query of its own. If the plain convolution's query was answered with less than the algorithm
+//! needs, the rest is lent (see `loan`). If there is no memory to lend, an algorithm that fits the program's workspace
+//! runs instead: of the two that need least, cuDNN allows only the precomputed one without an activation.
 
 use std::ffi::{c_int, c_void};
 
@@ -14,16 +14,16 @@ use super::descriptors::{Descriptor, Descriptors};
 use super::loan;
 use crate::reason::{Function, Reason, count};
 use crate::report;
-use crate::run::behind_wall;
+use crate::run::catch_panics;
 use crate::settings::settings;
-use crate::trampolines::hand_on;
+use crate::trampolines::forward;
 
 const FUNCTION: Function = Function::cudnnConvolutionBiasActivationForward;
 
 /// `CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM` and `.._IMPLICIT_GEMM`.
 const SMALL: [c_int; 2] = [1, 0];
 
-/// What may be changed of a call.
+/// The parts of a call that may change.
 #[derive(Clone, Copy)]
 struct Given {
     algorithm: c_int,
@@ -31,7 +31,7 @@ struct Given {
     bytes: usize,
 }
 
-/// Runs a call with more workspace than it has, or with a smaller algorithm; none where it is to run as it came.
+/// Runs a call with more workspace than it has, or with a smaller algorithm; none if it should run unchanged.
 ///
 /// # Safety
 /// The handle is alive and used on this thread; `enqueue` is the call, `own` asks for what an algorithm needs.
@@ -64,7 +64,7 @@ unsafe fn enlarged(
     }
 }
 
-/// cuDNN's function of this name; gets the workspace that it needs where an answer of ours made it too small.
+/// cuDNN's function of this name; lends workspace if our answer made the program's too small.
 ///
 /// # Safety
 /// As cuDNN's.
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn cudnnConvolutionBiasActivationForward(
     at_y: *mut c_void,
 ) -> CudnnStatus {
     let call = |Given { algorithm, workspace, bytes }: Given| {
-        hand_on!(
+        forward!(
             cudnnConvolutionBiasActivationForward(
                 handle: Handle, alpha1: *const c_void, x: Descriptor, at_x: *const c_void, w: Descriptor,
                 at_w: *const c_void, convolution: Descriptor, algorithm: c_int, workspace: *mut c_void, bytes: usize,
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn cudnnConvolutionBiasActivationForward(
         let own = |algorithm: c_int| {
             let mut own = 0;
             let place = &raw mut own;
-            let status = hand_on!(
+            let status = forward!(
                 cudnnGetConvolutionForwardWorkspaceSize(
                     handle: Handle, x: Descriptor, w: Descriptor, convolution: Descriptor, y: Descriptor,
                     algorithm: c_int, place: *mut usize,
@@ -114,11 +114,11 @@ pub unsafe extern "C" fn cudnnConvolutionBiasActivationForward(
         };
         let descriptors = Descriptors { operation: Operation::Forward, first: x, second: w, convolution, output: y };
         let asked = Asked { handle, descriptors, algorithm, math: None };
-        // Known even where our part panics after it.
+        // Set even if our part panics afterwards.
         let mut answered = None;
         let enqueue = |given| *answered.insert(call(given));
         // SAFETY: forwarded to the caller.
-        match behind_wall(|| unsafe { enlarged(asked, given, own, enqueue) }) {
+        match catch_panics(|| unsafe { enlarged(asked, given, own, enqueue) }) {
             Some(Some(status)) => return status,
             Some(None) => {}
             None => {

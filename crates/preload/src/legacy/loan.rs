@@ -1,9 +1,9 @@
-//! Workspace for calls that the program sized by an answer of ours to another question.
+//! Lends workspace to calls that the program sized by our answer to another question.
 //!
-//! Programs use one answer for more than the call that it was about. `cudnnConvolutionBiasActivationForward` has no query of
-//! its own and is sized by that of the plain convolution; a small batch runs in what a large one was told; a search with
-//! `cudnnFind..AlgorithmEx` gets the largest of all answers. Where we answered less than cuDNN would have, such a call comes
-//! with too little for what it runs, and cuDNN refuses what runs without us. So the rest is lent:
+//! Programs use one answer for more than one call. `cudnnConvolutionBiasActivationForward` has no query of its own and
+//! is sized by that of the plain convolution; a small batch runs in the workspace of a large one; a search with
+//! `cudnnFind..AlgorithmEx` gets the largest of all answers. If we answered less than cuDNN would have, such a call has
+//! too little workspace, and cuDNN refuses a call that would run without us. So we lend the rest:
 //!
 //! ```text
 //! answered 4 KiB in place of 4 MiB      from now on, 4 KiB or more may stand for up to 4 MiB
@@ -11,13 +11,13 @@
 //! given 2 KiB, needs 3 MiB          ->  cuDNN's to refuse, as without us
 //! ```
 //!
-//! Lending keeps the call's algorithm, so its result has the bits that it has without us, and it takes no more memory than the
-//! program itself would have. A smaller algorithm may not support the call and rounds differently; so do its parts run one
-//! by one, with the sums rounded to the output's type in between.
+//! Lending keeps the call's algorithm, so its result is bit for bit the same as without us, and takes no more memory
+//! than the program itself would have. A smaller algorithm may not support the call, and rounds differently; so would
+//! dividing the call, which rounds the sums to the output's type in between.
 //!
-//! A device has one block, as large as the largest loan so far. Streams take turns in it and wait for each other by events,
-//! never on the host. A graph can be launched at any time, so every capture has a block of its own for as long as the process
-//! lives; captures allow that, since this thread's calls are relaxed meanwhile.
+//! A device has one block, as large as the largest loan so far. Streams take turns in it and wait for each other by
+//! events, never on the host. A graph can be launched at any time, so every capture has a block of its own for the life
+//! of the process; captures allow that, because this thread's capture mode is relaxed meanwhile.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -42,17 +42,17 @@ struct Answer {
     own: usize,
 }
 
-/// Answers that no other one beats in both numbers.
+/// Answers that no other answer beats in both numbers.
 static ANSWERS: Mutex<Vec<Answer>> = Mutex::new(Vec::new());
 
-/// Remembers that the program was told `told` bytes in place of `own`.
+/// Remembers that the program was told `told` bytes instead of `own`.
 pub fn remember(told: usize, own: usize) {
     if told < own {
         add(&mut ANSWERS.lock().unwrap_or_else(PoisonError::into_inner), Answer { told, own });
     }
 }
 
-/// The most that a program may need where it gives this many bytes; none if that is no more than it gives.
+/// The most that a call may need if the program gives this many bytes; none if that is no more than given.
 pub fn at_most(given: usize) -> Option<usize> {
     stands_for(&ANSWERS.lock().unwrap_or_else(PoisonError::into_inner), given)
 }
@@ -70,7 +70,7 @@ fn stands_for(answers: &[Answer], given: usize) -> Option<usize> {
     (own > given).then_some(own)
 }
 
-/// Memory that calls take turns in.
+/// Memory that calls use in turn.
 struct Block {
     buffer: DeviceBuffer,
     address: DevicePtr,
@@ -82,7 +82,7 @@ type Blocks = HashMap<(usize, Option<u64>), Block>;
 
 static BLOCKS: Mutex<Option<Blocks>> = Mutex::new(None);
 
-/// Runs `enqueue` with the address of this many bytes, which are its alone until the stream has done what it enqueued.
+/// Runs `enqueue` with the address of this many bytes, which nothing else uses until the stream has finished that work.
 ///
 /// # Errors
 /// The reason why nothing was lent, in which case nothing was run.
@@ -96,14 +96,14 @@ pub unsafe fn lend<T>(handle: Handle, bytes: usize, enqueue: impl FnOnce(*mut c_
     let stream = unsafe { host.stream(handle) }.map_err(failed)?;
     // SAFETY: the program keeps its handle's stream alive.
     let lane = unsafe { host.lane(stream) }.map_err(failed)?;
-    // Held while it enqueues, so that no other thread comes between it and the event that says so.
+    // Locked while it enqueues, so that no other thread enqueues before the event is recorded.
     let mut blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
     let blocks = blocks.get_or_insert_default();
     let key = (device, lane.capture);
     if blocks.get(&key).is_some_and(|block| block.buffer.len() < bytes) {
         let outgrown = blocks.remove(&key);
         if lane.capture.is_some() {
-            // What was recorded so far runs in it.
+            // The work recorded so far runs in it.
             std::mem::forget(outgrown);
         }
     }
@@ -119,14 +119,14 @@ pub unsafe fn lend<T>(handle: Handle, bytes: usize, enqueue: impl FnOnce(*mut c_
     let result = enqueue(block.address.0 as *mut c_void);
     // SAFETY: as above.
     if let Err(error) = unsafe { block.order.end(host, device, stream, lane, true) } {
-        // Nobody can wait for what runs in it: it is not lent again, and not freed either.
+        // Nobody can wait for the work in it, so it is neither lent again nor freed.
         std::mem::forget(blocks.remove(&key));
         failed(error);
     }
     Ok(result)
 }
 
-/// As [`lend`] for a call that waits for its own work: the memory is given back at once.
+/// Like [`lend`], for a call that waits for its own work: the memory is returned at once.
 ///
 /// # Errors
 /// As there.
@@ -149,13 +149,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_stands_for_no_more_than_what_it_replaced() {
+    fn a_loan_covers_no_more_than_the_answer_it_replaced() {
         let mut answers = Vec::new();
         assert_eq!(stands_for(&answers, 100), None);
         for (told, own) in [(40, 400), (10, 100), (50, 300), (10, 90), (0, 7)] {
             add(&mut answers, Answer { told, own });
         }
-        // Those of (50, 300) and (10, 90) say nothing new.
+        // (50, 300) and (10, 90) add nothing new.
         assert_eq!(answers.len(), 3, "{answers:?}");
         for (given, expected) in
             [(0, Some(7)), (7, None), (9, None), (10, Some(100)), (39, Some(100)), (40, Some(400)), (400, None)]

@@ -1,5 +1,5 @@
-//! The legacy interface: algorithms by number, descriptors that can be read back. The framework's number stays its own word
-//! for the convolution; what it costs, and what runs under it, is decided as for a plan.
+//! The legacy interface: numbered algorithms and descriptors that can be read back. The framework keeps its own
+//! algorithm number; what runs for it, and what workspace it reports, is decided as for a plan.
 //!
 //! ```text
 //! Get.._v7, Find..      each result's workspace and time become those of what will run
@@ -7,8 +7,8 @@
 //! cudnnConvolution..    runs it
 //! ```
 //!
-//! What a program sized by one of these answers and runs undivided all the same is lent the rest (`loan`); above all the
-//! fused call (`fused`).
+//! A call that the program sized by one of these answers but that runs undivided, above all the fused call (`fused`),
+//! borrows the rest of its workspace (`loan`).
 
 mod decide;
 mod descriptors;

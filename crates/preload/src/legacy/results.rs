@@ -1,4 +1,4 @@
-//! The lists that Get and Find give: each algorithm with its status, time and workspace, the fastest first.
+//! The lists that Get and Find return: each algorithm with its status, time and workspace, fastest first.
 
 use std::ffi::c_int;
 
@@ -13,7 +13,7 @@ use super::loan;
 pub struct Performance {
     /// The algorithm.
     pub algorithm: c_int,
-    /// Whether it serves.
+    /// Whether it is supported.
     pub status: c_int,
     /// Its time, or less than 0 if it was not measured.
     pub milliseconds: f32,
@@ -29,9 +29,9 @@ pub struct Performance {
 /// `CUDNN_STATUS_NOT_SUPPORTED`
 const NOT_SUPPORTED: c_int = 3000;
 
-/// Puts what will run in place of what was listed: its workspace, and its time where the list has measured times. Then
-/// sorts again, since a list is sorted by time. Where the list was made in a workspace lent, what needs more than the
-/// program gave serves no more.
+/// Replaces each listed workspace, and each time if the list has measured times, by that of what will run. Then sorts
+/// the list by time again. If the list was made in a lent workspace, algorithms that need more than the program's own
+/// become unsupported.
 ///
 /// # Safety
 /// As [`Asked::kernel`].
@@ -41,7 +41,7 @@ pub unsafe fn correct(results: &mut [Performance], asked: Asked, is_measured: bo
         let asked = Asked { algorithm: result.algorithm, math: Some(result.math), ..asked };
         // SAFETY: forwarded to the caller.
         let Ok(kernel) = (unsafe { asked.kernel(|| Some(bytes)) }) else { continue };
-        if let (Some(bytes), Some(ours)) = (kernel.told(), kernel.ours()) {
+        if let (Some(bytes), Some(ours)) = (kernel.reported_workspace(), kernel.ours()) {
             loan::remember(bytes, result.bytes);
             result.bytes = bytes;
             if is_measured && ours.time() > Nanos::ZERO {

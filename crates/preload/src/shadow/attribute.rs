@@ -13,14 +13,14 @@ pub enum Value {
     Integers(Vec<i64>),
     /// Factors.
     Real(f64),
-    /// What the descriptors set were at that time; none for one that was not finalized or not seen.
+    /// What the descriptors held when set; none for one that was not finalized or not seen.
     Objects(Vec<Option<Made>>),
     /// Of a type that is not read here.
     Other,
 }
 
-/// Elements worth copying: dimensions, ids and addresses are far fewer.
-const MOST: i64 = 4096;
+/// The most elements to copy: dimensions, ids and addresses are far fewer.
+const MAX_ELEMENTS: i64 = 4096;
 
 impl Value {
     /// Copies the values of an attribute that cuDNN accepted.
@@ -28,7 +28,7 @@ impl Value {
     /// # Safety
     /// `array` points to `count` elements of the C type that `element` names.
     pub unsafe fn read(element: ElementType, count: i64, array: *const c_void) -> Value {
-        let Some(len) = usize::try_from(count).ok().filter(|_| count <= MOST && !array.is_null()) else {
+        let Some(len) = usize::try_from(count).ok().filter(|_| count <= MAX_ELEMENTS && !array.is_null()) else {
             return Value::Other;
         };
         // SAFETY: each arm reads the C type of `element`, `len` times.
@@ -60,7 +60,7 @@ impl Value {
     }
 }
 
-/// The attributes set so far: few, so a list serves.
+/// The attributes set so far; a list, because there are few.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes(Vec<(Attribute, Value)>);
 
@@ -91,7 +91,7 @@ impl Attributes {
         self.integers(attribute)?.first().copied()
     }
 
-    /// A factor, or what it is if nobody says.
+    /// A factor, or its default if unset.
     pub fn real(&self, attribute: i32, default: f64) -> Option<f64> {
         match self.get(attribute) {
             None => Some(default),

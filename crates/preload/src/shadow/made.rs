@@ -1,4 +1,4 @@
-//! What finalized descriptors are, as far as convolutions go.
+//! What finalized descriptors stand for, as far as convolutions are concerned.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,7 +26,7 @@ pub enum Made {
     Of(Arc<Graph>),
     /// An engine's configuration.
     Configuration(Arc<Asked>),
-    /// A plan that nobody has looked at, for this graph; of this configuration, unless that is unknown.
+    /// A plan not considered yet, for this graph and, if known, this configuration.
     NewPlan(Arc<Graph>, Option<Arc<Asked>>),
     /// A plan.
     Plan(Arc<Plan>),
@@ -41,9 +41,9 @@ pub enum Made {
 pub struct Graph {
     /// The handle it was made with.
     pub handle: usize,
-    /// Its one convolution, or why it is left as it is.
+    /// Its one convolution, or why it is left unchanged.
     pub convolution: Result<Recognized, Reason>,
-    /// Notes of all engines of which the program has built plans for it: what its mode admits.
+    /// Notes of all engines for which the program has built plans: what its mode allows.
     admitted: AtomicU32,
 }
 
@@ -52,18 +52,18 @@ impl Graph {
         Arc::new(Graph { handle, convolution, admitted: AtomicU32::new(0) })
     }
 
-    /// Adds the notes of an engine that the program chose, and gives all so far.
+    /// Adds the notes of an engine that the program chose, and returns all notes so far.
     pub fn admit(&self, notes: Notes) -> Notes {
         Notes(self.admitted.fetch_or(notes.0, Ordering::Relaxed) | notes.0)
     }
 }
 
-/// An engine's configuration, and what the program was told of its workspace: a plan made of it keeps to that.
+/// An engine's configuration and the workspace reported for it, which binds any plan made from it.
 #[derive(Debug)]
 pub struct Asked {
     /// The graph that it is for.
     pub graph: Arc<Graph>,
-    /// What was decided when its workspace was asked for.
+    /// The decision made when its workspace was queried.
     pub decision: OnceLock<Decision>,
 }
 
@@ -87,7 +87,7 @@ impl Pack {
 }
 
 impl Made {
-    /// What a descriptor's attributes make.
+    /// Builds the object that a descriptor's attributes describe.
     pub fn new(kind: Kind, attributes: &Attributes) -> Made {
         match kind {
             Kind::TENSOR => Made::Tensor(Arc::new(tensor(attributes))),
@@ -114,7 +114,7 @@ impl Made {
         }
     }
 
-    /// An engine's configuration for a graph, not asked about yet.
+    /// An engine's configuration for a graph, not queried yet.
     pub fn configuration(graph: Arc<Graph>) -> Made {
         Made::Configuration(Arc::new(Asked { graph, decision: OnceLock::new() }))
     }
@@ -154,7 +154,7 @@ fn graph(attributes: &Attributes) -> Arc<Graph> {
     Graph::new(handle, convolution)
 }
 
-/// The graph that a descriptor leads to; one that is left as it is where attributes say something unknown.
+/// The graph that a descriptor leads to; one that is left unchanged if an attribute is unknown.
 fn linked(attributes: &Attributes, link: i32, known: &[i32]) -> Arc<Graph> {
     let Some(graph) = attributes.object(link).and_then(Made::graph) else {
         return Graph::new(0, Err(Reason::Descriptor));
@@ -294,15 +294,15 @@ mod tests {
     #[test]
     fn engines_configurations_and_plans_lead_to_their_graph_or_to_a_reason() {
         let graph = Described::new().with(800, &[64]).objects(801, &[&good()]).make(Kind::OPERATIONGRAPH);
-        let of = |made: &Made| made.graph().unwrap().convolution.clone().map(|_| ());
+        let convolution_of = |made: &Made| made.graph().unwrap().convolution.clone().map(|_| ());
         let engine = || Described::new().objects(1300, &[&graph]).with(1301, &[2]);
         let config = Described::new().objects(300, &[&engine().make(Kind::ENGINE)]).make(Kind::ENGINECFG);
         let plan = || Described::new().objects(401, &[&config]).with(400, &[64]);
-        assert_eq!(of(&plan().make(Kind::EXECUTION_PLAN)), Ok(()));
+        assert_eq!(convolution_of(&plan().make(Kind::EXECUTION_PLAN)), Ok(()));
         // Limited to some multiprocessors: a micro-batch's engine would not be.
-        assert_eq!(of(&engine().with(1306, &[8]).make(Kind::ENGINE)), Err(Reason::Attribute));
-        assert_eq!(of(&plan().with(407, &[1]).make(Kind::EXECUTION_PLAN)), Err(Reason::Attribute));
+        assert_eq!(convolution_of(&engine().with(1306, &[8]).make(Kind::ENGINE)), Err(Reason::Attribute));
+        assert_eq!(convolution_of(&plan().with(407, &[1]).make(Kind::EXECUTION_PLAN)), Err(Reason::Attribute));
         let restored = Described::new().with(400, &[64]).with(405, &[1]).make(Kind::EXECUTION_PLAN);
-        assert_eq!(of(&restored), Err(Reason::Restored));
+        assert_eq!(convolution_of(&restored), Err(Reason::Restored));
     }
 }

@@ -1,14 +1,14 @@
-//! What the program has told cuDNN: cuDNN cannot be asked for all of it, so every descriptor has a shadow here that keeps
-//! what was set, and from its finalization on what that makes.
+//! What the program has told cuDNN. cuDNN cannot return all of it, so every descriptor has a shadow here that stores
+//! the attributes set and, once finalized, the object they describe.
 //!
 //! ```text
 //! cudnnBackend..   Create     Set        Finalize          Get (objects)          Destroy
 //! shadow           new        attribute  attributes->Made  link of what it fills  gone
 //! ```
 //!
-//! Frontends destroy descriptors long before they run a plan, and addresses are used again: what refers to another
-//! descriptor shares what that was when it was set ([`Made`] is an `Arc` inside), not its address. Shadows lie in shards
-//! by address, and no shard stays locked while cuDNN is called.
+//! Frontends destroy descriptors long before they run a plan, and addresses are reused. So a reference to another
+//! descriptor shares its content at that time ([`Made`] is an `Arc` inside), not its address. Shadows are sharded by
+//! address, and no shard stays locked during a cuDNN call.
 
 mod attribute;
 mod made;
@@ -31,7 +31,7 @@ struct Shadow {
     made: Option<Made>,
 }
 
-/// Addresses are spread already: a multiplication is all the hashing they need.
+/// Hashes addresses, which are already spread out, with one multiplication.
 #[derive(Default)]
 struct AddressHasher(u64);
 
@@ -71,7 +71,7 @@ pub fn create(address: Address, kind: Kind) {
 /// A descriptor is about to be destroyed.
 pub fn destroy(address: Address) {
     let gone = shard(address).as_mut().and_then(|shadows| shadows.remove(&address));
-    // Dropped here, after the shard was let go.
+    // Dropped here, after the shard is unlocked.
     drop(gone);
 }
 
@@ -82,14 +82,14 @@ pub fn set(address: Address, attribute: Attribute, value: Value) {
     }
 }
 
-/// What a descriptor is to be made of, once it was finalized; none for one that nobody saw created.
+/// The attributes of a descriptor that was just finalized; none if its creation was not seen.
 pub fn take_attributes(address: Address) -> Option<(Kind, Attributes)> {
     let mut shard = shard(address);
     let shadow = shard.as_mut()?.get_mut(&address)?;
     Some((shadow.kind, std::mem::take(&mut shadow.attributes)))
 }
 
-/// Says what a descriptor is from now on.
+/// Stores what a descriptor stands for from now on.
 pub fn fill(address: Address, made: Made) {
     let before = match shard(address).as_mut().and_then(|shadows| shadows.get_mut(&address)) {
         Some(shadow) => shadow.made.replace(made),
@@ -98,7 +98,7 @@ pub fn fill(address: Address, made: Made) {
     drop(before);
 }
 
-/// What a descriptor is.
+/// What a descriptor stands for.
 pub fn made(address: Address) -> Option<Made> {
     shard(address).as_ref()?.get(&address)?.made.clone()
 }

@@ -1,4 +1,4 @@
-//! Which stream waits for which, so that no two use the same memory at once.
+//! Orders the streams, so that no two use the same memory at once.
 //!
 //! ```text
 //! stream 1   |-- segment --|        |-- all of it --|
@@ -6,8 +6,8 @@
 //!                          '--------'  waits for every stream's last use
 //! ```
 //!
-//! Streams of one capture wait for each other by edges of its graph. Between a graph and anything else there are none to be
-//! had: an event of a capture means nothing outside of it.
+//! Streams of one capture wait for each other by edges of its graph. There are no such edges between a graph and other
+//! work: an event of a capture means nothing outside of it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,11 +15,12 @@ use tightfit_cuda::safe::Event;
 use tightfit_cuda::sys::driver::Stream;
 use tightfit_cuda::{CudaError, Host, Lane};
 
-/// The last use of the memory by each lane, and the last by one alone. Nobody says when a capture has ended: its lanes stay.
+/// The last use of the memory by each lane, and the last exclusive use. Lanes of a capture stay, because there is no
+/// notice of its end.
 #[derive(Default)]
 pub struct Order {
     last: HashMap<Lane, Event>,
-    /// By capture: the lane that had all of it last, and those that have waited for it since.
+    /// By capture: the lane that last used all of it, and the lanes that have waited for it since.
     alone: HashMap<Option<u64>, (Lane, HashSet<Lane>)>,
 }
 

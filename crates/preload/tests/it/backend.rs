@@ -19,7 +19,7 @@ fn divided(form: Form, arguments: &str, variables: &[(&str, &str)]) -> Run {
 const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
 
 #[test]
-fn nothing_asked_for_changes_nothing() {
+fn without_settings_nothing_changes() {
     for form in FORMS {
         let alone = alone(form, "");
         for variables in [&[][..], &[("WORKSPACE", "1KiB"), ("OFF", "1")], &[("WORKSPACE", "1 apple")]] {
@@ -89,7 +89,7 @@ fn both_forms_of_client_and_library_are_reached() {
 }
 
 #[test]
-fn what_fits_is_left_alone_by_the_heuristic() {
+fn the_heuristic_keeps_choices_that_fit() {
     let alone = alone(Form::Linked, "");
     let run = divided(Form::Linked, "", &[("WORKSPACE", "1MiB"), ("TUNE", "heuristic")]);
     run.assert_gives(&alone.output, "what fits");
@@ -124,7 +124,7 @@ fn measured_once_and_then_taken_from_the_cache() {
 }
 
 #[test]
-fn what_is_measured_faster_replaces_what_fits() {
+fn a_faster_measured_configuration_replaces_one_that_fits() {
     // The heuristics' last choice is slow, and everything fits.
     let alone = Client::new(Form::Linked, "engine=0").run();
     let run = Client::new(Form::Linked, "engine=0").preloaded(&[("WORKSPACE", "1GiB"), ("EXACT_CLASS", "1")]).run();
@@ -155,7 +155,7 @@ fn arithmetic_that_the_framework_did_not_choose_is_not_used() {
 }
 
 #[test]
-fn an_answer_whose_workspace_was_never_asked_for_holds_too() {
+fn an_answer_holds_even_if_its_workspace_was_never_queried() {
     let alone = alone(Form::Linked, "");
     let run = divided(Form::Linked, "ask=0 times=3", HEURISTIC);
     run.assert_gives(&alone.output, "executed three times");
@@ -178,7 +178,7 @@ fn low_alignments_are_kept() {
 }
 
 #[test]
-fn what_is_not_understood_passes_through_with_its_reason() {
+fn unrecognized_calls_pass_through_with_a_reason() {
     for (arguments, reason) in [
         ("mode=0", "true convolution"),
         ("gap=1", "layout with gaps"),
@@ -201,7 +201,7 @@ fn what_is_not_understood_passes_through_with_its_reason() {
 const KEPT: &[(&str, &str)] = &[("WORKSPACE", "1GiB"), ("TUNE", "heuristic")];
 
 #[test]
-fn what_is_fused_computes_more_than_a_convolution() {
+fn a_fused_graph_computes_its_own_definition() {
     let plain = alone(Form::Linked, "").output;
     for (arguments, factor) in [("fused=1", 2.0), ("fused=2", 3.0)] {
         let expected: Vec<f32> = plain.iter().map(|value| factor * value).collect();
@@ -220,7 +220,7 @@ fn a_divided_plan_has_no_native_graph() {
 }
 
 #[test]
-fn a_native_graph_runs_what_was_kept() {
+fn a_native_graph_runs_the_kept_choice() {
     let alone = alone(Form::Linked, "populate=1 times=0");
     assert_eq!(alone.output, self::alone(Form::Linked, "").output);
     for arguments in ["", "fused=1", "restored=1 ask=0", "shapes=803"] {

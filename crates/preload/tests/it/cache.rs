@@ -1,4 +1,5 @@
-//! The cache under a program: whatever lies in its place or beside it, the program gets its results, and nobody's files are harmed.
+//! The cache under a program: whatever lies in its place or beside it, the program gets its results, and nobody's files
+//! are harmed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,20 +39,20 @@ fn alter(cache: &Path, statements: &str) {
 }
 
 #[test]
-fn a_turn_harms_no_file() {
+fn the_turn_lock_damages_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let of = |name: &str| folder.path().join(name);
-    fs::write(of("thesis.txt"), "three years").unwrap();
-    std::os::unix::fs::symlink(of("thesis.txt"), of("linked.db.turn")).unwrap();
-    fs::write(of("notes.db.turn"), "mine").unwrap();
-    pipe(of("piped.db.turn"));
-    fs::create_dir(of("folder.db.turn")).unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("thesis.txt"), "three years").unwrap();
+    std::os::unix::fs::symlink(path("thesis.txt"), path("linked.db.turn")).unwrap();
+    fs::write(path("notes.db.turn"), "mine").unwrap();
+    pipe(path("piped.db.turn"));
+    fs::create_dir(path("folder.db.turn")).unwrap();
     for cache in ["linked.db", "notes.db", "piped.db", "folder.db"] {
-        assert!(measurements(&measure(&of(cache))) > 0, "{cache}");
-        assert_eq!(measurements(&measure(&of(cache))), 0, "{cache}: what was measured is kept");
+        assert!(measurements(&measure(&path(cache))) > 0, "{cache}");
+        assert_eq!(measurements(&measure(&path(cache))), 0, "{cache}: what was measured is kept");
     }
-    assert_eq!(fs::read(of("thesis.txt")).unwrap(), b"three years");
-    assert_eq!(fs::read(of("notes.db.turn")).unwrap(), b"mine");
+    assert_eq!(fs::read(path("thesis.txt")).unwrap(), b"three years");
+    assert_eq!(fs::read(path("notes.db.turn")).unwrap(), b"mine");
 }
 
 #[test]
@@ -66,7 +67,7 @@ fn a_cache_of_any_name_stays_a_cache() {
 }
 
 #[test]
-fn caches_of_one_stem_believe_nothing_of_each_other() {
+fn caches_with_the_same_stem_are_independent() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (folder.path().join("s.node1"), folder.path().join("s.node2"));
     let first = measure(&one);
@@ -85,7 +86,7 @@ fn a_pipe_in_place_of_a_cache_does_not_stop_the_program() {
     let cache = pipe(folder.path().join("cache.db"));
     for tune in ["measure", "cached"] {
         let run = run(&cache, tune, "undivided");
-        assert!(run.errors.contains("going on without a cache") && run.errors.contains("pipe"), "{}", run.errors);
+        assert!(run.errors.contains("continuing without a cache") && run.errors.contains("pipe"), "{}", run.errors);
     }
 }
 
@@ -101,7 +102,7 @@ fn a_search_ends_where_the_cache_says_more_workspace_than_the_library() {
 }
 
 #[test]
-fn workspaces_that_are_not_todays_are_measured_again() {
+fn measurements_with_outdated_workspaces_are_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");
     let first = measure(&cache);
@@ -124,7 +125,7 @@ fn workspaces_that_are_not_todays_are_measured_again() {
 }
 
 #[test]
-fn a_copy_of_the_file_alone_is_whole() {
+fn the_cache_file_alone_is_complete_after_exit() {
     let folder = tempfile::tempdir().unwrap();
     let (cache, copy) = (folder.path().join("cache.db"), folder.path().join("copy.db"));
     measure(&cache);

@@ -63,7 +63,7 @@ fn a_fused_call_with_enough_workspace_is_only_counted() {
 }
 
 #[test]
-fn less_than_was_said_is_refused_as_without_us() {
+fn less_workspace_than_reported_is_refused_as_without_us() {
     let arguments = "legacy=size algorithm=2 activation=1 less=256";
     assert_eq!(Client::new(Form::Linked, arguments).run().status(), "2000");
     let run = preloaded(Form::Linked, arguments, HEURISTIC);
@@ -84,7 +84,7 @@ fn a_captured_fused_call_runs_when_its_graph_does() {
 }
 
 #[test]
-fn streams_take_turns_in_what_is_lent() {
+fn streams_take_turns_in_lent_memory() {
     // The stand-in notices a second user of a workspace.
     let arguments = "legacy=size algorithm=2 activation=1 handles=2 times=8";
     let alone = alone(Form::Linked, arguments);
@@ -109,7 +109,7 @@ fn without_memory_to_lend_a_smaller_algorithm_runs() {
 }
 
 #[test]
-fn a_workspace_told_for_a_larger_batch_serves_a_smaller_one() {
+fn a_workspace_reported_for_a_large_batch_serves_a_small_one() {
     // In 164 KiB seven samples run as they are; eight run in halves, which need less than the seven.
     for (larger, limit, decision) in [(1, "164KiB", "kept"), (2, "92KiB", "divided")] {
         for fused in ["", "activation=1"] {
@@ -126,7 +126,7 @@ fn a_workspace_told_for_a_larger_batch_serves_a_smaller_one() {
 }
 
 #[test]
-fn a_search_in_what_was_told_lists_what_serves_there() {
+fn a_search_in_a_reported_workspace_lists_algorithms_that_fit() {
     let serving = |run: &Run| {
         let mut found: Vec<String> = Vec::new();
         for line in run.lines("listed") {

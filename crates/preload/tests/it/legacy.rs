@@ -51,7 +51,7 @@ fn the_backward_operations_are_measured_and_replaced_or_kept() {
 }
 
 #[test]
-fn lists_stay_sorted_and_say_what_will_run() {
+fn lists_stay_sorted_and_describe_what_will_run() {
     let alone = alone("legacy=find");
     let run = preloaded("legacy=find", &[("WORKSPACE", "64KiB"), ("EXACT_CLASS", "1")]);
     let read = |run: &Run| -> Vec<(i32, i32, u64, f64)> {
@@ -78,7 +78,7 @@ fn lists_stay_sorted_and_say_what_will_run() {
 }
 
 #[test]
-fn what_is_not_understood_passes_through_with_its_reason() {
+fn unrecognized_calls_pass_through_with_a_reason() {
     for (shape, reason) in [("mode=0", "true convolution"), ("gap=1", "layout with gaps")] {
         for operation in ["forward", "data", "filter"] {
             for way in WAYS {
@@ -92,7 +92,7 @@ fn what_is_not_understood_passes_through_with_its_reason() {
 }
 
 #[test]
-fn less_workspace_than_said_is_the_real_librarys_to_refuse() {
+fn too_little_workspace_is_refused_by_the_real_library() {
     let run = preloaded("legacy=size algorithm=2 less=256", HEURISTIC);
     assert_eq!(run.status(), "2000");
     assert_eq!(run.reasons(), [("less workspace than said".to_owned(), 1)]);

@@ -33,7 +33,7 @@ fn a_captured_graph_outlives_its_plan() {
 }
 
 #[test]
-fn what_was_compiled_for_a_plan_of_ours_lives_as_long_as_the_process() {
+fn kernels_of_our_plans_live_as_long_as_the_process() {
     // The client destroys its plan, and with it the code that the graph is to run; then its handle.
     let arguments = "engine=9 capture=1";
     let lost = Client::new(Form::Linked, arguments).run();
@@ -130,7 +130,7 @@ fn a_signal_asks_for_the_report_at_the_next_call() {
 }
 
 #[test]
-fn a_layer_has_the_name_that_the_program_tells() {
+fn layers_have_the_names_that_the_program_gives() {
     let run = Client::new(Form::Loaded, "engine=2 layer=features.3").preloaded(HEURISTIC).run();
     assert_eq!(run.kernels()[0]["name"], "features.3");
     let unnamed = Client::new(Form::Loaded, "engine=2").preloaded(HEURISTIC).run();
@@ -138,7 +138,7 @@ fn a_layer_has_the_name_that_the_program_tells() {
 }
 
 #[test]
-fn two_processes_keep_the_names_of_their_layers_in_one_cache() {
+fn two_processes_save_layer_names_in_one_cache() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");
     let run = |arguments: &str| {
@@ -175,11 +175,11 @@ fn without_a_usable_cache_names_are_in_the_report_alone() {
     run.assert_gives(&alone("engine=2").output, "without a cache");
     assert_eq!(run.kernels()[0]["name"], "features.3");
     assert_eq!(run.errors.lines().count(), 1, "{}", run.errors);
-    assert!(run.errors.contains("going on without a cache"), "{}", run.errors);
+    assert!(run.errors.contains("continuing without a cache"), "{}", run.errors);
 }
 
 #[test]
-fn a_file_that_is_no_cache_is_said_once_and_left_as_it_is() {
+fn a_file_that_is_not_a_cache_is_reported_once_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache.db");
     std::fs::write(&path, "no database").unwrap();
@@ -191,7 +191,7 @@ fn a_file_that_is_no_cache_is_said_once_and_left_as_it_is() {
             "{tune}: {}",
             run.errors
         );
-        assert_eq!(run.errors.contains("going on without a cache"), lines == 1, "{tune}: {}", run.errors);
+        assert_eq!(run.errors.contains("continuing without a cache"), lines == 1, "{tune}: {}", run.errors);
         assert_eq!(std::fs::read(&path).unwrap(), b"no database", "{tune}");
     }
 }
@@ -205,14 +205,14 @@ fn a_read_only_cache_is_looked_up_in() {
     std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o444)).unwrap();
     let bound = |tune| Client::new(Form::Linked, "engine=2").preloaded(&with(tune)).bound().run();
     let refused = bound("measure").errors;
-    assert!(refused.contains("going on without a cache") && refused.contains("read-only"), "{refused}");
+    assert!(refused.contains("continuing without a cache") && refused.contains("read-only"), "{refused}");
     let run = bound("cached");
     assert_eq!((run.code, run.status(), run.errors.as_str()), (Some(0), "0", ""));
     assert_ne!(run.report.unwrap()["totals"]["cache_hits"], 0);
 }
 
 #[test]
-fn a_damaged_cache_is_said_once_where_it_is_read() {
+fn a_damaged_cache_is_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache.db");
     let with = |tune| [("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", path.to_str().unwrap())];
@@ -253,7 +253,7 @@ fn a_panic_does_not_run_the_original_in_a_workspace_of_ours() {
 }
 
 #[test]
-fn what_was_decided_under_capture_is_decided_again_outside_of_it() {
+fn decisions_under_capture_are_repeated_outside_of_it() {
     let run = preloaded("engine=2 rounds=2 capture=2 once=1", MEASURE);
     assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
     assert!(
@@ -274,7 +274,7 @@ fn another_threads_capture_is_not_broken_by_measuring() {
 }
 
 #[test]
-fn a_report_that_nobody_reads_ends_no_program_and_holds_none_up() {
+fn a_report_without_a_reader_neither_ends_nor_blocks_the_program() {
     let arguments = "engine=2";
     let expected = alone(arguments).output;
     let client = |report: &std::path::Path| {
@@ -306,7 +306,7 @@ fn a_report_that_nobody_reads_ends_no_program_and_holds_none_up() {
 }
 
 #[test]
-fn words_to_a_closed_standard_error_end_no_program() {
+fn logging_to_a_closed_standard_error_does_not_end_the_program() {
     // The client has the signals of any C program, for which writing to a pipe without a reader is the end.
     let folder = tempfile::tempdir().unwrap();
     let run = Client::new(Form::Linked, "engine=2")
@@ -319,7 +319,7 @@ fn words_to_a_closed_standard_error_end_no_program() {
 }
 
 #[test]
-fn what_must_be_deterministic_replaces_nothing_by_what_is_not() {
+fn deterministic_mode_uses_no_nondeterministic_algorithm() {
     // Engine 6 sums in another order each time, and needs more than this at its own batch.
     let arguments = "engine=6";
     let workspace = alone(arguments).workspace();

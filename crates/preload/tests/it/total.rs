@@ -56,7 +56,7 @@ fn the_parts_of_one_step_add_up_to_no_more_than_the_total() {
     assert_eq!(kernels.len(), 6);
     let parts: u64 = kernels.iter().map(|kernel| kernel["ours"]["workspace_bytes"].as_u64().unwrap()).sum();
     assert!(parts <= 80 << 10, "{parts}: {}", run.errors);
-    assert!(run.errors.contains("kernels have"), "it was never divided: {}", run.errors);
+    assert!(run.errors.contains("kernels use"), "it was never divided: {}", run.errors);
     assert_eq!(run.report.as_ref().unwrap()["total_workspace_bytes"], 80 << 10);
 }
 
@@ -98,7 +98,7 @@ fn the_legacy_interface_and_captured_graphs_run_in_the_total_too() {
 }
 
 #[test]
-fn what_cannot_be_set_up_in_its_part_is_not_tried_at_every_execution() {
+fn a_failed_setup_is_not_retried_at_every_execution() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");
     // Measured at the alignment of 16, one engine is the fastest; at 4 it refuses.
@@ -132,7 +132,7 @@ fn a_step_captured_before_or_after_the_total_is_divided_takes_nothing_and_runs_e
             let (run, outputs) = network(&arguments, Some(&with_cache(cache, total)));
             assert!(outputs == expected, "{arguments} in {total}: other results\n{}", run.errors);
             assert_eq!(run.lines("unsafe"), ["0"], "{arguments} in {total}");
-            assert!(run.errors.contains("kernels have"), "it was never divided: {}", run.errors);
+            assert!(run.errors.contains("kernels use"), "it was never divided: {}", run.errors);
         }
     }
     // Planned under capture as well: there is no memory yet, and the program's own choice runs.

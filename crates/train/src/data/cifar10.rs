@@ -43,7 +43,7 @@ impl Cifar10 {
             records.extend(read(&path)?);
         }
         match records.is_empty() {
-            true => Err(file::bad(folder, "no data_batch_1.bin to data_batch_5.bin")),
+            true => Err(file::bad(folder, "contains none of data_batch_1.bin to data_batch_5.bin")),
             false => Ok(Cifar10 { records }),
         }
     }
@@ -62,7 +62,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let bytes = file::read(path)?;
     if bytes.is_empty() || !bytes.len().is_multiple_of(RECORD) {
         let (whole, rest) = (bytes.len() / RECORD, bytes.len() % RECORD);
-        let what = format!("{whole} records of {RECORD} bytes and {rest} bytes more; is it cut off?");
+        let what = format!("holds {whole} records of {RECORD} bytes and {rest} bytes more; is it cut off?");
         return Err(file::bad(path, what));
     }
     match bytes.chunks(RECORD).enumerate().find(|(_, record)| record[0] >= CLASSES) {

@@ -5,11 +5,11 @@ use tightfit_core::network::Shape;
 use super::{Source, file};
 use crate::Error;
 
-/// Optical recognition of handwritten digits, held in memory: every third image is for testing (599), the rest (1198) for
-/// training, so that both parts have every writer and about as many of each digit.
+/// Optical recognition of handwritten digits, held in memory: every third image is for testing (599), the rest (1198)
+/// for training, so that both parts have every writer and about as many of each digit.
 ///
-/// **Source**: Alpaydin and Kaynak 1998, UCI Machine Learning Repository, doi 10.24432/C50P49, CC BY 4.0; its test set of 13
-/// writers, which is also scikit-learn's `load_digits`.
+/// **Source**: Alpaydin and Kaynak 1998, UCI Machine Learning Repository, doi 10.24432/C50P49, CC BY 4.0; its test set
+/// of 13 writers, which is also scikit-learn's `load_digits`.
 #[derive(Clone, Debug)]
 pub struct Digits {
     images: Vec<([u8; 64], u8)>,
@@ -23,7 +23,7 @@ impl Digits {
     /// The images to learn.
     ///
     /// # Errors
-    /// None in a program that was built from an intact source tree.
+    /// Never in a program built from an intact source tree.
     pub fn train() -> Result<Digits, Error> {
         Digits::part(|index| index % 3 != 2)
     }
@@ -41,7 +41,7 @@ impl Digits {
         let bytes = file::unpack(PACKED).map_err(|source| file::failed(path, "cannot be unpacked", source))?;
         let text = String::from_utf8_lossy(&bytes);
         let all: Option<Vec<_>> = text.lines().map(image).collect();
-        let all = all.ok_or_else(|| file::bad(path, "a line that is not an image"))?;
+        let all = all.ok_or_else(|| file::bad(path, "a line is not an image"))?;
         let images = all.into_iter().enumerate().filter(|(index, _)| belongs(*index)).map(|(_, image)| image);
         Ok(Digits { images: images.collect() })
     }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_image_is_refused() {
+    fn an_invalid_line_is_refused() {
         let line = |white: &str, digit: &str| format!("{white},{}{digit}", "0,".repeat(63));
         assert!(image(&line("16", "9")).is_some());
         for (white, digit) in [("17", "9"), ("0", "10"), ("", "1"), ("0,0", "1"), ("-1", "1")] {

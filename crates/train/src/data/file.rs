@@ -7,12 +7,12 @@ use std::path::Path;
 
 use crate::Error;
 
-/// The error of data that are not what they should be.
+/// The error of invalid data.
 pub fn bad(path: &Path, what: impl Into<String>) -> Error {
     Error::Data { path: path.to_owned(), what: what.into(), source: None }
 }
 
-/// The error of a file that something else failed on.
+/// The error of a file operation that failed with `source`.
 pub fn failed(path: &Path, what: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::Data { path: path.to_owned(), what: what.to_owned(), source: Some(source.into()) }
 }
@@ -30,20 +30,21 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     unpack(&bytes).map_err(|source| failed(path, "cannot be unpacked; is it cut off?", source))
 }
 
-/// Opens a regular file. Anything else is refused without being waited for: a pipe may never have a writer.
+/// Opens a regular file. Refuses anything else without blocking, because a pipe may never have a writer.
 ///
 /// # Errors
-/// [`Error::Data`] for a file that cannot be opened, and for what is no file.
+/// [`Error::Data`] for a file that cannot be opened, and for anything but a file.
 pub fn open(path: &Path) -> Result<File, Error> {
     let refused = |source| failed(path, "cannot be read", source);
-    // Before it is opened, since that alone moves some devices; and after, since it may be another by then.
+    // Check before opening, because opening alone affects some devices, and after, because the file may have been
+    // replaced.
     check(path, &std::fs::metadata(path).map_err(refused)?)?;
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(refused)?;
     check(path, &file.metadata().map_err(refused)?)?;
     Ok(file)
 }
 
-/// Refuses what is no regular file, by what it is.
+/// Refuses anything but a regular file, naming its kind.
 ///
 /// # Errors
 /// [`Error::Data`].
@@ -60,10 +61,10 @@ fn kind(kind: FileType) -> &'static str {
     }
 }
 
-/// What a gzip file holds.
+/// The unpacked content of a gzip file.
 ///
 /// # Errors
-/// Those of a file that is cut off or is none.
+/// Those of a file that is cut off or not in gzip form.
 pub fn unpack(packed: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     flate2::read::MultiGzDecoder::new(packed).read_to_end(&mut bytes)?;
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_file_is_refused_without_waiting() {
+    fn anything_but_a_file_is_refused_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("train-images-idx3-ubyte");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -15,7 +15,7 @@ use tightfit_core::network::Shape;
 use super::{Source, file, pixel};
 use crate::Error;
 
-/// PNG and JPEG files, read when they are asked for: scaled so that they just cover the sample, then cut at the center.
+/// PNG and JPEG files, read on demand: scaled so that they just cover the sample, then cropped at the center.
 #[derive(Clone, Debug)]
 pub struct Images {
     shape: Shape,
@@ -24,18 +24,18 @@ pub struct Images {
 }
 
 impl Images {
-    /// The images of a folder, brought to `shape` (one channel: gray, three: color): those under `train`, and for testing
-    /// those under `test` or `val` if it is there; all of them for training where there is no `train`.
+    /// The images of a folder, brought to `shape` (one channel: gray, three: color): those under `train`, and for
+    /// testing those under `test` or `val` if it is there; all of them for training where there is no `train`.
     ///
-    /// Classes are numbered by the names of their folders in order. Files other than `.png`, `.jpg` and `.jpeg` are left
-    /// alone.
+    /// Classes are numbered by the names of their folders in order. Files other than `.png`, `.jpg` and `.jpeg` are
+    /// left alone.
     ///
     /// # Errors
-    /// [`Error::Data`] for a folder that cannot be read or has no class, a class without images, an image that is no file,
-    /// classes that differ between training and testing, and a shape that is no gray or color image.
+    /// [`Error::Data`] for a folder that cannot be read or has no class, a class without images, an image that is no
+    /// file, classes that differ between training and testing, and a shape that is no gray or color image.
     pub fn open(folder: &Path, shape: Shape) -> Result<(Images, Option<Images>), Error> {
         if !(matches!(shape.channels(), 1 | 3) && shape.extents().len() == 2) {
-            return Err(file::bad(folder, format!("images cannot be made {shape}, only 1 or 3 channels of h x w")));
+            return Err(file::bad(folder, format!("images have 1 or 3 channels of h x w, not {shape}")));
         }
         let part = |name: &str| Some(folder.join(name)).filter(|path| path.is_dir());
         let train = part("train").unwrap_or_else(|| folder.to_owned());
@@ -46,7 +46,7 @@ impl Images {
         };
         let others = classes(&test)?;
         if let Some(unknown) = others.iter().find(|name| !names.contains(name)) {
-            let what = format!("class {} is not among those of {}", unknown.to_string_lossy(), train.display());
+            let what = format!("class {} is missing from {}", unknown.to_string_lossy(), train.display());
             return Err(file::bad(&test, what));
         }
         let files = list(&test, &names)?;
@@ -66,7 +66,7 @@ fn classes(folder: &Path) -> Result<Vec<OsString>, Error> {
     match names.is_empty() {
         true => Err(file::bad(
             folder,
-            "neither data_batch_1.bin (CIFAR-10), nor train-images-idx3-ubyte (MNIST), nor a subfolder of images for each class",
+            "contains no data_batch_1.bin (CIFAR-10), train-images-idx3-ubyte (MNIST), or folder of images per class",
         )),
         false => Ok(names),
     }
@@ -80,14 +80,14 @@ fn list(folder: &Path, classes: &[OsString]) -> Result<Vec<(PathBuf, u32)>, Erro
         let before = files.len();
         for (path, entry) in entries(&class)?.into_iter().filter(|(path, _)| is_image(path)) {
             let failed = |source| file::failed(&path, "cannot be read", source);
-            // The folder says it of most files, so that a million of them need not be looked at one by one.
+            // The folder entry usually has the type, which saves a million calls for a million files.
             if !entry.file_type().map_err(failed)?.is_file() {
                 file::check(&path, &std::fs::metadata(&path).map_err(failed)?)?;
             }
             files.push((path, label));
         }
         if files.len() == before {
-            return Err(file::bad(&class, "a class without .png, .jpg or .jpeg files"));
+            return Err(file::bad(&class, "the class has no .png, .jpg or .jpeg files"));
         }
     }
     Ok(files)
@@ -122,11 +122,11 @@ impl Source for Images {
     fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error> {
         let (path, label) = &self.files[index];
         let [_, height, width] = self.shape.extents3();
-        // What a file holds counts, not what its name says; the extents of a layer are below 2^31.
+        // The content decides the format, not the name; the extents of a layer are below 2^31.
         let opened = image::ImageReader::new(BufReader::new(file::open(path)?)).with_guessed_format();
         let opened = opened.map_err(|source| file::failed(path, "cannot be read", source))?;
         let picture =
-            opened.decode().map_err(|source| file::failed(path, "is not a whole PNG or JPEG image", source))?;
+            opened.decode().map_err(|source| file::failed(path, "is not a complete PNG or JPEG image", source))?;
         let picture = picture.resize_to_fill(width as u32, height as u32, FilterType::Triangle);
         let (channels, bytes) = match self.shape.channels() {
             1 => (1, picture.into_luma8().into_raw()),
@@ -182,24 +182,24 @@ mod tests {
     }
 
     #[test]
-    fn a_part_may_be_held_back() {
+    fn a_test_folder_becomes_the_test_set_and_must_have_the_same_classes() {
         let both = folder("train");
         std::fs::rename(folder("val").keep().join("val"), both.path().join("val")).unwrap();
         let (train, test) = Images::open(both.path(), Shape::image(3, 10, 10)).unwrap();
         assert_eq!((train.len(), test.map(|test| test.len())), (2, Some(2)));
         std::fs::rename(both.path().join("val/dog"), both.path().join("val/horse")).unwrap();
         let error = Images::open(both.path(), Shape::image(3, 10, 10)).unwrap_err().to_string();
-        assert!(error.contains("class horse is not among those of"), "{error}");
+        assert!(error.contains("class horse is missing from"), "{error}");
     }
 
     #[test]
     fn bad_folders_and_files_are_named() {
         let empty = tempfile::tempdir().unwrap();
         let error = Images::open(empty.path(), Shape::image(3, 4, 4)).unwrap_err().to_string();
-        assert!(error.contains("nor a subfolder of images"), "{error}");
+        assert!(error.contains("or folder of images per class"), "{error}");
         std::fs::create_dir(empty.path().join("cat")).unwrap();
         let error = Images::open(empty.path(), Shape::image(3, 4, 4)).unwrap_err().to_string();
-        assert!(error.contains("cat: a class without"), "{error}");
+        assert!(error.contains("cat: the class has no"), "{error}");
         assert!(Images::open(folder("").path(), Shape::image(2, 4, 4)).is_err());
         let piped = folder("");
         let pipe = piped.path().join("cat/1.png");
@@ -210,7 +210,7 @@ mod tests {
             assert!(error.contains(&format!("{name}: is a pipe, not a file")), "{error}");
             std::fs::remove_file(piped.path().join("cat").join(name)).unwrap();
         }
-        // One that takes a file's place later is refused as well.
+        // A pipe that replaces a file later is refused too.
         let (train, _) = Images::open(piped.path(), Shape::image(3, 4, 4)).unwrap();
         std::fs::remove_file(piped.path().join("cat/white.png")).unwrap();
         assert!(
@@ -226,7 +226,7 @@ mod tests {
             std::fs::write(&white, bytes).unwrap();
             let (train, _) = Images::open(good.path(), Shape::image(3, 4, 4)).unwrap();
             let error = train.read(0, &mut [0.0; 48]).unwrap_err().to_string();
-            assert!(error.contains("white.png: is not a whole PNG or JPEG image"), "{error}");
+            assert!(error.contains("white.png: is not a complete PNG or JPEG image"), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Mini-batches out of a source, read by a thread that works ahead of the trainer.
+//! Reads mini-batches from a source, on a thread that works ahead of the trainer.
 //!
 //! ```text
 //! thread    read 0 | read 1 | read 2 | (queue full) . . | read 3 |
@@ -77,7 +77,7 @@ impl Iterator for Loader {
 
     fn next(&mut self) -> Option<Result<Batch, Error>> {
         let batch = self.batches.as_ref().and_then(|batches| batches.recv().ok());
-        // A thread without end that ended has panicked or has sent its error before.
+        // An endless thread that ended has panicked, or sent its error before.
         batch.or_else(|| self.endless.then_some(Err(Error::LoaderEnded)))
     }
 }
@@ -86,13 +86,13 @@ impl Drop for Loader {
     fn drop(&mut self) {
         self.batches = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was told as an error to whoever asked for batches.
+            // A panic of the thread was already reported as an error.
             let _ = thread.join();
         }
     }
 }
 
-/// Reads batch after batch until the order ends, something fails, or nobody takes them any more.
+/// Reads batch after batch until the order ends, something fails, or the receiver is gone.
 fn load(
     source: &dyn Source,
     batch: usize,
@@ -114,7 +114,7 @@ fn load(
     }
 }
 
-/// Reads the samples of a batch, on as many threads as the source is worth.
+/// Reads the samples of a batch, on as many threads as the source suggests.
 fn read(source: &dyn Source, indices: &[usize], counted: usize) -> Result<Batch, Error> {
     let len = source.shape().len();
     let mut batch = Batch { samples: vec![0.0; len * indices.len()], labels: vec![0; indices.len()], counted };

@@ -44,7 +44,7 @@ impl Mnist {
     /// longer than it says, or holds nothing; for images and labels of different numbers.
     pub fn train(folder: &Path) -> Result<Mnist, Error> {
         let images = find(folder, "train", "images", 3);
-        let images = images.ok_or_else(|| file::bad(folder, "no train-images-idx3-ubyte, nor with .gz"))?;
+        let images = images.ok_or_else(|| file::bad(folder, "contains no train-images-idx3-ubyte, plain or .gz"))?;
         Mnist::read_part(folder, "train", &images)
     }
 
@@ -58,7 +58,8 @@ impl Mnist {
 
     fn read_part(folder: &Path, part: &str, images: &Path) -> Result<Mnist, Error> {
         let labels = find(folder, part, "labels", 1);
-        let labels = labels.ok_or_else(|| file::bad(folder, format!("no {part}-labels-idx1-ubyte, nor with .gz")))?;
+        let missing = || file::bad(folder, format!("contains no {part}-labels-idx1-ubyte, plain or .gz"));
+        let labels = labels.ok_or_else(missing)?;
         let ([count, rows, columns], pixels) = read_idx(images)?;
         let ([label_count], label_bytes) = read_idx(&labels)?;
         if count != label_count {
@@ -74,11 +75,11 @@ fn read_idx<const N: usize>(path: &Path) -> Result<([usize; N], Vec<u8>), Error>
     let mut bytes = file::read(path)?;
     let head = 4 * (1 + N);
     if bytes.len() < head {
-        return Err(file::bad(path, format!("{} bytes, fewer than the {head} of its head", bytes.len())));
+        return Err(file::bad(path, format!("has {} bytes, fewer than the {head} of its header", bytes.len())));
     }
     let magic = [0, 0, 8, N as u8];
     if bytes[..4] != magic {
-        return Err(file::bad(path, format!("begins with {:02x?}, not with {magic:02x?} (idx, bytes)", &bytes[..4])));
+        return Err(file::bad(path, format!("begins with {:02x?}, expected {magic:02x?} (idx, bytes)", &bytes[..4])));
     }
     let mut extents = [0; N];
     for (extent, four) in extents.iter_mut().zip(bytes[4..head].as_chunks::<4>().0) {
@@ -87,7 +88,7 @@ fn read_idx<const N: usize>(path: &Path) -> Result<([usize; N], Vec<u8>), Error>
     let expected = extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
     let data = bytes.split_off(head);
     if expected != Some(data.len()) || data.is_empty() {
-        let what = format!("says {extents:?} elements, holds {} bytes; is it cut off?", data.len());
+        let what = format!("promises {extents:?} elements but holds {} bytes; is it cut off?", data.len());
         return Err(file::bad(path, what));
     }
     Ok((extents, data))
@@ -155,7 +156,7 @@ mod tests {
         let cut = packed(&good)[..12].to_vec();
         for (images, labels, name, part) in [
             (Vec::new(), idx(&[1], &[0]), "train-images-idx3-ubyte", "0 bytes, fewer than the 16"),
-            (good[..19].to_vec(), idx(&[1], &[0]), "train-images-idx3-ubyte", "says [1, 2, 2] elements, holds 3 bytes"),
+            (good[..19].to_vec(), idx(&[1], &[0]), "train-images-idx3-ubyte", "[1, 2, 2] elements but holds 3 bytes"),
             (idx(&[0, 2, 2], &[]), idx(&[0], &[]), "train-images-idx3-ubyte", "holds 0 bytes"),
             (idx(&[u32::MAX; 3], &[0]), idx(&[1], &[0]), "train-images-idx3-ubyte", "holds 1 bytes"),
             (idx(&[1, 4], &[1, 2, 3, 4, 5, 6, 7, 8]), idx(&[1], &[0]), "train-images-idx3-ubyte", "begins with"),

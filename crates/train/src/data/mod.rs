@@ -90,7 +90,7 @@ pub fn open(what: &str, sample: Shape, classes: usize, seed: u64) -> Result<Data
         "digits" => Dataset::new("digits", Digits::train()?, Some(Digits::test()?)),
         "synthetic" => Dataset::new("synthetic", Synthetic::new(sample, classes, seed), None::<Synthetic>),
         _ if !path.is_dir() => {
-            return Err(file::bad(path, "not a folder; --data takes digits, synthetic, or a folder with data"));
+            return Err(file::bad(path, "not a folder; use digits, synthetic, or a folder of data"));
         }
         _ if cifar10::is_in(path) => Dataset::new("cifar10", Cifar10::train(path)?, Cifar10::test(path)?),
         _ if mnist::is_in(path) => Dataset::new("mnist", Mnist::train(path)?, Mnist::test(path)?),
@@ -104,7 +104,7 @@ pub fn open(what: &str, sample: Shape, classes: usize, seed: u64) -> Result<Data
         return Err(file::bad(path, format!("samples are {given}, the network takes {sample}")));
     }
     if known > classes {
-        return Err(file::bad(path, format!("{known} classes, the network tells {classes} apart")));
+        return Err(file::bad(path, format!("has {known} classes, but the network has {classes} outputs")));
     }
     Ok(data)
 }
@@ -123,8 +123,8 @@ mod tests {
         assert!(open("digits", Shape::image(1, 8, 8), 10, 0).is_ok());
         for (what, sample, classes, part) in [
             ("digits", Shape::image(3, 32, 32), 10, "samples are 1x8x8, the network takes 3x32x32"),
-            ("digits", Shape::image(1, 8, 8), 9, "10 classes, the network tells 9 apart"),
-            ("digit", Shape::image(1, 8, 8), 10, "digit: not a folder; --data takes digits, synthetic"),
+            ("digits", Shape::image(1, 8, 8), 9, "10 classes, but the network has 9 outputs"),
+            ("digit", Shape::image(1, 8, 8), 10, "digit: not a folder; use digits, synthetic"),
         ] {
             let error = open(what, sample, classes, 0).err().map(|error| error.to_string());
             assert!(error.as_ref().is_some_and(|text| text.contains(part)), "{error:?}");

@@ -1,9 +1,10 @@
 //! Dropping points that cannot be part of a better answer.
 //!
 //! Charge every byte the slope of the relaxation. Then each kernel has a best point at that charge, and any other point
-//! falls short of it by some amount. The relaxation's bound is reached only with best points everywhere; an answer with
-//! another point is at least its shortfall below. Where that is more than what separates the bound from the answer
-//! known, the point goes. All amounts are multiplied by the slope's weight, so everything stays whole.
+//! falls short of it by some amount. An answer reaches the relaxation's bound only with best points everywhere; one
+//! with another point is below the bound by at least its shortfall. If that exceeds the gap between the bound and the
+//! best known answer, the point is dropped. All amounts are multiplied by the slope's weight, so everything stays an
+//! integer.
 
 use super::knapsack::{Knapsack, Point};
 
@@ -12,8 +13,8 @@ fn charged(point: &Point, (gain, weight): (u64, u64)) -> i128 {
     weight as i128 * point.gain as i128 - gain as i128 * point.weight as i128
 }
 
-/// The knapsack with only those points that an answer of more than `known` gain can hold; of each front its best points
-/// always stay.
+/// The knapsack with only those points that an answer of more than `known` gain can contain; the best points of each
+/// front always stay.
 pub(super) fn fix(knapsack: &Knapsack, slope: (u64, u64), known: u64) -> Knapsack {
     let best = |front: &Vec<Point>| front.iter().map(|point| charged(point, slope)).max().unwrap_or_default();
     let best: Vec<i128> = knapsack.fronts.iter().map(best).collect();

@@ -10,8 +10,8 @@
 //!        -> search    (all sums of what is left, those beaten or without hope dropped) -> Allotment
 //! ```
 //!
-//! The search keeps the best answer found and a proven bound at every moment. Limits on states and time turn "exact"
-//! into "within so much", and [`Stop`] says so.
+//! The search always keeps the best answer found and a proven bound. Limits on states and time turn "exact" into
+//! "within a known gap", and [`Stop`] tells which limit ended the search.
 
 mod fix;
 mod knapsack;
@@ -73,7 +73,7 @@ impl fmt::Display for Stop {
 pub struct SearchOptions {
     /// Most partial sums kept by one pass of the search, up to 40 bytes each.
     pub states: usize,
-    /// Most time; it is looked at between points, so the answer comes up to about a tenth of a second after it.
+    /// The time limit; it is checked between points, so the answer may come about a tenth of a second late.
     pub time: Duration,
     /// Which speed-ups are in use.
     pub speedups: Speedups,
@@ -118,8 +118,8 @@ impl Default for Speedups {
 /// Partial sums kept by the passes before the full one.
 const BEAMS: [usize; 3] = [256, 2048, 16384];
 
-/// Allots `total` bytes: chooses for every kernel one (workspace, time) point so that the workspaces fit together and the
-/// sum of the times is least.
+/// Allots `total` bytes: chooses for every kernel one (workspace, time) point so that the workspaces fit together and
+/// the sum of the times is least.
 ///
 /// The points of a kernel may come in any order and hold beaten ones. Times above 2^60 ns divided by the number of
 /// kernels count as that, and totals above 2^62 bytes as that.

@@ -38,8 +38,9 @@ impl Segment {
 /// The segments of all kernels' hulls, steepest first; those of one kernel in their order along its hull.
 pub(super) fn segments(knapsack: &Knapsack) -> Vec<Segment> {
     let hulls: Vec<Vec<Segment>> = knapsack.fronts.iter().map(|front| hull(front)).collect();
-    let of = |(kernel, &front): (usize, &usize)| hulls[front].iter().map(move |&segment| Segment { kernel, ..segment });
-    let mut all: Vec<Segment> = knapsack.kernels.iter().enumerate().flat_map(of).collect();
+    let of_kernel =
+        |(kernel, &front): (usize, &usize)| hulls[front].iter().map(move |&segment| Segment { kernel, ..segment });
+    let mut all: Vec<Segment> = knapsack.kernels.iter().enumerate().flat_map(of_kernel).collect();
     all.sort_by(Segment::steepness);
     all
 }
@@ -86,7 +87,8 @@ impl Curve {
         Curve { corners }
     }
 
-    /// How many segments fit into `capacity` whole, given that no more than `most` do; none if not even the first corner.
+    /// How many segments fit into `capacity` whole, given that no more than `most` do; none if not even the first
+    /// corner.
     pub fn whole(&self, capacity: u64, most: usize) -> Option<usize> {
         (0..self.corners.len().min(most.saturating_add(1))).rev().find(|&corner| self.corners[corner].0 <= capacity)
     }
@@ -96,8 +98,8 @@ impl Curve {
         self.corners[whole].1
     }
 
-    /// The most gain within `capacity`, of which `whole` segments are taken whole and the next in part; rounded down, as
-    /// gains are whole numbers.
+    /// The most gain within `capacity`, of which `whole` segments are taken whole and the next in part; rounded down,
+    /// as gains are whole numbers.
     pub fn bound(&self, capacity: u64, whole: usize) -> u64 {
         let (weight, gain) = self.corners[whole];
         let Some(&(next_weight, next_gain)) = self.corners.get(whole + 1) else { return gain };
@@ -133,8 +135,8 @@ impl Relaxation {
         self.bound
     }
 
-    /// What one more byte gains at the capacity, as (gain, weight): the slope of the segment taken in part, and nothing if
-    /// all segments fit.
+    /// What one more byte gains at the capacity, as (gain, weight): the slope of the segment taken in part, and nothing
+    /// if all segments fit.
     pub fn slope(&self) -> (u64, u64) {
         self.segments.get(self.whole).map_or((0, 1), |segment| (segment.gain, segment.weight))
     }

@@ -6,10 +6,10 @@
 //! their sums    (0, 0)  (3, 6)  (4, 7)  (7, 13)    those that others beat, or without hope, go
 //! ```
 //!
-//! The kernels not yet taken in have a relaxation of their own, a concave line over the capacity left. One walk down
-//! that line, beside the sums by rising weight, gives for each sum its bound, and by whole segments alone an answer. So
-//! every sum is completed at once, and the best answer rises fast. Kernels whose second-best point is nearest to their
-//! best come first: those are undecided, and the others seldom leave their best point.
+//! The kernels not yet merged have a relaxation of their own, a concave line over the capacity left. One walk down that
+//! line, alongside the sums by rising weight, gives the bound of each sum and, with whole segments alone, an answer. So
+//! every sum is completed at once, and the best answer improves fast. Kernels whose second-best point is nearest to
+//! their best come first: those are undecided, and the others seldom leave their best point.
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -21,17 +21,17 @@ use super::{Speedups, Stop};
 
 /// How far one pass may go.
 pub(super) struct Limits {
-    /// Sums kept per kernel; of more, those with the least bounds are left out.
+    /// The most sums to keep per kernel; beyond it, those with the least bounds are dropped.
     pub width: usize,
-    /// Sums kept in all.
+    /// The most sums to keep in total.
     pub states: usize,
     /// When to stop.
     pub deadline: Instant,
-    /// What to make use of.
+    /// Which speed-ups to use.
     pub speedups: Speedups,
 }
 
-/// One sum over the kernels taken in.
+/// One sum over the kernels merged so far.
 #[derive(Clone, Copy)]
 struct Sum {
     weight: u64,
@@ -60,15 +60,15 @@ struct Found {
 
 /// Searches `core` for more than the gain of `answer`, and improves it.
 ///
-/// Gives the most that any choice may still gain, equal to the answer's where that is proven best, and what ended the
-/// pass (`Proven` also where only the width left something out).
+/// Returns an upper bound on the gain of any choice, equal to the answer's if that is proven best, and what ended the
+/// pass (`Proven` even if the width dropped some sums).
 pub(super) fn search(core: &Knapsack, slope: (u64, u64), answer: &mut Answer, limits: &Limits) -> (u64, Stop) {
     let mut pass = Pass::new(core, slope, answer.gain, limits);
     let mut left_out = 0;
     let mut stop = Stop::Proven;
     let mut sums = vec![Sum { weight: 0, gain: 0, bound: u64::MAX, last: START }];
     for level in 0..pass.order.len() {
-        match pass.take_in(level, &sums) {
+        match pass.merge(level, &sums) {
             Ok(next) => sums = next,
             Err(why) => {
                 stop = why;
@@ -76,7 +76,7 @@ pub(super) fn search(core: &Knapsack, slope: (u64, u64), answer: &mut Answer, li
                 break;
             }
         }
-        left_out = left_out.max(pass.thin(&mut sums));
+        left_out = left_out.max(pass.prune(&mut sums));
         if sums.is_empty() {
             break;
         }
@@ -91,7 +91,7 @@ pub(super) fn search(core: &Knapsack, slope: (u64, u64), answer: &mut Answer, li
 struct Pass<'a> {
     core: &'a Knapsack,
     limits: &'a Limits,
-    /// The kernels as the search takes them in.
+    /// The kernels in the order in which the search merges them.
     order: Vec<usize>,
     /// The place of each kernel in that order.
     place: Vec<usize>,
@@ -130,8 +130,8 @@ impl<'a> Pass<'a> {
         self.segments.iter().filter(move |segment| self.place[segment.kernel] > level)
     }
 
-    /// Every sum with every point of the kernel at `level`, except what does not fit or has no hope.
-    fn take_in(&mut self, level: usize, sums: &[Sum]) -> Result<Vec<Sum>, Stop> {
+    /// Combines every sum with every point of the kernel at `level`, except sums that do not fit or cannot win.
+    fn merge(&mut self, level: usize, sums: &[Sum]) -> Result<Vec<Sum>, Stop> {
         let Limits { states, deadline, speedups, .. } = *self.limits;
         let curve = Curve::new(self.least[level + 1], self.rest(level), self.core.capacity);
         let first = (self.trace.len() - sums.len()) as u32;
@@ -164,9 +164,9 @@ impl<'a> Pass<'a> {
         Ok(next)
     }
 
-    /// Sorts sums by weight and drops those that others beat or that the latest answer leaves no hope, then those beyond
-    /// the width; gives the largest bound of the latter.
-    fn thin(&self, sums: &mut Vec<Sum>) -> u64 {
+    /// Sorts sums by weight and drops those that others beat or that cannot beat the latest answer, then those beyond
+    /// the width; returns the largest bound of the latter.
+    fn prune(&self, sums: &mut Vec<Sum>) -> u64 {
         let speedups = self.limits.speedups;
         sums.sort_by_key(|sum| (sum.weight, Reverse(sum.gain)));
         let mut most = None;

@@ -1,4 +1,4 @@
-//! What can be wrong with a cache file, and what to do about each.
+//! Faults of a cache file, and what to do about each.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use rusqlite::ErrorCode;
 
 use crate::Error;
 
-/// The layout of the tables; a file with another is left as it is.
+/// The version of the table layout; a file with another version is left unchanged.
 pub(super) const SCHEMA_VERSION: i32 = 1;
-/// How long to wait for another process that is writing.
+/// How long to wait while another process writes.
 pub(super) const BUSY: Duration = Duration::from_secs(10);
 
 /// What is wrong with a file.
@@ -26,31 +26,31 @@ impl From<rusqlite::Error> for Fault {
     }
 }
 
-/// The error that says it of a file.
+/// The error that reports a fault of a file.
 pub(super) fn refuse(path: &Path, fault: Fault) -> Error {
     let code = match &fault {
         Fault::Sql(error) => error.sqlite_error_code(),
         _ => None,
     };
     let what = match &fault {
-        Fault::Foreign => "is a database, but not a tightfit cache; name another file with --cache".to_owned(),
+        Fault::Foreign => "is a database, but not a tightfit cache; name another file".to_owned(),
         Fault::Version(version) => format!(
-            "is a tightfit cache of version {version}, this program reads version {SCHEMA_VERSION}; name another file \
-             with --cache, or export it with the program that wrote it and import that here"
+            "is a tightfit cache of version {version}, but this program reads version {SCHEMA_VERSION}; name another \
+             file, or export the cache with the program that wrote it and import the export here"
         ),
         Fault::Damaged(answer) => damaged(answer),
         Fault::Sql(error) => match code {
-            Some(ErrorCode::NotADatabase) => "is not a tightfit cache; name another file with --cache".to_owned(),
+            Some(ErrorCode::NotADatabase) => "is not a tightfit cache; name another file".to_owned(),
             Some(ErrorCode::DatabaseCorrupt) => damaged(&error.to_string()),
             Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => {
-                "cannot be written, as on a full disk; free some space, or name a file elsewhere with --cache"
+                "cannot be written, perhaps because the disk is full; free some space, or name a file elsewhere"
                     .to_owned()
             }
-            Some(ErrorCode::ReadOnly) => "is read-only; copy it and name the copy with --cache".to_owned(),
+            Some(ErrorCode::ReadOnly) => "is read-only; copy it and use the copy".to_owned(),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                format!("is locked by another program for over {} s; try again", BUSY.as_secs())
+                format!("has been locked by another program for over {} s; try again", BUSY.as_secs())
             }
-            _ => "cannot be used as a cache; name another file with --cache".to_owned(),
+            _ => "cannot be used as a cache; name another file".to_owned(),
         },
     };
     let source: Option<Box<dyn std::error::Error + Send + Sync>> = match fault {

@@ -8,12 +8,13 @@ use crate::Error;
 use crate::network::Kernel;
 use crate::profile::{Owner, RecordedNetwork};
 
-/// A layer as the table has it: name, shape, mini-batch.
+/// A row of the layer table: name, shape, mini-batch.
 type Layer = (String, String, usize);
 
 impl Cache {
-    /// Keeps the names and order of a network's kernels, so that its profile can be read without the program that ran it. They
-    /// replace those of the same name and mini-batch; none is for a list whose layers have mini-batches of their own.
+    /// Saves the names and order of a network's kernels, so that its profile can be read without the program that ran
+    /// it. They replace those of the same name and mini-batch; a mini-batch of none is for a list whose layers have
+    /// their own.
     ///
     /// # Errors
     /// As [`Cache::keep`].
@@ -21,10 +22,10 @@ impl Cache {
         self.keep_layers(name, Owner::Network { batch }, &layers(kernels))
     }
 
-    /// Adds kernels to a program's, those that it has not: its processes meet them one by one, in any order.
+    /// Adds the kernels that a program does not have yet: its processes meet them one by one, in any order.
     ///
-    /// A kernel whose layer has no name, which is empty then, is known by its problem and mini-batch alone: it is added where
-    /// the program has none of these, and the first named one of these takes its place.
+    /// A kernel with an empty layer name is identified by its problem and mini-batch alone: it is added only if the
+    /// program has no such kernel, and the first named one replaces it.
     ///
     /// # Errors
     /// As [`Cache::keep`]; none of them is added then.
@@ -32,7 +33,7 @@ impl Cache {
         self.add_layers(name, &layers(kernels))
     }
 
-    /// Takes in the layers of a recording.
+    /// Imports the layers of a recording.
     pub(super) fn take_network(&self, network: &RecordedNetwork) -> Result<(), Error> {
         match network.owner {
             Owner::Program => self.add_layers(&network.name, &network.layers),

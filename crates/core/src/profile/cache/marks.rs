@@ -1,7 +1,7 @@
-//! Which questions were measured to the end. The cache then answers them without a backend setting up a single candidate.
+//! Marks questions that were fully measured. The cache then answers them without the backend setting up any candidate.
 //!
-//! A mark says that rows are there, so it lives and goes with them: triggers delete the marks of a problem as soon as one of
-//! its rows is deleted or changed, whoever does it.
+//! A mark asserts that rows exist, so it must go with them: triggers delete a problem's marks as soon as anything
+//! deletes or changes one of its rows.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
@@ -10,8 +10,8 @@ use super::rows::{device_id, problem_id, signed, whole};
 use crate::profile::Admission;
 use crate::{Bytes, Candidate, Device, Error, Problem};
 
-/// The table of marks with the triggers that keep it true. Programs that do not know them leave the table alone, and the
-/// triggers hold for them as well.
+/// The table of marks with the triggers that keep it valid. Older programs do not touch the table, but the triggers
+/// still run for them.
 pub(super) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS surveyed (
     device INTEGER NOT NULL REFERENCES device (id),
@@ -37,12 +37,12 @@ END;
 /// The triggers' names.
 pub(super) const TRIGGERS: [&str; 3] = ["measurement_deleted", "measurement_changed", "division_deleted"];
 
-/// A question about one kernel, by all that its answer depends on beside the device.
+/// A question about one kernel: everything its answer depends on, except the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// The kernel at its mini-batch.
     pub problem: Problem,
-    /// Word for the rule that chose the sizes, such as `fit`.
+    /// Name of the rule that chose the sizes, such as `fit`.
     pub sizes: String,
     /// The largest workspace.
     pub limit: Bytes,
@@ -51,7 +51,7 @@ pub struct Mark {
 }
 
 impl Cache {
-    /// Whether the question was measured to the end on `device`, and everything measured for it is still here.
+    /// Whether the question was fully measured on `device`, and all its measurements are still here.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read.
@@ -91,8 +91,8 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Marks a question as measured to the end with these candidates; tells whether it did. It does not where one of them is
-    /// not in the cache, as where it could not be written.
+    /// Marks a question as fully measured with these candidates, and returns whether it did. It does not if a candidate
+    /// is missing from the cache, for example because writing it failed.
     ///
     /// # Errors
     /// As [`Cache::keep`].
@@ -157,7 +157,7 @@ impl Mark {
     }
 }
 
-/// Whether there is a table of marks: a file that was only ever read has none if an older program wrote it.
+/// Whether the table of marks exists: a file written by an older program lacks it until it is opened for writing.
 fn has_marks(connection: &Connection) -> rusqlite::Result<bool> {
     connection
         .prepare_cached("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'surveyed')")?

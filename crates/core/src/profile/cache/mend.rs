@@ -1,5 +1,4 @@
-//! Rows that are left out wherever a cache is read, since nothing could have written them but a hand: how many there are, and
-//! their end.
+//! Counts and deletes invalid rows, which only manual edits can create and which are ignored when a cache is read.
 
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -7,7 +6,7 @@ use super::Cache;
 use super::rows::{SOUND_LAYER, SOUND_MEASUREMENT, unreadable};
 use crate::Error;
 
-/// The rows of each table that are left out.
+/// The ignored rows of each table.
 struct LeftOut {
     /// Table, and the condition on its rows.
     tables: [(&'static str, String); 3],
@@ -35,7 +34,7 @@ impl LeftOut {
 }
 
 impl Cache {
-    /// How many rows are left out when the cache is read: altered by hand, they are not what can have been measured.
+    /// How many rows are ignored when the cache is read, because they were edited by hand and cannot be measurements.
     /// [`Cache::clear`] deletes them.
     ///
     /// # Errors
@@ -52,8 +51,8 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Forgets the measurements of devices whose name contains `device`, or all; gives how many. What [`Cache::left_out`]
-    /// counts goes with them.
+    /// Deletes the measurements of devices whose name contains `device`, or all measurements, and returns how many.
+    /// Also deletes the rows that [`Cache::left_out`] counts.
     ///
     /// # Errors
     /// As [`Cache::keep`].
@@ -66,7 +65,7 @@ impl Cache {
                 transaction.execute(&format!("DELETE FROM {table} WHERE {condition}"), [])?;
             }
             let named = "SELECT id FROM device WHERE ?1 = '' OR instr(name, ?1) > 0";
-            // With the rows go the marks that rely on them.
+            // The triggers delete the marks along with the rows.
             transaction.execute(&format!("DELETE FROM division WHERE device IN ({named})"), [part])?;
             let gone = transaction.execute(&format!("DELETE FROM measurement WHERE device IN ({named})"), [part])?;
             transaction.commit()?;

@@ -1,8 +1,8 @@
 //! The store of measurements on disk: one SQLite file, safe for several processes at once.
 //!
-//! A measurement is found by everything that it depends on: device, library version, threads, the problem, the
-//! algorithm and the micro-batch. The workspace limit is not among them: what was measured under one limit serves any
-//! other, and a hit is filtered by today's limit. `docs/cache-format.md` describes the tables.
+//! The key of a measurement is everything it depends on: device, library version, threads, problem, algorithm and
+//! micro-batch. The workspace limit is not part of it: a measurement made under one limit is valid under any other, and
+//! hits are filtered by the current limit. `docs/cache-format.md` describes the tables.
 
 mod fault;
 mod layers;
@@ -36,7 +36,7 @@ pub struct Cache {
 /// How many measurements the cache has for one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Where they hold.
+    /// The device.
     pub device: Device,
     /// Different problems.
     pub problems: usize,
@@ -45,8 +45,8 @@ pub struct Summary {
 }
 
 impl Cache {
-    /// Where the cache is that nobody named otherwise, by environment variables: `TIGHTFIT_CACHE`, else `tightfit/cache.db` in
-    /// `XDG_CACHE_HOME` or `HOME/.cache`. None for `TIGHTFIT_CACHE=none`, and where no variable names a folder.
+    /// The default path of the cache, from environment variables: `TIGHTFIT_CACHE`, otherwise `tightfit/cache.db` in
+    /// `XDG_CACHE_HOME` or `HOME/.cache`. None for `TIGHTFIT_CACHE=none`, or if no variable names a folder.
     ///
     /// `variable` looks one up; an empty one counts as not set.
     ///
@@ -74,7 +74,7 @@ impl Cache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {
-        // A panic elsewhere cannot leave a statement half done: SQLite rolls it back.
+        // A panic elsewhere cannot leave a statement incomplete: SQLite rolls it back.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,18 +101,18 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Keeps a measurement of the problem's shape that was made on `device` just now. It takes the place of one of no more
-    /// repeats, and of any with another workspace: that one was made with another library or driver of the same name.
+    /// Saves a new measurement of the problem's shape on `device`. It replaces one with no more repeats, and any with
+    /// another workspace, which came from another library or driver of the same name.
     ///
     /// # Errors
-    /// [`Error::File`] if it cannot be written, as on a full disk; what was there before stays. [`Error::BadOption`] for what
-    /// cannot have been measured, such as a time of 0.
+    /// [`Error::File`] if it cannot be written, for example on a full disk; the old content stays. [`Error::BadOption`]
+    /// for an impossible measurement, such as a time of 0.
     pub fn keep(&self, device: &Device, problem: &Problem, measurement: &Measurement) -> Result<(), Error> {
         self.write_all(device, &problem.shape(), std::slice::from_ref(measurement), Precedence::Today)
     }
 
-    /// Keeps measurements of one shape in one transaction. One of fewer repeats does not replace one of more. What was marked
-    /// as measured to the end is so no longer for this shape.
+    /// Saves measurements of one shape in one transaction. One with fewer repeats does not replace one with more.
+    /// Removes the shape's marks of being fully measured.
     ///
     /// # Errors
     /// As [`Cache::keep`]; none of them is kept then.
@@ -146,7 +146,7 @@ impl Cache {
         write().map_err(|error| self.refuse(error.into()))
     }
 
-    /// What dividing the problem's shape costs on `device`, if that is known.
+    /// What dividing the problem's shape costs on `device`, if known.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read.
@@ -164,7 +164,7 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Keeps what dividing a shape costs on `device`.
+    /// Saves what dividing a shape costs on `device`.
     ///
     /// # Errors
     /// As [`Cache::keep`].
@@ -185,7 +185,7 @@ impl Cache {
         write().map_err(|error| self.refuse(error.into()))
     }
 
-    /// What it holds, a line a device.
+    /// The content of the cache, one entry per device.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read.
@@ -207,7 +207,7 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Everything in it, as one recording a device.
+    /// The whole cache, as one recording per device.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read.
@@ -241,8 +241,8 @@ impl Cache {
             ))?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
-                let of = device(row, 3)?;
-                for recording in recordings.iter_mut().filter(|recording| recording.device == of) {
+                let owner = device(row, 3)?;
+                for recording in recordings.iter_mut().filter(|recording| recording.device == owner) {
                     recording.add_division_cost(&text(row, 2)?, division(row, 0)?);
                 }
             }
@@ -255,12 +255,12 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Takes in every measurement and network of a recording; gives how many measurements it had. A network replaces the one
-    /// of its name and batch; the layers of a program are added, as by [`Cache::add_to_program`]. What was marked as measured
-    /// to the end is so no longer where measurements come in.
+    /// Imports every measurement and network of a recording, and returns how many measurements it had. A network
+    /// replaces the one of the same name and batch; the layers of a program are added, as by [`Cache::add_to_program`].
+    /// Shapes that get measurements lose their marks of being fully measured.
     ///
     /// # Errors
-    /// As [`Cache::keep`]. A recording with anything that cannot be kept changes nothing.
+    /// As [`Cache::keep`]. An invalid recording changes nothing.
     pub fn import(&self, recording: &Recording) -> Result<usize, Error> {
         bounds::refuse("a recording", bounds::recording_fault(recording))?;
         let mut count = 0;
@@ -275,8 +275,8 @@ impl Cache {
         Ok(count)
     }
 
-    /// Moves what other processes may still find in the journal alone into the file itself, so that a copy of it is whole. What
-    /// another process reads at the moment stays where it is: this waits for nobody.
+    /// Moves the journal's content into the file itself, so that a copy of the file is complete. Does not wait: what
+    /// another process is reading at the moment stays in the journal.
     ///
     /// # Errors
     /// As [`Cache::keep`].
@@ -286,12 +286,12 @@ impl Cache {
     }
 }
 
-/// Which of two measurements of the same stays.
+/// Which of two measurements with the same key to keep.
 #[derive(Clone, Copy)]
 enum Precedence {
-    /// That of more repeats; of as many, the new one.
+    /// The one with more repeats; if equal, the new one.
     Repeats,
-    /// The same, but one of another workspace, or one that cannot be, gives way.
+    /// The same, but an old one that is invalid or has another workspace is always replaced.
     Today,
 }
 

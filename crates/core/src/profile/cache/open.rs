@@ -1,4 +1,4 @@
-//! Opens a cache file: makes what is not there, and refuses what is no cache before anything is written to it.
+//! Opens a cache file: creates a missing one, and refuses a file that is not a cache before writing anything to it.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -14,11 +14,11 @@ use crate::Error;
 
 /// Marks a file as a tightfit cache: "tfit".
 const APPLICATION: i32 = 0x7466_6974;
-/// Bytes up to which a file is looked through when it is opened, which takes some 3 ms a MiB. Damage of a larger one is found
-/// where it is read.
+/// The largest file to check when it is opened, which takes about 3 ms per MiB. Damage in a larger file is found when
+/// it is read.
 const CHECKED: i64 = 8 << 20;
-/// The tables, to which those of [`marks::SCHEMA`] are added. Batch 0 of a network is a program, the largest number a network
-/// without a mini-batch of its own; a layer's name is empty where a program told none.
+/// The tables, to which those of [`marks::SCHEMA`] are added. Batch 0 of a network stands for a program, and the
+/// largest number for a network without a mini-batch of its own; a layer's name is empty if the program gave none.
 const SCHEMA: &str = "
 CREATE TABLE device (
     id INTEGER PRIMARY KEY,
@@ -69,29 +69,29 @@ CREATE TABLE layer (
 ";
 
 impl Cache {
-    /// Opens a cache for reading and writing; makes it, and the folder it is in, if there is none.
+    /// Opens a cache for reading and writing; creates it and its folder if missing.
     ///
-    /// Writes are journaled ahead (WAL); on a network file system, whose shared memory does not work between hosts,
-    /// with a rollback journal instead.
+    /// Uses a write-ahead log (WAL), or a rollback journal on a network file system, where shared memory does not work
+    /// between hosts.
     ///
     /// # Errors
-    /// [`Error::File`] with what to do if the file is no cache, of another version, damaged, not writable, or locked
-    /// for more than ten seconds. The file is left as it was.
+    /// [`Error::File`] with what to do if the file is not a cache, of another version, damaged, not writable, or locked
+    /// for more than ten seconds. The file is left unchanged.
     pub fn open(path: &Path) -> Result<Cache, Error> {
         let made = |error: std::io::Error| Error::File {
             path: path.to_owned(),
-            what: "cannot be made here; name another file with --cache, or go without with --cache none".to_owned(),
+            what: "cannot be created here; name another file, or run without a cache".to_owned(),
             source: Some(Box::new(error)),
         };
         check_type(path)?;
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(made)?;
         }
-        // SQLite opens a file without write permission for reading and fails at the first write; say it at once.
+        // SQLite opens a file without write permission for reading and fails at the first write; report that now.
         std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Error::File {
                 path: path.to_owned(),
-                what: "is read-only; copy it and name the copy with --cache, or make it writable".to_owned(),
+                what: "is read-only; make it writable, or copy it and use the copy".to_owned(),
                 source: Some(Box::new(error)),
             },
             _ => made(error),
@@ -107,14 +107,14 @@ impl Cache {
     /// As [`Cache::open`], and [`Error::File`] if there is no such file.
     pub fn open_read_only(path: &Path) -> Result<Cache, Error> {
         if !path.exists() {
-            let what = "there is no such file; profile something first, or name another with --cache".to_owned();
+            let what = "there is no such file; profile something first, or name another file".to_owned();
             return Err(Error::File { path: path.to_owned(), what, source: None });
         }
         check_type(path)?;
         let cache = Cache::connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let checked = cache.check(&cache.lock());
         match checked {
-            // Another process has made the file and not yet its tables: it holds nothing.
+            // Another process has created the file but not its tables yet: the cache is empty.
             Ok(Contents::Nothing) => {
                 let connection = Connection::open_in_memory().and_then(|connection| {
                     connection.execute_batch(SCHEMA)?;
@@ -125,8 +125,8 @@ impl Cache {
                 Ok(Cache { connection, ..cache })
             }
             Ok(Contents::Measurements) => Ok(cache),
-            // A journal written ahead wants a file of its own beside the cache, which a read-only folder cannot give;
-            // nobody can write there either, so the file may be taken as unchanging.
+            // A write-ahead log needs a second file beside the cache, which a read-only folder does not allow; but
+            // nobody else can write there either, so the file is treated as immutable.
             Err(Fault::Sql(error))
                 if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly)) =>
             {
@@ -140,7 +140,8 @@ impl Cache {
     }
 
     fn connect(path: &Path, flags: OpenFlags) -> Result<Cache, Error> {
-        // SQLite takes `:memory:` and what begins with `file:` as its own; behind a folder they are names like any other.
+        // SQLite gives `:memory:` and names beginning with `file:` a special meaning; with a folder in front they are
+        // ordinary names.
         let name = if path.is_relative() { Path::new(".").join(path) } else { path.to_owned() };
         Cache::connect_to(&name, path, flags)
     }
@@ -184,9 +185,9 @@ impl Cache {
         Ok(())
     }
 
-    /// Refuses what is no cache, before anything is written to it.
+    /// Refuses a file that is not a cache, before writing anything to it.
     fn check(&self, connection: &Connection) -> Result<Contents, Fault> {
-        // One transaction, so that another process cannot make the tables between two questions.
+        // One transaction, so that another process cannot create the tables between two queries.
         let transaction = connection.unchecked_transaction()?;
         let tables: i64 = transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         let application: i32 = transaction.query_row("PRAGMA application_id", [], |row| row.get(0))?;
@@ -210,7 +211,7 @@ impl Cache {
     }
 }
 
-/// Refuses what is no regular file, a cache's journals included: reading a pipe may never end.
+/// Refuses anything but regular files, including a cache's journals, because reading a pipe may never end.
 fn check_type(path: &Path) -> Result<(), Error> {
     for suffix in ["", "-journal", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();
@@ -219,27 +220,27 @@ fn check_type(path: &Path) -> Result<(), Error> {
         let Ok(found) = std::fs::metadata(&path) else { continue };
         if !found.is_file() {
             let what = if found.is_dir() { "is a folder" } else { "is not a regular file, but a pipe or a device" };
-            let what = format!("{what}; name a file with --cache, or go without with --cache none");
+            let what = format!("{what}; name another file, or run without a cache");
             return Err(Error::File { path, what, source: None });
         }
     }
     Ok(())
 }
 
-/// Refuses a file in which something else stands in place of a table: a query of a view may never end.
+/// Refuses a file with a view in place of a table or with unknown triggers, because querying a view may never end.
 fn check_schema(connection: &Connection) -> Result<(), Fault> {
     let mut statement = connection.prepare("SELECT type, name FROM sqlite_schema WHERE type IN ('view', 'trigger')")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let (kind, name): (String, String) = (row.get(0)?, row.get(1)?);
         if kind == "view" || !marks::TRIGGERS.contains(&name.as_str()) {
-            return Err(Fault::Damaged(format!("the {kind} `{name}` is not a cache's")));
+            return Err(Fault::Damaged(format!("the {kind} `{name}` does not belong in a cache")));
         }
     }
     Ok(())
 }
 
-/// The name under which SQLite reads a file that nobody can change, without a journal.
+/// The URI with which SQLite reads an immutable file, without a journal.
 fn unchanging(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut name = String::from("file:");
@@ -253,7 +254,7 @@ fn unchanging(path: &Path) -> PathBuf {
     OsString::from(name + "?immutable=1").into()
 }
 
-/// What a file that may be a cache holds.
+/// The content of a file that may be a cache.
 enum Contents {
     /// Not even tables.
     Nothing,
@@ -265,7 +266,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Whether a path lies on a file system that other hosts share: there a journal in shared memory is not safe.
+/// Whether a path is on a file system shared with other hosts, where a journal in shared memory is not safe.
 fn on_network(path: &Path) -> bool {
     const SHARED: [&str; 13] = [
         "nfs",

@@ -1,7 +1,7 @@
-//! What rows of the tables stand for, the numbers by which they refer to each other, and which of them can be.
+//! Converts rows of the tables to values and back, resolves the IDs by which they refer to each other, and checks them.
 //!
-//! A file that was altered by hand may hold rows that nothing could have measured. They are left out wherever the cache is
-//! read, so that one of them does not make the others unreadable; [`super::Cache::clear`] deletes them.
+//! A file edited by hand may hold rows that cannot be measurements. They are ignored when the cache is read, so that
+//! one of them does not make the others unreadable; [`super::Cache::clear`] deletes them.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use crate::profile::bounds::{MOST_SPREAD, MOST_THREADS, MOST_TIME, MOST_WORKSPAC
 use crate::profile::{Owner, RecordedNetwork};
 use crate::{Algorithm, Bytes, Device, DivisionCost, Measurement, Nanos, Notes, Problem};
 
-/// The condition on a measurement `m` of a device `d` that can be.
+/// The condition for a valid measurement `m` of a device `d`.
 pub(super) static SOUND_MEASUREMENT: LazyLock<String> = LazyLock::new(|| {
     let (samples, time, workspace) = (Problem::MOST_SAMPLES, MOST_TIME.0, MOST_WORKSPACE.0);
     let word = u32::MAX;
@@ -26,7 +26,7 @@ pub(super) static SOUND_MEASUREMENT: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The condition on a layer `l` of a network `n` that can be.
+/// The condition for a valid layer `l` of a network `n`.
 pub(super) static SOUND_LAYER: LazyLock<String> = LazyLock::new(|| {
     let samples = Problem::MOST_SAMPLES;
     format!(
@@ -35,15 +35,15 @@ pub(super) static SOUND_LAYER: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Numbers of problems that are not what some rows need.
+/// IDs of problems that some rows must not refer to.
 pub(super) struct Unreadable {
-    /// Neither a convolution nor a training step: no row can be of them. A list for `NOT IN`.
+    /// Neither a convolution nor a training step, so no row may refer to them. A list for `NOT IN`.
     pub rows: String,
-    /// No convolution: no layer can be of them. A list for `NOT IN`.
+    /// Not a convolution, so no layer may refer to them. A list for `NOT IN`.
     pub layers: String,
 }
 
-/// Looks through the problems.
+/// Finds these problems.
 pub(super) fn unreadable(connection: &Connection) -> rusqlite::Result<Unreadable> {
     let (mut rows, mut layers) = (Vec::new(), Vec::new());
     let mut statement = connection.prepare("SELECT id, shape FROM problem")?;
@@ -60,7 +60,7 @@ pub(super) fn unreadable(connection: &Connection) -> rusqlite::Result<Unreadable
     Ok(Unreadable { rows: rows.join(","), layers: layers.join(",") })
 }
 
-/// The number of a device, which is written if it is new.
+/// The ID of a device, inserted if it is new.
 pub(super) fn device_id(connection: &Connection, device: &Device) -> rusqlite::Result<i64> {
     let key = params![device.backend, device.name, device.library, whole(device.threads)];
     let found = connection
@@ -76,7 +76,7 @@ pub(super) fn device_id(connection: &Connection, device: &Device) -> rusqlite::R
     }
 }
 
-/// The number of a problem's shape, which is written if it is new.
+/// The ID of a problem's shape, inserted if it is new.
 pub(super) fn problem_id(connection: &Connection, shape: &str) -> rusqlite::Result<i64> {
     let found = connection
         .prepare_cached("SELECT id FROM problem WHERE shape = ?")?
@@ -91,14 +91,14 @@ pub(super) fn problem_id(connection: &Connection, shape: &str) -> rusqlite::Resu
     }
 }
 
-/// The number of a network, which is written if it is new.
+/// The ID of a network, inserted if it is new.
 pub(super) fn network_id(connection: &Connection, name: &str, owner: Owner) -> rusqlite::Result<i64> {
     let key = params![name, number(owner)];
     connection.execute("INSERT OR IGNORE INTO network (name, batch) VALUES (?, ?)", key)?;
     connection.query_row("SELECT id FROM network WHERE name = ? AND batch = ?", key, |row| row.get(0))
 }
 
-/// An owner as the column `batch` has it: the largest number stands for a network without a mini-batch of its own.
+/// An owner as a value of the column `batch`: the largest number stands for a network without a mini-batch of its own.
 fn number(owner: Owner) -> i64 {
     match owner {
         Owner::Program => 0,
@@ -116,7 +116,7 @@ fn owner(number: i64) -> Owner {
     }
 }
 
-/// A number for a column; what is larger than a column holds becomes the largest that it does.
+/// A number for a column, clamped to the largest that a column holds.
 pub(super) fn whole(value: usize) -> i64 {
     signed(value as u64)
 }
@@ -150,8 +150,8 @@ pub(super) fn device(row: &Row<'_>, first: usize) -> rusqlite::Result<Device> {
     })
 }
 
-/// A cost of dividing in two columns, from `first` on. The numbers of [`DivisionCost::NEVER`] are larger than a signed column
-/// holds: its largest stands for them, and so does a negative one, which is what a cast makes of them.
+/// A cost of dividing in two columns, from `first` on. The numbers of [`DivisionCost::NEVER`] are larger than a signed
+/// column holds: its largest stands for them, and so does a negative one, which is what a cast makes of them.
 pub(super) fn division(row: &Row<'_>, first: usize) -> rusqlite::Result<DivisionCost> {
     let finite = |column| -> rusqlite::Result<Option<u64>> {
         let value: i64 = row.get(column)?;

@@ -41,8 +41,8 @@ pub(super) enum Line {
     },
 }
 
-/// A line as it is read: the fields of every kind of line. Unlike an untagged enum it is read without holding the line's
-/// values in between, which take many times the memory of the text.
+/// A line as read: the fields of every kind of line. Unlike an untagged enum, reading it does not buffer the line's
+/// values, which would take many times the memory of the text.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Fields {
@@ -64,7 +64,7 @@ impl Line {
     /// Reads a line.
     ///
     /// # Errors
-    /// What is wrong with it: no JSON, or not the fields of one kind of line.
+    /// The fault: it is not JSON, or its fields do not match any kind of line.
     pub(super) fn parse(text: &str) -> Result<Line, Box<dyn std::error::Error + Send + Sync>> {
         let found = serde_json::from_str::<Fields>(text)?;
         let format = (found.format, found.version, found.lines);
@@ -94,12 +94,11 @@ impl Line {
                 (None, None, None),
                 (Some(problem), Some(algorithm), Some(notes), Some(rows)),
             ) => Ok(Line::Problem { problem, algorithm, notes, rows }),
-            _ => Err("its fields are not those of one kind of line".into()),
+            _ => Err("its fields do not match any kind of line".into()),
         }
     }
 
-    /// What makes a readable line impossible: nothing can have been measured like that, and what takes it in could not
-    /// give it back.
+    /// The fault of a line that parses but cannot be a measurement, and could not be saved and read back.
     pub(super) fn fault(&self) -> Option<String> {
         match self {
             Line::Format { .. } => None,

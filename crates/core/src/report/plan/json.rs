@@ -1,4 +1,4 @@
-//! The plan as JSON, whose keys are a promise to programs: keys are added, never renamed.
+//! The plan as JSON. Programs rely on the keys: they may be added, but never renamed.
 //!
 //! The structs below are the document, key for key; the types they are made from stay free to change. The file that a
 //! trainer carries out is another one: see [`crate::plan::Plan::to_json`].
@@ -10,8 +10,8 @@ use crate::{Bytes, Device, Nanos, Types};
 
 /// Writes the plan as one indented JSON object that ends in a line feed; `device` is the one that the times are of.
 ///
-/// Times are in µs and may have a fraction of three digits. Null stands for what does not exist: a budget without limit,
-/// a `gap` where no bound is known, a map that is never read again, an attempt that was not simulated.
+/// Times are in µs and may have a fraction of three digits. Null stands for what does not exist: a budget without
+/// limit, a `gap` where no bound is known, a map that is never read again, an attempt that was not simulated.
 pub fn json(plan: &Plan, device: &Device) -> String {
     // Plain structs with text keys, written to memory: nothing here can fail.
     serde_json::to_string_pretty(&Document::of(plan, device)).unwrap_or_default() + "\n"
@@ -236,34 +236,34 @@ impl MapObject<'_> {
 impl<'a> InstructionObject<'a> {
     fn of(plan: &'a Plan, index: usize, instruction: &Instruction, span: Span) -> InstructionObject<'a> {
         let step = plan.schedule.step();
-        let of = InstructionObject {
+        let base = InstructionObject {
             step: index,
             stream: instruction.stream.name(),
             start_us: span.start.as_micros(),
             end_us: span.end.as_micros(),
             ..InstructionObject::default()
         };
-        let of_block = |action, block: crate::plan::BlockId| {
+        let on_block = |action, block: crate::plan::BlockId| {
             let block = &plan.schedule.blocks[block.0];
             (action, Some(step.describe(block.holds)), Some(block.offset), Some(block.bytes))
         };
         let (action, tensor, offset, bytes) = match &instruction.action {
-            Action::Allocate(block) => of_block("allocate", *block),
-            Action::Release(block) => of_block("release", *block),
-            Action::Offload(block, _) => of_block("offload", *block),
-            Action::Prefetch(_, block) => of_block("prefetch", *block),
-            Action::Wait(on) => return InstructionObject { action: "wait", waits_for: Some(on.0), ..of },
+            Action::Allocate(block) => on_block("allocate", *block),
+            Action::Release(block) => on_block("release", *block),
+            Action::Offload(block, _) => on_block("offload", *block),
+            Action::Prefetch(_, block) => on_block("prefetch", *block),
+            Action::Wait(on) => return InstructionObject { action: "wait", waits_for: Some(on.0), ..base },
             Action::Compute(compute) => {
                 return InstructionObject {
                     action: if compute.again { "recompute" } else { "compute" },
                     layer: Some(step.group_name(compute.operation).to_owned()),
                     pass: Some(&step.operation(compute.operation).name),
                     configuration: compute.configuration.as_ref().map(ToString::to_string),
-                    ..of
+                    ..base
                 };
             }
         };
-        InstructionObject { action, tensor, offset, bytes, ..of }
+        InstructionObject { action, tensor, offset, bytes, ..base }
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_null() {
+    fn missing_values_are_null() {
         let mut plan = samples::small();
         plan.options.budget = Bytes::UNLIMITED;
         plan.maps[0].reuse_distance = None;

@@ -1,4 +1,4 @@
-//! A plan, for eyes and for programs: a table, a JSON document, a page with pictures.
+//! Reports of a plan, for humans and programs: a table, a JSON document, a page with pictures.
 //!
 //! ```text
 //!        +-> table   a terminal: each layer and its maps, what it takes, what was tried

@@ -1,4 +1,4 @@
-//! The plan as one HTML page that needs nothing else: no network, no scripts, pictures as SVG inside it.
+//! The plan as one self-contained HTML page: no network, no scripts, pictures as inline SVG.
 
 use super::table::summary;
 use super::{grid, pictures};
@@ -21,8 +21,8 @@ use it is read again.";
 
 /// Writes the plan as a page for a browser; `device` is the one that the times are of.
 ///
-/// **Source** of the pictures: Rhu et al. 2016, figures 1 (working set of layers), 3 (breakdown), 4 (layers), 9 (average and
-/// maximum), and 10 (offloaded bytes), for this one plan.
+/// **Source** of the pictures: Rhu et al. 2016, figures 1 (working set of layers), 3 (breakdown), 4 (layers), 9
+/// (average and maximum), and 10 (offloaded bytes), for this one plan.
 pub fn page(plan: &Plan, device: &Device) -> String {
     let title = format!("{}, mini-batch {}, {}", plan.network, plan.batch, plan.options.policy);
     let mut page = format!(

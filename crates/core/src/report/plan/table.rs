@@ -6,7 +6,8 @@ use crate::plan::{Accounting, Kind, MapPlan, Plan};
 use crate::report::{Align, Grid, Terminal};
 use crate::{Bytes, Device, Nanos};
 
-/// Writes the plan as a table for a terminal; every line ends in a line feed. `device` is the one that the times are of.
+/// Writes the plan as a table for a terminal; every line ends in a line feed. `device` is the one that the times are
+/// of.
 pub fn table(plan: &Plan, device: &Device, terminal: Terminal) -> String {
     head(plan, device) + "\n" + &grid(plan).table(terminal) + "\n" + &attempts(plan, terminal) + "\n" + &totals(plan)
 }
@@ -18,7 +19,7 @@ pub(super) fn summary(plan: &Plan, device: &Device) -> String {
 
 /// A row for each layer.
 ///
-/// `output` is empty where the layer writes its input's map; `map` says what becomes of the map that it is the first to
+/// `output` is empty if the layer writes its input's map; `map` says what becomes of the map that it is the first to
 /// write, and `reuse` how long after its last forward use it is read again.
 pub fn grid(plan: &Plan) -> Grid {
     let (left, right) = (Align::Left, Align::Right);
@@ -66,7 +67,7 @@ fn head(plan: &Plan, device: &Device) -> String {
     )
 }
 
-/// What the policy tried; nothing where it had no choice.
+/// What the policy tried; nothing if it had no choice.
 fn attempts(plan: &Plan, terminal: Terminal) -> String {
     let (left, right) = (Align::Left, Align::Right);
     let mut grid =

@@ -1,8 +1,8 @@
-//! Charts as SVG: one picture a file, drawn with a small canvas, axes and a legend of our own.
+//! Charts as SVG: one picture per file, drawn with our own small canvas, axes and legend.
 //!
-//! Own, because these pictures need what chart libraries lack: an axis of bytes by powers of two, with places for "none"
-//! and "unlimited", and columns whose blocks are micro-batches. Every function gives a whole SVG document with
-//! generic fonts; a picture grows with what it shows, so that labels stay readable from one kernel to hundreds.
+//! Chart libraries lack what these pictures need: an axis of bytes by powers of two, with places for "none" and
+//! "unlimited", and columns whose blocks are micro-batches. Every function returns a complete SVG document with generic
+//! fonts; a picture grows with its content, so that labels stay readable from one kernel to hundreds.
 //!
 //! ```text
 //! canvas    shapes and text in pixels, y downwards

@@ -134,13 +134,13 @@ fn times_against_limits() {
 
 #[test]
 #[should_panic(expected = "Some")]
-fn the_reader_refuses_what_does_not_match() {
+fn the_reader_refuses_mismatched_tags() {
     text_of("<svg><text>open</svg>");
 }
 
 #[test]
 #[should_panic(expected = "x of")]
-fn the_reader_refuses_what_lies_outside() {
+fn the_reader_refuses_shapes_outside_the_picture() {
     stays_inside(r#"<svg width="10" height="10"><rect x="11" y="0"/></svg>"#);
 }
 
