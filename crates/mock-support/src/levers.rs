@@ -1,4 +1,4 @@
-//! The C functions that every mock has for tests, written out by [`levers!`](crate::levers) in each of them.
+//! The C functions that every mock has for tests, written out by [`levers!`](crate::levers!) in each of them.
 
 use std::ffi::{CStr, c_char};
 

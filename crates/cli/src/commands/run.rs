@@ -13,8 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use clap::parser::ValueSource;
-use clap::{ArgMatches, ValueEnum};
+use clap::ValueEnum;
 use tightfit_core::Bytes;
 use tightfit_core::candidate::Limit;
 use tightfit_core::report::count;
@@ -32,31 +31,6 @@ const WORKSPACE: Bytes = Bytes::mib(64);
 const NAMES: [&str; 2] = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"];
 const DEVICES: &str = "TIGHTFIT_DEVICES";
 const REPORT: &str = "TIGHTFIT_REPORT";
-
-/// Options of other commands that do not apply here, and why.
-pub const UNUSED: [(&str, &str); 7] = [
-    ("types", "the program chooses the types of its tensors"),
-    ("layout", "the program chooses the layout of its tensors"),
-    ("threads", "run computes nothing on the CPU"),
-    ("every_engine", "run uses the engines that cuDNN proposes to the program"),
-    ("backend", "the program computes with cuDNN"),
-    ("format", "run prints no results; --report FILE writes JSON"),
-    ("seed", "run draws no random numbers"),
-];
-
-/// The error for a command-line option that does not apply, if any. Environment variables are for other commands.
-pub fn refuse(run: &ArgMatches) -> Option<String> {
-    let is_said = |name: &str| run.value_source(name) == Some(ValueSource::CommandLine);
-    let means_cuda = |name: &str| {
-        name == "backend"
-            && run.get_one::<String>(name).is_some_and(|backend| ["auto", "cuda"].contains(&backend.as_str()))
-    };
-    let unused = UNUSED.into_iter().find(|(name, _)| is_said(name) && !means_cuda(name));
-    unused.map(|(name, why)| {
-        let name = name.replace('_', "-");
-        format!("the argument '--{name}' cannot be used with 'run': {why}; leave it out")
-    })
-}
 
 pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     if !cfg!(target_arch = "x86_64") {
