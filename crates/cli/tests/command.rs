@@ -359,7 +359,7 @@ fn a_full_disk_loses_nothing() {
     let profile = limited("profile lenet --batch 9 --workspace 4MiB --policy all");
     let message = text(&profile.stderr);
     assert_eq!(profile.status.code(), Some(1), "{message}");
-    assert!(message.contains("cache.db") && message.contains("full disk"), "{message}");
+    assert!(message.contains("cache.db") && message.contains("disk is full"), "{message}");
     assert!(text(&profile.stdout).contains("measurements"), "the result is shown all the same");
     // The optimizer needs no disk: it warns, and answers.
     let optimize = limited("optimize lenet --batch 9 --workspace 4MiB --policy all");
@@ -480,7 +480,7 @@ fn rest_above_one_hour_per_sample_is_refused() {
     let cluster = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/synthetic-mixed-cluster.jsonl");
     let split = format!("split --batch 32 --devices K80 --network resnet18 --backend replay:{cluster} --rest 1e18");
     let message = fail(folder.path(), &split, 2);
-    assert!(message.contains("a sample"), "{message}");
+    assert!(message.contains("per sample"), "{message}");
 }
 
 #[test]

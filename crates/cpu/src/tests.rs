@@ -331,7 +331,7 @@ fn a_configuration_that_does_not_fit_the_call_is_refused() {
     let error = cpu.run(&problem, &configuration, short, Scale::OVERWRITE).unwrap_err().to_string();
     assert!(error.contains("511"), "{error}");
     let error = cpu.run(&problem.with_batch(5).unwrap(), &configuration, data.tensors(), Scale::OVERWRITE);
-    assert!(error.unwrap_err().to_string().contains("of 4 samples"));
+    assert!(error.unwrap_err().to_string().contains("has 4 samples"));
     part.workspace = Bytes(part.workspace.0 - 4);
     let configuration = Configuration::new(vec![part], DivisionCost::default());
     let error = cpu.run(&problem, &configuration, data.tensors(), Scale::OVERWRITE).unwrap_err().to_string();

@@ -309,7 +309,7 @@ mod tests {
     fn each_fault_is_named_with_its_layer() {
         type Fault = fn(&mut Builder) -> &mut Builder;
         let faults: [(&str, &str, Fault); 17] = [
-            ("conv", "covers 9 of a padded input of 6", |net| net.conv("conv", Filters::new(1, 9))),
+            ("conv", "covers 9, more than the padded input of 6", |net| net.conv("conv", Filters::new(1, 9))),
             ("conv", "groups3 must divide", |net| net.conv("conv", Filters::new(3, 1).groups(3))),
             ("flat", "0 spatial dimensions", |net| net.flatten().conv("flat", Filters::new(1, 1))),
             ("pool", "covers 7", |net| net.max_pool("pool", Window::new(7, 1))),

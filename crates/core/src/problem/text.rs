@@ -305,7 +305,7 @@ mod tests {
             ("forward n1 c1 h3 w3 k1 t1 r1 s1", "`d` is missing"),
             ("forward n1 c1 h3 w3 k1 r1 s1 color3", "`color3` is not part of a problem"),
             ("forward n1 c1 h3 w3 k1 r1 s1 n2", "`n2` repeats"),
-            ("forward n1 c1 h3 w3 k1 r1 sx", "not a"),
+            ("forward n1 c1 h3 w3 k1 r1 sx", "`sx` is not part of a problem"),
             ("forward n1 c1 h3 w3 k1 r1 s1 pad1x1x1", "pad has 3 values for 2"),
             ("forward n0 c1 h3 w3 k1 r1 s1", "n is 0"),
             ("forward n1 c1 h3 w3 k1 r4 s1", "the filter covers 4, more than the padded input of 3"),

@@ -306,7 +306,7 @@ fn uneven_padding_is_for_engines_alone() {
     let mut backend = mocks.backend();
     for offer in backend.offers(&problem("forward n2 c4 h6 w6 k4 r3 s3 pad0:1 f32")).unwrap() {
         if offer.algorithm.name().starts_with("legacy:") {
-            assert!(offer.workspace.unwrap_err().contains("padding before and after differs"));
+            assert!(offer.workspace.unwrap_err().contains("different padding before and after"));
         }
     }
 }
