@@ -163,6 +163,18 @@ fn full_disk_leaves_only_the_old_file() {
 }
 
 #[test]
+fn full_disk_does_not_hide_the_cache() {
+    let folder = imported();
+    let list = |before: &str| {
+        let output = shell(folder.path(), &format!("{before} exec \"$tightfit\" cache list")).output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let expected = list("");
+    assert_eq!(expected.0, Some(0), "{}", expected.2);
+    assert_eq!(list("trap '' XFSZ; ulimit -f 0;"), expected);
+}
+
+#[test]
 fn full_disk_costs_training_only_its_trace() {
     let folder = folder();
     let train =

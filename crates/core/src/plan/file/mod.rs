@@ -250,7 +250,11 @@ mod tests {
         let most = u64::MAX;
         for (from, to, part) in [
             ("\"micro_batch\":4", format!("\"micro_batch\":{most}"), "samples"),
-            ("\"time\":1000,\"workspace\":512", format!("\"time\":{most},\"workspace\":512"), "time of a configuration"),
+            (
+                "\"time\":1000,\"workspace\":512",
+                format!("\"time\":{most},\"workspace\":512"),
+                "time of a configuration",
+            ),
             (
                 "\"cost\":{\"time\":0,\"workspace\":0}",
                 format!("\"cost\":{{\"time\":0,\"workspace\":{most}}}"),

@@ -126,9 +126,11 @@ impl Cache {
             }
             Ok(Contents::Measurements) => Ok(cache),
             // A write-ahead log needs a second file beside the cache, which a read-only folder does not allow; but
-            // nobody else can write there either, so the file is treated as immutable.
+            // nobody else can write there either, so the file is treated as immutable. So is a file on a full disk, unless
+            // there is a log whose rows would be missed.
             Err(Fault::Sql(error))
-                if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly)) =>
+                if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+                    || (has_no_room(&error) && !has_log(path)) =>
             {
                 let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
                 let cache = Cache::connect_to(&unchanging(path), path, flags)?;
@@ -238,6 +240,18 @@ fn check_schema(connection: &Connection) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// Whether the file beside a write-ahead log could not grow, as on a full disk.
+fn has_no_room(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
+}
+
+/// Whether a write-ahead log with something in it lies beside the file.
+fn has_log(path: &Path) -> bool {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    std::fs::metadata(name).is_ok_and(|log| log.len() > 0)
 }
 
 /// The URI with which SQLite reads an immutable file, without a journal.
