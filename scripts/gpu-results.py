@@ -177,7 +177,7 @@ def main():
     while count <= options.devices and session.only.search("scale"):
         devices = ",".join(map(str, range(count)))
         cache = session.output / f"scale-{count}.db"
-        arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--policy", "power-of-two", "--workspace", "8GiB"]
+        arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--sizes", "power-of-two", "--workspace", "8GiB"]
         session.run(f"scale {count}", *arguments, "--devices", devices, cache=cache)
         count *= 2
 
@@ -190,7 +190,7 @@ def main():
         steps.append((name, carry_out))
 
     for policy in ["power-of-two", "fit"]:
-        arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--policy", policy, "--workspace", "64MiB"]
+        arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--sizes", policy, "--workspace", "64MiB"]
         step(f"cost {policy}", *arguments, cache=session.output / f"cost-{policy}.db")
     profiles = [(*each, policies(*each)) for each in PROFILES]
     for name, arguments in [pair for *_, pairs in profiles[:4] for pair in pairs]:
@@ -203,7 +203,7 @@ def main():
     fresh = session.output / "verify.db"
     for name, arguments in verifies[:4]:
         step(name, "verify", *arguments, cache=fresh, seconds=240)
-    arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--policy", "all", "--operations", "forward"]
+    arguments = ["profile", *selection("alexnet-1col", 256, "f32"), "--sizes", "all", "--operations", "forward"]
     step("all sizes of five kernels", *arguments, "--workspace", "64MiB", cache=session.output / "all-sizes.db", seconds=60)
     for name, arguments in [pair for *_, pairs in profiles[4:] for pair in pairs]:
         step(name, *arguments)
@@ -230,7 +230,7 @@ def main():
 def one_byte_below(session, network, batch, types, cache, device):
     """Each kernel under a limit one byte below the workspace of its best undivided algorithm."""
     optimize = ["optimize", *selection(network, batch, types)]
-    undivided = ["--policy", "undivided", "--workspace", "8GiB"]
+    undivided = ["--sizes", "undivided", "--workspace", "8GiB"]
     best = session.run("best undivided", *optimize, *undivided, cache=cache, device=device)
     for kernel in (best or {}).get("kernels", []):
         workspace = kernel["undivided"]["workspace_bytes"]
@@ -248,7 +248,7 @@ def policies(network, batch, types, powers):
     return [
         (
             f"{policy} {limit} {network} {batch} {types}",
-            ["profile", *selection(network, batch, types), "--policy", policy, "--workspace", limit],
+            ["profile", *selection(network, batch, types), "--sizes", policy, "--workspace", limit],
         )
         for policy, limit in wanted
     ]

@@ -57,7 +57,7 @@ table5() { # mu-cuDNN's Table V at 64 MiB; CASES and POLICIES choose
         # Powers of two of all of DenseNet's kernels take minutes to measure.
         [ "$policy" != power-of-two ] || cases=${cases% densenet40*}
         # shellcheck disable=SC2086
-        under "$stage-$policy" "--workspace 64MiB --policy $policy" step.py $cases
+        under "$stage-$policy" "--workspace 64MiB --sizes $policy" step.py $cases
     done
 }
 

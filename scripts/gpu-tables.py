@@ -63,7 +63,7 @@ def undivided(kernels, rows, limit, family):
 def optimized(options, network, limit, policy):
     name, batch, types = network
     command = [options.tightfit, "optimize", name, "--batch", str(batch), "--types", types]
-    command += ["--workspace", f"{limit}MiB", "--policy", policy, "--format", "json"]
+    command += ["--workspace", f"{limit}MiB", "--sizes", policy, "--format", "json"]
     command += ["--backend", f"replay:{options.profile}"]
     result = subprocess.run(command, capture_output=True, text=True)
     return json.loads(result.stdout) if result.returncode == 0 else None

@@ -31,7 +31,7 @@ def main():
         time, cost = {}, {}
         for policy in policies:
             command = [options.tightfit, "optimize", options.network, "--batch", str(options.batch)]
-            command += ["--workspace", f"{limit}MiB", "--policy", policy, "--no-baseline", "--format", "json"]
+            command += ["--workspace", f"{limit}MiB", "--sizes", policy, "--no-baseline", "--format", "json"]
             command += ["--types", options.types, "--backend", f"replay:{options.profile}"]
             result = subprocess.run(command, capture_output=True, text=True)
             if result.returncode == 3:

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tightfit_core::backend::Effort;
-use tightfit_core::survey::{Forecast, Scope, forecast};
+use tightfit_core::survey::{Env, Forecast, Scope, forecast};
 use tightfit_core::{Algorithm, Backend, Bytes, Nanos, Problem};
 use tightfit_cpu::host_memory;
 
@@ -47,22 +47,27 @@ pub struct Work<'a> {
 ///
 /// # Errors
 /// [`Failure::TooLarge`] if it takes more memory than may be used; otherwise as [`forecast`].
-pub fn foresee(work: &Work<'_>, scope: &Scope<'_>, backend: &mut dyn Backend) -> Result<Option<Duration>, Failure> {
+pub fn foresee(
+    work: &Work<'_>,
+    scope: &Scope,
+    backend: &mut dyn Backend,
+    env: &Env<'_>,
+) -> Result<Option<Duration>, Failure> {
     if backend.device().backend != "cpu" {
         return Ok(None);
     }
     let bar = Bar::new("finding what to measure", None);
     let least = |problem: &Problem, _: &Algorithm| seconds(problem.flops() / LEAST_RATE);
     // A problem far too large is recognized without searching through its sizes.
-    check_memory(work, &forecast(work.problems, scope, backend, &least, Duration::ZERO)?)?;
-    let mut found = forecast(work.problems, scope, backend, &least, PATIENCE)?;
+    check_memory(work, &forecast(work.problems, scope, env, backend, &least, Duration::ZERO)?)?;
+    let mut found = forecast(work.problems, scope, env, backend, &least, PATIENCE)?;
     check_memory(work, &found)?;
     if found.measurements > 0 && (duration(found.time) > LONG || !found.is_complete) {
         let rates = rates(backend);
         let expected = |problem: &Problem, algorithm: &Algorithm| {
             seconds(problem.flops() / rates.get(algorithm).copied().unwrap_or(LEAST_RATE))
         };
-        found = forecast(work.problems, scope, backend, &expected, PATIENCE)?;
+        found = forecast(work.problems, scope, env, backend, &expected, PATIENCE)?;
         check_memory(work, &found)?;
     }
     drop(bar);

@@ -3,16 +3,16 @@
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
 use tightfit_core::plan::{self, Costs, Fronts, Options, Plan, Workload, check_budget, plan};
-use tightfit_core::survey::{Policy, Scope, survey, tensor_memory};
+use tightfit_core::survey::{Scope, Silent, Sizes, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Operation};
 use tightfit_train::machine::cuda::BESIDE;
 
 use crate::estimate::{Work, foresee, usable};
 use crate::failure::Failure;
 use crate::message;
-use crate::options::{Common, Planning};
+use crate::options::{Common, Planning, sizes};
 use crate::progress::{Bar, Measuring};
-use crate::session::{Session, tell_of};
+use crate::session::{Session, env, tell_of};
 
 /// The rates to assume if nothing is measured and the options name none.
 pub const RATES: &str = "h200";
@@ -144,21 +144,21 @@ fn measure(
     let room = (session.device().backend == "cpu").then(usable).flatten();
     let room = room.map(|usable| usable.saturating_sub(tensor_memory(&problems)));
     let (budget, free) = room.map_or((budget, free), |room| (budget.min(room), Some(room)));
+    let sizes = sizes(planning.sizes)?;
     let scope = Scope {
-        policy: if planning.divide { planning.sizes } else { Policy::Undivided },
+        sizes: if planning.divide { sizes } else { Sizes::Undivided },
         // The free part of the arena differs from step to step.
         limits: Limit::Total(budget).ladder(),
         // Plans are compared with the time of the fastest algorithms, whatever their workspace.
         baseline: Some(free.map_or(Bytes::UNLIMITED, |free| free.max(budget))),
         deterministic: common.deterministic,
         exact_class: common.exact_class,
-        cache: session.cache.as_ref(),
-        stop: &session.stop,
     };
     let work = Work { network: workload.network.name(), problems: &problems, beside: Bytes::ZERO, choices };
-    let expected = foresee(&work, &scope, session.backends[0].as_mut())?;
+    let Session { backends, cache, stop } = session;
+    let expected = foresee(&work, &scope, backends[0].as_mut(), &env(cache, stop, &Silent))?;
     let bar = Measuring::new(&kernels_of(workload)?, expected);
-    let found = survey(&problems, &scope, &mut session.backends, &bar)?;
+    let found = survey(&problems, &scope, backends, &env(cache, stop, &bar))?;
     drop(bar);
     tell_of(&found.spent, common);
     Ok(Fronts::of(&found.candidates)?)

@@ -142,6 +142,10 @@ impl Progress for Measuring {
     fn done(&self, share: f64) {
         self.change(|at| at.1 = share);
     }
+
+    fn choosing(&self) {
+        self.change(|at| *at = ("choosing configurations".to_owned(), 0.0));
+    }
 }
 
 /// A thread that prints a line at intervals until it is dropped.

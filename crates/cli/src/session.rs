@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tightfit_core::profile::{Cache, Recording, Replay};
+use tightfit_core::profile::{Cache, Recording, Replay, Store};
 use tightfit_core::report::count;
-use tightfit_core::{Backend, Device, Error};
+use tightfit_core::survey::{Env, Progress};
+use tightfit_core::{Backend, Device};
 use tightfit_cpu::CpuBackend;
 use tightfit_cuda::CudaBackend;
 
@@ -43,6 +44,11 @@ impl Session {
     pub fn device(&self) -> &Device {
         self.backends[0].device()
     }
+}
+
+/// The surroundings of a journey, told to `progress`.
+pub fn env<'a>(cache: &'a Option<Cache>, stop: &'a AtomicBool, progress: &'a dyn Progress) -> Env<'a> {
+    Env { cache: cache.as_ref().map(|cache| cache as &dyn Store), stop, progress }
 }
 
 /// The backends that the options name: at least one, all of the same kind.
@@ -153,9 +159,4 @@ pub fn tell_of(spent: &tightfit_core::profile::Spent, common: &Common) {
         let failed = count(spent.skipped.len(), "candidate");
         message::note(format_args!("{failed} failed and will not be used; -v shows why"));
     }
-}
-
-/// The error for a layer name that the network does not have.
-pub fn nothing_selected(network: &str, known: Vec<String>) -> Failure {
-    Failure::Error(Error::UnknownWord { what: "layers", word: network.to_owned(), known })
 }

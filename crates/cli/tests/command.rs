@@ -57,7 +57,7 @@ fn folder() -> TempDir {
 fn command_line_overrides_the_environment() {
     let folder = folder();
     let replay =
-        format!("--backend replay:{RECORDED} --format json --batch 256 --operations forward --policy undivided");
+        format!("--backend replay:{RECORDED} --format json --batch 256 --operations forward --sizes undivided");
     let limits = |variables: &[(&str, &str)], arguments: &str| {
         let mut command = tightfit(folder.path());
         command.envs(variables.iter().copied());
@@ -86,7 +86,7 @@ fn unknown_words_are_listed_with_valid_ones() {
         ("optimize lenet --batch 4 --workspace 1Mi", &["1Mi", "64MiB"]),
         ("optimize lenet --batch 4", &["--workspace", "--total-workspace"]),
         ("optimize lenet --batch 4 --workspace 1MiB --total-workspace 1MiB", &["cannot be used with"]),
-        ("optimize lenet --batch 4 --workspace 1MiB --policy best", &["best", "power-of-two"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --sizes best", &["best", "power-of-two"]),
         ("optimize lenet --batch 4 --workspace 1MiB --layers conv9", &["conv9", "conv1"]),
         ("optimize lenet --batch 4 --workspace 1MiB --types f64", &["f64", "tf32"]),
         ("optimize lenet --batch 4 --workspace 1MiB --backend abacus", &["abacus", "cpu"]),
@@ -101,6 +101,38 @@ fn unknown_words_are_listed_with_valid_ones() {
         }
     }
     assert!(!folder.path().join("cache.db").exists(), "nothing was measured");
+}
+
+#[test]
+fn old_names_of_sizes_still_work_with_a_warning() {
+    let folder = folder();
+    let common =
+        format!("optimize alexnet-1col --batch 256 --workspace 64MiB --backend replay:{RECORDED} --format json");
+    let with = |option: &str, variables: &[(&str, &str)]| {
+        let mut command = tightfit(folder.path());
+        let output = command
+            .args(format!("{common} {option}").split_whitespace())
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    };
+    let (undivided, quiet) = with("--sizes undivided", &[]);
+    assert!(!quiet.contains("is now called"), "{quiet}");
+    for (option, variables, warning) in [
+        ("--policy undivided", &[][..], "--policy is now called --sizes"),
+        ("", &[("TIGHTFIT_POLICY", "undivided")], "TIGHTFIT_POLICY is now called TIGHTFIT_SIZES"),
+        ("", &[("TIGHTFIT_SIZES", "undivided"), ("TIGHTFIT_POLICY", "all")], ""),
+        ("--sizes undivided", &[("TIGHTFIT_SIZES", "all")], ""),
+    ] {
+        let (found, said) = with(option, variables);
+        assert_eq!(found, undivided, "{option} {variables:?}");
+        assert!(said.contains(warning) && (!warning.is_empty() || !said.contains("is now called")), "{said}");
+    }
+    let both = fail(folder.path(), &format!("{common} --sizes all --policy all"), 2);
+    assert!(both.contains("cannot be used with"), "{both}");
 }
 
 #[test]
@@ -142,7 +174,7 @@ fn too_small_a_limit_exits_with_3_and_names_the_smallest_that_works() {
         let message = fail(folder.path(), &format!("optimize {common} {bound}"), 3);
         assert!(message.contains(&format!("at least {least}")), "{bound}: {message}");
     }
-    let undivided = fail(folder.path(), &format!("optimize {common} --workspace 1000 --policy undivided"), 3);
+    let undivided = fail(folder.path(), &format!("optimize {common} --workspace 1000 --sizes undivided"), 3);
     assert!(undivided.contains("3.9 KiB"), "{undivided}");
     let fits = json(&succeed(folder.path(), &format!("optimize {common} --workspace 1000 --format json")));
     assert_eq!(fits["kernels"][0]["configuration"].as_array().unwrap().len(), 4);
@@ -165,7 +197,7 @@ fn optimizing_part_of_a_network_keeps_all_its_cached_layers() {
         let network = fs::read_to_string(&file).unwrap().lines().nth(1).unwrap().to_owned();
         json(&network)["network"]["layers"].as_array().unwrap().len()
     };
-    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
+    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --sizes undivided");
     assert_eq!(layers(), 6);
     succeed(folder.path(), "optimize lenet --batch 2 --workspace 1MiB --layers conv2 --operations forward");
     assert_eq!(layers(), 6);
@@ -189,7 +221,7 @@ fn replayed_figures_are_exact() {
     let folder = folder();
     for (policy, undivided, time) in [("undivided", 37.8, 37.8), ("power-of-two", 37.8, 22.9), ("all", 37.8, 21.7)] {
         let arguments = format!(
-            "optimize alexnet-1col --batch 256 --workspace 64MiB --backend replay:{RECORDED} --policy {policy} --format json"
+            "optimize alexnet-1col --batch 256 --workspace 64MiB --backend replay:{RECORDED} --sizes {policy} --format json"
         );
         let result = json(&succeed(folder.path(), &arguments));
         let ms = |name: &str| (result[name].as_f64().unwrap() / 100.0).round() / 10.0;
@@ -228,7 +260,7 @@ fn pictures_are_drawn() {
         ("front", "--layers conv2 --operations forward --workspace 512MiB", "fft-tiling"),
         ("layers", "--workspace 64MiB", "conv5"),
         ("allotment", "--total-workspace 120MiB", "conv5"),
-        ("limits", "--workspace 512MiB --policy power-of-two", "undivided"),
+        ("limits", "--workspace 512MiB --sizes power-of-two", "undivided"),
     ] {
         let file = folder.path().join(format!("{name}.svg"));
         succeed(
@@ -245,7 +277,7 @@ fn pictures_are_drawn() {
 #[test]
 fn a_second_run_measures_nothing() {
     let folder = folder();
-    let arguments = "profile lenet --batch 4 --workspace 1MiB --policy power-of-two --format json";
+    let arguments = "profile lenet --batch 4 --workspace 1MiB --sizes power-of-two --format json";
     let figures = |text: &str| {
         let object = json(text);
         (object["measured"].as_u64().unwrap(), object["cached"].as_u64().unwrap())
@@ -255,7 +287,7 @@ fn a_second_run_measures_nothing() {
     assert_eq!(figures(&succeed(folder.path(), arguments)), (0, measured));
     // Another limit uses the same measurements, filtered.
     let smaller =
-        succeed(folder.path(), "optimize lenet --batch 4 --workspace 10KiB --policy power-of-two --format json");
+        succeed(folder.path(), "optimize lenet --batch 4 --workspace 10KiB --sizes power-of-two --format json");
     assert!(
         json(&smaller)["kernels"]
             .as_array()
@@ -280,7 +312,7 @@ fn measurements(folder: &Path) -> usize {
 /// A long profile in the background, once it has kept `count` measurements.
 fn profiling(folder: &Path, count: usize) -> Child {
     let mut child = tightfit(folder)
-        .args("profile vgg16 --batch 2 --workspace 64MiB --policy all".split_whitespace())
+        .args("profile vgg16 --batch 2 --workspace 64MiB --sizes all".split_whitespace())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -302,7 +334,7 @@ fn killed_profile_keeps_its_measurements() {
     child.wait().unwrap();
     let kept = measurements(folder.path());
     assert!(kept >= 3);
-    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
+    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --sizes undivided");
     assert!(measurements(folder.path()) > kept);
 }
 
@@ -322,7 +354,7 @@ fn interrupted_profile_keeps_its_measurements_and_says_so() {
 fn two_processes_share_one_cache() {
     let folder = folder();
     let start = || {
-        let arguments = "profile lenet --batch 8 --workspace 1MiB --policy all";
+        let arguments = "profile lenet --batch 8 --workspace 1MiB --sizes all";
         tightfit(folder.path())
             .args(arguments.split_whitespace())
             .stdout(Stdio::null())
@@ -336,14 +368,14 @@ fn two_processes_share_one_cache() {
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
     let together = measurements(folder.path());
-    succeed(folder.path(), "profile lenet --batch 8 --workspace 1MiB --policy all");
+    succeed(folder.path(), "profile lenet --batch 8 --workspace 1MiB --sizes all");
     assert_eq!(measurements(folder.path()), together, "nothing was lost between them");
 }
 
 #[test]
 fn a_full_disk_loses_nothing() {
     let folder = folder();
-    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
+    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --sizes undivided");
     let before = measurements(folder.path());
     // Files may not grow past 60 KiB: what a full disk is to a program, without filling one.
     let limited = |arguments: &str| {
@@ -356,13 +388,13 @@ fn a_full_disk_loses_nothing() {
             .output()
             .unwrap()
     };
-    let profile = limited("profile lenet --batch 9 --workspace 4MiB --policy all");
+    let profile = limited("profile lenet --batch 9 --workspace 4MiB --sizes all");
     let message = text(&profile.stderr);
     assert_eq!(profile.status.code(), Some(1), "{message}");
     assert!(message.contains("cache.db") && message.contains("disk is full"), "{message}");
     assert!(text(&profile.stdout).contains("measurements"), "the result is shown all the same");
     // The optimizer needs no disk: it warns, and answers.
-    let optimize = limited("optimize lenet --batch 9 --workspace 4MiB --policy all");
+    let optimize = limited("optimize lenet --batch 9 --workspace 4MiB --sizes all");
     assert!(optimize.status.success(), "{}", text(&optimize.stderr));
     assert!(text(&optimize.stderr).contains("warning") && text(&optimize.stdout).contains("conv2"));
     assert!(measurements(folder.path()) >= before);
@@ -371,7 +403,7 @@ fn a_full_disk_loses_nothing() {
 #[test]
 fn damaged_cache_is_named_and_left_unchanged() {
     let folder = folder();
-    succeed(folder.path(), "profile lenet --batch 4 --workspace 1MiB --policy all");
+    succeed(folder.path(), "profile lenet --batch 4 --workspace 1MiB --sizes all");
     let path = folder.path().join("cache.db");
     let whole = fs::read(&path).unwrap();
     let half = &whole[..whole.len() / 2];
@@ -387,16 +419,16 @@ fn damaged_cache_is_named_and_left_unchanged() {
 fn caches_can_be_exported_imported_and_merged() {
     let one = folder();
     let two = folder();
-    succeed(one.path(), "profile lenet --batch 4 --workspace 1MiB --policy all");
+    succeed(one.path(), "profile lenet --batch 4 --workspace 1MiB --sizes all");
     let file = one.path().join("lenet.jsonl.gz");
     succeed(one.path(), &format!("cache export {}", file.display()));
     succeed(two.path(), &format!("cache import {}", file.display()));
     assert_eq!(measurements(two.path()), measurements(one.path()));
     let replay = format!(
-        "optimize lenet --batch 4 --workspace 1MiB --policy all --format csv --backend replay:{}",
+        "optimize lenet --batch 4 --workspace 1MiB --sizes all --format csv --backend replay:{}",
         file.display()
     );
-    let here = succeed(one.path(), "optimize lenet --batch 4 --workspace 1MiB --policy all --format csv");
+    let here = succeed(one.path(), "optimize lenet --batch 4 --workspace 1MiB --sizes all --format csv");
     assert_eq!(succeed(two.path(), &replay), here);
     let merged = folder();
     succeed(
@@ -415,7 +447,7 @@ fn caches_can_be_exported_imported_and_merged() {
 #[test]
 fn invalid_profile_changes_no_cache() {
     let folder = folder();
-    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
+    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --sizes undivided");
     let before = measurements(folder.path());
     let bad = folder.path().join("bad.jsonl");
     let shape = "forward c3 h8 w8 k4 r3 s3 f32";
@@ -444,7 +476,7 @@ fn invalid_profile_changes_no_cache() {
 #[test]
 fn invalid_cache_rows_are_reported_and_cleared() {
     let folder = folder();
-    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --policy undivided");
+    succeed(folder.path(), "profile lenet --batch 2 --workspace 1MiB --sizes undivided");
     let database = rusqlite::Connection::open(folder.path().join("cache.db")).unwrap();
     database.execute_batch("UPDATE measurement SET time_ns = 0; UPDATE network SET batch = -1").unwrap();
     drop(database);

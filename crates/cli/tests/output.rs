@@ -227,7 +227,7 @@ fn exit_codes_do_not_depend_on_standard_error() {
         ("optimize lenet", 2),
         ("cache list --cache /nowhere/x", 1),
         ("plan lenet --batch 4 --budget 1KiB --assume", 3),
-        ("optimize lenet --batch 1 --workspace 1MiB --policy undivided --layers conv1 --operations forward -vvv", 0),
+        ("optimize lenet --batch 1 --workspace 1MiB --sizes undivided --layers conv1 --operations forward -vvv", 0),
         ("train digits-net --batch 8 --budget 16MiB --backend cpu --data digits --steps 2 --cache none -vvv", 0),
     ] {
         assert_eq!(codes_unheard(folder.path(), arguments), [Some(code); 2], "{arguments}");
@@ -239,7 +239,7 @@ fn closing_the_terminal_stops_work_like_ctrl_c() {
     for signal in ["-HUP", "-INT"] {
         let folder = folder();
         let mut child = tightfit(folder.path());
-        child.args("profile vgg16 --batch 2 --workspace 64MiB --policy all".split_whitespace());
+        child.args("profile vgg16 --batch 2 --workspace 64MiB --sizes all".split_whitespace());
         let mut child = child.stdout(Stdio::null()).stderr(closed_pipe()).spawn().unwrap();
         let kept =
             || run(folder.path(), "cache list --format csv").stdout.iter().filter(|byte| **byte == b'\n').count();
@@ -257,7 +257,7 @@ fn interrupt_message_tells_whether_measurements_are_saved() {
         let interrupted = |after: u64| {
             let mut child = tightfit(folder.path());
             child.args(
-                format!("profile vgg16 --batch 2 --workspace 64MiB --policy all --cache {cache}").split_whitespace(),
+                format!("profile vgg16 --batch 2 --workspace 64MiB --sizes all --cache {cache}").split_whitespace(),
             );
             let child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
             std::thread::sleep(Duration::from_millis(after));
@@ -281,7 +281,7 @@ fn missing_gpu_is_reported_once_in_plain_words() {
         let output = command.env("TIGHTFIT_CUDA", &nowhere).args(arguments.split_whitespace()).output().unwrap();
         (output.status.code(), text(&output.stderr))
     };
-    let optimize = "optimize lenet --batch 1 --workspace 1MiB --policy undivided --layers conv1 --operations forward";
+    let optimize = "optimize lenet --batch 1 --workspace 1MiB --sizes undivided --layers conv1 --operations forward";
     let (code, message) = command(&format!("{optimize} --backend cuda"));
     assert_eq!(code, Some(1), "{message}");
     assert_eq!(message.matches("was not found").count(), 1, "{message}");

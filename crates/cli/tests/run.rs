@@ -103,13 +103,13 @@ fn seen(output: &Output, name: &str) -> Option<String> {
 #[test]
 fn settings_reach_the_command_as_environment_variables() {
     let place = Place::new(REAL);
-    let output = place.run("--workspace 512MiB --policy power-of-two --tune cached --devices 0,1 --exact-class", "env");
+    let output = place.run("--workspace 512MiB --sizes power-of-two --tune cached --devices 0,1 --exact-class", "env");
     let ours = place.path("preload/libtightfit_preload.so").display().to_string();
     for (name, expected) in [
         ("LD_PRELOAD", ours.as_str()),
         ("TIGHTFIT_CUDNN", &place.cudnn().display().to_string()),
         ("TIGHTFIT_WORKSPACE", "536870912"),
-        ("TIGHTFIT_POLICY", "power-of-two"),
+        ("TIGHTFIT_SIZES", "power-of-two"),
         ("TIGHTFIT_TUNE", "cached"),
         ("TIGHTFIT_DEVICES", "0,1"),
         ("TIGHTFIT_EXACT_CLASS", "1"),
@@ -153,7 +153,7 @@ fn defaults_are_printed_and_paths_are_absolute() {
     let place = Place::new(REAL);
     let output = place.run("", "env");
     assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE").as_deref(), Some("67108864"));
-    assert_eq!(seen(&output, "TIGHTFIT_POLICY").as_deref(), Some("fit"));
+    assert_eq!(seen(&output, "TIGHTFIT_SIZES").as_deref(), Some("fit"));
     assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some("measure"));
     assert!(text(&output.stderr).contains("64 MiB of workspace per kernel"));
     let output = place.run("--total-workspace 1GiB --report out-%p.json --cache here.db", "env");

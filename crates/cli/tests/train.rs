@@ -89,7 +89,7 @@ fn plans_and_traces_are_written_and_read() {
         assert!(!before || fail(folder.path(), &both, 2).contains("cannot be used with"), "{both}");
     }
     let mut command = tightfit(folder.path(), "train digits-net --plan plan.json.gz --data synthetic --steps 1");
-    command.env("TIGHTFIT_BATCH", "64").env("TIGHTFIT_BUDGET", "1MiB").env("TIGHTFIT_POLICY", "all");
+    command.env("TIGHTFIT_BATCH", "64").env("TIGHTFIT_BUDGET", "1MiB").env("TIGHTFIT_SIZES", "all");
     let output = command.env("TIGHTFIT_TYPES", "f16").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 }

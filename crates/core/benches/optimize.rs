@@ -7,7 +7,7 @@ use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Kernel, Network, distinct};
 use tightfit_core::optimize::{SearchOptions, allot, divide, front, points, split};
 use tightfit_core::profile::{Recording, Replay};
-use tightfit_core::survey::{Policy, Scope, Silent, survey};
+use tightfit_core::survey::{Env, Scope, Sizes, survey};
 use tightfit_core::{Algorithm, Backend, Bytes, Candidate, DivisionCost, Layout, Nanos, Operation, Problem, Types};
 use tightfit_test_support::instances;
 
@@ -72,17 +72,8 @@ fn replayed(network: &str, batch: usize, profile: &str, total: Bytes) -> Vec<Vec
     let network = Network::open(network).expect("a network");
     let kernels = network.kernels(Some(batch), &Operation::ALL, Types::F32, Layout::Nchw).expect("kernels");
     let problems: Vec<Problem> = distinct(&kernels).into_iter().map(|(problem, _)| problem).collect();
-    let stop = AtomicBool::new(false);
-    let scope = Scope {
-        policy: Policy::All,
-        limits: vec![total],
-        baseline: None,
-        deterministic: false,
-        exact_class: false,
-        cache: None,
-        stop: &stop,
-    };
-    let found = survey(&problems, &scope, &mut backends, &Silent).expect("candidates");
+    let scope = Scope::new(Sizes::All, vec![total]);
+    let found = survey(&problems, &scope, &mut backends, &Env::default()).expect("candidates");
     let kernel_front = |kernel: &Kernel| {
         let Candidates { candidates, cost } = &found.candidates[&kernel.problem];
         points(&front(&kernel.problem, candidates, total, *cost).expect("a front"))

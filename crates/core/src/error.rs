@@ -26,6 +26,13 @@ pub enum Error {
         known: Vec<String>,
     },
 
+    /// A selection of a network's layers without a convolution.
+    #[error("{network} has no matching convolutions")]
+    NoConvolutions {
+        /// Name of the network.
+        network: String,
+    },
+
     /// A name that matches more than one thing.
     #[error("`{word}` matches {} {what}: {}; use a more specific name", known.len(), known.join(", "))]
     Ambiguous {

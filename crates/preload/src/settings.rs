@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use tightfit_core::Bytes;
 use tightfit_core::profile::Cache;
-use tightfit_core::survey::Policy;
+use tightfit_core::survey::Sizes;
 
 use crate::log::say;
 
@@ -38,8 +38,8 @@ pub enum Limit {
 pub struct Settings {
     /// `TIGHTFIT_WORKSPACE` or `TIGHTFIT_TOTAL_WORKSPACE`.
     pub limit: Limit,
-    /// `TIGHTFIT_POLICY`.
-    pub policy: Policy,
+    /// `TIGHTFIT_SIZES`, or its old name `TIGHTFIT_POLICY`.
+    pub sizes: Sizes,
     /// `TIGHTFIT_TUNE`.
     pub tune: Tune,
     /// `TIGHTFIT_CACHE`; none for `none`, or if there is no folder for it.
@@ -76,7 +76,11 @@ pub fn settings() -> Option<&'static Settings> {
     static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
     SETTINGS
         .get_or_init(|| {
-            read(&|name| std::env::var_os(name)).unwrap_or_else(|wrong| {
+            let environment = |name: &str| std::env::var_os(name);
+            if set(&environment, "TIGHTFIT_SIZES").is_none() && set(&environment, "TIGHTFIT_POLICY").is_some() {
+                say!("TIGHTFIT_POLICY is now called TIGHTFIT_SIZES");
+            }
+            read(&environment).unwrap_or_else(|wrong| {
                 say!("leaving every convolution unchanged: {wrong}");
                 None
             })
@@ -108,10 +112,12 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
             return Err("TIGHTFIT_WORKSPACE and TIGHTFIT_TOTAL_WORKSPACE are both set; set only one".to_owned());
         }
     };
-    let policy = match text(environment, "TIGHTFIT_POLICY")? {
-        None => Policy::default(),
-        Some(value) => value.parse().map_err(|error| format!("TIGHTFIT_POLICY is {value:?}: {error}"))?,
-    };
+    let mut sizes = Sizes::default();
+    for name in ["TIGHTFIT_POLICY", "TIGHTFIT_SIZES"] {
+        if let Some(value) = text(environment, name)? {
+            sizes = value.parse().map_err(|error| format!("{name} is {value:?}: {error}"))?;
+        }
+    }
     let tune = match text(environment, "TIGHTFIT_TUNE")?.as_deref() {
         None | Some("measure") => Tune::Measure,
         Some("cached") => Tune::Cached,
@@ -126,7 +132,7 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
     });
     Ok(Some(Settings {
         limit,
-        policy,
+        sizes,
         tune,
         cache: Cache::default_path(|name| environment(name)),
         devices: devices.transpose()?,
@@ -182,7 +188,7 @@ mod tests {
     #[test]
     fn without_a_limit_or_when_off_there_are_no_settings() {
         assert_eq!(read_from(&[]), Ok(None));
-        assert_eq!(read_from(&[("TIGHTFIT_POLICY", "all")]), Ok(None));
+        assert_eq!(read_from(&[("TIGHTFIT_SIZES", "all")]), Ok(None));
         assert_eq!(read_from(&[("TIGHTFIT_WORKSPACE", "64MiB"), ("TIGHTFIT_OFF", "1")]), Ok(None));
     }
 
@@ -190,7 +196,8 @@ mod tests {
     fn every_variable_is_read() {
         let settings = read_from(&[
             ("TIGHTFIT_TOTAL_WORKSPACE", "1GiB"),
-            ("TIGHTFIT_POLICY", "power-of-two"),
+            ("TIGHTFIT_POLICY", "all"),
+            ("TIGHTFIT_SIZES", "power-of-two"),
             ("TIGHTFIT_TUNE", "cached"),
             ("TIGHTFIT_CACHE", "/tmp/a.db"),
             ("TIGHTFIT_DEVICES", "0, 2"),
@@ -200,7 +207,7 @@ mod tests {
         ]);
         let expected = Settings {
             limit: Limit::Total(Bytes::gib(1)),
-            policy: Policy::PowerOfTwo,
+            sizes: Sizes::PowerOfTwo,
             tune: Tune::Cached,
             cache: Some("/tmp/a.db".into()),
             devices: Some(vec![0, 2]),
@@ -210,7 +217,7 @@ mod tests {
         };
         assert_eq!(settings, Ok(Some(expected)));
         let default = read_from(&[("TIGHTFIT_WORKSPACE", "64MiB"), ("HOME", "/h")]).unwrap().unwrap();
-        assert_eq!((default.policy, default.tune), (Policy::Fit, Tune::Measure));
+        assert_eq!((default.sizes, default.tune), (Sizes::Fit, Tune::Measure));
         assert_eq!(default.cache, Some("/h/.cache/tightfit/cache.db".into()));
     }
 
@@ -220,6 +227,7 @@ mod tests {
         for (name, value) in [
             ("TIGHTFIT_WORKSPACE", "64 apples"),
             ("TIGHTFIT_TOTAL_WORKSPACE", "1GiB"),
+            ("TIGHTFIT_SIZES", "some"),
             ("TIGHTFIT_POLICY", "some"),
             ("TIGHTFIT_TUNE", "guess"),
             ("TIGHTFIT_DEVICES", "first"),
@@ -237,6 +245,7 @@ mod tests {
         for name in [
             "TIGHTFIT_WORKSPACE",
             "TIGHTFIT_TOTAL_WORKSPACE",
+            "TIGHTFIT_SIZES",
             "TIGHTFIT_POLICY",
             "TIGHTFIT_TUNE",
             "TIGHTFIT_DEVICES",

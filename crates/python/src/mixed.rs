@@ -26,7 +26,7 @@ pub struct Words {
     #[pyo3(item)]
     workspace: u64,
     #[pyo3(item)]
-    policy: String,
+    sizes: String,
     #[pyo3(item)]
     types: String,
     #[pyo3(item)]
@@ -46,7 +46,7 @@ pub fn split(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<
     let options = StepOptions {
         types: words.types.parse().map_err(raise)?,
         layout: words.layout.parse().map_err(raise)?,
-        policy: words.policy.parse().map_err(raise)?,
+        sizes: words.sizes.parse().map_err(raise)?,
         workspace: Bytes(words.workspace),
         rest: time(words.rest_us)?,
         multiple_of: words.multiple_of,

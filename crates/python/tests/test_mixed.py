@@ -65,7 +65,7 @@ def test_steps_from_convolutions_under_a_limit(recorded):
         256, ["H200", "H200"], network="alexnet-1col", profile=recorded, workspace="64MiB", rest_us=3.0, multiple_of=64
     )
     assert found.batches == [128, 128]
-    half = tightfit.optimize("alexnet-1col", 128, workspace="64MiB", policy="all", profile=recorded)
+    half = tightfit.optimize("alexnet-1col", 128, workspace="64MiB", sizes="all", profile=recorded)
     assert found.devices[0].time_us == pytest.approx(half.time_us + 3.0 * 128, abs=1e-6)
     assert not found.devices[0].measured
     with pytest.raises(tightfit.NotProfiled):

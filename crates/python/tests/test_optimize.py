@@ -22,16 +22,16 @@ def profile(recorded):
 )
 def test_same_json_as_the_command(profile, recorded, command, policy, bound, limit):
     option = "--" + bound.replace("_", "-")
-    arguments = ["optimize", NETWORK, "--batch", str(BATCH), option, limit, "--policy", policy]
+    arguments = ["optimize", NETWORK, "--batch", str(BATCH), option, limit, "--sizes", policy]
     expected = json.loads(command(*arguments, "--backend", f"replay:{recorded}", "--format", "json"))
-    found = tightfit.optimize(NETWORK, BATCH, **{bound: limit}, policy=policy, profile=profile).to_dict()
+    found = tightfit.optimize(NETWORK, BATCH, **{bound: limit}, sizes=policy, profile=profile).to_dict()
     found = json.loads(json.dumps(found))
     assert {name: found[name] for name in expected} == expected
     assert all(found[name] is None for name in found.keys() - expected.keys())
 
 
 def test_the_recorded_gain_of_dividing(profile):
-    found = tightfit.optimize(NETWORK, BATCH, workspace=64 << 20, policy="all", profile=profile)
+    found = tightfit.optimize(NETWORK, BATCH, workspace=64 << 20, sizes="all", profile=profile)
     assert found.time_us == pytest.approx(sum(kernel.time_us for kernel in found.kernels), abs=1e-6)
     assert found.undivided_time_us / found.time_us == pytest.approx(found.speedup)
     assert found.speedup > 1.7
@@ -47,7 +47,7 @@ def test_fronts_hold_what_nobody_beats(profile):
     for before, after in itertools.pairwise(front.points):
         assert before.workspace_bytes < after.workspace_bytes and before.time_us > after.time_us
     limit = front.points[2].workspace_bytes
-    best = tightfit.optimize(NETWORK, BATCH, workspace=limit, policy="all", layers=["conv2"], operations=["forward"], profile=profile)
+    best = tightfit.optimize(NETWORK, BATCH, workspace=limit, sizes="all", layers=["conv2"], operations=["forward"], profile=profile)
     assert best.kernels[0].time_us == front.points[2].time_us
 
 
@@ -64,19 +64,19 @@ def test_too_little_workspace_says_how_much_would_do(tmp_path):
     arguments = {"network": str(layers), "operations": ["forward"], "profile": recording}
     for bound in ("workspace", "total_workspace"):
         with pytest.raises(tightfit.DoesNotFit) as refused:
-            tightfit.optimize(**arguments, **{bound: 69}, policy="all")
+            tightfit.optimize(**arguments, **{bound: 69}, sizes="all")
         assert isinstance(refused.value, tightfit.Error)
         assert (refused.value.needed_bytes, refused.value.limit_bytes) == (70, 69)
         copy = pickle.loads(pickle.dumps(refused.value))
         assert (str(copy), copy.needed_bytes) == (str(refused.value), 70)
-    assert tightfit.optimize(**arguments, workspace=70, policy="all").kernels[0].configuration[0].micro_batch == 2
+    assert tightfit.optimize(**arguments, workspace=70, sizes="all").kernels[0].configuration[0].micro_batch == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "exception", "part"),
     [
         ({"network": "alexnett"}, tightfit.BadInput, "alexnet"),
-        ({"policy": "most"}, tightfit.BadInput, "power-of-two"),
+        ({"sizes": "most"}, tightfit.BadInput, "power-of-two"),
         ({"types": "f64"}, tightfit.BadInput, "f16-f32"),
         ({"workspace": "64 Mi"}, tightfit.BadInput, "64 Mi"),
         ({"workspace": -1}, tightfit.BadInput, "-1"),

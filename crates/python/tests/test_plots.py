@@ -37,7 +37,7 @@ def test_speedups(profile, tmp_path):
 
 def test_breakdown(profile, tmp_path):
     axes = plots.plot_breakdown(limits=["8MiB", "64MiB"], profile=profile, **SOURCE)
-    found = tightfit.optimize(workspace="64MiB", policy="all", profile=profile, **SOURCE)
+    found = tightfit.optimize(workspace="64MiB", sizes="all", profile=profile, **SOURCE)
     tops = [bar.get_y() + bar.get_height() for bar in axes.patches[5::6]]
     assert max(tops) == pytest.approx(found.time_us / 1e3)
     assert "svg" in drawn(axes, tmp_path)

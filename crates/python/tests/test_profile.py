@@ -145,7 +145,7 @@ def test_ctrl_c_stops_a_long_call(recorded):
         print("begin", flush=True)
         try:
             while True:
-                tightfit.optimize("alexnet-1col", 256, workspace="64MiB", policy="all", profile=profile)
+                tightfit.optimize("alexnet-1col", 256, workspace="64MiB", sizes="all", profile=profile)
         except KeyboardInterrupt:
             print("stopped")
     """

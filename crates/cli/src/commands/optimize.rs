@@ -1,39 +1,39 @@
 //! `tightfit optimize NETWORK`
 
-use tightfit_core::answer::Optimized;
+use tightfit_core::answer::{Optimized, Request};
 use tightfit_core::candidate::Limit;
 use tightfit_core::report::svg;
-use tightfit_core::survey::Policy;
+use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Error};
 
 use super::print_optimized;
 use crate::failure::{Failure, check_writable, first, write_file};
-use crate::options::{Common, OptimizeOptions, Picture, Sizes};
+use crate::options::{Common, OptimizeOptions, Picture};
 use crate::session::Session;
-use crate::solve::Selected;
+use crate::solve::{optimize, request};
 
 pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
-    let limit = options.bound.limit()?;
+    let request = request(&options.selection, &options.bound, &options.sizes, common)?;
+    let request = Request { baseline: !options.no_baseline, ..request };
     if let Some(path) = &options.plot {
         check_writable(path)?;
     }
-    let selected = Selected::new(&options.selection, common)?;
+    let kernels = request.selection.kernels()?.len();
     let mut session = Session::open(common)?;
-    if options.picture == Some(Picture::Front) && selected.kernels.len() > 1 {
-        let count = selected.kernels.len();
+    if options.picture == Some(Picture::Front) && kernels > 1 {
         return Err(Failure::Usage(format!(
-            "a front shows a single kernel, but {count} are selected; choose one with --layers and --operations"
+            "a front shows a single kernel, but {kernels} are selected; choose one with --layers and --operations"
         )));
     }
-    let optimized = selected.optimize(&mut session, common, &options.sizes, limit)?;
+    let optimized = optimize(&request, Bytes::ZERO, &mut session, common)?;
     let printed = print_optimized(&optimized, common.format);
     let drawn = options.plot.as_ref().map_or(Ok(()), |path| {
-        let picture = options.picture.unwrap_or(match (&optimized.kernels[..], limit) {
+        let picture = options.picture.unwrap_or(match (&optimized.kernels[..], request.limit) {
             ([_], _) => Picture::Front,
             (_, Limit::Total(_)) => Picture::Allotment,
             _ => Picture::Layers,
         });
-        write_file(path, draw(picture, &optimized, &selected, &mut session, common)?)
+        write_file(path, draw(picture, &optimized, &request, &mut session, common)?)
     });
     first([printed, drawn])
 }
@@ -41,7 +41,7 @@ pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
 fn draw(
     picture: Picture,
     optimized: &Optimized,
-    selected: &Selected,
+    request: &Request,
     session: &mut Session,
     common: &Common,
 ) -> Result<String, Failure> {
@@ -67,40 +67,35 @@ fn draw(
         Picture::Allotment => Ok(svg::allotment(&title, optimized)),
         Picture::Layers => Ok(svg::per_layer(&title, &[(&optimized.limit.bytes().to_string(), optimized)])),
         Picture::Limits => {
-            let curves = curves(optimized.limit, selected, session, common)?;
+            let curves = curves(request, session, common)?;
             Ok(svg::limits(&title, "workspace limit", &curves))
         }
     }
 }
 
-/// The network's time under limits that double from 1 MiB up to the given one, for every policy.
-fn curves(
-    limit: Limit,
-    selected: &Selected,
-    session: &mut Session,
-    common: &Common,
-) -> Result<Vec<svg::Curve>, Failure> {
-    let largest = limit.bytes().min(Bytes::gib(64));
+/// The network's time under limits that double from 1 MiB up to the given one, for all four rules of sizes.
+fn curves(request: &Request, session: &mut Session, common: &Common) -> Result<Vec<svg::Curve>, Failure> {
+    let largest = request.limit.bytes().min(Bytes::gib(64));
     let limits = std::iter::successors(Some(largest), |bytes| Some(Bytes(bytes.0 / 2)));
     let mut limits: Vec<Bytes> = limits.take_while(|bytes| *bytes >= Bytes::mib(1)).collect();
     limits.reverse();
     let mut curves = Vec::new();
-    for policy in Policy::ALL {
-        let sizes = Sizes { policy, no_baseline: false };
+    for sizes in Sizes::ALL {
         let mut points = Vec::new();
         for &bytes in &limits {
-            let limit = match limit {
+            let limit = match request.limit {
                 Limit::PerKernel(_) => Limit::PerKernel(bytes),
                 Limit::Total(_) => Limit::Total(bytes),
                 Limit::One(_) => Limit::One(bytes),
             };
-            match selected.optimize(session, common, &sizes, limit) {
+            let request = Request { sizes, limit, baseline: true, ..request.clone() };
+            match optimize(&request, Bytes::ZERO, session, common) {
                 Ok(optimized) => points.push((bytes, optimized.time())),
                 Err(Failure::Error(Error::OverLimit { .. } | Error::OverTotal { .. } | Error::NotProfiled { .. })) => {}
                 Err(failure) => return Err(failure),
             }
         }
-        curves.push(svg::Curve { name: policy.name().to_owned(), points });
+        curves.push(svg::Curve { name: sizes.name().to_owned(), points });
     }
     Ok(curves)
 }

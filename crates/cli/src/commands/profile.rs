@@ -6,32 +6,39 @@ use serde_json::json;
 use tightfit_core::Nanos;
 use tightfit_core::profile::Spent;
 use tightfit_core::report::{Align, Grid};
+use tightfit_core::survey::Scope;
 
 use super::print_grid;
 use crate::failure::{Failure, print};
 use crate::options::{Common, Format, ProfileOptions};
-use crate::session::{Session, tell_of};
-use crate::solve::Selected;
+use crate::session::Session;
+use crate::solve::{profile, selection};
 
 pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
-    let selected = Selected::new(&options.selection, common)?;
+    let selection = selection(&options.selection, common)?;
+    let kernels = selection.kernels()?.len();
+    let sizes = options.sizes.get()?;
     let mut session = Session::open(common)?;
+    let scope = Scope {
+        deterministic: common.deterministic,
+        exact_class: common.exact_class,
+        ..Scope::new(sizes, options.workspace.clone())
+    };
     let started = Instant::now();
-    let found = selected.survey(&mut session, common, options.policy, options.workspace.clone(), None)?;
+    let found = profile(&selection, &scope, &mut session, common)?;
     let wall = Nanos::from(started.elapsed());
-    tell_of(&found.spent, common);
     let Spent { time, kernel_time, measured, cached, skipped, cache_failure } = &found.spent;
     let cache = session.cache.as_ref().map(|cache| cache.path().display().to_string());
-    let (kernels, distinct) = (selected.kernels.len(), found.candidates.len());
+    let distinct = found.candidates.len();
     if common.format == Format::Json {
         let reason = |s: &tightfit_core::profile::Skipped| json!({"problem": s.problem.to_string(), "algorithm": s.algorithm.name(), "reason": s.reason});
         let object = json!({
-            "network": selected.network,
-            "batch": selected.batch,
+            "network": selection.network.name(),
+            "batch": selection.batch,
             "device": session.device(),
             "types": common.types,
             "layout": common.layout,
-            "policy": options.policy.name(),
+            "policy": sizes.name(),
             "workspace_limit_bytes": options.workspace,
             "kernels": kernels,
             "distinct_kernels": distinct,
@@ -48,7 +55,7 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
         let mut grid = Grid::new([("figure", Align::Left), ("value", Align::Left)]);
         for (name, value) in [
             ("device", session.device().to_string()),
-            ("policy", options.policy.to_string()),
+            ("sizes", sizes.to_string()),
             ("kernels", format!("{kernels} ({distinct} distinct)")),
             ("measurements", format!("{measured} new, {cached} cached, {} skipped", skipped.len())),
             ("one call of each", kernel_time.to_string()),

@@ -17,6 +17,7 @@ use clap::ValueEnum;
 use tightfit_core::Bytes;
 use tightfit_core::candidate::Limit;
 use tightfit_core::report::count;
+use tightfit_core::survey::Sizes;
 
 use super::run_report;
 use crate::failure::Failure;
@@ -29,6 +30,7 @@ use crate::session::{cache_path, device_numbers};
 const WORKSPACE: Bytes = Bytes::mib(64);
 /// The environment variables of a limit per kernel and of a total.
 const NAMES: [&str; 2] = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"];
+const OLD_SIZES: &str = "TIGHTFIT_POLICY";
 const DEVICES: &str = "TIGHTFIT_DEVICES";
 const REPORT: &str = "TIGHTFIT_REPORT";
 
@@ -40,13 +42,13 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         )));
     }
     let devices = devices(common)?;
-    let limit = limit(options)?;
+    let (limit, sizes) = (limit(options)?, options.sizes.get()?);
     let python = python_of(&options.command);
     let cudnn = tightfit_cuda::load::find_cudnn(common.cudnn.as_deref(), python.as_deref()).map_err(|error| {
         Failure::Wrong(format!("{error}\nPyTorch's CUDA wheels include cuDNN; otherwise, name its folder with --cudnn"))
     })?;
     let preload = Preload::over(&cudnn)?;
-    let mut variables = variables(options, common, limit, &cudnn, &preload)?;
+    let mut variables = variables(options, common, (limit, sizes), &cudnn, &preload)?;
     let [program, arguments @ ..] = &options.command[..] else {
         return Err(Failure::Usage("no command to run".to_owned()));
     };
@@ -64,10 +66,10 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         }
         variables.push((REPORT, report.into()));
     }
-    message::say(format_args!("tightfit: {}", summary(options, common, limit, &cudnn, &preload)));
+    message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes), &cudnn, &preload)));
     let mut command = Command::new(program);
-    // Remove the limit that was not chosen, and devices that cannot be read.
-    for name in NAMES.into_iter().chain([DEVICES]) {
+    // Remove the limit that was not chosen, the old name of the sizes, and devices that cannot be read.
+    for name in NAMES.into_iter().chain([OLD_SIZES, DEVICES]) {
         command.env_remove(name);
     }
     if let Some(devices) = devices {
@@ -139,7 +141,7 @@ fn limit(options: &RunOptions) -> Result<Limit, Failure> {
 fn variables(
     options: &RunOptions,
     common: &Common,
-    limit: Limit,
+    (limit, sizes): (Limit, Sizes),
     cudnn: &Path,
     preload: &Preload,
 ) -> Result<Vec<(&'static str, OsString)>, Failure> {
@@ -162,7 +164,7 @@ fn variables(
         ("LD_PRELOAD", libraries),
         ("TIGHTFIT_CUDNN", cudnn.into()),
         (name, size.into()),
-        ("TIGHTFIT_POLICY", options.policy.name().into()),
+        ("TIGHTFIT_SIZES", sizes.name().into()),
         ("TIGHTFIT_TUNE", tune.into()),
         // Absolute, since the command may change folders first.
         ("TIGHTFIT_CACHE", cache_path(common).map_or_else(|| "none".into(), |path| absolute(&path).into())),
@@ -184,7 +186,13 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// What is being done, on one line.
-fn summary(options: &RunOptions, common: &Common, limit: Limit, cudnn: &Path, preload: &Preload) -> String {
+fn summary(
+    options: &RunOptions,
+    common: &Common,
+    (limit, sizes): (Limit, Sizes),
+    cudnn: &Path,
+    preload: &Preload,
+) -> String {
     let shared = if matches!(limit, Limit::Total(_)) { "in total" } else { "per kernel" };
     let limit = match limit.bytes() {
         Bytes::UNLIMITED => "unlimited workspace".to_owned(),
@@ -207,8 +215,7 @@ fn summary(options: &RunOptions, common: &Common, limit: Limit, cudnn: &Path, pr
         _ => String::new(),
     };
     format!(
-        "{limit}, policy {}, tune {tune}, cache {cache}; preloading {} in front of {}{form}{off}",
-        options.policy.name(),
+        "{limit}, sizes {sizes}, tune {tune}, cache {cache}; preloading {} in front of {}{form}{off}",
         preload.path.display(),
         cudnn.display()
     )

@@ -21,7 +21,7 @@ pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
     let steps = StepOptions {
         types: common.types,
         layout: common.layout,
-        policy: options.policy,
+        sizes: options.sizes.get()?,
         workspace: options.workspace,
         rest: Nanos::from_micros(options.rest),
         multiple_of: options.multiple_of,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tightfit_core::answer::{Optimized, OptimizedKernel};
+use tightfit_core::answer::{Optimized, OptimizedKernel, Request};
 use tightfit_core::backend::Scale;
 use tightfit_core::candidate::Limit;
 use tightfit_core::execute::{Data, SAMPLED_OUTPUTS, Trial, Values, verify, verify_together};
@@ -13,14 +13,14 @@ use crate::failure::Failure;
 use crate::options::{Common, VerifyOptions};
 use crate::progress::Bar;
 use crate::session::Session;
-use crate::solve::Selected;
+use crate::solve::{optimize, request};
 
 pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
-    let limit = options.bound.limit()?;
-    let mut selected = Selected::new(&options.selection, common)?;
-    selected.beside = selected.kernels.iter().map(|kernel| compared(&kernel.problem)).max().unwrap_or_default();
+    let request = request(&options.selection, &options.bound, &options.sizes, common)?;
+    let request = Request { baseline: !options.no_baseline, ..request };
+    let beside = request.selection.kernels()?.iter().map(|kernel| compared(&kernel.problem)).max();
     let mut session = Session::open(common)?;
-    let mut optimized = selected.optimize(&mut session, common, &options.sizes, limit)?;
+    let mut optimized = optimize(&request, beside.unwrap_or_default(), &mut session, common)?;
     let outputs = if options.full { usize::MAX } else { SAMPLED_OUTPUTS };
     let scale = Scale { alpha: options.alpha, beta: options.beta };
     let backend = session.backends[0].as_mut();

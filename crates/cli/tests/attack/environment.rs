@@ -8,7 +8,7 @@ use super::case::Case;
 use super::child::Setup;
 use super::mutate::{NUMBERS, WORDS};
 
-const VARIABLES: [&str; 30] = [
+const VARIABLES: [&str; 31] = [
     "TIGHTFIT_BACKEND",
     "TIGHTFIT_BATCH",
     "TIGHTFIT_BUDGET",
@@ -25,6 +25,7 @@ const VARIABLES: [&str; 30] = [
     "TIGHTFIT_OFF",
     "TIGHTFIT_ONE_WORKSPACE",
     "TIGHTFIT_POLICY",
+    "TIGHTFIT_SIZES",
     "TIGHTFIT_REPORT",
     "TIGHTFIT_SEED",
     "TIGHTFIT_THREADS",
@@ -57,7 +58,7 @@ pub fn attack(case: &mut Case) {
         "cache list".to_owned(),
         format!("cache import {recorded}"),
         format!("{LENET} --backend replay:{recorded}"),
-        "optimize lenet --batch 1 --policy undivided --layers conv1 --operations forward".to_owned(),
+        "optimize lenet --batch 1 --sizes undivided --layers conv1 --operations forward".to_owned(),
         "plan lenet --batch 3 --budget 16MiB --assume".to_owned(),
         format!("train digits-net --plan {plan} --data digits --steps 1"),
         "run -- true".to_owned(),

@@ -106,7 +106,7 @@ const COMMANDS: [(&str, &[(&str, Kind)]); 12] = [
         ],
     ),
     (
-        "verify lenet --batch 2 --workspace 64KiB --layers conv1 --operations forward --policy undivided --backend cpu",
+        "verify lenet --batch 2 --workspace 64KiB --layers conv1 --operations forward --sizes undivided --backend cpu",
         &[
             ("--values", Kind::Word),
             ("--alpha", Kind::Number),
@@ -117,7 +117,7 @@ const COMMANDS: [(&str, &[(&str, Kind)]); 12] = [
         ],
     ),
     (
-        "profile lenet --batch 1 --layers conv1 --operations forward --policy undivided --backend cpu --cache new.db",
+        "profile lenet --batch 1 --layers conv1 --operations forward --sizes undivided --backend cpu --cache new.db",
         &[("--workspace", Kind::Size), ("--layers", Kind::List), ("--threads", Kind::Number), ("--cache", Kind::Cache)],
     ),
     ("cache list --cache good.db", &[("--cache", Kind::Cache), ("--format", Kind::Word)]),

@@ -14,8 +14,8 @@ use crate::optimize::{SearchOptions, Stop, allot, divide, front, points, undivid
 use crate::{Bytes, Configuration, DivisionCost, Error, Problem};
 
 /// The configurations of a network's kernels under one limit.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Chosen {
+#[derive(Debug)]
+pub(super) struct Chosen {
     /// In the order of the kernels given.
     pub kernels: Vec<OptimizedKernel>,
     /// How far the time is at most from the least possible: see [`Allotment::gap`](crate::optimize::Allotment::gap).
@@ -35,7 +35,11 @@ pub struct Chosen {
 ///
 /// # Errors
 /// [`Error::OverLimit`], [`Error::OverTotal`] or [`Error::NotProfiled`] where it does not fit, or is not measured.
-pub fn choose(kernels: &[Kernel], candidates: &HashMap<Problem, Candidates>, limit: Limit) -> Result<Chosen, Error> {
+pub(super) fn choose(
+    kernels: &[Kernel],
+    candidates: &HashMap<Problem, Candidates>,
+    limit: Limit,
+) -> Result<Chosen, Error> {
     let none = Candidates { candidates: Vec::new(), cost: DivisionCost::default() };
     let of = |problem: &Problem| candidates.get(problem).unwrap_or(&none);
     let share = match limit {

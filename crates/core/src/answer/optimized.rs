@@ -3,6 +3,8 @@
 use crate::candidate::Limit;
 use crate::execute::{Overlapped, Verified};
 use crate::optimize::{Needs, Stop, needs};
+use crate::profile::Spent;
+use crate::survey::Sizes;
 use crate::{Bytes, Configuration, Device, Layout, Nanos, Problem, Types};
 
 /// One kernel and what was chosen for it.
@@ -30,14 +32,19 @@ impl OptimizedKernel {
 }
 
 /// What finding out cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profiling {
-    /// Time spent on measuring.
+    /// Time from the first question to the last answer; the recorded times in a replay.
     pub time: Nanos,
-    /// One call of every candidate that was asked for, cached or not: what the policy costs, whatever was known before.
-    pub kernel_time: Nanos,
+    /// What the measurements cost, and which failed.
+    pub spent: Spent,
+}
+
+impl Profiling {
     /// How many measurements the choice is made from.
-    pub measurements: usize,
+    pub fn measurements(&self) -> usize {
+        self.spent.measured + self.spent.cached
+    }
 }
 
 /// A network whose kernels were optimized under one limit.
@@ -53,8 +60,8 @@ pub struct Optimized {
     pub types: Types,
     /// Order of the dimensions in memory.
     pub layout: Layout,
-    /// Name of the policy that said which micro-batch sizes may be used.
-    pub policy: String,
+    /// Which micro-batch sizes were allowed.
+    pub sizes: Sizes,
     /// What bounds the workspace.
     pub limit: Limit,
     /// The kernels, in the order in which a training step runs them.

@@ -4,6 +4,8 @@ use crate::answer::{Optimized, OptimizedKernel, Profiling};
 use crate::candidate::Limit;
 use crate::execute::Verified;
 use crate::optimize::Stop;
+use crate::profile::Spent;
+use crate::survey::Sizes;
 use crate::{
     Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Layout, Nanos, Operation, Problem, Types,
 };
@@ -47,7 +49,7 @@ pub fn empty() -> Optimized {
         },
         types: Types::F32,
         layout: Layout::Nchw,
-        policy: "fit".to_owned(),
+        sizes: Sizes::Fit,
         limit: Limit::PerKernel(Bytes::mib(64)),
         kernels: Vec::new(),
         gap: 0.0,
@@ -72,7 +74,10 @@ pub fn alexnet() -> Optimized {
                 configuration(&[(100, "fft", 1500, 48), (100, "fft", 1500, 48), (56, "winograd-4x4", 1000, 40)]),
             ),
         ],
-        profiling: Profiling { time: Nanos(12_300_000_000), kernel_time: Nanos(800_000_000), measurements: 456 },
+        profiling: Profiling {
+            time: Nanos(12_300_000_000),
+            spent: Spent { kernel_time: Nanos(800_000_000), measured: 400, cached: 56, ..Spent::default() },
+        },
         ..empty()
     }
 }

@@ -14,7 +14,7 @@ use crate::network::distinct;
 use crate::optimize::check_samples;
 use crate::optimize::times;
 use crate::profile::{Recording, step_name};
-use crate::survey::Policy;
+use crate::survey::Sizes;
 use crate::{Bytes, Candidate, DivisionCost, Error, Layout, Nanos, Network, Operation, Types};
 
 /// Which steps a device may take, and what they include.
@@ -25,7 +25,7 @@ pub struct StepOptions {
     /// Order of the dimensions in memory.
     pub layout: Layout,
     /// Which of the recorded sizes may be micro-batches; `fit` allows all, because it only rules what to record.
-    pub policy: Policy,
+    pub sizes: Sizes,
     /// Workspace limit of each convolution.
     pub workspace: Bytes,
     /// Time of all other layers, forward and backward, per sample; steps measured whole include it.
@@ -41,7 +41,7 @@ impl Default for StepOptions {
         StepOptions {
             types: Types::F32,
             layout: Layout::Nchw,
-            policy: Policy::All,
+            sizes: Sizes::All,
             workspace: Bytes::UNLIMITED,
             rest: Nanos::ZERO,
             multiple_of: 1,
@@ -130,7 +130,7 @@ fn from_convolutions(
     Ok(steps.into_iter().enumerate().filter(|(batch, _)| fits(*batch)).filter_map(step).collect())
 }
 
-/// The least time of one kernel at every batch, with micro-batches of the sizes that the policy allows.
+/// The least time of one kernel at every batch, with micro-batches of the sizes that are allowed.
 fn kernel_times(
     mini_batch: usize,
     candidates: Vec<Candidate>,
@@ -138,10 +138,10 @@ fn kernel_times(
     cost: DivisionCost,
     stop: &AtomicBool,
 ) -> Result<Vec<Option<Nanos>>, Error> {
-    let admitted = |size: usize| match options.policy {
-        Policy::Undivided => false,
-        Policy::PowerOfTwo => size.is_power_of_two(),
-        Policy::All | Policy::Fit => true,
+    let admitted = |size: usize| match options.sizes {
+        Sizes::Undivided => false,
+        Sizes::PowerOfTwo => size.is_power_of_two(),
+        Sizes::All | Sizes::Fit => true,
     };
     let (divisible, whole): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|c| admitted(c.micro_batch));
     let mut least = times(mini_batch, &divisible, options.workspace, cost, stop)?;

@@ -22,6 +22,7 @@ mod kind;
 mod layer;
 mod list;
 mod maps;
+mod selection;
 mod sgd;
 mod shape;
 
@@ -33,6 +34,7 @@ pub use kernels::{Kernel, distinct};
 pub use kind::{BackwardReads, Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, Work};
 pub use layer::{Layer, LayerId, LayerKind, Pooling, PoolingMethod};
 pub use maps::{FeatureMap, FeatureMaps, MapId};
+pub use selection::Selection;
 pub use sgd::Sgd;
 pub use shape::Shape;
 

@@ -74,6 +74,7 @@ pub(super) fn network_fault(network: &RecordedNetwork) -> Option<String> {
 }
 
 /// The first fault in a recording.
+#[cfg(feature = "cache")]
 pub(super) fn recording_fault(recording: &Recording) -> Option<String> {
     let problem = |(shape, measurements): (&str, Vec<Measurement>)| {
         let fault = shape_fault(shape).or_else(|| measurements.iter().find_map(measurement_fault));
@@ -95,6 +96,7 @@ pub(super) fn division(cost: DivisionCost) -> DivisionCost {
 }
 
 /// Turns a fault into the error of saving `what`.
+#[cfg(feature = "cache")]
 pub(super) fn refuse(what: &str, fault: Option<String>) -> Result<(), Error> {
     fault.map_or(Ok(()), |fault| Err(Error::BadOption { what: format!("cannot save {what}: {fault}") }))
 }

@@ -2,6 +2,7 @@
 //! replayed from a recording.
 
 mod bounds;
+#[cfg(feature = "cache")]
 mod cache;
 mod corrections;
 mod key;
@@ -10,7 +11,9 @@ mod profiler;
 mod recording;
 mod replay;
 mod statistics;
+mod store;
 
+#[cfg(feature = "cache")]
 pub use cache::{Cache, Mark, Summary};
 pub use corrections::corrected;
 pub use key::{is_step_name, step_name};
@@ -19,3 +22,4 @@ pub use profiler::{Admission, Profiler, Skipped, Spent};
 pub use recording::Recording;
 pub use replay::Replay;
 pub use statistics::{Sample, sample};
+pub use store::Store;

@@ -1,14 +1,14 @@
 //! Gets each measurement once: from memory, from the cache, and only then by running it on the backend.
 //!
 //! ```text
-//! policy --> Profiler::measure --> known in this run? --> in the cache? --> Backend::measure --> cache
+//! sizes --> Profiler::measure --> known in this run? --> in the cache? --> Backend::measure --> cache
 //! ```
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::Cache;
+use super::Store;
 use crate::backend::{Backend, Effort, Offer};
 use crate::candidate::{Algorithm, Measurement, Notes};
 use crate::{Bytes, DivisionCost, Error, Nanos, Problem};
@@ -18,7 +18,7 @@ use crate::{Bytes, DivisionCost, Error, Nanos, Problem};
 pub struct Spent {
     /// Wall-clock time of the measurements made, all repeats included; the recorded times in a replay.
     pub time: Nanos,
-    /// The time of one call of every requested candidate, cached or not: the cost of a policy, whatever was known
+    /// The time of one call of every requested candidate, cached or not: the cost of a choice of sizes, whatever was known
     /// before.
     pub kernel_time: Nanos,
     /// Measurements made.
@@ -88,7 +88,7 @@ impl Admission {
 /// The measurements of one backend, made on demand and cached.
 pub struct Profiler<'a> {
     backend: &'a mut dyn Backend,
-    cache: Option<&'a Cache>,
+    cache: Option<&'a dyn Store>,
     stop: &'a AtomicBool,
     effort: Effort,
     admission: Admission,
@@ -102,7 +102,7 @@ pub struct Profiler<'a> {
 impl<'a> Profiler<'a> {
     /// A profiler of `backend` that consults `cache` first and saves its measurements there. Once `stop` is set, it
     /// refuses every further request with [`Error::Interrupted`], even one that the cache could answer.
-    pub fn new(backend: &'a mut dyn Backend, cache: Option<&'a Cache>, stop: &'a AtomicBool) -> Profiler<'a> {
+    pub fn new(backend: &'a mut dyn Backend, cache: Option<&'a dyn Store>, stop: &'a AtomicBool) -> Profiler<'a> {
         Profiler {
             backend,
             cache,
@@ -239,7 +239,7 @@ impl<'a> Profiler<'a> {
         if let Some(cache) = self.cache
             && cost != DivisionCost::default()
             && self.spent.cache_failure.is_none()
-            && let Err(error) = cache.keep_division_cost(self.backend.device(), &problem.shape(), cost)
+            && let Err(error) = cache.keep_division_cost(self.backend.device(), problem, cost)
         {
             self.spent.cache_failure = Some(error.chain());
         }

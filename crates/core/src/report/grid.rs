@@ -1,5 +1,6 @@
 //! Rows under a header, written either as an aligned table or as comma-separated values.
 
+#[cfg(feature = "tables")]
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 /// The side on which a column is flush.
@@ -28,6 +29,7 @@ pub struct Terminal {
 /// grid.push(["alexnet", "5"]);
 /// grid.push(["a, b", "13"]);
 /// assert_eq!(grid.csv(), "network,layers\nalexnet,5\n\"a, b\",13\n");
+/// # #[cfg(feature = "tables")]
 /// assert_eq!(grid.table(Terminal::default()).lines().nth(2), Some("alexnet       5"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +61,7 @@ impl Grid {
         format!("{:#}\n", serde_json::Value::Array(rows))
     }
 
+    #[cfg(feature = "tables")]
     /// The grid as aligned text with a line under the header; every line ends in a line feed.
     pub fn table(&self, terminal: Terminal) -> String {
         let mut table = Table::new();

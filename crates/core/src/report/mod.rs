@@ -15,9 +15,11 @@ mod grid;
 mod json;
 pub mod plan;
 pub mod svg;
+#[cfg(feature = "tables")]
 mod table;
 
 pub use csv::csv;
 pub use grid::{Align, Grid, Terminal, count};
 pub use json::json;
+#[cfg(feature = "tables")]
 pub use table::table;

@@ -15,14 +15,14 @@ pub fn table(optimized: &Optimized, terminal: Terminal) -> String {
 }
 
 fn head(optimized: &Optimized) -> String {
-    let Optimized { network, batch, device, types, layout, policy, limit, .. } = optimized;
+    let Optimized { network, batch, device, types, layout, sizes, limit, .. } = optimized;
     let batch = batch.map(|batch| format!(", mini-batch {batch}")).unwrap_or_default();
     let limit = match limit {
         Limit::PerKernel(bytes) => format!("workspace limit {bytes} per kernel"),
         Limit::Total(bytes) => format!("total workspace {bytes}"),
         Limit::One(bytes) => format!("one workspace of {bytes}"),
     };
-    format!("{network}{batch}, {types} {layout}, {device}\npolicy {policy}, {limit}\n")
+    format!("{network}{batch}, {types} {layout}, {device}\nsizes {sizes}, {limit}\n")
 }
 
 fn kernels(optimized: &Optimized, terminal: Terminal) -> String {
@@ -122,8 +122,8 @@ fn totals(optimized: &Optimized) -> String {
     if let (Some(stop), true) = (optimized.stop, optimized.gap > 0.0) {
         line("search", stop.to_string());
     }
-    let profiling = optimized.profiling;
-    line("profiling", format!("{}, {}", profiling.time, count(profiling.measurements, "measurement")));
+    let profiling = &optimized.profiling;
+    line("profiling", format!("{}, {}", profiling.time, count(profiling.measurements(), "measurement")));
     text
 }
 
@@ -149,7 +149,7 @@ mod tests {
     fn a_limit_per_kernel() {
         insta::assert_snapshot!(table(&samples::alexnet(), WIDE), @r#"
         alexnet, mini-batch 256, f32 nchw, NVIDIA H200 (cudnn 9.19.0)
-        policy fit, workspace limit 64 MiB per kernel
+        sizes fit, workspace limit 64 MiB per kernel
 
         layer  operation  configuration                  time [µs]  workspace       gain
         ---------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ mod tests {
     fn verified_with_a_kernel_that_fits_nothing_undivided() {
         insta::assert_snapshot!(table(&samples::verified(), WIDE), @r#"
         alexnet, mini-batch 256, f32 nchw, NVIDIA H200 (cudnn 9.19.0)
-        policy fit, total workspace 120 MiB
+        sizes fit, total workspace 120 MiB
 
         layer  operation  configuration      time [µs]  workspace       gain   error to  error to f64
                                                                               undivided
@@ -199,7 +199,7 @@ mod tests {
     fn nothing_at_all() {
         insta::assert_snapshot!(table(&samples::empty(), WIDE), @r#"
         alexnet, mini-batch 256, f32 nchw, NVIDIA H200 (cudnn 9.19.0)
-        policy fit, workspace limit 64 MiB per kernel
+        sizes fit, workspace limit 64 MiB per kernel
 
         layer  operation  configuration  time [µs]  workspace  gain
         ------------------------------------------------------------

@@ -1,4 +1,4 @@
-//! The `fit` policy: measures the few sizes that fill the limit best, at less than half the cost of power-of-two.
+//! The sizes `fit`: measures the few sizes that fill the limit best, at less than half the cost of power-of-two.
 //!
 //! Querying a workspace runs nothing, so finding the largest size m that fits is free for every algorithm. Then
 //!

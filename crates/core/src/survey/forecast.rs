@@ -1,7 +1,7 @@
 //! Predicts the cost of a survey by running it over a backend that predicts times instead of measuring them.
 //!
 //! ```text
-//! survey -> policy -> Profiler::measure --> in the cache?  yes -> the measurement, at no cost
+//! survey -> sizes -> Profiler::measure --> in the cache?  yes -> the measurement, at no cost
 //!                                                          no  -> the expected time, as often as it would be repeated
 //! ```
 //!
@@ -11,9 +11,10 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::env::Env;
 use super::survey::{Scope, by_work, survey_one};
 use crate::backend::{Effort, Run, Scale, Tensors};
-use crate::profile::{Cache, Profiler, sample};
+use crate::profile::{Profiler, Store, sample};
 use crate::{Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement, Nanos, Offer, Operation, Problem};
 
 /// Predicts the time of one run of an algorithm on a problem.
@@ -43,12 +44,13 @@ pub struct Forecast {
 /// [`Error::Interrupted`] once the caller has asked to stop.
 pub fn forecast(
     problems: &[Problem],
-    scope: &Scope<'_>,
+    scope: &Scope,
+    env: &Env<'_>,
     backend: &mut dyn Backend,
     expected: &Expected<'_>,
     patience: Duration,
 ) -> Result<Forecast, Error> {
-    let known = scope.cache.map(|cache| known(problems, cache, backend.device())).transpose()?.unwrap_or_default();
+    let known = env.cache.map(|cache| known(problems, cache, backend.device())).transpose()?.unwrap_or_default();
     let mut expecting = Expecting {
         backend,
         expected,
@@ -57,14 +59,13 @@ pub fn forecast(
         found: Forecast { is_complete: true, ..Forecast::default() },
         largest: [Bytes::ZERO; 4],
     };
-    let scope = Scope { cache: None, ..scope.clone() };
     for problem in by_work(problems) {
         let before = expecting.found.measurements;
         if expecting.found.is_complete {
-            let surveyed = survey_one(problem, &scope, &mut Profiler::new(&mut expecting, None, scope.stop));
+            let surveyed = survey_one(problem, scope, &mut Profiler::new(&mut expecting, None, env.stop));
             match surveyed {
                 Ok(_) => {}
-                Err(Error::Interrupted) if !scope.stop.load(Ordering::Relaxed) => expecting.found.is_complete = false,
+                Err(Error::Interrupted) if !env.stop.load(Ordering::Relaxed) => expecting.found.is_complete = false,
                 Err(error) => return Err(error),
             }
         }
@@ -80,7 +81,7 @@ pub fn forecast(
 /// What is known of a shape, by algorithm and micro-batch.
 type Known = HashMap<(Algorithm, usize), Measurement>;
 
-fn known(problems: &[Problem], cache: &Cache, device: &Device) -> Result<HashMap<String, Known>, Error> {
+fn known(problems: &[Problem], cache: &dyn Store, device: &Device) -> Result<HashMap<String, Known>, Error> {
     let mut all = HashMap::new();
     for problem in problems {
         let found = cache.measurements(device, problem)?;

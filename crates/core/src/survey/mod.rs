@@ -1,11 +1,13 @@
 //! Experiments: which micro-batch sizes to measure, for one kernel and for all kernels of a network over several devices.
 
+mod env;
 mod fit;
 mod forecast;
-mod policy;
-#[expect(clippy::module_inception, reason = "the survey itself, beside the policies that say what it measures")]
+#[expect(clippy::module_inception, reason = "the survey itself, beside the sizes that it measures")]
+mod sizes;
 mod survey;
 
+pub use env::{Env, Progress, Silent};
 pub use forecast::{Expected, Forecast, forecast, tensor_memory};
-pub use policy::{Policy, candidates};
-pub use survey::{Progress, Scope, Silent, Survey, survey};
+pub use sizes::{Sizes, candidates};
+pub use survey::{Scope, Survey, survey};

@@ -1,30 +1,15 @@
 //! Finds the candidates of a whole network's kernels: each distinct problem once, over as many devices as there are.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::policy::{Policy, candidates};
+use super::env::Env;
+use super::sizes::{Sizes, candidates};
 use crate::candidate::Candidates;
 use crate::optimize::divide;
-use crate::profile::{Admission, Cache, Profiler, Spent};
+use crate::profile::{Admission, Profiler, Spent};
 use crate::{Backend, Bytes, Candidate, Error, Nanos, Problem};
-
-/// Told how a survey gets on; called from several threads.
-pub trait Progress: Sync {
-    /// A problem was begun: its place among all, and how many there are.
-    fn begin(&self, problem: &Problem, place: usize, of: usize);
-    /// A problem is done; `share` of all the work (by floating-point operations) is behind.
-    fn done(&self, share: f64);
-}
-
-/// Says nothing.
-pub struct Silent;
-
-impl Progress for Silent {
-    fn begin(&self, _: &Problem, _: usize, _: usize) {}
-    fn done(&self, _: f64) {}
-}
 
 /// The candidates of every distinct problem, and what finding them cost.
 #[derive(Debug, Default)]
@@ -36,10 +21,10 @@ pub struct Survey {
 }
 
 /// What to look for.
-#[derive(Clone)]
-pub struct Scope<'a> {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scope {
     /// Which micro-batch sizes may be used.
-    pub policy: Policy,
+    pub sizes: Sizes,
     /// Limits under which they are to be good; see [`Limit::ladder`](crate::candidate::Limit::ladder).
     pub limits: Vec<Bytes>,
     /// Also measure every algorithm on the whole mini-batch within this limit, so that "undivided" is the best there is
@@ -49,10 +34,13 @@ pub struct Scope<'a> {
     pub deterministic: bool,
     /// Only algorithms of the numerical class of the best undivided one.
     pub exact_class: bool,
-    /// Where measurements are kept, and looked for first.
-    pub cache: Option<&'a Cache>,
-    /// Set to stop: what was measured stays in the cache.
-    pub stop: &'a AtomicBool,
+}
+
+impl Scope {
+    /// Any algorithm, and no baseline.
+    pub fn new(sizes: Sizes, limits: Vec<Bytes>) -> Scope {
+        Scope { sizes, limits, baseline: None, deterministic: false, exact_class: false }
+    }
 }
 
 /// Surveys `problems`, which should be distinct. The devices behind `backends` must be of one kind, since their
@@ -64,27 +52,27 @@ pub struct Scope<'a> {
 /// [`Error::NotProfiled`] if every candidate that fits failed. The first error of any device after which measuring cannot go on; what was measured is in the cache.
 pub fn survey(
     problems: &[Problem],
-    scope: &Scope<'_>,
+    scope: &Scope,
     backends: &mut [Box<dyn Backend>],
-    progress: &dyn Progress,
+    env: &Env<'_>,
 ) -> Result<Survey, Error> {
     let order = by_work(problems);
     let all: f64 = order.iter().map(|problem| problem.flops()).sum();
     let next = AtomicUsize::new(0);
     let found = Mutex::new((Survey::default(), 0.0, None));
     let work = |backend: &mut dyn Backend| {
-        let mut profiler = Profiler::new(backend, scope.cache, scope.stop);
+        let mut profiler = Profiler::new(backend, env.cache, env.stop);
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
             let Some(&problem) = order.get(place) else { break };
-            progress.begin(problem, place, order.len());
+            env.progress.begin(problem, place, order.len());
             let result = survey_one(problem, scope, &mut profiler);
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
             match result {
                 Ok(candidates) => {
                     found.0.candidates.insert(*problem, candidates);
                     found.1 += problem.flops();
-                    progress.done(found.1 / all);
+                    env.progress.done(found.1 / all);
                 }
                 Err(error) => {
                     found.2.get_or_insert(error);
@@ -123,16 +111,12 @@ pub(super) fn by_work(problems: &[Problem]) -> Vec<&Problem> {
 ///
 /// # Errors
 /// As [`survey`].
-pub(super) fn survey_one(
-    problem: &Problem,
-    scope: &Scope<'_>,
-    profiler: &mut Profiler<'_>,
-) -> Result<Candidates, Error> {
+pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profiler<'_>) -> Result<Candidates, Error> {
     let limit = scope.limits.iter().copied().max().unwrap_or_default();
     let mut admission = Admission { deterministic: scope.deterministic, ..Admission::default() };
     profiler.admit(admission);
     if scope.exact_class {
-        let whole = candidates(Policy::Undivided, problem, &[limit], profiler)?.candidates;
+        let whole = candidates(Sizes::Undivided, problem, &[limit], profiler)?.candidates;
         if let Some(best) = whole.iter().min_by_key(|candidate| (candidate.time, candidate.workspace)) {
             let offers = profiler.offers(problem)?;
             admission.class =
@@ -140,9 +124,9 @@ pub(super) fn survey_one(
             profiler.admit(admission);
         }
     }
-    let mut found = candidates(scope.policy, problem, &scope.limits, profiler)?;
+    let mut found = candidates(scope.sizes, problem, &scope.limits, profiler)?;
     if let Some(limit) = scope.baseline {
-        let undivided = candidates(Policy::Undivided, problem, &[limit], profiler)?;
+        let undivided = candidates(Sizes::Undivided, problem, &[limit], profiler)?;
         found.candidates.extend(undivided.candidates);
         found.candidates.sort();
         found.candidates.dedup();
@@ -150,11 +134,11 @@ pub(super) fn survey_one(
     match divide(problem, &found.candidates, limit, found.cost) {
         Ok(_) => Ok(found),
         Err(Error::NotProfiled { problem, .. }) if found.candidates.is_empty() => {
-            let least = least_that_would_fit(scope.policy, &problem, limit, &found, profiler)?;
+            let least = least_that_would_fit(scope.sizes, &problem, limit, &found, profiler)?;
             let reasons = reasons(&problem, profiler)?;
             Err(least.filter(Error::is_does_not_fit).unwrap_or(Error::NotProfiled { problem, reasons }))
         }
-        Err(error) => Err(least_that_would_fit(scope.policy, problem, limit, &found, profiler)?.unwrap_or(error)),
+        Err(error) => Err(least_that_would_fit(scope.sizes, problem, limit, &found, profiler)?.unwrap_or(error)),
     }
 }
 
@@ -175,7 +159,7 @@ fn reasons(problem: &Problem, profiler: &mut Profiler<'_>) -> Result<Vec<String>
 /// The error that says how much workspace would be enough for a kernel of which nothing fits `limit`. Candidates over the
 /// limit were never run, so it is made from workspaces alone.
 fn least_that_would_fit(
-    policy: Policy,
+    sizes: Sizes,
     problem: &Problem,
     limit: Bytes,
     found: &Candidates,
@@ -183,7 +167,7 @@ fn least_that_would_fit(
 ) -> Result<Option<Error>, Error> {
     let known = profiler.sizes(problem);
     let mut untimed = Vec::new();
-    let sizes = policy.sizes(problem.batch()).or_else(|| Policy::PowerOfTwo.sizes(problem.batch()));
+    let sizes = sizes.up_to(problem.batch()).or_else(|| Sizes::PowerOfTwo.up_to(problem.batch()));
     for size in sizes.unwrap_or_default() {
         if known.binary_search(&size).is_err() {
             continue;

@@ -1,10 +1,8 @@
 //! `--deterministic` and `--exact-class`: which algorithms they leave, and what that does to a configuration.
 
-use std::sync::atomic::AtomicBool;
-
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Recording, Replay};
-use tightfit_core::survey::{Policy, Scope, Silent, survey};
+use tightfit_core::survey::{Env, Scope, Sizes, survey};
 use tightfit_core::{Algorithm, Backend, Bytes, Device, Measurement, Nanos, Notes, Problem};
 
 /// Under 10 bytes: undivided gemm takes 100; algo-0 is faster but not deterministic; Winograd fits only in micro-batches
@@ -43,18 +41,10 @@ fn divided(version: &str, deterministic: bool, exact_class: bool) -> String {
         recording.add(&problem().shape(), measurement);
     }
     let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(Replay::of([recording]).unwrap())];
-    let stop = AtomicBool::new(false);
     let limit = Bytes(10);
-    let scope = Scope {
-        policy: Policy::PowerOfTwo,
-        limits: vec![limit],
-        baseline: Some(limit),
-        deterministic,
-        exact_class,
-        cache: None,
-        stop: &stop,
-    };
-    let mut survey = survey(&[problem()], &scope, &mut backends, &Silent).unwrap();
+    let scope =
+        Scope { baseline: Some(limit), deterministic, exact_class, ..Scope::new(Sizes::PowerOfTwo, vec![limit]) };
+    let mut survey = survey(&[problem()], &scope, &mut backends, &Env::default()).unwrap();
     let found = survey.candidates.remove(&problem()).unwrap();
     divide(&problem(), &found.candidates, limit, found.cost).unwrap().to_string()
 }

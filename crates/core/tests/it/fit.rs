@@ -1,15 +1,14 @@
-//! The `fit` policy: on random recordings it finds an answer where there is one, whatever it leaves out; on recorded
+//! The `fit` sizes: on random recordings it finds an answer where there is one, whatever it leaves out; on recorded
 //! devices it keeps its promise to be nearly as good as `all` for half of what power-of-two costs.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::distinct;
 use tightfit_core::optimize::{check, divide};
 use tightfit_core::profile::{Recording, Replay};
-use tightfit_core::survey::{Policy, Scope, Silent, survey};
+use tightfit_core::survey::{Env, Scope, Sizes, survey};
 use tightfit_core::{
     Algorithm, Backend, Bytes, Candidate, Device, Error, Layout, Measurement, Nanos, Network, Notes, Operation,
     Problem, Types,
@@ -45,36 +44,23 @@ fn recording(rows: &[(usize, usize, u64, u64)]) -> Recording {
     recording
 }
 
-fn scope(policy: Policy, limit: Limit, stop: &AtomicBool) -> Scope<'_> {
-    Scope {
-        policy,
-        limits: limit.ladder(),
-        baseline: None,
-        deterministic: false,
-        exact_class: false,
-        cache: None,
-        stop,
-    }
-}
-
 fn replay(recording: &Recording) -> Vec<Box<dyn Backend>> {
     vec![Box::new(Replay::of([recording.clone()]).unwrap())]
 }
 
-fn found(recording: &Recording, policy: Policy, limit: Limit) -> Result<Vec<Candidate>, Error> {
-    let stop = AtomicBool::new(false);
-    let mut survey = survey(&[problem()], &scope(policy, limit, &stop), &mut replay(recording), &Silent)?;
+fn found(recording: &Recording, sizes: Sizes, limit: Limit) -> Result<Vec<Candidate>, Error> {
+    let scope = Scope::new(sizes, limit.ladder());
+    let mut survey = survey(&[problem()], &scope, &mut replay(recording), &Env::default())?;
     Ok(survey.candidates.remove(&problem()).unwrap().candidates)
 }
 
 /// Time of AlexNet's kernels at 256 samples under a limit each, and one call of every candidate that was asked for.
-fn alexnet(recording: &Recording, operations: &[Operation], policy: Policy, limit: Bytes) -> (Nanos, Nanos) {
+fn alexnet(recording: &Recording, operations: &[Operation], sizes: Sizes, limit: Bytes) -> (Nanos, Nanos) {
     let network = Network::open("alexnet-1col").unwrap();
     let kernels = network.kernels(Some(256), operations, Types::F32, Layout::Nchw).unwrap();
     let problems: Vec<Problem> = distinct(&kernels).into_iter().map(|(problem, _)| problem).collect();
-    let stop = AtomicBool::new(false);
-    let scope = scope(policy, Limit::PerKernel(limit), &stop);
-    let survey = survey(&problems, &scope, &mut replay(recording), &Silent).unwrap();
+    let scope = Scope::new(sizes, Limit::PerKernel(limit).ladder());
+    let survey = survey(&problems, &scope, &mut replay(recording), &Env::default()).unwrap();
     let time = |problem: &Problem| {
         let found = &survey.candidates[problem];
         divide(problem, &found.candidates, limit, found.cost).unwrap().time()
@@ -95,9 +81,9 @@ fn fit_is_nearly_as_fast_as_all_sizes_for_half_the_cost_of_powers_of_two() {
         let [recording] = &recordings[..] else { panic!("{file} is of one device") };
         // Under limits that hardly anything fits, power-of-two has few candidates and costs little; see docs/results.md.
         for limit in [64, 128, 384].map(Bytes::mib) {
-            let (fit, fit_cost) = alexnet(recording, operations, Policy::Fit, limit);
-            let (all, all_cost) = alexnet(recording, operations, Policy::All, limit);
-            let (_, power_cost) = alexnet(recording, operations, Policy::PowerOfTwo, limit);
+            let (fit, fit_cost) = alexnet(recording, operations, Sizes::Fit, limit);
+            let (all, all_cost) = alexnet(recording, operations, Sizes::All, limit);
+            let (_, power_cost) = alexnet(recording, operations, Sizes::PowerOfTwo, limit);
             assert!(all_cost > power_cost * 10, "{file}, {limit}: not all sizes are recorded");
             assert!(fit.ratio(all) <= 1.01, "{file}, {limit}: {fit} against {all}");
             assert!(fit_cost.ratio(power_cost) <= 0.5, "{file}, {limit}: cost {fit_cost} against {power_cost}");
@@ -110,8 +96,8 @@ proptest! {
     fn fit_answers_where_all_sizes_do(rows in rows(), limit in 0..60u64) {
         let recording = recording(&rows);
         let limit = Bytes(limit);
-        let all = found(&recording, Policy::All, Limit::PerKernel(limit));
-        let fit = found(&recording, Policy::Fit, Limit::PerKernel(limit));
+        let all = found(&recording, Sizes::All, Limit::PerKernel(limit));
+        let fit = found(&recording, Sizes::Fit, Limit::PerKernel(limit));
         prop_assert_eq!(all.is_ok(), fit.is_ok(), "{:?} {:?}", all, fit);
         if let (Ok(all), Ok(fit)) = (all, fit) {
             let divided = divide(&problem(), &fit, limit, Default::default()).unwrap();
@@ -130,8 +116,8 @@ proptest! {
             Err(Error::OverLimit { needed, .. }) => needed,
             Err(error) => panic!("{error}"),
         };
-        let all = found(&recording, Policy::All, Limit::Total(Bytes(total)));
-        let fit = found(&recording, Policy::Fit, Limit::Total(Bytes(total)));
+        let all = found(&recording, Sizes::All, Limit::Total(Bytes(total)));
+        let fit = found(&recording, Sizes::Fit, Limit::Total(Bytes(total)));
         prop_assert_eq!(all.is_ok(), fit.is_ok(), "{:?} {:?}", all, fit);
         if let (Ok(all), Ok(fit)) = (all, fit) {
             prop_assert_eq!(least(&fit), least(&all));

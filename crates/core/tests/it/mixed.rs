@@ -8,7 +8,7 @@ use tightfit_core::optimize::check::check_split;
 use tightfit_core::optimize::{Split, divide};
 use tightfit_core::profile::Recording;
 use tightfit_core::profile::step_name;
-use tightfit_core::survey::Policy;
+use tightfit_core::survey::Sizes;
 use tightfit_core::{
     Algorithm, Bytes, Candidate, Device, DivisionCost, Error, Layout, Measurement, Nanos, Network, Notes, Operation,
     Problem, Types,
@@ -108,21 +108,21 @@ fn recorded(network: &Network, layout: Layout) -> (Recording, Vec<(Problem, Vec<
 fn steps_add_up_what_dividing_each_kernel_gives() {
     let network = small();
     let (recording, known) = recorded(&network, Layout::Nchw);
-    for policy in [Policy::Undivided, Policy::PowerOfTwo, Policy::All] {
+    for sizes in [Sizes::Undivided, Sizes::PowerOfTwo, Sizes::All] {
         for limit in [0, 30, 90, 200].map(Bytes) {
-            let options = StepOptions { policy, workspace: limit, rest: Nanos(11), ..StepOptions::default() };
+            let options = StepOptions { sizes, workspace: limit, rest: Nanos(11), ..StepOptions::default() };
             let found = step_times(&recording, &network, 6, &options).unwrap();
             let by_hand = (1..=6).map(|n| {
                 let kernels = network.kernels(Some(n), &Operation::ALL, Types::F32, Layout::Nchw).unwrap();
                 let time = |problem: &Problem| {
                     let (_, all) = known.iter().find(|(known, _)| known.shape() == problem.shape()).unwrap();
-                    let sizes = policy.sizes(n).unwrap();
+                    let sizes = sizes.up_to(n).unwrap();
                     let admitted: Vec<_> = all.iter().filter(|c| sizes.contains(&c.micro_batch)).cloned().collect();
                     divide(problem, &admitted, limit, cost(problem)).unwrap().time()
                 };
                 (n, kernels.iter().map(|kernel| time(&kernel.problem)).sum::<Nanos>() + Nanos(11 * n as u64))
             });
-            assert_eq!(found, by_hand.collect::<Vec<_>>(), "{policy} {limit}");
+            assert_eq!(found, by_hand.collect::<Vec<_>>(), "{sizes} {limit}");
         }
     }
 }

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use tightfit_core::backend::{Effort, Run, Scale, Tensors};
 use tightfit_core::candidate::Limit;
 use tightfit_core::optimize::divide;
-use tightfit_core::profile::{Cache, Profiler};
-use tightfit_core::survey::{Policy, Scope, Silent, survey};
+use tightfit_core::profile::{Cache, Profiler, Store};
+use tightfit_core::survey::{Env, Scope, Sizes, survey};
 use tightfit_core::{
     Algorithm, Backend, Bytes, Candidate, Configuration, Device, Error, Measurement, Nanos, Notes, Offer, Problem,
 };
@@ -115,21 +115,15 @@ fn row(algorithm: &str, micro_batch: usize, time: u64, workspace: u64) -> Measur
 }
 
 /// Candidates that a search finds. One that does not end in a minute is taken for one that never ends.
-fn found(backend: Fake, cache: Option<Cache>, policy: Policy, limit: Limit) -> Result<Vec<Candidate>, Error> {
+fn found(backend: Fake, cache: Option<Cache>, sizes: Sizes, limit: Limit) -> Result<Vec<Candidate>, Error> {
     let (send, receive) = channel();
     std::thread::spawn(move || {
         let stop = backend.countdown.as_ref().map_or_else(Arc::default, |(_, stop)| stop.clone());
         let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(backend)];
-        let scope = Scope {
-            policy,
-            limits: limit.ladder(),
-            baseline: Some(limit.bytes()),
-            deterministic: false,
-            exact_class: false,
-            cache: cache.as_ref(),
-            stop: &stop,
-        };
-        let found = survey(&[problem(BATCH)], &scope, &mut backends, &Silent);
+        let scope = Scope { baseline: Some(limit.bytes()), ..Scope::new(sizes, limit.ladder()) };
+        let cache = cache.as_ref().map(|cache| cache as &dyn Store);
+        let env = Env { cache, stop: &stop, ..Env::default() };
+        let found = survey(&[problem(BATCH)], &scope, &mut backends, &env);
         // Nobody listens any more to one that took too long.
         let _ = send.send(found.map(|mut found| found.candidates.remove(&problem(BATCH)).unwrap().candidates));
     });
@@ -153,13 +147,13 @@ fn fit_ends_where_the_cache_says_more_workspace_than_the_backend() {
     let folder = tempfile::tempdir().unwrap();
     let today = table(&[(0, 3, 10, 0), (0, 12, 30, 0)]);
     let altered = table(&[(0, 3, 10, 64), (0, 12, 30, 64)]);
-    for policy in Policy::ALL {
+    for sizes in Sizes::ALL {
         let cache = cache_of(&folder, &altered);
         let backend = Fake::new(&today);
         let measured = backend.measured.clone();
-        let candidates = found(backend, Some(cache), policy, Limit::PerKernel(Bytes(0))).unwrap();
-        assert!(candidates.iter().all(|candidate| candidate.workspace == Bytes(0)), "{policy}: {candidates:?}");
-        assert!(measured.load(Ordering::Relaxed) > 0, "{policy}: they were measured again");
+        let candidates = found(backend, Some(cache), sizes, Limit::PerKernel(Bytes(0))).unwrap();
+        assert!(candidates.iter().all(|candidate| candidate.workspace == Bytes(0)), "{sizes}: {candidates:?}");
+        assert!(measured.load(Ordering::Relaxed) > 0, "{sizes}: they were measured again");
     }
     // What was measured again has taken the place of what was there.
     let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
@@ -171,11 +165,11 @@ fn fit_ends_where_the_cache_says_more_workspace_than_the_backend() {
 #[test]
 fn a_backend_that_measures_other_workspaces_than_it_asks_for_ends_as_over_the_limit() {
     let today = table(&[(0, 1, 4, 0), (0, 3, 10, 0), (1, 4, 9, 0), (0, 12, 30, 0)]);
-    for policy in Policy::ALL {
+    for sizes in Sizes::ALL {
         for limit in [Limit::PerKernel(Bytes(0)), Limit::Total(Bytes(0))] {
             let backend = Fake { excess: 8, ..Fake::new(&today) };
-            let error = found(backend, None, policy, limit).unwrap_err();
-            assert!(error.is_does_not_fit() || matches!(error, Error::NotProfiled { .. }), "{policy}: {error}");
+            let error = found(backend, None, sizes, limit).unwrap_err();
+            assert!(error.is_does_not_fit() || matches!(error, Error::NotProfiled { .. }), "{sizes}: {error}");
         }
     }
 }
@@ -184,19 +178,19 @@ fn a_backend_that_measures_other_workspaces_than_it_asks_for_ends_as_over_the_li
 fn stop_is_obeyed_even_if_the_cache_answers_everything() {
     let rows: Vec<_> = (1..=BATCH).flat_map(|size| [(0, size, 10 + size as u64, 4), (1, size, 12, 9)]).collect();
     let today = table(&rows);
-    for policy in Policy::ALL {
+    for sizes in Sizes::ALL {
         for asked in 1..6 {
             let folder = tempfile::tempdir().unwrap();
             let stop = Arc::new(AtomicBool::new(false));
             let backend = Fake { countdown: Some((asked, stop.clone())), ..Fake::new(&today) };
             let (measured, asked_after) = (backend.measured.clone(), backend.asked_after.clone());
-            let result = found(backend, Some(cache_of(&folder, &today)), policy, Limit::Total(Bytes(64)));
+            let result = found(backend, Some(cache_of(&folder, &today)), sizes, Limit::Total(Bytes(64)));
             // A search that asks fewer questions is over before.
             if stop.load(Ordering::Relaxed) {
-                assert!(matches!(result, Err(Error::Interrupted)), "{policy}, {asked}: {result:?}");
-                assert_eq!(asked_after.load(Ordering::Relaxed), 0, "{policy}, {asked}: asked on");
+                assert!(matches!(result, Err(Error::Interrupted)), "{sizes}, {asked}: {result:?}");
+                assert_eq!(asked_after.load(Ordering::Relaxed), 0, "{sizes}, {asked}: asked on");
             }
-            assert_eq!(measured.load(Ordering::Relaxed), 0, "{policy}: the cache has everything");
+            assert_eq!(measured.load(Ordering::Relaxed), 0, "{sizes}: the cache has everything");
         }
     }
 }
@@ -223,7 +217,7 @@ proptest! {
         rows in proptest::collection::vec((0..3usize, 1..=BATCH, 1..100u64, 0..40u64, 0..3u64), 1..40),
         limit in 0..40u64,
         is_total: bool,
-        policy in proptest::sample::select(Policy::ALL.to_vec()),
+        sizes in proptest::sample::select(Sizes::ALL.to_vec()),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let today = table(&rows.iter().map(|r| (r.0, r.1, r.2, r.3)).collect::<Vec<_>>());
@@ -234,8 +228,8 @@ proptest! {
             entry.1 = [entry.1, entry.1 + 50, entry.1 / 2][change as usize];
         }
         let limit = if is_total { Limit::Total(Bytes(limit)) } else { Limit::PerKernel(Bytes(limit)) };
-        let with = found(Fake::new(&today), Some(cache_of(&folder, &cached)), policy, limit);
-        let without = found(Fake::new(&today), None, policy, limit);
+        let with = found(Fake::new(&today), Some(cache_of(&folder, &cached)), sizes, limit);
+        let without = found(Fake::new(&today), None, sizes, limit);
         prop_assert_eq!(with.is_ok(), without.is_ok(), "{:?} {:?}", with, without);
         if let (Ok(with), Ok(without)) = (with, without) {
             prop_assert_eq!(&with, &without);

@@ -25,7 +25,7 @@ pub(super) fn look_up(question: &Question, limit: Bytes, settings: &Settings, gu
     let found = read(cache.measurements(guest.device(), &question.problem))?;
     let problem = &question.problem;
     let admission = admission(question, settings);
-    let sizes = settings.policy.sizes(problem.batch());
+    let sizes = settings.sizes.up_to(problem.batch());
     let may_be_used = |measurement: &&Measurement| {
         let is_size = sizes.as_ref().is_none_or(|sizes| sizes.contains(&measurement.micro_batch));
         measurement.workspace <= limit && is_size && admission.admits(measurement.notes)

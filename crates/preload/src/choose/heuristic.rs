@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use tightfit_core::survey::Policy;
+use tightfit_core::survey::Sizes;
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
 use tightfit_cuda::Guest;
 
@@ -36,7 +36,7 @@ pub(super) fn shrink(
 ) -> Result<Option<Configuration>, Error> {
     let (problem, own) = (&question.problem, &question.chosen.algorithm);
     let batch = problem.batch();
-    let most = if settings.policy == Policy::Undivided { 1 } else { batch };
+    let most = if settings.sizes == Sizes::Undivided { 1 } else { batch };
     let few = most.min(FEW);
     let admission = admission(question, settings);
     let own_is_admitted = admission.admits(question.chosen.notes);

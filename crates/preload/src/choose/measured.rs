@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::optimize::divide;
-use tightfit_core::profile::{Admission, Cache, Profiler};
+use tightfit_core::profile::{Admission, Cache, Profiler, Store};
 use tightfit_core::survey::candidates;
 use tightfit_core::{Bytes, Error, Nanos, Problem};
 use tightfit_cuda::{CudaBackend, Guest, Host};
@@ -89,7 +89,7 @@ impl<E: Into<String>> From<E> for Unmeasured {
     }
 }
 
-/// The candidates that the policy asks for, and the framework's choice where it fits.
+/// The candidates that the sizes ask for, and the framework's choice where it fits.
 ///
 /// # Errors
 /// [`Unmeasured`] if measuring is not possible now.
@@ -173,7 +173,7 @@ fn with_profiler(
     needs_time: bool,
 ) -> Result<Known, Error> {
     let admission = admission(question, settings);
-    let mut profiler = Profiler::new(backend, cache, &STOP);
+    let mut profiler = Profiler::new(backend, cache.map(|cache| cache as &dyn Store), &STOP);
     profiler.admit(admission);
     let key = key(question, admission);
     let remembered = {
@@ -182,7 +182,7 @@ fn with_profiler(
     };
     let found = match remembered {
         Some(found) => Ok(found),
-        None => candidates(settings.policy, &question.problem, &ladder(limit, settings), &mut profiler).map(Arc::new),
+        None => candidates(settings.sizes, &question.problem, &ladder(limit, settings), &mut profiler).map(Arc::new),
     };
     let theirs = match &found {
         Ok(found) if needs_time => {

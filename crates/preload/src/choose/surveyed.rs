@@ -21,7 +21,7 @@ impl<'a> Survey<'a> {
     /// What measuring a question under a limit surveys.
     pub fn new(question: &Question, limit: Bytes, settings: &'a Settings, device: &'a Device) -> Survey<'a> {
         let total = if matches!(settings.limit, Limit::Total(_)) { " total" } else { "" };
-        let sizes = format!("{}{total}", settings.policy);
+        let sizes = format!("{}{total}", settings.sizes);
         let mark = Mark { problem: question.problem, sizes, limit, admission: admission(question, settings) };
         Survey { settings, device, mark }
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from . import _native
 from ._profile import PathLike, Profile, Size, size
+from ._renamed import renamed
 from .errors import BadInput
 from .results import MixedSplit, read_split
 
@@ -18,12 +19,13 @@ def split(
     profile: Profile | PathLike | Iterable[PathLike] | None = None,
     cache: PathLike | None = None,
     workspace: Size = None,
-    policy: str = "all",
+    sizes: str = "all",
     types: str = "f32",
     layout: str = "nchw",
     multiple_of: int = 1,
     memory: Size | Sequence[Size] = None,
     rest_us: float = 0.0,
+    policy: str | None = None,
 ) -> MixedSplit:
     """Splits a mini-batch across unequal devices so that the slowest finishes as early as possible. Exact.
 
@@ -39,7 +41,7 @@ def split(
         Source of the measurements: a :class:`Profile`, files, or a cache; by default, the default cache. If training steps
         of the network were measured (:func:`record_steps`), they are used. Otherwise the convolutions are divided under
         the workspace limit at every batch size, and ``rest_us`` is added for each sample.
-    workspace, policy
+    workspace, sizes
         Workspace limit per convolution, and which recorded sizes may be micro-batches.
     multiple_of
         Round each device's share to a multiple of this power of two.
@@ -47,6 +49,8 @@ def split(
         Memory of the devices: one size for all, or one per device.
     rest_us
         Time of the other layers, forward and backward, in µs per sample.
+    policy
+        Old name of ``sizes``.
 
     Returns
     -------
@@ -80,7 +84,7 @@ def split(
         "batch": batch,
         "devices": list(devices),
         "workspace": size(workspace),
-        "policy": policy,
+        "sizes": renamed(sizes, policy),
         "types": types,
         "layout": layout,
         "multiple_of": multiple_of,
@@ -98,12 +102,13 @@ def best_batch_size(
     profile: Profile | PathLike | Iterable[PathLike] | None = None,
     cache: PathLike | None = None,
     workspace: Size = None,
-    policy: str = "all",
+    sizes: str = "all",
     types: str = "f32",
     layout: str = "nchw",
     multiple_of: int = 1,
     memory: Size | Sequence[Size] = None,
     rest_us: float = 0.0,
+    policy: str | None = None,
 ) -> list[int]:
     """Returns the number of samples for each device: the batches of :func:`split`."""
     found = split(
@@ -113,12 +118,13 @@ def best_batch_size(
         profile=profile,
         cache=cache,
         workspace=workspace,
-        policy=policy,
+        sizes=sizes,
         types=types,
         layout=layout,
         multiple_of=multiple_of,
         memory=memory,
         rest_us=rest_us,
+        policy=policy,
     )
     return found.batches
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from . import _native
 from ._profile import PathLike, Profile, Size, size
+from ._renamed import renamed
 from .errors import BadInput
 from .results import Front, Optimized, read_fronts, read_optimized
 
@@ -17,7 +18,7 @@ def _words(
     network: str,
     batch: int | None,
     bounds: dict[str, Size],
-    policy: str,
+    sizes: str,
     types: str,
     layout: str,
     operations: Sequence[str],
@@ -37,7 +38,7 @@ def _words(
         "layers": list(layers),
         "types": types,
         "layout": layout,
-        "policy": policy,
+        "sizes": sizes,
         "bound": bound,
         "bytes": size(value),
         "device": device,
@@ -53,7 +54,7 @@ def optimize(
     workspace: Size = None,
     total_workspace: Size = None,
     one_workspace: Size = None,
-    policy: str = "fit",
+    sizes: str = "fit",
     types: str = "f32",
     layout: str = "nchw",
     operations: Sequence[str] = OPERATIONS,
@@ -63,6 +64,7 @@ def optimize(
     device: str | None = None,
     deterministic: bool = False,
     exact_class: bool = False,
+    policy: str | None = None,
 ) -> Optimized:
     """Finds the fastest way to run each convolution of a network within a workspace limit.
 
@@ -78,7 +80,7 @@ def optimize(
     workspace, total_workspace, one_workspace
         A limit per kernel (WR), one total divided among the kernels (WD), or one workspace that they share; bytes, or
         strings such as ``"64MiB"``. Give at most one of them; without any, there is no limit.
-    policy
+    sizes
         Which recorded sizes may be micro-batches: ``"undivided"``, ``"power-of-two"``, ``"all"`` or ``"fit"``.
     types, layout
         The same as the options of the command.
@@ -90,6 +92,8 @@ def optimize(
         Part of the device's name, if the profile has several devices.
     deterministic, exact_class
         Use only deterministic algorithms; use only algorithms of the same numerical class as the undivided choice.
+    policy
+        Old name of ``sizes``.
 
     Returns
     -------
@@ -110,7 +114,7 @@ def optimize(
     Source: Oyama et al. 2018, III.B (WR) and III.C (WD).
     """
     bounds = {"workspace": workspace, "total_workspace": total_workspace, "one_workspace": one_workspace}
-    words = _words(network, batch, bounds, policy, types, layout, operations, layers, device, deterministic, exact_class)
+    words = _words(network, batch, bounds, renamed(sizes, policy), types, layout, operations, layers, device, deterministic, exact_class)
     return read_optimized(_native.optimize(Profile.of(profile, cache)._recordings, words))
 
 
@@ -121,7 +125,7 @@ def front(
     batch: int | None = None,
     *,
     workspace: Size = None,
-    policy: str = "all",
+    sizes: str = "all",
     types: str = "f32",
     layout: str = "nchw",
     profile: Profile | PathLike | Iterable[PathLike] | None = None,
@@ -129,6 +133,7 @@ def front(
     device: str | None = None,
     deterministic: bool = False,
     exact_class: bool = False,
+    policy: str | None = None,
 ) -> Front:
     """Returns the Pareto front of one kernel: the configurations that no other one beats in both time and workspace.
 
@@ -143,5 +148,5 @@ def front(
     -----
     Source: Oyama et al. 2018, III.C, whose figure 6 draws it.
     """
-    words = _words(network, batch, {"workspace": workspace}, policy, types, layout, [operation], [layer], device, deterministic, exact_class)
+    words = _words(network, batch, {"workspace": workspace}, renamed(sizes, policy), types, layout, [operation], [layer], device, deterministic, exact_class)
     return read_fronts(_native.front(Profile.of(profile, cache)._recordings, words))[0]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MIB = float(1 << 20)
-POLICIES = ("undivided", "power-of-two", "all")
+SIZES = ("undivided", "power-of-two", "all")
 SHORT = {"forward": "F", "backward-data": "BD", "backward-filter": "BF"}
 
 
@@ -83,23 +83,23 @@ def plot_breakdown(
     batch: int | None = None,
     *,
     limits: Sequence[Size] = ("8MiB", "64MiB", "512MiB"),
-    policies: Sequence[str] = POLICIES,
+    sizes: Sequence[str] = SIZES,
     axes: Axes | None = None,
     **source: Any,
 ) -> Axes:
-    """Plots the time of a network by layer, with one bar per limit and policy (u, p, a as in figure 9).
+    """Plots the time of a network by layer, with one bar per limit and rule of sizes (u, p, a as in figure 9).
 
-    Leaves a gap where a policy does not fit the limit. Options are those of :func:`tightfit.optimize`.
+    Leaves a gap where a rule does not fit the limit. Options are those of :func:`tightfit.optimize`.
     """
     axes = _axes(axes)
     found: list[tuple[str, Optimized | None]] = []
     for limit in limits:
-        for policy in policies:
+        for rule in sizes:
             try:
-                answer: Optimized | None = optimize(network, batch, workspace=limit, policy=policy, **source)
+                answer: Optimized | None = optimize(network, batch, workspace=limit, sizes=rule, **source)
             except DoesNotFit:
                 answer = None
-            found.append((f"{policy[0]}\n{limit}", answer))
+            found.append((f"{rule[0]}\n{limit}", answer))
     layers = list(dict.fromkeys(kernel.layer for _, answer in found if answer for kernel in answer.kernels))
     bottom = [0.0] * len(found)
     for layer in layers:
@@ -122,19 +122,19 @@ def plot_divisions(
     batch: int | None = None,
     *,
     workspace: Size = "64MiB",
-    policies: Sequence[str] = POLICIES,
+    sizes: Sequence[str] = SIZES,
     axes: Axes | None = None,
     **source: Any,
 ) -> Axes:
-    """Plots one kernel's micro-batches end to end, one bar per policy, colored by algorithm (figure 10).
+    """Plots one kernel's micro-batches end to end, one bar per rule of sizes, colored by algorithm (figure 10).
 
     Options are those of :func:`tightfit.optimize`.
     """
     axes = _axes(axes)
     colors: dict[str, str] = {}
-    for place, policy in enumerate(policies):
+    for place, rule in enumerate(sizes):
         found = optimize(
-            network, batch, workspace=workspace, policy=policy, layers=[layer], operations=[operation], **source
+            network, batch, workspace=workspace, sizes=rule, layers=[layer], operations=[operation], **source
         )
         start = 0.0
         for part in found.kernels[0].configuration:
@@ -142,7 +142,7 @@ def plot_divisions(
             axes.barh(place, part.time_us / 1e3, left=start, color=color, edgecolor="white")
             axes.text(start + part.time_us / 2e3, place, str(part.micro_batch), ha="center", va="center", fontsize="small")
             start += part.time_us / 1e3
-    axes.set_yticks(range(len(policies)), policies)
+    axes.set_yticks(range(len(sizes)), sizes)
     for algorithm, color in colors.items():
         axes.barh(0, 0, color=color, label=algorithm)
     axes.set(xlabel="time [ms]", title=f"{network} {layer} {operation}, {workspace}")
@@ -165,7 +165,7 @@ def plot_allotment(
     """
     axes = _axes(axes)
     divided = optimize(network, batch, total_workspace=total_workspace, **source)
-    apiece = optimize(network, batch, workspace=workspace, policy="undivided", **source)
+    apiece = optimize(network, batch, workspace=workspace, sizes="undivided", **source)
     bars = [(f"WR {workspace} each", apiece), (f"WD {total_workspace} total", divided)]
     for place, (_, found) in enumerate(bars):
         bottom = 0.0

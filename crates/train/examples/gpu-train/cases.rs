@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::Network;
 use tightfit_core::plan::{Fronts, Workload};
 use tightfit_core::profile::{Cache, Recording};
-use tightfit_core::survey::{Policy as Sizes, Scope, Silent, survey};
+use tightfit_core::survey::{Env, Scope, Sizes, survey};
 use tightfit_core::{Backend, Bytes, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 
@@ -23,23 +22,15 @@ pub fn case(text: &str) -> Result<(Network, usize), Failure> {
 
 /// Deterministic candidates of the workload's convolutions: the whole mini-batch, halves and quarters.
 pub fn candidates(workload: &Workload<'_>, cache: &Cache) -> Result<HashMap<Problem, Candidates>, Failure> {
-    let stop = AtomicBool::new(false);
-    let scope = Scope {
-        policy: Sizes::Undivided,
-        limits: vec![Bytes(16 << 30)],
-        baseline: None,
-        deterministic: true,
-        exact_class: false,
-        cache: Some(cache),
-        stop: &stop,
-    };
+    let scope = Scope { deterministic: true, ..Scope::new(Sizes::Undivided, vec![Bytes(16 << 30)]) };
+    let env = Env { cache: Some(cache), ..Env::default() };
     let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(CudaBackend::open(&Options::default())?)];
     let problems = workload.problems()?;
     let mut found: HashMap<Problem, Candidates> = HashMap::new();
     for parts in [1, 2, 4] {
         let size = (workload.batch / parts).max(1);
         let smaller = problems.iter().map(|problem| problem.with_batch(size)).collect::<Result<Vec<_>, _>>()?;
-        let mut survey = survey(&smaller, &scope, &mut backends, &Silent)?;
+        let mut survey = survey(&smaller, &scope, &mut backends, &env)?;
         for (problem, smaller) in problems.iter().zip(&smaller) {
             let Some(own) = survey.candidates.remove(smaller) else { continue };
             match found.entry(*problem) {

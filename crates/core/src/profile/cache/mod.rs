@@ -17,8 +17,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::Recording;
 use super::bounds;
+use super::{Recording, Store};
+use crate::network::Kernel;
 use crate::{Device, DivisionCost, Error, Measurement, Problem};
 use fault::{Fault, refuse};
 pub use marks::Mark;
@@ -283,6 +284,28 @@ impl Cache {
     pub fn settle(&self) -> Result<(), Error> {
         let settle = || self.lock().query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         settle().map_err(|error| self.refuse(error.into()))
+    }
+}
+
+impl Store for Cache {
+    fn measurements(&self, device: &Device, problem: &Problem) -> Result<Vec<Measurement>, Error> {
+        Cache::measurements(self, device, problem)
+    }
+
+    fn keep(&self, device: &Device, problem: &Problem, measurement: &Measurement) -> Result<(), Error> {
+        Cache::keep(self, device, problem, measurement)
+    }
+
+    fn division_cost(&self, device: &Device, problem: &Problem) -> Result<Option<DivisionCost>, Error> {
+        Cache::division_cost(self, device, problem)
+    }
+
+    fn keep_division_cost(&self, device: &Device, problem: &Problem, cost: DivisionCost) -> Result<(), Error> {
+        Cache::keep_division_cost(self, device, &problem.shape(), cost)
+    }
+
+    fn keep_network(&self, name: &str, batch: Option<usize>, kernels: &[Kernel]) -> Result<(), Error> {
+        Cache::keep_network(self, name, batch, kernels)
     }
 }
 

@@ -6,15 +6,23 @@
 //!        `-> page    a browser: memory over time, streams, layers, maps (one HTML file that needs nothing else)
 //! ```
 
+mod grid;
 mod json;
+#[cfg(feature = "tables")]
 mod page;
+#[cfg(feature = "tables")]
 mod pictures;
+#[cfg(feature = "tables")]
 mod table;
+#[cfg(feature = "tables")]
 mod words;
 
+pub use grid::grid;
 pub use json::json;
+#[cfg(feature = "tables")]
 pub use page::page;
-pub use table::{grid, table};
+#[cfg(feature = "tables")]
+pub use table::table;
 
 #[cfg(test)]
 mod samples;

@@ -1,8 +1,7 @@
 //! The plan as a table: a head that says what was asked, a line for each layer, and what the whole takes.
 
-use std::collections::HashMap;
-
-use crate::plan::{Accounting, Kind, MapPlan, Plan};
+use super::grid;
+use crate::plan::{Accounting, Kind, Plan};
 use crate::report::{Align, Grid, Terminal};
 use crate::{Bytes, Device, Nanos};
 
@@ -15,42 +14,6 @@ pub fn table(plan: &Plan, device: &Device, terminal: Terminal) -> String {
 /// The table without the layers' rows.
 pub(super) fn summary(plan: &Plan, device: &Device) -> String {
     head(plan, device) + "\n" + &attempts(plan, Terminal::default()) + "\n" + &totals(plan)
-}
-
-/// A row for each layer.
-///
-/// `output` is empty if the layer writes its input's map; `map` says what becomes of the map that it is the first to
-/// write, and `reuse` how long after its last forward use it is read again.
-pub fn grid(plan: &Plan) -> Grid {
-    let (left, right) = (Align::Left, Align::Right);
-    let mut grid = Grid::new([
-        ("layer", left),
-        ("output", right),
-        ("weights", right),
-        ("workspace", right),
-        ("forward [µs]", right),
-        ("backward [µs]", right),
-        ("map", left),
-        ("reuse [µs]", right),
-    ]);
-    let first = |map: &'_ MapPlan| Some((map.layers.first()?.clone(), map.clone()));
-    let maps: HashMap<String, MapPlan> = plan.maps.iter().filter_map(first).collect();
-    let bytes = |bytes: Bytes| if bytes == Bytes::ZERO { String::new() } else { bytes.to_string() };
-    let micros = |time: Nanos| if time == Nanos::ZERO { String::new() } else { format!("{:.1}", time.as_micros()) };
-    for layer in &plan.layers {
-        let map = maps.get(&layer.name);
-        grid.push([
-            layer.name.clone(),
-            bytes(layer.output),
-            bytes(layer.weights),
-            bytes(layer.forward_workspace.max(layer.backward_workspace)),
-            micros(layer.forward),
-            micros(layer.backward),
-            map.map(|map| map.fate.name().to_owned()).unwrap_or_default(),
-            map.and_then(|map| map.reuse_distance).map(micros).unwrap_or_default(),
-        ]);
-    }
-    grid
 }
 
 fn head(plan: &Plan, device: &Device) -> String {

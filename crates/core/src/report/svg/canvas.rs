@@ -73,6 +73,7 @@ impl Canvas {
     }
 
     /// The area inside an outline.
+    #[cfg_attr(not(feature = "tables"), expect(dead_code, reason = "only the page of a plan draws areas"))]
     pub fn area(&mut self, outline: &[(f64, f64)], fill: &str) {
         let outline: Vec<String> = outline.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let outline = outline.join(" ");

@@ -1,19 +1,21 @@
 //! The command line. Options that a whole session shares can also be set by environment variables.
 
+mod bound;
+mod read;
+mod sizes;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
-use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use tightfit_core::candidate::Limit;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::plan::{self, Algorithms};
-use tightfit_core::survey::Policy;
+use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
 
-use crate::failure::Failure;
+pub use bound::Bound;
+pub use sizes::{SizeOption, sizes};
 
 /// Run convolutional networks in the memory you have, as fast as that memory allows.
 #[derive(Parser)]
@@ -23,66 +25,6 @@ pub struct Options {
     pub common: Common,
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Options that a plan already sets, so that they cannot be combined with one.
-const PLANNED: [&str; 9] =
-    ["batch", "budget", "host_budget", "policy", "algorithms", "divide", "sizes", "costs", "types"];
-
-/// Options of other commands that do not apply to `run`, and why.
-const NOT_FOR_RUN: [(&str, &str); 7] = [
-    ("types", "the program chooses the types of its tensors"),
-    ("layout", "the program chooses the layout of its tensors"),
-    ("threads", "run computes nothing on the CPU"),
-    ("every_engine", "run uses the engines that cuDNN proposes to the program"),
-    ("backend", "the program computes with cuDNN"),
-    ("format", "run prints no results; --report FILE writes JSON"),
-    ("seed", "run draws no random numbers"),
-];
-
-impl Options {
-    /// Reads the command line and the environment; exits the program if they are invalid.
-    pub fn read() -> Options {
-        let mut command = Options::command();
-        // `run` does not read environment variables meant for other commands, so they cannot be invalid there.
-        let first = command.clone().ignore_errors(true).try_get_matches();
-        if first.is_ok_and(|matches| matches.subcommand_name() == Some("run")) {
-            for (name, _) in NOT_FOR_RUN {
-                command = command.mut_arg(name, |argument| argument.env(None));
-            }
-        }
-        let matches = command.get_matches_mut();
-        if let Some(what) = matches.subcommand_matches("run").and_then(not_for_run) {
-            command.error(ErrorKind::ArgumentConflict, what).exit()
-        }
-        if let Some(name) = matches.subcommand_matches("train").and_then(said_beside_plan) {
-            let name = name.replace('_', "-");
-            let what =
-                format!("the argument '--plan <PLAN>' cannot be used with '--{name}', which the plan already sets");
-            command.error(ErrorKind::ArgumentConflict, what).exit()
-        }
-        Options::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
-    }
-}
-
-/// The first command-line option that conflicts with a plan given there. Environment variables are for other commands.
-fn said_beside_plan(train: &ArgMatches) -> Option<&'static str> {
-    let is_said = |name: &&str| train.value_source(name) == Some(ValueSource::CommandLine);
-    PLANNED.into_iter().find(|name| is_said(&"plan") && is_said(name))
-}
-
-/// The error for a command-line option that does not apply, if any. Environment variables are for other commands.
-fn not_for_run(run: &ArgMatches) -> Option<String> {
-    let is_said = |name: &str| run.value_source(name) == Some(ValueSource::CommandLine);
-    let means_cuda = |name: &str| {
-        name == "backend"
-            && run.get_one::<String>(name).is_some_and(|backend| ["auto", "cuda"].contains(&backend.as_str()))
-    };
-    let unused = NOT_FOR_RUN.into_iter().find(|(name, _)| is_said(name) && !means_cuda(name));
-    unused.map(|(name, why)| {
-        let name = name.replace('_', "-");
-        format!("the argument '--{name}' cannot be used with 'run': {why}; leave it out")
-    })
 }
 
 /// The commands.
@@ -182,7 +124,7 @@ fn samples() -> impl TypedValueParser<Value = usize> {
 
 /// Which kernels to work on.
 #[derive(Args)]
-pub struct Selection {
+pub struct SelectionOptions {
     /// Built-in network (see `tightfit networks`), network file (.json) or layer list
     pub network: String,
     /// Mini-batch size [default: as stated in the file]
@@ -194,17 +136,6 @@ pub struct Selection {
     /// Include only these layers
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub layers: Vec<String>,
-}
-
-/// The micro-batch sizes to allow.
-#[derive(Args)]
-pub struct Sizes {
-    /// Micro-batch sizes to allow: undivided, power-of-two, all or fit
-    #[arg(long, default_value = "fit", env = "TIGHTFIT_POLICY")]
-    pub policy: Policy,
-    /// Measure only what the policy needs; "undivided" is then the best of those algorithms, not of all
-    #[arg(long)]
-    pub no_baseline: bool,
 }
 
 #[derive(Args)]
@@ -229,66 +160,25 @@ pub struct DoctorOptions {
 #[derive(Args)]
 pub struct ProfileOptions {
     #[command(flatten)]
-    pub selection: Selection,
-    /// Micro-batch sizes to measure: undivided, power-of-two, all or fit
-    #[arg(long, default_value = "fit", env = "TIGHTFIT_POLICY")]
-    pub policy: Policy,
+    pub selection: SelectionOptions,
+    #[command(flatten)]
+    pub sizes: SizeOption,
     /// Workspace limits to measure for; candidates above the largest are not run
     #[arg(long, value_delimiter = ',', default_value = "64MiB", env = "TIGHTFIT_WORKSPACE")]
     pub workspace: Vec<Bytes>,
 }
 
-/// What bounds the workspace: exactly one of the three. Environment variables count if the command line has none.
-#[derive(Args)]
-#[group(multiple = false)]
-pub struct Bound {
-    /// Workspace limit per kernel, such as 64MiB [env: TIGHTFIT_WORKSPACE]
-    #[arg(long, value_name = "SIZE")]
-    pub workspace: Option<Bytes>,
-    /// Total workspace, divided among all kernels to minimize their total time [env: TIGHTFIT_TOTAL_WORKSPACE]
-    #[arg(long, value_name = "SIZE")]
-    pub total_workspace: Option<Bytes>,
-    /// Workspace that all kernels share, one after another [env: TIGHTFIT_ONE_WORKSPACE]
-    #[arg(long, value_name = "SIZE")]
-    pub one_workspace: Option<Bytes>,
-}
-
-impl Bound {
-    /// # Errors
-    /// [`Failure::Usage`] if neither the command line nor the environment names one, or if the environment names two;
-    /// those of reading a size.
-    pub fn limit(&self) -> Result<Limit, Failure> {
-        let given = [self.workspace, self.total_workspace, self.one_workspace];
-        let limits = [Limit::PerKernel, Limit::Total, Limit::One];
-        let mut found: Vec<Limit> = given.into_iter().zip(limits).filter_map(|(size, limit)| size.map(limit)).collect();
-        if found.is_empty() {
-            let names = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE", "TIGHTFIT_ONE_WORKSPACE"];
-            for (name, limit) in names.into_iter().zip(limits) {
-                if let Ok(size) = std::env::var(name) {
-                    found.push(limit(size.parse()?));
-                }
-            }
-        }
-        match found[..] {
-            [limit] => Ok(limit),
-            _ => {
-                let options = "--workspace, --total-workspace or --one-workspace (with a SIZE, such as 64MiB)";
-                Err(Failure::Usage(format!(
-                    "give exactly one of {options}, or set exactly one of their environment variables"
-                )))
-            }
-        }
-    }
-}
-
 #[derive(Args)]
 pub struct OptimizeOptions {
     #[command(flatten)]
-    pub selection: Selection,
+    pub selection: SelectionOptions,
     #[command(flatten)]
     pub bound: Bound,
     #[command(flatten)]
-    pub sizes: Sizes,
+    pub sizes: SizeOption,
+    /// Measure only the sizes to use; "undivided" is then the best of what they need, not of all algorithms
+    #[arg(long)]
+    pub no_baseline: bool,
     /// Draw the result to an SVG file
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
@@ -313,11 +203,14 @@ pub enum Picture {
 #[derive(Args)]
 pub struct VerifyOptions {
     #[command(flatten)]
-    pub selection: Selection,
+    pub selection: SelectionOptions,
     #[command(flatten)]
     pub bound: Bound,
     #[command(flatten)]
-    pub sizes: Sizes,
+    pub sizes: SizeOption,
+    /// Measure only the sizes to use; "undivided" is then the best of what they need, not of all algorithms
+    #[arg(long)]
+    pub no_baseline: bool,
     /// Compare every output with 64-bit arithmetic, instead of 4096 per kernel
     #[arg(long)]
     pub full: bool,
@@ -355,9 +248,10 @@ pub struct Planning {
     /// Allow dividing the mini-batches of convolutions
     #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     pub divide: bool,
-    /// Micro-batch sizes to allow in divided convolutions: undivided, power-of-two, all or fit
-    #[arg(long, value_name = "POLICY", default_value = "fit", env = "TIGHTFIT_POLICY")]
-    pub sizes: Policy,
+    /// Micro-batch sizes to allow in divided convolutions: undivided, power-of-two, all or fit [default: fit]
+    /// [env: TIGHTFIT_SIZES]
+    #[arg(long)]
+    pub sizes: Option<Sizes>,
     /// Copy, memory and arithmetic rates for anything that is not measured: h200, k40 or cpu [default: the device's]
     #[arg(long, value_name = "DEVICE")]
     pub costs: Option<String>,
@@ -448,9 +342,8 @@ pub struct SplitOptions {
     /// Workspace limit per convolution, for steps that are summed from convolutions
     #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_WORKSPACE")]
     pub workspace: Bytes,
-    /// Recorded sizes to allow as micro-batches: undivided, power-of-two, all or fit (same as all)
-    #[arg(long, default_value = "all", env = "TIGHTFIT_POLICY")]
-    pub policy: Policy,
+    #[command(flatten)]
+    pub sizes: SizeOption,
     /// Time per sample of the other layers, in microseconds, for steps that are summed from convolutions
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0.0, allow_hyphen_values = true)]
     pub rest: f64,
@@ -470,9 +363,8 @@ pub struct RunOptions {
     /// Total workspace, divided among all kernels to minimize their total time [env: TIGHTFIT_TOTAL_WORKSPACE]
     #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,
-    /// Micro-batch sizes to allow: undivided, power-of-two, all or fit
-    #[arg(long, default_value = "fit", env = "TIGHTFIT_POLICY")]
-    pub policy: Policy,
+    #[command(flatten)]
+    pub sizes: SizeOption,
     /// How to choose configurations
     #[arg(long, value_enum, default_value = "measure", env = "TIGHTFIT_TUNE")]
     pub tune: Tune,

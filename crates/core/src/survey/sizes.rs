@@ -10,7 +10,7 @@ use crate::{Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem};
 
 /// A rule for the sizes of micro-batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Policy {
+pub enum Sizes {
     /// The whole mini-batch alone.
     Undivided,
     /// 1, 2, 4, .. and the whole mini-batch.
@@ -22,56 +22,56 @@ pub enum Policy {
     Fit,
 }
 
-impl Policy {
+impl Sizes {
     /// All four, in the order of the documentation.
-    pub const ALL: [Policy; 4] = [Policy::Undivided, Policy::PowerOfTwo, Policy::All, Policy::Fit];
+    pub const ALL: [Sizes; 4] = [Sizes::Undivided, Sizes::PowerOfTwo, Sizes::All, Sizes::Fit];
 
     /// The name used in options and files.
     pub fn name(self) -> &'static str {
         match self {
-            Policy::Undivided => "undivided",
-            Policy::PowerOfTwo => "power-of-two",
-            Policy::All => "all",
-            Policy::Fit => "fit",
+            Sizes::Undivided => "undivided",
+            Sizes::PowerOfTwo => "power-of-two",
+            Sizes::All => "all",
+            Sizes::Fit => "fit",
         }
     }
 
-    /// The sizes for a mini-batch, rising; none where they are found while measuring ([`Policy::Fit`]).
+    /// The sizes for a mini-batch, rising; none where they are found while measuring ([`Sizes::Fit`]).
     ///
     /// ```
-    /// use tightfit_core::survey::Policy;
-    /// assert_eq!(Policy::PowerOfTwo.sizes(6), Some(vec![1, 2, 4, 6]));
+    /// use tightfit_core::survey::Sizes;
+    /// assert_eq!(Sizes::PowerOfTwo.up_to(6), Some(vec![1, 2, 4, 6]));
     /// ```
-    pub fn sizes(self, mini_batch: usize) -> Option<Vec<usize>> {
+    pub fn up_to(self, mini_batch: usize) -> Option<Vec<usize>> {
         match self {
-            Policy::Undivided => Some(vec![mini_batch]),
-            Policy::PowerOfTwo => {
+            Sizes::Undivided => Some(vec![mini_batch]),
+            Sizes::PowerOfTwo => {
                 let powers = std::iter::successors(Some(1usize), |size| size.checked_mul(2));
                 Some(powers.take_while(|&size| size < mini_batch).chain([mini_batch]).collect())
             }
-            Policy::All => Some((1..=mini_batch).collect()),
-            Policy::Fit => None,
+            Sizes::All => Some((1..=mini_batch).collect()),
+            Sizes::Fit => None,
         }
     }
 }
 
-by_name!(Policy, "policies");
+by_name!(Sizes, "sizes");
 
-/// Measures what `policy` asks for, for a kernel under `limits`, and gives the candidates that it admits.
+/// Measures what `sizes` asks for, for a kernel under `limits`, and gives the candidates that it admits.
 ///
-/// A candidate over the largest limit is never run. With [`Policy::Fit`] the sizes follow from the limits; the other
-/// policies name their sizes themselves, and a recording that lacks some of them gives what it has.
+/// A candidate over the largest limit is never run. With [`Sizes::Fit`] the sizes follow from the limits; the other
+/// rules name them themselves, and a recording that lacks some of them gives what it has.
 ///
 /// # Errors
 /// As [`Profiler::measure`]; nothing is lost, since every measurement made is kept already.
 pub fn candidates(
-    policy: Policy,
+    sizes: Sizes,
     problem: &Problem,
     limits: &[Bytes],
     profiler: &mut Profiler<'_>,
 ) -> Result<Candidates, Error> {
     let largest = limits.iter().copied().max().unwrap_or_default();
-    let mut found = match policy.sizes(problem.batch()) {
+    let mut found = match sizes.up_to(problem.batch()) {
         Some(sizes) => {
             let known = profiler.sizes(problem);
             let mut found = Vec::new();
@@ -83,7 +83,7 @@ pub fn candidates(
         None => fit(problem, limits, profiler)?,
     };
     found.sort();
-    let divides = policy != Policy::Undivided && problem.operation() == Operation::BackwardFilter;
+    let divides = sizes != Sizes::Undivided && problem.operation() == Operation::BackwardFilter;
     let cost = if divides { profiler.division_cost(problem)? } else { DivisionCost::default() };
     Ok(Candidates { candidates: found, cost })
 }

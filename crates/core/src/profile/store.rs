@@ -1,0 +1,39 @@
+//! What a profiler asks of the place where measurements are kept.
+
+use crate::network::Kernel;
+use crate::{Device, DivisionCost, Error, Measurement, Problem};
+
+/// Keeps measurements between runs. [`Cache`](super::Cache) does so in a file; a program may keep them elsewhere.
+///
+/// Several threads ask at once.
+pub trait Store: Sync {
+    /// Everything measured on `device` for the problem's shape, operation, types and layout, at any micro-batch.
+    ///
+    /// # Errors
+    /// Those of reading.
+    fn measurements(&self, device: &Device, problem: &Problem) -> Result<Vec<Measurement>, Error>;
+
+    /// Saves a new measurement of the problem's shape.
+    ///
+    /// # Errors
+    /// Those of writing.
+    fn keep(&self, device: &Device, problem: &Problem, measurement: &Measurement) -> Result<(), Error>;
+
+    /// What dividing the problem's shape costs, if known.
+    ///
+    /// # Errors
+    /// Those of reading.
+    fn division_cost(&self, device: &Device, problem: &Problem) -> Result<Option<DivisionCost>, Error>;
+
+    /// Saves what dividing the problem's shape costs.
+    ///
+    /// # Errors
+    /// Those of writing.
+    fn keep_division_cost(&self, device: &Device, problem: &Problem, cost: DivisionCost) -> Result<(), Error>;
+
+    /// Saves which layers a network has, under its name and mini-batch.
+    ///
+    /// # Errors
+    /// Those of writing.
+    fn keep_network(&self, name: &str, batch: Option<usize>, kernels: &[Kernel]) -> Result<(), Error>;
+}
