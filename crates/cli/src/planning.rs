@@ -2,7 +2,7 @@
 
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
-use tightfit_core::plan::{self, Costs, Fronts, Options, Plan, Workload, check_budget, plan};
+use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Plan, Workload, check_budget, plan};
 use tightfit_core::survey::{Scope, Silent, Sizes, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Operation};
 use tightfit_train::machine::cuda::BESIDE;
@@ -27,12 +27,12 @@ pub const RATES: &str = "h200";
 pub fn plan_of(
     planning: &Planning,
     network: &Network,
-    inference: bool,
+    mode: Mode,
     session: &mut Session,
     common: &Common,
     choices: &str,
 ) -> Result<Plan, Failure> {
-    let workload = workload(planning, network, inference, common)?;
+    let workload = workload(planning, network, mode, common)?;
     let costs = costs(planning, session.device())?;
     let free = free(session);
     let options = options(planning, free)?;
@@ -45,7 +45,7 @@ pub fn plan_of(
 }
 
 /// Searches for the plan, with a progress bar.
-fn drawn_up(workload: &Workload<'_>, fronts: &Fronts, costs: &Costs, options: &Options) -> Result<Plan, Failure> {
+fn drawn_up(workload: &Workload<'_>, fronts: &Fronts, costs: &CostModel, options: &Options) -> Result<Plan, Failure> {
     let _bar = Bar::new(format!("planning {}", workload.network.name()), None);
     Ok(plan(&workload.step(fronts, costs)?, costs, options)?)
 }
@@ -64,11 +64,11 @@ fn free(session: &Session) -> Option<Bytes> {
 pub fn assumed_plan_of(
     planning: &Planning,
     network: &Network,
-    inference: bool,
+    mode: Mode,
     common: &Common,
 ) -> Result<(Plan, Device), Failure> {
-    let workload = workload(planning, network, inference, common)?;
-    let costs = Costs::named(planning.costs.as_deref().unwrap_or(RATES))?;
+    let workload = workload(planning, network, mode, common)?;
+    let costs = CostModel::named(planning.costs.as_deref().unwrap_or(RATES))?;
     let fronts = Fronts::assumed(&workload, &costs)?;
     let device =
         Device { backend: "assumed".to_owned(), name: costs.name.clone(), library: "assumed".to_owned(), threads: 0 };
@@ -78,7 +78,7 @@ pub fn assumed_plan_of(
 fn workload<'a>(
     planning: &Planning,
     network: &'a Network,
-    inference: bool,
+    mode: Mode,
     common: &Common,
 ) -> Result<Workload<'a>, Failure> {
     if common.layout != Layout::Nchw {
@@ -87,7 +87,7 @@ fn workload<'a>(
     let batch = planning
         .batch
         .ok_or_else(|| Failure::Usage("a plan needs a mini-batch size; set it with --batch N".to_owned()))?;
-    Ok(Workload::new(network, batch, common.types, inference)?)
+    Ok(Workload::new(network, batch, common.types, mode)?)
 }
 
 fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure> {
@@ -112,20 +112,20 @@ fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure>
 }
 
 /// The rates that the options name, or else those of the device.
-fn costs(planning: &Planning, device: &Device) -> Result<Costs, Failure> {
+fn costs(planning: &Planning, device: &Device) -> Result<CostModel, Failure> {
     if let Some(name) = &planning.costs {
-        return Ok(Costs::named(name)?);
+        return Ok(CostModel::named(name)?);
     }
-    let known = [("H200", Costs::h200 as fn() -> Costs), ("K40", Costs::k40)];
+    let known = [("H200", CostModel::h200 as fn() -> CostModel), ("K40", CostModel::k40)];
     match known.iter().find(|(name, _)| device.name.contains(name)) {
         Some((_, costs)) => Ok(costs()),
-        None if device.library.starts_with("tightfit-cpu") => Ok(Costs::cpu()),
+        None if device.library.starts_with("tightfit-cpu") => Ok(CostModel::cpu()),
         None => {
             message::note(format_args!(
                 "assuming that copies on {} are as fast as on an H200; set other rates with --costs",
                 device.name
             ));
-            Ok(Costs::h200())
+            Ok(CostModel::h200())
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Times of planning: from a step to a checked schedule.
 
 use divan::{Bencher, black_box};
-use tightfit_core::plan::{Budgets, Costs, Fronts, Options, Plan, Policy, Workload, check, plan, simulate};
+use tightfit_core::plan::{Budgets, CostModel, Fronts, Mode, Options, Plan, Policy, Workload, check, plan, simulate};
 use tightfit_core::{Bytes, Network, Types};
 
 fn main() {
@@ -11,8 +11,8 @@ fn main() {
 /// A network with a mini-batch of 32 under a budget halfway between the least and the most that its policy takes.
 fn with_plan<T>(name: &str, policy: Policy, use_it: impl FnOnce(&Workload<'_>, &dyn Fn() -> Plan) -> T) -> T {
     let network = Network::open(name).expect("a network");
-    let workload = Workload::new(&network, 32, Types::F32, false).expect("a workload");
-    let costs = Costs::h200();
+    let workload = Workload::new(&network, 32, Types::F32, Mode::Training).expect("a workload");
+    let costs = CostModel::h200();
     let fronts = Fronts::assumed(&workload, &costs).expect("problems");
     let step = workload.step(&fronts, &costs).expect("a step");
     let at = |budget| {
@@ -38,7 +38,7 @@ fn plan_overlap(bencher: Bencher<'_, '_>, name: &str) {
 fn check_a_schedule(bencher: Bencher<'_, '_>, name: &str) {
     with_plan(name, Policy::Overlap, |workload, plan| {
         let schedule = plan().schedule;
-        let costs = Costs::h200();
+        let costs = CostModel::h200();
         let step = workload.step(&Fronts::assumed(workload, &costs).expect("problems"), &costs).expect("a step");
         bencher.bench_local(|| check(&step, &schedule, Budgets::default()));
     });
@@ -48,8 +48,8 @@ fn check_a_schedule(bencher: Bencher<'_, '_>, name: &str) {
 fn simulate_a_schedule(bencher: Bencher<'_, '_>, name: &str) {
     with_plan(name, Policy::Overlap, |workload, plan| {
         let schedule = plan().schedule;
-        let costs = Costs::h200();
+        let costs = CostModel::h200();
         let step = workload.step(&Fronts::assumed(workload, &costs).expect("problems"), &costs).expect("a step");
-        bencher.bench_local(|| simulate(&step, &schedule, &Costs::h200()));
+        bencher.bench_local(|| simulate(&step, &schedule, &CostModel::h200()));
     });
 }

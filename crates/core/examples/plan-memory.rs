@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use tightfit_core::candidate::Candidates;
-use tightfit_core::plan::{Accounting, Algorithms, Costs, Fronts, Options, Plan, Policy, Workload, plan};
+use tightfit_core::plan::{Accounting, Algorithms, CostModel, Fronts, Mode, Options, Plan, Policy, Workload, plan};
 use tightfit_core::profile::Recording;
 use tightfit_core::{Bytes, Candidate, DivisionCost, Error, Network, Operation, Problem, Types};
 
@@ -39,9 +39,9 @@ const POLICIES: [(&str, Policy, Algorithms, [u32; 2]); 4] = [
 
 fn main() -> Result<(), Error> {
     let mut arguments = std::env::args().skip(1).peekable();
-    let mut costs = Costs::k40();
+    let mut costs = CostModel::k40();
     if arguments.next_if(|argument| argument == "--costs").is_some() {
-        costs = Costs::named(&arguments.next().unwrap_or_default())?;
+        costs = CostModel::named(&arguments.next().unwrap_or_default())?;
     }
     let mut recordings: Vec<Recording> = Vec::new();
     for path in arguments {
@@ -52,7 +52,7 @@ fn main() -> Result<(), Error> {
     let mut summed = 0.0;
     for (name, batch, stated) in NETWORKS {
         let network = Network::open(name)?;
-        let workload = Workload::new(&network, batch, Types::F32, false)?;
+        let workload = Workload::new(&network, batch, Types::F32, Mode::Training)?;
         let (fronts, known) = fronts(&workload, &costs, &recordings)?;
         let step = workload.step(&fronts, &costs)?;
         let in_papers_mean = !name.starts_with("googlenet") && (!name.starts_with("vgg") || name == "vgg19");
@@ -116,7 +116,7 @@ fn line(plan: &Plan, label: &str, took_ms: u128) {
 }
 
 /// What the profiles have of the workload's convolutions at its mini-batch, and how many that is.
-fn fronts(workload: &Workload<'_>, costs: &Costs, recordings: &[Recording]) -> Result<(Fronts, String), Error> {
+fn fronts(workload: &Workload<'_>, costs: &CostModel, recordings: &[Recording]) -> Result<(Fronts, String), Error> {
     let mut candidates: HashMap<Problem, Candidates> = HashMap::new();
     let mut problems: Vec<Problem> = Vec::new();
     for (layer, _) in workload.network.convolutions() {

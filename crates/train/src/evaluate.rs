@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::plan::{
-    Action, Algorithms, Checked, Costs, Fronts, LayerPass, Options, Pass, Policy, Schedule, Workload, plan,
+    Action, Algorithms, Checked, CostModel, Fronts, LayerPass, Mode, Options, Pass, Policy, Schedule, Workload, plan,
 };
 use tightfit_core::{Bytes, DivisionCost, Operation, Problem};
 use tightfit_cpu::layers::softmax_loss;
@@ -44,7 +44,7 @@ pub fn evaluate<M: Machine>(
     learned: &Learned,
     source: Arc<dyn Source>,
 ) -> Result<Score, Error> {
-    let inference = Workload::new(training.network, training.batch, training.types, true)?;
+    let inference = Workload::new(training.network, training.batch, training.types, Mode::Inference)?;
     let options = Options {
         // Without backward passes nothing is offloaded, and a map goes after its last use; the baseline would keep all of them.
         policy: Policy::VdnnAll,
@@ -53,8 +53,8 @@ pub fn evaluate<M: Machine>(
         host_budget: Bytes::ZERO,
         ..Options::default()
     };
-    let step = inference.step(&forward_fronts(training, schedule)?, &Costs::cpu())?;
-    let plan = plan(&step, &Costs::cpu(), &options)?;
+    let step = inference.step(&forward_fronts(training, schedule)?, &CostModel::cpu())?;
+    let plan = plan(&step, &CostModel::cpu(), &options)?;
     let mut engine = Engine::new(&inference, &plan.schedule, machine, Solver::default(), Poison::Nothing)?;
     engine.take_over(learned)?;
     let mut score = Score { loss: 0.0, correct: 0, samples: 0 };

@@ -185,7 +185,7 @@ fn task(workload: &Workload<'_>, lowered: &Lowered, schedule: &Schedule, compute
         operands,
         configuration: compute.configuration.clone(),
         again: compute.again,
-        inference: workload.inference,
+        mode: workload.mode,
         index: of.layer.index(),
     })
 }
@@ -277,7 +277,7 @@ fn is_result(lowered: &Lowered, block: &Block) -> bool {
 #[cfg(test)]
 mod tests {
     use tightfit_core::network::LayerKind;
-    use tightfit_core::plan::{Costs, Fronts, Options, Policy, plan};
+    use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Policy, plan};
     use tightfit_core::{Network, Types};
 
     use super::*;
@@ -285,12 +285,12 @@ mod tests {
     #[test]
     fn nothing_but_the_mini_batch_goes_unpoisoned() {
         let network = Network::open("lenet").unwrap();
-        let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
         let lowered = workload.lower().unwrap();
-        let step = workload.step(&Fronts::assumed(&workload, &Costs::cpu()).unwrap(), &Costs::cpu()).unwrap();
+        let step = workload.step(&Fronts::assumed(&workload, &CostModel::cpu()).unwrap(), &CostModel::cpu()).unwrap();
         for policy in Policy::ALL {
             let options = Options { policy, ..Options::default() };
-            let schedule = plan(&step, &Costs::cpu(), &options).unwrap().schedule;
+            let schedule = plan(&step, &CostModel::cpu(), &options).unwrap().schedule;
             let commands = resolve(&workload, &lowered, &schedule, Poison::Freed).unwrap();
             let input = commands.list.iter().position(|command| *command == Command::Compute(0)).unwrap();
             assert!(matches!(commands.tasks[0].kind, LayerKind::Input { .. }));

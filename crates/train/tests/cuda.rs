@@ -6,7 +6,7 @@ use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Shape, Window};
 use tightfit_core::plan::step::Cost;
 use tightfit_core::plan::{
-    ALIGNMENT, Action, Algorithms, Block, BlockId, Budgets, Checked, Costs, Fronts, Holding, Instruction,
+    ALIGNMENT, Action, Algorithms, Block, BlockId, Budgets, Checked, CostModel, Fronts, Holding, Instruction, Mode,
     NetworkTensor, Options as PlanOptions, Plan, Policy, Schedule, Stream, Workload, footprint, plan,
 };
 use tightfit_core::{Backend, Bytes, Candidate, Configuration, DivisionCost, Nanos, Network, Notes, Problem, Types};
@@ -131,7 +131,7 @@ fn assert_close(what: &str, got: &Results, want: &Results, tolerance: f64, wide:
 /// Every layer, forward and backward, on both machines; the convolutions whole and divided.
 fn networks_agree(options: &Options) {
     for network in [fork_and_join(), residual(), Network::open("cifar10-quick").unwrap()] {
-        let f32 = Workload::new(&network, BATCH, Types::F32, false).unwrap();
+        let f32 = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
         let want = on_cpu(&f32, 2);
         // Rounding decides here and there which element of a window is the largest, and whether a unit is cut: in f32 one
         // unit in cifar10-quick. What is computed wrong is off by the size of the gradient itself.
@@ -140,7 +140,7 @@ fn networks_agree(options: &Options) {
         // stored, as on the mocks, and 22 % on an H200.
         let wide = normalization.map(|(first, _)| (NetworkTensor::WeightGradient(first), 1.25));
         for (types, tolerance) in [(Types::F32, 3e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.2), (Types::Bf16, 0.5)] {
-            let workload = Workload::new(&network, BATCH, types, false).unwrap();
+            let workload = Workload::new(&network, BATCH, types, Mode::Training).unwrap();
             let normalizes = |layer: &Layer| matches!(layer.kind, LayerKind::Lrn { .. });
             if types == Types::Bf16 && network.layers().iter().any(normalizes) {
                 let schedule = for_cuda(&workload, everything_resident(&workload, "direct", BATCH), options, BATCH);
@@ -191,7 +191,7 @@ fn plan_of(workload: &Workload<'_>, kernels: &Fronts, policy: Policy) -> Plan {
     let of = |budget| {
         let algorithms = Algorithms::Memory;
         let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget: Bytes(1 << 30) };
-        plan(&workload.step(kernels, &Costs::h200()).unwrap(), &Costs::h200(), &options).unwrap()
+        plan(&workload.step(kernels, &CostModel::h200()).unwrap(), &CostModel::h200(), &options).unwrap()
     };
     let free = of(Bytes::UNLIMITED);
     match policy {
@@ -214,7 +214,7 @@ fn four_steps(
 #[test]
 fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
     for network in [fork_and_join(), residual()] {
-        let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
         let (mut want, mut compared) = (None, 0);
         for policy in Policy::ALL {
             // No stream is late, the compute stream, the offloading one, the prefetching one; and the step as a graph.
@@ -243,7 +243,7 @@ fn small(options: &Options) -> (Network, Checked) {
     net.conv("conv2", Filters::new(2, 2)).relu().dropout(0.2).average_pool("mean", Window::new(2, 2)).flatten();
     net.fully_connected("fc", 3).softmax_loss();
     let network = net.finish().unwrap();
-    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let schedule = plan_of(&workload, &kernels(&workload, options), Policy::VdnnAll).schedule;
     (network, schedule)
 }
@@ -252,7 +252,7 @@ fn small(options: &Options) -> (Network, Checked) {
 fn the_failure_of_any_call_becomes_an_error() {
     let mocks = Mocks::new();
     let (network, schedule) = small(&mocks.options());
-    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let functions = [
         "cuModuleLoadData",
         "cuModuleGetFunction",
@@ -318,7 +318,7 @@ fn the_failure_of_any_call_becomes_an_error() {
 fn the_arena_is_used_to_its_end_and_no_further() {
     let mocks = Mocks::new();
     let (network, schedule) = small(&mocks.options());
-    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let modes = Modes { watch: true, trace: true, ..Modes::default() };
     let machine = CudaMachine::open(&mocks.options(), modes).unwrap();
     let mut engine = Engine::new(&workload, &schedule, machine, Solver::default(), Poison::Nothing).unwrap();
@@ -350,7 +350,7 @@ fn the_arena_is_used_to_its_end_and_no_further() {
 fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
     let mocks = Mocks::new();
     let (network, schedule) = small(&mocks.options());
-    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let arena = BESIDE + Bytes::mib(44);
     let schedule = Schedule { device_bytes: arena, ..schedule.into_schedule() };
     let open = || CudaMachine::open(&mocks.options(), Modes::default()).unwrap();
@@ -379,7 +379,7 @@ fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
 fn an_arena_of_one_unit_less_is_refused_before_anything_runs() {
     let mocks = Mocks::new();
     let (network, _) = small(&mocks.options());
-    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let kernels = kernels(&workload, &mocks.options());
     for policy in Policy::ALL {
         let plan = plan_of(&workload, &kernels, policy);

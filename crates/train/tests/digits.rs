@@ -7,7 +7,7 @@ use tightfit_core::candidate::Candidates;
 use tightfit_core::network::Sgd;
 use tightfit_core::network::{Builder, Filters, LayerId, Shape};
 use tightfit_core::plan::{
-    Action, Algorithms, Costs, Fronts, NetworkTensor, Options as Asked, Plan, Policy, Workload, plan,
+    Action, Algorithms, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy, Workload, plan,
 };
 use tightfit_core::{Bytes, DivisionCost, Network, Operation, Types};
 use tightfit_test_support::train::{THREADS, configuration};
@@ -41,7 +41,7 @@ fn learn(workload: &Workload<'_>, plan: &Plan) -> f64 {
 #[test]
 fn every_plan_reaches_97_percent() {
     let network = Network::open("digits-net").unwrap();
-    let workload = Workload::new(&network, BATCH, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
     // An algorithm whose workspace grows with the samples: where there is little room, mini-batches are divided.
     let mut candidates = HashMap::new();
     for (layer, _) in network.convolutions() {
@@ -54,7 +54,7 @@ fn every_plan_reaches_97_percent() {
     let kernels = Fronts::of(&candidates).unwrap();
     let planned = |policy, budget| {
         let asked = Asked { policy, algorithms: Algorithms::Fit, divide: true, budget, ..Asked::default() };
-        plan(&workload.step(&kernels, &Costs::cpu()).unwrap(), &Costs::cpu(), &asked).unwrap()
+        plan(&workload.step(&kernels, &CostModel::cpu()).unwrap(), &CostModel::cpu(), &asked).unwrap()
     };
     let roomy = planned(Policy::VdnnDynamic, Bytes::gib(1));
     let least = planned(Policy::VdnnDynamic, roomy.min_feasible);
@@ -87,7 +87,7 @@ fn testing_fits_where_training_fitted() {
     }
     net.global_average_pool("pool").flatten().fully_connected("fc", 10).softmax_loss();
     let network = net.finish().unwrap();
-    let workload = Workload::new(&network, BATCH, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
     let mut candidates = HashMap::new();
     for (layer, _) in network.convolutions() {
         for operation in Operation::ALL {
@@ -99,7 +99,7 @@ fn testing_fits_where_training_fitted() {
     let kernels = Fronts::of(&candidates).unwrap();
     let planned = |budget| {
         let asked = Asked { policy: Policy::VdnnAll, algorithms: Algorithms::Memory, budget, ..Asked::default() };
-        plan(&workload.step(&kernels, &Costs::cpu()).unwrap(), &Costs::cpu(), &asked).unwrap()
+        plan(&workload.step(&kernels, &CostModel::cpu()).unwrap(), &CostModel::cpu(), &asked).unwrap()
     };
     let least = planned(planned(Bytes::gib(1)).min_feasible);
     let maps: u64 = network.convolutions().map(|(layer, _)| workload.bytes(map_of(&workload, layer)).0).sum();

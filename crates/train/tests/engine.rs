@@ -6,7 +6,7 @@ use std::time::Duration;
 use tightfit_core::network::LayerKind;
 use tightfit_core::plan::{
     Action, Block, BlockId, Checked, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, LayerPass,
-    Pass, Role, Schedule, Stream, Workload, footprint,
+    Mode, Pass, Role, Schedule, Stream, Workload, footprint,
 };
 use tightfit_core::{Bytes, Network, Operation, Types};
 use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
@@ -30,7 +30,7 @@ fn assumed(workload: &Workload<'_>, schedule: &Schedule) -> Checked {
 fn the_same_mini_batch_is_learned_by_heart() {
     let networks = [Network::open("digits-net").unwrap(), fork_and_join(), residual()];
     for network in &networks {
-        let workload = Workload::new(network, 8, Types::F32, false).unwrap();
+        let workload = Workload::new(network, 8, Types::F32, Mode::Training).unwrap();
         let schedule = everything_resident(&workload, "implicit-gemm", 8);
         let mut engine = engine(&workload, &schedule);
         let (samples, labels) = batch(&workload, 0);
@@ -44,7 +44,7 @@ fn the_same_mini_batch_is_learned_by_heart() {
 #[test]
 fn divided_convolutions_with_exact_sums_learn_the_same() {
     let network = Network::open("digits-net").unwrap();
-    let workload = Workload::new(&network, 6, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 6, Types::F32, Mode::Training).unwrap();
     let run = |micro_batch| {
         let schedule = everything_resident(&workload, "direct", micro_batch);
         let mut engine = engine(&workload, &schedule);
@@ -88,7 +88,7 @@ fn hidden_forward<'a>(workload: &Workload<'_>, step: &'a Instruction) -> Option<
 #[test]
 fn forward_passes_run_again_give_the_same() {
     for network in [fork_and_join(), residual()] {
-        let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
         let schedule = everything_resident(&workload, "implicit-gemm", 4);
         let mut twice = schedule.clone();
         let again = schedule.instructions.iter().filter_map(|step| hidden_forward(&workload, step)).map(|compute| {
@@ -113,7 +113,7 @@ fn forward_passes_run_again_give_the_same() {
 #[test]
 fn slices_of_the_mini_batch_give_the_same() {
     let network = fork_and_join();
-    let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
     let schedule = everything_resident(&workload, "direct", 4);
     let mut sliced = Schedule { instructions: Vec::new(), ..schedule.clone() };
     let mut slices = 0;
@@ -143,14 +143,14 @@ fn slices_of_the_mini_batch_give_the_same() {
 #[test]
 fn inference_takes_over_what_was_learned() {
     let network = residual();
-    let training = Workload::new(&network, 8, Types::F32, false).unwrap();
+    let training = Workload::new(&network, 8, Types::F32, Mode::Training).unwrap();
     let mut learner = engine(&training, &everything_resident(&training, "implicit-gemm", 8));
     let (samples, labels) = batch(&training, 0);
     for _ in 0..60 {
         learner.step(&samples, &labels).unwrap();
     }
     let learned = learner.learned().unwrap();
-    let inference = Workload::new(&network, 4, Types::F32, true).unwrap();
+    let inference = Workload::new(&network, 4, Types::F32, Mode::Inference).unwrap();
     let mut user = engine(&inference, &everything_resident(&inference, "implicit-gemm", 4));
     let untrained = user.step(&samples[..samples.len() / 2], &labels[..4]).unwrap();
     user.take_over(&learned).unwrap();
@@ -162,7 +162,7 @@ fn inference_takes_over_what_was_learned() {
 #[test]
 fn batches_and_types_that_do_not_fit_are_refused() {
     let network = Network::open("digits-net").unwrap();
-    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let schedule = everything_resident(&workload, "direct", 2);
     let mut engine = engine(&workload, &schedule);
     let (samples, labels) = batch(&workload, 0);
@@ -170,7 +170,7 @@ fn batches_and_types_that_do_not_fit_are_refused() {
     assert!(matches!(engine.step(&samples, &[1, 10]), Err(Error::Batch { .. })));
     engine.step(&samples, &labels).unwrap();
 
-    let half = Workload::new(&network, 2, Types::Bf16, false).unwrap();
+    let half = Workload::new(&network, 2, Types::Bf16, Mode::Training).unwrap();
     let schedule = assumed(&half, &everything_resident(&half, "direct", 2));
     let error = Engine::new(&half, &schedule, machine(), Solver::default(), Poison::Nothing).unwrap_err();
     assert_eq!(error.to_string(), "cpu does not support bf16; use --types f32, or --backend cuda");
@@ -181,7 +181,7 @@ fn batches_and_types_that_do_not_fit_are_refused() {
 #[test]
 fn more_memory_than_there_is_is_refused_before_anything_is_taken() {
     let network = Network::open("digits-net").unwrap();
-    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let schedule = everything_resident(&workload, "direct", 2);
     let device = Schedule { device_bytes: Bytes(1 << 50), ..schedule.clone() };
     let error = Engine::new(&workload, &assumed(&workload, &device), machine(), Solver::default(), Poison::Nothing)
@@ -251,7 +251,7 @@ fn offloading(workload: &Workload<'_>, waits: [bool; 3]) -> Schedule {
 #[test]
 fn copies_on_slow_streams_change_nothing_and_missing_waits_are_errors() {
     let network = Network::open("digits-net").unwrap();
-    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let run = |schedule: &Schedule, slow: usize, waits: bool| {
         let mut delays = [Duration::ZERO; 3];
         delays[slow] = Duration::from_millis(if waits { 3 } else { 30 });
@@ -288,7 +288,7 @@ fn copies_on_slow_streams_change_nothing_and_missing_waits_are_errors() {
 #[test]
 fn poison_shows_in_the_loss() {
     let network = Network::open("digits-net").unwrap();
-    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let mut schedule = everything_resident(&workload, "direct", 2);
     // The input layer's pass goes, so the first convolution reads what nobody has written.
     let input = schedule.instructions.iter().position(|step| matches!(step.action, Action::Compute(_))).unwrap();
@@ -300,7 +300,7 @@ fn poison_shows_in_the_loss() {
 #[test]
 fn a_failure_inside_a_step_is_told_and_nothing_hangs() {
     let network = Network::open("digits-net").unwrap();
-    let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let mut schedule = offloading(&workload, [true; 3]);
     // The input layer is to write its labels into its samples, which it holds already.
     let computes = schedule.instructions.iter_mut().find_map(|of| match &mut of.action {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::plan::{
-    Action, Algorithms, Budgets, Checked, Costs, Fronts, NetworkTensor, Options as Asked, Plan, Policy, Schedule,
-    Workload, plan,
+    Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy,
+    Schedule, Workload, plan,
 };
 use tightfit_core::{Bytes, DivisionCost, Network, Types};
 use tightfit_test_support::train::{THREADS, batch, bits, configuration, everything_resident, fork_and_join, residual};
@@ -52,7 +52,7 @@ fn planned(
     budget: Bytes,
 ) -> Result<Plan, tightfit_core::Error> {
     let asked = Asked { policy, algorithms: Algorithms::Memory, divide: true, budget, ..Asked::default() };
-    plan(&workload.step(kernels, &Costs::cpu()).unwrap(), &Costs::cpu(), &asked)
+    plan(&workload.step(kernels, &CostModel::cpu()).unwrap(), &CostModel::cpu(), &asked)
 }
 
 /// Plans of every policy with plenty of memory and with the least that each can do with.
@@ -72,7 +72,7 @@ fn plans(workload: &Workload<'_>, kernels: &Fronts) -> Vec<(String, Plan)> {
 }
 
 fn policies_train_alike(network: &Network) {
-    let workload = Workload::new(network, BATCH, Types::F32, false).unwrap();
+    let workload = Workload::new(network, BATCH, Types::F32, Mode::Training).unwrap();
     let resident = everything_resident(&workload, ALGORITHM, BATCH);
     let truth = run(&workload, &resident, [Duration::ZERO; 3]);
     let of_maps = truth[0].1.iter().filter(|(tensor, _)| matches!(tensor, NetworkTensor::Gradient(_))).count();
@@ -119,7 +119,7 @@ fn residual_blocks() {
 #[test]
 fn divided_convolutions_train_alike_under_every_policy() {
     let network = fork_and_join();
-    let workload = Workload::new(&network, BATCH, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
     let truth = run(&workload, &everything_resident(&workload, ALGORITHM, 2), [Duration::ZERO; 3]);
     for (name, plan) in plans(&workload, &kernels(&workload, 2)) {
         assert!(run(&workload, &plan.schedule, [Duration::ZERO; 3]) == truth, "{name}");

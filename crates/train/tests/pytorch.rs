@@ -3,7 +3,7 @@
 use tightfit_core::Types;
 use tightfit_core::network::Sgd;
 use tightfit_core::network::{Builder, Filters, LayerId, LayerKind, Network, Shape, Window};
-use tightfit_core::plan::{Budgets, Checked, NetworkTensor, ParameterKind, Workload, channel_stride};
+use tightfit_core::plan::{Budgets, Checked, Mode, NetworkTensor, ParameterKind, Workload, channel_stride};
 use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Learned, Poison, Solver};
@@ -61,7 +61,7 @@ fn losses_gradients_and_statistics_are_those_of_pytorch() {
         }
     };
     let network = network();
-    let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
     let schedule = train::everything_resident(&workload, "implicit-gemm", 4);
     let schedule = Checked::new(&workload.lower().unwrap().step, schedule, Budgets::default()).unwrap();
     let machine = CpuMachine::new(Options { threads: Some(train::THREADS), ..Options::default() });

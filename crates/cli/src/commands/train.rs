@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use tightfit_core::network::{LayerKind, Network, Sgd, Shape};
-use tightfit_core::plan::{Plan, Workload};
+use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
 use tightfit_train::data::{self, Dataset, Loader, Source};
@@ -46,7 +46,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     let (network, plan) = match &options.plan {
         Some(path) => read_plan(path, &network)?,
         None => {
-            let plan = plan_of(&options.planning, &network, false, &mut session, common, CHOICES)?;
+            let plan = plan_of(&options.planning, &network, Mode::Training, &mut session, common, CHOICES)?;
             (network, plan)
         }
     };
@@ -68,7 +68,7 @@ fn read_plan(path: &std::path::Path, network: &Network) -> Result<(Network, Plan
         let (planned, given) = (planned.name(), network.name());
         return Err(Failure::Usage(format!("{} is a plan for {planned}, not for {given}", path.display())));
     }
-    if plan.inference {
+    if plan.mode == Mode::Inference {
         return Err(Failure::Usage(format!(
             "{} is a plan for inference; make one without --inference",
             path.display()
@@ -126,7 +126,7 @@ impl Job<'_> {
     /// # Errors
     /// The first failure.
     fn carry_out<M: Machine>(&self, machine: impl Fn() -> Result<M, Failure>) -> Result<(), Failure> {
-        let workload = Workload::new(self.network, self.plan.batch, self.plan.types, false)?;
+        let workload = Workload::new(self.network, self.plan.batch, self.plan.types, Mode::Training)?;
         let schedule = &self.plan.schedule;
         let solver = Solver {
             sgd: Sgd {

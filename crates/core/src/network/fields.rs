@@ -1,9 +1,12 @@
-//! Reading the fields of a JSON object one by one, so that whatever is wrong is told with the name of its field.
+//! The fields of a JSON object: read one by one, so that whatever is wrong is told with the name of its field, and written.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+use super::Shape;
+use crate::Axis;
 
 /// An object whose fields are taken one after another.
 pub struct Fields<'a> {
@@ -69,6 +72,47 @@ impl<'a> Fields<'a> {
         self.take(field, "an array", |value| value.as_array().map(Vec::as_slice))
     }
 
+    /// A shape of one sample.
+    pub fn shape(&mut self, field: &str) -> Result<Shape, String> {
+        match self.counts(field)?[..] {
+            [features] => Ok(Shape::flat(features)),
+            [c, h, w] => Ok(Shape::image(c, h, w)),
+            [c, d, h, w] => Ok(Shape::volume(c, d, h, w)),
+            _ => Err(format!("field `{field}`: not [features], [c, h, w] or [c, d, h, w]")),
+        }
+    }
+
+    /// An axis for every spatial dimension of `input`, its filter or window in field `extent`.
+    pub fn axes(&mut self, extent: &str, input: Shape) -> Result<Vec<Axis>, String> {
+        let extents = input.extents();
+        let right = |field: &str, values: Vec<usize>| match values.len() == extents.len() {
+            true => Ok(values),
+            false => Err(format!(
+                "field `{field}`: {} numbers for the {} dimensions of {input}",
+                values.len(),
+                extents.len()
+            )),
+        };
+        let filter = self.counts(extent).and_then(|values| right(extent, values))?;
+        let mut usual = |field: &str, usual: Vec<usize>| match self.optional(field, Fields::counts)? {
+            Some(values) => right(field, values),
+            None => Ok(usual),
+        };
+        let before = usual("pad", vec![0; extents.len()])?;
+        let after = usual("pad_after", before.clone())?;
+        let stride = usual("stride", vec![1; extents.len()])?;
+        let dilation = usual("dilation", vec![1; extents.len()])?;
+        let axis = |at: usize| Axis {
+            input: extents[at],
+            filter: filter[at],
+            pad_before: before[at],
+            pad_after: after[at],
+            stride: stride[at],
+            dilation: dilation[at],
+        };
+        Ok((0..extents.len()).map(axis).collect())
+    }
+
     /// Refuses a field that nobody asked for: a misspelled one would otherwise have its usual value unseen.
     pub fn finish(self) -> Result<(), String> {
         match self.left.first() {
@@ -76,6 +120,29 @@ impl<'a> Fields<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// The extents of filters or windows, and padding, stride and dilation where they are not the usual ones.
+pub fn written_axes(extent: &'static str, axes: &[Axis]) -> Vec<(&'static str, Value)> {
+    let along = |of: fn(&Axis) -> usize| -> Vec<usize> { axes.iter().map(of).collect() };
+    let (before, after) = (along(|axis| axis.pad_before), along(|axis| axis.pad_after));
+    let (stride, dilation) = (along(|axis| axis.stride), along(|axis| axis.dilation));
+    let (zeros, ones) = (vec![0; axes.len()], vec![1; axes.len()]);
+    let mut fields = vec![(extent, json!(along(|axis| axis.filter)))];
+    for (field, values, usual) in [
+        ("pad", &before, &zeros),
+        ("pad_after", &after, &before),
+        ("stride", &stride, &ones),
+        ("dilation", &dilation, &ones),
+    ] {
+        fields.extend((values != usual).then(|| (field, json!(values))));
+    }
+    fields
+}
+
+/// A 32-bit number by the fewest digits that tell it apart, not by those of its 64-bit form.
+pub fn decimal(value: f32) -> Value {
+    json!(value.to_string().parse::<f64>().ok())
 }
 
 fn count(value: &Value) -> Option<usize> {

@@ -17,8 +17,8 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::fields::Fields;
-use super::{Builder, Layer, LayerId, LayerKind, Network, Pooling, PoolingMethod, Shape};
-use crate::{Axis, Convolution, Error};
+use super::{Builder, Layer, LayerId, LayerKind, Network, Shape};
+use crate::Error;
 
 /// The word by which a file of a network is known.
 const FORMAT: &str = "tightfit-network";
@@ -43,36 +43,7 @@ impl Network {
             let names = layer.inputs.iter().map(|&input| json!(self.layer(input).name));
             fields.push(("inputs", names.collect()));
         }
-        match &layer.kind {
-            LayerKind::Input { shape, batch } => {
-                fields.push(("shape", [shape.channels()].iter().chain(shape.extents()).copied().collect()));
-                fields.extend(batch.map(|batch| ("batch", json!(batch))));
-            }
-            LayerKind::Convolution { convolution, bias } => {
-                fields.push(("filters", json!(convolution.filters())));
-                fields.extend(written_axes("filter", convolution.axes()));
-                let groups = convolution.groups();
-                fields.extend((groups != 1).then(|| ("groups", json!(groups))));
-                fields.extend((!bias).then(|| ("bias", json!(bias))));
-            }
-            LayerKind::Pooling(pooling) => {
-                fields.extend(written_axes("window", &pooling.axes[3 - layer.shape.extents().len()..]));
-                fields.extend(pooling.ceil.then_some(("ceil", json!(true))));
-            }
-            LayerKind::Lrn { size, alpha, beta, k } => {
-                fields.push(("size", json!(size)));
-                fields.extend(
-                    [("alpha", alpha), ("beta", beta), ("k", k)].map(|(field, value)| (field, decimal(*value))),
-                );
-            }
-            LayerKind::BatchNorm { epsilon } => fields.push(("epsilon", decimal(*epsilon))),
-            LayerKind::Dropout { rate } => fields.push(("rate", decimal(*rate))),
-            LayerKind::FullyConnected { outputs, bias } => {
-                fields.push(("outputs", json!(outputs)));
-                fields.extend((!bias).then(|| ("bias", json!(bias))));
-            }
-            LayerKind::Relu | LayerKind::Concat | LayerKind::Add | LayerKind::Flatten | LayerKind::SoftmaxLoss => {}
-        }
+        fields.extend(layer.kind.fields(layer.shape));
         let fields: Vec<String> = fields.iter().map(|(field, value)| format!("{:?}: {value}", field)).collect();
         format!("{{{}}}", fields.join(", "))
     }
@@ -99,29 +70,6 @@ impl Network {
         }
         net.finish()
     }
-}
-
-/// The extents of filters or windows, and padding, stride and dilation where they are not the usual ones.
-fn written_axes(extent: &'static str, axes: &[Axis]) -> Vec<(&'static str, Value)> {
-    let along = |of: fn(&Axis) -> usize| -> Vec<usize> { axes.iter().map(of).collect() };
-    let (before, after) = (along(|axis| axis.pad_before), along(|axis| axis.pad_after));
-    let (stride, dilation) = (along(|axis| axis.stride), along(|axis| axis.dilation));
-    let (zeros, ones) = (vec![0; axes.len()], vec![1; axes.len()]);
-    let mut fields = vec![(extent, json!(along(|axis| axis.filter)))];
-    for (field, values, usual) in [
-        ("pad", &before, &zeros),
-        ("pad_after", &after, &before),
-        ("stride", &stride, &ones),
-        ("dilation", &dilation, &ones),
-    ] {
-        fields.extend((values != usual).then(|| (field, json!(values))));
-    }
-    fields
-}
-
-/// A 32-bit number by the fewest digits that tell it apart, not by those of its 64-bit form.
-fn decimal(value: f32) -> Value {
-    json!(value.to_string().parse::<f64>().ok())
 }
 
 /// The name and the layers of a document of this format and version.
@@ -151,93 +99,9 @@ fn read_layer(layer: &Value, known: &Known) -> Result<(LayerKind, Vec<Option<Lay
         known.get(*name).copied().ok_or(format!("field `inputs`: there is no layer `{name}` before this one"))
     };
     let inputs: Vec<(LayerId, Shape)> = names.iter().map(find).collect::<Result<_, String>>()?;
-    let kind = read_kind(&mut fields, inputs.first().map(|(_, shape)| *shape))?;
+    let kind = LayerKind::read(&mut fields, inputs.first().map(|(_, shape)| *shape))?;
     fields.finish()?;
     Ok((kind, inputs.iter().map(|(id, _)| Some(*id)).collect()))
-}
-
-/// What a layer computes on a first input of this shape.
-fn read_kind(fields: &mut Fields<'_>, input: Option<Shape>) -> Result<LayerKind, String> {
-    // A layer without inputs is refused by the rule of its kind, whatever the shape that is taken for it here.
-    let input = input.unwrap_or(Shape::image(1, 1, 1));
-    let any = f32::MIN..f32::INFINITY;
-    Ok(match fields.text("kind")? {
-        "input" => LayerKind::Input { shape: shape(fields)?, batch: fields.optional("batch", Fields::count)? },
-        "convolution" => {
-            let (filters, axes) = (fields.count("filters")?, axes("filter", fields, input)?);
-            let groups = fields.optional("groups", Fields::count)?.unwrap_or(1);
-            let convolution = Convolution::new(input.channels(), filters, groups, &axes);
-            LayerKind::Convolution {
-                convolution: convolution.map_err(|error| error.to_string())?,
-                bias: fields.optional("bias", Fields::truth)?.unwrap_or(true),
-            }
-        }
-        "max-pooling" => pooling(PoolingMethod::Maximum, fields, input)?,
-        "average-pooling" => pooling(PoolingMethod::Average, fields, input)?,
-        "relu" => LayerKind::Relu,
-        "lrn" => LayerKind::Lrn {
-            size: fields.count("size")?,
-            alpha: fields.number("alpha", any.clone())?,
-            beta: fields.number("beta", any.clone())?,
-            k: fields.number("k", any)?,
-        },
-        "batch-norm" => LayerKind::BatchNorm { epsilon: fields.number("epsilon", 0.0..f32::INFINITY)? },
-        "dropout" => LayerKind::Dropout { rate: fields.number("rate", 0.0..1.0)? },
-        "fully-connected" => LayerKind::FullyConnected {
-            outputs: fields.count("outputs")?,
-            bias: fields.optional("bias", Fields::truth)?.unwrap_or(true),
-        },
-        "concat" => LayerKind::Concat,
-        "add" => LayerKind::Add,
-        "flatten" => LayerKind::Flatten,
-        "softmax-loss" => LayerKind::SoftmaxLoss,
-        kind => return Err(format!("field `kind`: there is no kind of layer `{kind}`")),
-    })
-}
-
-fn shape(fields: &mut Fields<'_>) -> Result<Shape, String> {
-    match fields.counts("shape")?[..] {
-        [features] => Ok(Shape::flat(features)),
-        [c, h, w] => Ok(Shape::image(c, h, w)),
-        [c, d, h, w] => Ok(Shape::volume(c, d, h, w)),
-        _ => Err("field `shape`: not [features], [c, h, w] or [c, d, h, w]".to_owned()),
-    }
-}
-
-fn pooling(method: PoolingMethod, fields: &mut Fields<'_>, input: Shape) -> Result<LayerKind, String> {
-    let windows = axes("window", fields, input)?;
-    let mut axes = [Axis::UNIT; 3];
-    axes[3 - windows.len()..].copy_from_slice(&windows);
-    Ok(LayerKind::Pooling(Pooling { method, axes, ceil: fields.optional("ceil", Fields::truth)?.unwrap_or(false) }))
-}
-
-/// An axis for every spatial dimension of `input`, its filter or window in field `extent`.
-fn axes(extent: &str, fields: &mut Fields<'_>, input: Shape) -> Result<Vec<Axis>, String> {
-    let extents = input.extents();
-    let right = |field: &str, values: Vec<usize>| match values.len() == extents.len() {
-        true => Ok(values),
-        false => {
-            Err(format!("field `{field}`: {} numbers for the {} dimensions of {input}", values.len(), extents.len()))
-        }
-    };
-    let filter = fields.counts(extent).and_then(|values| right(extent, values))?;
-    let mut usual = |field: &str, usual: Vec<usize>| match fields.optional(field, Fields::counts)? {
-        Some(values) => right(field, values),
-        None => Ok(usual),
-    };
-    let before = usual("pad", vec![0; extents.len()])?;
-    let after = usual("pad_after", before.clone())?;
-    let stride = usual("stride", vec![1; extents.len()])?;
-    let dilation = usual("dilation", vec![1; extents.len()])?;
-    let axis = |at: usize| Axis {
-        input: extents[at],
-        filter: filter[at],
-        pad_before: before[at],
-        pad_after: after[at],
-        stride: stride[at],
-        dilation: dilation[at],
-    };
-    Ok((0..extents.len()).map(axis).collect())
 }
 
 #[cfg(test)]
@@ -246,6 +110,7 @@ mod tests {
 
     use super::*;
     use crate::network::{Filters, Window, names};
+    use crate::{Axis, Convolution};
 
     #[test]
     fn every_built_in_network_is_read_back_as_it_was() {

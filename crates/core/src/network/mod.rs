@@ -12,6 +12,7 @@
 //!
 //! A layer list is a network as well: convolutions side by side, each with an input and a mini-batch of its own.
 
+mod behavior;
 mod builder;
 mod built_in;
 mod concurrent;
@@ -22,18 +23,21 @@ mod kind;
 mod layer;
 mod list;
 mod maps;
+mod pooling;
 mod selection;
 mod sgd;
 mod shape;
 
 use std::path::Path;
 
+pub use behavior::{BackwardReads, Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, Work};
 pub use builder::{Builder, Filters, Window};
 pub use built_in::{built_in, names};
 pub use kernels::{Kernel, distinct};
-pub use kind::{BackwardReads, Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, Work};
-pub use layer::{Layer, LayerId, LayerKind, Pooling, PoolingMethod};
+pub use kind::LayerKind;
+pub use layer::{Layer, LayerId};
 pub use maps::{FeatureMap, FeatureMaps, MapId};
+pub use pooling::{Pooling, PoolingMethod};
 pub use selection::Selection;
 pub use sgd::Sgd;
 pub use shape::Shape;

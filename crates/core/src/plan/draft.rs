@@ -12,7 +12,7 @@ use super::place::{Effort, is_tight, largest_gap, most_live, place};
 use super::script::Script;
 use super::step::{Cost, Lifetimes, Residence, Step};
 use super::write::write;
-use super::{ALIGNMENT, Action, Algorithms, Costs, Decision, Holding, Options, Schedule, footprint};
+use super::{ALIGNMENT, Action, Algorithms, CostModel, Decision, Holding, Options, Schedule, footprint};
 use crate::{Bytes, Configuration, Error, Nanos};
 
 /// A schedule with offsets, and its sizes.
@@ -56,7 +56,7 @@ impl Draft {
 pub(super) struct Drafter<'a> {
     pub(super) step: &'a Step,
     pub(super) lifetimes: Lifetimes,
-    pub(super) costs: &'a Costs,
+    pub(super) costs: &'a CostModel,
     pub(super) options: Options,
     /// By place of computation: the configurations to choose from, where it is a convolution.
     fronts: Vec<Option<&'a [Configuration]>>,
@@ -65,7 +65,7 @@ pub(super) struct Drafter<'a> {
 impl<'a> Drafter<'a> {
     /// # Errors
     /// [`Error::NotProfiled`] for an operation without a configuration; those of [`Step::check`].
-    pub(super) fn new(step: &'a Step, costs: &'a Costs, options: Options) -> Result<Drafter<'a>, Error> {
+    pub(super) fn new(step: &'a Step, costs: &'a CostModel, options: Options) -> Result<Drafter<'a>, Error> {
         step.check()?;
         let fronts = step.operations.iter().map(|operation| match &operation.cost {
             Cost::Choice(front) => front.choices(options.division()).map(Some),

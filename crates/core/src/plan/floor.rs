@@ -2,7 +2,7 @@
 
 use super::draft::Drafter;
 use super::policies::Floors;
-use super::{Costs, Fronts, Options, Policy, Workload};
+use super::{CostModel, Fronts, Options, Policy, Workload};
 use crate::Error;
 
 /// Refuses a budget that no plan of the policy meets, whatever its convolutions are measured to need.
@@ -17,16 +17,16 @@ use crate::Error;
 /// a mini-batch.
 ///
 /// ```
-/// use tightfit_core::plan::{Costs, Options, Workload, check_budget};
+/// use tightfit_core::plan::{CostModel, Options, Workload, check_budget};
 /// use tightfit_core::{Bytes, Error, Network, Types};
 /// let network = Network::open("vgg16")?;
-/// let workload = Workload::new(&network, 64, Types::F32, false)?;
+/// let workload = Workload::new(&network, 64, Types::F32, Mode::Training)?;
 /// let options = Options { budget: Bytes::mib(1), ..Options::default() };
-/// let refused = check_budget(&workload, &Costs::h200(), &options);
+/// let refused = check_budget(&workload, &CostModel::h200(), &options);
 /// assert!(matches!(refused, Err(Error::OverAnyBudget { .. })));
 /// # Ok::<(), tightfit_core::Error>(())
 /// ```
-pub fn check_budget(workload: &Workload<'_>, costs: &Costs, options: &Options) -> Result<(), Error> {
+pub fn check_budget(workload: &Workload<'_>, costs: &CostModel, options: &Options) -> Result<(), Error> {
     let step = workload.step(&Fronts::assumed(workload, costs)?, costs)?;
     let drafter = Drafter::new(&step, costs, *options)?;
     let floors = Floors::of(&drafter);

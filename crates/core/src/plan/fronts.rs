@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::step::Front;
-use super::{Costs, Workload};
+use super::{CostModel, Workload};
 use crate::candidate::Candidates;
 use crate::optimize::front;
 use crate::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Problem};
@@ -39,7 +39,7 @@ impl Fronts {
     ///
     /// # Errors
     /// As [`Workload::problems`].
-    pub fn assumed(workload: &Workload<'_>, costs: &Costs) -> Result<Fronts, Error> {
+    pub fn assumed(workload: &Workload<'_>, costs: &CostModel) -> Result<Fronts, Error> {
         let mut fronts = Fronts::default();
         fronts.assume(workload, costs)?;
         Ok(fronts)
@@ -47,7 +47,7 @@ impl Fronts {
 
     /// Gives every convolution of `workload` that has no front one configuration without workspace, as fast as `costs`
     /// expect: for looking at networks that nothing was measured of.
-    pub fn assume(&mut self, workload: &Workload<'_>, costs: &Costs) -> Result<(), Error> {
+    pub fn assume(&mut self, workload: &Workload<'_>, costs: &CostModel) -> Result<(), Error> {
         for problem in workload.problems()? {
             if self.known.contains_key(&problem) {
                 continue;
@@ -74,6 +74,7 @@ impl Fronts {
 mod tests {
     use super::*;
     use crate::network::{Builder, Filters, Shape};
+    use crate::plan::Mode;
     use crate::{Operation, Types};
 
     #[test]
@@ -85,19 +86,19 @@ mod tests {
         }
         net.flatten().fully_connected("fc", 2).softmax_loss();
         let network = net.finish().unwrap();
-        let problems = |inference| {
-            let workload = Workload::new(&network, 2, Types::F32, inference).unwrap();
+        let problems = |mode| {
+            let workload = Workload::new(&network, 2, Types::F32, mode).unwrap();
             let problems = workload.problems().unwrap();
             problems.iter().map(Problem::operation).collect::<Vec<Operation>>()
         };
-        assert_eq!(problems(false), [Operation::Forward, Operation::BackwardFilter, Operation::BackwardData]);
-        assert_eq!(problems(true), [Operation::Forward]);
+        assert_eq!(problems(Mode::Training), [Operation::Forward, Operation::BackwardFilter, Operation::BackwardData]);
+        assert_eq!(problems(Mode::Inference), [Operation::Forward]);
 
         let mut net = Builder::new("one");
         net.input(Shape::image(4, 8, 8)).conv("first", Filters::new(4, 3)).flatten();
         net.fully_connected("fc", 2).softmax_loss();
         let network = net.finish().unwrap();
-        let workload = Workload::new(&network, 2, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
         let problems = workload.problems().unwrap();
         assert!(problems.iter().all(|problem| problem.operation() != Operation::BackwardData), "{problems:?}");
     }

@@ -52,7 +52,7 @@ impl Workload<'_> {
     /// would be a defect here.
     pub fn lower(&self) -> Result<Lowered, Error> {
         let mut passes: Vec<Uses> = self.network.iter().filter_map(|(layer, _)| forward(self, layer)).collect();
-        if !self.inference {
+        if self.mode == Mode::Training {
             let mut reached = vec![false; self.maps.iter().count()];
             for (layer, _) in self.network.iter().rev() {
                 passes.extend(backward(self, layer, &mut reached));
@@ -81,7 +81,7 @@ impl Workload<'_> {
             name: self.network.name().to_owned(),
             batch: self.batch,
             types: self.types,
-            mode: if self.inference { Mode::Inference } else { Mode::Training },
+            mode: self.mode,
             tensors: tensors.iter().map(|tensor| self.tensor(*tensor)).collect(),
             operations,
             groups: self.network.iter().map(|(layer, _)| self.group(layer)).collect(),
@@ -129,7 +129,8 @@ impl Workload<'_> {
                 let of = self.maps.get(map);
                 let is_loss = |layer: &LayerId| self.behavior(*layer).part == Part::Loss;
                 // What no layer reads is what the step is for: the probabilities, or the output of a network without a loss.
-                let is_result = of.readers.is_empty() && (self.inference || of.layers.iter().any(is_loss));
+                let is_result =
+                    of.readers.is_empty() && (self.mode == Mode::Inference || of.layers.iter().any(is_loss));
                 (Residence::Movable, is_result, of.layers.iter().map(|layer| GroupId(layer.index())).collect())
             }
             tensor if tensor.is_resident() => (Residence::Resident, false, Vec::new()),
@@ -195,10 +196,10 @@ fn forward(workload: &Workload<'_>, layer: LayerId) -> Option<Uses> {
         Part::Hidden | Part::Loss => {}
     }
     if statistics {
-        let learned = if workload.inference { Access::Read } else { Access::Add };
+        let learned = if workload.mode == Mode::Inference { Access::Read } else { Access::Add };
         uses.take(Role::Statistics, NetworkTensor::Statistics(layer), learned);
     }
-    if saved != Saved::Nothing && !workload.inference {
+    if saved != Saved::Nothing && workload.mode == Mode::Training {
         uses.take(Role::Saved, NetworkTensor::Saved(layer), Access::Write);
     }
     Some(uses)
@@ -286,8 +287,8 @@ mod tests {
     use crate::network::{Builder, Filters, Network, Shape};
 
     /// Layer, pass and roles of every operation.
-    fn text(network: &Network, inference: bool) -> Vec<String> {
-        let workload = Workload::new(network, 2, Types::F32, inference).unwrap();
+    fn text(network: &Network, mode: Mode) -> Vec<String> {
+        let workload = Workload::new(network, 2, Types::F32, mode).unwrap();
         let lowered = workload.lower().unwrap();
         lowered.step.check().unwrap();
         let operation = |(operation, of): (&Operation, &LayerPass)| {
@@ -333,9 +334,9 @@ mod tests {
             "a BackwardFilter: X(0) Dy Dw=",
             "a Update: W+ Dw Momentum+",
         ];
-        assert_eq!(text(&network, false), expected);
-        assert_eq!(text(&network, true).len(), 8);
-        assert_eq!(text(&network, true)[3], "b.bn Forward: X(0) Y= W Statistics");
+        assert_eq!(text(&network, Mode::Training), expected);
+        assert_eq!(text(&network, Mode::Inference).len(), 8);
+        assert_eq!(text(&network, Mode::Inference)[3], "b.bn Forward: X(0) Y= W Statistics");
     }
 
     #[test]
@@ -344,7 +345,7 @@ mod tests {
         let fork = net.input(Shape::flat(4)).fully_connected("a", 4).here();
         net.fully_connected("unused", 2);
         net.at(fork).fully_connected("b", 2).softmax_loss();
-        let operations = text(&net.finish().unwrap(), false);
+        let operations = text(&net.finish().unwrap(), Mode::Training);
         assert!(
             operations.iter().all(|line| !line.starts_with("unused") || line.contains("Forward")),
             "{operations:?}"
@@ -354,7 +355,7 @@ mod tests {
     #[test]
     fn averages_keep_no_maps() {
         let network = Network::open("cifar10-quick").unwrap();
-        let operations = text(&network, false);
+        let operations = text(&network, Mode::Training);
         assert!(operations.contains(&"pool2 BackwardData: Dy Dx(0)=".to_owned()), "{operations:?}");
     }
 }

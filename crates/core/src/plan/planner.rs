@@ -1,10 +1,10 @@
 //! From a step and a budget to a plan.
 
+use super::assemble::assemble;
 use super::draft::Drafter;
-use super::facts::facts;
 use super::policies::{Floors, baseline, choose};
 use super::step::Step;
-use super::{Costs, Options, Plan};
+use super::{CostModel, Options, Plan};
 use crate::Error;
 
 /// Plans a step in a fixed number of bytes; `costs` gives the rates of its copies.
@@ -20,21 +20,21 @@ use crate::Error;
 /// checker refuses, which would be a defect of the planner.
 ///
 /// ```
-/// use tightfit_core::plan::{Costs, Fronts, Options, Workload, plan};
+/// use tightfit_core::plan::{CostModel, Fronts, Options, Workload, plan};
 /// use tightfit_core::{Bytes, Network, Types};
 /// let network = Network::open("vgg19")?;
-/// let workload = Workload::new(&network, 64, Types::F32, false)?;
-/// let costs = Costs::h200();
+/// let workload = Workload::new(&network, 64, Types::F32, Mode::Training)?;
+/// let costs = CostModel::h200();
 /// let step = workload.step(&Fronts::assumed(&workload, &costs)?, &costs)?;
 /// let plan = plan(&step, &costs, &Options { budget: Bytes::gib(5), ..Options::default() })?;
 /// assert!(plan.peak <= Bytes::gib(5) && plan.offloaded > Bytes::ZERO);
 /// # Ok::<(), tightfit_core::Error>(())
 /// ```
-pub fn plan(step: &Step, costs: &Costs, options: &Options) -> Result<Plan, Error> {
+pub fn plan(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, Error> {
     let drafter = Drafter::new(step, costs, *options)?;
     let floors = Floors::of(&drafter);
     let mut chosen = choose(&drafter, &floors)?;
     chosen.draft = drafter.tightened(chosen.draft);
     let baseline = baseline(&drafter);
-    facts(&drafter, &floors, &baseline, chosen)
+    assemble(&drafter, &floors, &baseline, chosen)
 }

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::step::Step;
-use super::{Action, Block, Costs, Direction, InstructionId, KindBytes, Schedule, Stream, footprint};
+use super::{Action, Block, CostModel, Direction, InstructionId, KindBytes, Schedule, Stream, footprint};
 use crate::{Bytes, Nanos};
 
 /// When an instruction ran.
@@ -108,7 +108,7 @@ struct Lane {
 ///
 /// # Panics
 /// If the schedule names operations or tensors that the step has not.
-pub fn simulate(step: &Step, schedule: &Schedule, costs: &Costs) -> Simulation {
+pub fn simulate(step: &Step, schedule: &Schedule, costs: &CostModel) -> Simulation {
     let mut run = Run::new(step, schedule, costs);
     let mut now = 0.0;
     loop {
@@ -124,7 +124,7 @@ pub fn simulate(step: &Step, schedule: &Schedule, costs: &Costs) -> Simulation {
 struct Run<'a> {
     step: &'a Step,
     schedule: &'a Schedule,
-    costs: &'a Costs,
+    costs: &'a CostModel,
     lanes: [Lane; 3],
     started: Vec<f64>,
     ended: Vec<Option<f64>>,
@@ -136,7 +136,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(step: &'a Step, schedule: &'a Schedule, costs: &'a Costs) -> Run<'a> {
+    fn new(step: &'a Step, schedule: &'a Schedule, costs: &'a CostModel) -> Run<'a> {
         let all = || schedule.instructions.iter().enumerate();
         let of = |stream| all().filter(move |(_, instruction)| instruction.stream == stream);
         let lane = |stream| Lane {

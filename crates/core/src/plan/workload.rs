@@ -1,6 +1,6 @@
 //! What is to be scheduled: a network at a mini-batch, in training or inference, and how large its tensors are.
 
-use super::{ALIGNMENT, NetworkTensor, Pass};
+use super::{ALIGNMENT, Mode, NetworkTensor, Pass};
 use crate::network::{Behavior, FeatureMaps, LayerId, LayerKind, ParameterKind, Part, Saved};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Layout, Network, Operation, Problem, Types};
@@ -28,17 +28,17 @@ pub struct Workload<'a> {
     pub batch: usize,
     /// Number types of maps and arithmetic.
     pub types: Types,
-    /// Forward passes alone: nothing is learned, so maps go after their last use.
-    pub inference: bool,
+    /// Whether it learns.
+    pub mode: Mode,
 }
 
 impl<'a> Workload<'a> {
-    /// The training (or inference) of `network` on `batch` samples a step.
+    /// A step of `network` on `batch` samples a step.
     ///
     /// # Errors
     /// [`Error::BadNetwork`] for a layer list, whose layers stand side by side, and for a network without a loss if it is
     /// to be trained; [`Error::BadProblem`] if `batch` is zero or makes a tensor of more than 2^60 elements.
-    pub fn new(network: &'a Network, batch: usize, types: Types, inference: bool) -> Result<Workload<'a>, Error> {
+    pub fn new(network: &'a Network, batch: usize, types: Types, mode: Mode) -> Result<Workload<'a>, Error> {
         let bad = |layer: &str, what: &str| {
             Err(Error::BadNetwork {
                 network: network.name().to_owned(),
@@ -52,7 +52,9 @@ impl<'a> Workload<'a> {
         }
         let losses = network.layers().iter().filter(|layer| layer.kind.behavior().part == Part::Loss).count();
         match network.layers().last() {
-            Some(last) if losses != 1 && !inference => return bad(&last.name, "training takes one softmax-loss layer"),
+            Some(last) if losses != 1 && mode == Mode::Training => {
+                return bad(&last.name, "training takes one softmax-loss layer");
+            }
             None => return bad("none", "there are no layers"),
             Some(_) => {}
         }
@@ -65,7 +67,7 @@ impl<'a> Workload<'a> {
                 what: format!("n{batch} of {largest} elements a sample is more than 2^60"),
             });
         }
-        Ok(Workload { network, maps: FeatureMaps::of(network), batch, types, inference })
+        Ok(Workload { network, maps: FeatureMaps::of(network), batch, types, mode })
     }
 
     /// The parameters of a layer, in the order in which they lie in its block.
@@ -168,7 +170,9 @@ impl<'a> Workload<'a> {
 
     /// Whether the solver keeps a layer's parameters in 32 bits beside those of 16.
     pub fn has_master_weights(&self, layer: LayerId) -> bool {
-        self.network.layer(layer).parameters > 0 && self.parameter_storage(layer) != Storage::F32 && !self.inference
+        self.network.layer(layer).parameters > 0
+            && self.parameter_storage(layer) != Storage::F32
+            && self.mode == Mode::Training
     }
 }
 
@@ -184,7 +188,7 @@ mod tests {
     #[test]
     fn bytes_of_a_small_network_by_hand() {
         let network = Network::open("digits-net").unwrap();
-        let workload = Workload::new(&network, 10, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 10, Types::F32, Mode::Training).unwrap();
         let (conv1, _) = network.iter().find(|(_, layer)| layer.name == "conv1").unwrap();
         let map = workload.maps.written_by(conv1);
         assert_eq!(workload.bytes(NetworkTensor::FeatureMap(map)), Bytes(16 * 64 * 10 * 4));
@@ -197,9 +201,9 @@ mod tests {
     #[test]
     fn what_cannot_be_trained_is_refused() {
         let list = Network::open("deepbench").unwrap();
-        assert!(matches!(Workload::new(&list, 1, Types::F32, false), Err(Error::BadNetwork { .. })));
+        assert!(matches!(Workload::new(&list, 1, Types::F32, Mode::Training), Err(Error::BadNetwork { .. })));
         let lenet = Network::open("lenet").unwrap();
-        assert!(matches!(Workload::new(&lenet, 0, Types::F32, false), Err(Error::BadProblem { .. })));
-        assert!(matches!(Workload::new(&lenet, usize::MAX, Types::F32, false), Err(Error::BadProblem { .. })));
+        assert!(matches!(Workload::new(&lenet, 0, Types::F32, Mode::Training), Err(Error::BadProblem { .. })));
+        assert!(matches!(Workload::new(&lenet, usize::MAX, Types::F32, Mode::Training), Err(Error::BadProblem { .. })));
     }
 }

@@ -3,8 +3,8 @@
 mod env;
 mod fit;
 mod forecast;
-#[expect(clippy::module_inception, reason = "the survey itself, beside the sizes that it measures")]
 mod sizes;
+#[expect(clippy::module_inception, reason = "the survey itself, beside the sizes that it measures")]
 mod survey;
 
 pub use env::{Env, Progress, Silent};

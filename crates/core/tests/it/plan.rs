@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window, names};
 use tightfit_core::plan::{
-    ALIGNMENT, Algorithms, Budgets, Costs, Fate, Fronts, Kind, Options, Plan, Policy, Workload, check, plan,
+    ALIGNMENT, Algorithms, Budgets, CostModel, Fate, Fronts, Kind, Mode, Options, Plan, Policy, Workload, check, plan,
 };
 use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem, Types};
 
 /// Three algorithms for every convolution, at the whole mini-batch and at half: none, some and much workspace, the more
 /// the faster.
 fn kernels(workload: &Workload<'_>) -> Fronts {
-    let costs = Costs::h200();
+    let costs = CostModel::h200();
     let mut candidates: HashMap<Problem, Candidates> = HashMap::new();
     for (layer, _) in workload.network.convolutions() {
         for operation in Operation::ALL {
@@ -54,8 +54,9 @@ fn accepted(workload: &Workload<'_>, plan: &Plan) {
 /// Without a limit, in the bytes that this takes, at the least budget, and halfway between the two, the last two as far as
 /// the fastest algorithms fit.
 fn at_four_budgets(workload: &Workload<'_>, kernels: &Fronts, options: Options) -> Vec<Plan> {
-    let at =
-        |budget| plan(&workload.step(kernels, &Costs::h200()).unwrap(), &Costs::h200(), &Options { budget, ..options });
+    let at = |budget| {
+        plan(&workload.step(kernels, &CostModel::h200()).unwrap(), &CostModel::h200(), &Options { budget, ..options })
+    };
     let loose = at(Bytes::UNLIMITED).unwrap();
     let again = at(loose.peak).unwrap();
     assert!(again.step_time <= loose.step_time, "{} {}: slower in its own bytes", loose.network, options.policy);
@@ -73,7 +74,7 @@ fn at_four_budgets(workload: &Workload<'_>, kernels: &Fronts, options: Options) 
 /// One test a policy, so that they run side by side.
 fn accepted_and_tight(policy: Policy) {
     for network in trainable() {
-        let workload = Workload::new(&network, batch(network.name()), Types::F32, false).unwrap();
+        let workload = Workload::new(&network, batch(network.name()), Types::F32, Mode::Training).unwrap();
         let kernels = kernels(&workload);
         for algorithms in Algorithms::ALL {
             let options = Options { policy, algorithms, ..Options::default() };
@@ -120,7 +121,7 @@ fn overlap_of_every_network() {
 
 /// Algorithms of which each convolution takes another share of workspace, up to twice its tensors, as libraries' do.
 fn uneven_kernels(workload: &Workload<'_>) -> Fronts {
-    let costs = Costs::h200();
+    let costs = CostModel::h200();
     let mut candidates: HashMap<Problem, Candidates> = HashMap::new();
     for (at, (layer, _)) in workload.network.convolutions().enumerate() {
         for (of, operation) in Operation::ALL.into_iter().enumerate() {
@@ -148,7 +149,7 @@ fn uneven_kernels(workload: &Workload<'_>) -> Fronts {
 fn large_and_uneven_workspaces_leave_no_holes() {
     for (name, batch) in [("alexnet-1col", 128), ("vgg19", 128), ("resnet152", 32), ("vgg116", 32), ("vgg516", 32)] {
         let network = Network::open(name).unwrap();
-        let workload = Workload::new(&network, batch, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, batch, Types::F32, Mode::Training).unwrap();
         let kernels = uneven_kernels(&workload);
         for policy in [Policy::VdnnAll, Policy::VdnnConv, Policy::VdnnDynamic, Policy::Overlap] {
             for (algorithms, divide) in
@@ -169,12 +170,12 @@ fn large_and_uneven_workspaces_leave_no_holes() {
 fn where_the_fastest_algorithms_fit_no_slower_ones_are_taken() {
     for name in ["alexnet-1col", "googlenet", "vgg19", "resnet18", "densenet40"] {
         let network = Network::open(name).unwrap();
-        let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
         for kernels in [kernels(&workload), uneven_kernels(&workload)] {
             for policy in Policy::ALL {
                 let at = |algorithms, budget| {
                     let options = Options { policy, algorithms, budget, ..Options::default() };
-                    plan(&workload.step(&kernels, &Costs::h200()).unwrap(), &Costs::h200(), &options).unwrap()
+                    plan(&workload.step(&kernels, &CostModel::h200()).unwrap(), &CostModel::h200(), &options).unwrap()
                 };
                 let budget = at(Algorithms::Performance, Bytes::UNLIMITED).peak;
                 let [fit, fastest] = [Algorithms::Fit, Algorithms::Performance].map(|kind| at(kind, budget).step_time);
@@ -186,10 +187,10 @@ fn where_the_fastest_algorithms_fit_no_slower_ones_are_taken() {
 
 #[test]
 fn the_least_budget_passes_and_one_unit_less_is_refused() {
-    let costs = Costs::h200();
+    let costs = CostModel::h200();
     for name in ["digits-net", "alexnet", "googlenet", "resnet18"] {
         let network = Network::open(name).unwrap();
-        let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 16, Types::F32, Mode::Training).unwrap();
         let kernels = kernels(&workload);
         for policy in Policy::ALL {
             let at = |budget| {
@@ -213,10 +214,10 @@ fn the_least_budget_passes_and_one_unit_less_is_refused() {
 
 #[test]
 fn a_network_that_fits_is_not_offloaded() {
-    let costs = Costs::h200();
+    let costs = CostModel::h200();
     for name in ["vgg19", "googlenet", "resnet50"] {
         let network = Network::open(name).unwrap();
-        let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 16, Types::F32, Mode::Training).unwrap();
         for policy in [Policy::VdnnDynamic, Policy::Overlap] {
             let options = Options { policy, ..Options::default() };
             let plan = plan(&workload.step(&kernels(&workload), &costs).unwrap(), &costs, &options).unwrap();
@@ -231,12 +232,12 @@ fn a_network_that_fits_is_not_offloaded() {
 #[test]
 fn dynamic_logs_the_papers_passes_in_order() {
     let network = Network::open("vgg19").unwrap();
-    let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 16, Types::F32, Mode::Training).unwrap();
     let kernels = kernels(&workload);
     let at = |budget| {
         plan(
-            &workload.step(&kernels, &Costs::h200()).unwrap(),
-            &Costs::h200(),
+            &workload.step(&kernels, &CostModel::h200()).unwrap(),
+            &CostModel::h200(),
             &Options { budget, ..Options::default() },
         )
         .unwrap()
@@ -265,12 +266,12 @@ fn dynamic_logs_the_papers_passes_in_order() {
 #[test]
 fn the_host_has_a_limit_too() {
     let network = Network::open("vgg16").unwrap();
-    let workload = Workload::new(&network, 8, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 8, Types::F32, Mode::Training).unwrap();
     let options = Options { policy: Policy::VdnnAll, ..Options::default() };
     let at = |host_budget| {
         plan(
-            &workload.step(&kernels(&workload), &Costs::h200()).unwrap(),
-            &Costs::h200(),
+            &workload.step(&kernels(&workload), &CostModel::h200()).unwrap(),
+            &CostModel::h200(),
             &Options { host_budget, ..options },
         )
     };
@@ -282,10 +283,10 @@ fn the_host_has_a_limit_too() {
 
 #[test]
 fn the_least_host_bytes_are_told() {
-    let costs = Costs::h200();
+    let costs = CostModel::h200();
     for name in ["vgg16", "googlenet", "resnet18"] {
         let network = Network::open(name).unwrap();
-        let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 16, Types::F32, Mode::Training).unwrap();
         let kernels = kernels(&workload);
         for policy in [Policy::VdnnAll, Policy::VdnnConv, Policy::VdnnDynamic, Policy::Overlap] {
             let at = |options| plan(&workload.step(&kernels, &costs).unwrap(), &costs, &options);
@@ -309,11 +310,11 @@ fn the_least_host_bytes_are_told() {
 #[test]
 fn inference_keeps_what_the_next_layer_reads() {
     let network = Network::open("vgg16").unwrap();
-    let workload = Workload::new(&network, 8, Types::F32, true).unwrap();
+    let workload = Workload::new(&network, 8, Types::F32, Mode::Inference).unwrap();
     for policy in Policy::ALL {
         let options = Options { policy, ..Options::default() };
-        let plan =
-            plan(&workload.step(&kernels(&workload), &Costs::h200()).unwrap(), &Costs::h200(), &options).unwrap();
+        let plan = plan(&workload.step(&kernels(&workload), &CostModel::h200()).unwrap(), &CostModel::h200(), &options)
+            .unwrap();
         accepted(&workload, &plan);
         assert_eq!((plan.offloaded, plan.at_most.get(Kind::Momentum)), (Bytes::ZERO, Bytes::ZERO));
     }
@@ -322,12 +323,12 @@ fn inference_keeps_what_the_next_layer_reads() {
 #[test]
 fn halves_have_master_weights_and_half_the_maps() {
     let network = Network::open("resnet18").unwrap();
-    let single = Workload::new(&network, 8, Types::F32, false).unwrap();
-    let half = Workload::new(&network, 8, Types::F16F32, false).unwrap();
+    let single = Workload::new(&network, 8, Types::F32, Mode::Training).unwrap();
+    let half = Workload::new(&network, 8, Types::F16F32, Mode::Training).unwrap();
     let options = Options { algorithms: Algorithms::Memory, policy: Policy::Baseline, ..Options::default() };
     let [single, half] = [single, half].map(|workload| {
-        let plan =
-            plan(&workload.step(&kernels(&workload), &Costs::h200()).unwrap(), &Costs::h200(), &options).unwrap();
+        let plan = plan(&workload.step(&kernels(&workload), &CostModel::h200()).unwrap(), &CostModel::h200(), &options)
+            .unwrap();
         accepted(&workload, &plan);
         plan
     });
@@ -347,11 +348,11 @@ fn bytes_of_a_small_network_by_hand() {
     net.input(Shape::image(1, 8, 8)).conv("conv1", Filters::new(2, 3).pad(1)).relu();
     net.max_pool("pool", Window::new(2, 2)).flatten().fully_connected("fc", 3).softmax_loss();
     let network = net.finish().unwrap();
-    let workload = Workload::new(&network, 64, Types::F32, false).unwrap();
-    let kernels = Fronts::assumed(&workload, &Costs::cpu()).unwrap();
+    let workload = Workload::new(&network, 64, Types::F32, Mode::Training).unwrap();
+    let kernels = Fronts::assumed(&workload, &CostModel::cpu()).unwrap();
     let plan_of = |policy| {
         let options = Options { policy, algorithms: Algorithms::Memory, ..Options::default() };
-        plan(&workload.step(&kernels, &Costs::cpu()).unwrap(), &Costs::cpu(), &options).unwrap()
+        plan(&workload.step(&kernels, &CostModel::cpu()).unwrap(), &CostModel::cpu(), &options).unwrap()
     };
     let weights = 3 * (768 + 768);
     let (input, conv, pool, fc, labels) = (16384, 32768, 8192, 768, 256);

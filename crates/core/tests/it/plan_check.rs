@@ -3,8 +3,8 @@
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::OperationId;
 use tightfit_core::plan::{
-    Access, Action, BlockId, Budgets, Checked, Compute, Costs, Fronts, Holding, HostBlockId, Instruction,
-    InstructionId, Kind, NetworkTensor, Options, Pass, Policy, Role, Schedule, Step, Stream, TensorId, Violation,
+    Access, Action, BlockId, Budgets, Checked, Compute, CostModel, Fronts, Holding, HostBlockId, Instruction,
+    InstructionId, Kind, Mode, NetworkTensor, Options, Pass, Policy, Role, Schedule, Step, Stream, TensorId, Violation,
     Workload, check, plan,
 };
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Types};
@@ -24,22 +24,22 @@ fn violations(fault: impl FnOnce(&mut Schedule)) -> Vec<Violation> {
 
 fn violations_within(budgets: Budgets, fault: impl FnOnce(&mut Schedule)) -> Vec<Violation> {
     let network = network();
-    let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
     let step = step_of(&workload);
     let options = Options { policy: Policy::VdnnAll, ..Options::default() };
-    let mut schedule = plan(&step, &Costs::h200(), &options).unwrap().schedule.into_schedule();
+    let mut schedule = plan(&step, &CostModel::h200(), &options).unwrap().schedule.into_schedule();
     fault(&mut schedule);
     check(&step, &schedule, budgets)
 }
 
 fn step_of(workload: &Workload<'_>) -> Step {
-    workload.step(&Fronts::assumed(workload, &Costs::h200()).unwrap(), &Costs::h200()).unwrap()
+    workload.step(&Fronts::assumed(workload, &CostModel::h200()).unwrap(), &CostModel::h200()).unwrap()
 }
 
 /// What the blocks of a pass of the network are to its layer.
 fn roles(operation: OperationId) -> Vec<Role> {
     let network = network();
-    let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
     workload.lower().unwrap().passes[operation.0].roles.clone()
 }
 
@@ -51,7 +51,7 @@ fn place(operation: OperationId, role: Role) -> usize {
 /// The pass of the layer of this place, as an operation.
 fn operation(layer: usize, pass: Pass) -> OperationId {
     let network = network();
-    let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
     let passes = workload.lower().unwrap().passes;
     OperationId(passes.iter().position(|of| of.layer.index() == layer && of.pass == pass).unwrap())
 }
@@ -59,7 +59,7 @@ fn operation(layer: usize, pass: Pass) -> OperationId {
 /// What the bytes of a block are for.
 fn kind(holds: Holding) -> Kind {
     let network = network();
-    step_of(&Workload::new(&network, 32, Types::F32, false).unwrap()).kind(holds)
+    step_of(&Workload::new(&network, 32, Types::F32, Mode::Training).unwrap()).kind(holds)
 }
 
 /// The place of the first step that is so.
@@ -283,7 +283,7 @@ fn a_resident_tensor_in_two_blocks() {
 fn results_taken(workload: &Workload<'_>, last: (usize, Pass), is_taken: bool) -> Vec<Violation> {
     let step = step_of(workload);
     let options = Options { policy: Policy::VdnnAll, ..Options::default() };
-    let mut schedule = plan(&step, &Costs::h200(), &options).unwrap().schedule.into_schedule();
+    let mut schedule = plan(&step, &CostModel::h200(), &options).unwrap().schedule.into_schedule();
     let at = find(&schedule, pass(11, Pass::Forward));
     let result = compute(&mut schedule, at).blocks[place(operation(11, Pass::Forward), Role::Y)];
     let release = find(&schedule, |_, step| matches!(step.action, Action::Release(of) if of == result));
@@ -310,8 +310,8 @@ fn results_taken(workload: &Workload<'_>, last: (usize, Pass), is_taken: bool) -
 #[test]
 fn results_that_are_gone_when_the_step_has_ended() {
     let network = network();
-    for (inference, last) in [(false, (11, Pass::BackwardData)), (true, (11, Pass::Forward))] {
-        let workload = Workload::new(&network, 32, Types::F32, inference).unwrap();
+    for (mode, last) in [(Mode::Training, (11, Pass::BackwardData)), (Mode::Inference, (11, Pass::Forward))] {
+        let workload = Workload::new(&network, 32, Types::F32, mode).unwrap();
         assert_eq!(results_taken(&workload, last, false), [], "nobody takes the bytes");
         let found = results_taken(&workload, last, true);
         assert!(matches!(found[..], [Violation::ResultLost { .. }]), "{found:#?}");
@@ -476,9 +476,9 @@ fn gradients_that_should_add_up() {
     let right = net.at(fork).fully_connected("c", 4).here();
     net.add("sum", &[left, right]).softmax_loss();
     let network = net.finish().unwrap();
-    let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
-    let step = workload.step(&Fronts::default(), &Costs::cpu()).unwrap();
-    let mut schedule = plan(&step, &Costs::cpu(), &Options::default()).unwrap().schedule.into_schedule();
+    let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
+    let step = workload.step(&Fronts::default(), &CostModel::cpu()).unwrap();
+    let mut schedule = plan(&step, &CostModel::cpu(), &Options::default()).unwrap().schedule.into_schedule();
     assert_eq!(check(&step, &schedule, Budgets::default()), []);
     // Of the two gradients of `a` the second, which is added to the first, is left out.
     let adds = |instruction: &Instruction| match &instruction.action {
@@ -516,11 +516,11 @@ fn an_operation_may_run_again_if_it_says_so() {
 #[test]
 fn a_plan_is_checked_against_its_step_alone() {
     let network = network();
-    let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
     let step = step_of(&workload);
-    let plan = plan(&step, &Costs::h200(), &Options::default()).unwrap();
+    let plan = plan(&step, &CostModel::h200(), &Options::default()).unwrap();
     assert_eq!(*plan.schedule.step(), workload.lower().unwrap().step);
-    let other = Workload::new(&network, 31, Types::F32, false).unwrap();
+    let other = Workload::new(&network, 31, Types::F32, Mode::Training).unwrap();
     assert_ne!(*plan.schedule.step(), other.lower().unwrap().step, "checked against another mini-batch");
     let less = Schedule { device_bytes: Bytes(plan.peak.0 - 256), ..plan.schedule.into_schedule() };
     let error = Checked::new(&step, less, Budgets::default()).unwrap_err();
@@ -530,10 +530,10 @@ fn a_plan_is_checked_against_its_step_alone() {
 #[test]
 fn copies_beside_a_schedule_leave_its_waits_and_places_alone() {
     let network = network();
-    let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
     let step = step_of(&workload);
     let options = Options { policy: Policy::VdnnAll, ..Options::default() };
-    let plan = plan(&step, &Costs::h200(), &options).unwrap();
+    let plan = plan(&step, &CostModel::h200(), &options).unwrap();
     let sent = |action: &Action| match action {
         Action::Offload(block, _) => vec![*block],
         _ => Vec::new(),

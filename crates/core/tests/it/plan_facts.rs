@@ -1,19 +1,19 @@
 //! What plans tell of themselves, against their own schedules and attempts.
 
 use tightfit_core::network::Network;
-use tightfit_core::plan::{Algorithms, Costs, Fate, Fronts, Options, Policy, Workload, plan};
+use tightfit_core::plan::{Algorithms, CostModel, Fate, Fronts, Mode, Options, Policy, Workload, plan};
 use tightfit_core::{Bytes, Types};
 
 fn assumed(workload: &Workload<'_>) -> Fronts {
-    Fronts::assumed(workload, &Costs::h200()).unwrap()
+    Fronts::assumed(workload, &CostModel::h200()).unwrap()
 }
 
 #[test]
 fn overlap_takes_the_fastest_step_that_fits() {
-    let costs = Costs::h200();
+    let costs = CostModel::h200();
     for name in ["vgg16", "googlenet", "resnet50"] {
         let network = Network::open(name).unwrap();
-        let workload = Workload::new(&network, 16, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 16, Types::F32, Mode::Training).unwrap();
         let kernels = assumed(&workload);
         let under = |policy, budget| {
             let options = Options { policy, budget, ..Options::default() };
@@ -35,16 +35,21 @@ fn overlap_takes_the_fastest_step_that_fits() {
 #[test]
 fn fates_follow_the_releases() {
     let network = Network::open("vgg19").unwrap();
-    for inference in [false, true] {
-        let workload = Workload::new(&network, 16, Types::F32, inference).unwrap();
+    for mode in [Mode::Training, Mode::Inference] {
+        let workload = Workload::new(&network, 16, Types::F32, mode).unwrap();
         let fates = |policy| {
             let options = Options { policy, algorithms: Algorithms::Memory, ..Options::default() };
             let plan =
-                plan(&workload.step(&assumed(&workload), &Costs::h200()).unwrap(), &Costs::h200(), &options).unwrap();
+                plan(&workload.step(&assumed(&workload), &CostModel::h200()).unwrap(), &CostModel::h200(), &options)
+                    .unwrap();
             plan.maps.iter().filter(|map| map.fate == Fate::Released).count()
         };
         // At most the last map, after which nothing is computed.
         assert!(fates(Policy::Baseline) <= 1, "the baseline keeps everything");
-        assert_eq!(fates(Policy::Overlap) > 1, inference, "inference gives maps back once they have been read");
+        assert_eq!(
+            fates(Policy::Overlap) > 1,
+            mode == Mode::Inference,
+            "inference gives maps back once they have been read"
+        );
     }
 }

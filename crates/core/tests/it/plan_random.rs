@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
-use tightfit_core::plan::{Action, Algorithms, Budgets, Costs, Fronts, Options, Policy, Stream, Workload, check, plan};
+use tightfit_core::plan::{
+    Action, Algorithms, Budgets, CostModel, Fronts, Options, Policy, Stream, Workload, check, plan,
+};
 use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Types};
 
 /// A layer to add, at one of the layers so far, together with another.
@@ -88,10 +90,10 @@ proptest! {
         (share, seed) in (0..=100_u64, any::<u64>()),
     ) {
         let network = network(&grows);
-        let workload = Workload::new(&network, 8, Types::F32, inference).unwrap();
+        let workload = Workload::new(&network, 8, Types::F32, inference.into()).unwrap();
         let kernels = kernels(&workload, seed);
         // Copies and layers of about the same length, so that both wait for the other now and then.
-        let costs = Costs { launch: Nanos(seed % 3000), ..Costs::cpu() };
+        let costs = CostModel { launch: Nanos(seed % 3000), ..CostModel::cpu() };
         let step = workload.step(&kernels, &costs).unwrap();
         let options = Options { policy, algorithms, divide, ..Options::default() };
         let loose = plan(&step, &costs, &options).unwrap();

@@ -6,14 +6,14 @@ use tightfit_core::plan::step::{
     TensorId, Use,
 };
 use tightfit_core::plan::{
-    Action, Block, BlockId, Compute, Costs, Direction, Fronts, Holding, HostBlock, HostBlockId, Instruction,
+    Action, Block, BlockId, Compute, CostModel, Direction, Fronts, Holding, HostBlock, HostBlockId, Instruction,
     InstructionId, Kind, Options, Policy, Schedule, Span, Stream, Workload, plan, simulate,
 };
 use tightfit_core::{Bytes, Nanos, Types};
 
 /// Rates of one byte a nanosecond alone and half a byte each way at once.
-fn costs() -> Costs {
-    Costs { offload_rate: 1e9, prefetch_rate: 1e9, both_rate: 0.5e9, launch: Nanos(0), ..Costs::cpu() }
+fn costs() -> CostModel {
+    CostModel { offload_rate: 1e9, prefetch_rate: 1e9, both_rate: 0.5e9, launch: Nanos(0), ..CostModel::cpu() }
 }
 
 /// Two maps of 200 bytes, and three operations that write the first, the second, and the second again, which take so
@@ -158,7 +158,7 @@ fn copies_both_ways_slow_each_other() {
 #[test]
 fn a_copy_slows_the_layer_beside_it() {
     let steps = vec![step(Stream::Offload, Action::Offload(BlockId(0), HostBlockId(0))), compute(0)];
-    let costs = Costs { beside_copies: 1.0, ..costs() };
+    let costs = CostModel { beside_copies: 1.0, ..costs() };
     let simulation = simulate(&small([260, 0, 0]), &schedule(steps), &costs);
     assert_eq!(simulation.spans, [span(0, 200), span(0, 360)]);
     assert_eq!((simulation.compute, simulation.exposed), (Nanos(260), Nanos(100)));
@@ -179,9 +179,9 @@ fn a_wait_that_never_ends_stands_still() {
 #[test]
 fn nothing_is_faster_than_its_computations_and_its_copies() {
     let network = Network::open("vgg16").unwrap();
-    let workload = Workload::new(&network, 32, Types::F32, false).unwrap();
+    let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
     // So that stalls are all that a step is longer by.
-    let costs = Costs { beside_copies: 0.0, ..Costs::h200() };
+    let costs = CostModel { beside_copies: 0.0, ..CostModel::h200() };
     let kernels = Fronts::assumed(&workload, &costs).unwrap();
     let planned = |policy, budget| {
         let options = Options { policy, budget, ..Options::default() };

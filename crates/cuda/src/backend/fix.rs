@@ -13,7 +13,7 @@ use super::program::Samples;
 use super::{CudaBackend, is_refusal, sums_in_scratch};
 use crate::CudaError;
 use crate::convolution::{Family, Fixed, Output, Prepared};
-use crate::layers::{Convolution, Libraries, Piece, Widen, half_scratch};
+use crate::layers::{Convolution, Libraries, Piece, Widen, Write, half_scratch};
 use crate::safe::Region;
 
 impl CudaBackend {
@@ -113,7 +113,8 @@ impl CudaBackend {
                 let (storage, len) = (problem.types().storage(), problem.filter_len());
                 let call = self.prepare(problem, family, Output::Own, Scale::OVERWRITE).and_then(fits)?;
                 let scratch = half_scratch(libraries, storage, len)?;
-                let widened = Some(Widen::new(libraries, storage, (&scratch, output), len, beta != 0.0)?);
+                let write = if beta == 0.0 { Write::Overwrite } else { Write::Add };
+                let widened = Some(Widen::new(libraries, storage, (&scratch, output), len, write)?);
                 let memory = [data.clone(), other.clone(), scratch, workspace.clone()];
                 Ok(Piece { call: Fixed::new(&call, memory, Scale::OVERWRITE)?, widened })
             }

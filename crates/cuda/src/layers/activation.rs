@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Libraries, Map, Work, beta, tables};
+use super::{Libraries, Map, Work, Write, beta, tables};
 use crate::CudaError;
 use crate::call::layers as call;
 use crate::sys::layers::ActivationDescriptor;
@@ -58,7 +58,7 @@ pub fn relu(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, CudaEr
 ///
 /// # Errors
 /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
-pub fn relu_gradient(libraries: &Arc<Libraries>, y: &Map, dy: &Map, dx: &Map, added: bool) -> Result<Work, CudaError> {
+pub fn relu_gradient(libraries: &Arc<Libraries>, y: &Map, dy: &Map, dx: &Map, write: Write) -> Result<Work, CudaError> {
     let relu = Relu::new(libraries)?;
     let (y, dy, dx) = (y.placed(libraries)?, dy.placed(libraries)?, dx.placed(libraries)?);
     Ok(Box::new(move || {
@@ -67,7 +67,7 @@ pub fn relu_gradient(libraries: &Arc<Libraries>, y: &Map, dy: &Map, dx: &Map, ad
         let read = [y.part(), dy.part(), y.part()];
         // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
         unsafe {
-            call::activation_backward(tables(&calling, layers), calling.handle, relu.raw, read, beta(added), dx.part())
+            call::activation_backward(tables(&calling, layers), calling.handle, relu.raw, read, beta(write), dx.part())
         }
     }))
 }

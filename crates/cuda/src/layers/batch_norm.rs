@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tightfit_core::problem::Storage;
 
 use super::map::Placed;
-use super::{Libraries, Map, Work, beta, tables};
+use super::{Libraries, Map, Work, Write, beta, tables};
 use crate::CudaError;
 use crate::call::layers::{self as call, Channels};
 use crate::safe::Region;
@@ -128,7 +128,7 @@ impl BatchNorm {
     pub fn backward(
         self: &Arc<BatchNorm>,
         [x, dy, dx]: [&Map; 3],
-        added: bool,
+        write: Write,
         saved: &Statistics,
         gradients: [&Region; 2],
     ) -> Result<Work, CudaError> {
@@ -149,7 +149,7 @@ impl BatchNorm {
                 ..norm.parameters(&channels, statistics)
             };
             let maps = [x.part(), dy.part(), dx.part()];
-            let factors = (beta(added), norm.epsilon);
+            let factors = (beta(write), norm.epsilon);
             // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
             unsafe { call::batch_norm_backward(tables(&calling, layers), calling.handle, maps, channels, factors) }
         }))

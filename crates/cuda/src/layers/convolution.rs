@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tightfit_core::problem::Storage;
 use tightfit_core::{Configuration, Error, Problem};
 
-use super::{Libraries, Work, beta};
+use super::{Libraries, Work, Write, beta};
 use crate::convolution::Fixed;
 use crate::safe::{Kernel, Region, blocks};
 use crate::{CudaBackend, CudaError};
@@ -21,8 +21,8 @@ pub struct Convolution {
     pub output: Region,
     /// At least what the configuration says.
     pub workspace: Region,
-    /// Whether the result is added to what the output holds.
-    pub added: bool,
+    /// Whether the result is added to what the output holds, or written over it.
+    pub write: Write,
 }
 
 /// One call, and where it wrote half precision, the step that brings its result to the f32 sum.
@@ -39,7 +39,7 @@ pub(crate) struct Widen {
     from: Region,
     to: Region,
     len: usize,
-    added: bool,
+    write: Write,
 }
 
 impl Widen {
@@ -49,15 +49,15 @@ impl Widen {
         storage: Storage,
         (from, to): (&Region, &Region),
         len: usize,
-        added: bool,
+        write: Write,
     ) -> Result<Widen, CudaError> {
         from.must_hold(len * storage.size())?;
         to.must_hold(len * 4)?;
-        Ok(Widen { kernel: libraries.kernel("widen", storage)?, from: from.clone(), to: to.clone(), len, added })
+        Ok(Widen { kernel: libraries.kernel("widen", storage)?, from: from.clone(), to: to.clone(), len, write })
     }
 
     fn enqueue(&self) -> Result<(), CudaError> {
-        let add = u32::from(self.added);
+        let add = u32::from(self.write == Write::Add);
         let arguments = [(&self.from).into(), (&self.to).into(), (self.len as u64).into(), add.into()];
         // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
         unsafe { self.kernel.launch(blocks(self.len), &arguments) }
@@ -91,7 +91,7 @@ impl Convolution {
 
     /// What the first micro-batch does with the output.
     pub(crate) fn beta(&self) -> f32 {
-        beta(self.added)
+        beta(self.write)
     }
 }
 

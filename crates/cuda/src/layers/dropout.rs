@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Libraries, Map, Work};
+use super::{Libraries, Map, Work, Write};
 use crate::CudaError;
 use crate::safe::{Region, blocks};
 
@@ -72,7 +72,7 @@ pub fn masked(
     y: &Map,
     mask: &Region,
     rate: f32,
-    added: bool,
+    write: Write,
 ) -> Result<Work, CudaError> {
     check(x, y, mask)?;
     let kernel = libraries.kernel("masked", x.storage)?;
@@ -84,7 +84,7 @@ pub fn masked(
             (&mask).into(),
             (len as u64).into(),
             scale(rate).into(),
-            u32::from(added).into(),
+            u32::from(write == Write::Add).into(),
         ];
         // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
         unsafe { kernel.launch(blocks(len), &arguments) }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tightfit_core::Types;
 use tightfit_core::problem::Storage;
 
-use super::{Libraries, Work, beta};
+use super::{Libraries, Work, Write, beta};
 use crate::CudaError;
 use crate::error::narrow;
 use crate::safe::{Region, matrix};
@@ -89,7 +89,7 @@ impl FullyConnected {
     ///
     /// # Errors
     /// As [`FullyConnected::forward`].
-    pub fn backward_data(&self, dy: &Region, w: &Region, dx: &Region, added: bool) -> Result<Work, CudaError> {
+    pub fn backward_data(&self, dy: &Region, w: &Region, dx: &Region, write: Write) -> Result<Work, CudaError> {
         self.check(dx, dy, (w, self.types.storage().size()))?;
         let (layer, dy, w, dx, data) = (self.clone(), dy.clone(), w.clone(), dx.clone(), self.data());
         let FullyConnected { samples, inputs, outputs, .. } = *self;
@@ -98,7 +98,7 @@ impl FullyConnected {
                 [matrix(&w, data, inputs, false), matrix(&dy, data, outputs, false), matrix(&dx, data, inputs, false)];
             let sizes = [inputs, samples, outputs];
             // SAFETY: the regions are alive and were checked to hold the matrices.
-            unsafe { layer.libraries.blas.multiply(sizes, matrices, beta(added), layer.compute()) }
+            unsafe { layer.libraries.blas.multiply(sizes, matrices, beta(write), layer.compute()) }
         }))
     }
 
@@ -106,7 +106,7 @@ impl FullyConnected {
     ///
     /// # Errors
     /// As [`FullyConnected::forward`].
-    pub fn backward_filter(&self, x: &Region, dy: &Region, dw: &Region, added: bool) -> Result<Work, CudaError> {
+    pub fn backward_filter(&self, x: &Region, dy: &Region, dw: &Region, write: Write) -> Result<Work, CudaError> {
         self.check(x, dy, (dw, Storage::F32.size()))?;
         let (layer, x, dy, dw, data) = (self.clone(), x.clone(), dy.clone(), dw.clone(), self.data());
         let FullyConnected { samples, inputs, outputs, .. } = *self;
@@ -115,7 +115,7 @@ impl FullyConnected {
             let matrices = [matrix(&x, data, inputs, false), matrix(&dy, data, outputs, true), result];
             let sizes = [inputs, outputs, samples];
             // SAFETY: the regions are alive and were checked to hold the matrices.
-            unsafe { layer.libraries.blas.multiply(sizes, matrices, beta(added), layer.compute()) }
+            unsafe { layer.libraries.blas.multiply(sizes, matrices, beta(write), layer.compute()) }
         }))
     }
 }

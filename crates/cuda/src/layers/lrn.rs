@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
 
-use super::{Libraries, Map, Work, beta, tables};
+use super::{Libraries, Map, Work, Write, beta, tables};
 use crate::CudaError;
 use crate::call::layers as call;
 use crate::error::narrow;
@@ -59,7 +59,7 @@ impl Lrn {
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`] for bf16; [`CudaError::Cudnn`].
-    pub fn backward(self: &Arc<Lrn>, [y, dy, x]: [&Map; 3], dx: &Map, added: bool) -> Result<Work, CudaError> {
+    pub fn backward(self: &Arc<Lrn>, [y, dy, x]: [&Map; 3], dx: &Map, write: Write) -> Result<Work, CudaError> {
         check(x)?;
         let libraries = &self.libraries;
         let (lrn, dx) = (self.clone(), dx.placed(libraries)?);
@@ -69,7 +69,7 @@ impl Lrn {
             let (tables, mode) = (tables(&calling, layers), LrnMode::CROSS_CHANNEL_DIM1);
             let read = [y.part(), dy.part(), x.part()];
             // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
-            unsafe { call::lrn_backward(tables, calling.handle, lrn.raw, mode, read, beta(added), dx.part()) }
+            unsafe { call::lrn_backward(tables, calling.handle, lrn.raw, mode, read, beta(write), dx.part()) }
         }))
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Tensors are in the order n, c, then spatial. What changes from step to step (learning rate, seed) lies in device memory,
 //! so that a step can be captured once and launched again. Sums have a fixed order in every layer: the same data give the
-//! same bits, whenever they are computed. Where a gradient may be `added`, it is added to what is there.
+//! same bits, whenever they are computed. A call that takes a [`Write`] can add its gradient to what is there.
 
 mod activation;
 mod batch_norm;
@@ -188,7 +188,19 @@ pub fn encode(values: &[f32], storage: Storage, to: &mut [u8]) -> Result<(), Cud
     Ok(())
 }
 
+/// What becomes of an output's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// The result is written over it.
+    Overwrite,
+    /// The result is added to it.
+    Add,
+}
+
 /// What `beta` scales the old content by.
-fn beta(added: bool) -> f32 {
-    if added { 1.0 } else { 0.0 }
+fn beta(write: Write) -> f32 {
+    match write {
+        Write::Overwrite => 0.0,
+        Write::Add => 1.0,
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tightfit_core::Axis;
 use tightfit_core::network::{Pooling, PoolingMethod};
 
-use super::{Libraries, Map, Work, beta, tables};
+use super::{Libraries, Map, Work, Write, beta, tables};
 use crate::CudaError;
 use crate::call::layers as call;
 use crate::error::narrow;
@@ -82,14 +82,14 @@ impl Pool {
     /// [`CudaError::OutOfBounds`]; [`CudaError::TooLarge`]; [`CudaError::Unfit`] for a map of another shape than the
     /// windows', and for a maximum with more than 4096 windows that hold the same element; [`CudaError::Cudnn`] and
     /// [`CudaError::Driver`].
-    pub fn backward(self: &Arc<Pool>, maps: [&Map; 3], dx: &Map, added: bool) -> Result<Work, CudaError> {
+    pub fn backward(self: &Arc<Pool>, maps: [&Map; 3], dx: &Map, write: Write) -> Result<Work, CudaError> {
         match self.pooling.method {
-            PoolingMethod::Maximum => self.maximum_backward(maps, dx, added),
-            PoolingMethod::Average => self.average_backward(maps, dx, added),
+            PoolingMethod::Maximum => self.maximum_backward(maps, dx, write),
+            PoolingMethod::Average => self.average_backward(maps, dx, write),
         }
     }
 
-    fn maximum_backward(&self, [y, dy, x]: [&Map; 3], dx: &Map, added: bool) -> Result<Work, CudaError> {
+    fn maximum_backward(&self, [y, dy, x]: [&Map; 3], dx: &Map, write: Write) -> Result<Work, CudaError> {
         let axes = self.pooling.axes;
         let (inputs, outputs) = (axes.map(|axis| axis.input), self.pooling.outputs());
         for (map, extents) in [(x, inputs), (dx, inputs), (y, outputs), (dy, outputs)] {
@@ -121,7 +121,7 @@ impl Pool {
             }
         }
         arguments.push(narrow("plane count", planes)?.into());
-        arguments.push(u32::from(added).into());
+        arguments.push(u32::from(write == Write::Add).into());
         let blocks = row_blocks(count, x.planes().div_ceil(planes));
         let kernel = self.libraries.kernel("max_pooling_gradient", x.storage)?;
         let held = [x, y, dy, dx].map(|map| map.region.clone());
@@ -132,7 +132,7 @@ impl Pool {
         }))
     }
 
-    fn average_backward(self: &Arc<Pool>, [y, dy, x]: [&Map; 3], dx: &Map, added: bool) -> Result<Work, CudaError> {
+    fn average_backward(self: &Arc<Pool>, [y, dy, x]: [&Map; 3], dx: &Map, write: Write) -> Result<Work, CudaError> {
         let libraries = &self.libraries;
         let (pool, dx) = (self.clone(), dx.placed(libraries)?);
         let (y, dy, x) = (y.placed(libraries)?, dy.placed(libraries)?, x.placed(libraries)?);
@@ -141,7 +141,7 @@ impl Pool {
             let read = [y.part(), dy.part(), x.part()];
             // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
             unsafe {
-                call::pooling_backward(tables(&calling, layers), calling.handle, pool.raw, read, beta(added), dx.part())
+                call::pooling_backward(tables(&calling, layers), calling.handle, pool.raw, read, beta(write), dx.part())
             }
         }))
     }

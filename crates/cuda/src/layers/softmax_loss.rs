@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Libraries, Map, Work, tables};
+use super::{Libraries, Map, Work, Write, tables};
 use crate::CudaError;
 use crate::call::layers as call;
 use crate::error::narrow;
@@ -35,7 +35,7 @@ pub fn loss_gradient(
     labels: &Region,
     dx: &Map,
     batch: usize,
-    added: bool,
+    write: Write,
 ) -> Result<Work, CudaError> {
     y.check()?;
     dx.check()?;
@@ -57,7 +57,7 @@ pub fn loss_gradient(
             (len as u64).into(),
             classes.into(),
             (batch as f32).into(),
-            u32::from(added).into(),
+            u32::from(write == Write::Add).into(),
             (&now).into(),
         ];
         // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Libraries, Map, Work};
+use super::{Libraries, Map, Work, Write};
 use crate::CudaError;
 use crate::safe::{THREADS, row_blocks};
 
@@ -10,8 +10,8 @@ use crate::safe::{THREADS, row_blocks};
 ///
 /// # Errors
 /// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`] for maps of different lengths; [`CudaError::Driver`].
-pub fn copy(libraries: &Arc<Libraries>, x: &Map, y: &Map, added: bool) -> Result<Work, CudaError> {
-    copy_channels(libraries, (x, 0), (y, 0), x.shape.channels(), added)
+pub fn copy(libraries: &Arc<Libraries>, x: &Map, y: &Map, write: Write) -> Result<Work, CudaError> {
+    copy_channels(libraries, (x, 0), (y, 0), x.shape.channels(), write)
 }
 
 /// y = x + y: the second summand of an addition.
@@ -19,7 +19,7 @@ pub fn copy(libraries: &Arc<Libraries>, x: &Map, y: &Map, added: bool) -> Result
 /// # Errors
 /// As [`copy`].
 pub fn add(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, CudaError> {
-    copy(libraries, x, y, true)
+    copy(libraries, x, y, Write::Add)
 }
 
 /// Some channels of y = as many of x, or those of x added to them; each side says its first channel.
@@ -31,7 +31,7 @@ pub fn copy_channels(
     (x, x_first): (&Map, usize),
     (y, y_first): (&Map, usize),
     channels: usize,
-    added: bool,
+    write: Write,
 ) -> Result<Work, CudaError> {
     let missing = x_first + channels > x.shape.channels() || y_first + channels > y.shape.channels();
     if x.samples != y.samples || x.area() != y.area() || x.storage != y.storage || missing {
@@ -54,7 +54,7 @@ pub fn copy_channels(
     let blocks = row_blocks(width.div_ceil(16 / size * THREADS), rows);
     Ok(Box::new(move || {
         let [rows, width, x_row, y_row] = [rows, width, x_row, y_row].map(|count| (count as u64).into());
-        let arguments = [(&x).into(), (&y).into(), rows, width, x_row, y_row, u32::from(added).into()];
+        let arguments = [(&x).into(), (&y).into(), rows, width, x_row, y_row, u32::from(write == Write::Add).into()];
         // SAFETY: the kernel's parameters in its order; all memory is alive, and each map, of which a row begins with these
         // channels, was checked to be long enough.
         unsafe { kernel.launch(blocks, &arguments) }

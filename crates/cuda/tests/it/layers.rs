@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tightfit_core::Axis;
 use tightfit_core::network::{Pooling, PoolingMethod, Shape};
 use tightfit_core::problem::Storage;
-use tightfit_cuda::layers::{Libraries, Map, Pool, copy_channels};
+use tightfit_cuda::layers::{Libraries, Map, Pool, Write, copy_channels};
 use tightfit_cuda::safe::{DeviceBuffer, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_test_support::mocks::Mocks;
@@ -49,22 +49,22 @@ fn copies_agree(libraries: &Arc<Libraries>) {
     ];
     for storage in STORAGES {
         for ([height, width], samples, channels, (x_channels, x_first), (y_channels, y_first)) in cases {
-            for added in [false, true] {
+            for write in [Write::Overwrite, Write::Add] {
                 let shape = |channels| Shape::image(channels, height, width);
                 let (x_shape, y_shape, area) = (shape(x_channels), shape(y_channels), height * width);
                 let from = numbers(samples * x_shape.len(), 100, 1);
                 let mut wanted = numbers(samples * y_shape.len(), 100, 2);
                 let x = map(libraries, storage, samples, x_shape, &from);
                 let y = map(libraries, storage, samples, y_shape, &wanted);
-                copy_channels(libraries, (&x, x_first), (&y, y_first), channels, added).unwrap()().unwrap();
+                copy_channels(libraries, (&x, x_first), (&y, y_first), channels, write).unwrap()().unwrap();
                 for sample in 0..samples {
                     for i in 0..channels * area {
                         let to = &mut wanted[(sample * y_channels + y_first) * area + i];
                         let value = from[(sample * x_channels + x_first) * area + i];
-                        *to = if added { *to + value } else { value };
+                        *to = if write == Write::Add { *to + value } else { value };
                     }
                 }
-                assert!(values(&y) == wanted, "{storage:?}: {channels} channels of {x_shape} to {y_shape}, {added}");
+                assert!(values(&y) == wanted, "{storage:?}: {channels} channels of {x_shape} to {y_shape}, {write:?}");
             }
         }
     }
@@ -106,7 +106,7 @@ fn pooling_gradients_agree(libraries: &Arc<Libraries>) {
     let (samples, channels) = (3, 5);
     for storage in STORAGES {
         for (axes, ceil) in cases {
-            for added in [false, true] {
+            for write in [Write::Overwrite, Write::Add] {
                 let pooling = Pooling { method: PoolingMethod::Maximum, axes, ceil };
                 let (inputs, outputs) = (axes.map(|axis| axis.input), pooling.outputs());
                 let volume = axes[0] != Axis::UNIT;
@@ -118,7 +118,7 @@ fn pooling_gradients_agree(libraries: &Arc<Libraries>) {
                 let x = numbers(samples * x_shape.len(), 5, 1);
                 let dy = numbers(samples * y_shape.len(), 8, 2);
                 let before = numbers(samples * x_shape.len(), 8, 3);
-                let mut wanted = if added { before.clone() } else { vec![0.0; before.len()] };
+                let mut wanted = if write == Write::Add { before.clone() } else { vec![0.0; before.len()] };
                 let (plane, count) = (inputs.iter().product::<usize>(), outputs.iter().product::<usize>());
                 let mut y = Vec::new();
                 for (own, wanted) in x.chunks(plane).zip(wanted.chunks_mut(plane)) {
@@ -135,8 +135,8 @@ fn pooling_gradients_agree(libraries: &Arc<Libraries>) {
                 let map = |shape, values: &[f32]| map(libraries, storage, samples, shape, values);
                 let (x, y, dy, dx) = (map(x_shape, &x), map(y_shape, &y), map(y_shape, &dy), map(x_shape, &before));
                 let pool = Pool::new(libraries, &pooling, if volume { 3 } else { 2 }).unwrap();
-                pool.backward([&y, &dy, &x], &dx, added).unwrap()().unwrap();
-                assert!(values(&dx) == wanted, "{storage:?}: windows {axes:?}, added {added}");
+                pool.backward([&y, &dy, &x], &dx, write).unwrap()().unwrap();
+                assert!(values(&dx) == wanted, "{storage:?}: windows {axes:?}, added {write:?}");
             }
         }
     }
@@ -170,14 +170,14 @@ fn maps_that_do_not_fit_are_refused() {
     let zeros = |shape: Shape| map(&libraries, Storage::F32, 2, shape, &vec![0.0; 2 * shape.len()]);
     let (x, y) = (zeros(Shape::image(3, 4, 4)), zeros(Shape::image(3, 2, 2)));
     let unfit = |result: Result<_, CudaError>| matches!(result.err(), Some(CudaError::Unfit { .. }));
-    assert!(unfit(copy_channels(&libraries, (&x, 2), (&x, 0), 2, false)), "channels that are not there");
-    assert!(unfit(copy_channels(&libraries, (&x, 0), (&y, 0), 2, false)), "channels of another area");
+    assert!(unfit(copy_channels(&libraries, (&x, 2), (&x, 0), 2, Write::Overwrite)), "channels that are not there");
+    assert!(unfit(copy_channels(&libraries, (&x, 0), (&y, 0), 2, Write::Overwrite)), "channels of another area");
     let windows = Axis::new(4, 2).stride(2);
     let pooling = Pooling { method: PoolingMethod::Maximum, axes: [Axis::UNIT, windows, windows], ceil: false };
     let pool = Pool::new(&libraries, &pooling, 2).unwrap();
-    assert!(pool.backward([&y, &y, &x], &x, false).is_ok());
-    assert!(unfit(pool.backward([&x, &y, &x], &x, false)), "y of x's extents");
-    assert!(unfit(pool.backward([&y, &y, &x], &y, false)), "dx of y's extents");
+    assert!(pool.backward([&y, &y, &x], &x, Write::Overwrite).is_ok());
+    assert!(unfit(pool.backward([&x, &y, &x], &x, Write::Overwrite)), "y of x's extents");
+    assert!(unfit(pool.backward([&y, &y, &x], &y, Write::Overwrite)), "dx of y's extents");
     let windows = Axis::new(130, 65);
     let pooling = Pooling { method: PoolingMethod::Maximum, axes: [Axis::UNIT, windows, windows], ceil: false };
     let (x, y) = (zeros(Shape::image(1, 130, 130)), zeros(Shape::image(1, 66, 66)));

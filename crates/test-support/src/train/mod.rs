@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use tightfit_core::network::{LayerId, LayerKind, Network};
 use tightfit_core::plan::{
-    ALIGNMENT, Access, Action, Block, BlockId, Compute, Holding, Instruction, Lowered, NetworkTensor, Pass, Role,
+    ALIGNMENT, Access, Action, Block, BlockId, Compute, Holding, Instruction, Lowered, Mode, NetworkTensor, Pass, Role,
     Schedule, Stream, TensorId, Workload, footprint, step::GroupId, step::OperationId,
 };
 use tightfit_core::{
@@ -68,7 +68,7 @@ pub fn everything_resident(workload: &Workload<'_>, algorithm: &str, micro_batch
     };
     let layers: Vec<LayerId> = workload.network.iter().map(|(id, _)| id).collect();
     layers.iter().for_each(|&id| writer.forward(id));
-    if !workload.inference {
+    if workload.mode == Mode::Training {
         layers.iter().rev().for_each(|&id| writer.backward(id));
     }
     let blocks = std::mem::take(&mut writer.blocks);
@@ -195,7 +195,7 @@ impl Writer<'_> {
         if layer.parameters > 0 {
             operands.push(self.operand(Role::W, NetworkTensor::Weights(id), Access::Read));
         }
-        let training = !self.workload.inference;
+        let training = self.workload.mode == Mode::Training;
         match layer.kind {
             LayerKind::Input { .. } => operands.push(self.operand(Role::Labels, NetworkTensor::Labels, Access::Write)),
             LayerKind::BatchNorm { .. } => {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::Network;
-use tightfit_core::plan::{Fronts, Workload};
+use tightfit_core::plan::{Fronts, Mode, Workload};
 use tightfit_core::profile::{Cache, Recording};
 use tightfit_core::survey::{Env, Scope, Sizes, survey};
 use tightfit_core::{Backend, Bytes, Problem, Types};
@@ -58,7 +58,7 @@ pub fn profile(cache: &Path, recording: &str, cases: &[&str]) -> Result<(), Fail
     for text in cases {
         let started = std::time::Instant::now();
         let (network, batch) = case(text)?;
-        kernels(&Workload::new(&network, batch, Types::F32, false)?, &cache)?;
+        kernels(&Workload::new(&network, batch, Types::F32, Mode::Training)?, &cache)?;
         println!("{text}: profiled in {:.1} s", started.elapsed().as_secs_f64());
     }
     Ok(())

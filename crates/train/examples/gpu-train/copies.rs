@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use tightfit_core::network::Sgd;
-use tightfit_core::plan::{Algorithms, Checked, Costs, Options as PlanOptions, Policy, Workload, plan};
+use tightfit_core::plan::{Algorithms, Checked, CostModel, Mode, Options as PlanOptions, Policy, Workload, plan};
 use tightfit_core::profile::Cache;
 use tightfit_core::{Nanos, Types};
 use tightfit_cuda::safe::{Context, DeviceBuffer, Event, PinnedArena, Region, Stream};
@@ -114,11 +114,11 @@ pub fn copies(cache: &Path, results: &Path, steps: usize, cases: &[&str]) -> Res
 
 fn slowed(cache: &Cache, steps: usize, text: &str) -> Result<Value, Failure> {
     let (network, size) = case(text)?;
-    let workload = Workload::new(&network, size, Types::F32, false)?;
+    let workload = Workload::new(&network, size, Types::F32, Mode::Training)?;
     let kernels = kernels(&workload, cache)?;
     let (policy, algorithms) = (Policy::Baseline, Algorithms::Performance);
     let options = PlanOptions { policy, algorithms, divide: false, ..PlanOptions::default() };
-    let schedule = plan(&workload.step(&kernels, &Costs::h200())?, &Costs::h200(), &options)?.schedule;
+    let schedule = plan(&workload.step(&kernels, &CostModel::h200())?, &CostModel::h200(), &options)?.schedule;
     let mut machine = CudaMachine::open(&Options::default(), Modes { trace: true, ..Modes::default() })?;
     let solver = Solver { sgd: Sgd { learning_rate: 1e-6, ..Sgd::default() }, ..Solver::default() };
     let mut engine = Engine::new(&workload, &schedule, &mut machine, solver, Poison::Nothing)?;

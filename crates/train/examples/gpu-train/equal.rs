@@ -6,8 +6,8 @@ use std::path::Path;
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::Network;
 use tightfit_core::plan::{
-    ALIGNMENT, Algorithms, Budgets, Checked, Costs, Fronts, Options as PlanOptions, Plan, Policy, Schedule, Workload,
-    plan,
+    ALIGNMENT, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, Options as PlanOptions, Plan, Policy, Schedule,
+    Workload, plan,
 };
 use tightfit_core::profile::Cache;
 use tightfit_core::{Bytes, Problem, Types};
@@ -30,7 +30,7 @@ pub fn equal(cache: &Path) -> Result<(), Failure> {
     }
     let mut different = 0;
     for network in &networks {
-        let workload = Workload::new(network, 16, Types::F32, false)?;
+        let workload = Workload::new(network, 16, Types::F32, Mode::Training)?;
         let kernels = one_each(candidates(&workload, &cache)?)?;
         let mut want: Option<Vec<Step>> = None;
         for policy in Policy::ALL {
@@ -83,7 +83,7 @@ pub fn memory_optimal(
 ) -> Result<Plan, tightfit_core::Error> {
     let algorithms = Algorithms::Memory;
     let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget: Bytes::UNLIMITED };
-    plan(&workload.step(kernels, &Costs::h200())?, &Costs::h200(), &options)
+    plan(&workload.step(kernels, &CostModel::h200())?, &CostModel::h200(), &options)
 }
 
 /// Plans with the least budget and carries out its first step; asks for one unit less of the planner, of the engine, and of

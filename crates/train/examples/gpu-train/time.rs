@@ -10,8 +10,8 @@ use tightfit_core::network::LayerKind;
 use tightfit_core::network::Sgd;
 use tightfit_core::plan::step::{GroupId, Resource};
 use tightfit_core::plan::{
-    ALIGNMENT, Action, Algorithms, Budgets, Checked, Costs, Fronts, Options as PlanOptions, Plan, Policy, Schedule,
-    Workload, plan,
+    ALIGNMENT, Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, Options as PlanOptions, Plan, Policy,
+    Schedule, Workload, plan,
 };
 use tightfit_core::profile::Cache;
 use tightfit_core::{Bytes, Error, Nanos, Types};
@@ -83,7 +83,7 @@ pub fn time(
         // The arena of the case before would be in the way of measuring.
         machine.reserve(Bytes::ZERO, Bytes::ZERO, 0)?;
         let (network, size) = case(text)?;
-        let workload = Workload::new(&network, size, Types::F32, false)?;
+        let workload = Workload::new(&network, size, Types::F32, Mode::Training)?;
         let kernels = kernels(&workload, &cache)?;
         let variants = variants(budget, machine.free()?.saturating_sub(SPARE));
         let plans = plans(&workload, &kernels, &variants);
@@ -127,7 +127,7 @@ pub fn time(
 
 /// The plan of each variant and the time that planning took, all at once.
 fn plans(workload: &Workload<'_>, kernels: &Fronts, variants: &[Variant]) -> Vec<Result<(Plan, Duration), Error>> {
-    let costs = Costs::h200();
+    let costs = CostModel::h200();
     let planned = |variant: &Variant| {
         let &Variant { policy, algorithms, divide, budget, .. } = variant;
         let started = Instant::now();

@@ -6,7 +6,7 @@ pub mod cuda;
 use std::ops::Range;
 
 use tightfit_core::network::{LayerKind, Sgd, Shape};
-use tightfit_core::plan::{Access, Parameter, Pass, Role, Stream};
+use tightfit_core::plan::{Access, Mode, Parameter, Pass, Role, Stream};
 use tightfit_core::{Bytes, Configuration, Nanos, Types};
 
 use crate::Error;
@@ -41,7 +41,7 @@ pub struct Task {
     /// A forward pass that is run again: see [`tightfit_core::plan::Compute::again`].
     pub again: bool,
     /// Whether the layer behaves as in inference: no dropout, running statistics.
-    pub inference: bool,
+    pub mode: Mode,
     /// Tells dropouts apart: the layer's place in its network.
     pub index: usize,
 }

@@ -11,10 +11,10 @@ use crate::{Bytes, Error};
 /// A schedule that [`check`] has passed, with the step that it was checked against.
 ///
 /// ```
-/// use tightfit_core::plan::{Budgets, Checked, Costs, Fronts, Options, Workload, plan};
+/// use tightfit_core::plan::{Budgets, Checked, CostModel, Fronts, Options, Workload, plan};
 /// use tightfit_core::{Network, Types};
 /// let network = Network::open("lenet")?;
-/// let (workload, costs) = (Workload::new(&network, 8, Types::F32, false)?, Costs::cpu());
+/// let (workload, costs) = (Workload::new(&network, 8, Types::F32, Mode::Training)?, CostModel::cpu());
 /// let step = workload.step(&Fronts::assumed(&workload, &costs)?, &costs)?;
 /// let mut schedule = plan(&step, &costs, &Options::default())?.schedule.into_schedule();
 /// assert!(Checked::new(&step, schedule.clone(), Budgets::default()).is_ok());

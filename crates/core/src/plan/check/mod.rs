@@ -31,10 +31,10 @@ use crate::{Bytes, Configuration};
 /// - Cost: O(instructions × operands + blocks × the blocks before that had their bytes).
 ///
 /// ```
-/// use tightfit_core::plan::{Action, Budgets, Costs, Fronts, Options, Workload, check, plan};
+/// use tightfit_core::plan::{Action, Budgets, CostModel, Fronts, Options, Workload, check, plan};
 /// use tightfit_core::{Network, Types};
 /// let network = Network::open("lenet")?;
-/// let (workload, costs) = (Workload::new(&network, 8, Types::F32, false)?, Costs::cpu());
+/// let (workload, costs) = (Workload::new(&network, 8, Types::F32, Mode::Training)?, CostModel::cpu());
 /// let step = workload.step(&Fronts::assumed(&workload, &costs)?, &costs)?;
 /// let mut schedule = plan(&step, &costs, &Options::default())?.schedule.into_schedule();
 /// assert!(check(&step, &schedule, Budgets::default()).is_empty());

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::Error;
 use crate::network::{LayerId, LayerKind, PoolingMethod};
 use crate::plan::step::{Access, OperationId, Residence};
-use crate::plan::{LayerPass, Lowered, NetworkTensor, Pass, Role, Workload};
+use crate::plan::{LayerPass, Lowered, Mode, NetworkTensor, Pass, Role, Workload};
 
 /// What a step does that its network does not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Acc
     let (read, write, add) = (Access::Read, Access::Write, Access::Add);
     let inputs = || (0..layer.inputs.len()).map(|place| (Role::X(place), Access::Read));
     let is_norm = matches!(layer.kind, LayerKind::BatchNorm { .. });
-    let trains = !workload.inference;
+    let trains = workload.mode == Mode::Training;
     let mut roles: Vec<(Role, Access)> = match (&layer.kind, compute.pass) {
         (LayerKind::Flatten, _) => return None,
         (LayerKind::Input { .. }, Pass::Forward) => vec![(Role::Y, write), (Role::Labels, write)],
@@ -324,14 +324,14 @@ impl Learning {
         let is_probabilities = workload.network.layer(writer).kind == LayerKind::SoftmaxLoss;
         let map = workload.maps.get(workload.maps.written_by(writer));
         let is_last = map.layers.last().is_some_and(|last| unflattened(workload, *last) == writer);
-        is_last && (is_probabilities || workload.inference && map.readers.is_empty())
+        is_last && (is_probabilities || workload.mode == Mode::Inference && map.readers.is_empty())
     }
 
     /// The first pass that did not run.
     fn missing(&self, workload: &Workload<'_>) -> Option<Fault> {
         workload.network.iter().find_map(|(id, layer)| {
             let done = |pass| self.done[id.index()][pass as usize];
-            let learns = layer.parameters > 0 && self.reaches_loss[id.index()] && !workload.inference;
+            let learns = layer.parameters > 0 && self.reaches_loss[id.index()] && workload.mode == Mode::Training;
             if layer.kind != LayerKind::Flatten && !done(Pass::Forward) {
                 Some(Fault::MissingPass(Pass::Forward))
             } else {
@@ -376,7 +376,7 @@ mod tests {
     /// What is wrong with the network's step once `spoil` has changed it; `at` finds passes by layer.
     fn fault(spoil: impl FnOnce(&mut Lowered, &dyn Fn(&Lowered, &str, Pass) -> usize)) -> String {
         let network = network();
-        let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
         let mut lowered = workload.lower().unwrap();
         let at = |lowered: &Lowered, layer: &str, pass: Pass| {
             let is_it = |of: &LayerPass| network.layer(of.layer).name == layer && of.pass == pass;

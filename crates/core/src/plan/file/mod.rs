@@ -59,7 +59,7 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsound`] for a plan of something else than this network.
     pub fn to_json(&self, network: &Network) -> Result<String, Error> {
-        let lowered = Workload::new(network, self.batch, self.types, self.inference)?.lower()?;
+        let lowered = Workload::new(network, self.batch, self.types, self.mode)?.lower()?;
         if *self.schedule.step() != lowered.step {
             return Err(Error::Unsound { what: format!("it is not of {}", network.name()) });
         }
@@ -120,7 +120,7 @@ impl Plan<ScheduleDocument> {
     /// The plan with its schedule checked; refused if the checker refuses that, or if it is not the one that the plan tells of.
     fn verified(self, network: &Network) -> Result<Plan, Error> {
         let schedule = &self.schedule;
-        let workload = Workload::new(network, self.batch, self.types, self.inference)?;
+        let workload = Workload::new(network, self.batch, self.types, self.mode)?;
         for (fact, told, is) in [
             ("network", self.network.clone(), network.name().to_owned()),
             ("mini-batch", self.batch.to_string(), schedule.batch.to_string()),
@@ -148,15 +148,15 @@ mod tests {
 
     use super::*;
     use crate::candidate::Candidates;
-    use crate::plan::{Costs, Fronts, Options, Policy, plan};
+    use crate::plan::{CostModel, Fronts, Mode, Options, Policy, plan};
     use crate::{Algorithm, Bytes, Candidate, DivisionCost, Nanos, Operation, Types};
 
     fn planned(network: &str, policy: Policy) -> (Network, Plan) {
         let network = Network::open(network).unwrap();
-        let workload = Workload::new(&network, 8, Types::F32, false).unwrap();
-        let step = workload.step(&Fronts::assumed(&workload, &Costs::h200()).unwrap(), &Costs::h200()).unwrap();
+        let workload = Workload::new(&network, 8, Types::F32, Mode::Training).unwrap();
+        let step = workload.step(&Fronts::assumed(&workload, &CostModel::h200()).unwrap(), &CostModel::h200()).unwrap();
         let options = Options { policy, budget: Bytes::gib(4), ..Options::default() };
-        let plan = plan(&step, &Costs::h200(), &options).unwrap();
+        let plan = plan(&step, &CostModel::h200(), &options).unwrap();
         (network, plan)
     }
 
@@ -202,7 +202,7 @@ mod tests {
             ("it tells of number of steps", |plan| _ = plan.schedule.steps.pop()),
         ];
         for (part, tamper) in tampered {
-            let lowered = Workload::new(&network, 8, Types::F32, false).unwrap().lower().unwrap();
+            let lowered = Workload::new(&network, 8, Types::F32, Mode::Training).unwrap().lower().unwrap();
             let mut plan = plan.clone().with_schedule(ScheduleDocument::of(&plan.schedule, &lowered));
             tamper(&mut plan);
             let mut text: Value = serde_json::from_str(&whole).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     /// A plan whose convolutions run in two micro-batches.
     fn divided() -> (Network, Plan) {
         let network = Network::open("lenet").unwrap();
-        let workload = Workload::new(&network, 8, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 8, Types::F32, Mode::Training).unwrap();
         let part = |time| Candidate {
             micro_batch: 4,
             algorithm: Algorithm::new("half"),
@@ -238,8 +238,8 @@ mod tests {
             }
         }
         let options = Options { policy: Policy::VdnnAll, budget: Bytes::gib(4), ..Options::default() };
-        let step = workload.step(&Fronts::of(&candidates).unwrap(), &Costs::h200()).unwrap();
-        let plan = plan(&step, &Costs::h200(), &options).unwrap();
+        let step = workload.step(&Fronts::of(&candidates).unwrap(), &CostModel::h200()).unwrap();
+        let plan = plan(&step, &CostModel::h200(), &options).unwrap();
         (network, plan)
     }
 

@@ -149,12 +149,12 @@ mod tests {
     use super::*;
     use crate::Types;
     use crate::network::{Builder, Filters, Network, Shape, Window};
-    use crate::plan::{Costs, Fronts, Options, Workload};
+    use crate::plan::{CostModel, Fronts, Mode, Options, Workload};
 
     /// Every decision with the computation that it goes with: `pool1 backward-data: prefetch conv1`.
     fn text(network: &Network, moved: Moved) -> Vec<String> {
-        let workload = Workload::new(network, 2, Types::F32, false).unwrap();
-        let costs = Costs::cpu();
+        let workload = Workload::new(network, 2, Types::F32, Mode::Training).unwrap();
+        let costs = CostModel::cpu();
         let step = workload.step(&Fronts::assumed(&workload, &costs).unwrap(), &costs).unwrap();
         let script = script(&Drafter::new(&step, &costs, Options::default()).unwrap(), moved, None);
         let name = |tensor: TensorId| step.groups[step.tensor(tensor).groups[0].0].name.clone();

@@ -165,13 +165,26 @@ pub struct Group {
     pub weights: Bytes,
 }
 
-/// Whether a step learns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Whether a step learns. In files it is whether it is inference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "bool", into = "bool")]
 pub enum Mode {
     /// Forward, backward, update.
     Training,
     /// Forward alone: what was computed goes after its last use.
     Inference,
+}
+
+impl From<bool> for Mode {
+    fn from(is_inference: bool) -> Mode {
+        if is_inference { Mode::Inference } else { Mode::Training }
+    }
+}
+
+impl From<Mode> for bool {
+    fn from(mode: Mode) -> bool {
+        mode == Mode::Inference
+    }
 }
 
 /// A step.
@@ -311,8 +324,8 @@ mod tests {
     /// The step of a small network once `spoil` has changed it: what is wrong with it.
     fn fault(spoil: impl FnOnce(&mut Step)) -> String {
         let network = Network::open("lenet").unwrap();
-        let workload = Workload::new(&network, 4, Types::F32, false).unwrap();
-        let mut step = workload.step(&Fronts::default(), &crate::plan::Costs::cpu()).unwrap();
+        let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
+        let mut step = workload.step(&Fronts::default(), &crate::plan::CostModel::cpu()).unwrap();
         step.check().unwrap();
         spoil(&mut step);
         step.check().unwrap_err().to_string()

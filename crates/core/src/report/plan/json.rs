@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::plan::{Accounting, Action, Decision, Instruction, Kind, LayerPlan, MapPlan, Plan, Span};
+use crate::plan::{Accounting, Action, Decision, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span};
 use crate::{Bytes, Device, Nanos, Types};
 
 /// Writes the plan as one indented JSON object that ends in a line feed; `device` is the one that the times are of.
@@ -142,7 +142,7 @@ impl<'a> Document<'a> {
             device: &device.name,
             library: &device.library,
             types: plan.types,
-            inference: plan.inference,
+            inference: plan.mode == Mode::Inference,
             budget_bytes: finite(plan.options.budget),
             host_budget_bytes: finite(plan.options.host_budget),
             policy: plan.options.policy.name(),

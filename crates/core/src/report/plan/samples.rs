@@ -1,14 +1,14 @@
 //! Plans for the tests of reports, and the device that they are for.
 
-use crate::plan::{Costs, Fronts, Options, Plan, Policy, Workload, plan};
+use crate::plan::{CostModel, Fronts, Mode, Options, Plan, Policy, Workload, plan};
 use crate::{Bytes, Device, Network, Types};
 
 /// The plan of a built-in network under a policy, of which nothing was measured.
 pub fn planned(network: &str, batch: usize, policy: Policy, budget: Bytes) -> Plan {
     let network = Network::open(network).unwrap();
-    let workload = Workload::new(&network, batch, Types::F32, false).unwrap();
-    let step = workload.step(&Fronts::assumed(&workload, &Costs::h200()).unwrap(), &Costs::h200()).unwrap();
-    plan(&step, &Costs::h200(), &Options { policy, budget, ..Options::default() }).unwrap()
+    let workload = Workload::new(&network, batch, Types::F32, Mode::Training).unwrap();
+    let step = workload.step(&Fronts::assumed(&workload, &CostModel::h200()).unwrap(), &CostModel::h200()).unwrap();
+    plan(&step, &CostModel::h200(), &Options { policy, budget, ..Options::default() }).unwrap()
 }
 
 /// A small plan that offloads.

@@ -1,7 +1,7 @@
 //! The plan as a table: a head that says what was asked, a line for each layer, and what the whole takes.
 
 use super::grid;
-use crate::plan::{Accounting, Kind, Plan};
+use crate::plan::{Accounting, Kind, Mode, Plan};
 use crate::report::{Align, Grid, Terminal};
 use crate::{Bytes, Device, Nanos};
 
@@ -18,7 +18,7 @@ pub(super) fn summary(plan: &Plan, device: &Device) -> String {
 
 fn head(plan: &Plan, device: &Device) -> String {
     let Plan { network, batch, types, options, .. } = plan;
-    let what = if plan.inference { "inference" } else { "training" };
+    let what = if plan.mode == Mode::Inference { "inference" } else { "training" };
     let divide = if options.divide { "" } else { ", undivided" };
     let host = match options.host_budget {
         Bytes::UNLIMITED => String::new(),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tightfit_core::backend::Scale;
 use tightfit_core::network::{LayerKind, Pooling, PoolingMethod};
-use tightfit_core::plan::{Access, ParameterKind, Pass, Role, channel_stride};
+use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_core::{Convolution, Layout, Operation, Problem};
 use tightfit_cpu::arena::{Arena, Read, Write};
 use tightfit_cpu::layers::batch_norm::{PerChannel, PerChannelMut};
@@ -28,7 +28,7 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
     if convolution && task.configuration.is_none() {
         return Err(failed(&task.name, "a convolution without a configuration"));
     }
-    if !task.kind.behavior().samples_are_independent && task.samples != task.batch && !task.inference {
+    if !task.kind.behavior().samples_are_independent && task.samples != task.batch && task.mode == Mode::Training {
         return Err(failed(&task.name, "a batch normalization needs the whole mini-batch at once"));
     }
     if task.pass == Pass::Update && ![Role::W, Role::Dw, Role::Momentum].into_iter().all(operand) {
@@ -281,7 +281,7 @@ impl<'a> At<'a> {
         let (x, w, (mut y, _)) = (self.read(Role::X(0))?, self.read(Role::W)?, self.write(Role::Y)?);
         let (x, w, y) = (self.floats(&x)?, self.floats(&w)?, self.floats_mut(&mut y)?);
         let affine = (&w[self.needed(ParameterKind::Scale)?], &w[self.needed(ParameterKind::Shift)?]);
-        if self.task.inference {
+        if self.task.mode == Mode::Inference {
             let running = self.read(Role::Statistics)?;
             let (means, variances) = self.floats(&running)?.split_at(stride);
             let inverses = batch_norm::inverse(epsilon, &variances[..channels]);
@@ -332,7 +332,7 @@ impl<'a> At<'a> {
             Pass::Forward => (Role::X(0), Role::Y),
             _ => (Role::Dy, Role::Dx(0)),
         };
-        if self.task.inference {
+        if self.task.mode == Mode::Inference {
             return if self.same(from, to) { Ok(()) } else { self.flow(from, to, |x| x.map(self.team, |_, x| x)) };
         }
         if self.task.pass == Pass::Forward && !self.task.again {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tightfit_core::network::{LayerKind, Part, PoolingMethod, Shape};
-use tightfit_core::plan::{Access, ParameterKind, Pass, Role, channel_stride};
+use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_core::problem::Storage;
 use tightfit_core::{Convolution, Layout, Operation, Problem};
 use tightfit_cuda::layers::{
-    self as cuda, BatchNorm, FullyConnected, Libraries, Lrn, Map, Pool, Session, Solver, Statistics, Work,
+    self as cuda, BatchNorm, FullyConnected, Libraries, Lrn, Map, Pool, Session, Solver, Statistics, Work, Write,
 };
 use tightfit_cuda::safe::Region;
 use tightfit_cuda::{CudaBackend, CudaError};
@@ -87,9 +87,14 @@ impl Operands<'_> {
         Ok(Map { region: self.get(role)?, samples: self.task.samples, shape, storage })
     }
 
-    /// Whether an operand is added to.
-    fn adds(&self, role: Role) -> Result<bool, Error> {
-        Ok(self.place(role)?.access == Access::Add)
+    /// Whether an operand is written over or added to.
+    fn write(&self, role: Role) -> Result<Write, Error> {
+        Ok(if self.place(role)?.access == Access::Add { Write::Add } else { Write::Overwrite })
+    }
+
+    /// The same for an operand that may be the bytes of `from`, which are changed in place then.
+    fn write_from(&self, from: Role, to: Role) -> Result<Write, Error> {
+        if self.same(from, to) { Ok(Write::Overwrite) } else { self.write(to) }
     }
 
     /// Whether two operands are the same bytes.
@@ -140,25 +145,25 @@ impl Operands<'_> {
         let problem = Problem::new(*convolution, operation, task.samples, task.types, Layout::Nchw)?;
         let missing = || wrong(&task.name, "the schedule gives no configuration".to_owned());
         let configuration = task.configuration.as_ref().ok_or_else(missing)?;
-        let (data, other, result, added) = match operation {
+        let (data, other, result, write) = match operation {
             Operation::Forward => {
                 let w = self.needed(Role::W, ParameterKind::Weight, storage)?;
-                (self.get(Role::X(0))?, w, self.get(Role::Y)?, false)
+                (self.get(Role::X(0))?, w, self.get(Role::Y)?, Write::Overwrite)
             }
             Operation::BackwardData => {
                 let w = self.needed(Role::W, ParameterKind::Weight, storage)?;
-                (self.get(Role::Dy)?, w, self.get(Role::Dx(0))?, self.adds(Role::Dx(0))?)
+                (self.get(Role::Dy)?, w, self.get(Role::Dx(0))?, self.write(Role::Dx(0))?)
             }
             Operation::BackwardFilter => {
                 let dw = self.needed(Role::Dw, ParameterKind::Weight, Storage::F32)?;
-                (self.get(Role::X(0))?, self.get(Role::Dy)?, dw, self.adds(Role::Dw)?)
+                (self.get(Role::X(0))?, self.get(Role::Dy)?, dw, self.write(Role::Dw)?)
             }
         };
         let workspace = match self.find(Role::Workspace)? {
             Some(workspace) => workspace,
             None => self.session.region(0..0).map_err(|error| self.failed(error))?,
         };
-        let memory = cuda::Convolution { data, other, output: result, workspace, added };
+        let memory = cuda::Convolution { data, other, output: result, workspace, write };
         let mut works = vec![memory.prepare(libraries, backend, &problem, configuration)?];
         if bias && operation == Operation::Forward {
             let bias = self.needed(Role::W, ParameterKind::Bias, storage)?;
@@ -188,8 +193,8 @@ impl Operands<'_> {
             }
             LayerKind::Relu => {
                 let (y, dy) = (self.map(Role::Y, task.output)?, self.map(Role::Dy, task.output)?);
-                let added = !self.same(Role::Dy, Role::Dx(0)) && self.adds(Role::Dx(0))?;
-                done(cuda::relu_gradient(libraries, &y, &dy, &self.map(Role::Dx(0), input)?, added))
+                let write = self.write_from(Role::Dy, Role::Dx(0))?;
+                done(cuda::relu_gradient(libraries, &y, &dy, &self.map(Role::Dx(0), input)?, write))
             }
             LayerKind::Pooling(pooling) => {
                 let pool = Pool::new(libraries, pooling, input.extents().len()).map_err(|error| self.failed(error))?;
@@ -197,13 +202,13 @@ impl Operands<'_> {
                     return done(pool.forward(&self.map(Role::X(0), input)?, &self.map(Role::Y, task.output)?));
                 }
                 let (dy, dx) = (self.map(Role::Dy, task.output)?, self.map(Role::Dx(0), input)?);
-                let added = self.adds(Role::Dx(0))?;
+                let write = self.write(Role::Dx(0))?;
                 if pooling.method == PoolingMethod::Average {
                     // The gradients stand for maps that are not looked at.
-                    return done(pool.backward([&dy, &dy, &dx], &dx, added));
+                    return done(pool.backward([&dy, &dy, &dx], &dx, write));
                 }
                 let (x, y) = (self.map(Role::X(0), input)?, self.map(Role::Y, task.output)?);
-                done(pool.backward([&y, &dy, &x], &dx, added))
+                done(pool.backward([&y, &dy, &x], &dx, write))
             }
             LayerKind::Lrn { size, alpha, beta, k } => {
                 let lrn = Lrn::new(libraries, *size, [*alpha, *beta, *k]).map_err(|error| self.failed(error))?;
@@ -212,7 +217,7 @@ impl Operands<'_> {
                     return done(lrn.forward(&x, &y));
                 }
                 let (dy, dx) = (self.map(Role::Dy, task.output)?, self.map(Role::Dx(0), input)?);
-                done(lrn.backward([&y, &dy, &x], &dx, self.adds(Role::Dx(0))?))
+                done(lrn.backward([&y, &dy, &x], &dx, self.write(Role::Dx(0))?))
             }
             LayerKind::BatchNorm { epsilon } => self.batch_norm(libraries, *epsilon, input),
             LayerKind::Dropout { rate } => self.dropout(libraries, *rate),
@@ -224,8 +229,8 @@ impl Operands<'_> {
             }
             LayerKind::SoftmaxLoss => {
                 let (y, dx) = (self.map(Role::Y, task.output)?, self.map(Role::Dx(0), input)?);
-                let added = !self.same(Role::Y, Role::Dx(0)) && self.adds(Role::Dx(0))?;
-                done(cuda::loss_gradient(libraries, &y, &self.get(Role::Labels)?, &dx, task.batch, added))
+                let write = self.write_from(Role::Y, Role::Dx(0))?;
+                done(cuda::loss_gradient(libraries, &y, &self.get(Role::Labels)?, &dx, task.batch, write))
             }
             LayerKind::Input { .. } | LayerKind::Convolution { .. } => {
                 Err(wrong(&task.name, format!("has no {:?} of its own", task.pass)))
@@ -242,11 +247,11 @@ impl Operands<'_> {
         };
         let x = self.map(Role::X(0), input)?;
         if task.pass == Pass::Forward {
-            if task.samples != task.batch && !task.inference {
+            if task.samples != task.batch && task.mode == Mode::Training {
                 return Err(wrong(&task.name, "batch statistics need the whole mini-batch, not a slice".to_owned()));
             }
             let (norm, y) = (norm(&shift?)?, self.map(Role::Y, task.output)?);
-            let work = if task.inference {
+            let work = if task.mode == Mode::Inference {
                 norm.inference(&x, &y, &self.statistics(Role::Statistics, channels)?)
             } else if task.again {
                 norm.training(&x, &y, None)
@@ -258,12 +263,12 @@ impl Operands<'_> {
         }
         let dy = self.map(Role::Dy, task.output)?;
         // Where nothing upstream learns, the gradient of the input is computed all the same, and goes nowhere.
-        let (dx, added) = match self.find(Role::Dx(0))? {
-            Some(_) => (self.map(Role::Dx(0), input)?, self.adds(Role::Dx(0))? && !self.same(Role::Dy, Role::Dx(0))),
+        let (dx, write) = match self.find(Role::Dx(0))? {
+            Some(_) => (self.map(Role::Dx(0), input)?, self.write_from(Role::Dy, Role::Dx(0))?),
             None => {
                 let bytes = x.len() * x.storage.size();
                 let region = libraries.scratch(bytes).map_err(|error| self.failed(error))?;
-                (Map { region, ..x.clone() }, false)
+                (Map { region, ..x.clone() }, Write::Overwrite)
             }
         };
         let gradients = [
@@ -272,7 +277,7 @@ impl Operands<'_> {
         ];
         let saved = self.statistics(Role::Saved, channels)?;
         // The backward pass looks at the factors alone.
-        let work = norm(&scale)?.backward([&x, &dy, &dx], added, &saved, gradients.each_ref());
+        let work = norm(&scale)?.backward([&x, &dy, &dx], write, &saved, gradients.each_ref());
         work.map(|work| vec![work]).map_err(|error| self.failed(error))
     }
 
@@ -280,17 +285,17 @@ impl Operands<'_> {
         let task = self.task;
         let (from, to) = if task.pass == Pass::Forward { (Role::X(0), Role::Y) } else { (Role::Dy, Role::Dx(0)) };
         let (x, y) = (self.map(from, task.output)?, self.map(to, task.output)?);
-        if task.inference && self.same(from, to) {
+        if task.mode == Mode::Inference && self.same(from, to) {
             return Ok(Vec::new());
         }
-        let added = !self.same(from, to) && task.pass != Pass::Forward && self.adds(to)?;
-        let work = if task.inference {
-            cuda::copy(libraries, &x, &y, added)
+        let write = if task.pass == Pass::Forward { Write::Overwrite } else { self.write_from(from, to)? };
+        let work = if task.mode == Mode::Inference {
+            cuda::copy(libraries, &x, &y, write)
         } else if task.pass == Pass::Forward && !task.again {
             let place = (task.index, task.first * task.output.len());
             cuda::dropout(libraries, &x, &y, &self.get(Role::Saved)?, rate, place)
         } else {
-            cuda::masked(libraries, &x, &y, &self.get(Role::Saved)?, rate, added)
+            cuda::masked(libraries, &x, &y, &self.get(Role::Saved)?, rate, write)
         };
         work.map(|work| vec![work]).map_err(|error| self.failed(error))
     }
@@ -319,12 +324,12 @@ impl Operands<'_> {
             Pass::BackwardData => {
                 let w = self.needed(Role::W, ParameterKind::Weight, storage)?;
                 let (dy, dx) = (self.get(Role::Dy)?, self.get(Role::Dx(0))?);
-                works.push(layer.backward_data(&dy, &w, &dx, self.adds(Role::Dx(0))?).map_err(failed)?);
+                works.push(layer.backward_data(&dy, &w, &dx, self.write(Role::Dx(0))?).map_err(failed)?);
             }
             Pass::BackwardFilter | Pass::Update => {
                 let dw = self.needed(Role::Dw, ParameterKind::Weight, Storage::F32)?;
                 let (x, dy) = (self.get(Role::X(0))?, self.map(Role::Dy, task.output)?);
-                works.push(layer.backward_filter(&x, &dy.region, &dw, self.adds(Role::Dw)?).map_err(failed)?);
+                works.push(layer.backward_filter(&x, &dy.region, &dw, self.write(Role::Dw)?).map_err(failed)?);
                 if bias {
                     let db = self.needed(Role::Dw, ParameterKind::Bias, Storage::F32)?;
                     works.push(cuda::bias_gradient(libraries, &dy, &db).map_err(failed)?);
@@ -340,10 +345,10 @@ impl Operands<'_> {
             let channels = shape.channels();
             let work = if task.pass == Pass::Forward {
                 let (x, y) = (self.map(Role::X(i), *shape)?, self.map(Role::Y, task.output)?);
-                Some(cuda::copy_channels(libraries, (&x, 0), (&y, first), channels, false))
+                Some(cuda::copy_channels(libraries, (&x, 0), (&y, first), channels, Write::Overwrite))
             } else if task.place(Role::Dx(i)).is_some() {
                 let (dy, dx) = (self.map(Role::Dy, task.output)?, self.map(Role::Dx(i), *shape)?);
-                Some(cuda::copy_channels(libraries, (&dy, first), (&dx, 0), channels, self.adds(Role::Dx(i))?))
+                Some(cuda::copy_channels(libraries, (&dy, first), (&dx, 0), channels, self.write(Role::Dx(i))?))
             } else {
                 None
             };
@@ -361,14 +366,14 @@ impl Operands<'_> {
                     continue;
                 }
                 let (x, y) = (self.map(Role::X(i), task.output)?, self.map(Role::Y, task.output)?);
-                cuda::copy(libraries, &x, &y, i > 0)
+                cuda::copy(libraries, &x, &y, if i > 0 { Write::Add } else { Write::Overwrite })
             } else {
                 let there = task.place(Role::Dx(i)).is_some();
                 if !there || self.same(Role::Dy, Role::Dx(i)) {
                     continue;
                 }
                 let (dy, dx) = (self.map(Role::Dy, task.output)?, self.map(Role::Dx(i), task.output)?);
-                cuda::copy(libraries, &dy, &dx, self.adds(Role::Dx(i))?)
+                cuda::copy(libraries, &dy, &dx, self.write(Role::Dx(i))?)
             };
             works.push(work.map_err(|error| self.failed(error))?);
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::step::TensorId;
-use super::{Checked, Options, Simulation};
+use super::{Checked, Mode, Options, Simulation};
 use crate::{Bytes, Nanos, Types};
 
 /// What the bytes of the device arena are for.
@@ -201,8 +201,9 @@ pub struct Plan<S = Checked> {
     pub batch: usize,
     /// Number types of maps and arithmetic.
     pub types: Types,
-    /// Forward passes alone.
-    pub inference: bool,
+    /// Whether the step learns.
+    #[serde(rename = "inference")]
+    pub mode: Mode,
     /// What was asked for.
     pub options: Options,
     /// What happens when, and where everything lies.
@@ -258,7 +259,7 @@ impl<S> Plan<S> {
             network: self.network,
             batch: self.batch,
             types: self.types,
-            inference: self.inference,
+            mode: self.mode,
             options: self.options,
             schedule,
             peak: self.peak,

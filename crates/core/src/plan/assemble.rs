@@ -1,9 +1,9 @@
-//! What is known of a plan before it runs, gathered from its schedule and its simulation.
+//! Assembles a [`Plan`] from a draft: checks its schedule, simulates it, and gathers what is known before it runs.
 
 use super::draft::{Draft, Drafter};
 use super::lives::Lives;
 use super::policies::{Chosen, Floors};
-use super::step::{Group, GroupId, Mode, Residence, Stage, Step, Tensor, TensorId};
+use super::step::{Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
 use super::{
     Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, Kind, KindBytes, LayerPlan, MapPlan, Plan,
     Schedule, Simulation, Span, simulate,
@@ -14,7 +14,12 @@ use crate::{Bytes, Error, Nanos};
 ///
 /// # Errors
 /// [`Error::Unsound`] if it does not: a defect of the planner.
-pub(super) fn facts(drafter: &Drafter<'_>, floors: &Floors, baseline: &Draft, chosen: Chosen) -> Result<Plan, Error> {
+pub(super) fn assemble(
+    drafter: &Drafter<'_>,
+    floors: &Floors,
+    baseline: &Draft,
+    chosen: Chosen,
+) -> Result<Plan, Error> {
     let step = drafter.step;
     let Chosen { draft, mut decisions } = chosen;
     let schedule = draft.schedule;
@@ -33,7 +38,7 @@ pub(super) fn facts(drafter: &Drafter<'_>, floors: &Floors, baseline: &Draft, ch
         network: step.name.clone(),
         batch: step.batch,
         types: step.types,
-        inference: step.mode == Mode::Inference,
+        mode: step.mode,
         options: drafter.options,
         peak: draft.peak,
         most_live: draft.most_live,

@@ -21,7 +21,7 @@ pub enum Direction {
 
 /// Rates of a device and of its link to the host.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Costs {
+pub struct CostModel {
     /// Name of the device that the rates are of.
     pub name: String,
     /// Copies to the host, bytes a second.
@@ -60,13 +60,13 @@ const H200_SLOWER: &[(&str, Pass, f64)] = &[
     ("max-pooling", Pass::BackwardData, 4.5),
 ];
 
-impl Costs {
+impl CostModel {
     /// An NVIDIA H200 on PCIe generation 5. Measured (driver 580.159, 2026-11-21): copies of 55 GB/s each way alone, 49.4
     /// both ways at once, 51 to 55 beside kernels, which then take 1 to 8 % longer; 51 Tflop/s in 32 bits. Copies are taken
     /// at 53 GB/s, layers beside them at 3 % more time, memory at 74 % of its 4.8 TB/s, which rectified units reach, and tensor
     /// cores at half of 400 and 800 Tflop/s.
-    pub fn h200() -> Costs {
-        Costs {
+    pub fn h200() -> CostModel {
+        CostModel {
             name: "h200".to_owned(),
             offload_rate: 53e9,
             prefetch_rate: 53e9,
@@ -83,8 +83,8 @@ impl Costs {
 
     /// The NVIDIA K40 of the vDNN paper (Rhu et al. 2016, 4.2): 288 GB/s of memory, 5 Tflop/s and 16 GB/s of PCIe 3 at
     /// most, taken at 80, 60 and 75 % of those.
-    pub fn k40() -> Costs {
-        Costs {
+    pub fn k40() -> CostModel {
+        CostModel {
             name: "k40".to_owned(),
             offload_rate: 12e9,
             prefetch_rate: 12e9,
@@ -100,8 +100,8 @@ impl Costs {
     }
 
     /// A processor whose arenas both lie in its own memory, with a few cores: expected, not measured.
-    pub fn cpu() -> Costs {
-        Costs {
+    pub fn cpu() -> CostModel {
+        CostModel {
             name: "cpu".to_owned(),
             offload_rate: 8e9,
             prefetch_rate: 8e9,
@@ -120,11 +120,11 @@ impl Costs {
     ///
     /// # Errors
     /// [`Error::UnknownWord`] for any other.
-    pub fn named(name: &str) -> Result<Costs, Error> {
+    pub fn named(name: &str) -> Result<CostModel, Error> {
         match name {
-            "h200" => Ok(Costs::h200()),
-            "k40" => Ok(Costs::k40()),
-            "cpu" => Ok(Costs::cpu()),
+            "h200" => Ok(CostModel::h200()),
+            "k40" => Ok(CostModel::k40()),
+            "cpu" => Ok(CostModel::cpu()),
             _ => Err(Error::unknown_word("costs", name, ["h200", "k40", "cpu"])),
         }
     }
@@ -185,7 +185,7 @@ impl Workload<'_> {
     ///
     /// # Errors
     /// [`Error::BadProblem`] for too large a mini-batch.
-    pub fn step(&self, fronts: &Fronts, costs: &Costs) -> Result<Step, Error> {
+    pub fn step(&self, fronts: &Fronts, costs: &CostModel) -> Result<Step, Error> {
         let Lowered { mut step, passes, .. } = self.lower()?;
         let bytes: Vec<Bytes> = step.tensors.iter().map(|tensor| tensor.bytes).collect();
         for (operation, of) in step.operations.iter_mut().zip(&passes) {
@@ -209,7 +209,7 @@ fn seconds(seconds: f64) -> Nanos {
 mod tests {
     use super::*;
     use crate::network::{Builder, Filters, Network, Shape};
-    use crate::plan::LayerPass;
+    use crate::plan::{LayerPass, Mode};
 
     fn network() -> Network {
         let mut net = Builder::new("small");
@@ -224,9 +224,9 @@ mod tests {
     }
 
     /// Microseconds beside the launch of a kind's pass.
-    fn time(costs: &Costs, kind: &str, pass: Pass) -> f64 {
+    fn time(costs: &CostModel, kind: &str, pass: Pass) -> f64 {
         let network = network();
-        let workload = Workload::new(&network, 64, Types::F32, false).unwrap();
+        let workload = Workload::new(&network, 64, Types::F32, Mode::Training).unwrap();
         let step = workload.step(&Fronts::default(), costs).unwrap();
         let passes = workload.lower().unwrap().passes;
         let is_it = |of: &LayerPass| network.layer(of.layer).kind.name() == kind && of.pass == pass;
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn passes_cost_what_they_read_and_write() {
-        let costs = Costs::k40();
+        let costs = CostModel::k40();
         let (map, weights) = (64 * 8 * 32 * 32 * 4, (8 * 32 * 32 * 10 + 10) * 4);
         // In place: a read and a write of y, which is x.
         assert_near(time(&costs, "relu", Pass::Forward), 2 * map, costs.memory_rate);
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_a_library_is_slower_at_takes_longer_by_its_factor() {
-        let (plain, slower) = (Costs { slower: &[], ..Costs::k40() }, Costs::k40());
+        let (plain, slower) = (CostModel { slower: &[], ..CostModel::k40() }, CostModel::k40());
         for (pass, times) in [(Pass::Forward, 1.5), (Pass::BackwardData, 1.5), (Pass::Update, 1.0)] {
             let (plain, slower) = (time(&plain, "batch-norm", pass), time(&slower, "batch-norm", pass));
             assert!((slower - times * plain).abs() < 2e-3, "{pass:?}: {slower} us, not {times} x {plain}");

@@ -1,0 +1,56 @@
+//! Pooling windows.
+
+use super::Shape;
+use super::fields::Fields;
+use crate::Axis;
+
+/// What is taken of a pooling window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PoolingMethod {
+    /// The largest element.
+    Maximum,
+    /// The mean of the elements inside the input: padding counts neither in the sum nor in the divisor.
+    Average,
+}
+
+/// Windows over each spatial dimension.
+///
+/// ```text
+/// input    0 1 2 3 4 5        window 3, stride 2
+///          [---]
+///              [---]
+///                  [--:      cut by the edge: there with `ceil` alone
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pooling {
+    /// What is taken of a window.
+    pub method: PoolingMethod,
+    /// Input, window (as `filter`), padding, stride of each dimension; [`Axis::UNIT`] for one that is not there.
+    pub axes: [Axis; 3],
+    /// Whether a last window that the edge cuts counts, unless it would begin in the padding.
+    pub ceil: bool,
+}
+
+impl Pooling {
+    /// Reads windows over an input of this shape.
+    pub(super) fn read(method: PoolingMethod, fields: &mut Fields<'_>, input: Shape) -> Result<Pooling, String> {
+        let windows = fields.axes("window", input)?;
+        let mut axes = [Axis::UNIT; 3];
+        axes[3 - windows.len()..].copy_from_slice(&windows);
+        Ok(Pooling { method, axes, ceil: fields.optional("ceil", Fields::truth)?.unwrap_or(false) })
+    }
+
+    /// Extents of the output (o, p, q), o = 1 for two dimensions.
+    ///
+    /// # Panics
+    /// If a window is larger than its padded input, or a size is zero; in a network neither is so.
+    pub fn outputs(&self) -> [usize; 3] {
+        self.axes.map(|axis| {
+            let whole = axis.output();
+            let covered = (whole - 1) * axis.stride + axis.reach();
+            let left_over = covered < axis.input + axis.pad_before + axis.pad_after;
+            let begins_inside = whole * axis.stride < axis.input + axis.pad_before;
+            if self.ceil && left_over && begins_inside { whole + 1 } else { whole }
+        })
+    }
+}
