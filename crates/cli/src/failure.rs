@@ -101,8 +101,8 @@ impl Failure {
                 Error::UnknownWord { .. } | Error::Ambiguous { .. } | Error::BadOption { .. } | Error::BadSize { .. },
             ) => 2,
             Failure::TooLarge(_) => 3,
-            Failure::Error(error) if error.is_does_not_fit() => 3,
-            Failure::Train(error) if error.is_does_not_fit() => 3,
+            Failure::Error(error) if error.is_over_limit() => 3,
+            Failure::Train(error) if error.is_over_limit() => 3,
             Failure::Error(_) | Failure::Train(_) => 1,
         }
     }

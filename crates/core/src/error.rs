@@ -307,7 +307,7 @@ impl Error {
     }
 
     /// Whether more memory would help.
-    pub fn is_does_not_fit(&self) -> bool {
+    pub fn is_over_limit(&self) -> bool {
         matches!(
             self,
             Error::OverLimit { .. }

@@ -1,6 +1,30 @@
 //! The core of tightfit, in safe Rust without device code: convolutions, their measurements, and how to divide a
 //! mini-batch so that the fastest algorithms fit in memory.
 //!
+//! There is one door for each journey: [`answer::optimize`] and [`answer::profile`] for convolutions under a workspace
+//! limit, [`plan::plan`] for a training step in a memory budget. From measurements recorded on an H200:
+//!
+//! ```
+//! use tightfit_core::answer::{Request, optimize};
+//! use tightfit_core::candidate::Limit;
+//! use tightfit_core::network::{Selection, built_in};
+//! use tightfit_core::profile::{Recording, Replay};
+//! use tightfit_core::survey::Env;
+//! use tightfit_core::{Backend, Bytes};
+//!
+//! # let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz");
+//! let recorded = Replay::of(Recording::read(profile.as_ref())?)?;
+//! let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(recorded)];
+//! let request = Request::new(Selection::new(built_in("alexnet-1col")?, Some(256)), Limit::PerKernel(Bytes::mib(64)));
+//! let found = optimize(&request, &mut backends, &Env::default())?;
+//! assert!(found.time() <= found.undivided_time().unwrap());
+//! assert!(found.kernels.iter().all(|kernel| kernel.configuration.workspace() <= Bytes::mib(64)));
+//! # Ok::<(), tightfit_core::Error>(())
+//! ```
+//!
+//! A backend of your own implements [`Backend`]; a place of your own for measurements implements [`profile::Store`].
+//! Features: `cache` (SQLite, needs a C compiler) and `tables` (text for a terminal), both on by default.
+//!
 //! The folders form layers; each imports only from those above it in this list:
 //!
 //! ```text

@@ -128,10 +128,10 @@ fn advice(budget: Bytes) -> String {
 
 impl Error {
     /// Whether a smaller plan or more memory would help.
-    pub fn is_does_not_fit(&self) -> bool {
+    pub fn is_over_limit(&self) -> bool {
         match self {
             Error::DeviceMemory { .. } | Error::BesideArena { .. } | Error::HostMemory { .. } => true,
-            Error::Core(error) => error.is_does_not_fit(),
+            Error::Core(error) => error.is_over_limit(),
             _ => false,
         }
     }

@@ -363,12 +363,12 @@ fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
     };
     let error = with(Bytes((opened + arena).0 - 1)).unwrap_err();
     assert!(matches!(error, Error::DeviceMemory { needed, .. } if needed == arena), "{error}");
-    assert!(error.is_does_not_fit() && error.to_string().contains("plan with --budget 43MiB or less"), "{error}");
+    assert!(error.is_over_limit() && error.to_string().contains("plan with --budget 43MiB or less"), "{error}");
 
     // The arena, but no scratch.
     let error = with(opened + arena).unwrap_err();
     let Error::BesideArena { budget, ref source, .. } = error else { panic!("{error}") };
-    assert!(error.is_does_not_fit() && error.to_string().contains("plan with --budget 44MiB or less"), "{error}");
+    assert!(error.is_over_limit() && error.to_string().contains("plan with --budget 44MiB or less"), "{error}");
     assert_eq!(budget, Bytes::mib(44));
     assert!(source.to_string().contains("out of device memory"), "{source}");
 

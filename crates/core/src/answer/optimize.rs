@@ -59,22 +59,7 @@ impl Request {
 /// - Cost: the measurements that the cache lacks; a front for each distinct problem; with a total an allotment besides.
 /// - Source: Oyama et al. 2018, III.B (WR) and III.C (WD).
 ///
-/// ```
-/// use tightfit_core::answer::{Request, optimize};
-/// use tightfit_core::candidate::Limit;
-/// use tightfit_core::network::{Selection, built_in};
-/// use tightfit_core::profile::{Recording, Replay};
-/// use tightfit_core::survey::Env;
-/// use tightfit_core::{Backend, Bytes};
-///
-/// # let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/h200-2026-11-21.jsonl.gz");
-/// let recorded = Replay::of(Recording::read(recording.as_ref())?)?;
-/// let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(recorded)];
-/// let request = Request::new(Selection::new(built_in("alexnet-1col")?, Some(256)), Limit::PerKernel(Bytes::mib(64)));
-/// let found = optimize(&request, &mut backends, &Env::default())?;
-/// assert!(found.time() <= found.undivided_time().unwrap());
-/// # Ok::<(), tightfit_core::Error>(())
-/// ```
+/// The [crate's first page](crate) has an example.
 ///
 /// # Errors
 /// [`Error::OverLimit`] or [`Error::OverTotal`] with the least workspace that would do; those of

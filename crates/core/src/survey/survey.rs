@@ -136,7 +136,7 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
         Err(Error::NotProfiled { problem, .. }) if found.candidates.is_empty() => {
             let least = least_that_would_fit(scope.sizes, &problem, limit, &found, profiler)?;
             let reasons = reasons(&problem, profiler)?;
-            Err(least.filter(Error::is_does_not_fit).unwrap_or(Error::NotProfiled { problem, reasons }))
+            Err(least.filter(Error::is_over_limit).unwrap_or(Error::NotProfiled { problem, reasons }))
         }
         Err(error) => Err(least_that_would_fit(scope.sizes, problem, limit, &found, profiler)?.unwrap_or(error)),
     }

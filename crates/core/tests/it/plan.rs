@@ -63,7 +63,7 @@ fn at_four_budgets(workload: &Workload<'_>, kernels: &Fronts, options: Options) 
     let mut plans = vec![again];
     for budget in [Bytes((loose.peak.0 + loose.min_feasible.0) / 2), loose.min_feasible] {
         match at(budget) {
-            Err(error) if error.is_does_not_fit() && options.algorithms == Algorithms::Performance => {}
+            Err(error) if error.is_over_limit() && options.algorithms == Algorithms::Performance => {}
             plan => plans.push(plan.unwrap()),
         }
     }
@@ -204,7 +204,7 @@ fn the_least_budget_passes_and_one_unit_less_is_refused() {
             let exact = at(least).unwrap();
             assert!(exact.peak <= least, "{name} {policy}");
             let error = at(Bytes(least.0 - ALIGNMENT)).unwrap_err();
-            assert!(error.is_does_not_fit());
+            assert!(error.is_over_limit());
             let Error::OverBudget { needed, budget, layer, .. } = error else { panic!("{name} {policy}: {error}") };
             assert_eq!((needed, budget.0), (least, least.0 - ALIGNMENT), "{name} {policy}");
             assert!(network.layers().iter().any(|known| known.name == layer), "{layer}");

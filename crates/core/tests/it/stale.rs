@@ -169,7 +169,7 @@ fn a_backend_that_measures_other_workspaces_than_it_asks_for_ends_as_over_the_li
         for limit in [Limit::PerKernel(Bytes(0)), Limit::Total(Bytes(0))] {
             let backend = Fake { excess: 8, ..Fake::new(&today) };
             let error = found(backend, None, sizes, limit).unwrap_err();
-            assert!(error.is_does_not_fit() || matches!(error, Error::NotProfiled { .. }), "{sizes}: {error}");
+            assert!(error.is_over_limit() || matches!(error, Error::NotProfiled { .. }), "{sizes}: {error}");
         }
     }
 }

@@ -101,7 +101,7 @@ fn refused(
         .step(&samples, &labels)?;
     let less = Bytes(least.0 - ALIGNMENT);
     match memory_optimal(workload, kernels, policy, less) {
-        Err(error) if error.is_does_not_fit() => {}
+        Err(error) if error.is_over_limit() => {}
         Err(error) => return Err(error.into()),
         Ok(_) => return Err(format!("{policy}: a plan in {less}, below the least of {least}").into()),
     }

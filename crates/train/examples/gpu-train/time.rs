@@ -254,7 +254,7 @@ fn refusal(
     let least = memory_optimal(workload, kernels, policy, Bytes::UNLIMITED)?.min_feasible;
     let plan = memory_optimal(workload, kernels, policy, least)?;
     let less = Bytes(least.0 - ALIGNMENT);
-    let refused = memory_optimal(workload, kernels, policy, less).is_err_and(|error| error.is_does_not_fit());
+    let refused = memory_optimal(workload, kernels, policy, less).is_err_and(|error| error.is_over_limit());
     let small = Schedule { device_bytes: less, ..plan.schedule.into_schedule() };
     let checker = Checked::new(&workload.lower()?.step, small.clone(), Budgets::default()).is_err();
     let engine = Engine::new(
