@@ -129,8 +129,8 @@ fn assert_close(what: &str, got: &Results, want: &Results, tolerance: f64, wide:
 }
 
 /// Every layer, forward and backward, on both machines; the convolutions whole and divided.
-fn networks_agree(options: &Options) {
-    for network in [fork_and_join(), residual(), Network::open("cifar10-quick").unwrap()] {
+fn networks_agree(options: &Options, chain: Network) {
+    for network in [fork_and_join(), residual(), chain] {
         let f32 = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
         let want = on_cpu(&f32, 2);
         // Rounding decides here and there which element of a window is the largest, and whether a unit is cut: in f32 one
@@ -165,14 +165,14 @@ fn networks_agree(options: &Options) {
 #[test]
 fn every_layer_computes_what_it_computes_on_the_cpu() {
     let mocks = Mocks::new();
-    networks_agree(&mocks.options());
+    networks_agree(&mocks.options(), chain());
     mocks.assert_nothing_left("training");
 }
 
 #[test]
 #[ignore = "needs a CUDA device"]
 fn every_layer_computes_on_a_gpu_what_it_computes_on_the_cpu() {
-    networks_agree(&Options::default());
+    networks_agree(&Options::default(), Network::open("cifar10-quick").unwrap());
 }
 
 /// One exact candidate for every convolution, so that all policies compute the same.
@@ -235,14 +235,19 @@ fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
     }
 }
 
-/// A schedule of the smallest network there is, offloading what it may.
-fn small(options: &Options) -> (Network, Checked) {
-    let mut net = Builder::new("small");
+/// The smallest network with every kind of layer that stands in a chain.
+fn chain() -> Network {
+    let mut net = Builder::new("chain");
     net.input(Shape::image(2, 6, 6));
     net.conv("conv1", Filters::new(3, 3).pad(1)).batch_norm().relu().lrn().max_pool("pool", Window::new(2, 2));
     net.conv("conv2", Filters::new(2, 2)).relu().dropout(0.2).average_pool("mean", Window::new(2, 2)).flatten();
     net.fully_connected("fc", 3).softmax_loss();
-    let network = net.finish().unwrap();
+    net.finish().unwrap()
+}
+
+/// The chain, with a schedule that offloads what it may.
+fn small(options: &Options) -> (Network, Checked) {
+    let network = chain();
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let schedule = plan_of(&workload, &kernels(&workload, options), Policy::VdnnAll).schedule;
     (network, schedule)
