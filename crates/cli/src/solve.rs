@@ -7,7 +7,7 @@ use tightfit_core::{Bytes, Problem};
 
 use crate::estimate::{Work, foresee};
 use crate::failure::Failure;
-use crate::options::{Bound, Common, SelectionOptions, SizeOption};
+use crate::options::{Common, SelectionOptions, SizeOption, WorkspaceOptions};
 use crate::progress::Measuring;
 use crate::session::{Session, env, tell_of};
 
@@ -29,10 +29,10 @@ pub fn selection(options: &SelectionOptions, common: &Common) -> Result<Selectio
 /// What the options ask to optimize.
 ///
 /// # Errors
-/// As [`selection`], [`Bound::limit`] and [`SizeOption::get`].
+/// As [`selection`], [`WorkspaceOptions::limit`] and [`SizeOption::get`].
 pub fn request(
     selected: &SelectionOptions,
-    bound: &Bound,
+    bound: &WorkspaceOptions,
     sizes: &SizeOption,
     common: &Common,
 ) -> Result<Request, Failure> {

@@ -21,7 +21,7 @@ pub struct Finding {
 #[derive(Debug)]
 pub enum State {
     /// It is there.
-    Found {
+    OpenLibrary {
         /// Its version, name or size.
         detail: String,
         /// The file, for a library.
@@ -41,7 +41,7 @@ pub enum State {
 impl Finding {
     /// Whether it serves.
     pub fn is_found(&self) -> bool {
-        matches!(self.state, State::Found { .. })
+        matches!(self.state, State::OpenLibrary { .. })
     }
 }
 
@@ -49,8 +49,8 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.what)?;
         match &self.state {
-            State::Found { detail, path: Some(path) } => write!(f, "{detail} ({})", path.display()),
-            State::Found { detail, path: None } => f.write_str(detail),
+            State::OpenLibrary { detail, path: Some(path) } => write!(f, "{detail} ({})", path.display()),
+            State::OpenLibrary { detail, path: None } => f.write_str(detail),
             State::Missing { error, advice } => write!(f, "{error}\n  -> {advice}"),
             State::NotReached => f.write_str("not reached"),
         }
@@ -71,7 +71,7 @@ pub fn doctor(options: &Options) -> Vec<Finding> {
         })),
         _ => None,
     };
-    let found = |detail: String, path: Option<&Path>| State::Found { detail, path: path.map(Path::to_owned) };
+    let found = |detail: String, path: Option<&Path>| State::OpenLibrary { detail, path: path.map(Path::to_owned) };
     let device = match &context {
         Ok(context) => match context.name() {
             Ok(name) => found(name, None),

@@ -11,7 +11,7 @@ use crate::sys::driver::DriverStatus;
 
 /// A place searched for a library, and why the library was not loaded from there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tried {
+pub struct Attempt {
     /// Why it was searched: an option, an environment variable, Python, the loader.
     pub because: String,
     /// The file.
@@ -20,13 +20,13 @@ pub struct Tried {
     pub problem: String,
 }
 
-impl fmt::Display for Tried {
+impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}): {}", self.path.display(), self.because, self.problem)
     }
 }
 
-fn list(tried: &[Tried]) -> String {
+fn list(tried: &[Attempt]) -> String {
     tried.iter().map(|place| format!("\n  {place}")).collect()
 }
 
@@ -42,7 +42,7 @@ pub enum CudaError {
         /// The environment variable that names it.
         variable: &'static str,
         /// Every place, in search order.
-        tried: Vec<Tried>,
+        tried: Vec<Attempt>,
     },
 
     /// A library lacks a function.

@@ -38,5 +38,5 @@ pub mod sys;
 pub use backend::{
     BesideCaptures, Chosen, CudaBackend, Guest, GuestProgram, Host, Lane, NotEnqueued, Options, legacy_chosen,
 };
-pub use error::{CudaError, Tried};
+pub use error::{Attempt, CudaError};
 pub use load::CudnnVersion;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use tightfit_mock_support::driver::Unreached;
+use tightfit_mock_support::driver::Unreachable;
 use tightfit_mock_support::{Absent, Control, Status};
 
 /// A `cublasStatus_t`: any integer, because tests ask for unknown ones too.
@@ -37,11 +37,11 @@ impl From<Absent> for Failure {
     }
 }
 
-impl From<Unreached> for Failure {
-    fn from(why: Unreached) -> Failure {
+impl From<Unreachable> for Failure {
+    fn from(why: Unreachable) -> Failure {
         match why {
-            Unreached::NotLoaded => Failure::NOT_INITIALIZED,
-            Unreached::Refused(_) => Failure::EXECUTION_FAILED,
+            Unreachable::NotLoaded => Failure::NOT_INITIALIZED,
+            Unreachable::Refused(_) => Failure::EXECUTION_FAILED,
         }
     }
 }

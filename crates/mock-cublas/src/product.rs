@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use tightfit_mock_support::driver::Held;
+use tightfit_mock_support::driver::HeldRange;
 use tightfit_mock_support::number::{DataType, round_tf32};
 
 use crate::control::Failure;
@@ -31,9 +31,9 @@ impl Matrix {
         column * self.leading + row
     }
 
-    fn hold(&self, rows: usize, columns: usize) -> Result<Held, c_int> {
+    fn hold(&self, rows: usize, columns: usize) -> Result<HeldRange, c_int> {
         let (rows, columns) = self.stored(rows, columns);
-        Held::range(self.address, ((columns - 1) * self.leading + rows) * self.data.bytes())
+        HeldRange::range(self.address, ((columns - 1) * self.leading + rows) * self.data.bytes())
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Description {
 }
 
 /// What this library can be made to do.
-pub struct Asked {
+pub struct Levers {
     description: Description,
     delays: BTreeMap<u64, Duration>,
     virtual_clock: bool,
@@ -30,15 +30,15 @@ pub struct Asked {
 }
 
 /// Failures, counts and settings of this library.
-pub static CONTROL: Control<Asked> = Control::new("TIGHTFIT_MOCK_CUDA_FAIL");
+pub static CONTROL: Control<Levers> = Control::new("TIGHTFIT_MOCK_CUDA_FAIL");
 
 /// Every stream, where a delay names an ordinal.
 pub const ALL_STREAMS: u64 = u64::MAX;
 /// The ordinal of default streams.
 pub const DEFAULT_STREAM: u64 = u64::MAX - 1;
 
-impl Settings for Asked {
-    fn from_environment() -> Asked {
+impl Settings for Levers {
+    fn from_environment() -> Levers {
         let description = Description {
             devices: variable("TIGHTFIT_MOCK_CUDA_DEVICES").unwrap_or(1),
             name: variable("TIGHTFIT_MOCK_CUDA_NAME").unwrap_or_else(|| "Tightfit Mock GPU".into()),
@@ -54,7 +54,7 @@ impl Settings for Asked {
             }
         }
         let virtual_clock = variable::<String>("TIGHTFIT_MOCK_CUDA_CLOCK").is_none_or(|clock| clock != "real");
-        Asked { description, delays, virtual_clock, synchronizations: 0, initialized: false }
+        Levers { description, delays, virtual_clock, synchronizations: 0, initialized: false }
     }
 
     fn count(&self, kind: &str) -> Option<u64> {
@@ -74,7 +74,7 @@ pub fn describe(change: impl FnOnce(&mut Description)) {
 
 /// How late each piece of work of a stream begins.
 pub fn delay(ordinal: u64) -> Duration {
-    CONTROL.settings(|Asked { delays, .. }| {
+    CONTROL.settings(|Levers { delays, .. }| {
         delays.get(&ordinal).or_else(|| delays.get(&ALL_STREAMS)).copied().unwrap_or_default()
     })
 }

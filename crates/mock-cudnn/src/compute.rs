@@ -29,16 +29,16 @@ impl Addresses {
     }
 }
 
-/// A tensor's values by index, last dimension fastest.
+/// A tensor's values, last dimension fastest.
 struct Values {
     dims: [usize; 5],
     data: Vec<f32>,
 }
 
 impl Values {
-    fn at(&self, i: [usize; 5]) -> f32 {
-        let d = &self.dims;
-        self.data[(((i[0] * d[1] + i[1]) * d[2] + i[2]) * d[3] + i[3]) * d[4] + i[4]]
+    /// Where the first element of sample and channel (filter and channel of a filter) `i`, `j` lies.
+    fn first(&self, i: usize, j: usize) -> usize {
+        (i * self.dims[1] + j) * self.dims[2..].iter().product::<usize>()
     }
 }
 
@@ -65,10 +65,10 @@ pub unsafe fn convolve(problem: &Problem, numerics: &Numerics, addresses: Addres
     // SAFETY: by the contract.
     let (a, b) = unsafe { (load(ta, a, numerics), load(tb, b, numerics)) };
     let output = problem.output();
-    let mut products = Vec::new();
+    let (pairs, mut products) = (pairs(problem), Vec::new());
     for (flat, offset) in output.offsets(&output.dims).into_iter().enumerate() {
         products.clear();
-        gather(problem, &a, &b, index_of(flat, output), &mut products);
+        gather(problem, (&a, &b), &pairs, index_of(flat, output), &mut products);
         let mut value = problem.alpha * sum(&products, numerics, problem.geometry.accumulate, flat);
         if problem.beta != 0.0 {
             // SAFETY: the offset is within the output's extent.
@@ -88,67 +88,78 @@ fn index_of(mut flat: usize, tensor: &Tensor) -> [usize; 5] {
     index
 }
 
-/// All positions of a box, last dimension fastest.
-fn positions(dims: &[i64]) -> impl Iterator<Item = [i64; 3]> {
-    let [d, h, w] = [dims[0], dims[1], dims[2]];
-    (0..d).flat_map(move |i| (0..h).flat_map(move |j| (0..w).map(move |k| [i, j, k])))
-}
+/// The positions of two inputs whose elements are multiplied, along one axis.
+type Pairs = Vec<(usize, usize)>;
 
-fn with(n: i64, c: i64, at: [i64; 3]) -> [usize; 5] {
-    [n, c, at[0], at[1], at[2]].map(|i| i as usize)
+/// By axis and position in the output, the pairs in the order in which they are added.
+fn pairs(p: &Problem) -> [Vec<Pairs>; 3] {
+    let g = &p.geometry;
+    std::array::from_fn(|i| {
+        let [x, w, y] = [&p.x, &p.w, &p.y].map(|tensor| tensor.dims[2 + i]);
+        let tap = |r: i64| if g.mirrored { w - 1 - r } else { r };
+        // Where in x the filter element r falls at output position q.
+        let source = |q: i64, r: i64| q * g.strides[i] + r * g.dilations[i] - g.pre[i];
+        let pair = |a: i64, b: i64| (a as usize, b as usize);
+        let inside = |at: i64, len: i64| (0..len).contains(&at);
+        match p.operation {
+            Operation::Forward => {
+                let at = |q: i64| (0..w).map(move |r| (source(q, r), tap(r))).filter(|(at, _)| inside(*at, x));
+                (0..y).map(|q| at(q).map(|(at, r)| pair(at, r)).collect()).collect()
+            }
+            Operation::BackwardData => {
+                let from = |at: i64, r: i64| (at + g.pre[i] - r * g.dilations[i]).div_euclid(g.strides[i]);
+                let reached = |at: i64| {
+                    let all = (0..w).map(move |r| (from(at, r), r));
+                    all.filter(move |&(q, r)| source(q, r) == at && inside(q, y))
+                };
+                (0..x).map(|at| reached(at).map(|(q, r)| pair(q, tap(r))).collect()).collect()
+            }
+            Operation::BackwardFilter => {
+                let at = |r: i64| (0..y).map(move |q| (source(q, tap(r)), q)).filter(|(at, _)| inside(*at, x));
+                (0..w).map(|r| at(r).map(|(at, q)| pair(at, q)).collect()).collect()
+            }
+        }
+    })
 }
 
 /// Appends the products whose sum is the output's element at `index`.
-fn gather(p: &Problem, a: &Values, b: &Values, index: [usize; 5], products: &mut Vec<f32>) {
-    let index = index.map(|i| i as i64);
-    let (g, spot) = (&p.geometry, [index[2], index[3], index[4]]);
-    let (channels, filters) = (p.w.dims[1], p.w.dims[0] / p.groups);
-    let inside = |at: [i64; 3], dims: &[i64]| (0..3).all(|i| (0..dims[i]).contains(&at[i]));
-    let tap = |r: [i64; 3]| if g.mirrored { std::array::from_fn(|i| p.w.dims[2 + i] - 1 - r[i]) } else { r };
-    // Where in x the filter element r falls at output position q.
-    let source = |q: [i64; 3], r: [i64; 3]| -> [i64; 3] {
-        std::array::from_fn(|i| q[i] * g.strides[i] + r[i] * g.dilations[i] - g.pre[i])
+fn gather(
+    p: &Problem,
+    (a, b): (&Values, &Values),
+    pairs: &[Vec<Pairs>; 3],
+    index: [usize; 5],
+    products: &mut Vec<f32>,
+) {
+    let (channels, filters) = (p.w.dims[1] as usize, (p.w.dims[0] / p.groups) as usize);
+    let mut add = |a_first: usize, b_first: usize| {
+        for &(a0, b0) in &pairs[0][index[2]] {
+            for &(a1, b1) in &pairs[1][index[3]] {
+                let a_row = &a.data[a_first + (a0 * a.dims[3] + a1) * a.dims[4]..];
+                let b_row = &b.data[b_first + (b0 * b.dims[3] + b1) * b.dims[4]..];
+                products.extend(pairs[2][index[4]].iter().map(|&(a2, b2)| a_row[a2] * b_row[b2]));
+            }
+        }
     };
     match p.operation {
         Operation::Forward => {
             let first = index[1] / filters * channels;
-            for c in 0..channels {
-                for r in positions(&p.w.dims[2..]) {
-                    let at = source(spot, r);
-                    if inside(at, &p.x.dims[2..]) {
-                        products.push(a.at(with(index[0], first + c, at)) * b.at(with(index[1], c, tap(r))));
-                    }
-                }
-            }
+            (0..channels).for_each(|c| add(a.first(index[0], first + c), b.first(index[1], c)));
         }
         Operation::BackwardData => {
             let first = index[1] / channels * filters;
-            for k in first..first + filters {
-                for r in positions(&p.w.dims[2..]) {
-                    let reach: [i64; 3] = std::array::from_fn(|i| spot[i] + g.pre[i] - r[i] * g.dilations[i]);
-                    let q: [i64; 3] = std::array::from_fn(|i| reach[i].div_euclid(g.strides[i]));
-                    if source(q, r) == spot && inside(q, &p.y.dims[2..]) {
-                        products.push(a.at(with(index[0], k, q)) * b.at(with(k, index[1] % channels, tap(r))));
-                    }
-                }
-            }
+            (first..first + filters).for_each(|k| add(a.first(index[0], k), b.first(k, index[1] % channels)));
         }
         Operation::BackwardFilter => {
             let channel = index[0] / filters * channels + index[1];
-            for n in 0..p.x.dims[0] {
-                for q in positions(&p.y.dims[2..]) {
-                    let at = source(q, tap(spot));
-                    if inside(at, &p.x.dims[2..]) {
-                        products.push(a.at(with(n, channel, at)) * b.at(with(n, index[0], q)));
-                    }
-                }
-            }
+            (0..p.x.dims[0] as usize).for_each(|n| add(a.first(n, channel), b.first(n, index[0])));
         }
     }
 }
 
 fn sum(products: &[f32], numerics: &Numerics, accumulate: DataType, flat: usize) -> f32 {
-    let add = |sum: f32, &product: &f32| accumulate.round(sum + accumulate.round(product));
+    let exact = accumulate == DataType::F32;
+    let round = |value| if exact { value } else { accumulate.round(value) };
+    let add = |sum: f32, &product: &f32| round(sum + round(product));
     let total = match numerics.order {
         Order::Forward => products.iter().fold(0.0, add),
         Order::Backward => products.iter().rev().fold(0.0, add),

@@ -9,7 +9,7 @@ use tightfit_mock_support::{Control, Settings};
 use crate::status::Status;
 
 /// What this library can be made to do.
-pub struct Asked {
+pub struct Levers {
     version: usize,
     /// Added to every workspace that is told, not to what is used.
     workspace_lie: i64,
@@ -18,9 +18,9 @@ pub struct Asked {
     executions: u64,
 }
 
-impl Settings for Asked {
-    fn from_environment() -> Asked {
-        Asked {
+impl Settings for Levers {
+    fn from_environment() -> Levers {
+        Levers {
             version: variable("TIGHTFIT_MOCK_CUDNN_VERSION").unwrap_or(91900),
             workspace_lie: variable("TIGHTFIT_MOCK_CUDNN_LIE_WORKSPACE").unwrap_or(0),
             spoil: variable("TIGHTFIT_MOCK_CUDNN_SPOIL").unwrap_or(0),
@@ -34,7 +34,7 @@ impl Settings for Asked {
 }
 
 /// Failures, counts and settings of this library.
-pub static CONTROL: Control<Asked> = Control::new("TIGHTFIT_MOCK_CUDNN_FAIL");
+pub static CONTROL: Control<Levers> = Control::new("TIGHTFIT_MOCK_CUDNN_FAIL");
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();

@@ -15,7 +15,7 @@ use crate::control;
 use crate::method::Choice;
 use crate::problem::Problem;
 use crate::status::Status;
-use tightfit_mock_support::driver::{self, Held, ILLEGAL_ADDRESS, LAUNCH_FAILED, Work};
+use tightfit_mock_support::driver::{self, HeldRange, ILLEGAL_ADDRESS, LAUNCH_FAILED, Work};
 
 /// What kernels that were compiled for a plan need alive when they run, wherever they were recorded.
 pub type Code = Weak<dyn Any + Send + Sync>;
@@ -63,7 +63,7 @@ fn run(
     let tensors = [(&problem.x, addresses.x), (&problem.w, addresses.w), (&problem.y, addresses.y)];
     let mut held = Vec::new();
     for (tensor, address) in tensors {
-        held.push(Held::range(address, tensor.extent())?);
+        held.push(HeldRange::range(address, tensor.extent())?);
     }
     let scratch = if needed > 0 { Some(Scratch::hold(workspace, needed)?) } else { None };
     let pattern = EXECUTION.fetch_add(1, Ordering::Relaxed) % 251;
@@ -86,7 +86,7 @@ fn run(
 struct Scratch {
     words: *const AtomicU64,
     len: usize,
-    _held: Held,
+    _held: HeldRange,
 }
 
 impl Scratch {
@@ -95,7 +95,7 @@ impl Scratch {
         if !bytes.is_multiple_of(8) || !address.is_multiple_of(8) {
             return Err(ILLEGAL_ADDRESS);
         }
-        Ok(Scratch { words: address as *const AtomicU64, len: bytes / 8, _held: Held::range(address, bytes)? })
+        Ok(Scratch { words: address as *const AtomicU64, len: bytes / 8, _held: HeldRange::range(address, bytes)? })
     }
 
     fn words(&self) -> &[AtomicU64] {

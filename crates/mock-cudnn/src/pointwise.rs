@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use crate::control;
 use crate::status::Status;
 use crate::tensor::Tensor;
-use tightfit_mock_support::driver::{self, Held, Work};
+use tightfit_mock_support::driver::{self, HeldRange, Work};
 
 /// What is done with each pair of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,14 +94,14 @@ impl Pointwise {
 
     fn run(&self, x: usize, b: usize, y: usize) -> Result<(), c_int> {
         let load = |tensor: &Tensor, address: usize| -> Result<Vec<f32>, c_int> {
-            let _held = Held::range(address, tensor.extent())?;
+            let _held = HeldRange::range(address, tensor.extent())?;
             let offsets = tensor.offsets(&self.y.dims);
             // SAFETY: every offset is within the extent, which is held.
             Ok(offsets.iter().map(|&o| unsafe { tensor.data_type.read(address as *const u8, o) }).collect())
         };
         let x = load(&self.x, x)?;
         let b = self.b.as_ref().map(|tensor| load(tensor, b)).transpose()?;
-        let _held = Held::range(y, self.y.extent())?;
+        let _held = HeldRange::range(y, self.y.extent())?;
         for (i, offset) in self.y.offsets(&self.y.dims).into_iter().enumerate() {
             let (left, right) = (self.alpha1 * x[i], self.alpha2 * b.as_ref().map_or(1.0, |b| b[i]));
             let value = match self.mode {

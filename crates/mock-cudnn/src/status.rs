@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use tightfit_mock_support::driver::Unreached;
+use tightfit_mock_support::driver::Unreachable;
 use tightfit_mock_support::{self as support, Absent};
 
 /// A `cudnnStatus_t`: any integer, because tests ask for unknown ones too.
@@ -59,11 +59,11 @@ impl From<Absent> for Status {
     }
 }
 
-impl From<Unreached> for Status {
-    fn from(why: Unreached) -> Status {
+impl From<Unreachable> for Status {
+    fn from(why: Unreachable) -> Status {
         match why {
-            Unreached::NotLoaded => Status::NOT_INITIALIZED,
-            Unreached::Refused(_) => Status::EXECUTION_FAILED_DRIVER,
+            Unreachable::NotLoaded => Status::NOT_INITIALIZED,
+            Unreachable::Refused(_) => Status::EXECUTION_FAILED_DRIVER,
         }
     }
 }

@@ -10,7 +10,7 @@ use libloading::os::unix::Library;
 
 /// Why work did not get to mock-cuda.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreached {
+pub enum Unreachable {
     /// mock-cuda is not loaded.
     NotLoaded,
     /// It refused, with this `CUresult`.
@@ -57,19 +57,19 @@ fn find() -> Option<Driver> {
         .or_else(|| functions(&loaded(&path?)?))
 }
 
-fn driver() -> Result<&'static Driver, Unreached> {
+fn driver() -> Result<&'static Driver, Unreachable> {
     if let Some(driver) = DRIVER.get() {
         return Ok(driver);
     }
-    let found = find().ok_or(Unreached::NotLoaded)?;
+    let found = find().ok_or(Unreachable::NotLoaded)?;
     Ok(DRIVER.get_or_init(|| found))
 }
 
 /// Whether mock-cuda is there.
 ///
 /// # Errors
-/// [`Unreached::NotLoaded`].
-pub fn check() -> Result<(), Unreached> {
+/// [`Unreachable::NotLoaded`].
+pub fn check() -> Result<(), Unreachable> {
     driver().map(|_| ())
 }
 
@@ -95,34 +95,34 @@ pub const LAUNCH_FAILED: c_int = 719;
 /// Puts work into a stream, or into the graph it is capturing.
 ///
 /// # Errors
-/// [`Unreached`].
-pub fn enqueue(stream: usize, nanos: u64, work: Work) -> Result<(), Unreached> {
+/// [`Unreachable`].
+pub fn enqueue(stream: usize, nanos: u64, work: Work) -> Result<(), Unreachable> {
     let driver = driver()?;
     let data = Box::into_raw(Box::new(work)).cast();
     // SAFETY: `run` and `forget` fit `data`, which any thread may use because `Work` is Send and Sync.
     match unsafe { (driver.enqueue)(stream, run, forget, data, nanos) } {
         0 => Ok(()),
-        code => Err(Unreached::Refused(code)),
+        code => Err(Unreachable::Refused(code)),
     }
 }
 
 /// A range of device memory that stays alive as long as this does.
-pub struct Held(*const c_void);
+pub struct HeldRange(*const c_void);
 
-impl Held {
+impl HeldRange {
     /// Holds a range.
     ///
     /// # Errors
     /// [`ILLEGAL_ADDRESS`] if it is not within one live allocation.
-    pub fn range(address: usize, bytes: usize) -> Result<Held, c_int> {
+    pub fn range(address: usize, bytes: usize) -> Result<HeldRange, c_int> {
         let driver = driver().map_err(|_| LAUNCH_FAILED)?;
         // SAFETY: any numbers may be asked for.
         let held = unsafe { (driver.hold)(address as u64, bytes as u64) };
-        if held.is_null() { Err(ILLEGAL_ADDRESS) } else { Ok(Held(held)) }
+        if held.is_null() { Err(ILLEGAL_ADDRESS) } else { Ok(HeldRange(held)) }
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldRange {
     fn drop(&mut self) {
         if let Ok(driver) = driver() {
             // SAFETY: `range` got it from `hold`, and it is given back once.

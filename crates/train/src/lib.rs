@@ -21,6 +21,6 @@ pub use engine::{Engine, Learned, Outcome, Solver};
 pub use error::Error;
 pub use evaluate::{Score, evaluate};
 pub use machine::Machine;
-pub use observe::Observed;
+pub use observe::Observation;
 pub use resolve::Poison;
 pub use trace::Trace;

@@ -18,7 +18,7 @@ use crate::{Error, Machine};
 
 /// A schedule that leaves every gradient and everything copied on the host.
 #[derive(Clone, Debug)]
-pub struct Observed {
+pub struct Observation {
     /// What to run.
     pub schedule: Checked,
     sights: Vec<Sight>,
@@ -42,12 +42,12 @@ enum What {
     Fetched(HostBlockId),
 }
 
-impl Observed {
+impl Observation {
     /// The schedule with its copies; all bytes that a step gives or moves are needed on the host at once.
     ///
     /// # Errors
     /// None for a schedule of this workload.
-    pub fn of(workload: &Workload<'_>, schedule: &Checked) -> Result<Observed, Error> {
+    pub fn of(workload: &Workload<'_>, schedule: &Checked) -> Result<Observation, Error> {
         let lowered = workload.lower()?;
         let blocks = |action: &Action| seen(&lowered, action).into_iter().map(|(_, block)| block).collect();
         let (observed, copies) = schedule.with_copies(blocks)?;
@@ -59,7 +59,7 @@ impl Observed {
             Sight { what, tensor, host: offset..offset + bytes.min(workload.bytes(tensor).0) }
         };
         let sights = sights.map(sight).collect();
-        Ok(Observed { schedule: observed, sights })
+        Ok(Observation { schedule: observed, sights })
     }
 
     /// Every gradient of the last step as bytes, in the order of computation: of maps after each pass that gave or added

@@ -15,7 +15,7 @@ use tightfit_test_support::mocks::Mocks;
 use tightfit_test_support::train::{THREADS, batch, bits, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
 use tightfit_train::machine::cuda::{BESIDE, CudaMachine, Modes};
-use tightfit_train::{Engine, Error, Machine, Observed, Poison, Solver};
+use tightfit_train::{Engine, Error, Machine, Observation, Poison, Solver};
 
 /// The samples of every step here.
 const BATCH: usize = 6;
@@ -206,7 +206,7 @@ fn four_steps(
     schedule: &Checked,
     machine: CudaMachine,
 ) -> Result<(Vec<bits::Step>, Vec<usize>), Error> {
-    let observed = Observed::of(workload, schedule)?;
+    let observed = Observation::of(workload, schedule)?;
     let mut engine = Engine::new(workload, &observed.schedule, machine, Solver::default(), Poison::Nothing)?;
     bits::bits(&mut engine, &observed, (0..4).map(|step| batch(workload, step)))
 }

@@ -12,7 +12,7 @@ use tightfit_core::plan::{
 use tightfit_core::{Bytes, DivisionCost, Network, Types};
 use tightfit_test_support::train::{THREADS, batch, bits, configuration, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
-use tightfit_train::{Engine, Machine, Observed, Poison, Solver};
+use tightfit_train::{Engine, Machine, Observation, Poison, Solver};
 
 const BATCH: usize = 4;
 const STEPS: u64 = 5;
@@ -32,7 +32,7 @@ fn kernels(workload: &Workload<'_>, micro_batch: usize) -> Fronts {
 fn run(workload: &Workload<'_>, schedule: &Schedule, delays: [Duration; 3]) -> Vec<bits::Step> {
     let budgets = Budgets { device: schedule.device_bytes, host: schedule.host_bytes };
     let checked = Checked::new(&workload.lower().unwrap().step, schedule.clone(), budgets).unwrap();
-    let observed = Observed::of(workload, &checked).unwrap();
+    let observed = Observation::of(workload, &checked).unwrap();
     let options = Options { threads: Some(THREADS), delays, checksums: true, spans: false };
     let (machine, solver) = (CpuMachine::new(options), Solver::default());
     let mut engine = Engine::new(workload, &observed.schedule, machine, solver, Poison::Freed).unwrap();

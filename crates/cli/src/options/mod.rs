@@ -1,8 +1,8 @@
 //! The command line. Options that a whole session shares can also be set by environment variables.
 
-mod bound;
 mod read;
 mod sizes;
+mod workspace;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use tightfit_core::plan::{self, Algorithms};
 use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
 
-pub use bound::Bound;
 pub use sizes::{SizeOption, sizes};
+pub use workspace::WorkspaceOptions;
 
 /// Run convolutional networks in the memory you have, as fast as that memory allows.
 #[derive(Parser)]
@@ -173,7 +173,7 @@ pub struct OptimizeOptions {
     #[command(flatten)]
     pub selection: SelectionOptions,
     #[command(flatten)]
-    pub bound: Bound,
+    pub bound: WorkspaceOptions,
     #[command(flatten)]
     pub sizes: SizeOption,
     /// Measure only the sizes to use; "undivided" is then the best of what they need, not of all algorithms
@@ -205,7 +205,7 @@ pub struct VerifyOptions {
     #[command(flatten)]
     pub selection: SelectionOptions,
     #[command(flatten)]
-    pub bound: Bound,
+    pub bound: WorkspaceOptions,
     #[command(flatten)]
     pub sizes: SizeOption,
     /// Measure only the sizes to use; "undivided" is then the best of what they need, not of all algorithms

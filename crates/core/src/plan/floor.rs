@@ -17,7 +17,7 @@ use crate::Error;
 /// a mini-batch.
 ///
 /// ```
-/// use tightfit_core::plan::{CostModel, Options, Workload, check_budget};
+/// use tightfit_core::plan::{CostModel, Mode, Options, Workload, check_budget};
 /// use tightfit_core::{Bytes, Error, Network, Types};
 /// let network = Network::open("vgg16")?;
 /// let workload = Workload::new(&network, 64, Types::F32, Mode::Training)?;

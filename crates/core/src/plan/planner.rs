@@ -20,7 +20,7 @@ use crate::Error;
 /// checker refuses, which would be a defect of the planner.
 ///
 /// ```
-/// use tightfit_core::plan::{CostModel, Fronts, Options, Workload, plan};
+/// use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Workload, plan};
 /// use tightfit_core::{Bytes, Network, Types};
 /// let network = Network::open("vgg19")?;
 /// let workload = Workload::new(&network, 64, Types::F32, Mode::Training)?;

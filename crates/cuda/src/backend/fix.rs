@@ -9,10 +9,10 @@ use std::sync::Arc;
 use tightfit_core::backend::Scale;
 use tightfit_core::{Algorithm, Candidate, Configuration, Error, Notes, Operation, Problem};
 
-use super::program::Samples;
+use super::launches::Samples;
 use super::{CudaBackend, is_refusal, sums_in_scratch};
 use crate::CudaError;
-use crate::convolution::{Family, Fixed, Output, Prepared};
+use crate::convolution::{Family, Fixed, Output, PreparedAlgorithm};
 use crate::layers::{Convolution, Libraries, Piece, Widen, Write, half_scratch};
 use crate::safe::Region;
 
@@ -98,7 +98,7 @@ impl CudaBackend {
         [data, other, output, workspace]: &[Region; 4],
         beta: f32,
     ) -> Result<Piece, CudaError> {
-        let fits = |call: Arc<Prepared>| -> Result<Arc<Prepared>, CudaError> {
+        let fits = |call: Arc<PreparedAlgorithm>| -> Result<Arc<PreparedAlgorithm>, CudaError> {
             workspace.must_hold(call.workspace())?;
             call.build().map(|()| call)
         };

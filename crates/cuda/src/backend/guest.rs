@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tightfit_core::backend::{Backend, Offer, Scale};
 use tightfit_core::{Algorithm, Bytes, Configuration, Device, Error, Notes, Operation, Problem};
 
-use super::program::Program;
+use super::launches::Program;
 use super::{CudaBackend, Options};
 use crate::convolution::{Family, Name, Proposal, legacy_names, legacy_notes, proposal, tensor_bytes};
-use crate::load::{self, CudnnLibrary, Found};
+use crate::load::{self, CudnnLibrary, OpenLibrary};
 use crate::safe::{Context, Descriptor, DeviceBuffer, Event, Handle, Slice};
 use crate::sys::cudnn::{self as sys, Cudnn};
 use crate::sys::driver::{CaptureMode, CaptureStatus, Driver};
@@ -38,7 +38,7 @@ impl Host {
     /// # Errors
     /// As [`load::driver`].
     pub fn open(cudnn: Arc<CudnnLibrary>) -> Result<Host, CudaError> {
-        let Found { table, path } = load::driver(None)?;
+        let OpenLibrary { table, path } = load::driver(None)?;
         Ok(Host { driver: Arc::new(table), path, cudnn, contexts: Mutex::new(HashMap::new()) })
     }
 

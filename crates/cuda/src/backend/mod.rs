@@ -11,8 +11,8 @@
 
 mod fix;
 mod guest;
+mod launches;
 mod measure;
-mod program;
 mod recent;
 mod run;
 mod scratch;
@@ -32,8 +32,8 @@ use tightfit_core::{
 
 use crate::CudaError;
 use crate::convolution::{
-    Elementwise, Family, Graph, MOST_ALIGNMENT, Name, Output, Prepared, Search, fault, legacy_names, legacy_notes,
-    prepare_legacy, proposals,
+    Elementwise, Family, Graph, MOST_ALIGNMENT, Name, Output, PreparedAlgorithm, Search, fault, legacy_names,
+    legacy_notes, prepare_legacy, proposals,
 };
 use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
@@ -73,7 +73,7 @@ pub struct Options {
 
 /// Convolutions on one NVIDIA GPU; the crate's page has an example.
 pub struct CudaBackend {
-    calls: Recent<CallKey, Prepared>,
+    calls: Recent<CallKey, PreparedAlgorithm>,
     graphs: Recent<GraphKey, Graph>,
     elementwise: Recent<(Storage, usize, usize), Elementwise>,
     scratch: Scratch,
@@ -204,7 +204,7 @@ impl CudaBackend {
         family: &Family,
         output: Output,
         scale: Scale,
-    ) -> Result<Arc<Prepared>, CudaError> {
+    ) -> Result<Arc<PreparedAlgorithm>, CudaError> {
         let handle = self.handle.clone();
         match family {
             Family::Legacy(name) => {
@@ -230,7 +230,7 @@ impl CudaBackend {
                     return Ok(call);
                 }
                 let graph = self.graph(problem, output, scale)?;
-                self.calls.get_or_make(key, || Prepared::engine(&graph, engine))
+                self.calls.get_or_make(key, || PreparedAlgorithm::engine(&graph, engine))
             }
         }
     }

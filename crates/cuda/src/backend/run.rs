@@ -14,7 +14,7 @@ use tightfit_core::backend::{Effort, Run, Task, Together};
 use tightfit_core::{Bytes, Error, Nanos};
 
 use super::CudaBackend;
-use super::program::{Program, Resident, Work, check};
+use super::launches::{Program, Resident, Work, check};
 use super::segments::Segments;
 use super::timing::{Enqueue, time, time_once};
 use crate::CudaError;

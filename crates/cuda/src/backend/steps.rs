@@ -18,12 +18,12 @@ use tightfit_core::{Operation, Problem};
 
 use super::{CudaBackend, is_refusal};
 use crate::CudaError;
-use crate::convolution::{Elementwise, Family, Launch, Memory, Output, Prepared};
+use crate::convolution::{Elementwise, Family, Launch, Memory, Output, PreparedAlgorithm};
 use crate::safe::Slice;
 
 /// One micro-batch, set up.
 pub(super) struct Step {
-    call: Arc<Prepared>,
+    call: Arc<PreparedAlgorithm>,
     scale: Scale,
     before: Option<Elementary>,
     after: Option<Elementary>,
@@ -70,7 +70,7 @@ impl Step {
     /// Adds the step's calls on this memory to `launches`.
     ///
     /// # Errors
-    /// Those of [`Prepared::bind`].
+    /// Those of [`PreparedAlgorithm::bind`].
     pub fn bind<'a>(
         &'a self,
         places: Places<'a>,

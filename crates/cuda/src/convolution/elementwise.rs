@@ -16,7 +16,7 @@ use super::geometry::{Packed, data_type};
 use super::graph::{Graph, single, tensor};
 use super::{Search, proposals};
 use crate::CudaError;
-use crate::safe::{Descriptor, Expected, Handle, Plan};
+use crate::safe::{Descriptor, Handle, Plan, TensorSpec};
 use crate::sys::cudnn::{Attribute, DataType, Kind, PointwiseMode};
 
 /// The steps for one number of elements.
@@ -90,7 +90,7 @@ fn plan(
         let id = tensors.len() as i64 + 1;
         let descriptor = tensor(handle, id, data_type(storage), packed, base)?;
         operation = operation.with_objects(place, &[&descriptor])?;
-        tensors.push(Expected { id, bytes: packed.len() * storage.size(), alignment: base });
+        tensors.push(TensorSpec { id, bytes: packed.len() * storage.size(), alignment: base });
     }
     let step = Descriptor::new(handle, Kind::POINTWISE)?
         .with(Attribute::POINTWISE_MODE, &[mode])?

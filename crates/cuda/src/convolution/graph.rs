@@ -9,7 +9,7 @@ use tightfit_core::{Operation, Problem};
 use super::geometry::{Packed, data_type};
 use super::{Geometry, alignment};
 use crate::CudaError;
-use crate::safe::{Descriptor, Expected, Handle};
+use crate::safe::{Descriptor, Handle, TensorSpec};
 use crate::sys::cudnn::{Attribute, ConvolutionMode, DataType, Kind};
 
 /// Ids of the tensors within a graph.
@@ -31,7 +31,7 @@ pub(crate) struct Graph {
     /// The graph.
     pub descriptor: Arc<Descriptor>,
     /// Inputs in the order of [`tightfit_core::backend::Tensors`], then the output.
-    pub tensors: Vec<Expected>,
+    pub tensors: Vec<TensorSpec>,
 }
 
 /// A tensor of a graph.
@@ -87,7 +87,7 @@ impl Graph {
         };
         let stored = |is_output: bool| if is_output { written } else { storage };
         let make = |id, packed: &Packed, storage: Storage, alignment| -> Result<_, CudaError> {
-            let expected = Expected { id, bytes: packed.len() * storage.size(), alignment };
+            let expected = TensorSpec { id, bytes: packed.len() * storage.size(), alignment };
             Ok((tensor(handle, id, data_type(storage), packed, alignment)?, expected))
         };
         let convolution = problem.convolution();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tightfit_core::{Notes, Operation, Problem};
 
-use super::{Geometry, Prepared};
+use super::{Geometry, PreparedAlgorithm};
 use crate::CudaError;
 use crate::safe::{Convolution, Filter, Handle, Legacy, Tensor};
 use crate::sys::cudnn::LegacyAlgorithm;
@@ -64,7 +64,11 @@ pub(crate) fn legacy_notes(operation: Operation, name: &str) -> Notes {
 /// # Errors
 /// [`CudaError::Uneven`] if the padding differs before and after, which the interface cannot say; [`CudaError::Cudnn`],
 /// with a status that says so if the algorithm is not supported.
-pub(crate) fn prepare(handle: &Arc<Handle>, problem: &Problem, name: &str) -> Result<Option<Prepared>, CudaError> {
+pub(crate) fn prepare(
+    handle: &Arc<Handle>,
+    problem: &Problem,
+    name: &str,
+) -> Result<Option<PreparedAlgorithm>, CudaError> {
     let Some(number) = table(problem.operation()).iter().position(|(known, _)| *known == name) else { return Ok(None) };
     let geometry = Geometry::of(problem);
     if geometry.before != geometry.after {
@@ -82,5 +86,5 @@ pub(crate) fn prepare(handle: &Arc<Handle>, problem: &Problem, name: &str) -> Re
     // At most 7, so it fits.
     let algorithm = LegacyAlgorithm(number as i32);
     let workspace = legacy.workspace(algorithm)?;
-    Ok(Some(Prepared::legacy(legacy, algorithm, workspace, problem)))
+    Ok(Some(PreparedAlgorithm::legacy(legacy, algorithm, workspace, problem)))
 }

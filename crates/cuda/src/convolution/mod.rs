@@ -24,4 +24,4 @@ pub(crate) use geometry::{Geometry, MOST_ALIGNMENT, alignment, data_type};
 pub(crate) use graph::{Graph, Output};
 pub(crate) use legacy::{legacy_names, legacy_notes, prepare as prepare_legacy};
 pub(crate) use name::{Engine, Family, Name};
-pub(crate) use prepared::{Fixed, Launch, Memory, Prepared, tensor_bytes};
+pub(crate) use prepared::{Fixed, Launch, Memory, PreparedAlgorithm, tensor_bytes};

@@ -9,7 +9,7 @@ use tightfit_core::{Notes, Operation, Problem};
 use super::engines::configure;
 use super::{Engine, Graph};
 use crate::CudaError;
-use crate::safe::{Bound, Descriptor, Expected, Legacy, Packed, Plan, Region, Slice};
+use crate::safe::{BoundPlan, Descriptor, Legacy, Packed, Plan, Region, Slice, TensorSpec};
 use crate::sys::cudnn::LegacyAlgorithm;
 
 /// The memory of one call, which borrows its buffers, those of output and workspace to write: data and other as in
@@ -22,12 +22,12 @@ pub(crate) struct Memory<'a> {
     pub other: Slice<'a>,
     /// y, dx or dw.
     pub output: Slice<'a>,
-    /// At least [`Prepared::workspace`] bytes.
+    /// At least [`PreparedAlgorithm::workspace`] bytes.
     pub workspace: Slice<'a>,
 }
 
 /// An algorithm set up for a problem.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedAlgorithm {
     form: Form,
     workspace: usize,
     notes: Notes,
@@ -42,26 +42,31 @@ enum Form {
     /// The plan is built when it is first bound: asking for the workspace needs none.
     Engine {
         config: Arc<Descriptor>,
-        tensors: Vec<Expected>,
+        tensors: Vec<TensorSpec>,
         plan: OnceLock<Arc<Plan>>,
     },
 }
 
-impl Prepared {
+impl PreparedAlgorithm {
     /// A legacy call, whose factors are given when it is bound.
-    pub fn legacy(legacy: Legacy, algorithm: LegacyAlgorithm, workspace: usize, problem: &Problem) -> Prepared {
+    pub fn legacy(
+        legacy: Legacy,
+        algorithm: LegacyAlgorithm,
+        workspace: usize,
+        problem: &Problem,
+    ) -> PreparedAlgorithm {
         let bytes = tensor_bytes(problem, problem.types().storage());
-        Prepared { form: Form::Legacy { legacy, algorithm, bytes }, workspace, notes: Notes::NONE }
+        PreparedAlgorithm { form: Form::Legacy { legacy, algorithm, bytes }, workspace, notes: Notes::NONE }
     }
 
     /// An engine of a graph, whose factors are the graph's.
     ///
     /// # Errors
     /// [`CudaError::Cudnn`], with a status that says so if the engine does not support the graph.
-    pub fn engine(graph: &Graph, engine: &Engine) -> Result<Prepared, CudaError> {
+    pub fn engine(graph: &Graph, engine: &Engine) -> Result<PreparedAlgorithm, CudaError> {
         let (config, workspace, notes) = configure(graph, engine)?;
         let form = Form::Engine { config, tensors: graph.tensors.clone(), plan: OnceLock::new() };
-        Ok(Prepared { form, workspace, notes })
+        Ok(PreparedAlgorithm { form, workspace, notes })
     }
 
     /// Exact workspace bytes.
@@ -93,7 +98,7 @@ impl Prepared {
     /// graph's.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`] if memory is too short; [`CudaError::Misaligned`]; those of [`Prepared::build`].
+    /// [`CudaError::OutOfBounds`] if memory is too short; [`CudaError::Misaligned`]; those of [`PreparedAlgorithm::build`].
     pub fn bind<'a>(&'a self, memory: &Memory<'a>, scale: Scale) -> Result<Launch<'a>, CudaError> {
         let Memory { data, other, output, workspace } = *memory;
         match &self.form {
@@ -121,7 +126,7 @@ impl Prepared {
 /// A call on memory that it holds alive: data, other, output and workspace in that order.
 pub(crate) enum Fixed {
     /// Of the legacy interface.
-    Legacy(Arc<Prepared>, [Region; 4], Scale),
+    Legacy(Arc<PreparedAlgorithm>, [Region; 4], Scale),
     /// Of the backend interface.
     Plan(Packed),
 }
@@ -130,8 +135,8 @@ impl Fixed {
     /// The call on this memory, to be enqueued any number of times.
     ///
     /// # Errors
-    /// Those of [`Prepared::bind`].
-    pub fn new(call: &Arc<Prepared>, memory: [Region; 4], scale: Scale) -> Result<Fixed, CudaError> {
+    /// Those of [`PreparedAlgorithm::bind`].
+    pub fn new(call: &Arc<PreparedAlgorithm>, memory: [Region; 4], scale: Scale) -> Result<Fixed, CudaError> {
         let [data, other, output, workspace] = &memory;
         call.build()?;
         match &call.form {
@@ -193,7 +198,7 @@ pub(crate) enum Launch<'a> {
         scale: Scale,
     },
     /// Of the backend interface.
-    Plan(Bound<'a>),
+    Plan(BoundPlan<'a>),
 }
 
 impl Launch<'_> {
@@ -204,7 +209,7 @@ impl Launch<'_> {
     pub fn enqueue(&self) -> Result<(), CudaError> {
         match self {
             Launch::Legacy { legacy, algorithm, parts: [data, other, output], workspace, scale } => {
-                // SAFETY: `Prepared::bind`, the only place that makes one, checked the lengths.
+                // SAFETY: `PreparedAlgorithm::bind`, the only place that makes one, checked the lengths.
                 unsafe { legacy.enqueue(*algorithm, *data, *other, *output, *workspace, *scale) }
             }
             Launch::Plan(bound) => bound.enqueue(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
 
-use super::map::Placed;
+use super::map::PlacedMap;
 use super::{Libraries, Map, Work, Write, beta, tables};
 use crate::CudaError;
 use crate::call::layers::{self as call, Channels};
@@ -51,10 +51,10 @@ impl BatchNorm {
     }
 
     /// How the numbers of each channel lie, for maps of `dimensions` spatial dimensions.
-    fn channels(&self, map: &Map) -> Result<Placed, CudaError> {
+    fn channels(&self, map: &Map) -> Result<PlacedMap, CudaError> {
         let ones = if map.shape.extents().len() == 3 { 3 } else { 2 };
         let extents = [vec![1, self.channels], vec![1; ones]].concat();
-        Placed::packed(&self.libraries, Storage::F32, &extents, &self.scale)
+        PlacedMap::packed(&self.libraries, Storage::F32, &extents, &self.scale)
     }
 
     fn check(&self, statistics: &Statistics) -> Result<(), CudaError> {
@@ -155,7 +155,7 @@ impl BatchNorm {
         }))
     }
 
-    fn parameters(&self, channels: &Placed, [mean, variance]: [*mut c_void; 2]) -> Channels {
+    fn parameters(&self, channels: &PlacedMap, [mean, variance]: [*mut c_void; 2]) -> Channels {
         let (scale, second) = (self.scale.raw().as_void(), self.shift.raw().as_void());
         Channels { tensor: channels.part().tensor, scale, second, third: NOWHERE, mean, variance }
     }

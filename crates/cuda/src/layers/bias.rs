@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
 
-use super::map::Placed;
+use super::map::PlacedMap;
 use super::{Libraries, Map, Work, tables};
 use crate::CudaError;
 use crate::call::layers as call;
@@ -22,7 +22,7 @@ const PARTS: usize = 32;
 pub fn add_bias(libraries: &Arc<Libraries>, bias: &Region, y: &Map) -> Result<Work, CudaError> {
     let ones = if y.shape.extents().len() == 3 { 3 } else { 2 };
     let extents = [vec![1, y.shape.channels()], vec![1; ones]].concat();
-    let bias = Placed::packed(libraries, y.storage, &extents, bias)?;
+    let bias = PlacedMap::packed(libraries, y.storage, &extents, bias)?;
     let (y, libraries) = (y.placed(libraries)?, libraries.clone());
     Ok(Box::new(move || {
         let (calling, layers) = libraries.enter()?;

@@ -49,32 +49,32 @@ impl Map {
     }
 
     /// The map as cuDNN takes it: n, c, and at least two spatial dimensions.
-    pub(super) fn placed(&self, libraries: &Libraries) -> Result<Placed, CudaError> {
+    pub(super) fn placed(&self, libraries: &Libraries) -> Result<PlacedMap, CudaError> {
         let spatial =
             if self.shape.extents().len() == 3 { &self.shape.extents3()[..] } else { &self.shape.extents3()[1..] };
         let extents = [&[self.samples, self.shape.channels()], spatial].concat();
-        Placed::packed(libraries, self.storage, &extents, &self.region)
+        PlacedMap::packed(libraries, self.storage, &extents, &self.region)
     }
 }
 
 /// A tensor's descriptor with its memory, which is long enough for it.
-pub(super) struct Placed {
+pub(super) struct PlacedMap {
     tensor: Tensor,
     region: Region,
 }
 
-impl Placed {
+impl PlacedMap {
     /// A tensor without gaps at the beginning of a region.
     pub fn packed(
         libraries: &Libraries,
         storage: Storage,
         extents: &[usize],
         region: &Region,
-    ) -> Result<Placed, CudaError> {
+    ) -> Result<PlacedMap, CudaError> {
         let strides: Vec<usize> = (0..extents.len()).map(|i| extents[i + 1..].iter().product()).collect();
         region.must_hold(extents.iter().product::<usize>() * storage.size())?;
         let tensor = Tensor::new(&libraries.handle, data_type(storage), extents, &strides)?;
-        Ok(Placed { tensor, region: region.clone() })
+        Ok(PlacedMap { tensor, region: region.clone() })
     }
 
     /// As calls take it.

@@ -22,8 +22,8 @@ mod pooling;
 mod session;
 mod softmax_loss;
 mod strided;
-mod touched;
 mod update;
+mod watch;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,8 +49,8 @@ pub use pooling::Pool;
 pub use session::{Lane, Session};
 pub use softmax_loss::{loss_gradient, softmax};
 pub use strided::{add, copy, copy_channels};
-pub use touched::Touched;
 pub use update::{Solver, update};
+pub use watch::ArenaWatch;
 
 /// Something prepared, to be enqueued any number of times. It holds all that it uses alive.
 pub type Work = Box<dyn Fn() -> Result<(), CudaError> + Send + Sync>;

@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use tightfit_core::{Bytes, Nanos};
 
-use super::{Libraries, Touched, Work};
+use super::{ArenaWatch, Libraries, Work};
 use crate::CudaError;
 use crate::safe::{Capture, DeviceBuffer, Event, Graph, PinnedArena, Region, Staging, Stream};
 
 /// One of a session's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Prepared work.
+    /// PreparedAlgorithm work.
     Compute,
     /// Copies to the host.
     Offload,
@@ -30,7 +30,7 @@ pub enum Lane {
 
 /// Memory, streams and prepared work; nothing is allocated once everything is prepared.
 ///
-/// Prepared work and recorded steps use only memory that they or the session hold, and fields drop in order: the recorded
+/// PreparedAlgorithm work and recorded steps use only memory that they or the session hold, and fields drop in order: the recorded
 /// step first.
 pub struct Session {
     recorded: Option<Graph>,
@@ -43,14 +43,14 @@ pub struct Session {
     arena: Arc<DeviceBuffer>,
     host: PinnedArena,
     staging: Option<Staging>,
-    touched: Option<Touched>,
-    timed: Option<Timed>,
+    touched: Option<ArenaWatch>,
+    timed: Option<WorkTimes>,
     libraries: Arc<Libraries>,
 }
 
 /// When pieces of work ran: a pair of events each, made in the first step.
 #[derive(Default)]
-struct Timed {
+struct WorkTimes {
     pairs: Vec<[Event; 2]>,
     lanes: Vec<Lane>,
 }
@@ -243,7 +243,7 @@ impl Session {
     /// # Errors
     /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
     pub fn watch(&mut self) -> Result<(), CudaError> {
-        self.touched = Some(Touched::watch(&self.libraries, &self.arena)?);
+        self.touched = Some(ArenaWatch::watch(&self.libraries, &self.arena)?);
         Ok(())
     }
 
@@ -252,7 +252,7 @@ impl Session {
     /// # Errors
     /// [`CudaError::Driver`].
     pub fn touched(&self) -> Result<Option<Bytes>, CudaError> {
-        self.touched.as_ref().map(Touched::end).transpose()
+        self.touched.as_ref().map(ArenaWatch::end).transpose()
     }
 
     /// Begins to record what is enqueued, in place of running it: all three streams take part.
@@ -307,7 +307,7 @@ impl Session {
 
     /// From the next step on keeps when each piece of work ran, or no longer does.
     pub fn keep_times(&mut self, keep: bool) {
-        self.timed = keep.then(Timed::default);
+        self.timed = keep.then(WorkTimes::default);
     }
 
     /// Marks the beginning of a step on the compute stream, and forgets the times of the step before.

@@ -23,12 +23,12 @@ use crate::sys::cublas::Cublas;
 use crate::sys::cudnn::Cudnn;
 use crate::sys::driver::Driver;
 use crate::sys::layers::CudnnLayers;
-use crate::{CudaError, Tried, call};
+use crate::{Attempt, CudaError, call};
 pub use cudnn_places::{Asking, cudnn_places, in_packages, is_python, on_path};
 pub use places::Place;
 
 /// A library that was opened.
-pub struct Found<T> {
+pub struct OpenLibrary<T> {
     /// Its functions.
     pub table: T,
     /// The file, or the bare name if the loader's path led to it.
@@ -63,14 +63,14 @@ impl fmt::Display for CudnnVersion {
 }
 
 /// A library to look for.
-struct Wanted {
+struct LibrarySearch {
     name: &'static str,
     variable: &'static str,
 }
 
-const CUDNN: Wanted = Wanted { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
+const CUDNN: LibrarySearch = LibrarySearch { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
 
-impl Wanted {
+impl LibrarySearch {
     /// Opens the library named by `option`, otherwise by its variable, otherwise at the first of `places` that has it.
     fn open(
         &self,
@@ -100,7 +100,7 @@ impl Wanted {
         for Place { because, path } in places {
             let bare = path.parent().is_none_or(|folder| folder.as_os_str().is_empty());
             if !bare && !path.exists() {
-                tried.push(Tried { because, path, problem: "no such file".to_owned() });
+                tried.push(Attempt { because, path, problem: "no such file".to_owned() });
                 continue;
             }
             open_neighbors(&path);
@@ -108,7 +108,7 @@ impl Wanted {
             // them) has no requirement on the process.
             match unsafe { Library::open(Some(&path), RTLD_LAZY | RTLD_GLOBAL) } {
                 Ok(library) => return Ok((library, path)),
-                Err(error) => tried.push(Tried { because, path, problem: error.to_string() }),
+                Err(error) => tried.push(Attempt { because, path, problem: error.to_string() }),
             }
         }
         Err(CudaError::Missing { library: self.name, variable: self.variable, tried })
@@ -131,11 +131,11 @@ fn open_neighbors(cudnn: &Path) {
 ///
 /// # Errors
 /// [`CudaError::Missing`] with every place tried; [`CudaError::Symbol`] if it is not a driver.
-pub fn driver(option: Option<&Path>) -> Result<Found<Driver>, CudaError> {
-    let wanted = Wanted { name: "libcuda.so.1", variable: "TIGHTFIT_CUDA" };
+pub fn driver(option: Option<&Path>) -> Result<OpenLibrary<Driver>, CudaError> {
+    let wanted = LibrarySearch { name: "libcuda.so.1", variable: "TIGHTFIT_CUDA" };
     let (library, path) = wanted.open(option, places::driver(wanted.name))?;
     // SAFETY: the library was opened under the driver's name or under a name given for it.
-    Ok(Found { table: unsafe { Driver::resolve(library) }?, path })
+    Ok(OpenLibrary { table: unsafe { Driver::resolve(library) }?, path })
 }
 
 /// Locates cuDNN without opening it: the file named by `option`, otherwise by its variable, otherwise in the packages
@@ -155,7 +155,7 @@ pub fn find_cudnn(option: Option<&Path>, python: Option<&OsStr>) -> Result<PathB
     for Place { because, path } in places {
         match std::path::absolute(&path) {
             Ok(found) if found.is_file() => return Ok(found),
-            _ => tried.push(Tried { because, path, problem: "no such file".to_owned() }),
+            _ => tried.push(Attempt { because, path, problem: "no such file".to_owned() }),
         }
     }
     Err(CudaError::Missing { library: wanted.name, variable: wanted.variable, tried })
@@ -183,7 +183,7 @@ pub fn cudnn_of_program(path: &Path) -> Result<CudnnLibrary, CudaError> {
         Ok(library) => accept(library, path.to_owned()),
         Err(error) => {
             let because = "the running program".to_owned();
-            let tried = vec![Tried { because, path: path.to_owned(), problem: error.to_string() }];
+            let tried = vec![Attempt { because, path: path.to_owned(), problem: error.to_string() }];
             Err(CudaError::Missing { library: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN", tried })
         }
     }
@@ -205,7 +205,7 @@ fn accept(library: Library, path: PathBuf) -> Result<CudnnLibrary, CudaError> {
 /// # Errors
 /// [`CudaError::Symbol`] if it supports only convolutions.
 pub fn cudnn_layers(path: &Path) -> Result<CudnnLayers, CudaError> {
-    let wanted = Wanted { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
+    let wanted = LibrarySearch { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
     let (library, _) = wanted.open(Some(path), std::iter::empty())?;
     // SAFETY: the library was opened as cuDNN before.
     unsafe { CudnnLayers::resolve(library) }
@@ -215,11 +215,11 @@ pub fn cudnn_layers(path: &Path) -> Result<CudnnLayers, CudaError> {
 ///
 /// # Errors
 /// [`CudaError::Missing`] with every place tried; [`CudaError::Symbol`] if it is not cuBLAS.
-pub fn cublas(option: Option<&Path>, cudnn: &Path) -> Result<Found<Cublas>, CudaError> {
-    let wanted = Wanted { name: "libcublas.so.13", variable: "TIGHTFIT_CUBLAS" };
+pub fn cublas(option: Option<&Path>, cudnn: &Path) -> Result<OpenLibrary<Cublas>, CudaError> {
+    let wanted = LibrarySearch { name: "libcublas.so.13", variable: "TIGHTFIT_CUBLAS" };
     let (library, path) = wanted.open(option, places::cublas(cudnn))?;
     // SAFETY: the library was opened under cuBLAS's name or under a name given for it.
-    Ok(Found { table: unsafe { Cublas::resolve(library) }?, path })
+    Ok(OpenLibrary { table: unsafe { Cublas::resolve(library) }?, path })
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl Blas {
     /// # Errors
     /// As [`load::cublas`]; [`CudaError::Cublas`] if it does not start; [`CudaError::OutOfMemory`] for its workspace.
     pub fn open(library: Option<&Path>, handle: &Arc<Handle>) -> Result<Blas, CudaError> {
-        let load::Found { table: cublas, path } = load::cublas(library, handle.library())?;
+        let load::OpenLibrary { table: cublas, path } = load::cublas(library, handle.library())?;
         let workspace = DeviceBuffer::new(handle.context(), WORKSPACE)?;
         handle.context().enter()?;
         // SAFETY: the context is current; destroyed in `drop`.

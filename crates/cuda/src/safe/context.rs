@@ -30,7 +30,7 @@ impl Context {
     /// # Errors
     /// As [`load::driver`]; [`CudaError::NoDevice`]; [`CudaError::Driver`] if the driver does not start.
     pub fn open(library: Option<&Path>, ordinal: usize) -> Result<Context, CudaError> {
-        let load::Found { table, path } = load::driver(library)?;
+        let load::OpenLibrary { table, path } = load::driver(library)?;
         Context::retain(&Arc::new(table), &path, ordinal)
     }
 

@@ -38,6 +38,6 @@ pub(crate) use kernels::{Argument, Kernel, THREADS, blocks, row_blocks};
 pub(crate) use legacy::{Convolution, Filter, Legacy, Tensor};
 pub use memory::{DeviceBuffer, PinnedBuffer, Slice, SliceMut};
 pub use pinned::{PinnedArena, Staging};
-pub(crate) use plan::{Bound, Expected, Packed, Plan};
+pub(crate) use plan::{BoundPlan, Packed, Plan, TensorSpec};
 pub use region::Region;
 pub use stream::Stream;

@@ -10,7 +10,7 @@ use crate::sys::cudnn::{Attribute, Kind};
 
 /// What a plan expects of one tensor's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Expected {
+pub(crate) struct TensorSpec {
     /// The tensor's id in the operation graph.
     pub id: i64,
     /// Its bytes.
@@ -22,7 +22,7 @@ pub(crate) struct Expected {
 /// An engine's program for an operation graph.
 pub(crate) struct Plan {
     descriptor: Arc<Descriptor>,
-    tensors: Vec<Expected>,
+    tensors: Vec<TensorSpec>,
     workspace: usize,
 }
 
@@ -31,7 +31,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`CudaError::Cudnn`], with a status that says so if the engine is not supported after all.
-    pub fn new(config: &Arc<Descriptor>, tensors: Vec<Expected>) -> Result<Plan, CudaError> {
+    pub fn new(config: &Arc<Descriptor>, tensors: Vec<TensorSpec>) -> Result<Plan, CudaError> {
         let descriptor = Descriptor::new(config.handle(), Kind::EXECUTION_PLAN)?
             .with_handle(Attribute::EXECUTION_PLAN_HANDLE)?
             .with_objects(Attribute::EXECUTION_PLAN_ENGINE_CONFIG, &[config])?
@@ -59,8 +59,8 @@ impl Plan {
         inputs: &[Slice<'a>],
         output: Slice<'a>,
         workspace: Slice<'a>,
-    ) -> Result<Bound<'a>, CudaError> {
-        Ok(Bound { plan: self, pack: self.pack(inputs, output, workspace)?, memory: PhantomData })
+    ) -> Result<BoundPlan<'a>, CudaError> {
+        Ok(BoundPlan { plan: self, pack: self.pack(inputs, output, workspace)?, memory: PhantomData })
     }
 
     /// As [`Plan::bind`], to be kept: plan and memory live as long as the result.
@@ -110,13 +110,13 @@ fn fits(bytes: usize, part: &Slice<'_>) -> Result<(), CudaError> {
 }
 
 /// A plan with its memory, to be enqueued any number of times.
-pub(crate) struct Bound<'a> {
+pub(crate) struct BoundPlan<'a> {
     plan: &'a Plan,
     pack: Arc<Descriptor>,
     memory: PhantomData<Slice<'a>>,
 }
 
-impl Bound<'_> {
+impl BoundPlan<'_> {
     /// Enqueues the plan on the handle's stream.
     ///
     /// # Errors

@@ -68,7 +68,13 @@ fn the_doctor_reports_what_it_found_and_gives_advice() {
     assert!(
         matches!(
             states[..],
-            [State::Found { .. }, State::Found { .. }, State::Missing { .. }, State::NotReached, State::NotReached]
+            [
+                State::OpenLibrary { .. },
+                State::OpenLibrary { .. },
+                State::Missing { .. },
+                State::NotReached,
+                State::NotReached
+            ]
         ),
         "{findings:?}"
     );

@@ -17,7 +17,7 @@ use crate::legacy::tensor;
 use crate::status::Status;
 use crate::tensor::Tensor;
 use crate::{Handle, control, handle};
-use tightfit_mock_support::driver::{self, Held, Work};
+use tightfit_mock_support::driver::{self, HeldRange, Work};
 
 /// A tensor in memory, to be held once the stream gets there.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ impl Place {
 
     /// All elements by index, the last dimension fastest.
     pub fn load(&self) -> Result<Vec<f32>, c_int> {
-        let _held = Held::range(self.address, self.tensor.extent())?;
+        let _held = HeldRange::range(self.address, self.tensor.extent())?;
         let offsets = self.tensor.offsets(&self.tensor.dims);
         let read = |offset| {
             // SAFETY: every offset is within the extent, which is held.
@@ -49,7 +49,7 @@ impl Place {
 
     /// Stores values plus beta times what was there; 0 does not read it.
     pub fn store(&self, values: &[f32], beta: f32) -> Result<(), c_int> {
-        let _held = Held::range(self.address, self.tensor.extent())?;
+        let _held = HeldRange::range(self.address, self.tensor.extent())?;
         for (offset, value) in self.tensor.offsets(&self.tensor.dims).into_iter().zip(values) {
             let base = self.address as *mut u8;
             // SAFETY: every offset is within the extent, which is held.
@@ -86,13 +86,13 @@ struct Channels {
 
 impl Channels {
     fn load(self) -> Result<Vec<f32>, c_int> {
-        let _held = Held::range(self.address, self.count * 4)?;
+        let _held = HeldRange::range(self.address, self.count * 4)?;
         // SAFETY: as many f32 are held.
         Ok((0..self.count).map(|i| unsafe { (self.address as *const f32).add(i).read_unaligned() }).collect())
     }
 
     fn store(self, values: &[f32]) -> Result<(), c_int> {
-        let _held = Held::range(self.address, self.count * 4)?;
+        let _held = HeldRange::range(self.address, self.count * 4)?;
         for (i, value) in values.iter().enumerate().take(self.count) {
             // SAFETY: as many f32 are held.
             unsafe { (self.address as *mut f32).add(i).write_unaligned(*value) };

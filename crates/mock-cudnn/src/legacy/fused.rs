@@ -1,6 +1,6 @@
 //! A convolution with what often follows it, in one call: y = activation(alpha1 * conv(x, w) + alpha2 * z + bias).
 //!
-//! Asked for by the same algorithms and workspace queries as the convolution alone. z may be y.
+//! Levers for by the same algorithms and workspace queries as the convolution alone. z may be y.
 
 use std::ffi::c_int;
 

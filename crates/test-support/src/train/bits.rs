@@ -1,7 +1,7 @@
 //! What training gives, to the bit.
 
 use tightfit_core::plan::NetworkTensor;
-use tightfit_train::{Engine, Error, Machine, Observed};
+use tightfit_train::{Engine, Error, Machine, Observation};
 
 /// A step's loss, and every gradient of maps and parameters as bytes, in the order of computation.
 pub type Step = (u64, Vec<(NetworkTensor, Vec<u8>)>);
@@ -9,7 +9,7 @@ pub type Step = (u64, Vec<(NetworkTensor, Vec<u8>)>);
 /// Trains on these mini-batches; gives each step, and how many copies came back in it as they had been sent.
 pub fn bits<M: Machine>(
     engine: &mut Engine<M>,
-    observed: &Observed,
+    observed: &Observation,
     batches: impl IntoIterator<Item = (Vec<f32>, Vec<u32>)>,
 ) -> Result<(Vec<Step>, Vec<usize>), Error> {
     let (mut steps, mut copies) = (Vec::new(), Vec::new());

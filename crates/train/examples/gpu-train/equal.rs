@@ -15,7 +15,7 @@ use tightfit_cuda::Options;
 use tightfit_test_support::train::bits::{Step, bits};
 use tightfit_test_support::train::networks::{fork_and_join, residual};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
-use tightfit_train::{Engine, Observed, Poison, Solver};
+use tightfit_train::{Engine, Observation, Poison, Solver};
 
 use crate::Failure;
 use crate::cases::{candidates, numbers};
@@ -128,7 +128,7 @@ fn five_steps(
     machine: &mut CudaMachine,
     poison: Poison,
 ) -> Result<(Vec<Step>, usize), Failure> {
-    let observed = Observed::of(workload, &plan.schedule)?;
+    let observed = Observation::of(workload, &plan.schedule)?;
     let mut engine = Engine::new(workload, &observed.schedule, machine, Solver::default(), poison)?;
     let (steps, copies) = bits(&mut engine, &observed, (0..5).map(|step| mini_batch(workload, step)))?;
     Ok((steps, copies.iter().sum()))

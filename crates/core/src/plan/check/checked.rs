@@ -11,7 +11,7 @@ use crate::{Bytes, Error};
 /// A schedule that [`check`] has passed, with the step that it was checked against.
 ///
 /// ```
-/// use tightfit_core::plan::{Budgets, Checked, CostModel, Fronts, Options, Workload, plan};
+/// use tightfit_core::plan::{Budgets, Checked, CostModel, Fronts, Mode, Options, Workload, plan};
 /// use tightfit_core::{Network, Types};
 /// let network = Network::open("lenet")?;
 /// let (workload, costs) = (Workload::new(&network, 8, Types::F32, Mode::Training)?, CostModel::cpu());

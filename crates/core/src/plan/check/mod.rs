@@ -31,7 +31,7 @@ use crate::{Bytes, Configuration};
 /// - Cost: O(instructions × operands + blocks × the blocks before that had their bytes).
 ///
 /// ```
-/// use tightfit_core::plan::{Action, Budgets, CostModel, Fronts, Options, Workload, check, plan};
+/// use tightfit_core::plan::{Action, Budgets, CostModel, Fronts, Mode, Options, Workload, check, plan};
 /// use tightfit_core::{Network, Types};
 /// let network = Network::open("lenet")?;
 /// let (workload, costs) = (Workload::new(&network, 8, Types::F32, Mode::Training)?, CostModel::cpu());

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 /// What bounds the workspace: exactly one of the three. Environment variables count if the command line has none.
 #[derive(Args)]
 #[group(multiple = false)]
-pub struct Bound {
+pub struct WorkspaceOptions {
     /// Workspace limit per kernel, such as 64MiB [env: TIGHTFIT_WORKSPACE]
     #[arg(long, value_name = "SIZE")]
     pub workspace: Option<Bytes>,
@@ -21,7 +21,7 @@ pub struct Bound {
     pub one_workspace: Option<Bytes>,
 }
 
-impl Bound {
+impl WorkspaceOptions {
     /// # Errors
     /// [`Failure::Usage`] if neither the command line nor the environment names one, or if the environment names two;
     /// those of reading a size.

@@ -12,23 +12,23 @@ use crate::safe::{DeviceBuffer, Region, blocks};
 const MARK: u8 = 0xA5;
 
 /// Memory that was filled with the pattern.
-pub struct Touched {
+pub struct ArenaWatch {
     libraries: Arc<Libraries>,
     memory: Arc<DeviceBuffer>,
     last: Arc<DeviceBuffer>,
 }
 
-impl Touched {
+impl ArenaWatch {
     /// Fills all of `memory`.
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
-    pub fn watch(libraries: &Arc<Libraries>, memory: &Arc<DeviceBuffer>) -> Result<Touched, CudaError> {
+    pub fn watch(libraries: &Arc<Libraries>, memory: &Arc<DeviceBuffer>) -> Result<ArenaWatch, CudaError> {
         let stream = libraries.handle.stream();
         memory.fill(MARK, stream)?;
         stream.synchronize()?;
         let last = Arc::new(DeviceBuffer::new(libraries.handle.context(), 8)?);
-        Ok(Touched { libraries: libraries.clone(), memory: memory.clone(), last })
+        Ok(ArenaWatch { libraries: libraries.clone(), memory: memory.clone(), last })
     }
 
     /// Where the last word ends that was written since, 0 for none; waits for the device. A word written with the pattern
