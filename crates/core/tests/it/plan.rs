@@ -1,6 +1,7 @@
 //! Plans of all built-in networks under all policies: accepted by the checker, within the budget, and tight.
 
 use std::collections::HashMap;
+use std::ops::RangeBounds;
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window, names};
@@ -40,9 +41,15 @@ fn batch(network: &str) -> usize {
     if network.starts_with("vgg") && network.len() > 5 { 4 } else { 16 }
 }
 
-fn trainable() -> impl Iterator<Item = Network> {
-    names().map(|(name, _)| Network::open(name).unwrap()).filter(|network| !network.name().starts_with("deepbench"))
+/// The networks with so many convolutions that can be trained.
+fn trainable(convolutions: impl RangeBounds<usize>) -> impl Iterator<Item = Network> {
+    let all = names().map(|(name, _)| Network::open(name).unwrap());
+    all.filter(|network| !network.name().starts_with("deepbench"))
+        .filter(move |network| convolutions.contains(&network.convolutions().count()))
 }
+
+/// Planning deeper ones takes longer than all other tests of this crate.
+const DEEP: usize = 200;
 
 fn accepted(workload: &Workload<'_>, plan: &Plan) {
     let budgets = Budgets { device: plan.options.budget, host: plan.options.host_budget };
@@ -72,8 +79,8 @@ fn at_four_budgets(workload: &Workload<'_>, kernels: &Fronts, options: Options) 
 }
 
 /// One test a policy, so that they run side by side.
-fn accepted_and_tight(policy: Policy) {
-    for network in trainable() {
+fn accepted_and_tight(policy: Policy, convolutions: impl RangeBounds<usize>) {
+    for network in trainable(convolutions) {
         let workload = Workload::new(&network, batch(network.name()), Types::F32, Mode::Training).unwrap();
         let kernels = kernels(&workload);
         for algorithms in Algorithms::ALL {
@@ -95,28 +102,40 @@ fn accepted_and_tight(policy: Policy) {
 }
 
 #[test]
+#[ignore = "takes minutes"]
+fn every_policy_of_the_deepest_networks() {
+    Policy::ALL.into_iter().for_each(|policy| accepted_and_tight(policy, DEEP..));
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn large_and_uneven_workspaces_of_the_deepest_network_leave_no_holes() {
+    without_holes("vgg516", 32);
+}
+
+#[test]
 fn baseline_of_every_network() {
-    accepted_and_tight(Policy::Baseline);
+    accepted_and_tight(Policy::Baseline, ..DEEP);
 }
 
 #[test]
 fn vdnn_all_of_every_network() {
-    accepted_and_tight(Policy::VdnnAll);
+    accepted_and_tight(Policy::VdnnAll, ..DEEP);
 }
 
 #[test]
 fn vdnn_conv_of_every_network() {
-    accepted_and_tight(Policy::VdnnConv);
+    accepted_and_tight(Policy::VdnnConv, ..DEEP);
 }
 
 #[test]
 fn vdnn_dynamic_of_every_network() {
-    accepted_and_tight(Policy::VdnnDynamic);
+    accepted_and_tight(Policy::VdnnDynamic, ..DEEP);
 }
 
 #[test]
 fn overlap_of_every_network() {
-    accepted_and_tight(Policy::Overlap);
+    accepted_and_tight(Policy::Overlap, ..DEEP);
 }
 
 /// Algorithms of which each convolution takes another share of workspace, up to twice its tensors, as libraries' do.
@@ -147,20 +166,24 @@ fn uneven_kernels(workload: &Workload<'_>) -> Fronts {
 
 #[test]
 fn large_and_uneven_workspaces_leave_no_holes() {
-    for (name, batch) in [("alexnet-1col", 128), ("vgg19", 128), ("resnet152", 32), ("vgg116", 32), ("vgg516", 32)] {
-        let network = Network::open(name).unwrap();
-        let workload = Workload::new(&network, batch, Types::F32, Mode::Training).unwrap();
-        let kernels = uneven_kernels(&workload);
-        for policy in [Policy::VdnnAll, Policy::VdnnConv, Policy::VdnnDynamic, Policy::Overlap] {
-            for (algorithms, divide) in
-                [(Algorithms::Performance, false), (Algorithms::Fit, false), (Algorithms::Fit, true)]
-            {
-                let options = Options { policy, algorithms, divide, ..Options::default() };
-                for plan in at_four_budgets(&workload, &kernels, options) {
-                    accepted(&workload, &plan);
-                    let (budget, waste) = (plan.options.budget, plan.fragmentation());
-                    assert!(waste <= 0.02, "{name} {policy} {algorithms} {budget}, division {divide}: {waste}");
-                }
+    for (name, batch) in [("alexnet-1col", 128), ("vgg19", 128), ("resnet152", 32), ("vgg116", 32)] {
+        without_holes(name, batch);
+    }
+}
+
+fn without_holes(name: &str, batch: usize) {
+    let network = Network::open(name).unwrap();
+    let workload = Workload::new(&network, batch, Types::F32, Mode::Training).unwrap();
+    let kernels = uneven_kernels(&workload);
+    for policy in [Policy::VdnnAll, Policy::VdnnConv, Policy::VdnnDynamic, Policy::Overlap] {
+        for (algorithms, divide) in
+            [(Algorithms::Performance, false), (Algorithms::Fit, false), (Algorithms::Fit, true)]
+        {
+            let options = Options { policy, algorithms, divide, ..Options::default() };
+            for plan in at_four_budgets(&workload, &kernels, options) {
+                accepted(&workload, &plan);
+                let (budget, waste) = (plan.options.budget, plan.fragmentation());
+                assert!(waste <= 0.02, "{name} {policy} {algorithms} {budget}, division {divide}: {waste}");
             }
         }
     }
