@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use tightfit_cuda::sys::cudnn::{Attribute, BackendDescriptor, CudnnStatus, ElementType, Handle, Kind};
+use tightfit_cuda::sys::cudnn::{Attribute, BackendDescriptor, BehaviorNote, CudnnStatus, ElementType, Handle, Kind};
 
 use crate::plan::{Choice, Plan, consider};
 use crate::reason::{Function, Reason, count};
@@ -118,9 +118,6 @@ pub unsafe extern "C" fn cudnnBackendFinalize(descriptor: BackendDescriptor) -> 
     status
 }
 
-/// `CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API`
-const NATIVE_GRAPH: i32 = 3;
-
 /// cuDNN's function of this name; workspaces are those of what will run, and what is filled with objects learns its
 /// graph.
 ///
@@ -155,12 +152,12 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
                     unsafe { *array.cast::<i64>() = bytes as i64 };
                 }
             }
-            // ENGINE_BEHAVIOR_NOTE: a graph of the engine's own kernels would take the workspace that we did not ask
-            // for.
-            Attribute(1305) if is_ours_to_divide(descriptor) => {
+            // A graph of the engine's own kernels would take the workspace that we did not ask for.
+            Attribute::ENGINE_BEHAVIOR_NOTE if is_ours_to_divide(descriptor) => {
                 // SAFETY: cuDNN wrote that many notes there.
-                let notes = unsafe { std::slice::from_raw_parts_mut(array.cast::<i32>(), filled) };
-                let kept: Vec<i32> = notes.iter().copied().filter(|note| *note != NATIVE_GRAPH).collect();
+                let notes = unsafe { std::slice::from_raw_parts_mut(array.cast::<BehaviorNote>(), filled) };
+                let is_kept = |note: &BehaviorNote| *note != BehaviorNote::SUPPORTS_CUDA_GRAPH_NATIVE_API;
+                let kept: Vec<BehaviorNote> = notes.iter().copied().filter(is_kept).collect();
                 notes[..kept.len()].copy_from_slice(&kept);
                 if !count.is_null() && kept.len() < filled {
                     // SAFETY: the caller's place for it.

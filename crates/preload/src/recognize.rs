@@ -5,7 +5,7 @@ use std::ops::Deref;
 use tightfit_core::backend::Scale;
 use tightfit_core::problem::Storage;
 use tightfit_core::{Axis, Convolution, Layout, Operation, Problem, Types};
-use tightfit_cuda::sys::cudnn::{DataType, Kind};
+use tightfit_cuda::sys::cudnn::{Attribute, ConvolutionMode, DataType, Kind};
 
 use crate::reason::Reason;
 use crate::shadow::{Attributes, Made};
@@ -141,7 +141,7 @@ impl Window {
     /// # Errors
     /// [`Reason::Mode`] or [`Reason::Shape`].
     pub fn new([pad, strides, dilations]: [&[i32]; 3], mode: i32, arithmetic: i32) -> Result<Window, Reason> {
-        if mode != 1 {
+        if ConvolutionMode(mode) != ConvolutionMode::CROSS_CORRELATION {
             return Err(Reason::Mode);
         }
         let pad = positive(pad)?;
@@ -159,7 +159,7 @@ fn positive(values: &[i32]) -> Result<Sizes, Reason> {
     Sizes::collect(values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Shape)))
 }
 
-fn sizes(attributes: &Attributes, name: i32) -> Result<Sizes, Reason> {
+fn sizes(attributes: &Attributes, name: Attribute) -> Result<Sizes, Reason> {
     let values = attributes.integers(name).ok_or(Reason::Attribute)?;
     Sizes::collect(values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Layout)))
 }
@@ -173,32 +173,61 @@ fn storage(data: i64) -> Result<Storage, Reason> {
     }
 }
 
+/// The attributes of a tensor that are understood.
+const TENSOR: [Attribute; 10] = [
+    Attribute::TENSOR_BYTE_ALIGNMENT,
+    Attribute::TENSOR_DATA_TYPE,
+    Attribute::TENSOR_DIMENSIONS,
+    Attribute::TENSOR_STRIDES,
+    Attribute::TENSOR_VECTOR_COUNT,
+    Attribute::TENSOR_VECTORIZED_DIMENSION,
+    Attribute::TENSOR_UNIQUE_ID,
+    Attribute::TENSOR_IS_VIRTUAL,
+    Attribute::TENSOR_IS_BY_VALUE,
+    Attribute::TENSOR_REORDERING_MODE,
+];
+
+/// The attributes of a convolution's window that are understood.
+const WINDOW: [Attribute; 7] = [
+    Attribute::CONVOLUTION_COMP_TYPE,
+    Attribute::CONVOLUTION_CONV_MODE,
+    Attribute::CONVOLUTION_DILATIONS,
+    Attribute::CONVOLUTION_FILTER_STRIDES,
+    Attribute::CONVOLUTION_POST_PADDINGS,
+    Attribute::CONVOLUTION_PRE_PADDINGS,
+    Attribute::CONVOLUTION_SPATIAL_DIMS,
+];
+
 /// The tensor of these attributes.
 ///
 /// # Errors
 /// The reason why no convolution of it is divided.
 pub fn tensor(attributes: &Attributes) -> Result<Tensor, Reason> {
     let is_set = |name| attributes.get(name).is_some() && attributes.integer(name) != Some(0);
-    // VECTOR_COUNT, REORDERING_MODE, RAGGED_OFFSET_DESC
-    if attributes.integer(904).unwrap_or(1) != 1 || is_set(909) || attributes.get(913).is_some() {
+    if attributes.integer(Attribute::TENSOR_VECTOR_COUNT).unwrap_or(1) != 1
+        || is_set(Attribute::TENSOR_REORDERING_MODE)
+        || attributes.get(Attribute::TENSOR_RAGGED_OFFSET_DESC).is_some()
+    {
         return Err(Reason::Special);
     }
-    // IS_VIRTUAL, IS_BY_VALUE
-    if is_set(907) || is_set(908) {
+    if is_set(Attribute::TENSOR_IS_VIRTUAL) || is_set(Attribute::TENSOR_IS_BY_VALUE) {
         return Err(Reason::Virtual);
     }
-    if attributes.names().any(|name| !(900..=909).contains(&name)) {
+    if attributes.names().any(|name| !TENSOR.contains(&name)) {
         return Err(Reason::Attribute);
     }
-    let alignment = attributes.integer(900).and_then(|value| usize::try_from(value).ok()).ok_or(Reason::Attribute)?;
+    let alignment = attributes
+        .integer(Attribute::TENSOR_BYTE_ALIGNMENT)
+        .and_then(|value| usize::try_from(value).ok())
+        .ok_or(Reason::Attribute)?;
     if !alignment.is_power_of_two() {
         return Err(Reason::Layout);
     }
     Ok(Tensor {
-        storage: storage(attributes.integer(901).ok_or(Reason::Attribute)?)?,
-        dims: sizes(attributes, 902)?,
-        strides: sizes(attributes, 903)?,
-        id: attributes.integer(906).ok_or(Reason::Attribute)?,
+        storage: storage(attributes.integer(Attribute::TENSOR_DATA_TYPE).ok_or(Reason::Attribute)?)?,
+        dims: sizes(attributes, Attribute::TENSOR_DIMENSIONS)?,
+        strides: sizes(attributes, Attribute::TENSOR_STRIDES)?,
+        id: attributes.integer(Attribute::TENSOR_UNIQUE_ID).ok_or(Reason::Attribute)?,
         alignment,
     })
 }
@@ -208,18 +237,20 @@ pub fn tensor(attributes: &Attributes) -> Result<Tensor, Reason> {
 /// # Errors
 /// The reason why no convolution with it is divided.
 pub fn window(attributes: &Attributes) -> Result<Window, Reason> {
-    if attributes.names().any(|name| !(100..=106).contains(&name)) {
+    if attributes.names().any(|name| !WINDOW.contains(&name)) {
         return Err(Reason::Attribute);
     }
-    if attributes.integer(101) != Some(1) {
+    if attributes.integer(Attribute::CONVOLUTION_CONV_MODE) != Some(i64::from(ConvolutionMode::CROSS_CORRELATION.0)) {
         return Err(Reason::Mode);
     }
     Ok(Window {
-        arithmetic: DataType(i32::try_from(attributes.integer(100).unwrap_or(-1)).unwrap_or(-1)),
-        before: sizes(attributes, 105)?,
-        after: sizes(attributes, 104)?,
-        strides: sizes(attributes, 103)?,
-        dilations: sizes(attributes, 102)?,
+        arithmetic: DataType(
+            i32::try_from(attributes.integer(Attribute::CONVOLUTION_COMP_TYPE).unwrap_or(-1)).unwrap_or(-1),
+        ),
+        before: sizes(attributes, Attribute::CONVOLUTION_PRE_PADDINGS)?,
+        after: sizes(attributes, Attribute::CONVOLUTION_POST_PADDINGS)?,
+        strides: sizes(attributes, Attribute::CONVOLUTION_FILTER_STRIDES)?,
+        dilations: sizes(attributes, Attribute::CONVOLUTION_DILATIONS)?,
     })
 }
 
@@ -230,9 +261,39 @@ pub fn window(attributes: &Attributes) -> Result<Window, Reason> {
 pub fn convolution(kind: Kind, attributes: &Attributes) -> Result<Recognized, Reason> {
     // Attributes of x, w, y, window, alpha and beta.
     let (operation, [x, w, y, window, alpha, beta]) = match kind {
-        Kind::OPERATION_CONVOLUTION_FORWARD => (Operation::Forward, [704, 703, 705, 702, 700, 701]),
-        Kind::OPERATION_CONVOLUTION_BACKWARD_DATA => (Operation::BackwardData, [710, 709, 711, 708, 706, 707]),
-        _ => (Operation::BackwardFilter, [716, 715, 717, 714, 712, 713]),
+        Kind::OPERATION_CONVOLUTION_FORWARD => (
+            Operation::Forward,
+            [
+                Attribute::FORWARD_X,
+                Attribute::FORWARD_W,
+                Attribute::FORWARD_Y,
+                Attribute::FORWARD_CONV_DESC,
+                Attribute::FORWARD_ALPHA,
+                Attribute::FORWARD_BETA,
+            ],
+        ),
+        Kind::OPERATION_CONVOLUTION_BACKWARD_DATA => (
+            Operation::BackwardData,
+            [
+                Attribute::BWD_DATA_DX,
+                Attribute::BWD_DATA_W,
+                Attribute::BWD_DATA_DY,
+                Attribute::BWD_DATA_CONV_DESC,
+                Attribute::BWD_DATA_ALPHA,
+                Attribute::BWD_DATA_BETA,
+            ],
+        ),
+        _ => (
+            Operation::BackwardFilter,
+            [
+                Attribute::BWD_FILTER_X,
+                Attribute::BWD_FILTER_DW,
+                Attribute::BWD_FILTER_DY,
+                Attribute::BWD_FILTER_CONV_DESC,
+                Attribute::BWD_FILTER_ALPHA,
+                Attribute::BWD_FILTER_BETA,
+            ],
+        ),
     };
     if attributes.names().any(|name| ![x, w, y, window, alpha, beta].contains(&name)) {
         return Err(Reason::Attribute);

@@ -9,6 +9,8 @@
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tightfit_cuda::sys::cudnn::CudnnStatus;
+
 use crate::original;
 
 /// A function's return type, from which to answer if the real library lacks the function.
@@ -127,12 +129,12 @@ pub fn address(index: usize) -> usize {
     address
 }
 
-extern "C" fn not_supported() -> i32 {
-    3000
+extern "C" fn not_supported() -> CudnnStatus {
+    CudnnStatus::NOT_SUPPORTED
 }
 
-extern "C" fn not_initialized() -> i32 {
-    1001
+extern "C" fn not_initialized() -> CudnnStatus {
+    CudnnStatus::NOT_INITIALIZED
 }
 
 extern "C" fn absent() -> usize {

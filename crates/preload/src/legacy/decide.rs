@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tightfit_core::backend::Scale;
 use tightfit_core::{Bytes, Notes, Problem};
-use tightfit_cuda::sys::cudnn::Handle;
+use tightfit_cuda::sys::cudnn::{Handle, MathType};
 use tightfit_cuda::{Chosen, legacy_chosen};
 
 use super::descriptors::Descriptors;
@@ -17,9 +17,6 @@ use crate::reason::Reason;
 use crate::recognize::Recognized;
 use crate::session::session;
 use crate::settings::settings;
-
-/// `CUDNN_FMA_MATH`: no tensor cores, so no tf32.
-const FMA_MATH: c_int = 3;
 
 /// A convolution under an algorithm's number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,7 +57,7 @@ impl Asked {
             // SAFETY: as above.
             None => unsafe { self.descriptors.math() }?,
         };
-        let problem = recognized.problem(math != FMA_MATH)?;
+        let problem = recognized.problem(MathType(math) != MathType::FMA)?;
         Ok((recognized, problem))
     }
 

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use tightfit_core::backend::Scale;
 use tightfit_core::{Layout, Operation};
-use tightfit_cuda::sys::cudnn::CudnnStatus;
+use tightfit_cuda::sys::cudnn::{CudnnStatus, TensorFormat};
 
 use crate::reason::Reason;
 use crate::recognize::{Recognized, Tensor, Window};
@@ -105,9 +105,9 @@ unsafe fn filters(descriptor: Descriptor) -> Result<Tensor, Reason> {
             at_dims: *mut c_int,
         ) -> CudnnStatus
     ))?;
-    let layout = match format {
-        0 => Layout::Nchw,
-        1 => Layout::Nhwc,
+    let layout = match TensorFormat(format) {
+        TensorFormat::NCHW => Layout::Nchw,
+        TensorFormat::NHWC => Layout::Nhwc,
         _ => return Err(Reason::Special),
     };
     Tensor::filters(data, layout, used(&dims, count)?)

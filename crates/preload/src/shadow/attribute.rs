@@ -33,24 +33,26 @@ impl Value {
         };
         // SAFETY: each arm reads the C type of `element`, `len` times.
         unsafe {
-            match element.0 {
-                // HANDLE, INT64, VOID_PTR
-                0 | 3 | 6 => Value::Integers(std::slice::from_raw_parts(array.cast::<i64>(), len).to_vec()),
-                // BOOLEAN
-                2 => {
+            match element {
+                ElementType::HANDLE | ElementType::INT64 | ElementType::VOID_PTR => {
+                    Value::Integers(std::slice::from_raw_parts(array.cast::<i64>(), len).to_vec())
+                }
+                ElementType::BOOLEAN => {
                     let bytes = std::slice::from_raw_parts(array.cast::<u8>(), len);
                     Value::Integers(bytes.iter().map(|&byte| i64::from(byte)).collect())
                 }
-                // DATA_TYPE, CONVOLUTION_MODE, HEUR_MODE, KNOB_TYPE, TENSOR_REORDERING_MODE, INT32
-                1 | 7 | 8 | 9 | 20 | 23 => {
+                ElementType::DATA_TYPE
+                | ElementType::CONVOLUTION_MODE
+                | ElementType::HEUR_MODE
+                | ElementType::KNOB_TYPE
+                | ElementType::TENSOR_REORDERING_MODE
+                | ElementType::INT32 => {
                     let words = std::slice::from_raw_parts(array.cast::<i32>(), len);
                     Value::Integers(words.iter().map(|&word| i64::from(word)).collect())
                 }
-                // FLOAT, DOUBLE
-                4 if len == 1 => Value::Real(f64::from(*array.cast::<f32>())),
-                5 if len == 1 => Value::Real(*array.cast::<f64>()),
-                // BACKEND_DESCRIPTOR
-                15 => {
+                ElementType::FLOAT if len == 1 => Value::Real(f64::from(*array.cast::<f32>())),
+                ElementType::DOUBLE if len == 1 => Value::Real(*array.cast::<f64>()),
+                ElementType::BACKEND_DESCRIPTOR => {
                     let addresses = std::slice::from_raw_parts(array.cast::<Address>(), len);
                     Value::Objects(addresses.iter().map(|&address| made(address)).collect())
                 }
@@ -74,12 +76,12 @@ impl Attributes {
     }
 
     /// The values of an attribute.
-    pub fn get(&self, attribute: i32) -> Option<&Value> {
-        self.0.iter().find(|(known, _)| known.0 == attribute).map(|(_, value)| value)
+    pub fn get(&self, attribute: Attribute) -> Option<&Value> {
+        self.0.iter().find(|(known, _)| *known == attribute).map(|(_, value)| value)
     }
 
     /// Integers of an attribute.
-    pub fn integers(&self, attribute: i32) -> Option<&[i64]> {
+    pub fn integers(&self, attribute: Attribute) -> Option<&[i64]> {
         match self.get(attribute)? {
             Value::Integers(values) => Some(values),
             _ => None,
@@ -87,12 +89,12 @@ impl Attributes {
     }
 
     /// One integer.
-    pub fn integer(&self, attribute: i32) -> Option<i64> {
+    pub fn integer(&self, attribute: Attribute) -> Option<i64> {
         self.integers(attribute)?.first().copied()
     }
 
     /// A factor, or its default if unset.
-    pub fn real(&self, attribute: i32, default: f64) -> Option<f64> {
+    pub fn real(&self, attribute: Attribute, default: f64) -> Option<f64> {
         match self.get(attribute) {
             None => Some(default),
             Some(Value::Real(value)) => Some(*value),
@@ -101,7 +103,7 @@ impl Attributes {
     }
 
     /// The one object of an attribute.
-    pub fn object(&self, attribute: i32) -> Option<&Made> {
+    pub fn object(&self, attribute: Attribute) -> Option<&Made> {
         match self.get(attribute)? {
             Value::Objects(objects) => objects.first()?.as_ref(),
             _ => None,
@@ -109,7 +111,7 @@ impl Attributes {
     }
 
     /// Every attribute that was set.
-    pub fn names(&self) -> impl Iterator<Item = i32> {
-        self.0.iter().map(|(attribute, _)| attribute.0)
+    pub fn names(&self) -> impl Iterator<Item = Attribute> {
+        self.0.iter().map(|(attribute, _)| *attribute)
     }
 }

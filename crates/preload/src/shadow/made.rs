@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tightfit_core::Notes;
-use tightfit_cuda::sys::cudnn::Kind;
+use tightfit_cuda::sys::cudnn::{Attribute, Kind};
 
 use super::Attributes;
 use crate::plan::{Decision, Plan};
@@ -96,17 +96,40 @@ impl Made {
             | Kind::OPERATION_CONVOLUTION_BACKWARD_DATA
             | Kind::OPERATION_CONVOLUTION_BACKWARD_FILTER => Made::Operation(Arc::new(convolution(kind, attributes))),
             Kind::OPERATIONGRAPH => Made::Graph(graph(attributes)),
-            Kind::ENGINEHEUR => Made::Of(linked(attributes, 201, &[200, 201, 203])),
-            Kind::ENGINE => Made::Of(linked(attributes, 1300, &[1300, 1301])),
-            Kind::ENGINECFG => Made::configuration(linked(attributes, 300, &[300, 302])),
-            Kind::EXECUTION_PLAN => match attributes.get(405) {
+            Kind::ENGINEHEUR => Made::Of(linked(
+                attributes,
+                Attribute::ENGINEHEUR_OPERATION_GRAPH,
+                &[
+                    Attribute::ENGINEHEUR_MODE,
+                    Attribute::ENGINEHEUR_OPERATION_GRAPH,
+                    Attribute::ENGINEHEUR_SM_COUNT_TARGET,
+                ],
+            )),
+            Kind::ENGINE => Made::Of(linked(
+                attributes,
+                Attribute::ENGINE_OPERATION_GRAPH,
+                &[Attribute::ENGINE_OPERATION_GRAPH, Attribute::ENGINE_GLOBAL_INDEX],
+            )),
+            Kind::ENGINECFG => Made::configuration(linked(
+                attributes,
+                Attribute::ENGINECFG_ENGINE,
+                &[Attribute::ENGINECFG_ENGINE, Attribute::ENGINECFG_KNOB_CHOICES],
+            )),
+            Kind::EXECUTION_PLAN => match attributes.get(Attribute::EXECUTION_PLAN_JSON_REPRESENTATION) {
                 Some(_) => Made::NewPlan(Graph::new(0, Err(Reason::Restored)), None),
                 None => {
-                    let asked = match attributes.object(401) {
+                    let asked = match attributes.object(Attribute::EXECUTION_PLAN_ENGINE_CONFIG) {
                         Some(Made::Configuration(asked)) => Some(asked.clone()),
                         _ => None,
                     };
-                    Made::NewPlan(linked(attributes, 401, &[400, 401]), asked)
+                    Made::NewPlan(
+                        linked(
+                            attributes,
+                            Attribute::EXECUTION_PLAN_ENGINE_CONFIG,
+                            &[Attribute::EXECUTION_PLAN_HANDLE, Attribute::EXECUTION_PLAN_ENGINE_CONFIG],
+                        ),
+                        asked,
+                    )
                 }
             },
             Kind::VARIANT_PACK => Made::Pack(Arc::new(pack(attributes))),
@@ -131,16 +154,25 @@ impl Made {
 }
 
 fn graph(attributes: &Attributes) -> Arc<Graph> {
-    let handle = attributes.integer(800).unwrap_or(0) as usize;
-    // OPERATIONGRAPH_HANDLE, _OPS, _IS_DYNAMIC_SHAPE_ENABLED, _IS_OVERRIDE_SHAPE_ENABLED
+    let handle = attributes.integer(Attribute::OPERATIONGRAPH_HANDLE).unwrap_or(0) as usize;
     let is_dynamic =
-        [803, 805].iter().any(|&name| attributes.get(name).is_some() && attributes.integer(name) != Some(0));
+        [Attribute::OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED, Attribute::OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED]
+            .iter()
+            .any(|&name| attributes.get(name).is_some() && attributes.integer(name) != Some(0));
     let convolution = if is_dynamic {
         Err(Reason::Dynamic)
-    } else if attributes.names().any(|name| ![800, 801, 803, 805].contains(&name)) {
+    } else if attributes.names().any(|name| {
+        ![
+            Attribute::OPERATIONGRAPH_HANDLE,
+            Attribute::OPERATIONGRAPH_OPS,
+            Attribute::OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED,
+            Attribute::OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED,
+        ]
+        .contains(&name)
+    }) {
         Err(Reason::Attribute)
     } else {
-        match attributes.get(801) {
+        match attributes.get(Attribute::OPERATIONGRAPH_OPS) {
             Some(super::Value::Objects(operations)) => match operations.as_slice() {
                 [Some(Made::Operation(operation))] => (**operation).clone(),
                 [None] => Err(Reason::Descriptor),
@@ -155,7 +187,7 @@ fn graph(attributes: &Attributes) -> Arc<Graph> {
 }
 
 /// The graph that a descriptor leads to; one that is left unchanged if an attribute is unknown.
-fn linked(attributes: &Attributes, link: i32, known: &[i32]) -> Arc<Graph> {
+fn linked(attributes: &Attributes, link: Attribute, known: &[Attribute]) -> Arc<Graph> {
     let Some(graph) = attributes.object(link).and_then(Made::graph) else {
         return Graph::new(0, Err(Reason::Descriptor));
     };
@@ -168,17 +200,23 @@ fn linked(attributes: &Attributes, link: i32, known: &[i32]) -> Arc<Graph> {
 fn pack(attributes: &Attributes) -> Pack {
     let integers = |name| attributes.integers(name).unwrap_or_default().to_vec();
     Pack {
-        ids: integers(1000),
-        addresses: integers(1001),
-        workspace: attributes.integer(1003).unwrap_or(0) as u64,
-        is_special: attributes.names().any(|name| ![1000, 1001, 1003].contains(&name)),
+        ids: integers(Attribute::VARIANT_PACK_UNIQUE_IDS),
+        addresses: integers(Attribute::VARIANT_PACK_DATA_POINTERS),
+        workspace: attributes.integer(Attribute::VARIANT_PACK_WORKSPACE).unwrap_or(0) as u64,
+        is_special: attributes.names().any(|name| {
+            ![
+                Attribute::VARIANT_PACK_UNIQUE_IDS,
+                Attribute::VARIANT_PACK_DATA_POINTERS,
+                Attribute::VARIANT_PACK_WORKSPACE,
+            ]
+            .contains(&name)
+        }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use tightfit_core::Types;
-    use tightfit_cuda::sys::cudnn::Attribute;
 
     use super::*;
     use crate::shadow::Value;
@@ -191,13 +229,13 @@ mod tests {
             Described(Attributes::default())
         }
 
-        fn with(mut self, name: i32, values: &[i64]) -> Described {
-            self.0.set(Attribute(name), Value::Integers(values.to_vec()));
+        fn with(mut self, name: Attribute, values: &[i64]) -> Described {
+            self.0.set(name, Value::Integers(values.to_vec()));
             self
         }
 
-        fn objects(mut self, name: i32, objects: &[&Made]) -> Described {
-            self.0.set(Attribute(name), Value::Objects(objects.iter().map(|made| Some((*made).clone())).collect()));
+        fn objects(mut self, name: Attribute, objects: &[&Made]) -> Described {
+            self.0.set(name, Value::Objects(objects.iter().map(|made| Some((*made).clone())).collect()));
             self
         }
 
@@ -209,12 +247,24 @@ mod tests {
     fn tensor_of(id: i64, dims: [i64; 4]) -> Described {
         let [_, c, h, w] = dims;
         let strides = [c * h * w, h * w, w, 1];
-        Described::new().with(900, &[16]).with(901, &[0]).with(902, &dims).with(903, &strides).with(906, &[id])
+        Described::new()
+            .with(Attribute::TENSOR_BYTE_ALIGNMENT, &[16])
+            .with(Attribute::TENSOR_DATA_TYPE, &[0])
+            .with(Attribute::TENSOR_DIMENSIONS, &dims)
+            .with(Attribute::TENSOR_STRIDES, &strides)
+            .with(Attribute::TENSOR_UNIQUE_ID, &[id])
     }
 
     fn window_of(mode: i64) -> Described {
-        let window = Described::new().with(100, &[0]).with(101, &[mode]).with(106, &[2]);
-        window.with(102, &[1, 1]).with(103, &[1, 1]).with(104, &[1, 1]).with(105, &[1, 1])
+        let window = Described::new()
+            .with(Attribute::CONVOLUTION_COMP_TYPE, &[0])
+            .with(Attribute::CONVOLUTION_CONV_MODE, &[mode])
+            .with(Attribute::CONVOLUTION_SPATIAL_DIMS, &[2]);
+        window
+            .with(Attribute::CONVOLUTION_DILATIONS, &[1, 1])
+            .with(Attribute::CONVOLUTION_FILTER_STRIDES, &[1, 1])
+            .with(Attribute::CONVOLUTION_POST_PADDINGS, &[1, 1])
+            .with(Attribute::CONVOLUTION_PRE_PADDINGS, &[1, 1])
     }
 
     /// A forward operation whose parts can be changed.
@@ -222,7 +272,11 @@ mod tests {
         let w = tensor_of(2, [8, 4, 3, 3]).make(Kind::TENSOR);
         let y = tensor_of(3, [6, 8, 5, 5]).make(Kind::TENSOR);
         let (x, window) = (x.make(Kind::TENSOR), window.make(Kind::CONVOLUTION));
-        Described::new().objects(704, &[&x]).objects(703, &[&w]).objects(705, &[&y]).objects(702, &[&window])
+        Described::new()
+            .objects(Attribute::FORWARD_X, &[&x])
+            .objects(Attribute::FORWARD_W, &[&w])
+            .objects(Attribute::FORWARD_Y, &[&y])
+            .objects(Attribute::FORWARD_CONV_DESC, &[&window])
     }
 
     fn good() -> Made {
@@ -236,12 +290,18 @@ mod tests {
     }
 
     fn of_operation(operation: &Described) -> Result<String, Reason> {
-        reason(&Described::new().with(800, &[64]).objects(801, &[&operation.make(Kind::OPERATION_CONVOLUTION_FORWARD)]))
+        reason(
+            &Described::new()
+                .with(Attribute::OPERATIONGRAPH_HANDLE, &[64])
+                .objects(Attribute::OPERATIONGRAPH_OPS, &[&operation.make(Kind::OPERATION_CONVOLUTION_FORWARD)]),
+        )
     }
 
     #[test]
     fn one_convolution_is_recognized_with_its_ids() {
-        let graph = Described::new().with(800, &[64]).objects(801, &[&good()]);
+        let graph = Described::new()
+            .with(Attribute::OPERATIONGRAPH_HANDLE, &[64])
+            .objects(Attribute::OPERATIONGRAPH_OPS, &[&good()]);
         assert_eq!(reason(&graph).unwrap(), "forward n6 c4 h5 w5 k8 r3 s3 pad1 tf32");
         let Made::Graph(graph) = graph.make(Kind::OPERATIONGRAPH) else { panic!("no graph") };
         let convolution = graph.convolution.as_ref().unwrap();
@@ -253,56 +313,99 @@ mod tests {
     fn every_other_tensor_has_its_reason() {
         let x = || tensor_of(1, [6, 4, 5, 5]);
         for (tensor, expected) in [
-            (x().with(907, &[1]), Reason::Virtual),
-            (x().with(908, &[1]), Reason::Virtual),
-            (x().with(904, &[32]), Reason::Special),
-            (x().with(909, &[1]), Reason::Special),
-            (x().objects(913, &[&Made::Other]), Reason::Special),
-            (x().with(999, &[1]), Reason::Attribute),
-            (x().with(901, &[3]), Reason::Types),
-            (x().with(901, &[2]), Reason::Types),
-            (x().with(903, &[200, 25, 5, 1]), Reason::Layout),
-            (x().with(903, &[-100, 25, 5, 1]), Reason::Layout),
+            (x().with(Attribute::TENSOR_IS_VIRTUAL, &[1]), Reason::Virtual),
+            (x().with(Attribute::TENSOR_IS_BY_VALUE, &[1]), Reason::Virtual),
+            (x().with(Attribute::TENSOR_VECTOR_COUNT, &[32]), Reason::Special),
+            (x().with(Attribute::TENSOR_REORDERING_MODE, &[1]), Reason::Special),
+            (x().objects(Attribute::TENSOR_RAGGED_OFFSET_DESC, &[&Made::Other]), Reason::Special),
+            (x().with(Attribute(999), &[1]), Reason::Attribute),
+            (x().with(Attribute::TENSOR_DATA_TYPE, &[3]), Reason::Types),
+            (x().with(Attribute::TENSOR_DATA_TYPE, &[2]), Reason::Types),
+            (x().with(Attribute::TENSOR_STRIDES, &[200, 25, 5, 1]), Reason::Layout),
+            (x().with(Attribute::TENSOR_STRIDES, &[-100, 25, 5, 1]), Reason::Layout),
             (tensor_of(1, [7, 4, 5, 5]), Reason::Shape),
         ] {
             assert_eq!(of_operation(&operation(tensor, window_of(1))), Err(expected));
         }
-        let harmless = x().with(907, &[0]).with(908, &[0]).with(904, &[1]).with(909, &[0]);
+        let harmless = x()
+            .with(Attribute::TENSOR_IS_VIRTUAL, &[0])
+            .with(Attribute::TENSOR_IS_BY_VALUE, &[0])
+            .with(Attribute::TENSOR_VECTOR_COUNT, &[1])
+            .with(Attribute::TENSOR_REORDERING_MODE, &[0]);
         assert!(of_operation(&operation(harmless, window_of(1))).is_ok());
     }
 
     #[test]
     fn every_other_graph_has_its_reason() {
         let (good, other) = (good(), Made::Other);
-        let graph = || Described::new().with(800, &[64]);
+        let graph = || Described::new().with(Attribute::OPERATIONGRAPH_HANDLE, &[64]);
         for (graph, expected) in [
-            (graph().objects(801, &[&good, &other]), Reason::Fused),
-            (graph().objects(801, &[&other]), Reason::NoConvolution),
+            (graph().objects(Attribute::OPERATIONGRAPH_OPS, &[&good, &other]), Reason::Fused),
+            (graph().objects(Attribute::OPERATIONGRAPH_OPS, &[&other]), Reason::NoConvolution),
             (graph(), Reason::Descriptor),
-            (graph().objects(801, &[&good]).with(803, &[1]), Reason::Dynamic),
-            (graph().objects(801, &[&good]).with(805, &[1]), Reason::Dynamic),
-            (graph().objects(801, &[&good]).with(899, &[1]), Reason::Attribute),
+            (
+                graph()
+                    .objects(Attribute::OPERATIONGRAPH_OPS, &[&good])
+                    .with(Attribute::OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED, &[1]),
+                Reason::Dynamic,
+            ),
+            (
+                graph()
+                    .objects(Attribute::OPERATIONGRAPH_OPS, &[&good])
+                    .with(Attribute::OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED, &[1]),
+                Reason::Dynamic,
+            ),
+            (graph().objects(Attribute::OPERATIONGRAPH_OPS, &[&good]).with(Attribute(899), &[1]), Reason::Attribute),
         ] {
             assert_eq!(reason(&graph), Err(expected));
         }
-        assert!(reason(&graph().objects(801, &[&good]).with(803, &[0])).is_ok());
+        assert!(
+            reason(
+                &graph()
+                    .objects(Attribute::OPERATIONGRAPH_OPS, &[&good])
+                    .with(Attribute::OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED, &[0])
+            )
+            .is_ok()
+        );
         assert_eq!(of_operation(&operation(tensor_of(1, [6, 4, 5, 5]), window_of(0))), Err(Reason::Mode));
-        let unknown = operation(tensor_of(1, [6, 4, 5, 5]), window_of(1)).with(799, &[1]);
+        let unknown = operation(tensor_of(1, [6, 4, 5, 5]), window_of(1)).with(Attribute(799), &[1]);
         assert_eq!(of_operation(&unknown), Err(Reason::Attribute));
     }
 
     #[test]
     fn engines_configurations_and_plans_lead_to_their_graph_or_to_a_reason() {
-        let graph = Described::new().with(800, &[64]).objects(801, &[&good()]).make(Kind::OPERATIONGRAPH);
+        let graph = Described::new()
+            .with(Attribute::OPERATIONGRAPH_HANDLE, &[64])
+            .objects(Attribute::OPERATIONGRAPH_OPS, &[&good()])
+            .make(Kind::OPERATIONGRAPH);
         let convolution_of = |made: &Made| made.graph().unwrap().convolution.clone().map(|_| ());
-        let engine = || Described::new().objects(1300, &[&graph]).with(1301, &[2]);
-        let config = Described::new().objects(300, &[&engine().make(Kind::ENGINE)]).make(Kind::ENGINECFG);
-        let plan = || Described::new().objects(401, &[&config]).with(400, &[64]);
+        let engine = || {
+            Described::new()
+                .objects(Attribute::ENGINE_OPERATION_GRAPH, &[&graph])
+                .with(Attribute::ENGINE_GLOBAL_INDEX, &[2])
+        };
+        let config = Described::new()
+            .objects(Attribute::ENGINECFG_ENGINE, &[&engine().make(Kind::ENGINE)])
+            .make(Kind::ENGINECFG);
+        let plan = || {
+            Described::new()
+                .objects(Attribute::EXECUTION_PLAN_ENGINE_CONFIG, &[&config])
+                .with(Attribute::EXECUTION_PLAN_HANDLE, &[64])
+        };
         assert_eq!(convolution_of(&plan().make(Kind::EXECUTION_PLAN)), Ok(()));
         // Limited to some multiprocessors: a micro-batch's engine would not be.
-        assert_eq!(convolution_of(&engine().with(1306, &[8]).make(Kind::ENGINE)), Err(Reason::Attribute));
-        assert_eq!(convolution_of(&plan().with(407, &[1]).make(Kind::EXECUTION_PLAN)), Err(Reason::Attribute));
-        let restored = Described::new().with(400, &[64]).with(405, &[1]).make(Kind::EXECUTION_PLAN);
+        assert_eq!(
+            convolution_of(&engine().with(Attribute::ENGINE_SM_COUNT_TARGET, &[8]).make(Kind::ENGINE)),
+            Err(Reason::Attribute)
+        );
+        assert_eq!(
+            convolution_of(&plan().with(Attribute::EXECUTION_PLAN_DEVICEPROP, &[1]).make(Kind::EXECUTION_PLAN)),
+            Err(Reason::Attribute)
+        );
+        let restored = Described::new()
+            .with(Attribute::EXECUTION_PLAN_HANDLE, &[64])
+            .with(Attribute::EXECUTION_PLAN_JSON_REPRESENTATION, &[1])
+            .make(Kind::EXECUTION_PLAN);
         assert_eq!(convolution_of(&restored), Err(Reason::Restored));
     }
 }
