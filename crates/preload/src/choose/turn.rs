@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tightfit_core::profile::Cache;
 
-use crate::log::tell;
+use crate::log::trace;
 
 /// How long to wait for another process or thread. Waiting longer could deadlock: the other may be in a collective
 /// operation that needs work which this one has yet to enqueue.
@@ -34,7 +34,7 @@ impl Turn {
         let lock = match open(name.as_ref()) {
             Ok(lock) => lock,
             Err(error) => {
-                tell!("{}: {error}; measuring without a lock", Path::new(&name).display());
+                trace!("{}: {error}; measuring without a lock", Path::new(&name).display());
                 return Ok(None);
             }
         };

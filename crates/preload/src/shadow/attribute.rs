@@ -1,20 +1,21 @@
 //! Values of attributes, copied out of the caller's arrays.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use tightfit_cuda::sys::cudnn::{Attribute, ElementType};
 
-use super::{Address, Made, made};
+use super::{Address, Object};
 
 /// The values of one attribute.
-#[derive(Clone, Debug)]
-pub enum Value {
+#[derive(Debug)]
+pub enum Value<N> {
     /// Integers, enums, booleans, handles and addresses.
     Integers(Vec<i64>),
     /// Factors.
     Real(f64),
     /// What the descriptors held when set; none for one that was not finalized or not seen.
-    Objects(Vec<Option<Made>>),
+    Objects(Vec<Option<Arc<Object<N>>>>),
     /// Of a type that is not read here.
     Other,
 }
@@ -22,12 +23,17 @@ pub enum Value {
 /// The most elements to copy: dimensions, ids and addresses are far fewer.
 const MAX_ELEMENTS: i64 = 4096;
 
-impl Value {
-    /// Copies the values of an attribute that cuDNN accepted.
+impl<N> Value<N> {
+    /// Copies the values of an attribute that cuDNN accepted; `object` gives what a descriptor stands for.
     ///
     /// # Safety
     /// `array` points to `count` elements of the C type that `element` names.
-    pub unsafe fn read(element: ElementType, count: i64, array: *const c_void) -> Value {
+    pub unsafe fn read(
+        element: ElementType,
+        count: i64,
+        array: *const c_void,
+        object: impl Fn(Address) -> Option<Arc<Object<N>>>,
+    ) -> Value<N> {
         let Some(len) = usize::try_from(count).ok().filter(|_| count <= MAX_ELEMENTS && !array.is_null()) else {
             return Value::Other;
         };
@@ -54,7 +60,7 @@ impl Value {
                 ElementType::DOUBLE if len == 1 => Value::Real(*array.cast::<f64>()),
                 ElementType::BACKEND_DESCRIPTOR => {
                     let addresses = std::slice::from_raw_parts(array.cast::<Address>(), len);
-                    Value::Objects(addresses.iter().map(|&address| made(address)).collect())
+                    Value::Objects(addresses.iter().map(|&address| object(address)).collect())
                 }
                 _ => Value::Other,
             }
@@ -63,12 +69,18 @@ impl Value {
 }
 
 /// The attributes set so far; a list, because there are few.
-#[derive(Clone, Debug, Default)]
-pub struct Attributes(Vec<(Attribute, Value)>);
+#[derive(Debug)]
+pub struct Attributes<N>(Vec<(Attribute, Value<N>)>);
 
-impl Attributes {
+impl<N> Default for Attributes<N> {
+    fn default() -> Attributes<N> {
+        Attributes(Vec::new())
+    }
+}
+
+impl<N> Attributes<N> {
     /// Sets, or sets again.
-    pub fn set(&mut self, attribute: Attribute, value: Value) {
+    pub fn set(&mut self, attribute: Attribute, value: Value<N>) {
         match self.0.iter_mut().find(|(known, _)| *known == attribute) {
             Some((_, place)) => *place = value,
             None => self.0.push((attribute, value)),
@@ -76,7 +88,7 @@ impl Attributes {
     }
 
     /// The values of an attribute.
-    pub fn get(&self, attribute: Attribute) -> Option<&Value> {
+    pub fn get(&self, attribute: Attribute) -> Option<&Value<N>> {
         self.0.iter().find(|(known, _)| *known == attribute).map(|(_, value)| value)
     }
 
@@ -102,16 +114,21 @@ impl Attributes {
         }
     }
 
-    /// The one object of an attribute.
-    pub fn object(&self, attribute: Attribute) -> Option<&Made> {
+    /// The objects of an attribute; none in the place of one that was not finalized or not seen.
+    pub fn objects(&self, attribute: Attribute) -> Option<&[Option<Arc<Object<N>>>]> {
         match self.get(attribute)? {
-            Value::Objects(objects) => objects.first()?.as_ref(),
+            Value::Objects(objects) => Some(objects),
             _ => None,
         }
     }
 
-    /// Every attribute that was set.
-    pub fn names(&self) -> impl Iterator<Item = Attribute> {
-        self.0.iter().map(|(attribute, _)| *attribute)
+    /// The one object of an attribute.
+    pub fn object(&self, attribute: Attribute) -> Option<&Arc<Object<N>>> {
+        self.objects(attribute)?.first()?.as_ref()
+    }
+
+    /// Whether nothing but these was set.
+    pub fn are_among(&self, known: &[Attribute]) -> bool {
+        self.0.iter().all(|(attribute, _)| known.contains(attribute))
     }
 }

@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use tightfit_core::Nanos;
 use tightfit_cuda::sys::cudnn::CudnnStatus;
 
-use super::decide::Asked;
-use super::loan;
+use crate::decide::Request;
+use crate::process::Process;
 
 /// `cudnnConvolutionFwdAlgoPerf_t`, which the two backward operations have as well under other names.
 #[repr(C)]
@@ -32,15 +32,21 @@ pub struct Performance {
 /// become unsupported.
 ///
 /// # Safety
-/// As [`Asked::kernel`].
-pub unsafe fn correct(results: &mut [Performance], asked: Asked, is_measured: bool, given: Option<usize>) {
+/// As [`Request::kernel`].
+pub unsafe fn correct(
+    process: &Process,
+    results: &mut [Performance],
+    request: Request,
+    is_measured: bool,
+    given: Option<usize>,
+) {
     for result in results.iter_mut().filter(|result| result.status == CudnnStatus::SUCCESS) {
         let bytes = result.bytes;
-        let asked = Asked { algorithm: result.algorithm, math: Some(result.math), ..asked };
+        let request = Request { algorithm: result.algorithm, math: Some(result.math), ..request };
         // SAFETY: forwarded to the caller.
-        let Ok(kernel) = (unsafe { asked.kernel(|| Some(bytes)) }) else { continue };
-        if let (Some(bytes), Some(ours)) = (kernel.reported_workspace(), kernel.ours()) {
-            loan::remember(bytes, result.bytes);
+        let Ok(kernel) = (unsafe { request.kernel(process, || Some(bytes)) }) else { continue };
+        if let (Some(bytes), Some(ours)) = (kernel.told().replacement(), kernel.running().configuration()) {
+            process.loans.remember(bytes, result.bytes);
             result.bytes = bytes;
             if is_measured && ours.time() > Nanos::ZERO {
                 result.milliseconds = ours.time().as_millis() as f32;

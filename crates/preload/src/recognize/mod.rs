@@ -1,14 +1,25 @@
-//! Turns attributes into a convolution of the project, or into the reason why it is left unchanged.
+//! Turns what descriptors say into a convolution of the project, or into the reason why it is left unchanged.
+//!
+//! ```text
+//! backend descriptors    attributes -> graph -.
+//! legacy descriptors     numbers -------------'--> Tensor, Window -> Computation
+//! ```
+
+mod attributes;
+mod graph;
+#[cfg(test)]
+pub mod samples;
 
 use std::ops::Deref;
 
+pub use attributes::Addresses;
+pub use graph::{Graph, Link, link};
 use tightfit_core::backend::Scale;
 use tightfit_core::problem::Storage;
 use tightfit_core::{Axis, Convolution, Layout, Operation, Problem, Types};
-use tightfit_cuda::sys::cudnn::{Attribute, ConvolutionMode, DataType, Kind};
+use tightfit_cuda::sys::cudnn::{ConvolutionMode, DataType};
 
 use crate::reason::Reason;
-use crate::shadow::{Attributes, Made};
 
 /// The most dimensions of a cuDNN tensor (`CUDNN_DIM_MAX`).
 const MAX_DIMENSIONS: usize = 8;
@@ -60,10 +71,10 @@ pub struct Window {
     dilations: Sizes,
 }
 
-/// A convolution that may be divided.
+/// A convolution that may be divided, with all that its execution computes by.
 #[derive(Clone, Debug)]
-pub struct Recognized {
-    /// In the types that leave tensor cores out of f32; see [`Recognized::problem`].
+pub struct Computation {
+    /// In the types that leave tensor cores out of f32; see [`Computation::problem`].
     problem: Problem,
     /// Factors.
     pub scale: Scale,
@@ -73,7 +84,7 @@ pub struct Recognized {
     pub base: usize,
 }
 
-impl Recognized {
+impl Computation {
     /// The convolution of descriptors of the legacy interface, for addresses that are multiples of 16.
     ///
     /// # Errors
@@ -83,8 +94,8 @@ impl Recognized {
         tensors: [&Tensor; 3],
         window: &Window,
         scale: Scale,
-    ) -> Result<Recognized, Reason> {
-        Ok(Recognized { problem: problem(operation, tensors, window)?, scale, ids: [0; 3], base: 16 })
+    ) -> Result<Computation, Reason> {
+        Ok(Computation { problem: problem(operation, tensors, window)?, scale, ids: [0; 3], base: 16 })
     }
 
     /// Groups of channels.
@@ -159,11 +170,6 @@ fn positive(values: &[i32]) -> Result<Sizes, Reason> {
     Sizes::collect(values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Shape)))
 }
 
-fn sizes(attributes: &Attributes, name: Attribute) -> Result<Sizes, Reason> {
-    let values = attributes.integers(name).ok_or(Reason::Attribute)?;
-    Sizes::collect(values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Layout)))
-}
-
 fn storage(data: i64) -> Result<Storage, Reason> {
     match DataType(i32::try_from(data).unwrap_or(-1)) {
         DataType::FLOAT => Ok(Storage::F32),
@@ -171,150 +177,6 @@ fn storage(data: i64) -> Result<Storage, Reason> {
         DataType::BFLOAT16 => Ok(Storage::Bf16),
         _ => Err(Reason::Types),
     }
-}
-
-/// The attributes of a tensor that are understood.
-const TENSOR: [Attribute; 10] = [
-    Attribute::TENSOR_BYTE_ALIGNMENT,
-    Attribute::TENSOR_DATA_TYPE,
-    Attribute::TENSOR_DIMENSIONS,
-    Attribute::TENSOR_STRIDES,
-    Attribute::TENSOR_VECTOR_COUNT,
-    Attribute::TENSOR_VECTORIZED_DIMENSION,
-    Attribute::TENSOR_UNIQUE_ID,
-    Attribute::TENSOR_IS_VIRTUAL,
-    Attribute::TENSOR_IS_BY_VALUE,
-    Attribute::TENSOR_REORDERING_MODE,
-];
-
-/// The attributes of a convolution's window that are understood.
-const WINDOW: [Attribute; 7] = [
-    Attribute::CONVOLUTION_COMP_TYPE,
-    Attribute::CONVOLUTION_CONV_MODE,
-    Attribute::CONVOLUTION_DILATIONS,
-    Attribute::CONVOLUTION_FILTER_STRIDES,
-    Attribute::CONVOLUTION_POST_PADDINGS,
-    Attribute::CONVOLUTION_PRE_PADDINGS,
-    Attribute::CONVOLUTION_SPATIAL_DIMS,
-];
-
-/// The tensor of these attributes.
-///
-/// # Errors
-/// The reason why no convolution of it is divided.
-pub fn tensor(attributes: &Attributes) -> Result<Tensor, Reason> {
-    let is_set = |name| attributes.get(name).is_some() && attributes.integer(name) != Some(0);
-    if attributes.integer(Attribute::TENSOR_VECTOR_COUNT).unwrap_or(1) != 1
-        || is_set(Attribute::TENSOR_REORDERING_MODE)
-        || attributes.get(Attribute::TENSOR_RAGGED_OFFSET_DESC).is_some()
-    {
-        return Err(Reason::Special);
-    }
-    if is_set(Attribute::TENSOR_IS_VIRTUAL) || is_set(Attribute::TENSOR_IS_BY_VALUE) {
-        return Err(Reason::Virtual);
-    }
-    if attributes.names().any(|name| !TENSOR.contains(&name)) {
-        return Err(Reason::Attribute);
-    }
-    let alignment = attributes
-        .integer(Attribute::TENSOR_BYTE_ALIGNMENT)
-        .and_then(|value| usize::try_from(value).ok())
-        .ok_or(Reason::Attribute)?;
-    if !alignment.is_power_of_two() {
-        return Err(Reason::Layout);
-    }
-    Ok(Tensor {
-        storage: storage(attributes.integer(Attribute::TENSOR_DATA_TYPE).ok_or(Reason::Attribute)?)?,
-        dims: sizes(attributes, Attribute::TENSOR_DIMENSIONS)?,
-        strides: sizes(attributes, Attribute::TENSOR_STRIDES)?,
-        id: attributes.integer(Attribute::TENSOR_UNIQUE_ID).ok_or(Reason::Attribute)?,
-        alignment,
-    })
-}
-
-/// The window of these attributes.
-///
-/// # Errors
-/// The reason why no convolution with it is divided.
-pub fn window(attributes: &Attributes) -> Result<Window, Reason> {
-    if attributes.names().any(|name| !WINDOW.contains(&name)) {
-        return Err(Reason::Attribute);
-    }
-    if attributes.integer(Attribute::CONVOLUTION_CONV_MODE) != Some(i64::from(ConvolutionMode::CROSS_CORRELATION.0)) {
-        return Err(Reason::Mode);
-    }
-    Ok(Window {
-        arithmetic: DataType(
-            i32::try_from(attributes.integer(Attribute::CONVOLUTION_COMP_TYPE).unwrap_or(-1)).unwrap_or(-1),
-        ),
-        before: sizes(attributes, Attribute::CONVOLUTION_PRE_PADDINGS)?,
-        after: sizes(attributes, Attribute::CONVOLUTION_POST_PADDINGS)?,
-        strides: sizes(attributes, Attribute::CONVOLUTION_FILTER_STRIDES)?,
-        dilations: sizes(attributes, Attribute::CONVOLUTION_DILATIONS)?,
-    })
-}
-
-/// The convolution of an operation's attributes.
-///
-/// # Errors
-/// The reason why it is left as it is.
-pub fn convolution(kind: Kind, attributes: &Attributes) -> Result<Recognized, Reason> {
-    // Attributes of x, w, y, window, alpha and beta.
-    let (operation, [x, w, y, window, alpha, beta]) = match kind {
-        Kind::OPERATION_CONVOLUTION_FORWARD => (
-            Operation::Forward,
-            [
-                Attribute::FORWARD_X,
-                Attribute::FORWARD_W,
-                Attribute::FORWARD_Y,
-                Attribute::FORWARD_CONV_DESC,
-                Attribute::FORWARD_ALPHA,
-                Attribute::FORWARD_BETA,
-            ],
-        ),
-        Kind::OPERATION_CONVOLUTION_BACKWARD_DATA => (
-            Operation::BackwardData,
-            [
-                Attribute::BWD_DATA_DX,
-                Attribute::BWD_DATA_W,
-                Attribute::BWD_DATA_DY,
-                Attribute::BWD_DATA_CONV_DESC,
-                Attribute::BWD_DATA_ALPHA,
-                Attribute::BWD_DATA_BETA,
-            ],
-        ),
-        _ => (
-            Operation::BackwardFilter,
-            [
-                Attribute::BWD_FILTER_X,
-                Attribute::BWD_FILTER_DW,
-                Attribute::BWD_FILTER_DY,
-                Attribute::BWD_FILTER_CONV_DESC,
-                Attribute::BWD_FILTER_ALPHA,
-                Attribute::BWD_FILTER_BETA,
-            ],
-        ),
-    };
-    if attributes.names().any(|name| ![x, w, y, window, alpha, beta].contains(&name)) {
-        return Err(Reason::Attribute);
-    }
-    let tensor = |name| match attributes.object(name) {
-        Some(Made::Tensor(tensor)) => (**tensor).clone(),
-        _ => Err(Reason::Descriptor),
-    };
-    let (x, w, y) = (tensor(x)?, tensor(w)?, tensor(y)?);
-    let Some(Made::Window(window)) = attributes.object(window) else { return Err(Reason::Descriptor) };
-    let window = (**window).clone()?;
-    let factor = |name, default| attributes.real(name, default).map(|value| value as f32).ok_or(Reason::Attribute);
-    let scale = Scale { alpha: factor(alpha, 1.0)?, beta: factor(beta, 0.0)? };
-    let problem = problem(operation, [&x, &w, &y], &window)?;
-    let ids = match operation {
-        Operation::Forward => [x.id, w.id, y.id],
-        Operation::BackwardData => [y.id, w.id, x.id],
-        Operation::BackwardFilter => [x.id, y.id, w.id],
-    };
-    let base = x.alignment.min(w.alignment).min(y.alignment).min(16);
-    Ok(Recognized { problem, scale, ids, base })
 }
 
 /// The problem of three tensors and a window.
