@@ -27,6 +27,13 @@ pub struct Notes {
     pub decision: OnceLock<Decision>,
 }
 
+impl Notes {
+    /// Of an object that leads to this graph.
+    pub fn of(graph: Option<Arc<Graph>>) -> Notes {
+        Notes { graph: OnceLock::from(graph), decision: OnceLock::new() }
+    }
+}
+
 /// A decision, from which the program was told a workspace. Cheap to copy.
 #[derive(Clone, Debug)]
 pub enum Decision {

@@ -138,7 +138,7 @@ unsafe fn consider(process: &Process, graph: &Graph, source: Source) -> Decision
         let program = match kernel.running() {
             Running::Ours(configuration) => {
                 // SAFETY: forwarded to the caller.
-                let program = unsafe { set_up(process, host, &kernel, configuration, computation, handle) }?;
+                let program = unsafe { set_up(process, (host, device), &kernel, configuration, computation, handle) }?;
                 Some((configuration.clone(), program))
             }
             _ => None,
@@ -203,10 +203,10 @@ fn described(question: &Question, answer: &Answer) -> String {
 /// [`Reason::Failed`] if it cannot be set up there, for example because the addresses are not aligned enough.
 ///
 /// # Safety
-/// `handle` is alive, on the kernel's device, and used on this thread.
+/// `handle` is alive, on this device, and used on this thread.
 pub unsafe fn set_up(
     process: &Process,
-    host: &Host,
+    (host, device): (&Host, usize),
     kernel: &Kernel,
     configuration: &Configuration,
     computation: &Computation,
@@ -214,7 +214,7 @@ pub unsafe fn set_up(
 ) -> Result<Arc<GuestProgram>, Reason> {
     let _beside = host.beside_captures().map_err(failed)?;
     // SAFETY: forwarded to the caller.
-    let session = unsafe { process.sessions.on(host, handle, kernel.question.device) }.map_err(failed)?;
+    let session = unsafe { process.sessions.on(host, handle, device) }.map_err(failed)?;
     let mut session = lock(&session);
     session
         .program(&kernel.question.problem, configuration, computation.scale, computation.base)
@@ -226,22 +226,22 @@ mod tests {
     use tightfit_cuda::sys::cudnn::Attribute;
 
     use super::*;
-    use crate::recognize::samples::{Described, graph};
+    use crate::recognize::samples::{Description, graph};
 
     #[test]
     fn engines_configurations_and_plans_lead_to_their_graph_or_to_a_reason() {
         let graph = graph().make(Kind::OPERATIONGRAPH);
         let recognized = |object: &Object| graph_of(object).unwrap().computation.clone().map(|_| ());
         let engine = || {
-            Described::new()
+            Description::new()
                 .objects(Attribute::ENGINE_OPERATION_GRAPH, &[&graph])
                 .with(Attribute::ENGINE_GLOBAL_INDEX, &[2])
         };
-        let config = Described::new()
+        let config = Description::new()
             .objects(Attribute::ENGINECFG_ENGINE, &[&engine().make(Kind::ENGINE)])
             .make(Kind::ENGINECFG);
         let plan = || {
-            Described::new()
+            Description::new()
                 .objects(Attribute::EXECUTION_PLAN_ENGINE_CONFIG, &[&config])
                 .with(Attribute::EXECUTION_PLAN_HANDLE, &[64])
         };
@@ -255,7 +255,7 @@ mod tests {
             recognized(&plan().with(Attribute::EXECUTION_PLAN_DEVICEPROP, &[1]).make(Kind::EXECUTION_PLAN)),
             Err(Reason::Attribute)
         );
-        let restored = Described::new()
+        let restored = Description::new()
             .with(Attribute::EXECUTION_PLAN_HANDLE, &[64])
             .with(Attribute::EXECUTION_PLAN_JSON_REPRESENTATION, &[1])
             .make(Kind::EXECUTION_PLAN);

@@ -3,8 +3,6 @@
 //! returned.
 
 use std::ffi::c_void;
-use std::sync::OnceLock;
-
 use tightfit_cuda::sys::cudnn::{Attribute, BackendDescriptor, BehaviorNote, CudnnStatus, ElementType, Handle, Kind};
 
 use crate::decide::{decide_configuration, decide_plan, graph_of};
@@ -98,9 +96,9 @@ pub unsafe extern "C" fn cudnnBackendFinalize(descriptor: BackendDescriptor) -> 
                 // SAFETY: the plan was finalized by the caller just now, who keeps the handle of its graph alive and
                 // uses it on this thread.
                 unsafe { decide_plan(process, &object, descriptor) };
-            } else {
-                // Found now, so that finding a plan's graph takes one step.
-                graph_of(&object);
+            } else if let Some(graph) = graph_of(&object) {
+                // Plans live long, and need no more of it than the graph.
+                process.shadows.fill(address(descriptor), Notes::of(Some(graph)));
             }
         });
     }
@@ -158,8 +156,7 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
                 // SAFETY: the caller put that many descriptors there, and cuDNN filled them.
                 let objects = unsafe { std::slice::from_raw_parts(array.cast::<BackendDescriptor>(), filled) };
                 for object in objects {
-                    let notes = Notes { graph: OnceLock::from(graph.clone()), ..Notes::default() };
-                    process.shadows.fill(address(*object), notes);
+                    process.shadows.fill(address(*object), Notes::of(graph.clone()));
                 }
             }
             _ => {}

@@ -129,17 +129,17 @@ mod tests {
     use tightfit_cuda::sys::cudnn::{ConvolutionMode, DataType};
 
     use super::*;
-    use crate::recognize::samples::{Described, convolution, graph, operation, tensor_of, window_of};
+    use crate::recognize::samples::{Description, convolution, graph, operation, tensor_of, window_of};
 
-    fn reason(graph: Described<()>) -> Result<String, Reason> {
+    fn reason(graph: Description<()>) -> Result<String, Reason> {
         let graph = Graph::read(&graph.make(Kind::OPERATIONGRAPH).attributes);
         let computation = graph.computation.as_ref().map_err(|reason| *reason)?;
         Ok(computation.problem(true)?.to_string())
     }
 
-    fn of_operation(operation: Described<()>) -> Result<String, Reason> {
+    fn of_operation(operation: Description<()>) -> Result<String, Reason> {
         reason(
-            Described::new()
+            Description::new()
                 .with(Attribute::OPERATIONGRAPH_HANDLE, &[64])
                 .objects(Attribute::OPERATIONGRAPH_OPS, &[&operation.make(Kind::OPERATION_CONVOLUTION_FORWARD)]),
         )
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn one_convolution_is_recognized_with_its_ids() {
-        let graph: Described<()> = graph();
+        let graph: Description<()> = graph();
         let graph = Graph::read(&graph.make(Kind::OPERATIONGRAPH).attributes);
         let computation = graph.computation.as_ref().unwrap();
         assert_eq!(computation.problem(true).unwrap().to_string(), "forward n6 c4 h5 w5 k8 r3 s3 pad1 tf32");
@@ -164,7 +164,7 @@ mod tests {
             (x().with(Attribute::TENSOR_VECTOR_COUNT, &[32]), Reason::Special),
             (x().with(Attribute::TENSOR_REORDERING_MODE, &[1]), Reason::Special),
             (
-                x().objects(Attribute::TENSOR_RAGGED_OFFSET_DESC, &[&Described::new().make(Kind::POINTWISE)]),
+                x().objects(Attribute::TENSOR_RAGGED_OFFSET_DESC, &[&Description::new().make(Kind::POINTWISE)]),
                 Reason::Special,
             ),
             (x().with(Attribute(999), &[1]), Reason::Attribute),
@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn every_other_graph_has_its_reason() {
-        let (good, other) = (convolution(), Described::new().make(Kind::POINTWISE));
-        let graph = || Described::new().with(Attribute::OPERATIONGRAPH_HANDLE, &[64]);
+        let (good, other) = (convolution(), Description::new().make(Kind::POINTWISE));
+        let graph = || Description::new().with(Attribute::OPERATIONGRAPH_HANDLE, &[64]);
         for (graph, expected) in [
             (graph().objects(Attribute::OPERATIONGRAPH_OPS, &[&good, &other]), Reason::Fused),
             (graph().objects(Attribute::OPERATIONGRAPH_OPS, &[&other]), Reason::NoConvolution),

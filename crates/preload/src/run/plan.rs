@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::Configuration;
+use tightfit_core::{Candidate, Configuration};
 use tightfit_cuda::GuestProgram;
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, CudnnStatus, Handle, Kind};
@@ -10,7 +10,8 @@ use tightfit_cuda::sys::cudnn::{BackendDescriptor, CudnnStatus, Handle, Kind};
 use super::{place, run_in_total, status_of};
 use crate::decide::{graph_of, set_up};
 use crate::decision::{Decision, Object, Setup};
-use crate::kernel::Running;
+use crate::kernel::{Kernel, Running};
+use crate::log::trace;
 use crate::panics::panic_if_asked;
 use crate::process::Process;
 use crate::reason::{Function, Reason};
@@ -62,6 +63,7 @@ pub unsafe fn run_plan(
         return None;
     }
     panic_if_asked();
+    change_if_asked(&setup.kernel);
     setup.kernel.count();
     if *running == Running::Kept {
         return None;
@@ -90,6 +92,22 @@ pub unsafe fn run_plan(
         count(reason);
         CudnnStatus::EXECUTION_FAILED
     }))
+}
+
+/// Changes what runs, from the second execution on, if a test asks for it; never in a release build.
+fn change_if_asked(kernel: &Kernel) {
+    if cfg!(debug_assertions)
+        && std::env::var_os("TIGHTFIT_TEST_CHANGE").is_some()
+        && kernel.calls() > 0
+        && let Running::Ours(configuration) = kernel.running()
+    {
+        // Sample by sample, which needs no more workspace.
+        let sample = |part: &Candidate| Candidate { micro_batch: 1, ..part.clone() };
+        let samples = configuration.parts().iter().flat_map(|part| vec![sample(part); part.micro_batch]).collect();
+        let changed = Running::Ours(Arc::new(Configuration::new(samples, configuration.cost())));
+        let change = kernel.change(changed);
+        trace!("{}: changed what runs: {change:?}", kernel.question.problem);
+    }
 }
 
 /// What a variant pack passes to a plan.
@@ -147,9 +165,9 @@ unsafe fn program(
     {
         return Ok(program.clone());
     }
-    let (host, _) = place(process).map_err(|_| Reason::Failed)?;
+    let place = place(process).map_err(|_| Reason::Failed)?;
     // SAFETY: forwarded to the caller.
-    let program = unsafe { set_up(process, host, &setup.kernel, configuration, computation, handle) };
+    let program = unsafe { set_up(process, place, &setup.kernel, configuration, computation, handle) };
     if !setup.is_on(handle) {
         return program;
     }

@@ -120,7 +120,8 @@ impl<N: Default> Shadows<N> {
         Some(object)
     }
 
-    /// cuDNN filled a descriptor with an object of its own, which has no attributes here.
+    /// Replaces what a descriptor stands for by an object without attributes: one that cuDNN made, or one of which the
+    /// notes say all.
     pub fn fill(&self, address: Address, notes: N) {
         let mut shard = self.shard(address);
         let Some(shadow) = shard.get_mut(&address) else { return };

@@ -9,7 +9,7 @@ use super::Attributes;
 pub struct Object<N> {
     /// Its kind.
     pub kind: Kind,
-    /// What the program set; nothing for an object that cuDNN made.
+    /// What the program set; nothing for an object that cuDNN made or of which the notes say all.
     pub attributes: Attributes<N>,
     /// What is concluded from it.
     pub notes: N,
@@ -21,7 +21,7 @@ impl<N: Default> Object<N> {
         Object { kind, attributes, notes: N::default() }
     }
 
-    /// An object that cuDNN made, and what is known of it.
+    /// An object of which only the notes are known.
     pub fn filled(kind: Kind, notes: N) -> Object<N> {
         Object { kind, attributes: Attributes::default(), notes }
     }

@@ -237,3 +237,27 @@ fn a_pack_that_says_more_than_addresses_is_refused_by_a_divided_plan_alone() {
     let run = divided(Form::Linked, "more=1", HEURISTIC);
     assert_eq!(run.status(), "3000", "{}{}", run.words, run.errors);
 }
+
+#[test]
+#[cfg(debug_assertions)]
+fn what_runs_may_change_between_executions_but_not_what_was_told() {
+    for operation in ["forward", "data", "filter"] {
+        for shape in ["times=4", "times=4 threads=8 rounds=3", "types=f16-f32 times=4"] {
+            let arguments = format!("op={operation} {shape}");
+            let before = divided(Form::Linked, &arguments, HEURISTIC);
+            let changing = Client::new(Form::Linked, &format!("engine=2 {arguments}"))
+                .preloaded(HEURISTIC)
+                .with("TIGHTFIT_TEST_CHANGE", "1");
+            let (run, folder) = changing.run_keeping();
+            assert_eq!((run.code, run.status()), (Some(0), "0"), "{arguments}: {}{}", run.words, run.errors);
+            assert_eq!(run.lines("workspace"), before.lines("workspace"), "{arguments}");
+            assert_eq!(run.output, before.output, "{arguments}");
+            drop(folder);
+            for kernel in run.kernels() {
+                let parts = kernel["ours"]["configuration"].as_array().unwrap();
+                assert!(parts.iter().all(|part| part["micro_batch"] == 1), "{arguments}: {kernel}");
+                assert!(kernel["calls"].as_u64() > Some(1), "{arguments}: {kernel}");
+            }
+        }
+    }
+}
