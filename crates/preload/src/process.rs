@@ -62,15 +62,9 @@ pub struct Process {
     pub due: Due,
 }
 
-/// The state, and in a forked child that of its parent until the child makes its own.
-struct Root {
-    current: AtomicPtr<Process>,
-    parent: AtomicPtr<Process>,
-}
-
-/// The one state. Guarded by being replaced as a whole: null until the first call, and again in a forked child. A state
-/// is never freed.
-static ROOT: Root = Root { current: AtomicPtr::new(null_mut()), parent: AtomicPtr::new(null_mut()) };
+/// The one state. Guarded by being replaced as a whole: null until the first call, and anew in a forked child. A state is
+/// never freed.
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
 
 /// The state of this process, made now if this is the first call.
 pub fn process() -> &'static Process {
@@ -79,21 +73,18 @@ pub fn process() -> &'static Process {
 
 /// The state of this process if there is one. Safe in a signal handler.
 pub fn existing() -> Option<&'static Process> {
-    // SAFETY: null, or a state that `create` published and nobody frees.
-    unsafe { ROOT.current.load(Ordering::Acquire).as_ref() }
+    // SAFETY: null, or a state that was published complete, and that nobody frees.
+    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
 }
 
 #[cold]
 fn create() -> &'static Process {
-    // SAFETY: null, or a state that nobody frees, of a process that had only the calling thread when this one began.
-    let parent = unsafe { ROOT.parent.load(Ordering::Acquire).as_ref() };
-    let new = Box::into_raw(Box::new(parent.map_or_else(Process::default, Process::of_child)));
-    match ROOT.current.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+    let new = Box::into_raw(Box::<Process>::default());
+    match PROCESS.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            if parent.is_none() {
-                // SAFETY: the handler touches nothing but two atomics. A child inherits its registration.
-                unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-            }
+            // SAFETY: the handler is a function of this library, which nobody unloads. Children inherit it. Without room
+            // for it, a child goes on with its parent's state.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
             // SAFETY: just made, published, and never freed.
             unsafe { &*new }
         }
@@ -106,23 +97,23 @@ fn create() -> &'static Process {
     }
 }
 
-/// In a forked child, before `fork` returns there: all of the parent's state is left behind. Nothing of it is dropped,
-/// because threads that are gone may have held its locks, and its objects belong to a driver that the child does not
-/// have. Only stores, because the parent may have had other threads.
+/// In a forked child, before `fork` returns there and before the child has a second thread: replaces the parent's state.
+/// It allocates, which a handler of `fork` may: the allocator's own handlers have run by then.
 extern "C" fn in_child() {
-    let parent = ROOT.current.swap(null_mut(), Ordering::AcqRel);
-    if !parent.is_null() {
-        ROOT.parent.store(parent, Ordering::Release);
+    if let Some(parent) = existing() {
+        PROCESS.store(Box::into_raw(Box::new(Process::of_child(parent))), Ordering::Release);
     }
 }
 
 impl Process {
-    /// The state of a forked child: the one place that says what becomes of its parent's.
+    /// The state of a forked child: the one place that says what becomes of its parent's. Nothing of that is dropped,
+    /// because threads that are gone may have held its locks, and its objects belong to a driver that does not survive
+    /// a fork.
     ///
     /// ```text
     /// real library        the same
-    /// settings            the same; none, so that all is passed through, once the parent ran convolutions: CUDA does
-    ///                     not survive a fork, and the report is the parent's
+    /// settings            the same; but none, so that all is passed through, if the parent used CUDA through us or ran
+    ///                     convolutions: no work can follow in the child, and the report is the parent's
     /// shadows             taken over, so far as no other thread held their locks
     /// host, sessions, backends, totals, loans, cache file, kernels, counts, report        new
     /// ```

@@ -109,7 +109,7 @@ fn json(process: &Process) -> Value {
         "pid": std::process::id(),
         "cudnn": process.original_path().map(|path| path.to_string_lossy()),
         "device": process.due.device(),
-        "kernels": kernels.iter().map(|kernel| of_kernel(kernel)).collect::<Vec<_>>(),
+        "kernels": kernels.iter().map(|kernel| kernel_json(kernel)).collect::<Vec<_>>(),
         "passed_through": passed,
         "totals": totals(process, &kernels, planned_only),
     });
@@ -124,7 +124,7 @@ fn micros(time: Option<Nanos>) -> Value {
     time.filter(|time| *time > Nanos::ZERO).map_or(Value::Null, |time| json!(time.as_micros()))
 }
 
-fn of_kernel(kernel: &Kernel) -> Value {
+fn kernel_json(kernel: &Kernel) -> Value {
     let question = &kernel.question;
     let chosen = &question.chosen;
     let theirs = json!({
@@ -178,9 +178,9 @@ fn own_choice(kernel: &Kernel) -> Value {
 }
 
 fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Value {
-    let workspaces = |of: &dyn Fn(&Kernel) -> u64| kernels.iter().map(|kernel| of(kernel)).max().unwrap_or(0);
-    let theirs = workspaces(&|kernel| kernel.question.chosen.workspace.0);
-    let ours = workspaces(&|kernel| match kernel.running().configuration() {
+    let largest = |bytes: &dyn Fn(&Kernel) -> u64| kernels.iter().map(|kernel| bytes(kernel)).max().unwrap_or(0);
+    let theirs = largest(&|kernel| kernel.question.chosen.workspace.0);
+    let ours = largest(&|kernel| match kernel.running().configuration() {
         Some(configuration) => configuration.workspace().0,
         None => kernel.question.chosen.workspace.0,
     });

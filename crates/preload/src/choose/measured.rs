@@ -15,7 +15,7 @@ use tightfit_core::survey::candidates;
 use tightfit_core::{Bytes, Error, Nanos, Problem};
 use tightfit_cuda::{CudaBackend, Guest, Host};
 
-use super::turn::{Turn, own};
+use super::turn::{Turn, wait_for};
 use super::{Chooser, Knowledge, admission, surveyed};
 use crate::kernel::Question;
 use crate::lock::lock;
@@ -75,7 +75,7 @@ impl<E: Into<String>> From<E> for Refusal {
 
 impl Chooser {
     /// What this process has measured so far.
-    pub(super) fn remembered(&self, question: &Question, settings: &Settings) -> Option<Knowledge> {
+    pub(super) fn recall(&self, question: &Question, settings: &Settings) -> Option<Knowledge> {
         let found = self.measurements.find(&key(question, admission(question, settings)))?;
         let framework_time = lock(&self.measurements.times).get(question).copied();
         Some(Knowledge { candidates: found.candidates.clone(), cost: found.cost, framework_time })
@@ -95,7 +95,7 @@ impl Chooser {
     ) -> Result<Knowledge, Refusal> {
         let needs_time = question.chosen.workspace <= limit;
         let is_enough = |known: &Knowledge| known.framework_time.is_some() || !needs_time;
-        if let Some(known) = self.remembered(question, settings).filter(is_enough) {
+        if let Some(known) = self.recall(question, settings).filter(is_enough) {
             return Ok(known);
         }
         let started = Instant::now();
@@ -131,7 +131,7 @@ impl Chooser {
     ) -> Result<Knowledge, Refusal> {
         // Measurements on one device must not overlap; those on different devices are independent.
         let place = self.measurements.backend_of(question.device);
-        let mut place = own(&place)?;
+        let mut place = wait_for(&place)?;
         let backend = match &mut *place {
             Some(backend) => backend,
             none => none.insert(host.backend(question.device).map_err(|error| error.to_string())?),

@@ -84,7 +84,7 @@ impl Chooser {
     ) -> Choice {
         let mut is_lasting = !is_capturing;
         let known = match settings.tune {
-            _ if is_capturing => self.remembered(question, settings),
+            _ if is_capturing => self.recall(question, settings),
             Tune::Measure => match self.measure(question, limit, settings, host, &mut session.guest) {
                 Ok(known) => Some(known),
                 Err(failure) => {
@@ -122,14 +122,14 @@ impl Chooser {
         };
         let answer = match settings.limit {
             Limit::PerKernel(_) => answer,
-            Limit::Total(_) => shared(question, limit, answer, known, session),
+            Limit::Total(_) => answer_in_total(question, limit, answer, known, session),
         };
         Choice { answer, framework_time, is_lasting }
     }
 }
 
 /// The answer under a total: the program provides no workspace, because the configuration runs in our memory.
-fn shared(
+fn answer_in_total(
     question: &Question,
     limit: Bytes,
     answer: Answer,

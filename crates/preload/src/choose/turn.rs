@@ -60,7 +60,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 ///
 /// # Errors
 /// A sentence, if another thread still holds it.
-pub(super) fn own<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, String> {
+pub(super) fn wait_for<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, String> {
     let attempt = || match mutex.try_lock() {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -97,7 +97,7 @@ mod tests {
         let kept = mutex.lock().unwrap();
         assert!(within(Duration::from_millis(20), || mutex.try_lock().ok()).is_none());
         drop(kept);
-        assert!(own(&mutex).is_ok());
+        assert!(wait_for(&mutex).is_ok());
         let mut attempts = 0;
         let third = || {
             attempts += 1;

@@ -33,7 +33,7 @@ use crate::settings::{Limit, Settings};
 /// The graph that an object is or leads to, found when it is first asked for.
 pub fn graph_of(object: &Object) -> Option<Arc<Graph>> {
     let find = || match link(object) {
-        Link::Arrived => Some(Arc::new(Graph::read(&object.attributes))),
+        Link::Arrived(attributes) => Some(Arc::new(Graph::read(attributes))),
         Link::To { object: next, is_understood } => Some(match graph_of(next) {
             None => Arc::new(Graph::unknown(Reason::Descriptor)),
             Some(graph) if graph.computation.is_ok() && !is_understood => Arc::new(graph.refused(Reason::Attribute)),
@@ -181,11 +181,11 @@ fn answer(
     let Choice { answer, framework_time, is_lasting } =
         process.chooser.choose(&question, limit, settings, session, host, is_capturing);
     process.due.on_device(session.guest.device());
-    trace!("{}: {}", question.problem, described(&question, &answer));
+    trace!("{}: {}", question.problem, describe(&question, &answer));
     Ok(process.kernels.keep(question, answer, framework_time, is_lasting))
 }
 
-fn described(question: &Question, answer: &Answer) -> String {
+fn describe(question: &Question, answer: &Answer) -> String {
     let Chosen { algorithm, workspace, .. } = &question.chosen;
     match answer {
         Answer::Shared(Share { provisional, front }) => {

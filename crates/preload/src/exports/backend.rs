@@ -3,6 +3,7 @@
 //! returned.
 
 use std::ffi::c_void;
+
 use tightfit_cuda::sys::cudnn::{Attribute, BackendDescriptor, BehaviorNote, CudnnStatus, ElementType, Handle, Kind};
 
 use crate::decide::{decide_configuration, decide_plan, graph_of};

@@ -26,7 +26,7 @@ struct List {
 ///
 /// # Safety
 /// The call that gave `list` has just returned; the handle is used on this thread.
-unsafe fn corrected(list: List, request: Request, is_measured: bool, given: Option<usize>) -> CudnnStatus {
+unsafe fn correct_list(list: List, request: Request, is_measured: bool, given: Option<usize>) -> CudnnStatus {
     let List { status, returned, results } = list;
     if status == CudnnStatus::SUCCESS
         && !returned.is_null()
@@ -184,7 +184,7 @@ macro_rules! operation {
             let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
             let request = Request { handle, descriptors, algorithm: 0, math: None };
             // SAFETY: forwarded to the caller.
-            unsafe { corrected(List { status, returned, results }, request, $is_measured, None) }
+            unsafe { correct_list(List { status, returned, results }, request, $is_measured, None) }
         })*
 
         /// cuDNN's function of this name: its list with times and workspaces of what will run.
@@ -232,7 +232,7 @@ macro_rules! operation {
             let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
             let request = Request { handle, descriptors, algorithm: 0, math: None };
             // SAFETY: forwarded to the caller.
-            unsafe { corrected(List { status, returned, results }, request, true, given) }
+            unsafe { correct_list(List { status, returned, results }, request, true, given) }
         }
     };
 }

@@ -74,7 +74,7 @@ struct Part {
 impl Part {
     /// Where the next part may begin.
     fn end(&self) -> u64 {
-        self.offset + rounded(self.configuration.workspace())
+        self.offset + round_up(self.configuration.workspace())
     }
 }
 
@@ -157,7 +157,7 @@ impl Totals {
     }
 }
 
-fn rounded(bytes: Bytes) -> u64 {
+fn round_up(bytes: Bytes) -> u64 {
     bytes.0.next_multiple_of(SEGMENT)
 }
 
@@ -209,7 +209,7 @@ impl Total {
         }
         // A new kernel: the fastest configuration that fits the memory left.
         let left = self.bytes.saturating_sub(self.used);
-        let fitting = share(kernel)?.front.iter().rev().find(|one| rounded(one.workspace()) <= left);
+        let fitting = share(kernel)?.front.iter().rev().find(|one| round_up(one.workspace()) <= left);
         match fitting {
             Some(configuration) => {
                 let part = self.take(kernel, Arc::new(configuration.clone()));
@@ -249,7 +249,7 @@ impl Total {
         if let Some(refused) = refused.filter(|refused| turns == 1 && refused.end() == self.used) {
             self.used = refused.offset;
         }
-        if rounded(configuration.workspace()) > self.bytes.saturating_sub(self.used) {
+        if round_up(configuration.workspace()) > self.bytes.saturating_sub(self.used) {
             record(kernel, &configuration);
             return Ok((whole(kernel)?, true));
         }
@@ -266,7 +266,7 @@ impl Total {
         for member in self.members.iter_mut().filter(|member| member.calls > 0) {
             let Some(Share { front, .. }) = member.kernel.share() else { continue };
             if !front.is_empty() {
-                let weighted = |one: &Configuration| (Bytes(rounded(one.workspace())), one.time() * member.calls);
+                let weighted = |one: &Configuration| (Bytes(round_up(one.workspace())), one.time() * member.calls);
                 fronts.push(front.iter().map(weighted).collect::<Vec<(Bytes, Nanos)>>());
                 members.push(member);
             }

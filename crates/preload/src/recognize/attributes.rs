@@ -138,10 +138,8 @@ pub fn computation<N>(kind: Kind, attributes: &Attributes<N>) -> Result<Computat
     if !attributes.are_among(&[x, w, y, window, alpha, beta]) {
         return Err(Reason::Attribute);
     }
-    let object = |name, kind| {
-        let object = attributes.object(name).filter(|object| object.kind == kind);
-        object.map(|object| &object.attributes).ok_or(Reason::Descriptor)
-    };
+    let object =
+        |name, kind| attributes.object(name).and_then(|object| object.attributes_of(kind)).ok_or(Reason::Descriptor);
     let tensor = |name| tensor(object(name, Kind::TENSOR)?);
     let (x, w, y) = (tensor(x)?, tensor(w)?, tensor(y)?);
     let window = self::window(object(window, Kind::CONVOLUTION)?)?;
@@ -176,7 +174,7 @@ impl<'a> Addresses<'a> {
             Attribute::VARIANT_PACK_WORKSPACE,
         ];
         let [ids, addresses, workspace] = KNOWN;
-        let attributes = (pack.kind == Kind::VARIANT_PACK).then_some(&pack.attributes)?;
+        let attributes = pack.attributes_of(Kind::VARIANT_PACK)?;
         Some(Addresses {
             ids: attributes.integers(ids).unwrap_or_default(),
             addresses: attributes.integers(addresses).unwrap_or_default(),
@@ -186,7 +184,7 @@ impl<'a> Addresses<'a> {
     }
 
     /// The address of a tensor.
-    pub fn of(&self, id: i64) -> Option<u64> {
+    pub fn find(&self, id: i64) -> Option<u64> {
         let place = self.ids.iter().position(|known| *known == id)?;
         self.addresses.get(place).map(|&address| address as u64)
     }

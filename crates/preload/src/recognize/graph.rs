@@ -65,27 +65,30 @@ fn single_convolution<N>(attributes: &Attributes<N>) -> Result<Computation, Reas
         return Err(Reason::Attribute);
     }
     match attributes.objects(operations).ok_or(Reason::Descriptor)? {
-        [Some(operation)] if is_convolution(operation) => computation(operation.kind, &operation.attributes),
         [None] => Err(Reason::Descriptor),
-        [_] => Err(Reason::NoConvolution),
-        many if many.iter().flatten().any(|operation| is_convolution(operation)) => Err(Reason::Fused),
+        [Some(operation)] => match convolution(operation) {
+            Some(attributes) => computation(operation.kind, attributes),
+            None => Err(Reason::NoConvolution),
+        },
+        many if many.iter().flatten().any(|operation| convolution(operation).is_some()) => Err(Reason::Fused),
         _ => Err(Reason::NoConvolution),
     }
 }
 
-fn is_convolution<N>(object: &Object<N>) -> bool {
+/// The attributes of a convolution's operation; none for any other object.
+fn convolution<N>(object: &Object<N>) -> Option<&Attributes<N>> {
     let convolutions = [
         Kind::OPERATION_CONVOLUTION_FORWARD,
         Kind::OPERATION_CONVOLUTION_BACKWARD_DATA,
         Kind::OPERATION_CONVOLUTION_BACKWARD_FILTER,
     ];
-    convolutions.contains(&object.kind)
+    object.attributes().filter(|_| convolutions.contains(&object.kind))
 }
 
 /// Where an object leads on the way to its graph.
 pub enum Link<'a, N> {
-    /// It is the graph.
-    Arrived,
+    /// It is the graph, of these attributes.
+    Arrived(&'a Attributes<N>),
     /// To this object; attributes of its own may change what runs in an unknown way.
     To { object: &'a Arc<Object<N>>, is_understood: bool },
     /// To a graph that was not seen.
@@ -96,8 +99,9 @@ pub enum Link<'a, N> {
 
 /// The next step from an object towards its graph.
 pub fn link<N>(object: &Object<N>) -> Link<'_, N> {
+    let Some(attributes) = object.attributes() else { return Link::Nowhere };
     let (link, known): (_, &[Attribute]) = match object.kind {
-        Kind::OPERATIONGRAPH => return Link::Arrived,
+        Kind::OPERATIONGRAPH => return Link::Arrived(attributes),
         Kind::ENGINEHEUR => (
             Attribute::ENGINEHEUR_OPERATION_GRAPH,
             &[Attribute::ENGINEHEUR_MODE, Attribute::ENGINEHEUR_OPERATION_GRAPH, Attribute::ENGINEHEUR_SM_COUNT_TARGET],
@@ -108,7 +112,7 @@ pub fn link<N>(object: &Object<N>) -> Link<'_, N> {
         Kind::ENGINECFG => {
             (Attribute::ENGINECFG_ENGINE, &[Attribute::ENGINECFG_ENGINE, Attribute::ENGINECFG_KNOB_CHOICES])
         }
-        Kind::EXECUTION_PLAN if object.attributes.get(Attribute::EXECUTION_PLAN_JSON_REPRESENTATION).is_some() => {
+        Kind::EXECUTION_PLAN if attributes.get(Attribute::EXECUTION_PLAN_JSON_REPRESENTATION).is_some() => {
             return Link::Lost(Reason::Restored);
         }
         Kind::EXECUTION_PLAN => (
@@ -117,8 +121,8 @@ pub fn link<N>(object: &Object<N>) -> Link<'_, N> {
         ),
         _ => return Link::Nowhere,
     };
-    match object.attributes.object(link) {
-        Some(next) => Link::To { object: next, is_understood: object.attributes.are_among(known) },
+    match attributes.object(link) {
+        Some(next) => Link::To { object: next, is_understood: attributes.are_among(known) },
         None => Link::Lost(Reason::Descriptor),
     }
 }
@@ -132,7 +136,7 @@ mod tests {
     use crate::recognize::samples::{Description, convolution, graph, operation, tensor_of, window_of};
 
     fn reason(graph: Description<()>) -> Result<String, Reason> {
-        let graph = Graph::read(&graph.make(Kind::OPERATIONGRAPH).attributes);
+        let graph = Graph::read(graph.make(Kind::OPERATIONGRAPH).attributes().unwrap());
         let computation = graph.computation.as_ref().map_err(|reason| *reason)?;
         Ok(computation.problem(true)?.to_string())
     }
@@ -148,7 +152,7 @@ mod tests {
     #[test]
     fn one_convolution_is_recognized_with_its_ids() {
         let graph: Description<()> = graph();
-        let graph = Graph::read(&graph.make(Kind::OPERATIONGRAPH).attributes);
+        let graph = Graph::read(graph.make(Kind::OPERATIONGRAPH).attributes().unwrap());
         let computation = graph.computation.as_ref().unwrap();
         assert_eq!(computation.problem(true).unwrap().to_string(), "forward n6 c4 h5 w5 k8 r3 s3 pad1 tf32");
         assert_eq!((graph.handle, computation.ids, computation.base), (64, [1, 2, 3], 16));

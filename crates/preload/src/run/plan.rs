@@ -138,7 +138,7 @@ impl Arguments<'_> {
         if pack.is_special {
             return Err(CudnnStatus::NOT_SUPPORTED);
         }
-        let [Some(data), Some(other), Some(output)] = computation.ids.map(|id| pack.of(id)) else {
+        let [Some(data), Some(other), Some(output)] = computation.ids.map(|id| pack.find(id)) else {
             return Err(CudnnStatus::BAD_PARAM);
         };
         let tensors = [data, other, output].map(DevicePtr);

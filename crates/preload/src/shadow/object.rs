@@ -9,8 +9,7 @@ use super::Attributes;
 pub struct Object<N> {
     /// Its kind.
     pub kind: Kind,
-    /// What the program set; nothing for an object that cuDNN made or of which the notes say all.
-    pub attributes: Attributes<N>,
+    attributes: Option<Attributes<N>>,
     /// What is concluded from it.
     pub notes: N,
 }
@@ -18,11 +17,23 @@ pub struct Object<N> {
 impl<N: Default> Object<N> {
     /// The object of these attributes.
     pub fn new(kind: Kind, attributes: Attributes<N>) -> Object<N> {
-        Object { kind, attributes, notes: N::default() }
+        Object { kind, attributes: Some(attributes), notes: N::default() }
     }
+}
 
+impl<N> Object<N> {
     /// An object of which only the notes are known.
     pub fn filled(kind: Kind, notes: N) -> Object<N> {
-        Object { kind, attributes: Attributes::default(), notes }
+        Object { kind, attributes: None, notes }
+    }
+
+    /// What the program set; none for an object that cuDNN made, or of which the notes say all.
+    pub fn attributes(&self) -> Option<&Attributes<N>> {
+        self.attributes.as_ref()
+    }
+
+    /// What the program set, if the object is of this kind.
+    pub fn attributes_of(&self, kind: Kind) -> Option<&Attributes<N>> {
+        self.attributes().filter(|_| self.kind == kind)
     }
 }

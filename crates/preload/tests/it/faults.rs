@@ -21,8 +21,11 @@ const TOTAL: &[(&str, &str)] = &[("TOTAL_WORKSPACE", "64KiB"), ("TUNE", "heurist
 const FUSED: &str = "legacy=size algorithm=2 activation=1 z=1";
 const PLAN: &str = "engine=2 op=filter types=f16-f32";
 
+/// How the client knows cuDNN, its arguments, and the library's variables.
+type Scenario = (Form, &'static str, &'static [(&'static str, &'static str)]);
+
 /// What is run: the backend interface once, the legacy one in every way to find cuDNN and to own the workspace.
-const SCENARIOS: [(Form, &str, &[(&str, &str)]); 4] = [
+const SCENARIOS: [Scenario; 4] = [
     (Form::Linked, PLAN, HEURISTIC),
     (Form::Linked, FUSED, HEURISTIC),
     (Form::Loaded, FUSED, HEURISTIC),
@@ -49,7 +52,7 @@ fn every_call_may_fail() {
 
 /// Runs the client once for each of these calls of each function that it and the library call, with that call failing:
 /// each run ends in an error or in the right result, never by a signal, and some in the right result.
-fn survive_faults((form, arguments, variables): (Form, &str, &[(&str, &str)]), which: impl Fn(u64) -> Vec<u64>) {
+fn survive_faults((form, arguments, variables): Scenario, which: impl Fn(u64) -> Vec<u64>) {
     let expected = Client::new(form, arguments).run();
     assert_eq!((expected.code, expected.status()), (Some(0), "0"), "{arguments}: {}", expected.words);
     let whole = counted(form, arguments, variables).run();
@@ -98,12 +101,12 @@ fn calls(run: &Run) -> Calls {
 fn names() -> &'static str {
     static NAMES: OnceLock<String> = OnceLock::new();
     NAMES.get_or_init(|| {
-        let of = |name: &str| {
+        let symbols_of = |name: &str| {
             let symbols = Command::new("nm").args(["-D", "--defined-only"]).arg(library(name)).output().unwrap();
             assert!(symbols.status.success(), "{}", String::from_utf8_lossy(&symbols.stderr));
             String::from_utf8(symbols.stdout).unwrap()
         };
-        let symbols = of("mock_cudnn") + &of("mock_cuda");
+        let symbols = symbols_of("mock_cudnn") + &symbols_of("mock_cuda");
         let names = symbols.lines().filter_map(|line| line.split(' ').next_back()?.split('@').next());
         names.filter(|name| name.starts_with("cu")).collect::<Vec<_>>().join(" ")
     })

@@ -41,7 +41,7 @@ fn the_backward_operations_are_measured_and_replaced_or_kept() {
             for way in WAYS {
                 let arguments = format!("legacy={way} op={operation} algorithm=1 types={types} n=5 size=5 c=4 k=4");
                 let alone = alone(&arguments);
-                for limit in ["64KiB", "1KiB"] {
+                for limit in ["64KiB", "2KiB"] {
                     let run = preloaded(&arguments, &[("WORKSPACE", limit), ("EXACT_CLASS", "1"), ("CACHE", cache)]);
                     run.assert_gives(&alone.output, &format!("{arguments} {limit}"));
                 }
