@@ -4,7 +4,7 @@ use tightfit_core::optimize::{divide, front};
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Measurement, Operation};
 use tightfit_cuda::Guest;
 
-use super::{Chooser, Knowledge, admission};
+use super::chooser::{Chooser, Knowledge, admission};
 use crate::kernel::Question;
 use crate::settings::{Limit, Settings};
 

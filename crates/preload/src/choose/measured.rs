@@ -3,61 +3,23 @@
 //! Measurements go to the cache file at once, and only one process at a time measures for that file: the others wait
 //! briefly for its results. Without a file, every process measures for itself.
 
-use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::optimize::divide;
-use tightfit_core::profile::{Admission, Cache, Profiler};
+use tightfit_core::profile::{Cache, Profiler};
 use tightfit_core::survey::candidates;
-use tightfit_core::{Bytes, Error, Nanos, Problem};
+use tightfit_core::{Bytes, Error};
 use tightfit_cuda::{CudaBackend, Guest, Host};
 
+use super::chooser::{Chooser, Knowledge, admission};
+use super::measurements::key;
+use super::surveyed;
 use super::turn::{Turn, wait_for};
-use super::{Chooser, Knowledge, admission, surveyed};
 use crate::kernel::Question;
-use crate::lock::lock;
 use crate::log::trace;
 use crate::settings::{self, Settings};
-
-type Key = (usize, Problem, AdmissionKey);
-type AdmissionKey = (bool, Option<u32>, u32);
-
-/// What was measured, and what with.
-#[derive(Default)]
-pub(super) struct Measurements {
-    /// Candidates by question, because a framework that tries many plans repeats its questions.
-    candidates: Mutex<HashMap<Key, Arc<Candidates>>>,
-    /// Times of the framework's choices.
-    times: Mutex<HashMap<Question, Nanos>>,
-    backends: Mutex<HashMap<usize, Place>>,
-    /// Never set: nobody interrupts measuring.
-    stop: AtomicBool,
-}
-
-/// A device's backend, once it is started.
-type Place = Arc<Mutex<Option<CudaBackend>>>;
-
-impl Measurements {
-    fn find(&self, key: &Key) -> Option<Arc<Candidates>> {
-        lock(&self.candidates).get(key).cloned()
-    }
-
-    fn remember(&self, question: &Question, admission: Admission, candidates: Candidates) {
-        lock(&self.candidates).insert(key(question, admission), Arc::new(candidates));
-    }
-
-    fn backend_of(&self, device: usize) -> Place {
-        lock(&self.backends).entry(device).or_default().clone()
-    }
-}
-
-fn key(question: &Question, admission: Admission) -> Key {
-    let admission = (admission.deterministic, admission.class.map(|class| class.0), admission.without.0);
-    (question.device, question.problem, admission)
-}
 
 /// Why nothing was measured.
 #[derive(Debug)]
@@ -77,7 +39,7 @@ impl Chooser {
     /// What this process has measured so far.
     pub(super) fn recall(&self, question: &Question, settings: &Settings) -> Option<Knowledge> {
         let found = self.measurements.find(&key(question, admission(question, settings)))?;
-        let framework_time = lock(&self.measurements.times).get(question).copied();
+        let framework_time = self.measurements.time(question);
         Some(Knowledge { candidates: found.candidates.clone(), cost: found.cost, framework_time })
     }
 
@@ -163,7 +125,7 @@ impl Chooser {
         needs_time: bool,
     ) -> Result<Knowledge, Error> {
         let admission = admission(question, settings);
-        let mut profiler = Profiler::new(backend, cache, &self.measurements.stop);
+        let mut profiler = Profiler::new(backend, cache, self.measurements.stop());
         profiler.admit(admission);
         let remembered = self.measurements.find(&key(question, admission));
         let found = match remembered {
@@ -189,7 +151,7 @@ impl Chooser {
         let (found, framework_time) = (found?, theirs?.map(|measurement| measurement.time));
         self.measurements.remember(question, admission, (*found).clone());
         if let Some(time) = framework_time {
-            lock(&self.measurements.times).insert(question.clone(), time);
+            self.measurements.remember_time(question, time);
         }
         Ok(Knowledge { candidates: found.candidates.clone(), cost: found.cost, framework_time })
     }

@@ -9,20 +9,20 @@
 
 mod cache;
 mod cached;
+mod chooser;
 mod heuristic;
 mod measured;
+mod measurements;
 mod spending;
 mod surveyed;
 mod turn;
 
 use std::sync::Arc;
 
-use cache::CacheFile;
-use measured::Measurements;
-pub use spending::Spending;
+pub use chooser::Chooser;
+use chooser::Knowledge;
 use tightfit_core::optimize::{divide, front};
-use tightfit_core::profile::{Admission, Cache};
-use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Notes, Types};
+use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Host;
 
 use crate::kernel::{Answer, Question, Share};
@@ -30,13 +30,6 @@ use crate::log::trace;
 use crate::reason::Reason;
 use crate::session::Session;
 use crate::settings::{Limit, Settings, Tune};
-
-/// What is known of a problem's candidates, and of the framework's choice among them.
-struct Knowledge {
-    candidates: Vec<Candidate>,
-    cost: DivisionCost,
-    framework_time: Option<Nanos>,
-}
 
 /// A configuration must be faster by more than this to be worth changing results for.
 const GAIN: f64 = 1.03;
@@ -51,25 +44,7 @@ pub struct Choice {
     pub is_lasting: bool,
 }
 
-/// Chooses configurations, and remembers what that takes.
-#[derive(Default)]
-pub struct Chooser {
-    cache: CacheFile,
-    measurements: Measurements,
-    spending: Spending,
-}
-
 impl Chooser {
-    /// The cache; none if the settings name none or it cannot be opened.
-    pub fn cache(&self, settings: &Settings) -> Option<&Cache> {
-        self.cache.open(settings)
-    }
-
-    /// What choosing has cost.
-    pub fn spending(&self) -> &Spending {
-        &self.spending
-    }
-
     /// Answers a question under a limit.
     ///
     /// Under capture, this measures, allocates and waits for nothing, and does not even open a file.
@@ -168,16 +143,4 @@ fn answer_in_total(
 /// Whether a configuration is the framework's choice itself.
 fn is_chosen(configuration: &Configuration, question: &Question) -> bool {
     matches!(configuration.parts(), [part] if part.algorithm == question.chosen.algorithm)
-}
-
-/// Which algorithms the framework's own mode allows. Tensor cores matter only for f32: half types always use them.
-fn admission(question: &Question, settings: &Settings) -> Admission {
-    let is_single = matches!(question.problem.types(), Types::F32 | Types::Tf32);
-    let guarded = Notes::DOWN_CONVERT.with(Notes::REDUCED_PRECISION);
-    let guarded = if is_single { guarded.with(Notes::TENSOR_CORE) } else { guarded };
-    Admission {
-        deterministic: settings.is_deterministic || !question.admitted.contains(Notes::NONDETERMINISTIC),
-        class: settings.is_exact_class.then(|| question.chosen.notes.class()),
-        without: Notes(guarded.0 & !question.admitted.0),
-    }
 }

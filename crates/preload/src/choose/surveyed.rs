@@ -4,8 +4,8 @@
 use tightfit_core::profile::Mark;
 use tightfit_core::{Bytes, Candidate, Device};
 
-use super::admission;
 use super::cache::CacheFile;
+use super::chooser::admission;
 use crate::kernel::Question;
 use crate::log::trace;
 use crate::settings::{Limit, Settings};

@@ -8,8 +8,8 @@ use tightfit_core::{Bytes, Notes, Problem, Types};
 use tightfit_cuda::sys::cudnn::{Handle, MathType};
 use tightfit_cuda::{Chosen, GuestProgram, legacy_chosen};
 
+use super::answer::{answer, device, set_up};
 use super::descriptors::Descriptors;
-use super::{answer, device, set_up};
 use crate::kernel::{Kernel, Number, Question, Running, bits};
 use crate::lock::lock;
 use crate::process::Process;

@@ -4,7 +4,7 @@ use tightfit_core::Operation;
 use tightfit_core::backend::Scale;
 use tightfit_cuda::sys::cudnn::{Attribute, ConvolutionMode, DataType, Kind};
 
-use super::{Computation, Sizes, Tensor, Window, problem, storage};
+use super::computation::{Computation, Sizes, Tensor, Window, problem, storage};
 use crate::reason::Reason;
 use crate::shadow::{Attributes, Object};
 

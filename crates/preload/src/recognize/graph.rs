@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tightfit_core::Notes;
 use tightfit_cuda::sys::cudnn::{Attribute, Kind};
 
-use super::{Computation, attributes::computation};
+use super::attributes::computation;
+use super::computation::Computation;
 use crate::reason::Reason;
 use crate::shadow::{Attributes, Object};
 

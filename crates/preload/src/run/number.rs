@@ -6,7 +6,7 @@ use tightfit_core::backend::Scale;
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
 
-use super::{place, run_in_total, status_of};
+use super::device::{place, run_in_total, status_of};
 use crate::decide::{Action, Request};
 use crate::process::Process;
 use crate::reason::{Function, Reason};

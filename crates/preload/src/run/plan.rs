@@ -7,7 +7,7 @@ use tightfit_cuda::GuestProgram;
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, CudnnStatus, Handle, Kind};
 
-use super::{place, run_in_total, status_of};
+use super::device::{place, run_in_total, status_of};
 use crate::decide::{graph_of, set_up};
 use crate::decision::{Decision, Object, Setup};
 use crate::kernel::{Kernel, Running};
