@@ -1,10 +1,10 @@
-//! Writes a trampoline for every function of cuDNN that is only handed on, and gives the library cuDNN's SONAME with its
+//! Writes a trampoline for every function of cuDNN that is only forwarded, and gives the library cuDNN's SONAME with its
 //! version node. Only GNU ld knows `--default-symver`.
 //!
 //! The crate `tightfit-preload-plain` builds the same sources without SONAME and version node.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// Functions that the library answers itself; the rest are trampolines.
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map(|(name, rest)| (name, rest.split('\t').next().unwrap_or("?")))
         .collect();
     let mut code = format!("/// How many functions cuDNN has.\npub const COUNT: usize = {};\n\n", symbols.len());
-    code += "/// Their names and what each returns, by index.\npub static SYMBOLS: [(&std::ffi::CStr, Returned); COUNT] = [\n";
+    code += "/// Their names and what each returns, by index.\npub static SYMBOLS: [(&std::ffi::CStr, ReturnType); COUNT] = [\n";
     for (name, returned) in &symbols {
         let returned = match *returned {
             "cudnnStatus_t" => "Status",
@@ -66,18 +66,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "void" => "Nothing",
             _ => "Unknown",
         };
-        writeln!(code, "    (c\"{name}\", Returned::{returned}),")?;
+        writeln!(code, "    (c\"{name}\", ReturnType::{returned}),")?;
     }
     code += "];\n\n/// Places in the table by name.\n#[allow(non_upper_case_globals, missing_docs, dead_code)]\npub mod index {\n";
     for (index, (name, _)) in symbols.iter().enumerate() {
         writeln!(code, "    pub const {name}: usize = {index};")?;
     }
-    code += "}\n\n";
+    code += "}\n";
+    let folder = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(folder.join("symbols.rs"), code)?;
+    let mut code = String::new();
     for (index, (name, _)) in symbols.iter().enumerate() {
         if !INTERCEPTED.contains(name) {
             writeln!(code, "trampoline!({name}, {index});")?;
         }
     }
-    fs::write(Path::new(&env::var("OUT_DIR")?).join("trampolines.rs"), code)?;
+    fs::write(folder.join("trampolines.rs"), code)?;
     Ok(())
 }

@@ -2,14 +2,22 @@
 //! workspace limit.
 //!
 //! ```text
-//! program -> this library -> the real libcudnn.so.9
-//!              trampolines     what is only handed on
-//!              exports         the backend interface, shadowed; plans decided about when they are finalized
-//!              recognize -> choose -> session: micro-batches on the program's handle -> report
+//! program    trampolines   what is only forwarded              .
+//!            exports       what is not: the C functions         \
+//!            run           what was decided, on the device       > forward -> the real libcudnn.so.9
+//!            report        what was done                        /
+//!            decide        plans and algorithm numbers         '
+//!            process       the one state, made of the parts below
+//!            choose        a configuration: measured, from the cache, or by workspace queries
+//!            memory        totals and loans        session     the program's handles
+//!            kernel        what was told, what runs
+//!            recognize     convolutions in the facts
+//!            shadow        facts: what the program said of its descriptors
 //! ```
 //!
-//! Loading does nothing: the first call opens the real library and reads the environment (`settings`). A call that is
-//! not recognized, fails or panics is passed to the real library unchanged, and counted (`reason`).
+//! Each layer knows only those below it. Loading does nothing: the first call opens the real library and reads the
+//! environment (`settings`). A call that is not recognized, fails or panics is passed to the real library unchanged, and
+//! counted (`reason`). What runs may change while the program runs; what it was told may not (`kernel`).
 //!
 //! Empty on processors other than x86-64, because the trampolines are written in its assembly.
 
@@ -17,14 +25,21 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod choose;
+mod decide;
+mod decision;
+mod due;
 mod exports;
+mod forward;
 mod kernel;
+mod latest;
 mod layer;
-mod legacy;
+mod lock;
 mod log;
+mod memory;
 mod original;
+mod panics;
 mod pipe;
-mod plan;
+mod process;
 mod program;
 mod reason;
 mod recognize;
@@ -33,5 +48,4 @@ mod run;
 mod session;
 mod settings;
 mod shadow;
-mod total;
 mod trampolines;

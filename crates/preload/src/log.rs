@@ -6,6 +6,10 @@ use std::sync::OnceLock;
 
 use crate::pipe::shielded;
 
+/// Whether `TIGHTFIT_LOG` requests a line per decision. Outside of the process's state, because creating the state may
+/// log; guarded by its own cell and never changed.
+static VERBOSE: OnceLock<bool> = OnceLock::new();
+
 /// Writes a line.
 pub fn line(text: Arguments<'_>) {
     // If writing fails, there is nowhere left to report it.
@@ -14,18 +18,18 @@ pub fn line(text: Arguments<'_>) {
 
 /// Whether `TIGHTFIT_LOG` requests a line per decision.
 pub fn is_verbose() -> bool {
-    static VERBOSE: OnceLock<bool> = OnceLock::new();
     *VERBOSE.get_or_init(|| std::env::var_os("TIGHTFIT_LOG").is_some_and(|value| !value.is_empty() && value != "0"))
 }
 
 /// Reports something that the user must know.
-macro_rules! say {
+macro_rules! report_warning {
     ($($text:tt)*) => { $crate::log::line(format_args!($($text)*)) };
 }
 
 /// Reports something only if `TIGHTFIT_LOG` requests it.
-macro_rules! tell {
+macro_rules! trace {
     ($($text:tt)*) => { if $crate::log::is_verbose() { $crate::log::line(format_args!($($text)*)) } };
 }
 
-pub(crate) use {say, tell};
+// A macro cannot be imported from its own file under the name of the built-in attribute.
+pub(crate) use {report_warning as warn, trace};

@@ -9,66 +9,57 @@
 //!
 //! Always opened by its absolute path, because by name the loader would return this library.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use tightfit_cuda::Host;
 use tightfit_cuda::load::{self, Asking, cudnn_places, in_packages, is_python};
 
-use crate::log::say;
+use crate::log::warn;
 
 const NAME: &str = "libcudnn.so.9";
 
-struct Original {
+/// The real cuDNN.
+pub struct Original {
     path: PathBuf,
     library: Library,
 }
 
-/// The address of a real function; none if the library lacks it.
-///
-/// # Errors
-/// If there is no real library.
-pub fn symbol(name: &CStr) -> Result<Option<usize>, ()> {
-    let original = original().ok_or(())?;
-    // SAFETY: only the address is taken; who calls it knows the signature.
-    let found = unsafe { original.library.get::<*const ()>(name.to_bytes_with_nul()) };
-    Ok(found.ok().map(|symbol| symbol.as_raw_ptr() as usize).filter(|address| *address != 0))
-}
-
-/// The real library's file.
-pub fn path() -> Option<&'static Path> {
-    original().map(|original| original.path.as_path())
-}
-
-/// Driver and cuDNN for our own work; none if they cannot be opened, which is reported once.
-pub fn host() -> Option<&'static Host> {
-    static HOST: OnceLock<Option<Host>> = OnceLock::new();
-    HOST.get_or_init(|| {
-        let opened = load::cudnn_of_program(path()?).map(Arc::new).and_then(Host::open);
-        opened.map_err(|error| say!("leaving every convolution unchanged: {error}")).ok()
-    })
-    .as_ref()
-}
-
-fn original() -> Option<&'static Original> {
-    static ORIGINAL: OnceLock<Option<Original>> = OnceLock::new();
-    ORIGINAL
-        .get_or_init(|| {
-            let mut tried = Vec::new();
-            for path in places() {
-                match open(&path) {
-                    Ok(library) => return Some(Original { path, library }),
-                    Err(problem) => tried.push(format!("{} ({problem})", path.display())),
-                }
+impl Original {
+    /// Finds and opens it; none if there is none, which is reported.
+    pub fn find() -> Option<Original> {
+        let mut tried = Vec::new();
+        for path in places() {
+            match open(&path) {
+                Ok(library) => return Some(Original { path, library }),
+                Err(problem) => tried.push(format!("{} ({problem})", path.display())),
             }
-            let looked = if tried.is_empty() { "no places".to_owned() } else { tried.join(", ") };
-            say!("could not find the real {NAME}; set TIGHTFIT_CUDNN to its file; tried {looked}");
-            None
-        })
-        .as_ref()
+        }
+        let looked = if tried.is_empty() { "no places".to_owned() } else { tried.join(", ") };
+        warn!("could not find the real {NAME}; set TIGHTFIT_CUDNN to its file; tried {looked}");
+        None
+    }
+
+    /// The address of a function; none if the library lacks it.
+    pub fn symbol(&self, name: &CStr) -> Option<usize> {
+        // SAFETY: only the address is taken; who calls it knows the signature.
+        let found = unsafe { self.library.get::<*const ()>(name.to_bytes_with_nul()) };
+        found.ok().map(|symbol| symbol.as_raw_ptr() as usize).filter(|address| *address != 0)
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Driver and cuDNN for our own work; none if they cannot be opened, which is reported.
+    pub fn host(&self) -> Option<Host> {
+        let opened = load::cudnn_of_program(&self.path).map(Arc::new).and_then(Host::open);
+        opened.map_err(|error| warn!("leaving every convolution unchanged: {error}")).ok()
+    }
 }
 
 fn open(path: &Path) -> Result<Library, String> {
@@ -76,10 +67,22 @@ fn open(path: &Path) -> Result<Library, String> {
     let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) }.map_err(|error| error.to_string())?;
     // SAFETY: only the address is taken.
     let version = unsafe { library.get::<*const ()>(b"cudnnGetVersion\0") }.map_err(|error| error.to_string())?;
-    if std::ptr::eq(version.as_raw_ptr(), crate::trampolines::cudnnGetVersion as *const std::ffi::c_void) {
-        return Err("this is the tightfit library itself".to_owned());
+    match (file_base(version.as_raw_ptr()), file_base(open as *const c_void)) {
+        (Some(theirs), Some(ours)) if theirs == ours => Err("this is the tightfit library itself".to_owned()),
+        _ => Ok(library),
     }
-    Ok(library)
+}
+
+/// Where the file that contains an address is mapped; none if no file does.
+fn file_base(address: *const c_void) -> Option<usize> {
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    // SAFETY: any address may be asked about, and the place for the answer is valid.
+    (unsafe { libc::dladdr(address, &mut info) } != 0).then_some(info.dli_fbase as usize)
 }
 
 /// The files to try, limited to those that exist.

@@ -6,30 +6,30 @@ use std::sync::Arc;
 
 use tightfit_core::network;
 
-use crate::choose::cache;
-use crate::kernel::{self, Kernel};
-use crate::log::tell;
-use crate::settings::{Tune, settings};
+use crate::kernel::Kernel;
+use crate::log::trace;
+use crate::process::Process;
+use crate::settings::Tune;
 
 /// Adds the kernels that ran to the program's layers in the cache; writes nothing if the cache is not in use.
-pub fn keep() {
-    let Some(settings) = settings().filter(|settings| settings.tune != Tune::Heuristic) else { return };
+pub fn keep(process: &Process) {
+    let Some(settings) = process.settings().filter(|settings| settings.tune != Tune::Heuristic) else { return };
     let with_layer = |kernel: &Arc<Kernel>| {
         let layer = kernel.layer.clone().unwrap_or_default();
         network::Kernel { layer, problem: kernel.question.problem }
     };
-    let kernels: Vec<network::Kernel> = kernel::called().0.iter().map(with_layer).collect();
+    let kernels: Vec<network::Kernel> = process.kernels.called().0.iter().map(with_layer).collect();
     if kernels.is_empty() {
         return;
     }
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let Some(cache) = cache(settings) else { return };
+    let Some(cache) = process.chooser.cache(settings) else { return };
     if let Err(error) = cache.add_to_program(&name(&arguments), &kernels) {
-        tell!("could not save the layer names: {}", error.chain());
+        trace!("could not save the layer names: {}", error.chain());
     }
     // Nobody closes the cache at exit, and yet a copy of the file alone must be complete.
     if let Err(error) = cache.settle() {
-        tell!("could not merge the cache's journal into its file: {}", error.chain());
+        trace!("could not merge the cache's journal into its file: {}", error.chain());
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::log::trace;
+
 /// Declares the reasons with their text in the report.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $words:literal;)*) => {
@@ -101,20 +103,28 @@ const REASONS: usize = 32;
 const FUNCTIONS: usize = 8;
 const _: () = assert!(Reason::ALL.len() <= REASONS && Function::ALL.len() <= FUNCTIONS);
 
-static COUNTS: [[AtomicU64; FUNCTIONS]; REASONS] = [const { [const { AtomicU64::new(0) }; FUNCTIONS] }; REASONS];
+/// How many calls were passed through, by reason and function.
+#[derive(Default)]
+pub struct Counts([[AtomicU64; FUNCTIONS]; REASONS]);
 
-/// Counts a call that is passed through.
-pub fn count(reason: Reason, function: Function) {
-    COUNTS[reason as usize][function as usize].fetch_add(1, Ordering::Relaxed);
+impl Counts {
+    /// Counts a call that is passed through.
+    pub fn count(&self, reason: Reason, function: Function) {
+        self.0[reason as usize][function as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Every reason that occurred, with the function and the number of calls.
+    pub fn all(&self) -> Vec<(Reason, Function, u64)> {
+        let pairs =
+            Reason::ALL.iter().flat_map(|reason| Function::ALL.iter().map(move |function| (*reason, *function)));
+        let calls =
+            |(reason, function): (Reason, Function)| self.0[reason as usize][function as usize].load(Ordering::Relaxed);
+        pairs.map(|pair| (pair.0, pair.1, calls(pair))).filter(|(.., calls)| *calls > 0).collect()
+    }
 }
 
-/// Every reason that occurred, with the function and the number of calls.
-pub fn counted() -> Vec<(Reason, Function, u64)> {
-    let pairs = Reason::ALL.iter().flat_map(|reason| Function::ALL.iter().map(move |function| (*reason, *function)));
-    pairs
-        .map(|(reason, function)| {
-            (reason, function, COUNTS[reason as usize][function as usize].load(Ordering::Relaxed))
-        })
-        .filter(|(.., calls)| *calls > 0)
-        .collect()
+/// Logs a failure of ours if `TIGHTFIT_LOG` requests it.
+pub fn failed(error: impl std::fmt::Display) -> Reason {
+    trace!("{error}");
+    Reason::Failed
 }

@@ -7,25 +7,19 @@
 //! ```
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tightfit_core::{Candidate, Device, Nanos, output};
+use tightfit_core::{Candidate, Nanos, output};
 
-use crate::choose::spent;
-use crate::kernel::{self, Answer, Kernel};
-use crate::log::say;
+use crate::kernel::{Kernel, Running};
+use crate::log::warn;
 use crate::pipe::shielded;
-use crate::reason::counted;
-use crate::settings::{Limit, Settings, settings};
-use crate::{original, program};
+use crate::process::{Process, existing};
+use crate::program;
+use crate::settings::{Limit, Settings};
 
-static DEVICE: OnceLock<String> = OnceLock::new();
-/// The process that the report belongs to: a forked child must not write it at exit.
-static OWNER: AtomicU32 = AtomicU32::new(0);
-static WANTED: AtomicBool = AtomicBool::new(false);
 /// How long the program waits at exit for the reader of a report that goes to a pipe.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -46,25 +40,17 @@ const SIGUSR1: c_int = 10;
 /// `SIG_DFL`
 const DEFAULT: usize = 0;
 
-/// The device that decisions are made for.
-pub fn on_device(device: &Device) {
-    DEVICE.get_or_init(|| device.to_string());
-}
-
 /// Called when a convolution runs: from then on a report is due, and one requested by a signal is written.
-pub fn on_call() {
-    static BEGUN: Once = Once::new();
-    if !BEGUN.is_completed() {
-        BEGUN.call_once(begin);
-    }
-    if WANTED.load(Ordering::Relaxed) && WANTED.swap(false, Ordering::Relaxed) {
-        write();
+pub fn on_call(process: &Process) {
+    process.due.begin(|| begin(process));
+    if process.due.take_request() {
+        write(process);
     }
 }
 
-fn begin() {
-    let Some(settings) = settings() else { return };
-    OWNER.store(std::process::id(), Ordering::Relaxed);
+fn begin(process: &Process) {
+    let Some(settings) = process.settings() else { return };
+    process.due.take_over();
     // SAFETY: both handlers only touch atomics or write files, and live as long as the process: nobody unloads cuDNN.
     unsafe {
         atexit(at_exit);
@@ -80,48 +66,52 @@ fn begin() {
 }
 
 extern "C" fn on_signal(_: c_int) {
-    WANTED.store(true, Ordering::Relaxed);
+    if let Some(process) = existing() {
+        process.due.request();
+    }
 }
 
 extern "C" fn at_exit() {
     // Nothing may unwind into the C library.
     let _ = std::panic::catch_unwind(|| {
-        if OWNER.load(Ordering::Relaxed) == std::process::id() {
-            write();
-            program::keep();
+        if let Some(process) = existing().filter(|process| process.due.is_own()) {
+            write(process);
+            program::keep(process);
         }
     });
 }
 
-fn write() {
-    let Some(path) = settings().and_then(Settings::report_path) else { return };
-    let written = serde_json::to_vec_pretty(&json())
+fn write(process: &Process) {
+    let Some(path) = process.settings().and_then(Settings::report_path) else { return };
+    let written = serde_json::to_vec_pretty(&json(process))
         .map_err(|error| error.to_string())
         .and_then(|text| shielded(|| output::write_within(&path, &text, PATIENCE)).map_err(|error| error.chain()));
     if let Err(error) = written {
-        say!("could not write the report: {error}");
+        warn!("could not write the report: {error}");
     }
 }
 
-fn json() -> Value {
-    let limit = match settings().map(|settings| settings.limit) {
+fn json(process: &Process) -> Value {
+    let limit = match process.settings().map(|settings| settings.limit) {
         Some(Limit::PerKernel(bytes)) => json!({"workspace_limit_bytes": bytes.0}),
         Some(Limit::Total(bytes)) => json!({"total_workspace_bytes": bytes.0}),
         None => json!({}),
     };
-    let (kernels, planned_only) = kernel::called();
-    let passed: Vec<Value> = counted()
+    let (kernels, planned_only) = process.kernels.called();
+    let passed: Vec<Value> = process
+        .counts
+        .all()
         .into_iter()
         .map(|(reason, function, calls)| json!({"reason": reason.words(), "function": function.name(), "calls": calls}))
         .collect();
     let mut report = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
-        "cudnn": original::path().map(|path| path.to_string_lossy()),
-        "device": DEVICE.get(),
-        "kernels": kernels.iter().map(|kernel| of_kernel(kernel)).collect::<Vec<_>>(),
+        "cudnn": process.original_path().map(|path| path.to_string_lossy()),
+        "device": process.due.device(),
+        "kernels": kernels.iter().map(|kernel| kernel_json(kernel)).collect::<Vec<_>>(),
         "passed_through": passed,
-        "totals": totals(&kernels, planned_only),
+        "totals": totals(process, &kernels, planned_only),
     });
     if let (Value::Object(report), Value::Object(limit)) = (&mut report, limit) {
         report.extend(limit);
@@ -134,7 +124,7 @@ fn micros(time: Option<Nanos>) -> Value {
     time.filter(|time| *time > Nanos::ZERO).map_or(Value::Null, |time| json!(time.as_micros()))
 }
 
-fn of_kernel(kernel: &Kernel) -> Value {
+fn kernel_json(kernel: &Kernel) -> Value {
     let question = &kernel.question;
     let chosen = &question.chosen;
     let theirs = json!({
@@ -150,8 +140,8 @@ fn of_kernel(kernel: &Kernel) -> Value {
             "workspace_bytes": part.workspace.0,
         })
     };
-    let (ours, decision) = match (&kernel.answer, kernel.ours()) {
-        (_, Some(configuration)) => (
+    let (ours, decision) = match kernel.running() {
+        Running::Ours(configuration) | Running::Shared(configuration) => (
             json!({
                 "configuration": configuration.parts().iter().map(part).collect::<Vec<_>>(),
                 "time_us": micros(Some(configuration.time())),
@@ -159,8 +149,8 @@ fn of_kernel(kernel: &Kernel) -> Value {
             }),
             if configuration.is_divided() { "divided" } else { "replaced" },
         ),
-        (Answer::Left(reason), None) => (own_choice(kernel), reason.words()),
-        (_, None) => (own_choice(kernel), "kept"),
+        Running::Left(reason) => (own_choice(kernel), reason.words()),
+        Running::Kept => (own_choice(kernel), "kept"),
     };
     json!({
         "name": kernel.name(),
@@ -168,7 +158,7 @@ fn of_kernel(kernel: &Kernel) -> Value {
         "operation": question.problem.operation().name(),
         "device": question.device,
         "calls": kernel.calls(),
-        "micro_batches": kernel.ours().map_or(1, |ours| ours.parts().len()),
+        "micro_batches": kernel.running().configuration().map_or(1, |ours| ours.parts().len()),
         "framework": theirs,
         "ours": ours,
         "decision": decision,
@@ -187,28 +177,26 @@ fn own_choice(kernel: &Kernel) -> Value {
     json!({"configuration": [part], "time_us": time, "workspace_bytes": chosen.workspace.0})
 }
 
-fn totals(kernels: &[Arc<Kernel>], planned_only: usize) -> Value {
-    let workspaces = |of: &dyn Fn(&Kernel) -> u64| kernels.iter().map(|kernel| of(kernel)).max().unwrap_or(0);
-    let theirs = workspaces(&|kernel| kernel.question.chosen.workspace.0);
-    let ours = workspaces(&|kernel| match kernel.ours() {
+fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Value {
+    let largest = |bytes: &dyn Fn(&Kernel) -> u64| kernels.iter().map(|kernel| bytes(kernel)).max().unwrap_or(0);
+    let theirs = largest(&|kernel| kernel.question.chosen.workspace.0);
+    let ours = largest(&|kernel| match kernel.running().configuration() {
         Some(configuration) => configuration.workspace().0,
         None => kernel.question.chosen.workspace.0,
     });
     // A total is allocated as a whole, however little of it is used.
-    let ours = match settings().map(|settings| settings.limit) {
-        Some(Limit::Total(total)) if kernels.iter().any(|kernel| matches!(kernel.answer, Answer::Shared(_))) => {
-            ours.max(total.0)
-        }
+    let ours = match process.settings().map(|settings| settings.limit) {
+        Some(Limit::Total(total)) if kernels.iter().any(|kernel| kernel.share().is_some()) => ours.max(total.0),
         _ => ours,
     };
     // Only if both times are known.
-    let gained = |kernel: &Kernel| match (kernel.ours(), kernel.framework_time) {
+    let gained = |kernel: &Kernel| match (kernel.running().configuration(), kernel.framework_time) {
         (Some(ours), Some(theirs)) if ours.time() > Nanos::ZERO => {
             (theirs.as_micros() - ours.time().as_micros()) * kernel.calls() as f64
         }
         _ => 0.0,
     };
-    let spent = spent();
+    let spent = process.chooser.spending().so_far();
     json!({
         "workspace_peak_avoided_bytes": theirs.saturating_sub(ours),
         "time_gained_us": kernels.iter().map(|kernel| gained(kernel)).sum::<f64>(),

@@ -5,7 +5,7 @@
 //! is no notice of its end.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tightfit_core::backend::Scale;
 use tightfit_core::{Configuration, Error, Problem};
@@ -13,8 +13,9 @@ use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{CudaError, Guest, GuestProgram, Host};
 
 use crate::kernel::bits;
+use crate::lock::lock;
 
-/// A handle of the program's.
+/// A handle of the program.
 pub struct Session {
     /// What can be done on it.
     pub guest: Guest,
@@ -29,33 +30,41 @@ struct ProgramKey {
     base: usize,
 }
 
-static SESSIONS: Mutex<Option<HashMap<usize, Arc<Mutex<Session>>>>> = Mutex::new(None);
+/// The sessions of all handles.
+#[derive(Default)]
+pub struct Sessions(Mutex<HashMap<usize, Arc<Mutex<Session>>>>);
 
-/// The session of a handle on a device, started if there is none.
-///
-/// # Errors
-/// [`CudaError::Driver`].
-///
-/// # Safety
-/// `handle` was made by the host's cuDNN on `device`, is alive, and not in use on another thread.
-pub unsafe fn session(host: &Host, handle: Handle, device: usize) -> Result<Arc<Mutex<Session>>, CudaError> {
-    let address = handle.0 as usize;
-    let known = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|s| s.get(&address).cloned());
-    if let Some(session) = known {
-        return Ok(session);
+impl Sessions {
+    /// Holds the lock, as another thread may when the process forks.
+    #[cfg(test)]
+    pub fn hold(&self) -> impl Sized {
+        lock(&self.0)
     }
-    // SAFETY: forwarded to the caller; `forget` ends the use of the handle before it is destroyed.
-    let guest = unsafe { host.guest(device, handle) }?;
-    let session = Arc::new(Mutex::new(Session { guest, programs: HashMap::new() }));
-    let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(sessions.get_or_insert_default().entry(address).or_insert(session).clone())
-}
 
-/// Forgets a handle that is about to be destroyed: nothing built on it is used again, but its address may be.
-pub fn forget(handle: Handle) {
-    let gone =
-        SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|s| s.remove(&(handle.0 as usize)));
-    std::mem::forget(gone);
+    /// The session of a handle on a device, started if there is none.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    ///
+    /// # Safety
+    /// `handle` was made by the host's cuDNN on `device`, is alive, and not in use on another thread.
+    pub unsafe fn on(&self, host: &Host, handle: Handle, device: usize) -> Result<Arc<Mutex<Session>>, CudaError> {
+        let address = handle.0 as usize;
+        let known = lock(&self.0).get(&address).cloned();
+        if let Some(session) = known {
+            return Ok(session);
+        }
+        // SAFETY: forwarded to the caller; `forget` ends the use of the handle before it is destroyed.
+        let guest = unsafe { host.guest(device, handle) }?;
+        let session = Arc::new(Mutex::new(Session { guest, programs: HashMap::new() }));
+        Ok(lock(&self.0).entry(address).or_insert(session).clone())
+    }
+
+    /// Forgets a handle that is about to be destroyed: nothing built on it is used again, but its address may be.
+    pub fn forget(&self, handle: Handle) {
+        let forgotten = lock(&self.0).remove(&(handle.0 as usize));
+        std::mem::forget(forgotten);
+    }
 }
 
 impl Session {

@@ -4,13 +4,12 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use tightfit_core::Bytes;
 use tightfit_core::profile::Cache;
 use tightfit_core::survey::Sizes;
 
-use crate::log::say;
+use crate::log::warn;
 
 /// How configurations are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,21 +70,17 @@ impl Settings {
     }
 }
 
-/// The settings of this process; none if no limit is set, `TIGHTFIT_OFF` is set, or a value is invalid.
-pub fn settings() -> Option<&'static Settings> {
-    static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
-    SETTINGS
-        .get_or_init(|| {
-            let environment = |name: &str| std::env::var_os(name);
-            if set(&environment, "TIGHTFIT_SIZES").is_none() && set(&environment, "TIGHTFIT_POLICY").is_some() {
-                say!("TIGHTFIT_POLICY is now called TIGHTFIT_SIZES");
-            }
-            read(&environment).unwrap_or_else(|wrong| {
-                say!("leaving every convolution unchanged: {wrong}");
-                None
-            })
-        })
-        .as_ref()
+/// The settings of the environment; none if no limit is set, `TIGHTFIT_OFF` is set, or a value is invalid, which is
+/// reported.
+pub fn of_environment() -> Option<Settings> {
+    let environment = |name: &str| std::env::var_os(name);
+    if set(&environment, "TIGHTFIT_SIZES").is_none() && set(&environment, "TIGHTFIT_POLICY").is_some() {
+        warn!("TIGHTFIT_POLICY is now called TIGHTFIT_SIZES");
+    }
+    read(&environment).unwrap_or_else(|wrong| {
+        warn!("leaving every convolution unchanged: {wrong}");
+        None
+    })
 }
 
 /// The environment.

@@ -7,24 +7,8 @@
 //! ```
 
 use std::arch::naked_asm;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::original;
-
-/// A function's return type, from which to answer if the real library lacks the function.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Returned {
-    /// A status: `NOT_SUPPORTED`, or `NOT_INITIALIZED` if there is no real library at all.
-    Status,
-    /// A size: 0.
-    Size,
-    /// A text: an empty one.
-    Text,
-    /// Nothing.
-    Nothing,
-    /// Unknown: null or 0.
-    Unknown,
-}
+use crate::forward::{TABLE, absent, address};
 
 /// Declares a trampoline.
 macro_rules! trampoline {
@@ -50,9 +34,6 @@ macro_rules! trampoline {
 }
 
 include!(concat!(env!("OUT_DIR"), "/trampolines.rs"));
-
-/// Addresses of the real functions, 0 until the first call.
-static TABLE: [AtomicUsize; COUNT] = [const { AtomicUsize::new(0) }; COUNT];
 
 /// Resolves the function whose index is in r11 and goes on to it with every argument in place: the registers that carry
 /// integers, floats, the number of vector registers (rax) and a nested function's chain (r10).
@@ -108,52 +89,3 @@ extern "C" fn slow() {
 extern "C" fn resolve(index: u32) -> usize {
     std::panic::catch_unwind(|| address(index as usize)).unwrap_or(absent as *const () as usize)
 }
-
-/// The address of the real function, or of a substitute if the real library lacks it.
-pub fn address(index: usize) -> usize {
-    let known = TABLE[index].load(Ordering::Acquire);
-    if known != 0 {
-        return known;
-    }
-    let (name, returned) = SYMBOLS[index];
-    let address = match original::symbol(name) {
-        Ok(Some(address)) => address,
-        Ok(None) if returned == Returned::Status => not_supported as *const () as usize,
-        Err(()) if returned == Returned::Status => not_initialized as *const () as usize,
-        _ if returned == Returned::Text => empty as *const () as usize,
-        _ => absent as *const () as usize,
-    };
-    TABLE[index].store(address, Ordering::Release);
-    address
-}
-
-extern "C" fn not_supported() -> i32 {
-    3000
-}
-
-extern "C" fn not_initialized() -> i32 {
-    1001
-}
-
-extern "C" fn absent() -> usize {
-    0
-}
-
-extern "C" fn empty() -> *const std::ffi::c_char {
-    c"".as_ptr()
-}
-
-/// Forwards a call to the real function, with the signature from its header.
-macro_rules! forward {
-    ($name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {{
-        let address = $crate::trampolines::address($crate::trampolines::index::$name);
-        // SAFETY: the address is that of the function of this name in the real library, whose header has this
-        // signature, or of one that takes nothing and returns a status. The arguments are the caller's, who owes what
-        // cuDNN asks for.
-        unsafe {
-            let function = std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(address);
-            function($($argument),*)
-        }
-    }};
-}
-pub(crate) use forward;

@@ -77,6 +77,29 @@ const CRATES: &[Crate] = &[
             &["commands"],
         ],
     },
+    Crate {
+        name: "preload",
+        layers: &[
+            &["layer", "latest", "lock", "pipe"],
+            &["log"],
+            &["panics", "reason", "settings", "due"],
+            // The real library; what the program said of its descriptors.
+            &["original", "shadow"],
+            &["recognize"],
+            &["kernel"],
+            &["session", "decision"],
+            &["memory", "choose"],
+            // The one state, made of what stands above; what stands below uses all of it.
+            &["process"],
+            &["forward"],
+            &["decide"],
+            &["program"],
+            &["report"],
+            &["run"],
+            &["exports"],
+            &["trampolines"],
+        ],
+    },
     Crate { name: "python", layers: &[&["failure"], &["interrupt"], &["profile"], &["mixed", "solve"]] },
 ];
 

@@ -4,56 +4,63 @@ use tightfit_core::optimize::{divide, front};
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Measurement, Operation};
 use tightfit_cuda::Guest;
 
-use super::cache::{cache, read};
-use super::{Known, admission, measured};
+use super::chooser::{Chooser, Knowledge, admission};
 use crate::kernel::Question;
 use crate::settings::{Limit, Settings};
 
 /// What was found in the cache.
-pub(super) struct Found {
+pub(super) struct Lookup {
     /// The part that can be used.
-    pub known: Known,
+    pub known: Knowledge,
     /// Whether entries were ignored because the library now asks for other workspaces.
     pub is_stale: bool,
 }
 
-/// What the cache has for a question within a limit; none if there is no cache or no entry.
-///
-/// Asks the library only for the workspaces of candidates that would be chosen.
-pub(super) fn look_up(question: &Question, limit: Bytes, settings: &Settings, guest: &mut Guest) -> Option<Found> {
-    let cache = cache(settings)?;
-    let found = read(cache.measurements(guest.device(), &question.problem))?;
-    let problem = &question.problem;
-    let admission = admission(question, settings);
-    let sizes = settings.sizes.up_to(problem.batch());
-    let may_be_used = |measurement: &&Measurement| {
-        let is_size = sizes.as_ref().is_none_or(|sizes| sizes.contains(&measurement.micro_batch));
-        measurement.workspace <= limit && is_size && admission.admits(measurement.notes)
-    };
-    let mut candidates: Vec<_> = found.iter().filter(may_be_used).map(Measurement::candidate).collect();
-    let is_theirs = |measurement: &&Measurement| {
-        measurement.micro_batch == problem.batch() && measurement.algorithm == question.chosen.algorithm
-    };
-    let framework_time = found.iter().find(is_theirs).map(|measurement| measurement.time);
-    // For half-precision gradients, dividing cannot be judged without knowing what adding up costs.
-    let cost = match read(cache.division_cost(guest.device(), problem)).flatten() {
-        Some(cost) => cost,
-        None if problem.operation() != Operation::BackwardFilter => DivisionCost::default(),
-        None if Guest::division_workspace(problem) == Bytes::ZERO => DivisionCost::default(),
-        None => DivisionCost::NEVER,
-    };
-    let kept = candidates.len();
-    let chosen = |candidates: &[Candidate]| -> Vec<Configuration> {
-        match settings.limit {
-            Limit::PerKernel(_) => divide(problem, candidates, limit, cost).into_iter().collect(),
-            Limit::Total(_) => front(problem, candidates, limit, cost).unwrap_or_default(),
-        }
-    };
-    leave_out_stale(question, &mut candidates, chosen, guest);
-    measured::count_cached(candidates.len());
-    let is_stale = candidates.len() < kept;
-    let known = Known { candidates, cost, framework_time };
-    (!known.candidates.is_empty() || is_stale).then_some(Found { known, is_stale })
+impl Chooser {
+    /// What the cache has for a question within a limit; none if there is no cache or no entry.
+    ///
+    /// Asks the library only for the workspaces of candidates that would be chosen.
+    pub(super) fn look_up(
+        &self,
+        question: &Question,
+        limit: Bytes,
+        settings: &Settings,
+        guest: &mut Guest,
+    ) -> Option<Lookup> {
+        let cache = self.cache.open(settings)?;
+        let found = self.cache.read(cache.measurements(guest.device(), &question.problem))?;
+        let problem = &question.problem;
+        let admission = admission(question, settings);
+        let sizes = settings.sizes.up_to(problem.batch());
+        let may_be_used = |measurement: &&Measurement| {
+            let is_size = sizes.as_ref().is_none_or(|sizes| sizes.contains(&measurement.micro_batch));
+            measurement.workspace <= limit && is_size && admission.admits(measurement.notes)
+        };
+        let mut candidates: Vec<_> = found.iter().filter(may_be_used).map(Measurement::candidate).collect();
+        let is_theirs = |measurement: &&Measurement| {
+            measurement.micro_batch == problem.batch() && measurement.algorithm == question.chosen.algorithm
+        };
+        let framework_time = found.iter().find(is_theirs).map(|measurement| measurement.time);
+        // For half-precision gradients, dividing cannot be judged without knowing what adding up costs.
+        let cost = match self.cache.read(cache.division_cost(guest.device(), problem)).flatten() {
+            Some(cost) => cost,
+            None if problem.operation() != Operation::BackwardFilter => DivisionCost::default(),
+            None if Guest::division_workspace(problem) == Bytes::ZERO => DivisionCost::default(),
+            None => DivisionCost::NEVER,
+        };
+        let kept = candidates.len();
+        let chosen = |candidates: &[Candidate]| -> Vec<Configuration> {
+            match settings.limit {
+                Limit::PerKernel(_) => divide(problem, candidates, limit, cost).into_iter().collect(),
+                Limit::Total(_) => front(problem, candidates, limit, cost).unwrap_or_default(),
+            }
+        };
+        leave_out_stale(question, &mut candidates, chosen, guest);
+        self.spending.add_cached(candidates.len());
+        let is_stale = candidates.len() < kept;
+        let known = Knowledge { candidates, cost, framework_time };
+        (!known.candidates.is_empty() || is_stale).then_some(Lookup { known, is_stale })
+    }
 }
 
 /// Drops candidates whose workspace differs from what the library asks for now, until none of them would be chosen.

@@ -7,7 +7,7 @@ use tightfit_core::survey::Sizes;
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
 use tightfit_cuda::Guest;
 
-use super::admission;
+use super::chooser::admission;
 use crate::kernel::Question;
 use crate::session::Session;
 use crate::settings::Settings;

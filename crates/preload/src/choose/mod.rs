@@ -9,36 +9,33 @@
 
 mod cache;
 mod cached;
+mod chooser;
 mod heuristic;
 mod measured;
+mod measurements;
+mod spending;
 mod surveyed;
 mod turn;
 
-pub use cache::cache;
-pub use measured::spent;
+use std::sync::Arc;
+
+pub use chooser::Chooser;
+use chooser::Knowledge;
 use tightfit_core::optimize::{divide, front};
-use tightfit_core::profile::Admission;
-use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Notes, Types};
+use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Host;
 
-use crate::kernel::{Answer, Question, Shared};
-use crate::log::tell;
+use crate::kernel::{Answer, Question, Share};
+use crate::log::trace;
 use crate::reason::Reason;
 use crate::session::Session;
 use crate::settings::{Limit, Settings, Tune};
-
-/// What is known of a problem's candidates, and of the framework's choice among them.
-struct Known {
-    candidates: Vec<Candidate>,
-    cost: DivisionCost,
-    framework_time: Option<Nanos>,
-}
 
 /// A configuration must be faster by more than this to be worth changing results for.
 const GAIN: f64 = 1.03;
 
 /// An answer, and what is known of it.
-pub struct Decided {
+pub struct Choice {
     /// What is done.
     pub answer: Answer,
     /// Time of the framework's choice, if known.
@@ -47,64 +44,73 @@ pub struct Decided {
     pub is_lasting: bool,
 }
 
-/// Answers a question under a limit.
-///
-/// Under capture, this measures, allocates and waits for nothing, and does not even open a file.
-pub fn choose(
-    question: &Question,
-    limit: Bytes,
-    settings: &Settings,
-    session: &mut Session,
-    host: &Host,
-    is_capturing: bool,
-) -> Decided {
-    let mut is_lasting = !is_capturing;
-    let known = match settings.tune {
-        _ if is_capturing => measured::remembered(question, settings),
-        Tune::Measure => match measured::measure(question, limit, settings, host, &mut session.guest) {
-            Ok(known) => Some(known),
-            Err(failure) => {
-                is_lasting = !failure.is_capture;
-                None
-            }
-        },
-        Tune::Cached => cached::look_up(question, limit, settings, &mut session.guest).map(|found| found.known),
-        Tune::Heuristic => None,
-    };
-    let fits = question.chosen.workspace <= limit;
-    let framework_time = known.as_ref().and_then(|known| known.framework_time);
-    let divide = |known: &Known| divide(&question.problem, &known.candidates, limit, known.cost).ok();
-    let divided = known.as_ref().and_then(divide);
-    let is_worth_it = |ours: &Configuration| {
-        let is_faster = framework_time.is_some_and(|theirs| ours.time().ratio(theirs) * GAIN < 1.0);
-        !fits || (is_faster && !is_chosen(ours, question))
-    };
-    // A configuration that cannot be set up on the program's handle, for example for its alignment, is no choice.
-    let ours = divided.filter(is_worth_it).filter(|ours| {
-        let set_up = session.program(&question.problem, ours, question.scale(), question.base);
-        set_up.map_err(|error| tell!("{}: {}", question.problem, error.chain())).is_ok()
-    });
-    let answer = match (ours, fits) {
-        (Some(ours), _) => Answer::Ours(ours),
-        (None, true) => Answer::Kept,
-        (None, false) => match heuristic::shrink(question, limit, settings, session) {
-            Ok(Some(ours)) => Answer::Ours(ours),
-            Ok(None) => Answer::Left(Reason::NothingFits),
-            Err(error) => {
-                tell!("{}: {error}", question.problem);
-                Answer::Left(Reason::Failed)
-            }
-        },
-    };
-    let answer = match settings.limit {
-        Limit::PerKernel(_) => answer,
-        Limit::Total(_) => shared(question, limit, answer, known, session),
-    };
-    Decided { answer, framework_time, is_lasting }
+impl Chooser {
+    /// Answers a question under a limit.
+    ///
+    /// Under capture, this measures, allocates and waits for nothing, and does not even open a file.
+    pub fn choose(
+        &self,
+        question: &Question,
+        limit: Bytes,
+        settings: &Settings,
+        session: &mut Session,
+        host: &Host,
+        is_capturing: bool,
+    ) -> Choice {
+        let mut is_lasting = !is_capturing;
+        let known = match settings.tune {
+            _ if is_capturing => self.recall(question, settings),
+            Tune::Measure => match self.measure(question, limit, settings, host, &mut session.guest) {
+                Ok(known) => Some(known),
+                Err(failure) => {
+                    is_lasting = !failure.is_capture;
+                    None
+                }
+            },
+            Tune::Cached => self.look_up(question, limit, settings, &mut session.guest).map(|found| found.known),
+            Tune::Heuristic => None,
+        };
+        let fits = question.chosen.workspace <= limit;
+        let framework_time = known.as_ref().and_then(|known| known.framework_time);
+        let divide = |known: &Knowledge| divide(&question.problem, &known.candidates, limit, known.cost).ok();
+        let divided = known.as_ref().and_then(divide);
+        let is_worth_it = |ours: &Configuration| {
+            let is_faster = framework_time.is_some_and(|theirs| ours.time().ratio(theirs) * GAIN < 1.0);
+            !fits || (is_faster && !is_chosen(ours, question))
+        };
+        // A configuration that cannot be set up on the program's handle, for example for its alignment, is no choice.
+        let ours = divided.filter(is_worth_it).filter(|ours| {
+            let set_up = session.program(&question.problem, ours, question.scale(), question.base);
+            set_up.map_err(|error| trace!("{}: {}", question.problem, error.chain())).is_ok()
+        });
+        let answer = match (ours, fits) {
+            (Some(ours), _) => Answer::Ours(ours),
+            (None, true) => Answer::Kept,
+            (None, false) => match heuristic::shrink(question, limit, settings, session) {
+                Ok(Some(ours)) => Answer::Ours(ours),
+                Ok(None) => Answer::Left(Reason::NothingFits),
+                Err(error) => {
+                    trace!("{}: {error}", question.problem);
+                    Answer::Left(Reason::Failed)
+                }
+            },
+        };
+        let answer = match settings.limit {
+            Limit::PerKernel(_) => answer,
+            Limit::Total(_) => answer_in_total(question, limit, answer, known, session),
+        };
+        Choice { answer, framework_time, is_lasting }
+    }
 }
 
 /// The answer under a total: the program provides no workspace, because the configuration runs in our memory.
-fn shared(question: &Question, limit: Bytes, answer: Answer, known: Option<Known>, session: &mut Session) -> Answer {
+fn answer_in_total(
+    question: &Question,
+    limit: Bytes,
+    answer: Answer,
+    known: Option<Knowledge>,
+    session: &mut Session,
+) -> Answer {
     let theirs = Candidate {
         micro_batch: question.problem.batch(),
         algorithm: question.chosen.algorithm.clone(),
@@ -118,7 +124,7 @@ fn shared(question: &Question, limit: Bytes, answer: Answer, known: Option<Known
             match session.program(&question.problem, &theirs, question.scale(), question.base) {
                 Ok(_) => theirs,
                 Err(error) => {
-                    tell!("{}: {}", question.problem, error.chain());
+                    trace!("{}: {}", question.problem, error.chain());
                     return Answer::Left(Reason::Failed);
                 }
             }
@@ -131,22 +137,10 @@ fn shared(question: &Question, limit: Bytes, answer: Answer, known: Option<Known
         }
         front(&question.problem, &known.candidates, limit, known.cost).unwrap_or_default()
     });
-    Answer::Shared(Shared { provisional, front })
+    Answer::Shared(Share { provisional: Arc::new(provisional), front })
 }
 
 /// Whether a configuration is the framework's choice itself.
 fn is_chosen(configuration: &Configuration, question: &Question) -> bool {
     matches!(configuration.parts(), [part] if part.algorithm == question.chosen.algorithm)
-}
-
-/// Which algorithms the framework's own mode allows. Tensor cores matter only for f32: half types always use them.
-fn admission(question: &Question, settings: &Settings) -> Admission {
-    let is_single = matches!(question.problem.types(), Types::F32 | Types::Tf32);
-    let guarded = Notes::DOWN_CONVERT.with(Notes::REDUCED_PRECISION);
-    let guarded = if is_single { guarded.with(Notes::TENSOR_CORE) } else { guarded };
-    Admission {
-        deterministic: settings.is_deterministic || !question.admitted.contains(Notes::NONDETERMINISTIC),
-        class: settings.is_exact_class.then(|| question.chosen.notes.class()),
-        without: Notes(guarded.0 & !question.admitted.0),
-    }
 }

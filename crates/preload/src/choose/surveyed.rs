@@ -4,14 +4,15 @@
 use tightfit_core::profile::Mark;
 use tightfit_core::{Bytes, Candidate, Device};
 
-use super::admission;
-use super::cache::{cache, read};
+use super::cache::CacheFile;
+use super::chooser::admission;
 use crate::kernel::Question;
-use crate::log::tell;
+use crate::log::trace;
 use crate::settings::{Limit, Settings};
 
 /// A survey, identified by everything it depends on.
 pub(super) struct Survey<'a> {
+    cache: &'a CacheFile,
     settings: &'a Settings,
     device: &'a Device,
     mark: Mark,
@@ -19,26 +20,32 @@ pub(super) struct Survey<'a> {
 
 impl<'a> Survey<'a> {
     /// What measuring a question under a limit surveys.
-    pub fn new(question: &Question, limit: Bytes, settings: &'a Settings, device: &'a Device) -> Survey<'a> {
+    pub fn new(
+        cache: &'a CacheFile,
+        question: &Question,
+        limit: Bytes,
+        settings: &'a Settings,
+        device: &'a Device,
+    ) -> Survey<'a> {
         let total = if matches!(settings.limit, Limit::Total(_)) { " total" } else { "" };
         let sizes = format!("{}{total}", settings.sizes);
         let mark = Mark { problem: question.problem, sizes, limit, admission: admission(question, settings) };
-        Survey { settings, device, mark }
+        Survey { cache, settings, device, mark }
     }
 
     /// Whether this process or another has made it before.
     pub fn is_done(&self) -> bool {
-        let Some(cache) = cache(self.settings) else { return false };
-        read(cache.is_surveyed(self.device, &self.mark)).unwrap_or(false)
+        let Some(cache) = self.cache.open(self.settings) else { return false };
+        self.cache.read(cache.is_surveyed(self.device, &self.mark)).unwrap_or(false)
     }
 
     /// Marks it as made, with these candidates. If a candidate was not saved, or the mark cannot be written, the next
     /// process measures what the cache lacks.
     pub fn set_done(&self, candidates: &[Candidate]) {
-        let Some(cache) = cache(self.settings) else { return };
+        let Some(cache) = self.cache.open(self.settings) else { return };
         let marked = cache.mark_surveyed(self.device, &self.mark, candidates);
         if let Err(error) = marked.and_then(|_| cache.settle()) {
-            tell!("could not mark {} as fully measured: {}", self.mark.problem, error.chain());
+            trace!("could not mark {} as fully measured: {}", self.mark.problem, error.chain());
         }
     }
 }

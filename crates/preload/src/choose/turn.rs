@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tightfit_core::profile::Cache;
 
-use crate::log::tell;
+use crate::log::trace;
 
 /// How long to wait for another process or thread. Waiting longer could deadlock: the other may be in a collective
 /// operation that needs work which this one has yet to enqueue.
@@ -34,7 +34,7 @@ impl Turn {
         let lock = match open(name.as_ref()) {
             Ok(lock) => lock,
             Err(error) => {
-                tell!("{}: {error}; measuring without a lock", Path::new(&name).display());
+                trace!("{}: {error}; measuring without a lock", Path::new(&name).display());
                 return Ok(None);
             }
         };
@@ -60,7 +60,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 ///
 /// # Errors
 /// A sentence, if another thread still holds it.
-pub(super) fn own<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, String> {
+pub(super) fn wait_for<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, String> {
     let attempt = || match mutex.try_lock() {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -97,7 +97,7 @@ mod tests {
         let kept = mutex.lock().unwrap();
         assert!(within(Duration::from_millis(20), || mutex.try_lock().ok()).is_none());
         drop(kept);
-        assert!(own(&mutex).is_ok());
+        assert!(wait_for(&mutex).is_ok());
         let mut attempts = 0;
         let third = || {
             attempts += 1;

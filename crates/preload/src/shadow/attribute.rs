@@ -1,20 +1,21 @@
 //! Values of attributes, copied out of the caller's arrays.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use tightfit_cuda::sys::cudnn::{Attribute, ElementType};
 
-use super::{Address, Made, made};
+use super::{Address, Object};
 
 /// The values of one attribute.
-#[derive(Clone, Debug)]
-pub enum Value {
+#[derive(Debug)]
+pub enum Value<N> {
     /// Integers, enums, booleans, handles and addresses.
     Integers(Vec<i64>),
     /// Factors.
     Real(f64),
     /// What the descriptors held when set; none for one that was not finalized or not seen.
-    Objects(Vec<Option<Made>>),
+    Objects(Vec<Option<Arc<Object<N>>>>),
     /// Of a type that is not read here.
     Other,
 }
@@ -22,37 +23,44 @@ pub enum Value {
 /// The most elements to copy: dimensions, ids and addresses are far fewer.
 const MAX_ELEMENTS: i64 = 4096;
 
-impl Value {
-    /// Copies the values of an attribute that cuDNN accepted.
+impl<N> Value<N> {
+    /// Copies the values of an attribute that cuDNN accepted; `object` gives what a descriptor stands for.
     ///
     /// # Safety
     /// `array` points to `count` elements of the C type that `element` names.
-    pub unsafe fn read(element: ElementType, count: i64, array: *const c_void) -> Value {
+    pub unsafe fn read(
+        element: ElementType,
+        count: i64,
+        array: *const c_void,
+        object: impl Fn(Address) -> Option<Arc<Object<N>>>,
+    ) -> Value<N> {
         let Some(len) = usize::try_from(count).ok().filter(|_| count <= MAX_ELEMENTS && !array.is_null()) else {
             return Value::Other;
         };
         // SAFETY: each arm reads the C type of `element`, `len` times.
         unsafe {
-            match element.0 {
-                // HANDLE, INT64, VOID_PTR
-                0 | 3 | 6 => Value::Integers(std::slice::from_raw_parts(array.cast::<i64>(), len).to_vec()),
-                // BOOLEAN
-                2 => {
+            match element {
+                ElementType::HANDLE | ElementType::INT64 | ElementType::VOID_PTR => {
+                    Value::Integers(std::slice::from_raw_parts(array.cast::<i64>(), len).to_vec())
+                }
+                ElementType::BOOLEAN => {
                     let bytes = std::slice::from_raw_parts(array.cast::<u8>(), len);
                     Value::Integers(bytes.iter().map(|&byte| i64::from(byte)).collect())
                 }
-                // DATA_TYPE, CONVOLUTION_MODE, HEUR_MODE, KNOB_TYPE, TENSOR_REORDERING_MODE, INT32
-                1 | 7 | 8 | 9 | 20 | 23 => {
+                ElementType::DATA_TYPE
+                | ElementType::CONVOLUTION_MODE
+                | ElementType::HEUR_MODE
+                | ElementType::KNOB_TYPE
+                | ElementType::TENSOR_REORDERING_MODE
+                | ElementType::INT32 => {
                     let words = std::slice::from_raw_parts(array.cast::<i32>(), len);
                     Value::Integers(words.iter().map(|&word| i64::from(word)).collect())
                 }
-                // FLOAT, DOUBLE
-                4 if len == 1 => Value::Real(f64::from(*array.cast::<f32>())),
-                5 if len == 1 => Value::Real(*array.cast::<f64>()),
-                // BACKEND_DESCRIPTOR
-                15 => {
+                ElementType::FLOAT if len == 1 => Value::Real(f64::from(*array.cast::<f32>())),
+                ElementType::DOUBLE if len == 1 => Value::Real(*array.cast::<f64>()),
+                ElementType::BACKEND_DESCRIPTOR => {
                     let addresses = std::slice::from_raw_parts(array.cast::<Address>(), len);
-                    Value::Objects(addresses.iter().map(|&address| made(address)).collect())
+                    Value::Objects(addresses.iter().map(|&address| object(address)).collect())
                 }
                 _ => Value::Other,
             }
@@ -61,12 +69,18 @@ impl Value {
 }
 
 /// The attributes set so far; a list, because there are few.
-#[derive(Clone, Debug, Default)]
-pub struct Attributes(Vec<(Attribute, Value)>);
+#[derive(Debug)]
+pub struct Attributes<N>(Vec<(Attribute, Value<N>)>);
 
-impl Attributes {
+impl<N> Default for Attributes<N> {
+    fn default() -> Attributes<N> {
+        Attributes(Vec::new())
+    }
+}
+
+impl<N> Attributes<N> {
     /// Sets, or sets again.
-    pub fn set(&mut self, attribute: Attribute, value: Value) {
+    pub fn set(&mut self, attribute: Attribute, value: Value<N>) {
         match self.0.iter_mut().find(|(known, _)| *known == attribute) {
             Some((_, place)) => *place = value,
             None => self.0.push((attribute, value)),
@@ -74,12 +88,12 @@ impl Attributes {
     }
 
     /// The values of an attribute.
-    pub fn get(&self, attribute: i32) -> Option<&Value> {
-        self.0.iter().find(|(known, _)| known.0 == attribute).map(|(_, value)| value)
+    pub fn get(&self, attribute: Attribute) -> Option<&Value<N>> {
+        self.0.iter().find(|(known, _)| *known == attribute).map(|(_, value)| value)
     }
 
     /// Integers of an attribute.
-    pub fn integers(&self, attribute: i32) -> Option<&[i64]> {
+    pub fn integers(&self, attribute: Attribute) -> Option<&[i64]> {
         match self.get(attribute)? {
             Value::Integers(values) => Some(values),
             _ => None,
@@ -87,12 +101,12 @@ impl Attributes {
     }
 
     /// One integer.
-    pub fn integer(&self, attribute: i32) -> Option<i64> {
+    pub fn integer(&self, attribute: Attribute) -> Option<i64> {
         self.integers(attribute)?.first().copied()
     }
 
     /// A factor, or its default if unset.
-    pub fn real(&self, attribute: i32, default: f64) -> Option<f64> {
+    pub fn real(&self, attribute: Attribute, default: f64) -> Option<f64> {
         match self.get(attribute) {
             None => Some(default),
             Some(Value::Real(value)) => Some(*value),
@@ -100,16 +114,21 @@ impl Attributes {
         }
     }
 
-    /// The one object of an attribute.
-    pub fn object(&self, attribute: i32) -> Option<&Made> {
+    /// The objects of an attribute; none in the place of one that was not finalized or not seen.
+    pub fn objects(&self, attribute: Attribute) -> Option<&[Option<Arc<Object<N>>>]> {
         match self.get(attribute)? {
-            Value::Objects(objects) => objects.first()?.as_ref(),
+            Value::Objects(objects) => Some(objects),
             _ => None,
         }
     }
 
-    /// Every attribute that was set.
-    pub fn names(&self) -> impl Iterator<Item = i32> {
-        self.0.iter().map(|(attribute, _)| attribute.0)
+    /// The one object of an attribute.
+    pub fn object(&self, attribute: Attribute) -> Option<&Arc<Object<N>>> {
+        self.objects(attribute)?.first()?.as_ref()
+    }
+
+    /// Whether nothing but these was set.
+    pub fn are_among(&self, known: &[Attribute]) -> bool {
+        self.0.iter().all(|(attribute, _)| known.contains(attribute))
     }
 }

@@ -1,34 +1,41 @@
-//! What the program has told cuDNN. cuDNN cannot return all of it, so every descriptor has a shadow here that stores
-//! the attributes set and, once finalized, the object they describe.
+//! What the program has told cuDNN. cuDNN cannot return all of it, so every descriptor has a shadow here: facts only,
+//! the attributes set and, once finalized, the object made of them.
 //!
 //! ```text
-//! cudnnBackend..   Create     Set        Finalize          Get (objects)          Destroy
-//! shadow           new        attribute  attributes->Made  link of what it fills  gone
+//! cudnnBackend..   Create     Set          Finalize                Get (objects)            Destroy
+//! shadow           new        attributes   attributes -> Object    an Object for each       gone
 //! ```
 //!
-//! Frontends destroy descriptors long before they run a plan, and addresses are reused. So a reference to another
-//! descriptor shares its content at that time ([`Made`] is an `Arc` inside), not its address. Shadows are sharded by
-//! address, and no shard stays locked during a cuDNN call.
+//! Frontends destroy descriptors long before they run a plan, and addresses are reused. So an attribute that names
+//! another descriptor holds that descriptor's object of that time, not its address. What the layers above conclude from
+//! an object is kept with it, as notes of their own type `N`: so it lives exactly as long as something leads to the
+//! object, and finding it takes no other lock. Shadows are sharded by address, and no shard stays locked during a cuDNN
+//! call.
 
 mod attribute;
-mod made;
+mod object;
 
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-pub use attribute::{Attributes, Value};
-pub use made::{Graph, Made};
-use tightfit_cuda::sys::cudnn::{Attribute, Kind};
+pub use attribute::Attributes;
+#[cfg(test)]
+pub use attribute::Value;
+pub use object::Object;
+use tightfit_cuda::sys::cudnn::{Attribute, ElementType, Kind};
+
+use crate::lock::lock;
 
 /// A descriptor's address.
 pub type Address = usize;
 
 /// One descriptor.
-struct Shadow {
+struct Shadow<N> {
     kind: Kind,
-    attributes: Attributes,
-    made: Option<Made>,
+    attributes: Attributes<N>,
+    object: Option<Arc<Object<N>>>,
 }
 
 /// Hashes addresses, which are already spread out, with one multiplication.
@@ -52,53 +59,92 @@ impl Hasher for AddressHasher {
     }
 }
 
-type Shard = Mutex<Option<HashMap<Address, Shadow, BuildHasherDefault<AddressHasher>>>>;
+type Shard<N> = HashMap<Address, Shadow<N>, BuildHasherDefault<AddressHasher>>;
 const SHARDS: usize = 64;
-static SHADOWS: [Shard; SHARDS] = [const { Mutex::new(None) }; SHARDS];
 
-fn shard(address: Address) -> MutexGuard<'static, Option<HashMap<Address, Shadow, BuildHasherDefault<AddressHasher>>>> {
-    // Descriptors are at least 16 bytes apart.
-    let place = (address >> 4) ^ (address >> 10);
-    SHADOWS[place % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// The shadows of all descriptors.
+pub struct Shadows<N>([Mutex<Shard<N>>; SHARDS]);
 
-/// A descriptor was created.
-pub fn create(address: Address, kind: Kind) {
-    let shadow = Shadow { kind, attributes: Attributes::default(), made: None };
-    shard(address).get_or_insert_default().insert(address, shadow);
-}
-
-/// A descriptor is about to be destroyed.
-pub fn destroy(address: Address) {
-    let gone = shard(address).as_mut().and_then(|shadows| shadows.remove(&address));
-    // Dropped here, after the shard is unlocked.
-    drop(gone);
-}
-
-/// An attribute was set.
-pub fn set(address: Address, attribute: Attribute, value: Value) {
-    if let Some(shadow) = shard(address).as_mut().and_then(|shadows| shadows.get_mut(&address)) {
-        shadow.attributes.set(attribute, value);
+impl<N> Default for Shadows<N> {
+    fn default() -> Shadows<N> {
+        Shadows(std::array::from_fn(|_| Mutex::default()))
     }
 }
 
-/// The attributes of a descriptor that was just finalized; none if its creation was not seen.
-pub fn take_attributes(address: Address) -> Option<(Kind, Attributes)> {
-    let mut shard = shard(address);
-    let shadow = shard.as_mut()?.get_mut(&address)?;
-    Some((shadow.kind, std::mem::take(&mut shadow.attributes)))
-}
+impl<N: Default> Shadows<N> {
+    fn shard(&self, address: Address) -> MutexGuard<'_, Shard<N>> {
+        // Descriptors are at least 16 bytes apart.
+        let place = (address >> 4) ^ (address >> 10);
+        lock(&self.0[place % SHARDS])
+    }
 
-/// Stores what a descriptor stands for from now on.
-pub fn fill(address: Address, made: Made) {
-    let before = match shard(address).as_mut().and_then(|shadows| shadows.get_mut(&address)) {
-        Some(shadow) => shadow.made.replace(made),
-        None => None,
-    };
-    drop(before);
-}
+    /// A descriptor was created.
+    pub fn create(&self, address: Address, kind: Kind) {
+        let shadow = Shadow { kind, attributes: Attributes::default(), object: None };
+        let replaced = self.shard(address).insert(address, shadow);
+        drop(replaced);
+    }
 
-/// What a descriptor stands for.
-pub fn made(address: Address) -> Option<Made> {
-    shard(address).as_ref()?.get(&address)?.made.clone()
+    /// A descriptor is about to be destroyed.
+    pub fn destroy(&self, address: Address) {
+        let gone = self.shard(address).remove(&address);
+        // Dropped here, after the shard is unlocked.
+        drop(gone);
+    }
+
+    /// An attribute was set, to `count` elements at `array`.
+    ///
+    /// # Safety
+    /// `array` points to `count` elements of the C type that `element` names.
+    pub unsafe fn set(
+        &self,
+        address: Address,
+        attribute: Attribute,
+        (element, count, array): (ElementType, i64, *const c_void),
+    ) {
+        // SAFETY: forwarded to the caller. Read before the shard is locked, because it may look into other shadows.
+        let value = unsafe { attribute::Value::read(element, count, array, |address| self.object(address)) };
+        if let Some(shadow) = self.shard(address).get_mut(&address) {
+            shadow.attributes.set(attribute, value);
+        }
+    }
+
+    /// A descriptor was finalized: the object that its attributes describe; none if its creation was not seen.
+    pub fn finalize(&self, address: Address) -> Option<Arc<Object<N>>> {
+        let mut shard = self.shard(address);
+        let shadow = shard.get_mut(&address)?;
+        let object = Arc::new(Object::new(shadow.kind, std::mem::take(&mut shadow.attributes)));
+        let replaced = shadow.object.replace(object.clone());
+        drop(shard);
+        drop(replaced);
+        Some(object)
+    }
+
+    /// Replaces what a descriptor stands for by an object without attributes: one that cuDNN made, or one of which the
+    /// notes say all.
+    pub fn fill(&self, address: Address, notes: N) {
+        let mut shard = self.shard(address);
+        let Some(shadow) = shard.get_mut(&address) else { return };
+        let replaced = shadow.object.replace(Arc::new(Object::filled(shadow.kind, notes)));
+        drop(shard);
+        drop(replaced);
+    }
+
+    /// What a descriptor stands for; none if it was not finalized or not seen.
+    pub fn object(&self, address: Address) -> Option<Arc<Object<N>>> {
+        self.shard(address).get(&address)?.object.clone()
+    }
+
+    /// Takes the shadows of a parent process over, in a child in which nobody can hold its locks any more: a shard that
+    /// another thread of the parent had locked is lost.
+    pub fn adopt(&self, parent: &Shadows<N>) {
+        for (own, parents) in self.0.iter().zip(&parent.0) {
+            let shard = match parents.try_lock() {
+                Ok(mut shard) => std::mem::take(&mut *shard),
+                Err(TryLockError::Poisoned(poisoned)) => std::mem::take(&mut *poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => continue,
+            };
+            *lock(own) = shard;
+        }
+    }
 }

@@ -101,7 +101,7 @@ fn the_heuristic_keeps_choices_that_fit() {
 #[test]
 fn measured_once_and_then_taken_from_the_cache() {
     for operation in ["forward", "data", "filter"] {
-        let arguments = format!("op={operation} types=f16-f32");
+        let arguments = format!("op={operation} types=f16-f32 c=4 k=4");
         let alone = alone(Form::Linked, &arguments);
         let folder = tempfile::tempdir().unwrap();
         let cache = folder.path().join("cache.db");
@@ -126,8 +126,9 @@ fn measured_once_and_then_taken_from_the_cache() {
 #[test]
 fn a_faster_measured_configuration_replaces_one_that_fits() {
     // The heuristics' last choice is slow, and everything fits.
-    let alone = Client::new(Form::Linked, "engine=0").run();
-    let run = Client::new(Form::Linked, "engine=0").preloaded(&[("WORKSPACE", "1GiB"), ("EXACT_CLASS", "1")]).run();
+    let alone = Client::new(Form::Linked, "engine=0 c=4 k=4").run();
+    let run =
+        Client::new(Form::Linked, "engine=0 c=4 k=4").preloaded(&[("WORKSPACE", "1GiB"), ("EXACT_CLASS", "1")]).run();
     run.assert_gives(&alone.output, "measured");
     let kernel = &run.kernels()[0];
     let [theirs, ours] = ["framework", "ours"].map(|whose| kernel[whose]["time_us"].as_f64().unwrap());
@@ -138,10 +139,11 @@ fn a_faster_measured_configuration_replaces_one_that_fits() {
 #[test]
 fn arithmetic_that_the_framework_did_not_choose_is_not_used() {
     // Engine 1 uses no tensor cores, rounds nothing and is deterministic.
-    let alone = Client::new(Form::Linked, "engine=1").run();
+    let alone = Client::new(Form::Linked, "engine=1 c=4 k=4").run();
     for class in ["0", "1"] {
-        let run =
-            Client::new(Form::Linked, "engine=1").preloaded(&[("WORKSPACE", "1GiB"), ("EXACT_CLASS", class)]).run();
+        let run = Client::new(Form::Linked, "engine=1 c=4 k=4")
+            .preloaded(&[("WORKSPACE", "1GiB"), ("EXACT_CLASS", class)])
+            .run();
         assert_eq!(run.status(), "0");
         for part in run.kernels()[0]["ours"]["configuration"].as_array().unwrap() {
             let name = part["algorithm"].as_str().unwrap();
@@ -236,4 +238,33 @@ fn a_pack_that_says_more_than_addresses_is_refused_by_a_divided_plan_alone() {
     divided(Form::Linked, "more=1", KEPT).assert_gives(&alone.output, "kept");
     let run = divided(Form::Linked, "more=1", HEURISTIC);
     assert_eq!(run.status(), "3000", "{}{}", run.words, run.errors);
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn what_runs_may_change_between_executions_but_not_what_was_told() {
+    for arguments in [
+        "op=forward times=4 threads=8",
+        "op=forward times=4",
+        "op=data times=4",
+        "op=filter times=4",
+        "op=filter times=4 types=f16-f32",
+    ] {
+        let before = divided(Form::Linked, arguments, HEURISTIC);
+        let changing = Client::new(Form::Linked, &format!("engine=2 {arguments}")).preloaded(HEURISTIC);
+        let run = changing.with("TIGHTFIT_TEST_CHANGE", "1").run();
+        assert_eq!((run.code, run.status()), (Some(0), "0"), "{arguments}: {}{}", run.words, run.errors);
+        let told = |run: &Run| -> Vec<String> {
+            let mut lines: Vec<String> = run.lines("workspace").into_iter().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(told(&run), told(&before), "{arguments}");
+        assert_eq!(run.output, before.output, "{arguments}");
+        for kernel in run.kernels() {
+            let parts = kernel["ours"]["configuration"].as_array().unwrap();
+            assert!(parts.iter().all(|part| part["micro_batch"] == 1), "{arguments}: {kernel}");
+            assert!(kernel["calls"].as_u64() > Some(1), "{arguments}: {kernel}");
+        }
+    }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use tightfit_core::profile::Cache;
 use tightfit_test_support::client::{Client, Form, Run};
 
-/// Runs the client on engine 2, which needs more than the limit. One that takes four minutes hangs.
+/// Runs the client on engine 2, which needs more than the limit, with few channels, because measuring computes. One that takes four minutes hangs.
 fn run(cache: &Path, tune: &str, policy: &str) -> Run {
     let cache = cache.to_str().unwrap();
     let variables = [("WORKSPACE", "64KiB"), ("TUNE", tune), ("POLICY", policy), ("CACHE", cache)];
-    let client = Client::new(Form::Linked, "engine=2").preloaded(&variables);
+    let client = Client::new(Form::Linked, "engine=2 c=4 k=4").preloaded(&variables);
     let (send, receive) = channel();
     std::thread::spawn(move || drop(send.send(client.run())));
     let run = receive.recv_timeout(Duration::from_secs(240)).expect("the program hangs");

@@ -1,7 +1,7 @@
 //! Legacy calls whose workspace was sized by an answer of the library's to another question: above all
 //! `cudnnConvolutionBiasActivationForward`, which has no query of its own. Algorithm 2 grows with the batch and is exact.
 
-use tightfit_test_support::client::{Client, Form, Run, assert_survives_faults};
+use tightfit_test_support::client::{Client, Form, Run};
 
 /// What the convolution alone is divided to.
 const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
@@ -149,12 +149,4 @@ fn a_search_in_a_reported_workspace_lists_algorithms_that_fit() {
             assert!(words[1] != "0" || words[2] == "0", "nothing is asked of the program: {line}");
         }
     }
-}
-
-#[test]
-fn a_fault_at_any_call_ends_in_an_error_or_in_the_right_result() {
-    for form in [Form::Linked, Form::Loaded] {
-        assert_survives_faults(form, "legacy=size algorithm=2 activation=1 z=1", HEURISTIC, 1);
-    }
-    assert_survives_faults(Form::Linked, "legacy=size algorithm=2 activation=1 z=1", TOTAL, 1);
 }

@@ -2,6 +2,7 @@
 
 mod backend;
 mod cache;
+mod faults;
 mod fused;
 mod legacy;
 mod real;

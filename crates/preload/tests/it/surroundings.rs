@@ -1,12 +1,13 @@
-//! What happens around convolutions: captured graphs, threads, forks, handles and descriptors used again, failures.
+//! What happens around convolutions: captured graphs, threads, forks, handles and descriptors used again.
 
 use std::os::unix::fs::PermissionsExt;
 
 use tightfit_core::Measurement;
 use tightfit_core::profile::Cache;
-use tightfit_test_support::client::{Client, Form, Run, assert_survives_faults};
+use tightfit_test_support::client::{Client, Form, Run};
 
 const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
+/// For problems of few channels, because measuring computes.
 const MEASURE: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "measure"), ("EXACT_CLASS", "1")];
 
 fn alone(arguments: &str) -> Run {
@@ -22,7 +23,7 @@ fn preloaded(arguments: &str, variables: &[(&str, &str)]) -> Run {
 #[test]
 fn a_captured_graph_outlives_its_plan() {
     for variables in [HEURISTIC, MEASURE] {
-        for arguments in ["engine=2 capture=1", "engine=2 capture=1 op=filter types=bf16"] {
+        for arguments in ["engine=2 c=4 k=4 capture=1", "engine=2 c=4 k=4 capture=1 op=filter types=bf16"] {
             let run = preloaded(arguments, variables);
             run.assert_gives(&alone(arguments).output, arguments);
             assert!(run.lines("stream").is_empty(), "{}", run.words);
@@ -53,8 +54,8 @@ fn kernels_of_our_plans_live_as_long_as_the_process() {
 
 #[test]
 fn nothing_is_measured_under_capture() {
-    let run = preloaded("engine=2 capture=2", MEASURE);
-    run.assert_gives(&alone("engine=2 capture=2").output, "planned under capture");
+    let run = preloaded("engine=2 c=4 k=4 capture=2", MEASURE);
+    run.assert_gives(&alone("engine=2 c=4 k=4 capture=2").output, "planned under capture");
     assert_eq!(run.lines("unsafe"), ["0"], "memory was taken, or somebody waited");
     assert_eq!(run.report.as_ref().unwrap()["totals"]["tuning_measurements"], 0);
     assert!(run.workspace() <= 64 << 10, "the limit holds all the same");
@@ -72,7 +73,7 @@ fn addresses_and_handles_used_again_are_not_mixed_up() {
 #[test]
 fn eight_threads_get_their_own_results() {
     for variables in [HEURISTIC, MEASURE] {
-        let arguments = "engine=2 threads=8 rounds=3";
+        let arguments = "engine=2 c=4 k=4 threads=8 rounds=3";
         let run = Client::new(Form::Loaded, arguments).preloaded(variables);
         let alone = Client::new(Form::Loaded, arguments);
         let [ours, theirs] = [&run, &alone].map(|client| client.folder.path().to_owned());
@@ -111,12 +112,6 @@ fn without_the_real_library_calls_fail_and_say_why() {
     assert_eq!(run.code, Some(8), "{}", run.words);
     assert!(run.words.contains("1001"), "{}", run.words);
     assert!(run.errors.contains("TIGHTFIT_CUDNN") && run.errors.contains("/nowhere/libcudnn.so.9"), "{}", run.errors);
-}
-
-#[test]
-fn every_failing_call_ends_in_an_error_or_in_the_right_result() {
-    // Of some three hundred calls every third: those from here to there are ours and the client's alternately.
-    assert_survives_faults(Form::Linked, "engine=2 op=filter types=f16-f32", HEURISTIC, 3);
 }
 
 #[test]
@@ -184,7 +179,8 @@ fn a_file_that_is_not_a_cache_is_reported_once_and_unchanged() {
     let path = folder.path().join("cache.db");
     std::fs::write(&path, "no database").unwrap();
     for (tune, lines) in [("measure", 1), ("cached", 1), ("heuristic", 0)] {
-        let run = preloaded("engine=2", &[("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", path.to_str().unwrap())]);
+        let run =
+            preloaded("engine=2 c=4 k=4", &[("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", path.to_str().unwrap())]);
         assert_eq!(
             (run.code, run.status(), run.errors.lines().count()),
             (Some(0), "0", lines),
@@ -201,9 +197,9 @@ fn a_read_only_cache_is_looked_up_in() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");
     let with = |tune| [("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", cache.to_str().unwrap())];
-    preloaded("engine=2", &with("measure"));
+    preloaded("engine=2 c=4 k=4", &with("measure"));
     std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o444)).unwrap();
-    let bound = |tune| Client::new(Form::Linked, "engine=2").preloaded(&with(tune)).bound().run();
+    let bound = |tune| Client::new(Form::Linked, "engine=2 c=4 k=4").preloaded(&with(tune)).bound().run();
     let refused = bound("measure").errors;
     assert!(refused.contains("continuing without a cache") && refused.contains("read-only"), "{refused}");
     let run = bound("cached");
@@ -216,7 +212,7 @@ fn a_damaged_cache_is_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache.db");
     let with = |tune| [("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", path.to_str().unwrap())];
-    preloaded("engine=2", &with("measure"));
+    preloaded("engine=2 c=4 k=4", &with("measure"));
     let cache = Cache::open(&path).unwrap();
     let recording = cache.recordings().unwrap().remove(0);
     let (shape, measurements) = recording.measurements().next().unwrap();
@@ -228,8 +224,8 @@ fn a_damaged_cache_is_reported_once() {
     assert!(bytes.len() > 8 << 20, "{}", bytes.len());
     bytes[5_000_000..5_100_000].fill(0xA5);
     std::fs::write(&path, bytes).unwrap();
-    let run = preloaded("engine=2 rounds=2", &with("cached"));
-    run.assert_gives(&alone("engine=2 rounds=2").output, "with a damaged cache");
+    let run = preloaded("engine=2 c=4 k=4 rounds=2", &with("cached"));
+    run.assert_gives(&alone("engine=2 c=4 k=4 rounds=2").output, "with a damaged cache");
     assert!(run.errors.contains("is damaged") && run.errors.contains("cache.db"), "{}", run.errors);
     assert_eq!(run.errors.lines().count(), 1, "{}", run.errors);
 }
@@ -254,7 +250,7 @@ fn a_panic_does_not_run_the_original_in_a_workspace_of_ours() {
 
 #[test]
 fn decisions_under_capture_are_repeated_outside_of_it() {
-    let run = preloaded("engine=2 rounds=2 capture=2 once=1", MEASURE);
+    let run = preloaded("engine=2 c=4 k=4 rounds=2 capture=2 once=1", MEASURE);
     assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
     assert!(
         run.report.as_ref().unwrap()["totals"]["tuning_measurements"].as_u64().unwrap() > 0,
@@ -266,8 +262,8 @@ fn decisions_under_capture_are_repeated_outside_of_it() {
 #[test]
 fn another_threads_capture_is_not_broken_by_measuring() {
     for variables in [MEASURE, &[("TOTAL_WORKSPACE", "64KiB"), ("EXACT_CLASS", "1")]] {
-        let run = preloaded("engine=2 beside=1", variables);
-        run.assert_gives(&alone("engine=2").output, "beside a capture");
+        let run = preloaded("engine=2 c=4 k=4 beside=1", variables);
+        run.assert_gives(&alone("engine=2 c=4 k=4").output, "beside a capture");
         assert_eq!(run.lines("beside"), ["0"], "{variables:?}: {}", run.errors);
         assert!(run.report.as_ref().unwrap()["totals"]["tuning_measurements"].as_u64().unwrap() > 0);
     }
@@ -321,7 +317,7 @@ fn logging_to_a_closed_standard_error_does_not_end_the_program() {
 #[test]
 fn deterministic_mode_uses_no_nondeterministic_algorithm() {
     // Engine 6 sums in another order each time, and needs more than this at its own batch.
-    let arguments = "engine=6";
+    let arguments = "engine=6 c=4 k=4";
     let workspace = alone(arguments).workspace();
     let limit = (workspace / 2).to_string();
     let run = |tune: &str, deterministic: &str| {

@@ -27,13 +27,13 @@ fn every_layer_gives_the_same_in_its_part_of_the_total() {
     let cache = folder.path().join("cache.db");
     let cache = cache.to_str().unwrap();
     for arguments in [
-        "net=6 steps=5 n=3 size=6",
-        "net=6 steps=5 handles=2 n=3 size=6",
-        "net=7 steps=6 late=2 n=3 size=6",
-        "net=6 steps=5 handles=3 late=1 n=3 size=6",
+        "net=6 steps=5 n=3 size=6 c=4 k=4",
+        "net=6 steps=5 handles=2 n=3 size=6 c=4 k=4",
+        "net=7 steps=6 late=2 n=3 size=6 c=4 k=4",
+        "net=6 steps=5 handles=3 late=1 n=3 size=6 c=4 k=4",
     ] {
         let (_, expected) = network(arguments, None);
-        for total in ["150KiB", "16KiB"] {
+        for total in ["75KiB", "8KiB"] {
             let (run, outputs) = network(arguments, Some(&with_cache(cache, total)));
             assert!(
                 outputs == expected && !expected.is_empty(),
@@ -42,7 +42,7 @@ fn every_layer_gives_the_same_in_its_part_of_the_total() {
             );
             // Without workspace, or left as it was where the total has no place for it.
             let told = run.lines("workspace");
-            assert!(total == "16KiB" || told.iter().all(|bytes| *bytes == "0"), "{arguments} in {total}: {told:?}");
+            assert!(total == "8KiB" || told.iter().all(|bytes| *bytes == "0"), "{arguments} in {total}: {told:?}");
         }
     }
 }
@@ -51,13 +51,13 @@ fn every_layer_gives_the_same_in_its_part_of_the_total() {
 fn the_parts_of_one_step_add_up_to_no_more_than_the_total() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");
-    let (run, _) = network("net=6 steps=5 n=3 size=6", Some(&with_cache(cache.to_str().unwrap(), "80KiB")));
+    let (run, _) = network("net=6 steps=5 n=3 size=6 c=4 k=4", Some(&with_cache(cache.to_str().unwrap(), "40KiB")));
     let kernels = run.kernels();
     assert_eq!(kernels.len(), 6);
     let parts: u64 = kernels.iter().map(|kernel| kernel["ours"]["workspace_bytes"].as_u64().unwrap()).sum();
-    assert!(parts <= 80 << 10, "{parts}: {}", run.errors);
+    assert!(parts <= 40 << 10, "{parts}: {}", run.errors);
     assert!(run.errors.contains("kernels use"), "it was never divided: {}", run.errors);
-    assert_eq!(run.report.as_ref().unwrap()["total_workspace_bytes"], 80 << 10);
+    assert_eq!(run.report.as_ref().unwrap()["total_workspace_bytes"], 40 << 10);
 }
 
 #[test]
@@ -125,10 +125,10 @@ fn a_step_captured_before_or_after_the_total_is_divided_takes_nothing_and_runs_e
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");
     let cache = cache.to_str().unwrap();
-    let (_, expected) = network("net=6 steps=6 n=3 size=6", None);
+    let (_, expected) = network("net=6 steps=6 n=3 size=6 c=4 k=4", None);
     for step in [1, 4] {
-        let arguments = format!("net=6 steps=6 capture={step} n=3 size=6");
-        for total in ["150KiB", "40KiB"] {
+        let arguments = format!("net=6 steps=6 capture={step} n=3 size=6 c=4 k=4");
+        for total in ["75KiB", "20KiB"] {
             let (run, outputs) = network(&arguments, Some(&with_cache(cache, total)));
             assert!(outputs == expected, "{arguments} in {total}: other results\n{}", run.errors);
             assert_eq!(run.lines("unsafe"), ["0"], "{arguments} in {total}");
@@ -136,7 +136,7 @@ fn a_step_captured_before_or_after_the_total_is_divided_takes_nothing_and_runs_e
         }
     }
     // Planned under capture as well: there is no memory yet, and the program's own choice runs.
-    let (run, outputs) = network("net=6 steps=6 capture=0 n=3 size=6", Some(&with_cache(cache, "150KiB")));
+    let (run, outputs) = network("net=6 steps=6 capture=0 n=3 size=6 c=4 k=4", Some(&with_cache(cache, "75KiB")));
     assert!(outputs == expected, "{}", run.errors);
     assert!(run.reasons().iter().any(|(reason, _)| reason == "first seen under capture"), "{:?}", run.reasons());
 }

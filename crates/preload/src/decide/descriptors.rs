@@ -4,11 +4,11 @@ use std::ffi::{c_int, c_void};
 
 use tightfit_core::backend::Scale;
 use tightfit_core::{Layout, Operation};
-use tightfit_cuda::sys::cudnn::CudnnStatus;
+use tightfit_cuda::sys::cudnn::{CudnnStatus, TensorFormat};
 
+use crate::forward::forward;
 use crate::reason::Reason;
-use crate::recognize::{Recognized, Tensor, Window};
-use crate::trampolines::forward;
+use crate::recognize::{Computation, Tensor, Window};
 
 /// A descriptor of any kind.
 pub type Descriptor = *mut c_void;
@@ -57,13 +57,13 @@ impl Descriptors {
     ///
     /// # Safety
     /// All are alive, and of the kinds that the operation takes.
-    pub unsafe fn recognize(&self, scale: Scale) -> Result<Recognized, Reason> {
+    pub unsafe fn recognize(&self, scale: Scale) -> Result<Computation, Reason> {
         let [x, w, y] = self.by_name();
         // SAFETY: forwarded to the caller.
         let (x, w, y, (window, groups)) = unsafe { (tensor(x)?, filters(w)?, tensor(y)?, window(self.convolution)?) };
-        let recognized = Recognized::new(self.operation, [&x, &w, &y], &window, scale)?;
+        let computation = Computation::new(self.operation, [&x, &w, &y], &window, scale)?;
         // The filters imply the groups; cuDNN reports a count that disagrees as the caller's error.
-        if recognized.groups() == groups { Ok(recognized) } else { Err(Reason::Shape) }
+        if computation.groups() == groups { Ok(computation) } else { Err(Reason::Shape) }
     }
 
     /// Which instructions the convolution may use (`cudnnMathType_t`).
@@ -105,9 +105,9 @@ unsafe fn filters(descriptor: Descriptor) -> Result<Tensor, Reason> {
             at_dims: *mut c_int,
         ) -> CudnnStatus
     ))?;
-    let layout = match format {
-        0 => Layout::Nchw,
-        1 => Layout::Nhwc,
+    let layout = match TensorFormat(format) {
+        TensorFormat::NCHW => Layout::Nchw,
+        TensorFormat::NHWC => Layout::Nhwc,
         _ => return Err(Reason::Special),
     };
     Tensor::filters(data, layout, used(&dims, count)?)

@@ -3,9 +3,10 @@
 use std::ffi::c_int;
 
 use tightfit_core::Nanos;
+use tightfit_cuda::sys::cudnn::CudnnStatus;
 
-use super::decide::Asked;
-use super::loan;
+use crate::decide::Request;
+use crate::process::Process;
 
 /// `cudnnConvolutionFwdAlgoPerf_t`, which the two backward operations have as well under other names.
 #[repr(C)]
@@ -14,7 +15,7 @@ pub struct Performance {
     /// The algorithm.
     pub algorithm: c_int,
     /// Whether it is supported.
-    pub status: c_int,
+    pub status: CudnnStatus,
     /// Its time, or less than 0 if it was not measured.
     pub milliseconds: f32,
     /// Its workspace.
@@ -26,23 +27,26 @@ pub struct Performance {
     reserved: [c_int; 3],
 }
 
-/// `CUDNN_STATUS_NOT_SUPPORTED`
-const NOT_SUPPORTED: c_int = 3000;
-
 /// Replaces each listed workspace, and each time if the list has measured times, by that of what will run. Then sorts
 /// the list by time again. If the list was made in a lent workspace, algorithms that need more than the program's own
 /// become unsupported.
 ///
 /// # Safety
-/// As [`Asked::kernel`].
-pub unsafe fn correct(results: &mut [Performance], asked: Asked, is_measured: bool, given: Option<usize>) {
-    for result in results.iter_mut().filter(|result| result.status == 0) {
+/// As [`Request::kernel`].
+pub unsafe fn correct(
+    process: &Process,
+    results: &mut [Performance],
+    request: Request,
+    is_measured: bool,
+    given: Option<usize>,
+) {
+    for result in results.iter_mut().filter(|result| result.status == CudnnStatus::SUCCESS) {
         let bytes = result.bytes;
-        let asked = Asked { algorithm: result.algorithm, math: Some(result.math), ..asked };
+        let request = Request { algorithm: result.algorithm, math: Some(result.math), ..request };
         // SAFETY: forwarded to the caller.
-        let Ok(kernel) = (unsafe { asked.kernel(|| Some(bytes)) }) else { continue };
-        if let (Some(bytes), Some(ours)) = (kernel.reported_workspace(), kernel.ours()) {
-            loan::remember(bytes, result.bytes);
+        let Ok(kernel) = (unsafe { request.kernel(process, || Some(bytes)) }) else { continue };
+        if let (Some(bytes), Some(ours)) = (kernel.told().replacement(), kernel.running().configuration()) {
+            process.loans.remember(bytes, result.bytes);
             result.bytes = bytes;
             if is_measured && ours.time() > Nanos::ZERO {
                 result.milliseconds = ours.time().as_millis() as f32;
@@ -50,11 +54,12 @@ pub unsafe fn correct(results: &mut [Performance], asked: Asked, is_measured: bo
         }
     }
     if let Some(given) = given {
-        let too_large = results.iter_mut().filter(|result| result.status == 0 && result.bytes > given);
-        too_large.for_each(|result| result.status = NOT_SUPPORTED);
+        let too_large =
+            results.iter_mut().filter(|result| result.status == CudnnStatus::SUCCESS && result.bytes > given);
+        too_large.for_each(|result| result.status = CudnnStatus::NOT_SUPPORTED);
     }
     if is_measured {
-        let serving = |result: &Performance| result.status != 0;
+        let serving = |result: &Performance| result.status != CudnnStatus::SUCCESS;
         results.sort_by(|a, b| serving(a).cmp(&serving(b)).then(a.milliseconds.total_cmp(&b.milliseconds)));
     }
 }

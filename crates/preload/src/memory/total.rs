@@ -13,12 +13,9 @@
 //! there were segments, or when none was left, uses all of the memory at each launch: the program must not launch it
 //! beside other work on the same device.
 
-pub mod order;
-
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use order::Order;
 use tightfit_core::backend::Scale;
 use tightfit_core::optimize::{SearchOptions, allot};
 use tightfit_core::{Bytes, Configuration, Nanos};
@@ -26,10 +23,11 @@ use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{GuestProgram, Host, Lane};
 
-use crate::kernel::{Answer, Kernel, Shared};
-use crate::log::tell;
-use crate::plan::failed;
-use crate::reason::Reason;
+use super::order::Order;
+use crate::kernel::{Kernel, Running, Share};
+use crate::lock::lock;
+use crate::log::trace;
+use crate::reason::{Reason, failed};
 use crate::session::Session;
 
 /// The alignment of segments.
@@ -69,110 +67,114 @@ struct Segment {
 /// A part of the memory, and what runs in it.
 #[derive(Clone)]
 struct Part {
-    configuration: Configuration,
+    configuration: Arc<Configuration>,
     offset: u64,
 }
 
 impl Part {
     /// Where the next part may begin.
     fn end(&self) -> u64 {
-        self.offset + rounded(self.configuration.workspace())
+        self.offset + round_up(self.configuration.workspace())
     }
 }
 
-static TOTALS: Mutex<Option<HashMap<usize, Arc<Mutex<Total>>>>> = Mutex::new(None);
+/// The totals of all devices.
+#[derive(Default)]
+pub struct Totals(Mutex<HashMap<usize, Arc<Mutex<Total>>>>);
 
-fn total(device: usize) -> Option<Arc<Mutex<Total>>> {
-    TOTALS.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&device).cloned()
-}
-
-/// Allocates the memory of a device, once.
-///
-/// # Errors
-/// [`Reason::Capture`] if a capture forbids it, [`Reason::Failed`] if the device has too little.
-pub fn reserve(host: &Host, device: usize, bytes: Bytes, is_capturing: bool) -> Result<(), Reason> {
-    // Locked meanwhile, so that two threads do not allocate it twice.
-    let mut totals = TOTALS.lock().unwrap_or_else(PoisonError::into_inner);
-    let totals = totals.get_or_insert_default();
-    if totals.contains_key(&device) {
-        return Ok(());
-    }
-    if is_capturing {
-        return Err(Reason::Capture);
-    }
-    let total = Total {
-        memory: host.arena(device, bytes).map_err(failed)?,
-        bytes: bytes.0,
-        used: 0,
-        members: Vec::new(),
-        is_divided: false,
-        executions: 0,
-        newest: 0,
-        order: Order::default(),
-    };
-    totals.insert(device, Arc::new(Mutex::new(total)));
-    Ok(())
-}
-
-/// Runs a kernel in its part of the memory: `run` is given the program and the address of its workspace.
-///
-/// The lock is held while `run` enqueues, so that no other thread enqueues before the event is recorded. Enqueuing
-/// waits for no other thread.
-///
-/// # Errors
-/// [`Reason::Failed`] if nothing could be enqueued.
-///
-/// # Safety
-/// `session` is that of `handle`, which is alive and used on this thread.
-pub unsafe fn run<T>(
-    host: &Host,
-    handle: Handle,
-    kernel: &Arc<Kernel>,
-    session: &mut Session,
-    (scale, base): (Scale, usize),
-    run: impl FnOnce(&GuestProgram, DevicePtr) -> T,
-) -> Result<T, Reason> {
-    let device = kernel.question.device;
-    let total = total(device).ok_or(Reason::Failed)?;
-    let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: forwarded to the caller.
-    let stream = unsafe { host.stream(handle) }.map_err(failed)?;
-    // SAFETY: the program keeps its handle's stream alive.
-    let lane = unsafe { host.lane(stream) }.map_err(failed)?;
-    let (mut part, mut is_exclusive) = total.turn(kernel, lane)?;
-    let problem = &kernel.question.problem;
-    let set_up =
-        |session: &mut Session, configuration: &Configuration| session.program(problem, configuration, scale, base);
-    let program = match set_up(session, &part.configuration) {
-        Ok(program) => program,
-        Err(error) => {
-            tell!("{problem}: {}", error.chain());
-            (part, is_exclusive) = total.refuse(kernel, lane)?;
-            set_up(session, &part.configuration).map_err(|error| failed(error.chain()))?
+impl Totals {
+    /// Allocates the memory of a device, once.
+    ///
+    /// # Errors
+    /// [`Reason::Capture`] if a capture forbids it, [`Reason::Failed`] if the device has too little.
+    pub fn reserve(&self, host: &Host, device: usize, bytes: Bytes, is_capturing: bool) -> Result<(), Reason> {
+        // Locked meanwhile, so that two threads do not allocate it twice.
+        let mut totals = lock(&self.0);
+        if totals.contains_key(&device) {
+            return Ok(());
         }
-    };
-    // SAFETY: as above.
-    unsafe { total.order.begin(stream, lane, is_exclusive) }.map_err(failed)?;
-    let result = run(&program, total.memory.offset(usize::try_from(part.offset).map_err(failed)?));
-    // SAFETY: as above.
-    unsafe { total.order.end(host, device, stream, lane, is_exclusive) }.map_err(failed)?;
-    Ok(result)
+        if is_capturing {
+            return Err(Reason::Capture);
+        }
+        let total = Total {
+            memory: host.arena(device, bytes).map_err(failed)?,
+            bytes: bytes.0,
+            used: 0,
+            members: Vec::new(),
+            is_divided: false,
+            executions: 0,
+            newest: 0,
+            order: Order::default(),
+        };
+        totals.insert(device, Arc::new(Mutex::new(total)));
+        Ok(())
+    }
+
+    /// Runs a kernel in its part of the memory: `run` is given the program and the address of its workspace.
+    ///
+    /// The device's total is locked while `run` enqueues, so that no other thread enqueues before the event is
+    /// recorded. Enqueuing waits for no other thread.
+    ///
+    /// # Errors
+    /// [`Reason::Failed`] if nothing could be enqueued.
+    ///
+    /// # Safety
+    /// `session` is that of `handle`, which is alive and used on this thread.
+    pub unsafe fn run<T>(
+        &self,
+        host: &Host,
+        handle: Handle,
+        kernel: &Arc<Kernel>,
+        session: &mut Session,
+        (scale, base): (Scale, usize),
+        run: impl FnOnce(&GuestProgram, DevicePtr) -> T,
+    ) -> Result<T, Reason> {
+        let device = kernel.question.device;
+        let total = lock(&self.0).get(&device).cloned().ok_or(Reason::Failed)?;
+        let mut total = lock(&total);
+        // SAFETY: forwarded to the caller.
+        let stream = unsafe { host.stream(handle) }.map_err(failed)?;
+        // SAFETY: the program keeps its handle's stream alive.
+        let lane = unsafe { host.lane(stream) }.map_err(failed)?;
+        let (mut part, mut is_exclusive) = total.turn(kernel, lane)?;
+        let problem = &kernel.question.problem;
+        let set_up =
+            |session: &mut Session, configuration: &Configuration| session.program(problem, configuration, scale, base);
+        let program = match set_up(session, &part.configuration) {
+            Ok(program) => program,
+            Err(error) => {
+                trace!("{problem}: {}", error.chain());
+                (part, is_exclusive) = total.refuse(kernel, lane)?;
+                set_up(session, &part.configuration).map_err(|error| failed(error.chain()))?
+            }
+        };
+        // SAFETY: as above.
+        unsafe { total.order.begin(stream, lane, is_exclusive) }.map_err(failed)?;
+        let result = run(&program, total.memory.offset(usize::try_from(part.offset).map_err(failed)?));
+        // SAFETY: as above.
+        unsafe { total.order.end(host, device, stream, lane, is_exclusive) }.map_err(failed)?;
+        Ok(result)
+    }
 }
 
-fn rounded(bytes: Bytes) -> u64 {
+fn round_up(bytes: Bytes) -> u64 {
     bytes.0.next_multiple_of(SEGMENT)
 }
 
-fn shared(kernel: &Kernel) -> Result<&Shared, Reason> {
-    match &kernel.answer {
-        Answer::Shared(shared) => Ok(shared),
-        _ => Err(Reason::Failed),
+fn share(kernel: &Kernel) -> Result<&Share, Reason> {
+    kernel.share().ok_or(Reason::Failed)
+}
+
+/// Records what runs for a kernel. Its memory is ours, so it fits whatever the program was told.
+fn record(kernel: &Kernel, configuration: &Arc<Configuration>) {
+    if let Err(needed) = kernel.change(Running::Shared(configuration.clone())) {
+        trace!("{}: {needed} more than was told", kernel.question.problem);
     }
 }
 
 /// All of the memory, for one execution.
 fn whole(kernel: &Kernel) -> Result<Part, Reason> {
-    Ok(Part { configuration: shared(kernel)?.provisional.clone(), offset: 0 })
+    Ok(Part { configuration: share(kernel)?.provisional.clone(), offset: 0 })
 }
 
 impl Total {
@@ -207,10 +209,10 @@ impl Total {
         }
         // A new kernel: the fastest configuration that fits the memory left.
         let left = self.bytes.saturating_sub(self.used);
-        let fitting = shared(kernel)?.front.iter().rev().find(|one| rounded(one.workspace()) <= left);
+        let fitting = share(kernel)?.front.iter().rev().find(|one| round_up(one.workspace()) <= left);
         match fitting {
             Some(configuration) => {
-                let part = self.take(kernel, configuration);
+                let part = self.take(kernel, Arc::new(configuration.clone()));
                 self.members[place].segments.push(Segment { lane: Some(lane), part: Some(part.clone()), turns: 1 });
                 Ok((part, false))
             }
@@ -219,10 +221,10 @@ impl Total {
     }
 
     /// Takes bytes for a kernel's configuration from the memory left, which must be enough.
-    fn take(&mut self, kernel: &Kernel, configuration: &Configuration) -> Part {
-        let part = Part { configuration: configuration.clone(), offset: self.used };
+    fn take(&mut self, kernel: &Kernel, configuration: Arc<Configuration>) -> Part {
+        record(kernel, &configuration);
+        let part = Part { configuration, offset: self.used };
         self.used = part.end();
-        kernel.allot(configuration.clone());
         part
     }
 
@@ -247,11 +249,11 @@ impl Total {
         if let Some(refused) = refused.filter(|refused| turns == 1 && refused.end() == self.used) {
             self.used = refused.offset;
         }
-        if rounded(configuration.workspace()) > self.bytes.saturating_sub(self.used) {
-            kernel.allot(configuration);
+        if round_up(configuration.workspace()) > self.bytes.saturating_sub(self.used) {
+            record(kernel, &configuration);
             return Ok((whole(kernel)?, true));
         }
-        let part = self.take(kernel, &configuration);
+        let part = self.take(kernel, configuration);
         self.members[member].segments[segment].part = Some(part.clone());
         Ok((part, false))
     }
@@ -262,9 +264,9 @@ impl Total {
         let mut members: Vec<&mut Member> = Vec::new();
         let mut fronts = Vec::new();
         for member in self.members.iter_mut().filter(|member| member.calls > 0) {
-            let Answer::Shared(Shared { front, .. }) = &member.kernel.answer else { continue };
+            let Some(Share { front, .. }) = member.kernel.share() else { continue };
             if !front.is_empty() {
-                let weighted = |one: &Configuration| (Bytes(rounded(one.workspace())), one.time() * member.calls);
+                let weighted = |one: &Configuration| (Bytes(round_up(one.workspace())), one.time() * member.calls);
                 fronts.push(front.iter().map(weighted).collect::<Vec<(Bytes, Nanos)>>());
                 members.push(member);
             }
@@ -272,19 +274,19 @@ impl Total {
         let allotment = match allot(&fronts, Bytes(self.bytes), &SearchOptions::default()) {
             Ok(allotment) => allotment,
             Err(error) => {
-                tell!("kernels take turns in the total: {error}");
+                trace!("kernels take turns in the total: {error}");
                 return;
             }
         };
         for (member, &choice) in members.iter_mut().zip(&allotment.choice) {
-            let Answer::Shared(Shared { front, .. }) = &member.kernel.answer else { continue };
-            let part = Part { configuration: front[choice].clone(), offset: self.used };
+            let Some(Share { front, .. }) = member.kernel.share() else { continue };
+            let part = Part { configuration: Arc::new(front[choice].clone()), offset: self.used };
             self.used = part.end();
-            tell!("{}: {} at {} of the total", member.kernel.question.problem, part.configuration, part.offset);
-            member.kernel.allot(part.configuration.clone());
+            trace!("{}: {} at {} of the total", member.kernel.question.problem, part.configuration, part.offset);
+            record(&member.kernel, &part.configuration);
             member.segments.push(Segment { lane: None, part: Some(part), turns: 0 });
         }
-        tell!("{} kernels use {} of {}", fronts.len(), Bytes(self.used), Bytes(self.bytes));
+        trace!("{} kernels use {} of {}", fronts.len(), Bytes(self.used), Bytes(self.bytes));
     }
 }
 
@@ -294,7 +296,7 @@ mod tests {
     use tightfit_cuda::Chosen;
 
     use super::*;
-    use crate::kernel::{self, Question, bits};
+    use crate::kernel::{Answer, Kernels, Question, bits};
 
     fn configuration(algorithm: &str, bytes: u64) -> Configuration {
         let (algorithm, workspace) = (Algorithm::new(algorithm), Bytes(bytes));
@@ -313,8 +315,9 @@ mod tests {
             factors: bits(Scale::OVERWRITE),
             base: 16,
         };
-        let shared = Shared { provisional: provisional.clone(), front: vec![fast.clone()] };
-        let kernel = kernel::keep(question, Answer::Shared(shared), None, false);
+        let provisional = Arc::new(provisional);
+        let share = Share { provisional: provisional.clone(), front: vec![fast.clone()] };
+        let kernel = Kernels::default().keep(question, Answer::Shared(share), None, false);
         let mut total = Total {
             memory: DevicePtr(0),
             bytes: 4096,
@@ -327,7 +330,7 @@ mod tests {
         };
         let lane = Lane { stream: 1, capture: None };
         let (part, is_exclusive) = total.turn(&kernel, lane).unwrap();
-        assert_eq!((part.configuration, is_exclusive, total.used), (fast, false, 1024));
+        assert_eq!((part.configuration, is_exclusive, total.used), (Arc::new(fast), false, 1024));
         let (part, is_exclusive) = total.refuse(&kernel, lane).unwrap();
         assert_eq!((part.configuration, is_exclusive, total.used), (provisional.clone(), false, 512));
         for execution in 0..20 {

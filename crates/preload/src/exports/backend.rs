@@ -3,28 +3,28 @@
 //! returned.
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
-use tightfit_cuda::sys::cudnn::{Attribute, BackendDescriptor, CudnnStatus, ElementType, Handle, Kind};
+use tightfit_cuda::sys::cudnn::{Attribute, BackendDescriptor, BehaviorNote, CudnnStatus, ElementType, Handle, Kind};
 
-use crate::plan::{Choice, Plan, consider};
-use crate::reason::{Function, Reason, count};
-use crate::run::{catch_panics, execute};
-use crate::session::forget;
-use crate::settings::settings;
-use crate::shadow::{self, Made, Value};
-use crate::trampolines::forward;
+use crate::decide::{decide_configuration, decide_plan, graph_of};
+use crate::decision::Notes;
+use crate::forward::forward;
+use crate::panics::catch_panics;
+use crate::process::{Process, active};
+use crate::reason::{Function, Reason};
+use crate::run::{decision_of, run_plan};
+use crate::shadow::Address;
 
-/// Runs our part of a call, if there are any settings.
-fn aside(part: impl FnOnce()) {
-    if settings().is_some() {
-        catch_panics(part);
+/// Runs our part of a call, if the settings ask for any.
+fn aside(part: impl FnOnce(&Process)) {
+    if let Some(process) = active() {
+        catch_panics(|| part(process));
     }
 }
 
 /// A descriptor's address, the key of its shadow.
-pub fn address(descriptor: BackendDescriptor) -> shadow::Address {
-    descriptor.0 as shadow::Address
+fn address(descriptor: BackendDescriptor) -> Address {
+    descriptor.0 as Address
 }
 
 /// cuDNN's function of this name.
@@ -33,7 +33,7 @@ pub fn address(descriptor: BackendDescriptor) -> shadow::Address {
 /// As cuDNN's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnDestroy(handle: Handle) -> CudnnStatus {
-    aside(|| forget(handle));
+    aside(|process| process.sessions.forget(handle));
     forward!(cudnnDestroy(handle: Handle) -> CudnnStatus)
 }
 
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: Kind, descriptor: *m
     let status = forward!(cudnnBackendCreateDescriptor(kind: Kind, descriptor: *mut BackendDescriptor) -> CudnnStatus);
     if status == CudnnStatus::SUCCESS {
         // SAFETY: the call succeeded, so it wrote a descriptor there.
-        aside(|| shadow::create(address(unsafe { *descriptor }), kind));
+        aside(|process| process.shadows.create(address(unsafe { *descriptor }), kind));
     }
     status
 }
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: Kind, descriptor: *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendDestroyDescriptor(descriptor: BackendDescriptor) -> CudnnStatus {
     // This comes first, because the address may be reused as soon as the call returns.
-    aside(|| shadow::destroy(address(descriptor)));
+    aside(|process| process.shadows.destroy(address(descriptor)));
     forward!(cudnnBackendDestroyDescriptor(descriptor: BackendDescriptor) -> CudnnStatus)
 }
 
@@ -76,11 +76,8 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
 ) -> CudnnStatus {
     let status = forward!(cudnnBackendSetAttribute(descriptor: BackendDescriptor, attribute: Attribute, element: ElementType, len: i64, array: *const c_void) -> CudnnStatus);
     if status == CudnnStatus::SUCCESS {
-        aside(|| {
-            // SAFETY: cuDNN accepted `len` elements of the type at `array`.
-            let value = unsafe { Value::read(element, len, array) };
-            shadow::set(address(descriptor), attribute, value);
-        });
+        // SAFETY: cuDNN accepted `len` elements of the type at `array`.
+        aside(|process| unsafe { process.shadows.set(address(descriptor), attribute, (element, len, array)) });
     }
     status
 }
@@ -93,33 +90,21 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
 pub unsafe extern "C" fn cudnnBackendFinalize(descriptor: BackendDescriptor) -> CudnnStatus {
     let status = forward!(cudnnBackendFinalize(descriptor: BackendDescriptor) -> CudnnStatus);
     if status == CudnnStatus::SUCCESS {
-        aside(|| {
-            let Some((kind, attributes)) = shadow::take_attributes(address(descriptor)) else { return };
-            let made = Made::new(kind, &attributes);
-            // Stored before the decision, so that a panic there leaves the plan unchanged.
-            shadow::fill(address(descriptor), made.clone());
-            if let Made::NewPlan(graph, asked) = made {
-                let told = asked.filter(|asked| Arc::ptr_eq(&asked.graph, &graph));
-                let decision = match told.and_then(|asked| asked.decision.get().cloned()) {
-                    Some(decision) => {
-                        if let Some(kernel) = decision.kernel() {
-                            graph.admit(kernel.question.chosen.notes);
-                        }
-                        decision
-                    }
-                    // SAFETY: the plan was finalized by the caller just now, who keeps the handle of its graph alive
-                    // and uses it on this thread.
-                    None => unsafe { consider(&graph, Choice::Plan(descriptor), true) },
-                };
-                shadow::fill(address(descriptor), Made::Plan(Arc::new(Plan { graph: Some(graph), decision })));
+        aside(|process| {
+            // The object is stored before the decision, so that a panic there leaves the plan unchanged.
+            let Some(object) = process.shadows.finalize(address(descriptor)) else { return };
+            if object.kind == Kind::EXECUTION_PLAN {
+                // SAFETY: the plan was finalized by the caller just now, who keeps the handle of its graph alive and
+                // uses it on this thread.
+                unsafe { decide_plan(process, &object, descriptor) };
+            } else if let Some(graph) = graph_of(&object) {
+                // Plans live long, and need no more of it than the graph.
+                process.shadows.fill(address(descriptor), Notes::of(Some(graph)));
             }
         });
     }
     status
 }
-
-/// `CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API`
-const NATIVE_GRAPH: i32 = 3;
 
 /// cuDNN's function of this name; workspaces are those of what will run, and what is filled with objects learns its
 /// graph.
@@ -146,21 +131,21 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
     if status != CudnnStatus::SUCCESS || array.is_null() || requested < 1 {
         return status;
     }
-    aside(|| {
+    aside(|process| {
         let filled = usize::try_from(given.min(requested)).unwrap_or(0);
         match attribute {
             Attribute::ENGINECFG_WORKSPACE_SIZE | Attribute::EXECUTION_PLAN_WORKSPACE_SIZE if filled == 1 => {
-                if let Some(bytes) = workspace(descriptor) {
+                if let Some(bytes) = workspace(process, descriptor) {
                     // SAFETY: cuDNN wrote one 64-bit integer there.
                     unsafe { *array.cast::<i64>() = bytes as i64 };
                 }
             }
-            // ENGINE_BEHAVIOR_NOTE: a graph of the engine's own kernels would take the workspace that we did not ask
-            // for.
-            Attribute(1305) if is_ours_to_divide(descriptor) => {
+            // A graph of the engine's own kernels would take the workspace that we did not ask for.
+            Attribute::ENGINE_BEHAVIOR_NOTE if is_ours_to_divide(process, descriptor) => {
                 // SAFETY: cuDNN wrote that many notes there.
-                let notes = unsafe { std::slice::from_raw_parts_mut(array.cast::<i32>(), filled) };
-                let kept: Vec<i32> = notes.iter().copied().filter(|note| *note != NATIVE_GRAPH).collect();
+                let notes = unsafe { std::slice::from_raw_parts_mut(array.cast::<BehaviorNote>(), filled) };
+                let is_kept = |note: &BehaviorNote| *note != BehaviorNote::SUPPORTS_CUDA_GRAPH_NATIVE_API;
+                let kept: Vec<BehaviorNote> = notes.iter().copied().filter(is_kept).collect();
                 notes[..kept.len()].copy_from_slice(&kept);
                 if !count.is_null() && kept.len() < filled {
                     // SAFETY: the caller's place for it.
@@ -168,14 +153,11 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
                 }
             }
             _ if element == ElementType::BACKEND_DESCRIPTOR => {
-                let graph = shadow::made(address(descriptor)).and_then(|made| made.graph());
-                let is_configuration = [Attribute::ENGINEHEUR_RESULTS, Attribute::EXECUTION_PLAN_ENGINE_CONFIG];
-                let make = if is_configuration.contains(&attribute) { Made::configuration } else { Made::Of };
+                let graph = process.shadows.object(address(descriptor)).and_then(|object| graph_of(&object));
                 // SAFETY: the caller put that many descriptors there, and cuDNN filled them.
                 let objects = unsafe { std::slice::from_raw_parts(array.cast::<BackendDescriptor>(), filled) };
                 for object in objects {
-                    let made = graph.clone().map_or(Made::Other, make);
-                    shadow::fill(address(*object), made);
+                    process.shadows.fill(address(*object), Notes::of(graph.clone()));
                 }
             }
             _ => {}
@@ -185,34 +167,25 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
 }
 
 /// Whether an engine's graph is a convolution that may be divided.
-fn is_ours_to_divide(engine: BackendDescriptor) -> bool {
-    let graph = shadow::made(address(engine)).and_then(|made| made.graph());
-    graph.is_some_and(|graph| graph.convolution.is_ok())
+fn is_ours_to_divide(process: &Process, engine: BackendDescriptor) -> bool {
+    let graph = process.shadows.object(address(engine)).and_then(|object| graph_of(&object));
+    graph.is_some_and(|graph| graph.computation.is_ok())
 }
 
 /// Bytes of workspace to report for a configuration or a plan instead of its own.
-fn workspace(descriptor: BackendDescriptor) -> Option<usize> {
-    match shadow::made(address(descriptor))? {
-        Made::Plan(plan) => plan.workspace(),
-        Made::Configuration(asked) if asked.graph.convolution.is_ok() => {
-            // Outside the cell, because `consider` may panic.
-            let decision = match asked.decision.get() {
-                Some(decision) => decision.clone(),
-                // SAFETY: the caller asks about it, so it is alive, as is the handle of its graph.
-                None => unsafe { consider(&asked.graph, Choice::Configuration(descriptor), false) },
-            };
-            asked.decision.get_or_init(|| decision).workspace()
-        }
+fn workspace(process: &Process, descriptor: BackendDescriptor) -> Option<usize> {
+    let object = process.shadows.object(address(descriptor))?;
+    match object.kind {
+        Kind::EXECUTION_PLAN => object.notes.decision.get()?.workspace(),
+        // SAFETY: the caller asks about it, so it is alive, as is the handle of its graph.
+        Kind::ENGINECFG => unsafe { decide_configuration(process, &object, descriptor) }?.workspace(),
         _ => None,
     }
 }
 
-/// What a plan's shadow is.
-pub fn plan_of(descriptor: BackendDescriptor) -> Option<Arc<Plan>> {
-    match shadow::made(address(descriptor))? {
-        Made::Plan(plan) => Some(plan),
-        _ => None,
-    }
+/// Bytes of workspace that were reported for a plan instead of its own.
+fn replacement(process: &Process, plan: BackendDescriptor) -> Option<usize> {
+    decision_of(process, plan)?.workspace()
 }
 
 /// cuDNN's function of this name; runs our configuration where one was chosen.
@@ -225,16 +198,15 @@ pub unsafe extern "C" fn cudnnBackendExecute(
     plan: BackendDescriptor,
     pack: BackendDescriptor,
 ) -> CudnnStatus {
-    if settings().is_some() {
+    if let Some(process) = active() {
         // SAFETY: forwarded to the caller.
-        let done = catch_panics(|| unsafe { execute(handle, plan, pack) });
-        match done {
+        match catch_panics(|| unsafe { run_plan(process, handle, plan, pack) }) {
             Some(Some(status)) => return status,
             Some(None) => {}
             None => {
-                count(Reason::Panicked, Function::cudnnBackendExecute);
+                process.counts.count(Reason::Panicked, Function::cudnnBackendExecute);
                 // The workspace is not sized for the plan itself, so the call must not be forwarded.
-                if catch_panics(|| plan_of(plan)?.workspace()) != Some(None) {
+                if catch_panics(|| replacement(process, plan)) != Some(None) {
                     return CudnnStatus::EXECUTION_FAILED;
                 }
             }
@@ -278,11 +250,9 @@ pub unsafe extern "C" fn cudnnBackendUpdateCudaGraph(
 }
 
 fn refuses_graph(plan: BackendDescriptor, function: Function) -> bool {
-    let refuses = settings().is_some() && catch_panics(|| plan_of(plan)?.workspace()).flatten().is_some();
-    if settings().is_some() {
-        count(Reason::NativeGraph, function);
-    }
-    refuses
+    let Some(process) = active() else { return false };
+    process.counts.count(Reason::NativeGraph, function);
+    catch_panics(|| replacement(process, plan)).flatten().is_some()
 }
 
 /// cuDNN's function of this name: the third way to ask for a plan's workspace.
@@ -299,8 +269,8 @@ pub unsafe extern "C" fn cudnnGetExecutionPlanWorkspaceSize(
     let status = forward!(cudnnGetExecutionPlanWorkspaceSize(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor, bytes: *mut usize) -> CudnnStatus);
     if status == CudnnStatus::SUCCESS
         && !bytes.is_null()
-        && settings().is_some()
-        && let Some(ours) = catch_panics(|| plan_of(plan)?.workspace()).flatten()
+        && let Some(process) = active()
+        && let Some(ours) = catch_panics(|| replacement(process, plan)).flatten()
     {
         // SAFETY: cuDNN wrote a size there.
         unsafe { *bytes = ours };

@@ -1,28 +1,27 @@
-//! Turns attributes into a convolution of the project, or into the reason why it is left unchanged.
+//! A convolution, from tensors and a window.
 
 use std::ops::Deref;
 
 use tightfit_core::backend::Scale;
 use tightfit_core::problem::Storage;
 use tightfit_core::{Axis, Convolution, Layout, Operation, Problem, Types};
-use tightfit_cuda::sys::cudnn::{DataType, Kind};
+use tightfit_cuda::sys::cudnn::{ConvolutionMode, DataType};
 
 use crate::reason::Reason;
-use crate::shadow::{Attributes, Made};
 
 /// The most dimensions of a cuDNN tensor (`CUDNN_DIM_MAX`).
 const MAX_DIMENSIONS: usize = 8;
 
 /// A number per dimension, stored inline because the legacy interface reads them at every call.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+pub(super) struct Sizes {
     values: [usize; MAX_DIMENSIONS],
     len: usize,
 }
 
 impl Sizes {
     /// The numbers, or the reason why they are invalid.
-    fn collect(all: impl Iterator<Item = Result<usize, Reason>>) -> Result<Sizes, Reason> {
+    pub fn collect(all: impl Iterator<Item = Result<usize, Reason>>) -> Result<Sizes, Reason> {
         let mut sizes = Sizes { values: [0; MAX_DIMENSIONS], len: 0 };
         for one in all {
             *sizes.values.get_mut(sizes.len).ok_or(Reason::Shape)? = one?;
@@ -43,28 +42,28 @@ impl Deref for Sizes {
 /// A tensor as described: n, c, then spatial dimensions, in any layout.
 #[derive(Clone, Debug)]
 pub struct Tensor {
-    storage: Storage,
-    dims: Sizes,
-    strides: Sizes,
-    id: i64,
-    alignment: usize,
+    pub(super) storage: Storage,
+    pub(super) dims: Sizes,
+    pub(super) strides: Sizes,
+    pub(super) id: i64,
+    pub(super) alignment: usize,
 }
 
 /// A convolution without its tensors.
 #[derive(Clone, Debug)]
 pub struct Window {
-    arithmetic: DataType,
-    before: Sizes,
-    after: Sizes,
-    strides: Sizes,
-    dilations: Sizes,
+    pub(super) arithmetic: DataType,
+    pub(super) before: Sizes,
+    pub(super) after: Sizes,
+    pub(super) strides: Sizes,
+    pub(super) dilations: Sizes,
 }
 
-/// A convolution that may be divided.
+/// A convolution that may be divided, with all that its execution computes by.
 #[derive(Clone, Debug)]
-pub struct Recognized {
-    /// In the types that leave tensor cores out of f32; see [`Recognized::problem`].
-    problem: Problem,
+pub struct Computation {
+    /// In the types that leave tensor cores out of f32; see [`Computation::problem`].
+    pub(super) problem: Problem,
     /// Factors.
     pub scale: Scale,
     /// Ids of data, other and output, as in [`tightfit_core::backend::Tensors`].
@@ -73,7 +72,7 @@ pub struct Recognized {
     pub base: usize,
 }
 
-impl Recognized {
+impl Computation {
     /// The convolution of descriptors of the legacy interface, for addresses that are multiples of 16.
     ///
     /// # Errors
@@ -83,8 +82,8 @@ impl Recognized {
         tensors: [&Tensor; 3],
         window: &Window,
         scale: Scale,
-    ) -> Result<Recognized, Reason> {
-        Ok(Recognized { problem: problem(operation, tensors, window)?, scale, ids: [0; 3], base: 16 })
+    ) -> Result<Computation, Reason> {
+        Ok(Computation { problem: problem(operation, tensors, window)?, scale, ids: [0; 3], base: 16 })
     }
 
     /// Groups of channels.
@@ -141,7 +140,7 @@ impl Window {
     /// # Errors
     /// [`Reason::Mode`] or [`Reason::Shape`].
     pub fn new([pad, strides, dilations]: [&[i32]; 3], mode: i32, arithmetic: i32) -> Result<Window, Reason> {
-        if mode != 1 {
+        if ConvolutionMode(mode) != ConvolutionMode::CROSS_CORRELATION {
             return Err(Reason::Mode);
         }
         let pad = positive(pad)?;
@@ -159,12 +158,7 @@ fn positive(values: &[i32]) -> Result<Sizes, Reason> {
     Sizes::collect(values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Shape)))
 }
 
-fn sizes(attributes: &Attributes, name: i32) -> Result<Sizes, Reason> {
-    let values = attributes.integers(name).ok_or(Reason::Attribute)?;
-    Sizes::collect(values.iter().map(|&value| usize::try_from(value).map_err(|_| Reason::Layout)))
-}
-
-fn storage(data: i64) -> Result<Storage, Reason> {
+pub(super) fn storage(data: i64) -> Result<Storage, Reason> {
     match DataType(i32::try_from(data).unwrap_or(-1)) {
         DataType::FLOAT => Ok(Storage::F32),
         DataType::HALF => Ok(Storage::F16),
@@ -173,91 +167,8 @@ fn storage(data: i64) -> Result<Storage, Reason> {
     }
 }
 
-/// The tensor of these attributes.
-///
-/// # Errors
-/// The reason why no convolution of it is divided.
-pub fn tensor(attributes: &Attributes) -> Result<Tensor, Reason> {
-    let is_set = |name| attributes.get(name).is_some() && attributes.integer(name) != Some(0);
-    // VECTOR_COUNT, REORDERING_MODE, RAGGED_OFFSET_DESC
-    if attributes.integer(904).unwrap_or(1) != 1 || is_set(909) || attributes.get(913).is_some() {
-        return Err(Reason::Special);
-    }
-    // IS_VIRTUAL, IS_BY_VALUE
-    if is_set(907) || is_set(908) {
-        return Err(Reason::Virtual);
-    }
-    if attributes.names().any(|name| !(900..=909).contains(&name)) {
-        return Err(Reason::Attribute);
-    }
-    let alignment = attributes.integer(900).and_then(|value| usize::try_from(value).ok()).ok_or(Reason::Attribute)?;
-    if !alignment.is_power_of_two() {
-        return Err(Reason::Layout);
-    }
-    Ok(Tensor {
-        storage: storage(attributes.integer(901).ok_or(Reason::Attribute)?)?,
-        dims: sizes(attributes, 902)?,
-        strides: sizes(attributes, 903)?,
-        id: attributes.integer(906).ok_or(Reason::Attribute)?,
-        alignment,
-    })
-}
-
-/// The window of these attributes.
-///
-/// # Errors
-/// The reason why no convolution with it is divided.
-pub fn window(attributes: &Attributes) -> Result<Window, Reason> {
-    if attributes.names().any(|name| !(100..=106).contains(&name)) {
-        return Err(Reason::Attribute);
-    }
-    if attributes.integer(101) != Some(1) {
-        return Err(Reason::Mode);
-    }
-    Ok(Window {
-        arithmetic: DataType(i32::try_from(attributes.integer(100).unwrap_or(-1)).unwrap_or(-1)),
-        before: sizes(attributes, 105)?,
-        after: sizes(attributes, 104)?,
-        strides: sizes(attributes, 103)?,
-        dilations: sizes(attributes, 102)?,
-    })
-}
-
-/// The convolution of an operation's attributes.
-///
-/// # Errors
-/// The reason why it is left as it is.
-pub fn convolution(kind: Kind, attributes: &Attributes) -> Result<Recognized, Reason> {
-    // Attributes of x, w, y, window, alpha and beta.
-    let (operation, [x, w, y, window, alpha, beta]) = match kind {
-        Kind::OPERATION_CONVOLUTION_FORWARD => (Operation::Forward, [704, 703, 705, 702, 700, 701]),
-        Kind::OPERATION_CONVOLUTION_BACKWARD_DATA => (Operation::BackwardData, [710, 709, 711, 708, 706, 707]),
-        _ => (Operation::BackwardFilter, [716, 715, 717, 714, 712, 713]),
-    };
-    if attributes.names().any(|name| ![x, w, y, window, alpha, beta].contains(&name)) {
-        return Err(Reason::Attribute);
-    }
-    let tensor = |name| match attributes.object(name) {
-        Some(Made::Tensor(tensor)) => (**tensor).clone(),
-        _ => Err(Reason::Descriptor),
-    };
-    let (x, w, y) = (tensor(x)?, tensor(w)?, tensor(y)?);
-    let Some(Made::Window(window)) = attributes.object(window) else { return Err(Reason::Descriptor) };
-    let window = (**window).clone()?;
-    let factor = |name, default| attributes.real(name, default).map(|value| value as f32).ok_or(Reason::Attribute);
-    let scale = Scale { alpha: factor(alpha, 1.0)?, beta: factor(beta, 0.0)? };
-    let problem = problem(operation, [&x, &w, &y], &window)?;
-    let ids = match operation {
-        Operation::Forward => [x.id, w.id, y.id],
-        Operation::BackwardData => [y.id, w.id, x.id],
-        Operation::BackwardFilter => [x.id, y.id, w.id],
-    };
-    let base = x.alignment.min(w.alignment).min(y.alignment).min(16);
-    Ok(Recognized { problem, scale, ids, base })
-}
-
 /// The problem of three tensors and a window.
-fn problem(operation: Operation, [x, w, y]: [&Tensor; 3], window: &Window) -> Result<Problem, Reason> {
+pub(super) fn problem(operation: Operation, [x, w, y]: [&Tensor; 3], window: &Window) -> Result<Problem, Reason> {
     if x.storage != w.storage || x.storage != y.storage {
         return Err(Reason::Types);
     }

@@ -1,0 +1,49 @@
+//! What choosing works with and goes by.
+
+use tightfit_core::profile::{Admission, Cache};
+use tightfit_core::{Candidate, DivisionCost, Nanos, Notes, Types};
+
+use super::cache::CacheFile;
+use super::measurements::Measurements;
+use super::spending::Spending;
+use crate::kernel::Question;
+use crate::settings::Settings;
+
+/// What is known of a problem's candidates, and of the framework's choice among them.
+pub(super) struct Knowledge {
+    pub candidates: Vec<Candidate>,
+    pub cost: DivisionCost,
+    pub framework_time: Option<Nanos>,
+}
+
+/// Chooses configurations, and remembers what that takes.
+#[derive(Default)]
+pub struct Chooser {
+    pub(super) cache: CacheFile,
+    pub(super) measurements: Measurements,
+    pub(super) spending: Spending,
+}
+
+impl Chooser {
+    /// The cache; none if the settings name none or it cannot be opened.
+    pub fn cache(&self, settings: &Settings) -> Option<&Cache> {
+        self.cache.open(settings)
+    }
+
+    /// What choosing has cost.
+    pub fn spending(&self) -> &Spending {
+        &self.spending
+    }
+}
+
+/// Which algorithms the framework's own mode allows. Tensor cores matter only for f32: half types always use them.
+pub(super) fn admission(question: &Question, settings: &Settings) -> Admission {
+    let is_single = matches!(question.problem.types(), Types::F32 | Types::Tf32);
+    let guarded = Notes::DOWN_CONVERT.with(Notes::REDUCED_PRECISION);
+    let guarded = if is_single { guarded.with(Notes::TENSOR_CORE) } else { guarded };
+    Admission {
+        deterministic: settings.is_deterministic || !question.admitted.contains(Notes::NONDETERMINISTIC),
+        class: settings.is_exact_class.then(|| question.chosen.notes.class()),
+        without: Notes(guarded.0 & !question.admitted.0),
+    }
+}

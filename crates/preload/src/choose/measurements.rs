@@ -1,0 +1,69 @@
+//! What this process has measured so far, and what with.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use tightfit_core::candidate::Candidates;
+use tightfit_core::profile::Admission;
+use tightfit_core::{Nanos, Problem};
+use tightfit_cuda::CudaBackend;
+
+use crate::kernel::Question;
+use crate::lock::lock;
+
+/// See [`key`].
+type Key = (usize, Problem, AdmissionKey);
+type AdmissionKey = (bool, Option<u32>, u32);
+
+/// What was measured, and what with.
+#[derive(Default)]
+pub(super) struct Measurements {
+    /// Candidates by question, because a framework that tries many plans repeats its questions.
+    candidates: Mutex<HashMap<Key, Arc<Candidates>>>,
+    /// Times of the framework's choices.
+    times: Mutex<HashMap<Question, Nanos>>,
+    backends: Mutex<HashMap<usize, Place>>,
+    stop: AtomicBool,
+}
+
+/// A device's backend, once it is started.
+pub(super) type Place = Arc<Mutex<Option<CudaBackend>>>;
+
+impl Measurements {
+    /// The candidates of a question.
+    pub fn find(&self, key: &Key) -> Option<Arc<Candidates>> {
+        lock(&self.candidates).get(key).cloned()
+    }
+
+    /// Remembers the candidates of a question.
+    pub fn remember(&self, question: &Question, admission: Admission, candidates: Candidates) {
+        lock(&self.candidates).insert(key(question, admission), Arc::new(candidates));
+    }
+
+    /// The time of the framework's choice, if it was measured.
+    pub fn time(&self, question: &Question) -> Option<Nanos> {
+        lock(&self.times).get(question).copied()
+    }
+
+    /// Remembers the time of the framework's choice.
+    pub fn remember_time(&self, question: &Question, time: Nanos) {
+        lock(&self.times).insert(question.clone(), time);
+    }
+
+    /// Never set: nobody interrupts measuring.
+    pub fn stop(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    /// A device's backend, which only one thread at a time may use.
+    pub fn backend_of(&self, device: usize) -> Place {
+        lock(&self.backends).entry(device).or_default().clone()
+    }
+}
+
+/// What candidates depend on.
+pub(super) fn key(question: &Question, admission: Admission) -> Key {
+    let admission = (admission.deterministic, admission.class.map(|class| class.0), admission.without.0);
+    (question.device, question.problem, admission)
+}

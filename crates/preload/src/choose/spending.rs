@@ -1,0 +1,48 @@
+//! What choosing has cost so far.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use tightfit_core::Nanos;
+
+/// Counts what choosing costs.
+#[derive(Default)]
+pub struct Spending {
+    nanos: AtomicU64,
+    measured: AtomicU64,
+    cached: AtomicU64,
+}
+
+/// What choosing has cost.
+pub struct Cost {
+    /// Wall-clock time, waiting included.
+    pub time: Nanos,
+    /// Measurements made.
+    pub measured: u64,
+    /// Measurements found in the cache.
+    pub cached: u64,
+}
+
+impl Spending {
+    /// Adds the time since `started`.
+    pub fn add_time(&self, started: Instant) {
+        self.nanos.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Adds measurements made.
+    pub fn add_measured(&self, count: usize) {
+        self.measured.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Adds measurements found in the cache.
+    pub fn add_cached(&self, count: usize) {
+        self.cached.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// The cost so far.
+    pub fn so_far(&self) -> Cost {
+        let [time, measured, cached] =
+            [&self.nanos, &self.measured, &self.cached].map(|count| count.load(Ordering::Relaxed));
+        Cost { time: Nanos(time), measured, cached }
+    }
+}

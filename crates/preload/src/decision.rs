@@ -1,0 +1,102 @@
+//! What is decided about the program's descriptors, kept with the facts about them.
+
+use std::sync::{Arc, OnceLock};
+
+use tightfit_core::Configuration;
+use tightfit_cuda::GuestProgram;
+use tightfit_cuda::sys::cudnn::Handle;
+
+use crate::kernel::Kernel;
+use crate::latest::Latest;
+use crate::reason::Reason;
+use crate::recognize::Graph;
+use crate::shadow;
+
+/// Facts about a descriptor, with what is concluded from them.
+pub type Object = shadow::Object<Notes>;
+/// Facts about all descriptors.
+pub type Shadows = shadow::Shadows<Notes>;
+
+/// What is concluded from an object.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// The graph that it is or leads to; none if it has none.
+    pub graph: OnceLock<Option<Arc<Graph>>>,
+    /// What was decided about a plan when it was finalized, or about an engine's configuration when its workspace was
+    /// queried, which binds any plan made from it.
+    pub decision: OnceLock<Decision>,
+}
+
+impl Notes {
+    /// Of an object that leads to this graph.
+    pub fn of(graph: Option<Arc<Graph>>) -> Notes {
+        Notes { graph: OnceLock::from(graph), decision: OnceLock::new() }
+    }
+}
+
+/// A decision, from which the program was told a workspace. Cheap to copy.
+#[derive(Clone, Debug)]
+pub enum Decision {
+    /// There is a kernel, which knows what runs.
+    Kernel(Arc<Setup>),
+    /// The framework's choice runs, because there was no question or no answer.
+    Left(Reason),
+}
+
+impl Decision {
+    /// Bytes of workspace to tell the program; none if the plan's own answer holds.
+    pub fn workspace(&self) -> Option<usize> {
+        self.kernel()?.told().replacement()
+    }
+
+    /// The kernel decided about.
+    pub fn kernel(&self) -> Option<&Arc<Kernel>> {
+        match self {
+            Decision::Kernel(setup) => Some(&setup.kernel),
+            Decision::Left(_) => None,
+        }
+    }
+}
+
+/// A kernel on the handle with which the program made its graph.
+pub struct Setup {
+    /// The kernel.
+    pub kernel: Arc<Kernel>,
+    handle: usize,
+    /// What was set up on the handle last; a kernel may run something else by now.
+    program: Latest<Option<(Arc<Configuration>, Arc<GuestProgram>)>>,
+}
+
+impl Setup {
+    /// A kernel on a handle, and its configuration set up there if it has one.
+    pub fn new(kernel: Arc<Kernel>, handle: Handle, program: Option<(Arc<Configuration>, Arc<GuestProgram>)>) -> Setup {
+        Setup { kernel, handle: handle.0 as usize, program: Latest::new(program) }
+    }
+
+    /// Whether it is for this handle.
+    pub fn is_on(&self, handle: Handle) -> bool {
+        self.handle == handle.0 as usize
+    }
+
+    /// A configuration as it was set up on the handle; none if it was not. Takes no lock, because every execution asks.
+    pub fn program(&self, configuration: &Arc<Configuration>) -> Option<&Arc<GuestProgram>> {
+        let (known, program) = self.program.get().as_ref()?;
+        Arc::ptr_eq(known, configuration).then_some(program)
+    }
+
+    /// What was set up on the handle last.
+    pub fn last_program(&self) -> Option<&Arc<GuestProgram>> {
+        self.program.get().as_ref().map(|(_, program)| program)
+    }
+
+    /// Keeps what was set up on the handle.
+    pub fn keep(&self, configuration: Arc<Configuration>, program: Arc<GuestProgram>) {
+        self.program.replace(Some((configuration, program)));
+    }
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup").field("kernel", &self.kernel).finish_non_exhaustive()
+    }
+}

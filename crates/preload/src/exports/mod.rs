@@ -1,0 +1,18 @@
+//! The functions of cuDNN that do more than forward. They differ from cuDNN's only in what they run and report; how is
+//! decided below.
+//!
+//! ```text
+//! backend interface     backend     descriptors shadowed; plans decided about when they are finalized, run when executed
+//! legacy interface      numbered    numbered algorithms, descriptors that can be read back
+//!                       lists       Get.._v7, Find..: each result's workspace and time become those of what will run
+//!                       fused       bias and activation in the same call
+//! ```
+//!
+//! In the legacy interface the framework keeps its own algorithm number; what runs for it, and what workspace it
+//! reports, is decided as for a plan. A call that the program sized by one of these answers but that runs undivided,
+//! above all the fused call, borrows the rest of its workspace.
+
+mod backend;
+mod fused;
+mod lists;
+mod numbered;

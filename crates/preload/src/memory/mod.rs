@@ -1,0 +1,8 @@
+//! Device memory of our own that kernels share: one total for all of them, or loans to single calls.
+
+mod loan;
+mod order;
+mod total;
+
+pub use loan::Loans;
+pub use total::Totals;

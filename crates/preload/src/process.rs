@@ -1,0 +1,204 @@
+//! The state of this process: one value, made at the first call, in which each part belongs to the module of its type.
+//!
+//! Which lock may be taken while which is held (left to right; what stands on one line is never held together, except
+//! as its arrows say):
+//!
+//! ```text
+//! a handle's session -> a device's backend for measuring -> candidates | times | cache file
+//! a handle's session -> the map of totals                   allocating a total, or looking one up
+//! a handle's session -> a device's total                    while its kernel is enqueued
+//! the blocks of loans                                       while a call is enqueued in one, and nothing else is held
+//! kernels | map of sessions | map of backends | substitutes of loans | one shard of the shadows
+//!                                                           for a few statements, and nothing is taken meanwhile
+//! ```
+//!
+//! The map of totals is released before a device's total is locked. Waiting for a backend has a time limit, because the
+//! thread that measures may need what the waiting one has yet to enqueue; nobody waits for a session, since only one
+//! thread at a time uses a handle. What runs for a kernel (`Latest`), counts and the report's due time take no lock.
+//! Cells that are filled once (settings, libraries, cache file, conclusions about a descriptor) may be filled while any
+//! of these locks is held; filling one takes no lock of this list, except that a decision about a configuration is made
+//! before its cell is filled.
+
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use tightfit_cuda::Host;
+
+use crate::choose::Chooser;
+use crate::decision::Shadows;
+use crate::due::Due;
+use crate::kernel::Kernels;
+use crate::memory::{Loans, Totals};
+use crate::original::Original;
+use crate::reason::Counts;
+use crate::session::Sessions;
+use crate::settings::{self, Settings};
+
+/// The state of a process. A part's own documentation says what guards it.
+#[derive(Default)]
+pub struct Process {
+    settings: OnceLock<Option<Settings>>,
+    original: OnceLock<Option<Arc<Original>>>,
+    host: OnceLock<Option<Host>>,
+    /// Whether a parent process ran convolutions before it forked this one.
+    is_severed: bool,
+    /// What the program has told cuDNN.
+    pub shadows: Shadows,
+    /// The convolutions.
+    pub kernels: Kernels,
+    /// The program's handles.
+    pub sessions: Sessions,
+    /// Memory that kernels share for good.
+    pub totals: Totals,
+    /// Memory that calls borrow.
+    pub loans: Loans,
+    /// Chooses configurations.
+    pub chooser: Chooser,
+    /// What was passed through.
+    pub counts: Counts,
+    /// The report.
+    pub due: Due,
+}
+
+/// The one state. Guarded by being replaced as a whole: null until the first call, and anew in a forked child. A state is
+/// never freed.
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
+
+/// The state of this process, made now if this is the first call.
+pub fn process() -> &'static Process {
+    existing().unwrap_or_else(create)
+}
+
+/// The state of this process if there is one. Safe in a signal handler.
+pub fn existing() -> Option<&'static Process> {
+    // SAFETY: null, or a state that was published complete, and that nobody frees.
+    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+}
+
+#[cold]
+fn create() -> &'static Process {
+    let new = Box::into_raw(Box::<Process>::default());
+    match PROCESS.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            // SAFETY: the handler is a function of this library, which nobody unloads. Children inherit it. Without room
+            // for it, a child goes on with its parent's state.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            // SAFETY: just made, published, and never freed.
+            unsafe { &*new }
+        }
+        Err(first) => {
+            // SAFETY: just made, and not published, because another thread was first.
+            drop(unsafe { Box::from_raw(new) });
+            // SAFETY: published, and never freed.
+            unsafe { &*first }
+        }
+    }
+}
+
+/// In a forked child, before `fork` returns there and before the child has a second thread: replaces the parent's state.
+/// It allocates, which a handler of `fork` may: the allocator's own handlers have run by then.
+extern "C" fn in_child() {
+    if let Some(parent) = existing() {
+        PROCESS.store(Box::into_raw(Box::new(Process::of_child(parent))), Ordering::Release);
+    }
+}
+
+impl Process {
+    /// The state of a forked child: the one place that says what becomes of its parent's. Nothing of that is dropped,
+    /// because threads that are gone may have held its locks, and its objects belong to a driver that does not survive
+    /// a fork.
+    ///
+    /// ```text
+    /// real library        the same
+    /// settings            the same; but none, so that all is passed through, if the parent used CUDA through us or ran
+    ///                     convolutions: no work can follow in the child, and the report is the parent's
+    /// shadows             taken over, so far as no other thread held their locks
+    /// host, sessions, backends, totals, loans, cache file, kernels, counts, report        new
+    /// ```
+    fn of_child(parent: &Process) -> Process {
+        let child = Process {
+            settings: parent.settings.clone(),
+            original: parent.original.clone(),
+            is_severed: parent.is_severed || parent.due.is_begun() || matches!(parent.host.get(), Some(Some(_))),
+            ..Process::default()
+        };
+        if !child.is_severed {
+            child.shadows.adopt(&parent.shadows);
+        }
+        child
+    }
+
+    /// The settings; none if every convolution is to be left unchanged.
+    pub fn settings(&self) -> Option<&Settings> {
+        self.settings.get_or_init(settings::of_environment).as_ref().filter(|_| !self.is_severed)
+    }
+
+    /// The real library; none if there is none, which is reported once.
+    pub fn original(&self) -> Option<&Original> {
+        self.original.get_or_init(|| Original::find().map(Arc::new)).as_deref()
+    }
+
+    /// The real library's file.
+    pub fn original_path(&self) -> Option<&Path> {
+        self.original().map(Original::path)
+    }
+
+    /// Driver and cuDNN for our own work; none if they cannot be opened, which is reported once.
+    pub fn host(&self) -> Option<&Host> {
+        self.host.get_or_init(|| self.original()?.host()).as_ref()
+    }
+}
+
+/// The state, if the settings ask for any work of ours.
+pub fn active() -> Option<&'static Process> {
+    Some(process()).filter(|process| process.settings().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `child` in a forked child, and gives whether it was right there.
+    fn is_right_in_child(child: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child only calls what is tested, and leaves without the exit handlers of the test program.
+        unsafe {
+            match libc::fork() {
+                0 => libc::_exit(i32::from(
+                    !std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false),
+                )),
+                pid => {
+                    let mut status = -1;
+                    libc::waitpid(pid, &mut status, 0) == pid && status == 0
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_forked_child_has_a_state_of_its_own_with_free_locks() {
+        use tightfit_cuda::sys::cudnn::{Handle, Kind};
+
+        let parent = process();
+        parent.shadows.create(64, Kind::TENSOR);
+        parent.shadows.finalize(64);
+        let taken = || process().sessions.forget(Handle(std::ptr::null_mut()));
+        let held = parent.sessions.hold();
+        assert!(is_right_in_child(|| {
+            taken();
+            let child = process();
+            !std::ptr::eq(child, parent) && child.shadows.object(64).is_some() && !child.is_severed
+        }));
+        // Once the parent has run a convolution, its child leaves all alone, and so do that child's own children.
+        parent.due.begin(|| parent.due.take_over());
+        let is_idle = || process().is_severed && process().settings().is_none() && !process().due.is_own();
+        assert!(is_right_in_child(|| {
+            taken();
+            is_idle() && process().shadows.object(64).is_none() && is_right_in_child(is_idle)
+        }));
+        drop(held);
+        assert!(std::ptr::eq(process(), parent) && parent.due.is_own());
+        parent.shadows.destroy(64);
+    }
+}

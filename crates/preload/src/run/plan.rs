@@ -1,0 +1,183 @@
+//! Runs the program's plans.
+
+use std::sync::Arc;
+
+use tightfit_core::{Candidate, Configuration};
+use tightfit_cuda::GuestProgram;
+use tightfit_cuda::sys::DevicePtr;
+use tightfit_cuda::sys::cudnn::{BackendDescriptor, CudnnStatus, Handle, Kind};
+
+use super::device::{place, run_in_total, status_of};
+use crate::decide::{graph_of, set_up};
+use crate::decision::{Decision, Object, Setup};
+use crate::kernel::{Kernel, Running};
+use crate::log::trace;
+use crate::panics::panic_if_asked;
+use crate::process::Process;
+use crate::reason::{Function, Reason};
+use crate::recognize::{Addresses, Computation, Graph};
+use crate::report;
+use crate::shadow::Address;
+
+const FUNCTION: Function = Function::cudnnBackendExecute;
+
+/// A plan that was decided about.
+fn plan(process: &Process, descriptor: BackendDescriptor) -> Option<Arc<Object>> {
+    let object = process.shadows.object(descriptor.0 as Address)?;
+    (object.kind == Kind::EXECUTION_PLAN).then_some(object)
+}
+
+/// What was decided about a plan; none if it was not seen.
+pub fn decision_of(process: &Process, descriptor: BackendDescriptor) -> Option<Decision> {
+    plan(process, descriptor)?.notes.decision.get().cloned()
+}
+
+/// Runs our configuration of a plan; none if the plan itself should run.
+///
+/// # Safety
+/// As `cudnnBackendExecute`'s.
+pub unsafe fn run_plan(
+    process: &Process,
+    handle: Handle,
+    descriptor: BackendDescriptor,
+    pack: BackendDescriptor,
+) -> Option<CudnnStatus> {
+    report::on_call(process);
+    let count = |reason| process.counts.count(reason, FUNCTION);
+    let plan = plan(process, descriptor);
+    let Some((plan, decision)) = plan.as_ref().and_then(|plan| Some((plan, plan.notes.decision.get()?))) else {
+        count(Reason::Descriptor);
+        return None;
+    };
+    let setup = match decision {
+        Decision::Kernel(setup) => setup,
+        Decision::Left(reason) => {
+            count(*reason);
+            return None;
+        }
+    };
+    let running = setup.kernel.running();
+    if let Running::Left(reason) = running {
+        count(*reason);
+        setup.kernel.count();
+        return None;
+    }
+    panic_if_asked();
+    change_if_asked(&setup.kernel);
+    setup.kernel.count();
+    if *running == Running::Kept {
+        return None;
+    }
+    let graph = graph_of(plan);
+    let arguments = match Arguments::read(process, graph.as_deref(), pack) {
+        Ok(arguments) => arguments,
+        Err(status) => return Some(status),
+    };
+    let Arguments { computation, tensors, workspace } = arguments;
+    let ran = match running {
+        Running::Ours(configuration) => {
+            // SAFETY: forwarded to the caller.
+            let program = unsafe { program(process, setup, configuration, computation, handle) };
+            // SAFETY: the caller owes tensors of the graph's sizes and a workspace of the size that it was told.
+            program.map(|program| status_of(unsafe { program.enqueue(tensors, workspace) }))
+        }
+        _ => {
+            let Computation { scale, base, .. } = *computation;
+            // SAFETY: the caller owes tensors of the graph's sizes.
+            unsafe { run_in_total(process, handle, &setup.kernel, (scale, base), tensors) }
+        }
+    };
+    // An error is the only option left, because the program has less workspace than its own plan needs.
+    Some(ran.unwrap_or_else(|reason| {
+        count(reason);
+        CudnnStatus::EXECUTION_FAILED
+    }))
+}
+
+/// Changes what runs, from the second execution on, if a test asks for it; never in a release build.
+fn change_if_asked(kernel: &Kernel) {
+    if cfg!(debug_assertions)
+        && std::env::var_os("TIGHTFIT_TEST_CHANGE").is_some()
+        && kernel.calls() > 0
+        && let Running::Ours(configuration) = kernel.running()
+    {
+        // Sample by sample, which needs no more workspace.
+        let sample = |part: &Candidate| Candidate { micro_batch: 1, ..part.clone() };
+        let samples = configuration.parts().iter().flat_map(|part| vec![sample(part); part.micro_batch]).collect();
+        let changed = Running::Ours(Arc::new(Configuration::new(samples, configuration.cost())));
+        let change = kernel.change(changed);
+        trace!("{}: changed what runs: {change:?}", kernel.question.problem);
+    }
+}
+
+/// What a variant pack passes to a plan.
+struct Arguments<'a> {
+    computation: &'a Computation,
+    /// Data, other and output.
+    tensors: [DevicePtr; 3],
+    workspace: DevicePtr,
+}
+
+impl Arguments<'_> {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The status to return: `NOT_SUPPORTED` for a pack that sets more than addresses, such as other shapes.
+    fn read<'a>(
+        process: &Process,
+        graph: Option<&'a Graph>,
+        pack: BackendDescriptor,
+    ) -> Result<Arguments<'a>, CudnnStatus> {
+        let pack = process.shadows.object(pack.0 as Address);
+        let Some(pack) = pack.as_deref().and_then(Addresses::read) else {
+            return Err(CudnnStatus::BAD_PARAM_NOT_FINALIZED);
+        };
+        let Some(Ok(computation)) = graph.map(|graph| graph.computation.as_ref()) else {
+            return Err(CudnnStatus::BAD_PARAM);
+        };
+        if pack.is_special {
+            return Err(CudnnStatus::NOT_SUPPORTED);
+        }
+        let [Some(data), Some(other), Some(output)] = computation.ids.map(|id| pack.find(id)) else {
+            return Err(CudnnStatus::BAD_PARAM);
+        };
+        let tensors = [data, other, output].map(DevicePtr);
+        Ok(Arguments { computation, tensors, workspace: DevicePtr(pack.workspace) })
+    }
+}
+
+/// A configuration's program on the executing handle, which may differ from the one that the graph was made with.
+///
+/// # Errors
+/// [`Reason::Failed`] if it cannot be set up there.
+///
+/// # Safety
+/// `handle` is alive and used on this thread.
+unsafe fn program(
+    process: &Process,
+    setup: &Setup,
+    configuration: &Arc<Configuration>,
+    computation: &Computation,
+    handle: Handle,
+) -> Result<Arc<GuestProgram>, Reason> {
+    if setup.is_on(handle)
+        && let Some(program) = setup.program(configuration)
+    {
+        return Ok(program.clone());
+    }
+    let place = place(process).map_err(|_| Reason::Failed)?;
+    // SAFETY: forwarded to the caller.
+    let program = unsafe { set_up(process, place, &setup.kernel, configuration, computation, handle) };
+    if !setup.is_on(handle) {
+        return program;
+    }
+    // What runs has changed since the plan was last executed. If that does not work here, what ran before goes on.
+    match (program, setup.last_program()) {
+        (Err(_), Some(before)) => Ok(before.clone()),
+        (Ok(program), _) => {
+            setup.keep(configuration.clone(), program.clone());
+            Ok(program)
+        }
+        (program, None) => program,
+    }
+}
