@@ -219,13 +219,13 @@ fn failed_verification_is_reported() {
 #[test]
 fn replayed_figures_are_exact() {
     let folder = folder();
-    for (policy, undivided, time) in [("undivided", 37.8, 37.8), ("power-of-two", 37.8, 22.9), ("all", 37.8, 21.7)] {
+    for (sizes, undivided, time) in [("undivided", 37.8, 37.8), ("power-of-two", 37.8, 22.9), ("all", 37.8, 21.7)] {
         let arguments = format!(
-            "optimize alexnet-1col --batch 256 --workspace 64MiB --backend replay:{RECORDED} --sizes {policy} --format json"
+            "optimize alexnet-1col --batch 256 --workspace 64MiB --backend replay:{RECORDED} --sizes {sizes} --format json"
         );
         let result = json(&succeed(folder.path(), &arguments));
         let ms = |name: &str| (result[name].as_f64().unwrap() / 100.0).round() / 10.0;
-        assert_eq!((ms("undivided_time_us"), ms("time_us")), (undivided, time), "{policy}");
+        assert_eq!((ms("undivided_time_us"), ms("time_us")), (undivided, time), "{sizes}");
         assert_eq!(result["kernels"].as_array().unwrap().len(), 15);
     }
     assert!(!folder.path().join("cache.db").exists(), "a replay is not kept");

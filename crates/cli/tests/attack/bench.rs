@@ -44,10 +44,10 @@ impl Bench {
             let path = repository.join("profiles").join(name);
             fs::copy(&path, bench.path(&path.file_name().unwrap().to_string_lossy())).unwrap();
         }
-        for (network, batch, policy) in [("lenet", 3, "all"), ("digits-net", 8, "power-of-two")] {
+        for (network, batch, sizes) in [("lenet", 3, "all"), ("digits-net", 8, "power-of-two")] {
             let file = format!("{network}.jsonl");
             bench.succeed(&format!(
-                "profile {network} --batch {batch} --workspace 1MiB --sizes {policy} --backend cpu --cache {network}.db"
+                "profile {network} --batch {batch} --workspace 1MiB --sizes {sizes} --backend cpu --cache {network}.db"
             ));
             bench.succeed(&format!("cache export {file} --cache {network}.db"));
             let measured = fs::read_to_string(bench.path(&file)).unwrap();
@@ -57,7 +57,7 @@ impl Bench {
         bench.succeed("cache import digits-net.jsonl --cache other.db");
         bench.succeed("cache export good.jsonl.gz --cache good.db");
         for policy in POLICIES {
-            let plan = format!("plan digits-net --batch 8 --budget 2MiB --sizes {policy} --sizes power-of-two");
+            let plan = format!("plan digits-net --batch 8 --budget 2MiB --policy {policy} --sizes power-of-two");
             bench.succeed(&format!("{plan} --backend replay:digits-net.jsonl --out plan-{policy}.json"));
         }
         bench.succeed("plan digits-net --batch 8 --budget 2MiB --backend replay:digits-net.jsonl --out plan.json.gz");

@@ -28,7 +28,7 @@ pub fn attack(case: &mut Case) {
     let batch = *case.random.pick(&[1, 2, 7, 64, 1_048_576]);
     let policy = *case.random.pick(&POLICIES);
     let mode = if case.random.one_in(3) { "--inference" } else { "" };
-    case.run(&format!("plan m.json --assume --batch {batch} --budget 1GiB --sizes {policy} {mode}"));
+    case.run(&format!("plan m.json --assume --batch {batch} --budget 1GiB --policy {policy} {mode}"));
     if is_small(case) {
         case.run("optimize m.json --batch 2 --workspace 1MiB --sizes undivided --operations forward --backend cpu");
         case.run("train m.json --batch 2 --budget 256MiB --data synthetic --steps 2 --sizes undivided --backend cpu");
