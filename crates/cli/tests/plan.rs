@@ -67,7 +67,7 @@ fn unknown_words_are_listed_with_valid_ones() {
         assert!(parts.iter().all(|part| message.contains(part)), "{arguments}: {message}");
     }
     let list = fail(folder.path(), "plan deepbench --batch 4 --budget 1MiB --assume", 1);
-    assert!(list.contains("a layer list is no network"), "{list}");
+    assert!(list.contains("layer lists are not networks"), "{list}");
 }
 
 #[test]

@@ -11,10 +11,10 @@ use flate2::read::MultiGzDecoder;
 
 use crate::Bytes;
 
-/// Opens a file; one whose name ends in `.gz` is unpacked as it is read.
+/// Opens a file; if its name ends in `.gz`, decompresses it while reading.
 ///
-/// A named pipe is refused, since opening one waits for a writer that may never come. A pipe that is open already, as the
-/// shell's `<(..)` passes one, is read.
+/// Rejects named pipes, because opening one waits for a writer that may never come. Reads pipes that are already open,
+/// such as the shell's `<(..)`.
 ///
 /// # Errors
 /// Those of opening it; [`io::ErrorKind::InvalidInput`] for a named pipe.
@@ -28,7 +28,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(if is_packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(BufReader::new(file)) })
 }
 
-/// The whole text of a file, unpacked as by [`open`].
+/// The whole text of a file, decompressed as by [`open`].
 ///
 /// # Errors
 /// Those of reading it; [`io::ErrorKind::InvalidData`] if it is not UTF-8 or longer than `most`.

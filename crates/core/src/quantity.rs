@@ -48,12 +48,12 @@ impl Bytes {
         Bytes(n << 30)
     }
 
-    /// The number of bytes of `count` elements of `size` bytes, or the largest number if that overflows.
+    /// The number of bytes of `count` elements of `size` bytes, saturating on overflow.
     pub fn of(count: usize, size: usize) -> Bytes {
         Bytes((count as u64).saturating_mul(size as u64))
     }
 
-    /// These bytes less `other`, and zero where `other` is larger.
+    /// These bytes minus `other`, or zero if `other` is larger.
     pub fn saturating_sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Bytes {
 impl FromStr for Bytes {
     type Err = Error;
 
-    /// Reads `64MiB`, `1.5 GiB`, `512MB`, plain bytes, or `unlimited`; upper and lower case are the same.
+    /// Reads `64MiB`, `1.5 GiB`, `512MB`, plain bytes, or `unlimited`; case is ignored.
     ///
     /// # Errors
     /// [`Error::BadSize`] for anything else.
@@ -143,7 +143,7 @@ impl Nanos {
         self.0 as f64 / 1e9
     }
 
-    /// How many times as long this is as `other`; infinite where `other` is zero.
+    /// The ratio of this time to `other`; infinite if `other` is zero.
     pub fn ratio(self, other: Nanos) -> f64 {
         self.0 as f64 / other.0 as f64
     }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_sizes_are_refused_by_name() {
+    fn errors_quote_the_bad_size() {
         for text in ["", "MiB", "64 Mi", "-1", "1e9999GiB", "99999999999TiB", "1.2.3", "0x10"] {
             let message = text.parse::<Bytes>().unwrap_err().to_string();
             assert!(message.contains(text), "{message}");

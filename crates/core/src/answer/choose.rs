@@ -1,4 +1,4 @@
-//! From the candidates of a network's kernels to one configuration for each: what every front end shares.
+//! Chooses one configuration per kernel from the kernels' candidates; shared by all front ends.
 //!
 //! ```text
 //! kernels + candidates -> each divided under the limit                                             (WR, one workspace)
@@ -15,33 +15,34 @@ use crate::{Bytes, Configuration, DivisionCost, Error, Problem};
 
 /// The configurations of a network's kernels under one limit.
 #[derive(Debug)]
-pub(super) struct Chosen {
-    /// In the order of the kernels given.
+pub(super) struct Choice {
+    /// In the order of the given kernels.
     pub kernels: Vec<OptimizedKernel>,
-    /// How far the time is at most from the least possible: see [`Allotment::gap`](crate::optimize::Allotment::gap).
+    /// Upper bound on how far the time is from the optimum; see [`Allotment::gap`](crate::optimize::Allotment::gap).
     pub gap: f64,
-    /// Why the search for an allotment ended, where there was one.
+    /// Why the search for an allotment ended, if there was one.
     pub stop: Option<Stop>,
-    /// The least workspace of any choice, where a total was divided.
+    /// The least workspace of any choice, under a total.
     pub least_workspace: Option<Bytes>,
 }
 
-/// Chooses the configurations of `kernels` from what was measured of their problems.
+/// Chooses the configurations of `kernels` from the candidates of their problems.
 ///
 /// Under a total, "undivided" means that each kernel gets an equal share of it, as a framework without WD would give.
 ///
-/// - Cost: a front for each distinct problem; with a total an allotment besides.
+/// - Cost: one front per distinct problem; with a total, also an allotment.
 /// - Source: Oyama et al. 2018, III.B (WR) and III.C (WD).
 ///
 /// # Errors
-/// [`Error::OverLimit`], [`Error::OverTotal`] or [`Error::NotProfiled`] where it does not fit, or is not measured.
+/// [`Error::OverLimit`] or [`Error::OverTotal`] if a kernel does not fit; [`Error::NotProfiled`] if one is not
+/// measured.
 pub(super) fn choose(
     kernels: &[Kernel],
     candidates: &HashMap<Problem, Candidates>,
     limit: Limit,
-) -> Result<Chosen, Error> {
+) -> Result<Choice, Error> {
     let none = Candidates { candidates: Vec::new(), cost: DivisionCost::default() };
-    let of = |problem: &Problem| candidates.get(problem).unwrap_or(&none);
+    let candidates_of = |problem: &Problem| candidates.get(problem).unwrap_or(&none);
     let share = match limit {
         Limit::Total(total) => Bytes(total.0 / kernels.len().max(1) as u64),
         Limit::PerKernel(bytes) | Limit::One(bytes) => bytes,
@@ -49,24 +50,24 @@ pub(super) fn choose(
     let optimized = |kernel: &Kernel, configuration: Configuration, front| OptimizedKernel {
         layer: kernel.layer.clone(),
         problem: kernel.problem,
-        undivided: undivided(&kernel.problem, &of(&kernel.problem).candidates, share),
+        undivided: undivided(&kernel.problem, &candidates_of(&kernel.problem).candidates, share),
         configuration,
         front,
         verification: None,
     };
     let mut fronts: HashMap<Problem, Vec<Configuration>> = HashMap::new();
     for (problem, _) in distinct(kernels) {
-        let Candidates { candidates, cost } = of(&problem);
+        let Candidates { candidates, cost } = candidates_of(&problem);
         fronts.insert(problem, front(&problem, candidates, limit.bytes(), *cost)?);
     }
     let Limit::Total(total) = limit else {
         let fastest = |kernel: &Kernel| {
-            let Candidates { candidates, cost } = of(&kernel.problem);
+            let Candidates { candidates, cost } = candidates_of(&kernel.problem);
             let configuration = divide(&kernel.problem, candidates, limit.bytes(), *cost)?;
             Ok(optimized(kernel, configuration, Some(fronts[&kernel.problem].clone())))
         };
         let kernels = kernels.iter().map(fastest).collect::<Result<_, Error>>()?;
-        return Ok(Chosen { kernels, gap: 0.0, stop: None, least_workspace: None });
+        return Ok(Choice { kernels, gap: 0.0, stop: None, least_workspace: None });
     };
     let of_kernels: Vec<Vec<Configuration>> = kernels.iter().map(|kernel| fronts[&kernel.problem].clone()).collect();
     let least = of_kernels.iter().filter_map(|front| front.first()).map(Configuration::workspace).sum();
@@ -75,5 +76,5 @@ pub(super) fn choose(
     let chosen = kernels.iter().zip(of_kernels).zip(&allotment.choice);
     let kernels =
         chosen.map(|((kernel, front), &choice)| optimized(kernel, front[choice].clone(), Some(front))).collect();
-    Ok(Chosen { kernels, gap: allotment.gap(), stop: Some(allotment.stop), least_workspace: Some(least) })
+    Ok(Choice { kernels, gap: allotment.gap(), stop: Some(allotment.stop), least_workspace: Some(least) })
 }

@@ -1,4 +1,4 @@
-//! What a journey returns: a network's kernels with the configurations chosen for them.
+//! The main entry points, `optimize` and `profile`, and their result: a network's kernels with their configurations.
 
 mod choose;
 mod optimize;

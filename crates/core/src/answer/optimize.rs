@@ -1,46 +1,46 @@
-//! The journey from a network to the configuration of each of its convolutions.
+//! `optimize`: from a network to a configuration for each of its convolutions.
 //!
 //! ```text
-//! Request -> kernels -> profile: what the cache knows, or the backends measure -> choose: WR, WD, one workspace -> Optimized
+//! Request -> kernels -> profile: from the cache, or measured -> choose: WR, WD, one workspace -> Optimized
 //! ```
 
 use std::time::Instant;
 
-use super::choose::{Chosen, choose};
+use super::choose::{Choice, choose};
 use super::{Optimized, Profiling, profile};
 use crate::candidate::Limit;
 use crate::network::Selection;
 use crate::survey::{Env, Scope, Sizes};
 use crate::{Backend, Error, Nanos};
 
-/// What to optimize, and under which limit.
+/// What to optimize, under which limit.
 ///
 /// [`Request::new`] fills in the defaults; change the fields to differ from them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Which convolutions.
+    /// The convolutions.
     pub selection: Selection,
-    /// What bounds the workspace.
+    /// The workspace limit.
     pub limit: Limit,
-    /// Which micro-batch sizes may be used.
+    /// The allowed micro-batch sizes.
     pub sizes: Sizes,
-    /// Also measure every algorithm on the whole mini-batch, so that "undivided" is the best there is, and dividing never
-    /// loses to it; otherwise undivided is the best of what `sizes` asks for.
+    /// Also measure every algorithm on the whole mini-batch, so that "undivided" is the best possible and dividing
+    /// never loses to it. Otherwise, undivided is the best among `sizes`.
     pub baseline: bool,
-    /// Only algorithms that give the same bits every time.
+    /// Use only deterministic algorithms.
     pub deterministic: bool,
-    /// Only algorithms of the numerical class of the best undivided one.
+    /// Use only algorithms in the numerical class of the best undivided one.
     pub exact_class: bool,
 }
 
 impl Request {
-    /// All algorithms, the sizes of [`Sizes::Fit`], and the baseline.
+    /// The default request: all algorithms, the sizes of [`Sizes::Fit`], and the baseline.
     pub fn new(selection: Selection, limit: Limit) -> Request {
         let (baseline, deterministic, exact_class) = (true, false, false);
         Request { selection, limit, sizes: Sizes::default(), baseline, deterministic, exact_class }
     }
 
-    /// What has to be measured.
+    /// The scope of the survey.
     pub fn scope(&self) -> Scope {
         Scope {
             sizes: self.sizes,
@@ -54,16 +54,16 @@ impl Request {
 
 /// Measures the selected convolutions and chooses a configuration for each, under one limit.
 ///
-/// The devices behind `backends` must be of one kind: they share the work.
+/// The backends share the work, so their devices must be of the same model.
 ///
-/// - Cost: the measurements that the cache lacks; a front for each distinct problem; with a total an allotment besides.
+/// - Cost: measurements missing from the cache; one front per distinct problem; with a total, also an allotment.
 /// - Source: Oyama et al. 2018, III.B (WR) and III.C (WD).
 ///
-/// The [crate's first page](crate) has an example.
+/// See the [crate documentation](crate) for an example.
 ///
 /// # Errors
-/// [`Error::OverLimit`] or [`Error::OverTotal`] with the least workspace that would do; those of
-/// [`profile`]. What was measured is in the cache.
+/// [`Error::OverLimit`] or [`Error::OverTotal`] with the least workspace that would fit; the errors of [`profile`].
+/// Completed measurements are in the cache.
 ///
 /// # Panics
 /// If `backends` is empty.
@@ -73,7 +73,7 @@ pub fn optimize(request: &Request, backends: &mut [Box<dyn Backend>], env: &Env<
     let kernels = selection.kernels()?;
     let found = profile(selection, &request.scope(), backends, env)?;
     env.progress.choosing();
-    let Chosen { kernels: chosen, gap, stop, least_workspace } = choose(&kernels, &found.candidates, *limit)?;
+    let Choice { kernels: chosen, gap, stop, least_workspace } = choose(&kernels, &found.candidates, *limit)?;
     let device = backends[0].device().clone();
     let time = if backends[0].is_replay() { found.spent.time } else { Nanos::from(started.elapsed()) };
     Ok(Optimized {

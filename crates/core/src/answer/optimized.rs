@@ -1,4 +1,4 @@
-//! The result of `optimize` and `verify`: a network's kernels, each with the configuration chosen for it.
+//! The result of `optimize` and `verify`: a network's kernels with their configurations.
 
 use crate::candidate::Limit;
 use crate::execute::{Overlapped, Verified};
@@ -7,101 +7,102 @@ use crate::profile::Spent;
 use crate::survey::Sizes;
 use crate::{Bytes, Configuration, Device, Layout, Nanos, Problem, Types};
 
-/// One kernel and what was chosen for it.
+/// One kernel and its configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptimizedKernel {
     /// Name of its layer.
     pub layer: String,
-    /// The convolution on the whole mini-batch.
+    /// The convolution at the whole mini-batch.
     pub problem: Problem,
-    /// The fastest way without dividing that fits the limit; none where nothing fits.
+    /// The fastest undivided configuration within the limit; `None` if none fits.
     pub undivided: Option<Configuration>,
-    /// What was chosen.
+    /// The chosen configuration.
     pub configuration: Configuration,
-    /// The choices there were, by rising workspace, where a front was computed.
+    /// The alternatives by rising workspace, if a front was computed.
     pub front: Option<Vec<Configuration>>,
-    /// What running it showed, where it was run.
+    /// The result of running it, if it was run.
     pub verification: Option<Verified>,
 }
 
 impl OptimizedKernel {
-    /// How many times as fast as undivided; none where nothing fits undivided or the time is zero.
+    /// Speedup over undivided; `None` if nothing fits undivided or the time is zero.
     pub fn speedup(&self) -> Option<f64> {
         speedup(self.undivided.as_ref()?.time(), self.configuration.time())
     }
 }
 
-/// What finding out cost.
+/// The cost of profiling.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profiling {
-    /// Time from the first question to the last answer; the recorded times in a replay.
+    /// Elapsed time of all measurements; recorded times in a replay.
     pub time: Nanos,
-    /// What the measurements cost, and which failed.
+    /// The cost of the measurements, and the failures.
     pub spent: Spent,
 }
 
 impl Profiling {
-    /// How many measurements the choice is made from.
+    /// Number of measurements behind the choice.
     pub fn measurements(&self) -> usize {
         self.spent.measured + self.spent.cached
     }
 }
 
-/// A network whose kernels were optimized under one limit.
+/// A network optimized under one limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Optimized {
     /// Name of the network.
     pub network: String,
-    /// Its mini-batch; none where layers have their own (DeepBench).
+    /// Its mini-batch; `None` if the layers have their own (DeepBench).
     pub batch: Option<usize>,
-    /// Where the times hold.
+    /// The device that the times are valid for.
     pub device: Device,
     /// Number types of data and arithmetic.
     pub types: Types,
     /// Order of the dimensions in memory.
     pub layout: Layout,
-    /// Which micro-batch sizes were allowed.
+    /// The allowed micro-batch sizes.
     pub sizes: Sizes,
-    /// What bounds the workspace.
+    /// The workspace limit.
     pub limit: Limit,
-    /// The kernels, in the order in which a training step runs them.
+    /// The kernels, in training order.
     pub kernels: Vec<OptimizedKernel>,
-    /// (found - bound) / bound: how far the time is at most from the least possible. 0 where it is proven least.
+    /// (time - bound) / bound: upper bound on how far the time is from the optimum; 0 if proven optimal.
     pub gap: f64,
     /// Why the search for an allotment (WD) ended.
     pub stop: Option<Stop>,
-    /// What measuring cost.
+    /// The cost of profiling.
     pub profiling: Profiling,
-    /// The least workspace that any choice of configurations would need, where it is known.
+    /// The least workspace that any choice of configurations would need, if known.
     pub least_workspace: Option<Bytes>,
-    /// Groups of kernels that may run side by side ([`crate::Network::concurrent`]); empty where that is not known.
+    /// Groups of kernels that can run concurrently ([`crate::Network::concurrent`]); empty if unknown.
     pub groups: Vec<Vec<usize>>,
-    /// What running such groups showed, where they were run.
+    /// The results of running these groups, if they were run.
     pub overlapped: Vec<Overlapped>,
 }
 
 impl Optimized {
-    /// Time of all kernels undivided; none where some kernel fits nothing undivided.
+    /// Total time of all kernels undivided; `None` if some kernel does not fit undivided.
     pub fn undivided_time(&self) -> Option<Nanos> {
         self.kernels.iter().map(|kernel| kernel.undivided.as_ref().map(Configuration::time)).sum()
     }
 
-    /// Time of all kernels as chosen.
+    /// Total time of the chosen configurations.
     pub fn time(&self) -> Nanos {
         self.kernels.iter().map(|kernel| kernel.configuration.time()).sum()
     }
 
-    /// How many times as fast as undivided; none where some kernel fits nothing undivided or there is no time at all.
+    /// Speedup over undivided; `None` if some kernel does not fit undivided, or the time is zero.
     pub fn speedup(&self) -> Option<f64> {
         speedup(self.undivided_time()?, self.time())
     }
 
-    /// Workspace of all kernels as chosen: their sum, or the largest where they share one workspace.
+    /// Total workspace of the chosen configurations: their sum, or the largest if they share one workspace.
     pub fn workspace(&self) -> Bytes {
         self.limit.combine(self.kernels.iter().map(|kernel| kernel.configuration.workspace()))
     }
 
-    /// What an allotment takes in all, and what WR and one workspace would take to be as fast; none under other limits.
+    /// The total workspace of an allotment, and what WR and one workspace would need for the same speed; `None` under
+    /// other limits.
     pub fn needs(&self) -> Option<Needs> {
         let (Limit::Total(_), false) = (self.limit, self.groups.is_empty()) else { return None };
         let kernels: Option<Vec<_>> =
@@ -109,7 +110,7 @@ impl Optimized {
         needs(&kernels?, &self.groups)
     }
 
-    /// Time of all kernels as they ran; none where some kernel was not run, or there is none.
+    /// Total measured time of all kernels; `None` if some kernel was not run, or there are no kernels.
     pub fn measured_time(&self) -> Option<Nanos> {
         if self.kernels.is_empty() {
             return None;
@@ -117,7 +118,7 @@ impl Optimized {
         self.kernels.iter().map(|kernel| kernel.verification.as_ref().map(|seen| seen.time)).sum()
     }
 
-    /// Time of all kernels undivided as they ran; none where some kernel was not run or fits nothing undivided.
+    /// Total measured time of all kernels undivided; `None` if some kernel was not run or does not fit undivided.
     pub fn undivided_measured_time(&self) -> Option<Nanos> {
         if self.kernels.is_empty() {
             return None;
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn one_kernel_without_undivided_fit_leaves_no_undivided_total() {
+    fn undivided_total_needs_every_kernel_to_fit_undivided() {
         let optimized = samples::verified();
         assert!(optimized.kernels.iter().any(|kernel| kernel.undivided.is_some()));
         assert_eq!(optimized.undivided_time(), None);

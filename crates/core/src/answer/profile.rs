@@ -1,4 +1,4 @@
-//! The journey from a network to the measurements of its convolutions.
+//! `profile`: from a network to the measurements of its convolutions.
 
 use crate::network::{Kernel, Selection, distinct};
 use crate::survey::{Env, Scope, Survey, survey};
@@ -6,11 +6,11 @@ use crate::{Backend, Error, Problem};
 
 /// Measures the selected convolutions, each distinct problem once.
 ///
-/// A network that is selected whole is also listed in the cache, so that other journeys find its layers by name. What
-/// cannot be saved is reported in [`Spent::cache_failure`](crate::profile::Spent::cache_failure).
+/// If the whole network is selected, its layers are also listed in the cache, so that other commands find them by name.
+/// A failure to save is reported in [`Spent::cache_failure`](crate::profile::Spent::cache_failure).
 ///
 /// # Errors
-/// Those of [`Selection::kernels`] and of [`survey`]; what was measured is in the cache.
+/// The errors of [`Selection::kernels`] and [`survey`]. Completed measurements are in the cache.
 ///
 /// # Panics
 /// If `backends` is empty.
@@ -28,7 +28,7 @@ pub fn profile(
     Ok(found)
 }
 
-/// Lists the layers of a network that is selected whole.
+/// Lists the layers in the cache if the whole network is selected.
 fn list(selection: &Selection, kernels: &[Kernel], env: &Env<'_>) -> Result<(), Error> {
     match env.cache {
         Some(cache) if selection.is_whole() => cache.keep_network(selection.network.name(), selection.batch, kernels),

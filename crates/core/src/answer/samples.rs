@@ -1,4 +1,4 @@
-//! Small made-up results, with numbers that are easy to add up.
+//! Small made-up results with numbers that are easy to add up.
 
 use crate::answer::{Optimized, OptimizedKernel, Profiling};
 use crate::candidate::Limit;
@@ -82,7 +82,7 @@ pub fn alexnet() -> Optimized {
     }
 }
 
-/// Two kernels that were run, allotted from one total; the second fits nothing undivided.
+/// Two kernels that were run, allotted from one total; the second does not fit undivided.
 pub fn verified() -> Optimized {
     let mut optimized = alexnet();
     for (kernel, error) in optimized.kernels.iter_mut().zip([0.0, 2.5e-6]) {
@@ -112,7 +112,7 @@ pub fn verified() -> Optimized {
     }
 }
 
-/// A network of `kernels` kernels, three to a layer, with long names, many micro-batches and fronts.
+/// A network of `kernels` kernels, three per layer, with long names, many micro-batches and fronts.
 pub fn network(kernels: usize) -> Optimized {
     let kernel = |index: usize| {
         let size = 1 + (index as u64 * 7) % 13;

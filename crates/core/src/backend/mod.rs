@@ -1,4 +1,4 @@
-//! The interface of every backend: list the algorithms, tell the workspace and time of each, and run a configuration.
+//! The interface of all backends: list algorithms, report their workspaces and times, and run configurations.
 
 mod task;
 
@@ -33,9 +33,9 @@ impl fmt::Display for Device {
 /// One algorithm's answer for one problem: its workspace, or why it does not support the problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
-    /// Which algorithm.
+    /// The algorithm.
     pub algorithm: Algorithm,
-    /// What the library says of its arithmetic.
+    /// The library's notes on its arithmetic.
     pub notes: Notes,
     /// Exact workspace, or the reason for the refusal.
     pub workspace: Result<Bytes, String>,
@@ -124,7 +124,7 @@ pub trait Backend: Send {
         scale: Scale,
     ) -> Result<Run, Error>;
 
-    /// Runs independent configurations, each in its own segment of one workspace: side by side if the backend can,
+    /// Runs independent configurations, each in its own segment of one workspace: concurrently if the backend can,
     /// otherwise one after another.
     ///
     /// # Errors

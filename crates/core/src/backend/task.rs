@@ -1,15 +1,15 @@
-//! What a backend is asked to run, and what it returns.
+//! The inputs and results of running a configuration.
 
 use crate::{Configuration, Nanos, Problem};
 
 /// The factors of an operation: output = alpha · result + beta · output.
 ///
-/// With beta = 0 the output is not read, so it may hold anything before.
+/// With beta = 0 the output is not read, so its old content does not matter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     /// Factor of the result.
     pub alpha: f32,
-    /// Factor of what the output holds before.
+    /// Factor of the old output.
     pub beta: f32,
 }
 
@@ -18,17 +18,16 @@ impl Scale {
     pub const OVERWRITE: Scale = Scale { alpha: 1.0, beta: 0.0 };
 }
 
-/// The data of one operation in host memory, in f32 whatever the problem's types, packed in the problem's layout.
+/// The data of one operation in host memory, in f32 for all types, packed in the problem's layout.
 ///
-/// Which tensor is which follows from the operation: forward reads x and w; backward-data dy and w; backward-filter
-/// x and dy.
+/// The operation determines the tensors: forward reads x and w; backward-data dy and w; backward-filter x and dy.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensors<'a> {
     /// x; for backward-data dy.
     pub data: &'a [f32],
     /// w; for backward-filter dy.
     pub other: &'a [f32],
-    /// What the output holds before: y, dx or dw.
+    /// The old output: y, dx or dw.
     pub output: &'a [f32],
 }
 
@@ -37,8 +36,8 @@ pub struct Tensors<'a> {
 pub struct Run {
     /// y, dx or dw, in f32.
     pub output: Vec<f32>,
-    /// Time of the whole configuration, without moving data to and from the device; measured like the backend's
-    /// measurements, several runs back to back if it does so, so that the times compare.
+    /// Time of the whole configuration, without moving data to and from the device. Measured the same way as the
+    /// backend's measurements (several runs back to back, if it does that), so that the times are comparable.
     pub time: Nanos,
     /// Time of a single run with its launch gaps, if the backend measures it separately.
     pub single: Option<Nanos>,
@@ -47,9 +46,9 @@ pub struct Run {
 /// A configuration to run, with its data.
 #[derive(Clone, Copy, Debug)]
 pub struct Task<'a> {
-    /// The kernel on its whole mini-batch.
+    /// The kernel at its whole mini-batch.
     pub problem: &'a Problem,
-    /// How it is divided.
+    /// Its configuration.
     pub configuration: &'a Configuration,
     /// Its tensors.
     pub tensors: Tensors<'a>,

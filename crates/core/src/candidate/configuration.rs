@@ -18,7 +18,7 @@ use crate::{Algorithm, Bytes, Nanos};
 pub struct Candidate {
     /// Samples in the call.
     pub micro_batch: usize,
-    /// Which algorithm.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// Time of the call.
     pub time: Nanos,
@@ -26,7 +26,7 @@ pub struct Candidate {
     pub workspace: Bytes,
 }
 
-/// What dividing costs on top of the micro-batches themselves, paid once by a configuration of two or more.
+/// The cost of dividing on top of the micro-batches themselves, paid once by a configuration of two or more.
 ///
 /// Half-precision backward-filter pays it: it sums in 32-bit scratch, held through all micro-batches, and converts
 /// once.
@@ -48,29 +48,29 @@ impl DivisionCost {
 pub struct Candidates {
     /// Every candidate within the limits, in no particular order.
     pub candidates: Vec<Candidate>,
-    /// What dividing this kernel costs.
+    /// The cost of dividing this kernel.
     pub cost: DivisionCost,
 }
 
 /// Candidates that add up to a mini-batch, run one after another in one workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "ConfigurationFields")]
 pub struct Configuration {
     parts: Vec<Candidate>,
     cost: DivisionCost,
 }
 
-/// A configuration as written in a file: sorted by [`Configuration::new`] like any other, unless its sums overflow.
+/// The file form of a configuration: sorted by [`Configuration::new`] like any other, unless its sums overflow.
 #[derive(Deserialize)]
-struct Written {
+struct ConfigurationFields {
     parts: Vec<Candidate>,
     cost: DivisionCost,
 }
 
-impl TryFrom<Written> for Configuration {
+impl TryFrom<ConfigurationFields> for Configuration {
     type Error = &'static str;
 
-    fn try_from(Written { parts, cost }: Written) -> Result<Configuration, &'static str> {
+    fn try_from(ConfigurationFields { parts, cost }: ConfigurationFields) -> Result<Configuration, &'static str> {
         let batch = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.micro_batch));
         batch.ok_or("the samples of a configuration overflow")?;
         let time = parts.iter().try_fold(cost.time.0, |sum, part| sum.checked_add(part.time.0));
@@ -82,8 +82,8 @@ impl TryFrom<Written> for Configuration {
 }
 
 impl Configuration {
-    /// The configuration of these candidates; largest micro-batch first, so that equal divisions compare equal. `cost`
-    /// counts only if there are two or more.
+    /// Makes a configuration of these candidates, largest micro-batch first, so that equal divisions compare equal.
+    /// `cost` counts only if there are two or more.
     pub fn new(mut parts: Vec<Candidate>, cost: DivisionCost) -> Configuration {
         parts.sort_by(|a, b| b.micro_batch.cmp(&a.micro_batch).then_with(|| a.cmp(b)));
         let cost = if parts.len() > 1 { cost } else { DivisionCost::default() };
@@ -100,7 +100,7 @@ impl Configuration {
         self.parts.len() > 1
     }
 
-    /// What dividing costs in this configuration: zero if it is not divided.
+    /// The cost of dividing in this configuration; zero if it is not divided.
     pub fn cost(&self) -> DivisionCost {
         self.cost
     }

@@ -20,7 +20,7 @@ impl Limit {
         bytes
     }
 
-    /// The limit in bytes; none for unlimited.
+    /// The limit in bytes; `None` for unlimited.
     pub fn finite(self) -> Option<Bytes> {
         Some(self.bytes()).filter(|bytes| *bytes != Bytes::UNLIMITED)
     }
@@ -39,7 +39,7 @@ impl Limit {
     pub fn ladder(self) -> Vec<Bytes> {
         match self {
             Limit::PerKernel(bytes) | Limit::One(bytes) => vec![bytes],
-            // A thousandth of the total is less than any kernel worth dividing would be given.
+            // A kernel worth dividing always gets more than a thousandth of the total.
             Limit::Total(bytes) => (0..=10).map(|halvings| Bytes(bytes.0 >> halvings)).collect(),
         }
     }

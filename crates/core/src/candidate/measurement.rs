@@ -9,13 +9,13 @@ use crate::{Bytes, Candidate, Nanos};
 
 /// A library's algorithm by its stable name, such as `winograd-4x4` or `legacy:fft-tiling`.
 ///
-/// The name alone identifies it to the backend that offered it; the cache, files and reports carry it as it is.
+/// The name alone identifies it to the backend that offered it; the cache, files and reports use it verbatim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Algorithm(Arc<str>);
 
 impl Algorithm {
-    /// The algorithm of that name.
+    /// The algorithm with this name.
     pub fn new(name: &str) -> Algorithm {
         Algorithm(name.into())
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Notes {
 /// The measured time of one algorithm on one micro-batch, with its spread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Which algorithm.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// Samples in the call.
     pub micro_batch: usize,

@@ -1,5 +1,4 @@
-//! What can be chosen for a kernel, and what it costs: algorithms, their measurements, configurations made of them, and the
-//! limit that binds them.
+//! The choices for a kernel and their costs: algorithms, measurements, configurations, and workspace limits.
 
 mod configuration;
 mod limit;

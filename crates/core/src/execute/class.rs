@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! chosen      4 x 64 winograd        error 5e-3
-//! undivided   256 gemm               error 1e-6     of another class: says nothing of dividing
-//! of class    256 winograd           error 4e-3     run for this comparison alone, with all the workspace it wants
+//! undivided   256 gemm               error 1e-6     another class: not comparable
+//! of class    256 winograd           error 4e-3     run only for this comparison, with unlimited workspace
 //! ```
 
 use super::Trial;

@@ -1,35 +1,35 @@
-//! Verifies that configurations give the same results side by side as alone.
+//! Verifies that configurations give the same results concurrently as alone.
 
 use super::Trial;
 use super::verify::largest_error;
 use crate::backend::{Backend, Task};
 use crate::{Bytes, Error, Nanos};
 
-/// The result of running a group of kernels side by side.
+/// The result of running a group of kernels concurrently.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overlapped {
-    /// The kernels, as indices into those of the network.
+    /// The kernels, as indices into the network's kernels.
     pub kernels: Vec<usize>,
-    /// Streams that they ran on.
+    /// Number of streams.
     pub streams: usize,
-    /// Time of all of them side by side.
+    /// Time of all of them running concurrently.
     pub time: Nanos,
     /// Sum of their times alone.
     pub alone: Nanos,
-    /// Workspace of all of them: their segments together.
+    /// Total workspace: the sum of their segments.
     pub workspace: Bytes,
     /// The largest difference of any output from that of the same kernel alone, relative to the kernel's largest
-    /// output. 0 if all algorithms give the same bits every time.
+    /// output. 0 if all algorithms are deterministic.
     pub error: f64,
 }
 
-/// Runs the configurations of a group alone and side by side, each in its own segment of one workspace, and compares
+/// Runs the configurations of a group alone and concurrently, each in its own segment of one workspace, and compares
 /// every output.
 ///
-/// `kernels` are the places of the trials in their network.
+/// `kernels` has the trials' indices in their network.
 ///
 /// # Errors
-/// As [`Backend::run_together`].
+/// The errors of [`Backend::run_together`].
 pub fn verify_together(
     backend: &mut dyn Backend,
     kernels: Vec<usize>,

@@ -8,7 +8,7 @@ use crate::{Operation, Problem};
 /// The kind of numbers to compute with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Values {
-    /// Numbers between -1 and 1, exact in the problem's storage type, so that errors are the arithmetic's alone.
+    /// Numbers between -1 and 1, exact in the problem's storage type, so that all errors come from the arithmetic.
     #[default]
     Real,
     /// -1, 0 and 1: sums are exact in any order as long as they stay within 2^24 (2^11 in half precision), so every
@@ -71,7 +71,7 @@ impl Data {
         Data { data: fill(data), other: fill(other), output: fill(output) }
     }
 
-    /// The tensors in the form that a backend takes.
+    /// The tensors in the form that backends accept.
     pub fn tensors(&self) -> Tensors<'_> {
         Tensors { data: &self.data, other: &self.other, output: &self.output }
     }

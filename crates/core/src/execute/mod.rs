@@ -1,4 +1,4 @@
-//! Runs configurations and verifies their results: against the undivided run, against loops in f64, and side by side
+//! Runs configurations and verifies their results: against the undivided run, against loops in f64, and concurrently
 //! with others.
 
 mod class;

@@ -1,4 +1,4 @@
-//! Verifies that a configuration computes what it should.
+//! Verifies the results of a configuration.
 
 use super::Data;
 use super::class::class_error;
@@ -8,23 +8,23 @@ use crate::{Configuration, Error, Nanos, Problem};
 /// How many outputs per kernel to compare with the reference, unless all are requested.
 pub const SAMPLED_OUTPUTS: usize = 4096;
 
-/// Computes chosen outputs (by their place in memory) in f64.
+/// Computes the selected outputs (by index) in f64.
 pub type Reference = fn(&Problem, Tensors<'_>, Scale, &[usize]) -> Vec<f64>;
 
 /// How far a configuration's output is from the reference.
 ///
-/// An error is the largest difference divided by the largest magnitude of the reference: a relative error that does not
-/// blow up at outputs near zero.
+/// An error is the largest difference divided by the largest magnitude of the reference: a relative error that stays
+/// meaningful for outputs near zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verified {
-    /// Divided against undivided, over all outputs; none if nothing fits undivided.
+    /// Divided against undivided, over all outputs; `None` if nothing fits undivided.
     pub error_undivided: Option<f64>,
     /// Divided against f64.
     pub error_reference: f64,
-    /// Undivided against f64; none if nothing fits undivided.
+    /// Undivided against f64; `None` if nothing fits undivided.
     pub undivided_error_reference: Option<f64>,
-    /// The error to compare with: that of the configuration's algorithms, or others of their numerical class, undivided
-    /// against f64. None if a class has no algorithm that runs undivided.
+    /// The reference error: that of the configuration's algorithms, or others of their numerical class, undivided
+    /// against f64. `None` if a class has no algorithm that runs undivided.
     pub class_error_reference: Option<f64>,
     /// Outputs compared with f64.
     pub outputs_compared: usize,
@@ -37,12 +37,12 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// How many times the error of the undivided algorithm of its class dividing may reach, because it sums in another
-    /// order.
+    /// Allowed factor between the error of a configuration and that of the undivided algorithm of its class; dividing
+    /// changes the order of summation.
     pub const MOST_OVER_CLASS: f64 = 2.0;
 
-    /// Whether the error is at most [`Verified::MOST_OVER_CLASS`] times that of the undivided algorithm of its class;
-    /// none if there is nothing to compare with.
+    /// Whether the error is at most [`Verified::MOST_OVER_CLASS`] times that the error of the undivided algorithm of
+    /// its class; `None` without such an algorithm.
     pub fn is_of_class(&self) -> Option<bool> {
         let of_class = self.class_error_reference?;
         Some(self.error_reference <= of_class * Verified::MOST_OVER_CLASS)
@@ -52,11 +52,11 @@ impl Verified {
 /// What to run, and on which data.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial<'a> {
-    /// The kernel on its whole mini-batch.
+    /// The kernel at its whole mini-batch.
     pub problem: &'a Problem,
     /// The configuration to verify.
     pub configuration: &'a Configuration,
-    /// The undivided one to compare with; none if nothing fits undivided.
+    /// The undivided configuration to compare with; `None` if nothing fits undivided.
     pub undivided: Option<&'a Configuration>,
     /// The tensors.
     pub data: &'a Data,
@@ -65,21 +65,21 @@ pub struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// The configuration to verify, to be run beside others.
+    /// The configuration to verify, as a task to run with others.
     pub(super) fn task(&self) -> Task<'a> {
         let Trial { problem, configuration, data, scale, .. } = *self;
         Task { problem, configuration, tensors: data.tensors(), scale }
     }
 }
 
-/// Runs a configuration and its undivided counterpart and compares every output of one with the other, and `outputs` of
-/// them (spread evenly; all where there are fewer) with `reference`.
+/// Runs a configuration and its undivided counterpart and compares all outputs of the two, and `outputs` of them
+/// (evenly spread; all if there are fewer) with `reference`.
 ///
 /// If a backend does not repeat runs by itself, each is run twice and the faster time counts, because the first run of
 /// an algorithm may include setup.
 ///
 /// # Errors
-/// As [`Backend::run`].
+/// The errors of [`Backend::run`].
 pub fn verify(
     backend: &mut dyn Backend,
     trial: &Trial<'_>,
@@ -121,7 +121,7 @@ pub fn verify(
     })
 }
 
-/// `count` places spread evenly over `len`, the first and the last among them; all where there are fewer.
+/// `count` indices spread evenly over `len`, including the first and the last; all if there are fewer.
 fn sample(len: usize, count: usize) -> Vec<usize> {
     if len <= count || count < 2 {
         return (0..len).collect();

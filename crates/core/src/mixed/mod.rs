@@ -1,4 +1,5 @@
-//! Unequal devices: predicts the time of a training step by device and batch, and splits a mini-batch over the devices.
+//! Unequal devices: predicts the time of a training step per device and batch, and splits a mini-batch over the
+//! devices.
 
 mod split;
 mod step;

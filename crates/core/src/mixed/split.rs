@@ -1,7 +1,7 @@
 //! Splits one mini-batch of a network over unequal devices, from recordings of each.
 //!
 //! ```text
-//! "K80", "K80", "K20Xm" -> recordings by name -> step times of each -> split -> batches, beside the even split
+//! "K80", "K80", "K20Xm" -> recordings by name -> step times of each -> split -> batches, compared with the even split
 //! ```
 
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use crate::profile::Recording;
 use crate::profile::step_name;
 use crate::{Bytes, Error, Nanos, Network};
 
-/// Batches that a device may be given, and the time of each.
+/// A device's allowed batches, each with its time.
 type Steps = Vec<(usize, Nanos)>;
 
 /// One device's share, and the time of its steps.
@@ -33,20 +33,20 @@ pub struct DeviceShare {
     pub time: Nanos,
     /// Its samples in the even split.
     pub even_batch: usize,
-    /// Its step in the even split; none if that batch is not measured or not allowed.
+    /// Its step in the even split; `None` if that batch is not measured or not allowed.
     #[serde(rename = "even_time_us", serialize_with = "some_micros")]
     pub even_time: Option<Nanos>,
-    /// Its step with the whole mini-batch alone; none as above.
+    /// Its step with the whole mini-batch alone; `None` as above.
     #[serde(rename = "alone_time_us", serialize_with = "some_micros")]
     pub alone_time: Option<Nanos>,
 }
 
-/// An uneven mini-batch, with the steps that are predicted for it.
+/// An uneven split of a mini-batch, with the predicted steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MixedSplit {
     /// The network.
     pub network: String,
-    /// Samples in all.
+    /// Total samples.
     pub batch: usize,
     /// The step: that of the slowest device.
     #[serde(rename = "time_us", serialize_with = "micros")]
@@ -54,21 +54,21 @@ pub struct MixedSplit {
     /// The step of the even split; none if some device cannot take its even share.
     #[serde(rename = "even_time_us", serialize_with = "some_micros")]
     pub even_time: Option<Nanos>,
-    /// How many times as fast as the even split.
+    /// Speedup over the even split.
     pub speedup_over_even: Option<f64>,
     /// The step of the whole mini-batch on the fastest single device; none if no device can take it.
     #[serde(rename = "alone_time_us", serialize_with = "some_micros")]
     pub alone_time: Option<Nanos>,
-    /// How many times as fast as that device alone.
+    /// Speedup over that device.
     pub speedup_over_alone: Option<f64>,
-    /// The devices, in the order given.
+    /// The devices, in the given order.
     pub devices: Vec<DeviceShare>,
 }
 
 impl MixedSplit {
     /// The split as one indented JSON object that ends in a line feed; times are in µs, and null where there is none.
     pub fn json(&self) -> String {
-        // Plain fields with text keys, written to memory: nothing here can fail.
+        // Plain fields with string keys, written to memory: this cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }
@@ -87,13 +87,13 @@ fn some_micros<S: Serializer>(time: &Option<Nanos>, serializer: S) -> Result<S::
 /// this network; case is ignored, and a name may be repeated. `memory` has one limit per device, or is empty. The
 /// prediction excludes communication, which overlaps with the backward pass.
 ///
-/// - Cost: O(mini-batch × measurements) for each different device, then that of [`split`].
+/// - Cost: O(mini-batch × measurements) per distinct device, plus the cost of [`split`].
 /// - Source: Oyama et al. 2018, III.E.
 ///
 /// # Errors
 /// [`Error::UnknownWord`] or [`Error::Ambiguous`] for a name that matches no device or several; [`Error::NoStepTimes`]
 /// for a device without recordings of the network; [`Error::NoSplit`] if the allowed batches do not add up;
-/// [`Error::BadOption`] if there are no devices, or not as many limits as devices; those of [`step_times`] and
+/// [`Error::BadOption`] if there are no devices, or a different number of limits; the errors of [`step_times`] and
 /// [`split`].
 pub fn split_network(
     recordings: &[Recording],
@@ -169,7 +169,7 @@ fn even(mini_batch: usize, devices: usize, unit: usize) -> Vec<usize> {
     (0..devices).map(|place| (units / devices + usize::from(place < units % devices)) * unit).collect()
 }
 
-/// The one recorded device that a name means, and its steps.
+/// The recorded device that a name identifies, and its steps.
 fn find<'a>(
     recordings: &'a [Recording],
     name: &str,

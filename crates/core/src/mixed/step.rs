@@ -1,12 +1,12 @@
-//! How long one training step (forward and backward) of a network takes on a device, by its batch size.
+//! The time of one training step (forward and backward) of a network on a device, by batch size.
 //!
 //! ```text
-//! recorded under `step resnet18 f32`?  yes -> as measured, every layer in it
+//! recorded under `step resnet18 f32`?  yes -> the measured time, with all layers
 //!                                      no  -> sum over convolutions of WR's T(batch) + batch × rest
 //! ```
 //!
-//! A measured step is stored like any other measurement: its problem is [`step_name`], its algorithm tells how it was
-//! run, and its workspace is all the memory that the step took.
+//! A measured step is stored like any other measurement: its problem is [`step_name`], its algorithm says how it was
+//! run, and its workspace is the total memory of the step.
 
 use std::sync::atomic::AtomicBool;
 
@@ -17,14 +17,14 @@ use crate::profile::{Recording, step_name};
 use crate::survey::Sizes;
 use crate::{Bytes, Candidate, DivisionCost, Error, Layout, Nanos, Network, Operation, Types};
 
-/// Which steps a device may take, and what they include.
+/// The allowed steps of a device, and what they include.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOptions {
     /// Number types of data and arithmetic.
     pub types: Types,
     /// Order of the dimensions in memory.
     pub layout: Layout,
-    /// Which of the recorded sizes may be micro-batches; `fit` allows all, because it only rules what to record.
+    /// The recorded sizes to use as micro-batches; `fit` allows all, because it only decides what to record.
     pub sizes: Sizes,
     /// Workspace limit of each convolution.
     pub workspace: Bytes,
@@ -63,7 +63,7 @@ pub fn training_bytes(network: &Network, batch: usize, types: Types) -> Bytes {
 /// The maximum of [`StepOptions::rest`]: an hour per sample.
 const MOST_REST: Nanos = Nanos(3_600_000_000_000);
 
-/// The batches up to `mini_batch` that a device may take, rising, with the time of a step of each.
+/// The allowed batches of a device up to `mini_batch`, rising, each with its step time.
 ///
 /// Uses steps measured whole if the recording has any, the fastest for each batch, with their measured memory.
 /// Otherwise divides the convolutions under the workspace limit at every batch; their memory is [`training_bytes`] plus
@@ -73,9 +73,9 @@ const MOST_REST: Nanos = Nanos(3_600_000_000_000);
 /// - Source: Oyama et al. 2018, III.E.
 ///
 /// # Errors
-/// [`Error::BadOption`] if `multiple_of` is no power of two, the rest is over an hour per sample, or the mini-batch is
-/// over [`crate::Problem::MOST_SAMPLES`]; [`Error::BadProblem`] for a mini-batch of zero; [`Error::Interrupted`] soon
-/// after `stop` is set.
+/// [`Error::BadOption`] if `multiple_of` is not a power of two, the rest is over an hour per sample, or the mini-batch
+/// is over [`crate::Problem::MOST_SAMPLES`]; [`Error::BadProblem`] for a mini-batch of zero; [`Error::Interrupted`]
+/// soon after `stop` is set.
 pub fn step_times(
     recording: &Recording,
     network: &Network,
@@ -130,7 +130,7 @@ fn from_convolutions(
     Ok(steps.into_iter().enumerate().filter(|(batch, _)| fits(*batch)).filter_map(step).collect())
 }
 
-/// The least time of one kernel at every batch, with micro-batches of the sizes that are allowed.
+/// The least time of one kernel at every batch, with micro-batches of the allowed sizes.
 fn kernel_times(
     mini_batch: usize,
     candidates: Vec<Candidate>,

@@ -1,114 +1,115 @@
-//! The words in which [`LayerKind::behavior`](super::LayerKind::behavior) says what a kind of layer does: what it reads and
-//! saves, where its output lies, what it learns and what it costs.
+//! The vocabulary of [`LayerKind::behavior`](super::LayerKind::behavior): what a kind of layer reads, saves and learns,
+//! where its output goes, and how its time follows from its sizes.
 
-/// Which of a layer's parameters.
+/// The kind of a layer's parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParameterKind {
     /// Filters of a convolution (k, c / groups, r, s) or the matrix of a fully connected layer (outputs, inputs).
     Weight,
-    /// A number for each filter or output.
+    /// One number per filter or output.
     Bias,
-    /// A batch normalization's factor for each channel.
+    /// Batch normalization's factor per channel.
     Scale,
-    /// What a batch normalization adds to each channel.
+    /// Batch normalization's offset per channel.
     Shift,
 }
 
-/// What a layer's backward passes read beside the gradient of its output.
+/// What a layer's backward passes read in addition to the gradient of its output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackwardReads {
-    /// Its inputs, as they were when it ran forward.
+    /// Its inputs, as of the forward pass.
     pub inputs: bool,
     /// Its own output.
     pub output: bool,
-    /// Something it saved in its forward pass: the batch statistics, the elements dropped.
+    /// Data saved by its forward pass: batch statistics or the dropout mask.
     pub saved: bool,
 }
 
-/// What a layer is in its network.
+/// A layer's part in its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// It brings the samples and their labels.
+    /// Provides the samples and their labels.
     Input,
-    /// It computes.
+    /// Computes.
     Hidden,
-    /// It computes nothing: its output is its input, in another shape.
+    /// Computes nothing: its output is its input in another shape.
     View,
-    /// It compares with the labels; training begins backward from it.
+    /// Compares with the labels; the backward passes start here.
     Loss,
 }
 
 /// Where a layer may put its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// In a map of its own.
+    /// In its own map.
     Apart,
-    /// Over its first input; the gradient of its output then becomes that of its input.
+    /// Over its first input; its output's gradient then becomes its input's gradient, in place.
     OverInput,
-    /// Over its first input, whose gradient is the output's, unchanged.
+    /// Over its first input, which shares the output's gradient unchanged.
     OverInputSharingGradient,
 }
 
-/// Which backward pass gives the gradients of a layer's parameters.
+/// The backward pass that computes a layer's parameter gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParameterPass {
-    /// One of their own, from the inputs and the gradient of the output.
+    /// A separate pass, from the inputs and the gradient of the output.
     Own,
-    /// The one that gives the gradients of the inputs; it runs even where no input needs one.
+    /// The pass that computes the input gradients; it runs even if no input needs a gradient.
     WithData,
 }
 
-/// What a forward pass saves for the backward pass beside maps.
+/// What a forward pass saves for the backward pass, apart from maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Saved {
     /// Nothing.
     Nothing,
-    /// Two numbers of 32 bits for each channel, over all samples.
+    /// Two 32-bit numbers per channel, over all samples.
     PerChannel,
-    /// A byte for each element of each sample.
+    /// One byte per element of each sample.
     PerElement,
 }
 
-/// How the time of a pass follows from its sizes.
+/// What determines the time of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// By what was measured of its problem.
+    /// The measurements of its problem.
     Convolution,
-    /// A matrix product of the parameters with the samples.
+    /// A matrix product of the parameters and the samples.
     Product,
-    /// The bytes that it reads and writes, over the memory's rate.
+    /// The bytes it reads and writes, at the memory rate.
     Memory,
-    /// The bytes that it brings, over the link's rate.
+    /// The bytes it uploads, at the link rate.
     Upload,
 }
 
-/// What a kind of layer does.
+/// The behavior of a kind of layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behavior {
-    /// What it is in its network.
+    /// Its part in its network.
     pub part: Part,
-    /// What its backward passes read again, where a gradient is asked for at all.
+    /// What its backward passes read, if any gradient is needed.
     pub backward: BackwardReads,
-    /// Where its output may lie.
+    /// Where its output may go.
     pub placement: Placement,
-    /// Which pass gives the gradients of its parameters.
+    /// The pass that computes its parameter gradients.
     pub parameter_pass: ParameterPass,
-    /// What it saves.
+    /// What its forward pass saves.
     pub saved: Saved,
-    /// Whether it keeps running statistics of each channel, two numbers of 32 bits, from step to step.
+    /// Whether it keeps running statistics between steps: two 32-bit numbers per channel.
     pub statistics: bool,
-    /// Whether each sample is computed without the others in training: only then can parts of a mini-batch be.
+    /// Whether training computes each sample independently; only then can it compute parts of a mini-batch.
     pub samples_are_independent: bool,
     /// Whether its backward pass reads only the sign of its output.
     pub reads_sign_alone: bool,
-    /// Whether its output has the sign of its input, or is zero: a rectified unit under it can then still tell what it cut.
+    /// Whether its output is zero or has the sign of its input. A ReLU below it, computed in place, can then still tell
+    /// which elements it cut.
     pub keeps_sign: bool,
-    /// How long it takes.
+    /// What determines its time.
     pub work: Work,
 }
 
 impl Behavior {
-    /// Something that computes from memory to memory, out of place, reads nothing again, and learns nothing.
+    /// A layer that computes from memory to memory, out of place, reads nothing backward and learns nothing.
     pub(super) const PLAIN: Behavior = Behavior {
         part: Part::Hidden,
         backward: BackwardReads { inputs: false, output: false, saved: false },
@@ -123,7 +124,7 @@ impl Behavior {
     };
 }
 
-/// Reads of the inputs, the output, what was saved.
+/// Backward reads of the inputs, the output and the saved data.
 pub(super) const fn reads(inputs: bool, output: bool, saved: bool) -> BackwardReads {
     BackwardReads { inputs, output, saved }
 }

@@ -1,7 +1,7 @@
-//! Builds a network layer by layer, in words that read like a published table.
+//! Builds a network layer by layer, in code that reads like a published table.
 //!
-//! The builder stands on one layer, and each call adds the next one to it; [`Builder::at`] goes back to an earlier one to
-//! branch off, [`Builder::add`] and [`Builder::concat`] join branches:
+//! The builder has a current layer, and each call adds a layer after it. [`Builder::at`] returns to an earlier layer to
+//! branch off; [`Builder::add`] and [`Builder::concat`] join branches:
 //!
 //! ```text
 //! fork = net.here()        x ---- conv a ---- relu --.
@@ -9,14 +9,14 @@
 //! net.at(fork); b = ..       `---- conv b -----------'
 //! ```
 //!
-//! The first thing that is wrong is kept, and [`Builder::finish`] returns it.
+//! The builder keeps the first error, and [`Builder::finish`] returns it.
 
 use std::collections::HashSet;
 
 use super::{Layer, LayerId, LayerKind, Network, Pooling, PoolingMethod, Shape};
 use crate::{Axis, Convolution, Error};
 
-/// The filters of a convolution, alike in every spatial dimension.
+/// The filters of a convolution, the same in every spatial dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filters {
     count: usize,
@@ -28,7 +28,7 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// `count` filters of `extent` in each dimension, with a bias; without padding, stride 1, one group.
+    /// `count` filters of `extent` in each dimension, with bias, without padding, with stride 1 and one group.
     pub const fn new(count: usize, extent: usize) -> Filters {
         Filters { count, extent, pad: 0, stride: 1, groups: 1, bias: true }
     }
@@ -38,23 +38,23 @@ impl Filters {
         Filters { pad, ..self }
     }
 
-    /// With another stride.
+    /// With this stride.
     pub const fn stride(self, stride: usize) -> Filters {
         Filters { stride, ..self }
     }
 
-    /// In this many groups.
+    /// With this many groups.
     pub const fn groups(self, groups: usize) -> Filters {
         Filters { groups, ..self }
     }
 
-    /// Without bias, as before a batch normalization.
+    /// Without bias, as is usual before batch normalization.
     pub const fn no_bias(self) -> Filters {
         Filters { bias: false, ..self }
     }
 }
 
-/// A pooling window, alike in every spatial dimension.
+/// A pooling window, the same in every spatial dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     extent: usize,
@@ -64,7 +64,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Windows of `extent` in each dimension, `stride` apart; without padding, whole windows only.
+    /// Windows of `extent` in each dimension, `stride` apart, without padding and without partial windows.
     pub const fn new(extent: usize, stride: usize) -> Window {
         Window { extent, stride, pad: 0, ceil: false }
     }
@@ -74,15 +74,15 @@ impl Window {
         Window { pad, ..self }
     }
 
-    /// A last window that the edge cuts counts too, as in Caffe.
+    /// With a last, partial window at the edge, as in Caffe.
     pub const fn ceil(self) -> Window {
         Window { ceil: true, ..self }
     }
 }
 
-/// A network in the making.
+/// A network under construction.
 ///
-/// Layers without a name of their own are named after the last layer with one: `conv1.relu`.
+/// Layers without an explicit name are named after the last named layer: `conv1.relu`.
 ///
 /// ```
 /// use tightfit_core::network::{Builder, Filters, Shape, Window};
@@ -116,15 +116,15 @@ impl Builder {
         }
     }
 
-    /// The network, if every layer was right.
+    /// Returns the network, if every layer is valid.
     ///
     /// # Errors
-    /// [`Error::BadNetwork`] for the first layer that was not: inputs of the wrong number or shape, a name twice.
+    /// [`Error::BadNetwork`] for the first invalid layer: a wrong number or shape of inputs, or a duplicate name.
     pub fn finish(self) -> Result<Network, Error> {
         self.check().map(|net| Network::new(net.name, net.layers))
     }
 
-    /// The builder itself if every layer so far was right, else as [`Builder::finish`].
+    /// Returns the builder if every layer so far is valid, otherwise the error of [`Builder::finish`].
     pub(super) fn check(self) -> Result<Builder, Error> {
         match self.wrong {
             Some(error) => Err(error),
@@ -132,23 +132,23 @@ impl Builder {
         }
     }
 
-    /// The layer that the next one will read; to branch off from here later.
+    /// The current layer, which the next one will read; keep it to branch off later.
     pub fn here(&self) -> Option<LayerId> {
         self.here
     }
 
-    /// The output at [`Builder::here`], if there is one.
+    /// The output shape of the current layer, if there is one.
     pub fn shape(&self) -> Option<Shape> {
         self.here.and_then(|here| self.layers.get(here.0)).map(|layer| layer.shape)
     }
 
-    /// Goes back to an earlier layer, so that the next one reads that.
+    /// Makes an earlier layer current, so that the next one reads it.
     pub fn at(&mut self, layer: Option<LayerId>) -> &mut Builder {
         self.here = layer;
         self
     }
 
-    /// Adds a layer of any kind that reads `inputs`, and stands on it. Nothing more is added once something was wrong.
+    /// Adds a layer of any kind that reads `inputs`, and makes it current. Does nothing after an error.
     pub fn layer(&mut self, name: impl Into<String>, kind: LayerKind, inputs: &[Option<LayerId>]) -> &mut Builder {
         let name = name.into();
         if self.wrong.is_none() {
@@ -166,13 +166,13 @@ impl Builder {
 
     fn checked(&self, name: &str, kind: LayerKind, inputs: &[Option<LayerId>]) -> Result<Layer, String> {
         if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c == '#') {
-            return Err("a name has one or more characters, none of them a space or #".to_owned());
+            return Err("a name must not be empty or contain a space or #".to_owned());
         }
         if self.names.contains(name) {
-            return Err("there is a layer of that name already".to_owned());
+            return Err("a layer with this name already exists".to_owned());
         }
         let inputs = inputs.iter().map(|id| id.filter(|id| id.0 < self.layers.len()));
-        let inputs: Vec<LayerId> = inputs.collect::<Option<_>>().ok_or("reads a layer that is not there")?;
+        let inputs: Vec<LayerId> = inputs.collect::<Option<_>>().ok_or("reads a layer that does not exist")?;
         let shapes: Vec<Shape> = inputs.iter().map(|id| self.layers[id.0].shape).collect();
         let shape = kind.output(&shapes)?;
         let parameters = kind.parameters(&shapes);
@@ -183,29 +183,30 @@ impl Builder {
         self.wrong.get_or_insert(Error::BadNetwork { network: self.name.clone(), layer, what });
     }
 
-    /// A layer that reads [`Builder::here`] and whose name later ones are derived from.
+    /// Adds a layer after the current one, with a name that later layers derive theirs from.
     fn named(&mut self, name: impl Into<String>, kind: LayerKind) -> &mut Builder {
         self.stem = name.into();
         self.layer(self.stem.clone(), kind, &[self.here])
     }
 
-    /// A layer that reads [`Builder::here`], named after the last one with a name of its own.
+    /// Adds a layer after the current one, named after the last named layer.
     fn after(&mut self, suffix: &str, kind: LayerKind) -> &mut Builder {
         self.layer(format!("{}.{suffix}", self.stem), kind, &[self.here])
     }
 
-    /// The axes of a window over the spatial dimensions here; empty before the first layer, which the shape rule refuses.
+    /// The axes of a window over the current spatial dimensions; empty before the first layer, which the shape rule
+    /// rejects.
     fn axes(&self, along: impl Fn(usize) -> Axis) -> Vec<Axis> {
         self.shape().map(|shape| shape.extents().iter().map(|&extent| along(extent)).collect()).unwrap_or_default()
     }
 
-    /// The samples, named `input`.
+    /// Adds the input layer, named `input`.
     pub fn input(&mut self, shape: Shape) -> &mut Builder {
         self.stem = "input".to_owned();
         self.layer("input", LayerKind::Input { shape, batch: None }, &[])
     }
 
-    /// A convolution.
+    /// Adds a convolution.
     pub fn conv(&mut self, name: impl Into<String>, filters: Filters) -> &mut Builder {
         let Filters { count, extent, pad, stride, groups, bias } = filters;
         let channels = self.shape().map_or(0, |shape| shape.channels());
@@ -219,17 +220,17 @@ impl Builder {
         }
     }
 
-    /// The largest of each window.
+    /// Adds max pooling.
     pub fn max_pool(&mut self, name: impl Into<String>, window: Window) -> &mut Builder {
         self.pool(name, PoolingMethod::Maximum, window)
     }
 
-    /// The mean of each window.
+    /// Adds average pooling.
     pub fn average_pool(&mut self, name: impl Into<String>, window: Window) -> &mut Builder {
         self.pool(name, PoolingMethod::Average, window)
     }
 
-    /// The mean of each channel, by one window over all of it.
+    /// Adds global average pooling: the mean of each channel.
     pub fn global_average_pool(&mut self, name: impl Into<String>) -> &mut Builder {
         let axes = self.axes(|input| Axis::new(input, input));
         self.pool_axes(name, PoolingMethod::Average, &axes, false)
@@ -247,49 +248,49 @@ impl Builder {
         self.named(name, LayerKind::Pooling(Pooling { method, axes: all, ceil }))
     }
 
-    /// A fully connected layer with bias.
+    /// Adds a fully connected layer with bias.
     pub fn fully_connected(&mut self, name: impl Into<String>, outputs: usize) -> &mut Builder {
         self.named(name, LayerKind::FullyConnected { outputs, bias: true })
     }
 
-    /// A rectified linear unit.
+    /// Adds a ReLU.
     pub fn relu(&mut self) -> &mut Builder {
         self.after("relu", LayerKind::Relu)
     }
 
-    /// Local response normalization over 5 channels with alpha 1e-4, beta 0.75, k 1, as in Caffe's models.
+    /// Adds local response normalization over 5 channels with alpha 1e-4, beta 0.75, k 1, as in Caffe's models.
     pub fn lrn(&mut self) -> &mut Builder {
         self.after("lrn", LayerKind::Lrn { size: 5, alpha: 1e-4, beta: 0.75, k: 1.0 })
     }
 
-    /// Batch normalization with epsilon 1e-5.
+    /// Adds batch normalization with epsilon 1e-5.
     pub fn batch_norm(&mut self) -> &mut Builder {
         self.after("bn", LayerKind::BatchNorm { epsilon: 1e-5 })
     }
 
-    /// Dropout.
+    /// Adds dropout.
     pub fn dropout(&mut self, rate: f32) -> &mut Builder {
         self.after("dropout", LayerKind::Dropout { rate })
     }
 
-    /// Samples as vectors.
+    /// Flattens each sample to a vector.
     pub fn flatten(&mut self) -> &mut Builder {
         self.after("flatten", LayerKind::Flatten)
     }
 
-    /// The branches side by side in channels.
+    /// Concatenates the branches along channels.
     pub fn concat(&mut self, name: impl Into<String>, branches: &[Option<LayerId>]) -> &mut Builder {
         self.stem = name.into();
         self.layer(self.stem.clone(), LayerKind::Concat, branches)
     }
 
-    /// The sum of the branches.
+    /// Adds the sum of the branches.
     pub fn add(&mut self, name: impl Into<String>, branches: &[Option<LayerId>]) -> &mut Builder {
         self.stem = name.into();
         self.layer(self.stem.clone(), LayerKind::Add, branches)
     }
 
-    /// The loss, named `loss`.
+    /// Adds the loss, named `loss`.
     pub fn softmax_loss(&mut self) -> &mut Builder {
         self.named("loss", LayerKind::SoftmaxLoss)
     }
@@ -306,26 +307,26 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_named_with_its_layer() {
+    fn errors_name_the_invalid_layer() {
         type Fault = fn(&mut Builder) -> &mut Builder;
         let faults: [(&str, &str, Fault); 17] = [
             ("conv", "covers 9, more than the padded input of 6", |net| net.conv("conv", Filters::new(1, 9))),
             ("conv", "groups3 must divide", |net| net.conv("conv", Filters::new(3, 1).groups(3))),
             ("flat", "0 spatial dimensions", |net| net.flatten().conv("flat", Filters::new(1, 1))),
             ("pool", "covers 7", |net| net.max_pool("pool", Window::new(7, 1))),
-            ("pool", "padding alone", |net| net.max_pool("pool", Window::new(2, 1).pad(2))),
+            ("pool", "entirely in the padding", |net| net.max_pool("pool", Window::new(2, 1).pad(2))),
             ("pool", "at least 1", |net| net.average_pool("pool", Window::new(2, 0))),
-            ("input", "of that name", |net| net.input(Shape::flat(1))),
-            ("input.relu", "of that name", |net| net.relu().relu()),
-            ("", "a name has", |net| net.fully_connected("", 1)),
-            ("a b", "a name has", |net| net.fully_connected("a b", 1)),
-            ("fc", "not 1 to 2^60", |net| net.fully_connected("fc", 0)),
+            ("input", "already exists", |net| net.input(Shape::flat(1))),
+            ("input.relu", "already exists", |net| net.relu().relu()),
+            ("", "a name must not", |net| net.fully_connected("", 1)),
+            ("a b", "a name must not", |net| net.fully_connected("a b", 1)),
+            ("fc", "does not have 1 to 2^60", |net| net.fully_connected("fc", 0)),
             ("fc", "2^60 weights", |net| net.fully_connected("fc", usize::MAX)),
-            ("lrn", "over 0 channels", |net| {
+            ("lrn", "size is 0", |net| {
                 net.layer("lrn", LayerKind::Lrn { size: 0, alpha: 1.0, beta: 1.0, k: 1.0 }, &[net.here()])
             }),
             ("cat", "two or more inputs, not 1", |net| net.concat("cat", &[net.here()])),
-            ("cat", "side by side", |net| {
+            ("cat", "cannot be concatenated", |net| {
                 let image = net.here();
                 let vector = net.flatten().here();
                 net.concat("cat", &[image, vector])
@@ -335,11 +336,11 @@ mod tests {
                 let wider = net.conv("conv", Filters::new(5, 1)).here();
                 net.add("sum", &[image, wider])
             }),
-            ("sum", "not there", |net| net.add("sum", &[Some(LayerId(7)), None])),
+            ("sum", "does not exist", |net| net.add("sum", &[Some(LayerId(7)), None])),
         ];
         for (name, part, fault) in faults {
             let mut net = image();
-            // What comes after the first fault does not hide it.
+            // Later errors do not hide the first one.
             fault(&mut net).fully_connected("later", 0).conv("later", Filters::new(0, 0));
             let Err(Error::BadNetwork { network, layer, what }) = net.finish() else {
                 panic!("{name}, {part}: accepted")
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_needs_something_to_read() {
+    fn a_layer_needs_an_input() {
         type Add = fn(&mut Builder) -> &mut Builder;
         let layers: [Add; 3] =
             [Builder::relu, |net| net.conv("conv", Filters::new(1, 1)), |net| net.global_average_pool("pool")];
@@ -367,13 +368,13 @@ mod tests {
         let mut net = image();
         net.layer("conv", LayerKind::Convolution { convolution, bias: true }, &[net.here()]);
         let Err(Error::BadNetwork { what, .. }) = net.finish() else { panic!("accepted") };
-        assert_eq!(what, "the convolution takes 4x6x5, its input gives 4x6x6");
+        assert_eq!(what, "the convolution expects 4x6x5, but its input is 4x6x6");
     }
 
-    /// Windows counted one by one: every start at which a whole window fits, and with `ceil` one more that the edge cuts,
-    /// if it begins in the input or the padding before it.
+    /// Counts windows one by one: every start at which a whole window fits, and with `ceil` one more partial window if
+    /// it begins in the input or the padding before it.
     #[test]
-    fn pooling_counts_windows() {
+    fn pooling_output_matches_counted_windows() {
         for (extent, window, stride) in (1..9).flat_map(|e| (1..5).flat_map(move |w| (1..5).map(move |s| (e, w, s)))) {
             for pad in 0..window {
                 let padded = extent + 2 * pad;

@@ -1,16 +1,16 @@
-//! Which kernels a network lets run side by side: those of one operation with no path between their layers.
+//! Which kernels of a network can run concurrently: kernels of one operation with no path between their layers.
 //!
 //! ```text
 //!                 level 1         level 2
 //!         ,-- 1x1 ---------------------------.
 //!         |-- 1x1 reduce --- 3x3 ------------|
 //! input --+-- 1x1 reduce --- 5x5 ------------+-- concat
-//!         `-- pool --------- (none) -- 1x1 --'         the projection is of level 1: pooling is no convolution
+//!         `-- pool --------- (none) -- 1x1 --'         the projection is on level 1: pooling is not a convolution
 //! ```
 //!
-//! A convolution's level is the largest number of convolutions on any path to it, itself included. A path from one to
-//! another raises the level, so those of one level never wait for each other. Layers that no path joins to a common
-//! network, as in a layer list, never run in one step and so not side by side either.
+//! A convolution's level is the largest number of convolutions on any path to it, itself included. A path from one
+//! convolution to another raises the level, so convolutions on one level never wait for each other. Unconnected layers,
+//! as in a layer list, never run in one step and so never concurrently.
 
 use std::collections::HashMap;
 
@@ -18,10 +18,10 @@ use super::{Kernel, LayerKind, Network};
 use crate::Operation;
 
 impl Network {
-    /// Groups of kernels that may run side by side, as indices into `kernels`, in the order of their first members; every
-    /// kernel is in exactly one group, and most are alone in theirs.
+    /// Groups of kernels that can run concurrently, as indices into `kernels`, in the order of their first members.
+    /// Every kernel is in exactly one group; most groups have one member.
     ///
-    /// Groups run one after another. Members keep their workspaces while they overlap, so none can use another's.
+    /// Groups run one after another. Members of a group overlap, so they cannot share a workspace.
     ///
     /// - Cost: O(layers + kernels).
     ///
@@ -43,7 +43,7 @@ impl Network {
             let known = places.get(kernel.layer.as_str()).map(|&place| (parts[place], levels[place]));
             let group = match known {
                 Some((part, level)) => *found.entry((kernel.problem.operation(), part, level)).or_insert(groups.len()),
-                // Of another network: nothing is known of its neighbors.
+                // A layer of another network: nothing is known about its neighbors.
                 None => groups.len(),
             };
             match groups.get_mut(group) {
@@ -64,7 +64,7 @@ impl Network {
         levels
     }
 
-    /// For each layer the first layer of the part of the network that it is joined to, whichever way the edges point.
+    /// For each layer, the first layer of its connected component, ignoring edge directions.
     fn parts(&self) -> Vec<usize> {
         let mut parts: Vec<usize> = (0..self.layers.len()).collect();
         let root = |parts: &[usize], mut layer: usize| {

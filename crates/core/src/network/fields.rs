@@ -1,4 +1,4 @@
-//! The fields of a JSON object: read one by one, so that whatever is wrong is told with the name of its field, and written.
+//! Reads and writes the fields of a JSON object, one by one, so that errors name the field.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -8,16 +8,16 @@ use serde_json::{Map, Value, json};
 use super::Shape;
 use crate::Axis;
 
-/// An object whose fields are taken one after another.
+/// An object whose fields are taken one by one.
 pub struct Fields<'a> {
     object: &'a Map<String, Value>,
     left: BTreeSet<&'a str>,
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of a value that should be an object.
+    /// The fields of a value that must be an object.
     pub fn of(value: &'a Value) -> Result<Fields<'a>, String> {
-        let object = value.as_object().ok_or_else(|| format!("not an object but {}", shown(value)))?;
+        let object = value.as_object().ok_or_else(|| format!("expected an object, got {}", shown(value)))?;
         Ok(Fields { object, left: object.keys().map(String::as_str).collect() })
     }
 
@@ -27,7 +27,7 @@ impl<'a> Fields<'a> {
         read(value).ok_or_else(|| format!("field `{field}`: {} is not {what}", shown(value)))
     }
 
-    /// A field that may be missing, read by `read` where it is there.
+    /// An optional field, read by `read` if present.
     pub fn optional<T>(
         &mut self,
         field: &str,
@@ -36,53 +36,53 @@ impl<'a> Fields<'a> {
         if self.object.contains_key(field) { read(self, field).map(Some) } else { Ok(None) }
     }
 
-    /// Words.
+    /// A string.
     pub fn text(&mut self, field: &str) -> Result<&'a str, String> {
         self.take(field, "text", Value::as_str)
     }
 
-    /// A whole number from zero on.
+    /// A non-negative integer.
     pub fn count(&mut self, field: &str) -> Result<usize, String> {
-        self.take(field, "a whole number from 0 on", count)
+        self.take(field, "a non-negative integer", count)
     }
 
-    /// True or false.
+    /// A Boolean.
     pub fn truth(&mut self, field: &str) -> Result<bool, String> {
         self.take(field, "true or false", Value::as_bool)
     }
 
-    /// A number in a range, its end excluded.
+    /// A number in a half-open range.
     pub fn number(&mut self, field: &str, range: Range<f32>) -> Result<f32, String> {
-        let what = format!("a number from {:?} to below {:?}", range.start, range.end);
+        let what = format!("a number of at least {:?} and less than {:?}", range.start, range.end);
         self.take(field, &what, |value| Some(value.as_f64()? as f32).filter(|number| range.contains(number)))
     }
 
-    /// Whole numbers.
+    /// An array of non-negative integers.
     pub fn counts(&mut self, field: &str) -> Result<Vec<usize>, String> {
-        self.take(field, "an array of whole numbers from 0 on", |value| value.as_array()?.iter().map(count).collect())
+        self.take(field, "an array of non-negative integers", |value| value.as_array()?.iter().map(count).collect())
     }
 
-    /// An array of words.
+    /// An array of strings.
     pub fn texts(&mut self, field: &str) -> Result<Vec<&'a str>, String> {
         self.take(field, "an array of text", |value| value.as_array()?.iter().map(Value::as_str).collect())
     }
 
-    /// An array of anything.
+    /// An array of any values.
     pub fn array(&mut self, field: &str) -> Result<&'a [Value], String> {
         self.take(field, "an array", |value| value.as_array().map(Vec::as_slice))
     }
 
-    /// A shape of one sample.
+    /// The shape of one sample.
     pub fn shape(&mut self, field: &str) -> Result<Shape, String> {
         match self.counts(field)?[..] {
             [features] => Ok(Shape::flat(features)),
             [c, h, w] => Ok(Shape::image(c, h, w)),
             [c, d, h, w] => Ok(Shape::volume(c, d, h, w)),
-            _ => Err(format!("field `{field}`: not [features], [c, h, w] or [c, d, h, w]")),
+            _ => Err(format!("field `{field}`: expected [features], [c, h, w] or [c, d, h, w]")),
         }
     }
 
-    /// An axis for every spatial dimension of `input`, its filter or window in field `extent`.
+    /// One axis per spatial dimension of `input`; the filter or window extents are in field `extent`.
     pub fn axes(&mut self, extent: &str, input: Shape) -> Result<Vec<Axis>, String> {
         let extents = input.extents();
         let right = |field: &str, values: Vec<usize>| match values.len() == extents.len() {
@@ -113,16 +113,16 @@ impl<'a> Fields<'a> {
         Ok((0..extents.len()).map(axis).collect())
     }
 
-    /// Refuses a field that nobody asked for: a misspelled one would otherwise have its usual value unseen.
+    /// Rejects unknown fields; otherwise a misspelled field would silently keep its default.
     pub fn finish(self) -> Result<(), String> {
         match self.left.first() {
-            Some(field) => Err(format!("field `{field}` is not known here")),
+            Some(field) => Err(format!("unknown field `{field}`")),
             None => Ok(()),
         }
     }
 }
 
-/// The extents of filters or windows, and padding, stride and dilation where they are not the usual ones.
+/// The extents of filters or windows, and any padding, stride and dilation that differ from the defaults.
 pub fn written_axes(extent: &'static str, axes: &[Axis]) -> Vec<(&'static str, Value)> {
     let along = |of: fn(&Axis) -> usize| -> Vec<usize> { axes.iter().map(of).collect() };
     let (before, after) = (along(|axis| axis.pad_before), along(|axis| axis.pad_after));
@@ -140,7 +140,7 @@ pub fn written_axes(extent: &'static str, axes: &[Axis]) -> Vec<(&'static str, V
     fields
 }
 
-/// A 32-bit number by the fewest digits that tell it apart, not by those of its 64-bit form.
+/// A 32-bit number with the fewest digits that identify it, rather than the digits of its 64-bit form.
 pub fn decimal(value: f32) -> Value {
     json!(value.to_string().parse::<f64>().ok())
 }
@@ -149,7 +149,7 @@ fn count(value: &Value) -> Option<usize> {
     usize::try_from(value.as_u64()?).ok()
 }
 
-/// A value as a message quotes it: shortened where it is long.
+/// A value as quoted in messages, shortened if long.
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(40) {

@@ -1,4 +1,4 @@
-//! Networks as JSON: what an export writes and a hand can write.
+//! Networks as JSON, for export and for writing by hand.
 //!
 //! ```json
 //! {"format": "tightfit-network", "version": 1, "name": "tiny", "layers": [
@@ -9,8 +9,8 @@
 //!   {"name": "loss", "kind": "softmax-loss", "inputs": ["fc"]}]}
 //! ```
 //!
-//! Layers are read in order, each after those it reads; channels and extents follow from what it reads. What has a usual
-//! value may be left out: strides and dilations of 1, no padding, one group, a bias.
+//! Layers appear in order, each after its inputs; channels and extents follow from the inputs. Fields with a default
+//! may be omitted: stride and dilation 1, no padding, one group, a bias.
 
 use std::collections::HashMap;
 
@@ -20,13 +20,13 @@ use super::fields::Fields;
 use super::{Builder, Layer, LayerId, LayerKind, Network, Shape};
 use crate::Error;
 
-/// The word by which a file of a network is known.
+/// Identifies a network file.
 const FORMAT: &str = "tightfit-network";
-/// Raised when a file of before could not be read as it was meant.
+/// Increased when older files could no longer be read correctly.
 const VERSION: usize = 1;
 
 impl Network {
-    /// Writes the network as JSON, a layer a line; reading it with [`Network::from_json`] gives the same network.
+    /// Writes the network as JSON, one layer per line; reading it with [`Network::from_json`] gives the same network.
     pub fn to_json(&self) -> String {
         let layers: Vec<String> = self.layers().iter().map(|layer| format!("    {}", self.line(layer))).collect();
         format!(
@@ -36,7 +36,7 @@ impl Network {
         )
     }
 
-    /// A layer as an object, its fields in the order in which a person would tell them.
+    /// A layer as an object, with its fields in natural reading order.
     fn line(&self, layer: &Layer) -> String {
         let mut fields = vec![("name", json!(layer.name)), ("kind", json!(layer.kind.name()))];
         if !layer.inputs.is_empty() {
@@ -51,8 +51,8 @@ impl Network {
     /// Reads a network from JSON: the inverse of [`Network::to_json`].
     ///
     /// # Errors
-    /// [`Error::BadDocument`] for what is no JSON, no network, or of another version; [`Error::BadNetwork`] with the layer
-    /// and the field for anything wrong in a layer.
+    /// [`Error::BadDocument`] if the text is not JSON, not a network, or has another version; [`Error::BadNetwork`]
+    /// with the layer and the field for any error in a layer.
     pub fn from_json(text: &str) -> Result<Network, Error> {
         let bad = |what| Error::BadDocument { document: "network", what };
         let document: Value = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
@@ -64,7 +64,7 @@ impl Network {
             let wrong = |what| Error::BadNetwork { network: name.to_owned(), layer: own.clone(), what };
             let (kind, inputs) = read_layer(layer, &known).map_err(wrong)?;
             net.layer(own.clone(), kind, &inputs);
-            // The first wrong layer is the one to tell of: later ones may be wrong because of it.
+            // Report the first invalid layer: it may cause the errors of later ones.
             net = net.check()?;
             known.extend(net.here().zip(net.shape()).map(|given| (own, given)));
         }
@@ -77,21 +77,21 @@ fn head(document: &Value) -> Result<(&str, &[Value]), String> {
     let mut fields = Fields::of(document)?;
     let (format, version) = (fields.text("format")?, fields.count("version")?);
     if format != FORMAT {
-        return Err(format!("its format is `{format}`, not `{FORMAT}`"));
+        return Err(format!("its format is `{format}`, expected `{FORMAT}`"));
     }
     if version != VERSION {
-        return Err(format!("it is of version {version}, this program reads version {VERSION}"));
+        return Err(format!("it has version {version}, but this program reads version {VERSION}"));
     }
     let found = (fields.text("name")?, fields.array("layers")?);
     fields.finish()?;
     Ok(found)
 }
 
-/// The layers read so far, with the shape that each gives.
-type Known = HashMap<String, (LayerId, Shape)>;
+/// The layers read so far, with their output shapes.
+type ReadLayers = HashMap<String, (LayerId, Shape)>;
 
-/// A layer's kind and inputs, or what is wrong with which field.
-fn read_layer(layer: &Value, known: &Known) -> Result<(LayerKind, Vec<Option<LayerId>>), String> {
+/// Reads a layer's kind and inputs; an error names the wrong field.
+fn read_layer(layer: &Value, known: &ReadLayers) -> Result<(LayerKind, Vec<Option<LayerId>>), String> {
     let mut fields = Fields::of(layer)?;
     fields.text("name")?;
     let names = fields.optional("inputs", Fields::texts)?.unwrap_or_default();
@@ -113,7 +113,7 @@ mod tests {
     use crate::{Axis, Convolution};
 
     #[test]
-    fn every_built_in_network_is_read_back_as_it_was() {
+    fn built_in_networks_round_trip() {
         for (name, _) in names() {
             let network = Network::open(name).unwrap();
             assert_eq!(Network::from_json(&network.to_json()).unwrap(), network, "{name}");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn unusual_layers_are_read_back_as_they_were() {
+    fn unusual_layers_round_trip() {
         let mut net = Builder::new("a \"name\"");
         let volume = net.input(Shape::volume(4, 9, 8, 7)).here();
         let uneven = Axis { input: 8, filter: 3, pad_before: 2, pad_after: 0, stride: 2, dilation: 2 };
@@ -136,7 +136,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_rate_is_read_back_to_the_bit(rate in 0.0f32..1.0, epsilon in f32::MIN_POSITIVE..f32::MAX) {
+        fn rates_round_trip_exactly(rate in 0.0f32..1.0, epsilon in f32::MIN_POSITIVE..f32::MAX) {
             let mut net = Builder::new("net");
             let input = net.input(Shape::flat(2)).dropout(rate).here();
             net.layer("bn", LayerKind::BatchNorm { epsilon }, &[input]);
@@ -145,12 +145,12 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC{0,60}") {
+        fn any_text_is_read_or_rejected(text in "\\PC{0,60}") {
             let _ = Network::from_json(&text);
         }
     }
 
-    /// A network of three layers, of which the second is given.
+    /// A network of an input and the given layer.
     fn with(layer: &str) -> Result<Network, Error> {
         Network::from_json(&format!(
             r#"{{"format": "tightfit-network", "version": 1, "name": "net", "layers": [
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_usual_value_may_be_left_out() {
+    fn fields_with_defaults_may_be_omitted() {
         let by_hand =
             with(r#"{"name": "conv", "kind": "convolution", "inputs": ["input"], "filters": 2, "filter": [3, 3]}"#);
         let mut net = Builder::new("net");
@@ -168,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_named_with_layer_and_field() {
+    fn errors_name_the_layer_and_the_field() {
         let conv = |rest: &str| format!(r#"{{"name": "x", "kind": "convolution", "inputs": ["input"], {rest}}}"#);
         for (layer, name, part) in [
-            ("7".to_owned(), "number 1", "not an object but 7"),
+            ("7".to_owned(), "number 1", "expected an object, got 7"),
             ("{}".to_owned(), "number 1", "field `name` is missing"),
             (r#"{"name": "x"}"#.to_owned(), "x", "field `kind` is missing"),
-            (r#"{"name": "x", "kind": "conv"}"#.to_owned(), "x", "there is no kind of layer `conv`"),
+            (r#"{"name": "x", "kind": "conv"}"#.to_owned(), "x", "unknown kind of layer `conv`"),
             (r#"{"name": "x", "kind": "relu"}"#.to_owned(), "x", "relu takes one input, not 0"),
             (
                 r#"{"name": "x", "kind": "relu", "inputs": "input"}"#.to_owned(),
@@ -189,23 +189,27 @@ mod tests {
             (
                 r#"{"name": "x", "kind": "relu", "inputs": ["input"], "slope": 1}"#.to_owned(),
                 "x",
-                "field `slope` is not known",
+                "unknown field `slope`",
             ),
-            (r#"{"name": "input", "kind": "relu", "inputs": ["input"]}"#.to_owned(), "input", "a layer of that name"),
-            (r#"{"name": "x", "kind": "input", "shape": [1, 2]}"#.to_owned(), "x", "field `shape`: not [features]"),
+            (r#"{"name": "input", "kind": "relu", "inputs": ["input"]}"#.to_owned(), "input", "already exists"),
+            (
+                r#"{"name": "x", "kind": "input", "shape": [1, 2]}"#.to_owned(),
+                "x",
+                "field `shape`: expected [features]",
+            ),
             (
                 r#"{"name": "x", "kind": "dropout", "inputs": ["input"], "rate": 1}"#.to_owned(),
                 "x",
-                "field `rate`: 1 is not a number from 0.0 to below 1.0",
+                "field `rate`: 1 is not a number of at least 0.0 and less than 1.0",
             ),
             (
                 r#"{"name": "x", "kind": "lrn", "inputs": ["input"], "size": 5, "alpha": 1e99, "beta": 1, "k": 1}"#
                     .to_owned(),
                 "x",
-                "field `alpha`: 1e+99 is not a number from",
+                "field `alpha`: 1e+99 is not a number of",
             ),
             (conv(r#""filter": [3, 3]"#), "x", "field `filters` is missing"),
-            (conv(r#""filters": -1, "filter": [3, 3]"#), "x", "field `filters`: -1 is not a whole number"),
+            (conv(r#""filters": -1, "filter": [3, 3]"#), "x", "field `filters`: -1 is not a non-negative integer"),
             (conv(r#""filters": 1, "filter": [3]"#), "x", "field `filter`: 1 numbers for the 2 dimensions of 4x6x6"),
             (conv(r#""filters": 1, "filter": [9, 9]"#), "x", "the filter covers 9"),
             (conv(r#""filters": 1, "filter": [3, 3], "stride": [0, 1]"#), "x", "must be at least 1"),
@@ -214,24 +218,21 @@ mod tests {
             (conv(r#""filters": 1, "filter": [3, 3], "pad_after": [1, 1, 1]"#), "x", "field `pad_after`: 3 numbers"),
         ] {
             let error = with(&layer).unwrap_err();
-            let Error::BadNetwork { network, layer: told, what } = error else { panic!("{layer}: {error}") };
-            assert_eq!((network.as_str(), told.as_str()), ("net", name), "{what}");
+            let Error::BadNetwork { network, layer, what } = error else { panic!("{layer}: {error}") };
+            assert_eq!((network.as_str(), layer.as_str()), ("net", name), "{what}");
             assert!(what.contains(part), "{layer}: {what}");
         }
     }
 
     #[test]
-    fn what_is_no_network_is_refused() {
+    fn other_documents_are_rejected() {
         for (text, part) in [
             ("", "EOF while parsing"),
-            ("[]", "not an object but []"),
+            ("[]", "expected an object, got []"),
             (r#"{"format": "tightfit-plan", "version": 1}"#, "its format is `tightfit-plan`"),
-            (r#"{"format": "tightfit-network", "version": 2}"#, "version 2, this program reads version 1"),
+            (r#"{"format": "tightfit-network", "version": 2}"#, "version 2, but this program reads version 1"),
             (r#"{"format": "tightfit-network", "version": 1, "name": "n"}"#, "field `layers` is missing"),
-            (
-                r#"{"format": "tightfit-network", "version": 1, "name": "n", "layers": [], "x": 1}"#,
-                "field `x` is not known",
-            ),
+            (r#"{"format": "tightfit-network", "version": 1, "name": "n", "layers": [], "x": 1}"#, "unknown field `x`"),
         ] {
             let error = Network::from_json(text).unwrap_err();
             assert!(matches!(error, Error::BadDocument { .. }) && error.to_string().contains(part), "{text}: {error}");

@@ -1,4 +1,4 @@
-//! The convolution problems of a network, and which of them are the same problem.
+//! The convolution problems of a network, and which of them are identical.
 
 use std::collections::HashMap;
 
@@ -10,15 +10,15 @@ use crate::{Error, Layout, Operation, Problem, Types};
 pub struct Kernel {
     /// Name of the layer.
     pub layer: String,
-    /// What it computes.
+    /// Its problem.
     pub problem: Problem,
 }
 
 impl Network {
-    /// Every convolution in order, each with every one of `operations` in the order given.
+    /// Every convolution in order, each with all `operations` in the given order.
     ///
-    /// A mini-batch given here holds for all; with `None` each convolution takes the one that the network states, as layer
-    /// lists do. The first layer's backward-data is among them: training does not need it, and the papers count it.
+    /// `batch` applies to all convolutions; with `None`, each uses the mini-batch stated in the network, as layer lists
+    /// do. The first layer's backward-data is included: training does not need it, but the papers count it.
     ///
     /// ```
     /// use tightfit_core::{Layout, Network, Operation, Types};
@@ -30,8 +30,8 @@ impl Network {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadNetwork`] naming the first layer without a mini-batch; [`Error::BadProblem`] if one is zero or makes a
-    /// tensor too large.
+    /// [`Error::BadNetwork`] for the first layer without a mini-batch; [`Error::BadProblem`] if a mini-batch is zero or
+    /// makes a tensor too large.
     pub fn kernels(
         &self,
         batch: Option<usize>,
@@ -45,7 +45,7 @@ impl Network {
             let batch = batch.or_else(|| self.own_batch(id)).ok_or_else(|| Error::BadNetwork {
                 network: self.name.clone(),
                 layer: layer.clone(),
-                what: "states no mini-batch (n); give one for the whole network".to_owned(),
+                what: "has no mini-batch (n); give one for the whole network".to_owned(),
             })?;
             for &operation in operations {
                 let problem = Problem::new(*convolution, operation, batch, types, layout)?;
@@ -56,9 +56,9 @@ impl Network {
     }
 }
 
-/// Each problem once, in order of first appearance, with the indices of the kernels that have it.
+/// The distinct problems in order of first appearance, each with the indices of its kernels.
 ///
-/// So a shape is measured once, and its multiplicity is kept.
+/// So each shape is measured only once.
 pub fn distinct(kernels: &[Kernel]) -> Vec<(Problem, Vec<usize>)> {
     let mut place = HashMap::new();
     let mut groups: Vec<(Problem, Vec<usize>)> = Vec::new();

@@ -1,7 +1,7 @@
-//! The kinds of layers, each in one place: its name, the shape it gives, what it does and learns, and its fields in a file.
-//! Maps, steps, sizes, costs and the trainer's memory follow from this.
+//! The kinds of layers. For each kind, this file defines its name, output shape, behavior, parameters and file fields;
+//! maps, steps, sizes, costs and the trainer's memory follow from them.
 //!
-//! Shapes are of one sample. A rule that names one input refuses more, and none.
+//! Shapes are per sample. Unless stated otherwise, a layer takes exactly one input.
 
 use serde_json::{Value, json};
 
@@ -14,26 +14,26 @@ use crate::problem::Storage;
 /// What a layer computes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LayerKind {
-    /// The samples. Shape: as given. No inputs.
+    /// The samples. Shape: as stated. No inputs.
     Input {
-        /// One sample.
+        /// Shape of one sample.
         shape: Shape,
-        /// The mini-batch, where the network states one: layer lists do.
+        /// The mini-batch, if the network states one, as layer lists do.
         batch: Option<usize>,
     },
-    /// A convolution. Shape: k filters by its outputs p, q.
+    /// A convolution. Shape: k, p, q.
     Convolution {
-        /// Its shape; channels and extents are those of its input.
+        /// Its geometry; channels and extents match its input.
         convolution: Convolution,
-        /// Whether a number for each filter is added.
+        /// Whether it adds one number per filter.
         bias: bool,
     },
-    /// max(x, 0), which may be computed in place. Shape: as its input.
+    /// max(x, 0), possibly in place. Shape: same as its input.
     Relu,
-    /// The largest or the mean of each window. Shape: c channels of its input by the number of windows.
+    /// The maximum or mean of each window. Shape: its input's channels, and the number of windows per dimension.
     Pooling(Pooling),
     /// Local response normalization across channels: y = x / (k + alpha / size · sum of squares)^beta, the sum over
-    /// `size` neighboring channels. Shape: as its input. Source: Krizhevsky 2012, 3.3, alpha scaled as Caffe does.
+    /// `size` neighboring channels. Shape: same as its input. Source: Krizhevsky 2012, 3.3, alpha scaled as Caffe does.
     Lrn {
         /// Channels in the sum.
         size: usize,
@@ -41,39 +41,40 @@ pub enum LayerKind {
         alpha: f32,
         /// The exponent.
         beta: f32,
-        /// What is added to keep the base from zero.
+        /// The constant that keeps the base above zero.
         k: f32,
     },
-    /// Each channel normalized over the mini-batch, then scaled and shifted. Shape: as its input.
+    /// Normalizes each channel over the mini-batch, then scales and shifts it. Shape: same as its input.
     BatchNorm {
         /// Added to the variance.
         epsilon: f32,
     },
-    /// Elements zeroed at random in training, the others scaled up to keep the mean. Shape: as its input.
+    /// Zeroes random elements in training and scales up the others to keep the mean. Shape: same as its input.
     Dropout {
-        /// The share that is zeroed.
+        /// The fraction of elements to zero.
         rate: f32,
     },
-    /// Every output from every element of the input. Shape: a vector of `outputs`.
+    /// Connects every output to every input element. Shape: a vector of `outputs`.
     FullyConnected {
-        /// Features given.
+        /// Number of output features.
         outputs: usize,
-        /// Whether a number for each output is added.
+        /// Whether it adds one number per output.
         bias: bool,
     },
-    /// Two or more inputs of equal extents side by side in channels. Shape: their extents, the sum of their channels.
+    /// Concatenates two or more inputs of equal extents along channels. Shape: their extents, with the sum of their
+    /// channels.
     Concat,
-    /// The sum of two or more inputs of one shape. Shape: that one.
+    /// The sum of two or more inputs of the same shape. Shape: same as its inputs.
     Add,
-    /// All elements of a sample as one vector, without moving them. Shape: a vector of the input's length.
+    /// Views a sample as one vector, without moving data. Shape: a vector of the input's length.
     Flatten,
-    /// Probabilities of the classes, and their mean cross-entropy with the labels as the loss. Shape: as its input (the
+    /// Class probabilities, with the mean cross-entropy to the labels as the loss. Shape: same as its input (the
     /// probabilities).
     SoftmaxLoss,
 }
 
 impl LayerKind {
-    /// The kind's name, as reports print it.
+    /// The name used in files and reports.
     pub fn name(&self) -> &'static str {
         match self {
             LayerKind::Input { .. } => "input",
@@ -92,7 +93,7 @@ impl LayerKind {
         }
     }
 
-    /// The output's shape by the rule of each kind, or what is wrong with the inputs.
+    /// The output shape; an error says what is wrong with the inputs.
     pub(super) fn output(&self, inputs: &[Shape]) -> Result<Shape, String> {
         let one = || match inputs {
             [input] => Ok(*input),
@@ -103,25 +104,27 @@ impl LayerKind {
             _ => Err(format!("{} takes two or more inputs, not {}", self.name(), inputs.len())),
         };
         let shape = match self {
-            LayerKind::Input { batch: Some(0), .. } => return Err("a mini-batch of 0".to_owned()),
+            LayerKind::Input { batch: Some(0), .. } => return Err("the mini-batch is 0".to_owned()),
             LayerKind::Input { shape, .. } if inputs.is_empty() => *shape,
-            LayerKind::Input { .. } => return Err(format!("an input layer reads {} layers", inputs.len())),
+            LayerKind::Input { .. } => {
+                return Err(format!("an input layer cannot have inputs, but has {}", inputs.len()));
+            }
             LayerKind::Convolution { convolution, .. } => {
                 let (input, wanted) = (one()?, Shape::input_of(convolution));
                 if input != wanted {
-                    return Err(format!("the convolution takes {wanted}, its input gives {input}"));
+                    return Err(format!("the convolution expects {wanted}, but its input is {input}"));
                 }
                 Shape::output_of(convolution)
             }
             LayerKind::Pooling(pooling) => {
                 let input = one()?;
                 if pooling.axes.map(|axis| axis.input) != input.extents3() {
-                    return Err(format!("pooling of other extents than those of {input}"));
+                    return Err(format!("the pooling extents do not match the input {input}"));
                 }
                 for axis in &pooling.axes {
                     axis.check()?;
                     if axis.pad_before.max(axis.pad_after) >= axis.reach() {
-                        return Err(format!("a window of {} could lie in the padding alone", axis.reach()));
+                        return Err(format!("a window of {} could lie entirely in the padding", axis.reach()));
                     }
                 }
                 input.with_extents(pooling.outputs())
@@ -136,7 +139,7 @@ impl LayerKind {
             LayerKind::Concat => {
                 let first = several()?;
                 if let Some(other) = inputs.iter().find(|shape| shape.extents() != first.extents()) {
-                    return Err(format!("{first} and {other} cannot lie side by side"));
+                    return Err(format!("{first} and {other} cannot be concatenated"));
                 }
                 first.with_channels(inputs.iter().fold(0, |sum, shape| sum.saturating_add(shape.channels())))
             }
@@ -147,7 +150,7 @@ impl LayerKind {
                 }
                 first
             }
-            LayerKind::Lrn { size: 0, .. } => return Err("a sum over 0 channels; size is at least 1".to_owned()),
+            LayerKind::Lrn { size: 0, .. } => return Err("size is 0; it must be at least 1".to_owned()),
             LayerKind::Flatten => Shape::flat(one()?.len()),
             LayerKind::Relu
             | LayerKind::Lrn { .. }
@@ -156,15 +159,15 @@ impl LayerKind {
             | LayerKind::SoftmaxLoss => one()?,
         };
         let tensor = (1..=1 << 60).contains(&shape.len());
-        if tensor { Ok(shape) } else { Err(format!("gives {shape}, not 1 to 2^60 elements")) }
+        if tensor { Ok(shape) } else { Err(format!("output {shape} does not have 1 to 2^60 elements")) }
     }
 
-    /// Numbers to learn on inputs of these shapes, which [`LayerKind::output`] has accepted.
+    /// Number of parameters for inputs of these shapes, which [`LayerKind::output`] has accepted.
     pub(super) fn parameters(&self, inputs: &[Shape]) -> usize {
         self.parameter_kinds(inputs).iter().map(|(_, elements)| elements).sum()
     }
 
-    /// What the kind does.
+    /// The behavior of this kind.
     pub fn behavior(&self) -> Behavior {
         let plain = Behavior::PLAIN;
         match self {
@@ -213,7 +216,7 @@ impl LayerKind {
         }
     }
 
-    /// What it learns on inputs of these shapes, in the order in which it lies in memory; those of no elements left out.
+    /// The parameters for inputs of these shapes, in memory order, with their element counts; empty ones are omitted.
     pub fn parameter_kinds(&self, inputs: &[Shape]) -> Vec<(ParameterKind, usize)> {
         let first = inputs.first();
         let bias = |there: bool, outputs: usize| if there { outputs } else { 0 };
@@ -234,7 +237,7 @@ impl LayerKind {
         all.into_iter().filter(|(_, elements)| *elements > 0).collect()
     }
 
-    /// How its parameters are stored where maps are stored so: batch normalization keeps 32 bits.
+    /// The storage type of its parameters, given that of the maps; batch normalization always uses 32 bits.
     pub fn parameter_storage(&self, maps: Storage) -> Storage {
         match self {
             LayerKind::BatchNorm { .. } => Storage::F32,
@@ -242,7 +245,7 @@ impl LayerKind {
         }
     }
 
-    /// Its fields in a file, in the order in which a person would tell them; `output` is the shape that it gives.
+    /// Its fields in a file, in natural reading order; `output` is its output shape.
     pub(super) fn fields(&self, output: Shape) -> Vec<(&'static str, Value)> {
         let mut fields = Vec::new();
         match self {
@@ -278,9 +281,9 @@ impl LayerKind {
         fields
     }
 
-    /// Reads a kind on a first input of this shape, or tells what is wrong with which field.
+    /// Reads a kind whose first input has this shape; an error names the wrong field.
     pub(super) fn read(fields: &mut Fields<'_>, input: Option<Shape>) -> Result<LayerKind, String> {
-        // A layer without inputs is refused by the rule of its kind, whatever the shape that is taken for it here.
+        // If the layer has no input, any shape works here: the rule of its kind rejects the layer later.
         let input = input.unwrap_or(Shape::image(1, 1, 1));
         let any = f32::MIN..f32::INFINITY;
         Ok(match fields.text("kind")? {
@@ -315,7 +318,7 @@ impl LayerKind {
             "add" => LayerKind::Add,
             "flatten" => LayerKind::Flatten,
             "softmax-loss" => LayerKind::SoftmaxLoss,
-            kind => return Err(format!("field `kind`: there is no kind of layer `{kind}`")),
+            kind => return Err(format!("field `kind`: unknown kind of layer `{kind}`")),
         })
     }
 }

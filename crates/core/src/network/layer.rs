@@ -1,10 +1,10 @@
-//! One layer of a network: its kind, and where it stands.
+//! One layer of a network.
 
 use serde::{Deserialize, Serialize};
 
 use super::{LayerKind, Shape};
 
-/// A layer's place in its network's topological order.
+/// A layer's index in its network's topological order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LayerId(pub(super) usize);
@@ -16,17 +16,17 @@ impl LayerId {
     }
 }
 
-/// One layer of a network: what it computes, from which layers, and the shape it gives.
+/// One layer of a network: what it computes, from which inputs, and its output shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
     /// Unique in its network.
     pub name: String,
     /// What it computes.
     pub kind: LayerKind,
-    /// The layers whose outputs it reads, all of them earlier.
+    /// Its input layers, all earlier in the order.
     pub inputs: Vec<LayerId>,
-    /// Its output, per sample.
+    /// Its output shape, per sample.
     pub shape: Shape,
-    /// Numbers it learns: weights, biases, scales.
+    /// Number of learned parameters: weights, biases, scales.
     pub parameters: usize,
 }

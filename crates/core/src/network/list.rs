@@ -1,13 +1,13 @@
-//! Layer lists: a network as plain text, one named convolution a line.
+//! Layer lists: a network as plain text, with one named convolution per line.
 //!
 //! ```text
 //! # DeepBench, speech
-//! db00 n4 c1 h161 w700 k32 r5 s20 stride2        with a mini-batch of its own
+//! db00 n4 c1 h161 w700 k32 r5 s20 stride2        with its own mini-batch
 //! conv2 c96 h27 w27 k256 r5 s5 pad2 groups2      without
 //! ```
 //!
-//! From `#` on a line is a comment. Operation, types and layout are the caller's choice and have no place here. Each
-//! convolution becomes an input layer (`db00.input`) and a convolution without bias.
+//! `#` starts a comment. Operation, types and layout are the caller's choice and not part of a list. Each line becomes
+//! an input layer (`db00.input`) and a convolution without bias.
 
 use std::fmt::Write;
 
@@ -16,11 +16,11 @@ use crate::Error;
 use crate::problem::parse_line;
 
 impl Network {
-    /// Reads a layer list. Reading what [`Network::to_list`] wrote gives the same network.
+    /// Reads a layer list. Reading the output of [`Network::to_list`] gives the same network.
     ///
     /// # Errors
-    /// [`Error::BadList`] with the number of the line, caused by what is wrong there: a word or a shape, a name given
-    /// twice; also for a text without any layer.
+    /// [`Error::BadList`] with the line number, whose source says what is wrong: a word, a shape, or a duplicate name;
+    /// also if the text has no layers.
     pub fn from_list(name: &str, text: &str) -> Result<Network, Error> {
         let mut list = Builder::new(name);
         for (index, line) in text.lines().enumerate() {
@@ -36,9 +36,9 @@ impl Network {
         list.finish()
     }
 
-    /// The convolutions of any network as a layer list, with their mini-batches where the network states them.
+    /// The convolutions of any network as a layer list, with their mini-batches if the network states them.
     ///
-    /// What lies between the convolutions is lost, and so are biases.
+    /// Drops biases and all other layers.
     pub fn to_list(&self) -> String {
         let mut text = String::new();
         for (id, convolution) in self.convolutions() {
@@ -54,7 +54,7 @@ fn bad(list: &str, line: usize, source: Error) -> Error {
     Error::BadList { list: list.to_owned(), line, source: Box::new(source) }
 }
 
-/// Adds a line's convolution and its input, if the line is right.
+/// Adds a line's convolution and its input, if the line is valid.
 fn read_line(mut list: Builder, text: &str) -> Result<Builder, Error> {
     let line = parse_line(text)?;
     if line.operation.is_some() || line.types.is_some() || line.layout.is_some() {
@@ -76,12 +76,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "(\\PC|\n){0,80}") {
+        fn any_text_is_read_or_rejected(text in "(\\PC|\n){0,80}") {
             let _ = Network::from_list("any", &text);
         }
 
         #[test]
-        fn what_is_read_is_printed_and_read_again(lines in proptest::collection::vec(
+        fn lists_round_trip(lines in proptest::collection::vec(
             "[ab]{1,2}( n[0-9]{1,2})? c[1-9] h[1-9] w([1-9]|[0-9]{1,20}) k[1-9] r[1-3] s[1-3]( pad[0-2])?( stride[1-3]x[1-3])?( #.*)?", 0..4)) {
             if let Ok(list) = Network::from_list("any", &lines.join("\n")) {
                 prop_assert_eq!(list.convolutions().count(), lines.len());
@@ -91,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_named_with_its_line() {
+    fn errors_name_the_line() {
         let good = "# speech\n\na n4 c1 h3 w3 k1 r1 s1 # first\n";
         for (line, part) in [
             ("b c1 h3 w3 k1 r1", "`s` is missing"),
             ("b c1 h3 w3 k1 r4 s4", "the filter covers 4"),
-            ("a c1 h3 w3 k1 r1 s1", "a layer of that name"),
-            ("b n0 c1 h3 w3 k1 r1 s1", "mini-batch of 0"),
+            ("a c1 h3 w3 k1 r1 s1", "already exists"),
+            ("b n0 c1 h3 w3 k1 r1 s1", "the mini-batch is 0"),
             ("b c1 h3 w3 k1 r1 s1 forward", "not part of a layer list"),
             ("b c1 h3 w3 k1 r1 s1 tf32", "not part of a layer list"),
             ("b c1 h3 w3 k1 r1 s1 nhwc", "not part of a layer list"),

@@ -1,20 +1,20 @@
-//! Feature maps: which layers write the same memory, and what the backward passes read again.
+//! Feature maps: which layers share memory, and which maps need a gradient.
 //!
-//! A layer that may overwrite its input shares its map (Rhu et al. 2016, section 2.2, footnote 1), and so does one that
-//! only sees its input in another shape:
+//! A layer that may overwrite its input shares its input's map (Rhu et al. 2016, section 2.2, footnote 1), and so does
+//! a layer that only reshapes its input:
 //!
 //! ```text
 //! conv1 -> relu -> pool1 -> flatten -> fc1 -> relu -> dropout -> fc2
 //! |--- map 1 --|  |---- map 2 -----|  |------- map 3 -------|  | 4 |
 //! ```
 //!
-//! The gradient of a map is shared in the same way: going backward through an in-place layer overwrites it.
+//! Layers share the map's gradient in the same way: an in-place layer overwrites it going backward.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Behavior, Layer, LayerId, Network, Part, Placement, Shape};
 
-/// A map's place among those of its network, in the order in which they are first written.
+/// A map's index among its network's maps, in the order of their first write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MapId(usize);
@@ -26,20 +26,20 @@ impl MapId {
     }
 }
 
-/// One piece of memory that holds the output of one layer or, one after another, of several.
+/// A piece of memory that holds the output of one layer, or of several in turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeatureMap {
-    /// The layers that write it, in order; the first is the one that it is allocated for.
+    /// The layers that write it, in order; it is allocated for the first.
     pub layers: Vec<LayerId>,
-    /// Elements of one sample.
+    /// Elements per sample.
     pub elements: usize,
-    /// The layers outside the map that read it going forward, in order.
+    /// The layers that read it going forward without writing it, in order.
     pub readers: Vec<LayerId>,
-    /// Whether training needs its gradient: something upstream learns.
+    /// Whether training needs its gradient, because a layer upstream learns.
     pub gradient: bool,
 }
 
-/// The feature maps of a network, and which of them each layer writes.
+/// The feature maps of a network, and the map that each layer writes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeatureMaps {
     maps: Vec<FeatureMap>,
@@ -47,11 +47,11 @@ pub struct FeatureMaps {
 }
 
 impl FeatureMaps {
-    /// The maps of `network`.
+    /// Computes the maps of `network`.
     ///
-    /// A layer works in place if it can, nothing else reads what it overwrites, and the layer that wrote it does not read
-    /// its output again going backward. A rectified unit still may before a dropout: what is dropped gets no gradient,
-    /// and the rest keeps its sign.
+    /// A layer works in place if its kind can, no other layer reads the map it overwrites, and the layer that wrote the
+    /// map does not read its output again going backward. Exception: dropout may overwrite a ReLU's output, because
+    /// dropped elements get no gradient and the others keep their sign.
     pub fn of(network: &Network) -> FeatureMaps {
         let mut maps: Vec<FeatureMap> = Vec::new();
         let mut of_layer: Vec<MapId> = Vec::new();
@@ -76,7 +76,7 @@ impl FeatureMaps {
                 }
             };
             maps[map.0].layers.push(id);
-            // A sum over a map that learns nothing may add one that does.
+            // A sum in place over an input that needs no gradient may add one that does.
             maps[map.0].gradient |= learns;
             of_layer.push(map);
             for input in &layer.inputs {
@@ -92,7 +92,7 @@ impl FeatureMaps {
     /// The map that a layer writes.
     ///
     /// # Panics
-    /// If `layer` is of a larger network.
+    /// If `layer` is out of range.
     pub fn written_by(&self, layer: LayerId) -> MapId {
         self.of_layer[layer.index()]
     }
@@ -100,27 +100,27 @@ impl FeatureMaps {
     /// One map.
     ///
     /// # Panics
-    /// If `id` is of another network with more maps.
+    /// If `id` is out of range.
     pub fn get(&self, id: MapId) -> &FeatureMap {
         &self.maps[id.0]
     }
 
-    /// All maps in the order in which they are first written.
+    /// All maps in the order of their first write.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (MapId, &FeatureMap)> {
         self.maps.iter().enumerate().map(|(index, map)| (MapId(index), map))
     }
 }
 
-/// Whether `layer` may write its output over that of `input`.
+/// Whether `layer` may overwrite the output of `input`.
 fn may_overwrite(network: &Network, layer: &Layer, mut input: LayerId) -> bool {
     let sole_reader = |id: LayerId| network.consumers(id).len() == 1;
-    // A flattened map is the map before it: nothing else may read that one either.
+    // A flattened map is the map before it: no other layer may read that one either.
     while sole_reader(input) {
         let writer = network.layer(input);
         let behavior = writer.kind.behavior();
         match (behavior.part, writer.inputs.first()) {
             (Part::View, Some(&before)) => input = before,
-            // Where it worked in place, the map before it is overwritten too.
+            // If the writer works in place, the map before it is overwritten too.
             (_, Some(&before)) if behavior.keeps_sign && sole_reader(before) => input = before,
             (Part::Input, _) => return false,
             _ if behavior.reads_sign_alone => return layer.kind.behavior().keeps_sign,
@@ -131,10 +131,10 @@ fn may_overwrite(network: &Network, layer: &Layer, mut input: LayerId) -> bool {
 }
 
 impl Network {
-    /// The shapes of one sample that a layer reads.
+    /// The input shapes of a layer, per sample.
     ///
     /// # Panics
-    /// If `layer` is of a larger network.
+    /// If `layer` is out of range.
     pub fn input_shapes(&self, layer: LayerId) -> Vec<Shape> {
         self.layer(layer).inputs.iter().map(|&input| self.layer(input).shape).collect()
     }
@@ -145,14 +145,14 @@ mod tests {
     use super::*;
     use crate::network::{Builder, Filters, LayerKind, Window};
 
-    /// The names of the layers of every map.
+    /// The layer names of every map.
     fn names(network: &Network) -> Vec<String> {
         let maps = FeatureMaps::of(network);
-        let of = |map: &FeatureMap| {
+        let layers = |map: &FeatureMap| {
             let names: Vec<&str> = map.layers.iter().map(|&layer| network.layer(layer).name.as_str()).collect();
             names.join(" ")
         };
-        maps.iter().map(|(_, map)| of(map)).collect()
+        maps.iter().map(|(_, map)| layers(map)).collect()
     }
 
     #[test]
@@ -166,11 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_overwritten_that_is_read_again() {
-        // The maximum's backward pass reads its output, which the rectified unit must leave alone.
+    fn maps_that_are_read_again_are_not_overwritten() {
+        // Max pooling reads its output going backward, so the ReLU must not overwrite it.
         let quick = names(&Network::open("cifar10-quick").unwrap());
         assert!(quick.contains(&"pool1".to_owned()) && quick.contains(&"pool1.relu".to_owned()), "{quick:?}");
-        // Two layers read the convolution.
+        // Two layers read the convolution's output.
         let mut net = Builder::new("fork");
         let fork = net.input(Shape::image(2, 4, 4)).conv("conv", Filters::new(2, 1)).here();
         let left = net.relu().here();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_leaves_a_rectified_unit_under_a_dropout_alone() {
+    fn a_sum_does_not_overwrite_a_relu_under_dropout() {
         let mut net = Builder::new("sum");
         let input = net.input(Shape::flat(4)).here();
         let dropped = net.fully_connected("fc", 4).relu().dropout(0.5).here();
@@ -189,12 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn a_residual_sum_overwrites_the_branch_that_only_it_reads() {
+    fn a_residual_sum_overwrites_its_private_branch() {
         let network = Network::open("resnet18").unwrap();
         let maps = FeatureMaps::of(&network);
         let (_, sum) = network.iter().find(|(_, layer)| layer.kind == LayerKind::Add).unwrap();
         let map = maps.get(maps.written_by(sum.inputs[0]));
-        assert!(map.layers.len() >= 3, "batch normalization, sum and rectified unit: {map:?}");
+        assert!(map.layers.len() >= 3, "batch normalization, sum and ReLU: {map:?}");
         assert_ne!(maps.written_by(sum.inputs[0]), maps.written_by(sum.inputs[1]));
     }
 

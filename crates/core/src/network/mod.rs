@@ -1,16 +1,16 @@
-//! Networks: layers as a directed acyclic graph in topological order, each with the shape it gives per sample.
+//! Networks: layers as a directed acyclic graph in topological order, each with its output shape per sample.
 //!
 //! ```text
 //! built_in("resnet18"), a layer list, or a Builder
 //!        |
 //!     Network  input -> conv1 -> conv1.bn -> conv1.relu -> pool1 -+-> l1.0.c1 -> .. -> l1.0.c2.bn -+-> l1.0 -> ..
 //!        |                                                        `--------------------------------'
-//!     kernels(mini-batch, operations)                  one problem for every convolution and operation
+//!     kernels(mini-batch, operations)                  one problem per convolution and operation
 //!        |
-//!     distinct                                         each shape once, with the kernels that have it
+//!     distinct                                         each distinct problem, with its kernels
 //! ```
 //!
-//! A layer list is a network as well: convolutions side by side, each with an input and a mini-batch of its own.
+//! A layer list is also a network: unconnected convolutions, each with its own input and mini-batch.
 
 mod behavior;
 mod builder;
@@ -44,13 +44,12 @@ pub use shape::Shape;
 
 use crate::{Bytes, Convolution, Error, bounded};
 
-/// The largest file: a layer takes some hundred bytes.
-const MOST_TEXT: Bytes = Bytes::mib(64);
+/// Size limit of a file; a layer takes a few hundred bytes.
+const MAX_TEXT: Bytes = Bytes::mib(64);
 
-/// A network: named layers, every one after those it reads.
+/// A network: named layers, each after its inputs.
 ///
-/// Made by a [`Builder`], by [`built_in`], or from a layer list, all of which check every layer; so what is asked of it
-/// later cannot fail.
+/// Made by a [`Builder`], by [`built_in`], or from a file. All of them check every layer, so later queries cannot fail.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     name: String,
@@ -59,7 +58,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of layers that a builder has checked.
+    /// Makes a network of layers that a builder has checked.
     fn new(name: String, layers: Vec<Layer>) -> Network {
         let mut consumers = vec![Vec::new(); layers.len()];
         for (index, layer) in layers.iter().enumerate() {
@@ -70,18 +69,18 @@ impl Network {
         Network { name, layers, consumers }
     }
 
-    /// The built-in network of this name, or that in the file of this path: JSON if it ends in `.json`, else a layer list.
+    /// Opens a built-in network by name, or a file: JSON if the path ends in `.json`, otherwise a layer list.
     ///
     /// # Errors
-    /// [`Error::UnknownWord`] with the nearest names for what is neither; [`Error::File`] for a file that cannot be read;
-    /// those of [`Network::from_json`] and of [`Network::from_list`].
+    /// [`Error::UnknownWord`] with the nearest names if it is neither; [`Error::File`] if the file cannot be read; the
+    /// errors of [`Network::from_json`] and [`Network::from_list`].
     pub fn open(name_or_path: &str) -> Result<Network, Error> {
         let path = Path::new(name_or_path);
         let looks_like_path = name_or_path.contains(['/', '\\', '.']);
         if names().any(|(name, _)| name == name_or_path) || !(looks_like_path || path.exists()) {
             return built_in(name_or_path);
         }
-        let text = bounded::read_text(path, MOST_TEXT).map_err(|source| Error::File {
+        let text = bounded::read_text(path, MAX_TEXT).map_err(|source| Error::File {
             path: path.to_owned(),
             what: "cannot be read as a network".to_owned(),
             source: Some(Box::new(source)),
@@ -93,17 +92,17 @@ impl Network {
         Network::from_list(&name, &text)
     }
 
-    /// The network's name.
+    /// The name of the network.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// All layers in topological order: every one after those it reads.
+    /// All layers in topological order: each after its inputs.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 
-    /// The layers with their places, in topological order.
+    /// The layers with their IDs, in topological order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (LayerId, &Layer)> {
         self.layers.iter().enumerate().map(|(index, layer)| (LayerId(index), layer))
     }
@@ -111,15 +110,15 @@ impl Network {
     /// One layer.
     ///
     /// # Panics
-    /// If `id` is of a larger network.
+    /// If `id` is out of range.
     pub fn layer(&self, id: LayerId) -> &Layer {
         &self.layers[id.0]
     }
 
-    /// The layers that read this one's output, in topological order; one that reads it twice is there twice.
+    /// The layers that read this one's output, in topological order; a layer that reads it twice appears twice.
     ///
     /// # Panics
-    /// If `id` is of a larger network.
+    /// If `id` is out of range.
     pub fn consumers(&self, id: LayerId) -> &[LayerId] {
         &self.consumers[id.0]
     }
@@ -132,14 +131,14 @@ impl Network {
         })
     }
 
-    /// Numbers that the network learns, over all layers.
+    /// Number of learned parameters, over all layers.
     pub fn parameters(&self) -> usize {
         self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.parameters))
     }
 
-    /// Multiply-add operations of the convolutions and fully connected layers, forward, for one sample.
+    /// Multiply-adds of the forward convolutions and fully connected layers, per sample.
     pub fn multiply_adds(&self) -> f64 {
-        let of = |layer: &Layer| match &layer.kind {
+        let count = |layer: &Layer| match &layer.kind {
             LayerKind::Convolution { convolution, .. } => {
                 convolution.output_len() as f64 * (convolution.filter_len() / convolution.filters()) as f64
             }
@@ -148,10 +147,10 @@ impl Network {
             }
             _ => 0.0,
         };
-        self.layers.iter().map(of).sum()
+        self.layers.iter().map(count).sum()
     }
 
-    /// The mini-batch that the input upstream of a layer states, if it states one.
+    /// The mini-batch stated by the input upstream of a layer, if any.
     fn own_batch(&self, mut id: LayerId) -> Option<usize> {
         loop {
             let layer = self.layer(id);

@@ -4,12 +4,12 @@ use super::Shape;
 use super::fields::Fields;
 use crate::Axis;
 
-/// What is taken of a pooling window.
+/// How to reduce a pooling window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PoolingMethod {
     /// The largest element.
     Maximum,
-    /// The mean of the elements inside the input: padding counts neither in the sum nor in the divisor.
+    /// The mean of the elements inside the input; padding is excluded from both sum and count.
     Average,
 }
 
@@ -19,15 +19,15 @@ pub enum PoolingMethod {
 /// input    0 1 2 3 4 5        window 3, stride 2
 ///          [---]
 ///              [---]
-///                  [--:      cut by the edge: there with `ceil` alone
+///                  [--:      cut by the edge: counts only with `ceil`
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pooling {
-    /// What is taken of a window.
+    /// How to reduce a window.
     pub method: PoolingMethod,
-    /// Input, window (as `filter`), padding, stride of each dimension; [`Axis::UNIT`] for one that is not there.
+    /// Input, window (as `filter`), padding and stride of each dimension; [`Axis::UNIT`] for absent dimensions.
     pub axes: [Axis; 3],
-    /// Whether a last window that the edge cuts counts, unless it would begin in the padding.
+    /// Whether a last, partial window at the edge counts, unless it would begin in the padding.
     pub ceil: bool,
 }
 
@@ -40,10 +40,10 @@ impl Pooling {
         Ok(Pooling { method, axes, ceil: fields.optional("ceil", Fields::truth)?.unwrap_or(false) })
     }
 
-    /// Extents of the output (o, p, q), o = 1 for two dimensions.
+    /// Extents of the output (o, p, q); o is 1 for two dimensions.
     ///
     /// # Panics
-    /// If a window is larger than its padded input, or a size is zero; in a network neither is so.
+    /// If a window is larger than its padded input, or a size is zero; neither occurs in a network.
     pub fn outputs(&self) -> [usize; 3] {
         self.axes.map(|axis| {
             let whole = axis.output();

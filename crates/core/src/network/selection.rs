@@ -1,9 +1,9 @@
-//! Which convolutions of a network a journey is about.
+//! Selects convolutions of a network.
 
 use super::{Kernel, Network};
 use crate::{Error, Layout, Operation, Types};
 
-/// Convolutions of a network, on a mini-batch, computed in one type and layout.
+/// Convolutions of a network at a mini-batch, in one type and layout.
 ///
 /// ```
 /// use tightfit_core::network::{Selection, built_in};
@@ -19,11 +19,11 @@ use crate::{Error, Layout, Operation, Types};
 pub struct Selection {
     /// The network.
     pub network: Network,
-    /// Its mini-batch; none if its layers state their own.
+    /// The mini-batch; `None` if the layers state their own.
     pub batch: Option<usize>,
-    /// Which operations; their order does not matter.
+    /// The operations, in any order.
     pub operations: Vec<Operation>,
-    /// Names of the layers; empty for all of them.
+    /// Names of the layers; empty for all layers.
     pub layers: Vec<String>,
     /// Number types of data and arithmetic.
     pub types: Types,
@@ -44,11 +44,11 @@ impl Selection {
         }
     }
 
-    /// One kernel per selected layer and operation, in the order in which the network lists them.
+    /// One kernel per selected layer and operation, in network order.
     ///
     /// # Errors
-    /// [`Error::UnknownWord`] for a layer that the network lacks; [`Error::NoConvolutions`] if nothing is selected; as
-    /// [`Network::kernels`].
+    /// [`Error::UnknownWord`] for a layer that the network lacks; [`Error::NoConvolutions`] if nothing is selected; the
+    /// errors of [`Network::kernels`].
     pub fn kernels(&self) -> Result<Vec<Kernel>, Error> {
         let mut operations = self.operations.clone();
         operations.sort();

@@ -1,4 +1,4 @@
-//! How a network's weights follow their gradients.
+//! The solver: stochastic gradient descent.
 
 /// Stochastic gradient descent with momentum and weight decay:
 ///
@@ -16,7 +16,7 @@ pub struct Sgd {
 }
 
 impl Default for Sgd {
-    /// A rate of 0.01, momentum of 0.9, and a weight decay of 5e-4.
+    /// A learning rate of 0.01, a momentum of 0.9, and a weight decay of 5e-4.
     fn default() -> Sgd {
         Sgd { learning_rate: 0.01, momentum: 0.9, weight_decay: 5e-4 }
     }

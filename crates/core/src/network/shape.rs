@@ -9,12 +9,12 @@ use crate::Convolution;
 pub struct Shape {
     channels: usize,
     dimensions: usize,
-    // The last `dimensions` of them are in use, the others are 1.
+    // Only the last `dimensions` are used; the others are 1.
     extents: [usize; 3],
 }
 
 impl Shape {
-    /// A vector of `features`, as fully connected layers give it.
+    /// A vector of `features`, as from a fully connected layer.
     pub const fn flat(features: usize) -> Shape {
         Shape { channels: features, dimensions: 0, extents: [1; 3] }
     }
@@ -29,12 +29,12 @@ impl Shape {
         Shape { channels, dimensions: 3, extents: [depth, height, width] }
     }
 
-    /// The input that a convolution takes.
+    /// The input shape of a convolution.
     pub fn input_of(convolution: &Convolution) -> Shape {
         Shape { channels: convolution.channels(), dimensions: convolution.axes().len(), extents: convolution.inputs() }
     }
 
-    /// The output that a convolution gives.
+    /// The output shape of a convolution.
     pub fn output_of(convolution: &Convolution) -> Shape {
         Shape { channels: convolution.filters(), dimensions: convolution.axes().len(), extents: convolution.outputs() }
     }
@@ -44,7 +44,7 @@ impl Shape {
         Shape { channels, ..self }
     }
 
-    /// The same channels with other extents (d, h, w), d = 1 for two dimensions.
+    /// The same channels with other extents (d, h, w); d is 1 for two dimensions.
     pub(super) const fn with_extents(self, extents: [usize; 3]) -> Shape {
         Shape { extents, ..self }
     }
@@ -59,24 +59,24 @@ impl Shape {
         &self.extents[3 - self.dimensions..]
     }
 
-    /// The spatial extents as three, 1 where there is no such dimension.
+    /// The spatial extents padded to three with 1s.
     pub fn extents3(&self) -> [usize; 3] {
         self.extents
     }
 
-    /// Elements of one sample, or the largest number if that overflows, which no shape in a network does.
+    /// Elements of one sample; saturates on overflow, which no shape in a network reaches.
     pub fn len(&self) -> usize {
         self.extents.iter().fold(self.channels, |product, &extent| product.saturating_mul(extent))
     }
 
-    /// Whether there are no elements; never so in a network.
+    /// Whether there are no elements; never true in a network.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl fmt::Display for Shape {
-    /// Writes the sizes from the outermost on: `64x56x56`.
+    /// Writes the sizes, outermost first: `64x56x56`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.channels.to_string();
         for extent in self.extents() {

@@ -1,64 +1,64 @@
 //! Checks every answer of this module independently.
 //!
-//! It shares nothing with the code that finds the answers, and nothing here is clever: sums are computed again in 128
-//! bits, and points are compared pair by pair. An empty list of violations means that the answer is valid; optimality
-//! is checked only as far as possible without searching.
+//! It shares no code with the solvers and is deliberately simple: it recomputes sums in 128 bits and compares points
+//! pair by pair. An empty list of violations means that the answer is valid; optimality is checked only as far as
+//! possible without searching.
 
 use super::{Allotment, Split, Stop};
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
 
-/// What is wrong with an answer.
+/// A fault in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
     /// A micro-batch is not among the candidates.
     NotACandidate {
-        /// Which of the parts.
+        /// Index of the part.
         part: usize,
     },
-    /// The parts do not add up to the samples there are.
+    /// The parts do not add up to the mini-batch.
     Samples {
-        /// What they add up to.
+        /// The actual sum.
         found: usize,
-        /// What they should add up to.
+        /// The expected sum.
         expected: usize,
     },
-    /// More workspace than allowed.
+    /// The workspace exceeds the limit.
     OverLimit {
-        /// What is used.
+        /// The workspace in use.
         used: Bytes,
-        /// What is allowed.
+        /// The limit.
         limit: Bytes,
     },
-    /// The cost of dividing is not the one given, or is counted where nothing is divided.
+    /// The cost of dividing is wrong, or counted although nothing is divided.
     Cost {
-        /// What is counted.
+        /// The counted cost.
         found: DivisionCost,
-        /// What should be.
+        /// The expected cost.
         expected: DivisionCost,
     },
-    /// A stated time is not what the parts add up to.
+    /// The stated time is not the sum of the parts.
     Time {
-        /// What is stated.
+        /// The stated value.
         stated: Nanos,
-        /// What they add up to.
+        /// The actual sum.
         actual: Nanos,
     },
-    /// A stated workspace is not that of the parts.
+    /// The stated workspace is not that of the parts.
     Workspace {
-        /// What is stated.
+        /// The stated value.
         stated: Bytes,
-        /// What they use.
+        /// The actual workspace.
         actual: Bytes,
     },
-    /// Of two points of a front, one is no worse than the other in both time and workspace.
+    /// A point of a front is dominated by, or equal to, another one.
     Dominated {
         /// The worse point.
         point: usize,
         /// The point that beats or equals it.
         by: usize,
     },
-    /// A point of a front comes before one with less workspace.
+    /// A point of a front precedes one with less workspace.
     Order {
         /// The first of the two.
         point: usize,
@@ -68,28 +68,28 @@ pub enum Violation {
         /// The candidate.
         candidate: usize,
     },
-    /// There is not one choice for each kernel, or one batch for each device.
+    /// The number of choices differs from the number of kernels, or the number of batches from the number of devices.
     Count {
-        /// How many there are.
+        /// The actual number.
         found: usize,
-        /// How many there should be.
+        /// The expected number.
         expected: usize,
     },
-    /// A kernel's choice is a point that it does not have.
+    /// A kernel's choice is out of range.
     NoSuchPoint {
         /// The kernel.
         kernel: usize,
-        /// The index it is given.
+        /// The invalid index.
         point: usize,
     },
-    /// The bound is above the answer, or below it where the answer is said to be proven.
+    /// The bound is above the answer, or below an answer that is marked as proven.
     Bound {
         /// The bound.
         bound: Nanos,
         /// The time of the answer.
         time: Nanos,
     },
-    /// An answer marked as proven gets faster by changing one kernel within the total.
+    /// Changing one kernel within the total makes an answer faster that is marked as proven.
     Improvable {
         /// The kernel.
         kernel: usize,
@@ -100,7 +100,7 @@ pub enum Violation {
     NoSuchBatch {
         /// The device.
         device: usize,
-        /// The batch it is given.
+        /// The invalid batch.
         batch: usize,
     },
 }
@@ -187,7 +187,7 @@ pub fn check_front(
 }
 
 /// Checks an allotment: one existing point for every kernel, within the total, with the time, workspace and bound
-/// stated; and, where it is said to be proven, that no kernel alone can be made faster.
+/// stated. If it is marked as proven, also checks that changing any single kernel does not make it faster.
 pub fn check_allotment(fronts: &[Vec<(Bytes, Nanos)>], total: Bytes, allotment: &Allotment) -> Vec<Violation> {
     if allotment.choice.len() != fronts.len() {
         return vec![Violation::Count { found: allotment.choice.len(), expected: fronts.len() }];

@@ -1,7 +1,7 @@
-//! WR: the fastest division of one mini-batch whose every micro-batch fits a workspace limit.
+//! WR: the fastest division of one mini-batch such that every micro-batch fits a workspace limit.
 //!
 //! Micro-batches run one after another, so times add up and the order does not matter: choosing them is an unbounded
-//! knapsack over the samples. Candidates are added one by one, and each improves every sum that it can be part of:
+//! knapsack over the samples. Candidates are added one by one, and each improves every sum it can be part of:
 //!
 //! ```text
 //! samples       1    2    3    4    5    6
@@ -17,8 +17,8 @@ use std::sync::atomic::AtomicBool;
 use super::split::check_stop;
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 
-/// The fastest candidate for the whole mini-batch within the limit, if there is one; among equally fast ones, the one
-/// with the least workspace.
+/// The fastest candidate for the whole mini-batch within the limit, if any; among equally fast ones, the one with the
+/// least workspace.
 pub fn undivided(problem: &Problem, candidates: &[Candidate], limit: Bytes) -> Option<Configuration> {
     candidates
         .iter()
@@ -30,10 +30,9 @@ pub fn undivided(problem: &Problem, candidates: &[Candidate], limit: Bytes) -> O
 /// Divides the mini-batch of `problem` into micro-batches so that the summed time is minimal and the workspace stays
 /// within `limit`.
 ///
-/// The candidates run one after another in one workspace, so the limit binds each alone, not their sum. Two or more pay
-/// `cost` once: its time, and its bytes beside every micro-batch's workspace. Of equally fast configurations the one
-/// with fewest micro-batches is taken, then the one with the least workspace; the order of the candidates changes
-/// nothing.
+/// The candidates run one after another in one workspace, so the limit applies to each of them, not to their sum. Two
+/// or more pay `cost` once: its time, and its bytes on top of the workspace. Among equally fast configurations, the
+/// fewest micro-batches win, then the least workspace. The order of the candidates does not matter.
 ///
 /// - Cost: O(candidates + mini-batch × sizes).
 /// - Source: Oyama et al. 2018, III.B.
@@ -76,9 +75,9 @@ pub fn divide(
     }
 }
 
-/// The least time of every batch up to `mini_batch`, by batch, divided or not; none if no sizes add up to it.
+/// The least time of every batch up to `mini_batch`, divided or not; `None` for batches that no sizes add up to.
 ///
-/// One recurrence answers for all batches, so this costs no more than one WR.
+/// One recurrence covers all batches, so this costs no more than one WR.
 ///
 /// - Cost: O(candidates + mini-batch × sizes).
 /// - Source: Oyama et al. 2018, III.B: T(0), T(1), .., T(B).
@@ -130,7 +129,7 @@ pub(super) fn parts<'a>(
         .filter(move |candidate| (1..batch).contains(&candidate.micro_batch) && Some(candidate.workspace) <= left)
 }
 
-/// Why there is no configuration within the limit.
+/// The error that explains why no configuration is within the limit.
 pub(super) fn too_little(problem: &Problem, candidates: &[Candidate], limit: Bytes, cost: DivisionCost) -> Error {
     let whole = candidates.iter().filter(|candidate| candidate.micro_batch == problem.batch());
     let whole = whole.map(|candidate| candidate.workspace).min();
@@ -152,9 +151,9 @@ fn faster(a: &Candidate, b: &Candidate) -> Ordering {
     (a.time, a.workspace, &a.algorithm).cmp(&(b.time, b.workspace, &b.algorithm))
 }
 
-/// The best sum of candidates for every number of samples up to a mini-batch, over the candidates taken in so far.
+/// The best sum of candidates for every number of samples up to a mini-batch, over the candidates added so far.
 pub(super) struct Sums<'a> {
-    /// By samples; none if nothing adds up.
+    /// Indexed by samples; `None` if nothing adds up.
     best: Vec<Option<Sum<'a>>>,
 }
 
@@ -162,12 +161,12 @@ pub(super) struct Sums<'a> {
 struct Sum<'a> {
     /// Compared in this order: less time, then fewer micro-batches, then less workspace.
     value: (Nanos, usize, Bytes),
-    /// One of its candidates; the others are those of the sum without it. The empty sum has none.
+    /// One of its candidates; the sum without it has the others. The empty sum has none.
     last: Option<&'a Candidate>,
 }
 
 impl<'a> Sums<'a> {
-    /// Of no candidates: zero samples take no time, and nothing else adds up.
+    /// Sums of no candidates: zero samples take no time, and nothing else adds up.
     pub(super) fn new(batch: usize) -> Sums<'a> {
         let mut best = vec![None; batch + 1];
         best[0] = Some(Sum { value: (Nanos::ZERO, 0, Bytes::ZERO), last: None });
@@ -176,8 +175,8 @@ impl<'a> Sums<'a> {
 
     /// Adds one more candidate, which may be used any number of times.
     ///
-    /// Going in rising order lets a sum that contains the candidate contain it again. A candidate no better than a
-    /// known sum of its size cannot improve anything.
+    /// Rising order lets a sum contain the candidate repeatedly. A candidate no better than a known sum of its size
+    /// cannot improve anything.
     pub(super) fn add(&mut self, candidate: &'a Candidate) {
         let size = candidate.micro_batch;
         for samples in size..self.best.len() {
@@ -196,7 +195,7 @@ impl<'a> Sums<'a> {
         self.best.last().copied().flatten().map(|sum| sum.value.0)
     }
 
-    /// The configuration that takes this least time.
+    /// The configuration with this least time.
     pub(super) fn configuration(&self, cost: DivisionCost) -> Option<Configuration> {
         let mut samples = self.best.len() - 1;
         self.best[samples]?;

@@ -1,4 +1,4 @@
-//! The Pareto front of one kernel: its configurations that no other beats in both time and workspace (the papers'
+//! The Pareto front of one kernel: the configurations that no other beats in both time and workspace (the paper's
 //! "desirable set").
 //!
 //! ```text
@@ -10,25 +10,25 @@
 //!  +------------------- workspace
 //! ```
 //!
-//! Only workspaces of candidates can be maxima of candidates, so WR under each of those as the limit finds every point.
-//! Rising limits only add candidates, and [`Sums`] takes them in one by one: the whole front costs no more than one WR
-//! over all candidates.
+//! A configuration's workspace is that of one of its candidates, so running WR with each candidate's workspace as the
+//! limit finds every point. Rising limits only add candidates, and [`Sums`] adds them one by one, so the whole front
+//! costs no more than one WR over all candidates.
 
 use super::divide::{Sums, parts, too_little};
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 
 /// The configurations within `limit` that no other beats in both time and workspace, by rising workspace, hence falling
-/// time; of equal points the one with fewest micro-batches.
+/// time. Of equal points, only the one with the fewest micro-batches remains.
 ///
-/// As a set of (time, workspace) points this is what the papers' recurrence over sets of configurations gives, at far
-/// less cost. (Their pruning as printed removes every point, each being no better than itself; of equal points one has
-/// to stay.)
+/// The (time, workspace) points are the same as those of the paper's recurrence over sets of configurations, at far
+/// less cost. (The paper's pruning as printed would remove every point, because each is no better than itself; one of
+/// several equal points must stay.)
 ///
 /// - Cost: O(candidates × mini-batch).
 /// - Source: Oyama et al. 2018, III.C.
 ///
 /// # Errors
-/// [`Error::OverLimit`] or [`Error::NotProfiled`], as [`divide`](super::divide), where there is no point.
+/// [`Error::OverLimit`] or [`Error::NotProfiled`], as in [`divide`](super::divide), if the front is empty.
 pub fn front(
     problem: &Problem,
     candidates: &[Candidate],
@@ -67,7 +67,7 @@ pub fn front(
     if found.is_empty() { Err(too_little(problem, candidates, limit, cost)) } else { Ok(found) }
 }
 
-/// The (workspace, time) points of configurations, as [`allot`](super::allot()) reads them.
+/// The (workspace, time) points of configurations, the input of [`allot`](super::allot()).
 pub fn points(front: &[Configuration]) -> Vec<(Bytes, Nanos)> {
     front.iter().map(|point| (point.workspace(), point.time())).collect()
 }

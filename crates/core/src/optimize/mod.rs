@@ -1,6 +1,6 @@
-//! From candidates to configurations, as mathematics alone: divide one mini-batch under a limit (WR), find the front of one
-//! kernel, allot one total to all kernels (WD), split a mini-batch over unequal devices, and check every answer with code
-//! that shares nothing with what found it.
+//! The pure mathematics from candidates to configurations: divide one mini-batch under a limit (WR), find the front of
+//! one kernel, allot one total to all kernels (WD), split a mini-batch over unequal devices, and check every answer
+//! independently of the solvers.
 
 pub mod allot;
 pub mod check;

@@ -1,9 +1,9 @@
-//! How much workspace each scheme needs to be as fast as a given allotment.
+//! How much workspace each scheme needs to match the speed of a given allotment.
 //!
 //! ```text
-//! WD             each kernel its own segment, as large as it was allotted             their sum
-//! WR             one limit for all, each kernel its own segment                       their sum
-//! one workspace  one limit for all; kernels that may overlap side by side             the largest group's sum
+//! WD             one segment per kernel, as large as allotted                         their sum
+//! WR             one limit for all, one segment per kernel                            their sum
+//! one workspace  one limit for all, one segment per overlapping kernel                the largest group's sum
 //! ```
 
 use crate::{Bytes, Configuration, Nanos};
@@ -11,22 +11,23 @@ use crate::{Bytes, Configuration, Nanos};
 /// The total workspace that a network needs under each scheme to reach the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
-    /// The time that each of them reaches.
+    /// The common time.
     pub time: Nanos,
     /// WD: the segments of the allotment.
     pub allotted: Bytes,
-    /// The least limit for every kernel that reaches the time, for the other two.
+    /// The least limit per kernel that reaches this time, for the other two.
     pub limit: Bytes,
-    /// WR: a segment for each kernel under that limit.
+    /// WR: one segment per kernel under that limit.
     pub per_kernel: Bytes,
-    /// One workspace under that limit, in which kernels that may overlap have a segment each.
+    /// One workspace under that limit, with separate segments for kernels that may overlap.
     pub one: Bytes,
 }
 
-/// Computes the workspace of `allotted` (WD), and what WR and one workspace would need to be as fast.
+/// Computes the workspace of an allotment (WD), and what WR and one workspace would need for the same speed.
 ///
-/// `kernels` are the allotted configuration and the front of each kernel; `groups` those that may run side by side
-/// ([`crate::Network::concurrent`]). None if a kernel has no front, or no limit within the fronts reaches the time.
+/// `kernels` has the allotted configuration and the front of each kernel; `groups` lists the kernels that can run
+/// concurrently ([`crate::Network::concurrent`]). Returns `None` if a kernel has no front, or no limit within the
+/// fronts reaches the time.
 ///
 /// - Cost: O(points of all fronts × log of their number).
 pub fn needs(kernels: &[(&Configuration, &[Configuration])], groups: &[Vec<usize>]) -> Option<Needs> {
@@ -41,7 +42,7 @@ pub fn needs(kernels: &[(&Configuration, &[Configuration])], groups: &[Vec<usize
     let reaches = |limit: Bytes| {
         under(limit).is_some_and(|points| points.into_iter().map(Configuration::time).sum::<Nanos>() <= time)
     };
-    // A larger limit is never slower, since a front's times fall.
+    // A larger limit is never slower, because times fall along a front.
     let limit = *limits.get(limits.partition_point(|&limit| !reaches(limit)))?;
     let workspaces: Vec<Bytes> = under(limit)?.into_iter().map(Configuration::workspace).collect();
     let of_group = |group: &Vec<usize>| group.iter().filter_map(|&kernel| workspaces.get(kernel).copied()).sum();
@@ -78,7 +79,7 @@ mod tests {
         let found = needs(&kernels, &alone).unwrap();
         assert_eq!((found.time, found.allotted, found.limit), (Nanos(40), Bytes(90), Bytes(50)));
         assert_eq!((found.per_kernel, found.one), (Bytes(140), Bytes(50)));
-        // Two that may overlap cannot share.
+        // Two overlapping kernels cannot share.
         assert_eq!(needs(&kernels, &[vec![0, 2], vec![1]]).unwrap().one, Bytes(90));
     }
 

@@ -6,9 +6,9 @@
 //! 750Ti   |== 4 ==|    ' the step ends here
 //! ```
 //!
-//! Under a given maximum time, each device may get only some batches; a set of reachable sums, one bit per sum, tells
-//! whether they can add up to the mini-batch. The least maximum is searched among the measured times, and among the
-//! splits within it the one with the least sum of times is taken.
+//! Under a given maximum time, each device may get only some batches; a set of reachable sums, one bit per sum, shows
+//! whether they can add up to the mini-batch. A binary search over the measured times finds the least maximum; among
+//! the splits within it, the one with the least sum of times wins.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,7 +44,7 @@ pub fn split(times: &[Vec<(usize, Nanos)>], mini_batch: usize, stop: &AtomicBool
     thresholds.push(Nanos::ZERO);
     thresholds.sort_unstable();
     thresholds.dedup();
-    // Reachability only grows with the threshold, so the least one is found by halving.
+    // Reachability only grows with the threshold, so binary search finds the least one.
     let (mut least, mut end) = (0, thresholds.len());
     while least < end {
         let middle = usize::midpoint(least, end);
@@ -54,7 +54,7 @@ pub fn split(times: &[Vec<(usize, Nanos)>], mini_batch: usize, stop: &AtomicBool
     cheapest(times, mini_batch, longest, stop)
 }
 
-/// Refuses a mini-batch that is larger than any problem's, because memory and time grow with it.
+/// Rejects a mini-batch larger than any problem's, because memory and time grow with it.
 pub(crate) fn check_samples(mini_batch: usize) -> Result<(), Error> {
     if mini_batch <= Problem::MOST_SAMPLES {
         return Ok(());
@@ -63,7 +63,7 @@ pub(crate) fn check_samples(mini_batch: usize) -> Result<(), Error> {
     Err(Error::BadOption { what: format!("the mini-batch has {mini_batch} samples; use at most {most}") })
 }
 
-/// Ends the work if the caller has asked to stop.
+/// Fails if the caller has asked to stop.
 pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }
@@ -108,7 +108,7 @@ fn cheapest(
     stop: &AtomicBool,
 ) -> Result<Split, Error> {
     const NEVER: u64 = u64::MAX;
-    // Devices are taken in from the last to the first: reading back from the first then prefers its larger batches.
+    // Devices are added from last to first, so that reading back from the first prefers larger batches for it.
     let mut least = vec![NEVER; mini_batch + 1];
     least[0] = 0;
     let mut given: Vec<Vec<usize>> = Vec::with_capacity(times.len());

@@ -1,8 +1,8 @@
-//! Assembles a [`Plan`] from a draft: checks its schedule, simulates it, and gathers what is known before it runs.
+//! Assembles a [`Plan`] from a draft: checks its schedule, simulates it, and collects the facts known in advance.
 
 use super::draft::{Draft, Drafter};
 use super::lives::Lives;
-use super::policies::{Chosen, Floors};
+use super::policies::{Floors, Outcome};
 use super::step::{Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
 use super::{
     Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, Kind, KindBytes, LayerPlan, MapPlan, Plan,
@@ -10,18 +10,18 @@ use super::{
 };
 use crate::{Bytes, Error, Nanos};
 
-/// The plan of a draft, once the checker has passed its schedule.
+/// Makes a plan of a draft, after checking its schedule.
 ///
 /// # Errors
-/// [`Error::Unsound`] if it does not: a defect of the planner.
+/// [`Error::Unsound`] if the checker rejects the schedule, which would be a bug in the planner.
 pub(super) fn assemble(
     drafter: &Drafter<'_>,
     floors: &Floors,
     baseline: &Draft,
-    chosen: Chosen,
+    chosen: Outcome,
 ) -> Result<Plan, Error> {
     let step = drafter.step;
-    let Chosen { draft, mut decisions } = chosen;
+    let Outcome { draft, mut decisions } = chosen;
     let schedule = draft.schedule;
     let simulation = simulate(step, &schedule, drafter.costs);
     if let Some(taken) = decisions.iter_mut().find(|decision| decision.taken) {
@@ -75,7 +75,7 @@ pub(super) fn assemble(
     Ok(plan.with_schedule(Checked::new(step, schedule, budgets)?))
 }
 
-/// Live bytes by kind at the place in the list where most are live, and the mean over the computations.
+/// Live bytes by kind at the peak, and the mean over the computations.
 fn live_in_order(step: &Step, schedule: &Schedule) -> (KindBytes, Bytes) {
     let lives = Lives::of(schedule);
     let mut live = KindBytes::default();
@@ -105,18 +105,18 @@ fn live_in_order(step: &Step, schedule: &Schedule) -> (KindBytes, Bytes) {
     (most, Bytes(u64::try_from(sum / computes.max(1)).unwrap_or(u64::MAX)))
 }
 
-/// What the paper's baseline allocates: weights, every X, one dX and one dY as large as the largest, and one workspace.
+/// Bytes of the paper's baseline: weights, every X, one dX and one dY of the largest size, and one workspace.
 ///
 /// Source: Rhu et al. 2016, figure 2 and 4.1.
 fn papers_baseline(step: &Step, baseline: &Schedule) -> Bytes {
     let all = || baseline.blocks.iter();
-    let of = |kind| all().filter(move |block| step.kind(block.holds) == kind).map(|block| block.bytes);
-    let largest = |kind| of(kind).max().unwrap_or(0);
-    let sum = |kind| of(kind).sum::<u64>();
+    let bytes = |kind| all().filter(move |block| step.kind(block.holds) == kind).map(|block| block.bytes);
+    let largest = |kind| bytes(kind).max().unwrap_or(0);
+    let sum = |kind| bytes(kind).sum::<u64>();
     Bytes(sum(Kind::Weights) + sum(Kind::FeatureMaps) + 2 * largest(Kind::GradientMaps) + largest(Kind::Workspace))
 }
 
-/// Computations with the times of their runs.
+/// Computations with their simulated spans.
 fn computes<'a>(schedule: &'a Schedule, simulation: &'a Simulation) -> impl Iterator<Item = (&'a Compute, Span)> + 'a {
     schedule.instructions.iter().zip(&simulation.spans).filter_map(|(instruction, span)| match &instruction.action {
         Action::Compute(compute) => Some((&**compute, *span)),
@@ -132,19 +132,19 @@ fn recomputed(schedule: &Schedule, simulation: &Simulation) -> Nanos {
     computes(schedule, simulation).filter(|(compute, _)| compute.again).map(|(_, span)| length(span)).sum()
 }
 
-/// What becomes of every tensor that may move.
+/// The fate of every movable tensor.
 fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPlan> {
     #[derive(Clone, Copy, Default)]
-    struct Known {
+    struct History {
         offloaded: bool,
-        /// Whether more is computed between its last use and its release.
+        /// Whether other computations run between its last use and its release.
         lingers: bool,
         last_forward: Option<Nanos>,
         first_backward: Option<Nanos>,
-        /// Computations up to its last use so far.
+        /// Number of computations up to its last use so far.
         used: usize,
     }
-    let mut known = vec![Known::default(); step.tensors.len()];
+    let mut histories = vec![History::default(); step.tensors.len()];
     let tensor = |block: BlockId| match schedule.blocks[block.0].holds {
         Holding::Tensor(tensor) => Some(tensor.0),
         Holding::Workspace(_) => None,
@@ -152,12 +152,12 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
     for (compute, span) in computes(schedule, simulation) {
         let stage = step.operation(compute.operation).stage;
         for tensor in compute.touched().filter_map(tensor) {
-            let known = &mut known[tensor];
+            let history = &mut histories[tensor];
             match stage {
-                Stage::Forward if !compute.again => known.last_forward = Some(span.end),
+                Stage::Forward if !compute.again => history.last_forward = Some(span.end),
                 Stage::Forward => {}
                 _ => {
-                    known.first_backward.get_or_insert(span.start);
+                    history.first_backward.get_or_insert(span.start);
                 }
             }
         }
@@ -167,38 +167,38 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
         match &instruction.action {
             Action::Compute(compute) => {
                 computed += 1;
-                compute.touched().filter_map(tensor).for_each(|tensor| known[tensor].used = computed);
+                compute.touched().filter_map(tensor).for_each(|tensor| histories[tensor].used = computed);
             }
             Action::Release(block) => {
-                if let Some(known) = tensor(*block).map(|tensor| &mut known[tensor]) {
-                    known.lingers = computed > known.used;
+                if let Some(history) = tensor(*block).map(|tensor| &mut histories[tensor]) {
+                    history.lingers = computed > history.used;
                 }
             }
             Action::Offload(block, _) => {
-                if let Some(known) = tensor(*block).map(|tensor| &mut known[tensor]) {
-                    known.offloaded = true;
+                if let Some(history) = tensor(*block).map(|tensor| &mut histories[tensor]) {
+                    history.offloaded = true;
                 }
             }
             Action::Allocate(_) | Action::Prefetch(..) | Action::Wait(_) => {}
         }
     }
     let name = |group: &GroupId| step.groups[group.0].name.clone();
-    let plan = |(place, (tensor, known)): (usize, (&Tensor, Known))| MapPlan {
+    let plan = |(place, (tensor, history)): (usize, (&Tensor, History))| MapPlan {
         map: TensorId(place),
         layers: tensor.groups.iter().map(name).collect(),
         bytes: tensor.bytes,
-        fate: match known {
-            Known { offloaded: true, .. } => Fate::Offloaded,
-            Known { lingers: true, .. } | Known { first_backward: Some(_), .. } => Fate::Kept,
+        fate: match history {
+            History { offloaded: true, .. } => Fate::Offloaded,
+            History { lingers: true, .. } | History { first_backward: Some(_), .. } => Fate::Kept,
             _ => Fate::Released,
         },
-        reuse_distance: known.last_forward.zip(known.first_backward).map(|(last, first)| first - last),
+        reuse_distance: history.last_forward.zip(history.first_backward).map(|(last, first)| first - last),
     };
-    let all = step.tensors.iter().zip(known).enumerate();
+    let all = step.tensors.iter().zip(histories).enumerate();
     all.filter(|(_, (tensor, _))| tensor.residence == Residence::Movable).map(plan).collect()
 }
 
-/// What every group takes and how long it computes.
+/// Each group's memory and computation time.
 fn layers(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<LayerPlan> {
     let layer = |group: &Group| LayerPlan {
         name: group.name.clone(),

@@ -1,7 +1,7 @@
-//! What each stream knows of the others: how many of their instructions have certainly ended, by its own order and its waits.
+//! What each stream knows about the others: how many of their instructions have certainly ended, given its waits.
 //!
 //! ```text
-//! compute    a1        a2   wait b1        a3        a3 comes after a2 and b1, not after b2
+//! compute    a1        a2   wait b1        a3        a3 runs after a2 and b1, but not necessarily after b2
 //! offload         b1             b2
 //! ```
 //!
@@ -9,24 +9,24 @@
 
 use super::{InstructionId, Stream};
 
-/// Instructions of each stream, in the order of [`Stream::ALL`].
+/// A number of instructions for each stream, in the order of [`Stream::ALL`].
 pub(super) type Clock = [u32; 3];
 
-/// The clocks of the three streams while a schedule is read or written.
+/// The clocks of the three streams while reading or writing a schedule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clocks {
     known: [Clock; 3],
-    /// Every instruction that does work, by stream: its place in the schedule, and what is known once it has ended.
+    /// For each stream, the instructions that do work: each with its position in the schedule and the clock at its end.
     ended: [Vec<(InstructionId, Clock)>; 3],
 }
 
 impl Clocks {
-    /// What a stream knows before its next instruction.
+    /// A stream's clock before its next instruction.
     pub(super) fn known(&self, stream: Stream) -> Clock {
         self.known[stream.index()]
     }
 
-    /// An instruction runs on a stream: gives its number there, counted from 1.
+    /// Runs an instruction on a stream and returns its number there, counted from 1.
     pub(super) fn run(&mut self, stream: Stream, instruction: InstructionId) -> u32 {
         let known = &mut self.known[stream.index()];
         known[stream.index()] += 1;
@@ -34,7 +34,7 @@ impl Clocks {
         known[stream.index()]
     }
 
-    /// A stream waits for the instruction with this number on another.
+    /// Makes a stream wait for the instruction with this number on another.
     pub(super) fn wait(&mut self, stream: Stream, other: Stream, number: u32) {
         let Some((_, learned)) = self.ended[other.index()].get(number as usize - 1) else { return };
         let known = &mut self.known[stream.index()];
@@ -43,19 +43,19 @@ impl Clocks {
         }
     }
 
-    /// The place in the schedule of the instruction with this number on a stream.
+    /// The schedule position of the instruction with this number on a stream.
     pub(super) fn instruction(&self, stream: Stream, number: u32) -> Option<InstructionId> {
         let index = (number as usize).checked_sub(1)?;
         self.ended[stream.index()].get(index).map(|(instruction, _)| *instruction)
     }
 }
 
-/// Whether what is counted in `one` is all among what `other` knows.
+/// Whether `other` knows everything counted in `one`.
 pub(super) fn is_known(one: &Clock, other: &Clock) -> bool {
     one.iter().zip(other).all(|(one, other)| one <= other)
 }
 
-/// What is counted in both.
+/// The instructions counted in both.
 pub(super) fn least(one: Clock, other: Clock) -> Clock {
     std::array::from_fn(|stream| one[stream].min(other[stream]))
 }

@@ -1,8 +1,9 @@
-//! What copies and layers cost on a device, by a few rates.
+//! The cost of copies and layers on a device, estimated from a few rates.
 //!
-//! Convolutions bring their own times with their configurations. All other layers but the fully connected ones are bound
-//! by memory: their time is the bytes that they read and write over the memory's rate, longer by a factor where a library
-//! was seen to be slower. The mini-batch comes at the rate of copies. A copy is slower while another goes the other way.
+//! Convolutions take their times from their configurations. All other layers except fully connected ones are
+//! memory-bound: their time is the bytes they read and write divided by the memory rate, times a factor where the
+//! library is known to be slower. The mini-batch is uploaded at the copy rate. A copy slows down while another runs in
+//! the opposite direction.
 
 use super::step::{Access, Cost, Step};
 use super::{Fronts, Lowered, Pass, Workload};
@@ -10,7 +11,7 @@ use crate::network::{LayerId, Work};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Nanos, Problem, Types};
 
-/// Which way a copy goes.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the device to the host: an offload.
@@ -22,31 +23,32 @@ pub enum Direction {
 /// Rates of a device and of its link to the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostModel {
-    /// Name of the device that the rates are of.
+    /// Name of the device.
     pub name: String,
-    /// Copies to the host, bytes a second.
+    /// Copy rate to the host, bytes per second.
     pub offload_rate: f64,
-    /// Copies from the host, bytes a second.
+    /// Copy rate from the host, bytes per second.
     pub prefetch_rate: f64,
-    /// Copies each way while both directions run, bytes a second.
+    /// Copy rate of each direction while both run, bytes per second.
     pub both_rate: f64,
-    /// By how much longer a computation takes while something is copied, as a share of its time.
+    /// Slowdown of a computation while a copy runs, as a fraction of its time.
     pub beside_copies: f64,
-    /// Device memory as a layer uses it, bytes a second.
+    /// Device memory rate as layers achieve it, bytes per second.
     pub memory_rate: f64,
-    /// Products and sums in 32 bits, operations a second, a multiplication and an addition counted as two.
+    /// 32-bit arithmetic, operations per second; a multiply-add counts as two.
     pub f32_rate: f64,
     /// The same on tensor cores from 32-bit data.
     pub tf32_rate: f64,
     /// The same from 16-bit data.
     pub half_rate: f64,
-    /// What each call costs beside its work.
+    /// Fixed overhead of each call.
     pub launch: Nanos,
-    /// Kinds of layers (by [`crate::network::LayerKind::name`]) and passes that take longer than by these rates, and how many times as long.
+    /// Layer kinds (by [`crate::network::LayerKind::name`]) and passes that are slower than these rates, each with its
+    /// factor.
     pub slower: &'static [(&'static str, Pass, f64)],
 }
 
-/// Batch normalization reads its input for the statistics, and once more for the values.
+/// Batch normalization reads its input twice: for the statistics and for the values.
 const SLOWER: &[(&str, Pass, f64)] = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass::BackwardData, 1.5)];
 
 /// Measured with cuDNN 9.19 and this project's kernels, in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19
@@ -61,10 +63,10 @@ const H200_SLOWER: &[(&str, Pass, f64)] = &[
 ];
 
 impl CostModel {
-    /// An NVIDIA H200 on PCIe generation 5. Measured (driver 580.159, 2026-11-21): copies of 55 GB/s each way alone, 49.4
-    /// both ways at once, 51 to 55 beside kernels, which then take 1 to 8 % longer; 51 Tflop/s in 32 bits. Copies are taken
-    /// at 53 GB/s, layers beside them at 3 % more time, memory at 74 % of its 4.8 TB/s, which rectified units reach, and tensor
-    /// cores at half of 400 and 800 Tflop/s.
+    /// An NVIDIA H200 on PCIe generation 5. Measured (driver 580.159, 2026-11-21): copies of 55 GB/s each way alone,
+    /// 49.4 with both at once, 51 to 55 beside kernels, which then take 1 to 8% longer; 51 Tflop/s in 32 bits. The
+    /// model assumes 53 GB/s for copies, 3% more time for layers beside copies, 74% of the memory's 4.8 TB/s (which
+    /// ReLU reaches), and half of 400 and 800 Tflop/s for tensor cores.
     pub fn h200() -> CostModel {
         CostModel {
             name: "h200".to_owned(),
@@ -81,8 +83,8 @@ impl CostModel {
         }
     }
 
-    /// The NVIDIA K40 of the vDNN paper (Rhu et al. 2016, 4.2): 288 GB/s of memory, 5 Tflop/s and 16 GB/s of PCIe 3 at
-    /// most, taken at 80, 60 and 75 % of those.
+    /// The NVIDIA K40 of the vDNN paper (Rhu et al. 2016, 4.2): the model assumes 80%, 60% and 75% of its peak 288 GB/s
+    /// of memory, 5 Tflop/s and 16 GB/s over PCIe 3.
     pub fn k40() -> CostModel {
         CostModel {
             name: "k40".to_owned(),
@@ -99,7 +101,7 @@ impl CostModel {
         }
     }
 
-    /// A processor whose arenas both lie in its own memory, with a few cores: expected, not measured.
+    /// A CPU with a few cores and both arenas in its own memory. Estimated, not measured.
     pub fn cpu() -> CostModel {
         CostModel {
             name: "cpu".to_owned(),
@@ -116,10 +118,10 @@ impl CostModel {
         }
     }
 
-    /// The costs of this name: `h200`, `k40` or `cpu`.
+    /// Looks up a cost model by name: `h200`, `k40` or `cpu`.
     ///
     /// # Errors
-    /// [`Error::UnknownWord`] for any other.
+    /// [`Error::UnknownWord`] for any other name.
     pub fn named(name: &str) -> Result<CostModel, Error> {
         match name {
             "h200" => Ok(CostModel::h200()),
@@ -129,17 +131,17 @@ impl CostModel {
         }
     }
 
-    /// Time of a convolution that was not measured: its arithmetic or its memory traffic, whichever takes longer.
+    /// Estimated time of an unmeasured convolution: its arithmetic or its memory traffic, whichever takes longer.
     pub fn convolution(&self, problem: &Problem) -> Nanos {
         self.product(problem.flops(), problem.tensor_bytes(), problem.types())
     }
 
-    /// Time of copying this many bytes with nothing going the other way.
+    /// Time to copy this many bytes with no copy in the opposite direction.
     pub fn copy(&self, direction: Direction, bytes: Bytes) -> Nanos {
         self.launch + seconds(bytes.0 as f64 / self.copy_rate(direction))
     }
 
-    /// Bytes a second of a copy with nothing going the other way.
+    /// Bytes per second of a copy with no copy in the opposite direction.
     pub fn copy_rate(&self, direction: Direction) -> f64 {
         match direction {
             Direction::ToHost => self.offload_rate,
@@ -147,18 +149,18 @@ impl CostModel {
         }
     }
 
-    /// Time of a pass that reads and writes `bytes` in all; for a convolution, its configuration says.
+    /// Time of a pass that reads and writes `bytes` in total. Convolutions use their configuration's time instead.
     fn pass(&self, workload: &Workload<'_>, layer: LayerId, pass: Pass, bytes: Bytes) -> Nanos {
-        let of = workload.network.layer(layer);
-        let time = match (of.kind.behavior().work, pass) {
+        let layer = workload.network.layer(layer);
+        let time = match (layer.kind.behavior().work, pass) {
             (Work::Product, Pass::Forward | Pass::BackwardData | Pass::BackwardFilter) => {
-                let flops = 2.0 * of.parameters as f64 * workload.batch as f64;
+                let flops = 2.0 * layer.parameters as f64 * workload.batch as f64;
                 self.product(flops, bytes, workload.types)
             }
             (Work::Upload, _) => return self.copy(Direction::FromHost, bytes),
             _ => self.launch + seconds(bytes.0 as f64 / self.memory_rate),
         };
-        let slower = self.slower.iter().find(|(kind, of_pass, _)| *kind == of.kind.name() && *of_pass == pass);
+        let slower = self.slower.iter().find(|(kind, slow_pass, _)| *kind == layer.kind.name() && *slow_pass == pass);
         slower.map_or(time, |(.., times)| self.launch + Nanos::from_micros((time - self.launch).as_micros() * times))
     }
 
@@ -172,7 +174,7 @@ impl CostModel {
     }
 }
 
-/// Bytes that an operand of `bytes` has read and written.
+/// Bytes of memory traffic for an operand of `bytes`.
 fn traffic(access: Access, bytes: Bytes) -> Bytes {
     match access {
         Access::Read | Access::Write => bytes,
@@ -181,10 +183,10 @@ fn traffic(access: Access, bytes: Bytes) -> Bytes {
 }
 
 impl Workload<'_> {
-    /// The step of this workload, with what its operations cost: what [`super::plan()`] takes.
+    /// Lowers this workload to a step with costs, the input of [`super::plan()`].
     ///
     /// # Errors
-    /// [`Error::BadProblem`] for too large a mini-batch.
+    /// [`Error::BadProblem`] if the mini-batch is too large.
     pub fn step(&self, fronts: &Fronts, costs: &CostModel) -> Result<Step, Error> {
         let Lowered { mut step, passes, .. } = self.lower()?;
         let bytes: Vec<Bytes> = step.tensors.iter().map(|tensor| tensor.bytes).collect();
@@ -223,7 +225,7 @@ mod tests {
         net.finish().unwrap()
     }
 
-    /// Microseconds beside the launch of a kind's pass.
+    /// Microseconds of a pass of this kind, without the launch.
     fn time(costs: &CostModel, kind: &str, pass: Pass) -> f64 {
         let network = network();
         let workload = Workload::new(&network, 64, Types::F32, Mode::Training).unwrap();
@@ -246,15 +248,15 @@ mod tests {
     fn passes_cost_what_they_read_and_write() {
         let costs = CostModel::k40();
         let (map, weights) = (64 * 8 * 32 * 32 * 4, (8 * 32 * 32 * 10 + 10) * 4);
-        // In place: a read and a write of y, which is x.
+        // In place: one read and one write of y, which is also x.
         assert_near(time(&costs, "relu", Pass::Forward), 2 * map, costs.memory_rate);
-        // Weights and momentum are read and written, gradients read.
+        // Weights and momentum are read and written; gradients are only read.
         assert_near(time(&costs, "fully-connected", Pass::Update), 5 * weights, costs.memory_rate);
         assert_near(time(&costs, "input", Pass::Forward), 64 * (3 * 32 * 32 * 4 + 4), costs.prefetch_rate);
     }
 
     #[test]
-    fn what_a_library_is_slower_at_takes_longer_by_its_factor() {
+    fn slow_passes_take_longer_by_their_factor() {
         let (plain, slower) = (CostModel { slower: &[], ..CostModel::k40() }, CostModel::k40());
         for (pass, times) in [(Pass::Forward, 1.5), (Pass::BackwardData, 1.5), (Pass::Update, 1.0)] {
             let (plain, slower) = (time(&plain, "batch-norm", pass), time(&slower, "batch-norm", pass));

@@ -1,10 +1,11 @@
-//! From a script to a schedule with offsets: the configurations of the convolutions, and room for their workspaces.
+//! Turns a script into a schedule with offsets: picks the convolutions' configurations and finds room for their
+//! workspaces.
 //!
 //! ```text
-//! memory       each the least workspace of its front; all blocks placed together
-//! performance  each the fastest of its front; all blocks placed together
-//! fit          as performance, if that fits; if not, as memory first, and then each takes the fastest whose workspace fits
-//!              the largest gap at its step
+//! memory       least workspace for each convolution; all blocks placed together
+//! performance  fastest configuration for each convolution; all blocks placed together
+//! fit          as performance, if that fits; otherwise as memory, then each convolution gets the fastest configuration
+//!              whose workspace fits the largest gap at its step
 //! ```
 
 use super::lives::Lives;
@@ -25,7 +26,7 @@ pub(super) struct Draft {
     pub(super) most_live: Bytes,
     /// Size of the host arena.
     pub(super) host: Bytes,
-    /// With which its offsets were searched for.
+    /// The effort of its offset search.
     effort: Effort,
 }
 
@@ -34,12 +35,12 @@ impl Draft {
         self.peak <= options.budget && self.host <= options.host_budget
     }
 
-    /// Whether its offsets waste little over the most bytes live at once.
+    /// Whether its arena is hardly larger than its peak of live bytes.
     pub(super) fn is_tight(&self) -> bool {
         is_tight(self.peak.0, self.most_live.0)
     }
 
-    /// An attempt as it is logged.
+    /// The log entry for this attempt.
     pub(super) fn decision(&self, attempt: &str, options: &Options) -> Decision {
         Decision {
             attempt: attempt.to_owned(),
@@ -52,13 +53,13 @@ impl Draft {
     }
 }
 
-/// What all drafts of one plan share.
+/// Context shared by all drafts of one plan.
 pub(super) struct Drafter<'a> {
     pub(super) step: &'a Step,
     pub(super) lifetimes: Lifetimes,
     pub(super) costs: &'a CostModel,
     pub(super) options: Options,
-    /// By place of computation: the configurations to choose from, where it is a convolution.
+    /// For each operation: the configurations to choose from, if it is a convolution.
     fronts: Vec<Option<&'a [Configuration]>>,
 }
 
@@ -75,9 +76,9 @@ impl<'a> Drafter<'a> {
         Ok(Drafter { step, lifetimes: Lifetimes::of(step), costs, options, fronts })
     }
 
-    /// The schedule of a script with these algorithms; [`Algorithms::Fit`] fills what the budget leaves free.
+    /// The schedule of a script with these algorithms; [`Algorithms::Fit`] uses the memory that the budget leaves free.
     ///
-    /// With [`Effort::Plan`], offsets are searched for harder where only that can make it fit.
+    /// [`Effort::Plan`] searches harder for offsets if only a tighter placement can make it fit.
     pub(super) fn draft(&self, script: &Script, algorithms: Algorithms, effort: Effort) -> Draft {
         match algorithms {
             Algorithms::Memory => self.placed(script, &self.chosen(|front| front.first()), effort),
@@ -93,7 +94,7 @@ impl<'a> Drafter<'a> {
         self.fronts.iter().map(|front| front.and_then(&choice)).collect()
     }
 
-    /// Time of every operation with the fastest algorithms.
+    /// Every operation's time with the fastest algorithms.
     pub(super) fn fastest_times(&self) -> Vec<Nanos> {
         let time = |(operation, front): (&super::step::Operation, &Option<&'a [Configuration]>)| match operation.cost {
             Cost::Fixed(time) => time,
@@ -102,7 +103,7 @@ impl<'a> Drafter<'a> {
         self.step.operations.iter().zip(&self.fronts).map(time).collect()
     }
 
-    /// By operation: live bytes if nothing moves, with the least workspace.
+    /// For each operation: live bytes if nothing moves, with the least workspace.
     pub(super) fn live(&self) -> Vec<u64> {
         let least = |front: &Option<&'a [Configuration]>| {
             front.and_then(|front| front.first()).map_or(0, |least| footprint(least.workspace().0))
@@ -119,7 +120,7 @@ impl<'a> Drafter<'a> {
         live
     }
 
-    /// The schedule with these configurations, all of it placed together.
+    /// The schedule with these configurations, with all blocks placed together.
     fn placed(&self, script: &Script, configurations: &[Option<&Configuration>], effort: Effort) -> Draft {
         let schedule = write(self.step, &self.lifetimes, script, configurations);
         let lives = Lives::of(&schedule);
@@ -129,7 +130,7 @@ impl<'a> Drafter<'a> {
         if may_fit && effort == Effort::Plan { self.tightened(draft) } else { draft }
     }
 
-    /// A schedule with the offsets of its blocks; the host arena is placed here.
+    /// Sets the block offsets of a schedule and places its host arena.
     fn finished(&self, mut schedule: Schedule, offsets: &[u64], lives: &Lives, effort: Effort) -> Draft {
         let host = place(&lives.host_blocks, Effort::Draft);
         let ends = lives.blocks.iter().zip(offsets).map(|(life, offset)| offset + life.bytes);
@@ -141,7 +142,7 @@ impl<'a> Drafter<'a> {
         Draft { schedule, peak, most_live, host: Bytes(host.height), effort }
     }
 
-    /// The same schedule, its offsets searched for with more effort if they waste much.
+    /// The same schedule with a tighter placement, if its current offsets waste much.
     pub(super) fn tightened(&self, draft: Draft) -> Draft {
         if draft.is_tight() || draft.effort == Effort::Plan {
             return draft;
@@ -151,10 +152,10 @@ impl<'a> Drafter<'a> {
         self.finished(draft.schedule, &found.offsets, &lives, Effort::Plan)
     }
 
-    /// Each convolution the fastest configuration that fits the largest free stretch of the budget at its step, unless all
-    /// the fastest fit.
+    /// Gives each convolution the fastest configuration that fits the largest free gap at its step, unless the fastest
+    /// ones all fit.
     ///
-    /// Workspaces are never live together, so each is chosen by itself.
+    /// Workspaces are never live together, so each choice is independent.
     fn fitted(&self, script: &Script, effort: Effort) -> Draft {
         let budget = self.options.budget;
         let fastest = self.placed(script, &self.chosen(|front| front.last()), effort);
@@ -182,7 +183,7 @@ impl<'a> Drafter<'a> {
                 gaps.push(offset);
             }
         }
-        // Tighter together, if that works: what was placed first was placed without the workspaces.
+        // Try placing everything together: the first placement did not know the workspaces.
         let together = self.placed(script, &configurations, effort);
         if together.peak <= budget && together.is_tight() {
             return together;
@@ -203,7 +204,7 @@ impl<'a> Drafter<'a> {
             .unwrap_or(least)
     }
 
-    /// Time of all computations of a draft.
+    /// Total computation time of a draft.
     fn compute_time(&self, draft: &Draft) -> Nanos {
         let time = |action: &Action| match action {
             Action::Compute(compute) => self.step.time(compute),
@@ -212,8 +213,8 @@ impl<'a> Drafter<'a> {
         draft.schedule.instructions.iter().map(|instruction| time(&instruction.action)).sum()
     }
 
-    /// Why all attempts are refused, the one with the least arena among them: for the host alone if any of them fits the
-    /// device. `least` is the least budget of any policy.
+    /// The error if no attempt fits: the host budget if some attempt fits the device, otherwise the device budget, from
+    /// the draft with the smallest arena. `least` is the least budget of any policy.
     pub(super) fn too_large(&self, draft: &Draft, attempts: &[Decision], least: Bytes) -> Error {
         let network = self.step.name.clone();
         let fits_device = |attempt: &&Decision| attempt.needed <= self.options.budget;

@@ -1,20 +1,20 @@
-//! What no measurement can change: the bytes that a plan takes before any workspace.
+//! The lower bound that no measurement can change: the bytes of a plan before any workspace.
 
 use super::draft::Drafter;
 use super::policies::Floors;
 use super::{CostModel, Fronts, Options, Policy, Workload};
 use crate::Error;
 
-/// Refuses a budget that no plan of the policy meets, whatever its convolutions are measured to need.
+/// Rejects a budget that no plan of the policy can meet, whatever workspaces its convolutions turn out to need.
 ///
-/// A budget that passes may still be too small for what is measured. Nothing is measured here: each convolution counts as
-/// having no workspace, and of a schedule only the bytes that are live at once, wherever they may lie.
+/// A budget that passes may still be too small once convolutions are measured. Nothing is measured here: convolutions
+/// count as having no workspace, and a schedule counts as its peak of live bytes, regardless of placement.
 ///
-/// - Cost: six schedules, a fraction of that of [`super::plan()`].
+/// - Cost: six schedules, a fraction of the cost of [`super::plan()`].
 ///
 /// # Errors
-/// [`Error::OverAnyBudget`], with the least bytes and the layer at which they are live; [`Error::BadProblem`] for too large
-/// a mini-batch.
+/// [`Error::OverAnyBudget`], with the least bytes and the layer at which memory peaks; [`Error::BadProblem`] if the
+/// mini-batch is too large.
 ///
 /// ```
 /// use tightfit_core::plan::{CostModel, Mode, Options, Workload, check_budget};
@@ -30,7 +30,8 @@ pub fn check_budget(workload: &Workload<'_>, costs: &CostModel, options: &Option
     let step = workload.step(&Fronts::assumed(workload, costs)?, costs)?;
     let drafter = Drafter::new(&step, costs, *options)?;
     let floors = Floors::of(&drafter);
-    // What overlap moves depends on times, which are not known yet; what is fetched on demand is the least whatever they are.
+    // What `overlap` moves depends on times that are not known yet; fetching on demand needs the least bytes in any
+    // case.
     let policies: &[Policy] = match options.policy {
         Policy::Overlap => &[Policy::Overlap, Policy::VdnnDynamic],
         ref policy => std::slice::from_ref(policy),

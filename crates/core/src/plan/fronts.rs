@@ -1,4 +1,4 @@
-//! The configurations that a plan may give to each convolution.
+//! The configurations a plan may choose from for each convolution.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,33 +9,33 @@ use crate::candidate::Candidates;
 use crate::optimize::front;
 use crate::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Problem};
 
-/// Fronts of a workload's convolutions: configurations by rising workspace, hence falling time, each problem once.
+/// Fronts of a workload's distinct convolutions: configurations by rising workspace, hence falling time.
 #[derive(Clone, Debug, Default)]
 pub struct Fronts {
     known: HashMap<Problem, Front>,
 }
 
 impl Fronts {
-    /// The fronts of what was measured.
+    /// Computes the fronts of measured candidates.
     ///
-    /// - Cost: one front for each problem; see [`front`].
+    /// - Cost: one front per problem; see [`front`].
     ///
     /// # Errors
-    /// [`Error::NotProfiled`] for a problem that nothing adds up to.
+    /// [`Error::NotProfiled`] for a problem whose measured sizes do not add up to its mini-batch.
     pub fn of(candidates: &HashMap<Problem, Candidates>) -> Result<Fronts, Error> {
         let mut fronts = Fronts::default();
         for (problem, Candidates { candidates, cost }) in candidates {
             let divided = front(problem, candidates, Bytes::UNLIMITED, *cost)?;
             let whole: Vec<Candidate> =
                 candidates.iter().filter(|candidate| candidate.micro_batch == problem.batch()).cloned().collect();
-            // A problem that only runs divided has no undivided front: plans without division then say so.
+            // A problem that only runs divided has no undivided front; plans without division then report it.
             let whole = front(problem, &whole, Bytes::UNLIMITED, DivisionCost::default()).unwrap_or_default();
             fronts.known.insert(*problem, Front { problem: *problem, divided: divided.into(), whole: whole.into() });
         }
         Ok(fronts)
     }
 
-    /// Every convolution of `workload` as [`Fronts::assume`] gives it, with nothing measured.
+    /// The fronts of `workload` with every convolution assumed; see [`Fronts::assume`].
     ///
     /// # Errors
     /// As [`Workload::problems`].
@@ -45,8 +45,8 @@ impl Fronts {
         Ok(fronts)
     }
 
-    /// Gives every convolution of `workload` that has no front one configuration without workspace, as fast as `costs`
-    /// expect: for looking at networks that nothing was measured of.
+    /// Gives every convolution of `workload` that has no front a single configuration without workspace, with the time
+    /// that `costs` estimates. Useful for networks without measurements.
     pub fn assume(&mut self, workload: &Workload<'_>, costs: &CostModel) -> Result<(), Error> {
         for problem in workload.problems()? {
             if self.known.contains_key(&problem) {
@@ -64,7 +64,7 @@ impl Fronts {
         Ok(())
     }
 
-    /// The front of a problem; an empty one where nothing is known of it.
+    /// The front of a problem; empty if the problem is unknown.
     pub fn front(&self, problem: &Problem) -> Front {
         self.known.get(problem).cloned().unwrap_or_else(|| Front::empty(*problem))
     }
@@ -78,7 +78,7 @@ mod tests {
     use crate::{Operation, Types};
 
     #[test]
-    fn only_what_runs_is_a_problem_and_repeated_layers_are_one() {
+    fn only_needed_problems_are_listed_and_each_once() {
         let mut net = Builder::new("repeated");
         net.input(Shape::image(4, 8, 8));
         for name in ["first", "second", "third"] {

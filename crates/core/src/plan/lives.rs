@@ -1,20 +1,20 @@
-//! From when to when each block is in use, in the list and on the streams.
+//! When each block is in use, in list order and on the streams.
 
 use super::clock::{Clock, Clocks, is_known};
 use super::{Action, InstructionId, Schedule, Stream, footprint};
 
-/// The life of a block, or of a place in the host arena.
+/// The lifetime of a block in the device arena or the host arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Life {
-    /// What it takes of its arena.
+    /// Bytes it occupies in its arena.
     pub(super) bytes: u64,
-    /// First place in the list.
+    /// First list position at which it is live.
     pub(super) begin: usize,
-    /// Place in the list from which on it is over.
+    /// List position at which it ends.
     pub(super) end: usize,
-    /// What is known to have ended when it is first touched.
+    /// The instructions known to have ended when it is first accessed.
     pub(super) start: Clock,
-    /// The last instruction of each stream that touches it.
+    /// The last instruction of each stream that accesses it.
     pub(super) last: Clock,
 }
 
@@ -30,27 +30,27 @@ impl Life {
         self.last[stream.index()] = number;
     }
 
-    /// Whether this life is over when `other` begins, in the list and on every stream.
+    /// Whether this lifetime ends before `other` begins, in list order and on every stream.
     fn is_before(&self, other: &Life) -> bool {
         self.end <= other.begin && is_known(&self.last, &other.start)
     }
 
-    /// Whether the two may not have a byte in common.
+    /// Whether the two must not share a byte.
     pub(super) fn conflicts(&self, other: &Life) -> bool {
         !self.is_before(other) && !other.is_before(self)
     }
 }
 
-/// The lives of the blocks and of the places on the host, and the clock of each computation as a life of no bytes.
+/// The lifetimes of device and host blocks, and of each computation (as a lifetime of zero bytes).
 pub(super) struct Lives {
     pub(super) blocks: Vec<Life>,
     pub(super) host_blocks: Vec<Life>,
-    /// Places of the computations in the list, with the moment that each takes.
+    /// Each computation's list position and its lifetime.
     pub(super) computes: Vec<(usize, Life)>,
 }
 
 impl Lives {
-    /// The lives of a schedule whose blocks need no offsets yet.
+    /// The lifetimes of a schedule; its blocks need no offsets yet.
     pub(super) fn of(schedule: &Schedule) -> Lives {
         let mut clocks = Clocks::default();
         let mut numbers: Vec<u32> = vec![0; schedule.instructions.len()];
@@ -58,7 +58,7 @@ impl Lives {
         let mut host_blocks: Vec<Life> = schedule.host_blocks.iter().map(|block| Life::new(block.bytes)).collect();
         let mut computes = Vec::new();
         for (life, block) in blocks.iter_mut().zip(&schedule.blocks) {
-            // What is there from step to step is before and after everything.
+            // A resident block is live before and after everything else.
             if block.resident {
                 (life.begin, life.end, life.last) = (0, usize::MAX, [u32::MAX; 3]);
             }
@@ -66,7 +66,7 @@ impl Lives {
         for (place, instruction) in schedule.instructions.iter().enumerate() {
             let known = clocks.known(instruction.stream);
             match &instruction.action {
-                // To the end of the list, unless it is released.
+                // Until the end of the list, unless a release shortens it.
                 Action::Allocate(block) => {
                     (blocks[block.0].begin, blocks[block.0].end) = (place, schedule.instructions.len())
                 }
@@ -100,17 +100,17 @@ impl Lives {
 
 #[cfg(test)]
 impl Life {
-    /// A life on the compute stream alone, a step a place.
+    /// A lifetime on the compute stream alone, one step per list position.
     pub(super) fn of(bytes: u64, begin: usize, end: usize) -> Life {
         Life { bytes, begin, end, start: [begin as u32, 0, 0], last: [end as u32, 0, 0] }
     }
 
-    /// The same bytes on the device, touched last by the copy stream's step of this number.
+    /// The same lifetime, last accessed by the copy stream's step with this number.
     pub(super) fn copied(self, number: u32) -> Life {
         Life { last: [self.last[0], number, 0], ..self }
     }
 
-    /// The same, once the copy stream's steps up to this number are known to have ended.
+    /// The same lifetime, starting once the copy stream's steps up to this number are known to have ended.
     pub(super) fn knowing(self, number: u32) -> Life {
         Life { start: [self.start[0], number, 0], ..self }
     }
@@ -125,7 +125,7 @@ mod tests {
     use crate::{Bytes, Types};
 
     #[test]
-    fn what_is_never_released_stays_to_the_end() {
+    fn unreleased_blocks_live_until_the_end() {
         let block =
             Block { holds: Holding::Tensor(TensorId(0)), offset: 0, bytes: ALIGNMENT, samples: 0..1, resident: false };
         let step = |action| Instruction { stream: Stream::Compute, action };

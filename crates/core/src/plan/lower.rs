@@ -1,5 +1,5 @@
-//! From the layers of a network to a step: every pass of every layer with the tensors it touches, in order, and what each of
-//! them is to its layer.
+//! Lowers the layers of a network to a step: every pass of every layer in order, with the tensors it accesses and their
+//! roles.
 //!
 //! ```text
 //! forward    input | conv1: X W -> Y | relu: Y | .. | loss
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use super::check::verify;
 use super::step::{
-    Access, Again, Cost, Front, Group, GroupId, Mode, Operation, Residence, Resource, Stage, Step, Tag, Tensor,
+    Access, Cost, Front, Group, GroupId, Mode, Operation, Rerun, Residence, Resource, Stage, Step, Tag, Tensor,
     TensorId, Use,
 };
 use super::{NetworkTensor, Pass, Role, Workload};
@@ -20,36 +20,36 @@ use crate::{Bytes, Error, Nanos};
 /// A pass of a layer, as an operation of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerPass {
-    /// Which layer.
+    /// The layer.
     pub layer: LayerId,
-    /// Which of its passes.
+    /// Its pass.
     pub pass: Pass,
-    /// What each of the operation's uses is to the layer.
+    /// The role of each of the operation's uses.
     pub roles: Vec<Role>,
 }
 
-/// The step of a network, and what its parts are there.
+/// The step of a network, with the network's meaning of each part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lowered {
-    /// The step, without what it costs.
+    /// The step, without costs.
     pub step: Step,
-    /// What each of its tensors is.
+    /// The meaning of each tensor.
     pub tensors: Vec<NetworkTensor>,
-    /// What each of its operations is.
+    /// The meaning of each operation.
     pub passes: Vec<LayerPass>,
-    /// What each of its groups is.
+    /// The layer of each group.
     pub layers: Vec<LayerId>,
 }
 
 impl Workload<'_> {
-    /// The step of this workload, without what its operations cost.
+    /// Lowers this workload to a step without costs.
     ///
-    /// Backward through the network, a layer's filters come before its data, and its update last: the data needs the
-    /// weights as they were. What the loss does not depend on has no backward passes.
+    /// Going backward, each layer runs backward-filter, then backward-data, then its update: backward-data needs the
+    /// old weights. Layers that the loss does not depend on have no backward passes.
     ///
     /// # Errors
-    /// [`Error::BadProblem`] for too large a mini-batch; [`Error::BadStep`] for a step that is not what the network says, which
-    /// would be a defect here.
+    /// [`Error::BadProblem`] if the mini-batch is too large; [`Error::BadStep`] if the step does not match the network,
+    /// which would be a bug in this function.
     pub fn lower(&self) -> Result<Lowered, Error> {
         let mut passes: Vec<Uses> = self.network.iter().filter_map(|(layer, _)| forward(self, layer)).collect();
         if self.mode == Mode::Training {
@@ -69,11 +69,11 @@ impl Workload<'_> {
                     tensors.push(*tensor);
                     TensorId(tensors.len() - 1)
                 });
-                let again = match role {
-                    Role::Statistics | Role::Saved => Again::Kept,
-                    _ => Again::Alike,
+                let rerun = match role {
+                    Role::Statistics | Role::Saved => Rerun::ReadOnly,
+                    _ => Rerun::Same,
                 };
-                used.push(Use { tensor: id, access: *access, again });
+                used.push(Use { tensor: id, access: *access, rerun });
             }
             operations.push(self.operation(*layer, *pass, used)?);
         }
@@ -126,12 +126,13 @@ impl Workload<'_> {
     fn tensor(&self, tensor: NetworkTensor) -> Tensor {
         let (residence, is_result, groups) = match tensor {
             NetworkTensor::FeatureMap(map) => {
-                let of = self.maps.get(map);
+                let map = self.maps.get(map);
                 let is_loss = |layer: &LayerId| self.behavior(*layer).part == Part::Loss;
-                // What no layer reads is what the step is for: the probabilities, or the output of a network without a loss.
+                // A map that no layer reads is the step's result: the probabilities, or the output of a network without
+                // a loss.
                 let is_result =
-                    of.readers.is_empty() && (self.mode == Mode::Inference || of.layers.iter().any(is_loss));
-                (Residence::Movable, is_result, of.layers.iter().map(|layer| GroupId(layer.index())).collect())
+                    map.readers.is_empty() && (self.mode == Mode::Inference || map.layers.iter().any(is_loss));
+                (Residence::Movable, is_result, map.layers.iter().map(|layer| GroupId(layer.index())).collect())
             }
             tensor if tensor.is_resident() => (Residence::Resident, false, Vec::new()),
             _ => (Residence::Temporary, false, Vec::new()),
@@ -140,16 +141,16 @@ impl Workload<'_> {
         Tensor { name, bytes, kind: tensor.kind(), residence, is_result, groups }
     }
 
-    fn group(&self, layer: LayerId) -> Group {
-        let of = self.network.layer(layer);
-        let own = self.maps.written_by(layer);
+    fn group(&self, id: LayerId) -> Group {
+        let layer = self.network.layer(id);
+        let own = self.maps.written_by(id);
         let bytes = |map| self.bytes(NetworkTensor::FeatureMap(map));
-        let shares = of.inputs.iter().any(|&input| self.maps.written_by(input) == own);
+        let shares = layer.inputs.iter().any(|&input| self.maps.written_by(input) == own);
         Group {
-            name: of.name.clone(),
-            input: of.inputs.iter().map(|&input| bytes(self.maps.written_by(input))).sum(),
-            output: if shares || of.kind.behavior().part == Part::View { Bytes::ZERO } else { bytes(own) },
-            weights: self.bytes(NetworkTensor::Weights(layer)),
+            name: layer.name.clone(),
+            input: layer.inputs.iter().map(|&input| bytes(self.maps.written_by(input))).sum(),
+            output: if shares || layer.kind.behavior().part == Part::View { Bytes::ZERO } else { bytes(own) },
+            weights: self.bytes(NetworkTensor::Weights(id)),
         }
     }
 }
@@ -182,14 +183,14 @@ fn maps_of_inputs<'a>(workload: &'a Workload<'_>, layer: LayerId) -> impl Iterat
 }
 
 fn forward(workload: &Workload<'_>, layer: LayerId) -> Option<Uses> {
-    let of = workload.network.layer(layer);
+    let node = workload.network.layer(layer);
     let mut uses = Uses::new(layer, Pass::Forward);
     uses.take_inputs(workload);
     uses.take(Role::Y, NetworkTensor::FeatureMap(workload.maps.written_by(layer)), Access::Write);
-    if of.parameters > 0 {
+    if node.parameters > 0 {
         uses.take(Role::W, NetworkTensor::Weights(layer), Access::Read);
     }
-    let Behavior { part, statistics, saved, .. } = of.kind.behavior();
+    let Behavior { part, statistics, saved, .. } = node.kind.behavior();
     match part {
         Part::View => return None,
         Part::Input => uses.take(Role::Labels, NetworkTensor::Labels, Access::Write),
@@ -205,16 +206,16 @@ fn forward(workload: &Workload<'_>, layer: LayerId) -> Option<Uses> {
     Some(uses)
 }
 
-/// The backward passes of a layer; `reached` tells of each map whether its gradient has been written.
+/// The backward passes of a layer; `reached` records for each map whether its gradient has been written.
 fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Vec<Uses> {
-    let of = workload.network.layer(layer);
+    let node = workload.network.layer(layer);
     let own = workload.maps.written_by(layer);
-    let Behavior { part, backward: reads, placement, parameter_pass, .. } = of.kind.behavior();
+    let Behavior { part, backward: reads, placement, parameter_pass, .. } = node.kind.behavior();
     let is_loss = part == Part::Loss;
     if matches!(part, Part::Input | Part::View) || !(is_loss || reached[own.index()]) {
         return Vec::new();
     }
-    let has_filters = of.parameters > 0 && parameter_pass == ParameterPass::Own;
+    let has_filters = node.parameters > 0 && parameter_pass == ParameterPass::Own;
     let mut passes = Vec::new();
     let dy = |uses: &mut Uses| {
         if !is_loss {
@@ -232,7 +233,7 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
     let mut gradients = Vec::new();
     for (place, map) in maps_of_inputs(workload, layer) {
         let in_place = map == own;
-        // The sum's gradient is that of the input whose map it took.
+        // A sum in place shares its gradient with the input whose map it took over.
         if !workload.maps.get(map).gradient || (in_place && placement == Placement::OverInputSharingGradient) {
             continue;
         }
@@ -241,7 +242,7 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
         gradients.push((Role::Dx(place), NetworkTensor::Gradient(map), access));
         reached[map.index()] = true;
     }
-    let gives_parameters = of.parameters > 0 && parameter_pass == ParameterPass::WithData;
+    let gives_parameters = node.parameters > 0 && parameter_pass == ParameterPass::WithData;
     if !gradients.is_empty() || gives_parameters {
         let mut uses = Uses::new(layer, Pass::BackwardData);
         if reads.inputs && !has_filters {
@@ -257,7 +258,7 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
             uses.take(Role::Labels, NetworkTensor::Labels, Access::Read);
         }
         dy(&mut uses);
-        if of.parameters > 0 {
+        if node.parameters > 0 {
             uses.take(Role::W, NetworkTensor::Weights(layer), Access::Read);
         }
         if gives_parameters {
@@ -267,7 +268,7 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
         passes.push(uses);
     }
 
-    if of.parameters > 0 {
+    if node.parameters > 0 {
         let mut uses = Uses::new(layer, Pass::Update);
         uses.take(Role::W, NetworkTensor::Weights(layer), Access::Add);
         uses.take(Role::Dw, NetworkTensor::WeightGradient(layer), Access::Read);
@@ -291,15 +292,15 @@ mod tests {
         let workload = Workload::new(network, 2, Types::F32, mode).unwrap();
         let lowered = workload.lower().unwrap();
         lowered.step.check().unwrap();
-        let operation = |(operation, of): (&Operation, &LayerPass)| {
+        let operation = |(operation, pass): (&Operation, &LayerPass)| {
             let access = |access| match access {
                 Access::Read => "",
                 Access::Write => "=",
                 Access::Add => "+",
             };
-            let uses = operation.uses.iter().zip(&of.roles);
+            let uses = operation.uses.iter().zip(&pass.roles);
             let uses: Vec<String> = uses.map(|(used, role)| format!("{role:?}{}", access(used.access))).collect();
-            format!("{} {:?}: {}", network.layer(of.layer).name, of.pass, uses.join(" "))
+            format!("{} {:?}: {}", network.layer(pass.layer).name, pass.pass, uses.join(" "))
         };
         lowered.step.operations.iter().zip(&lowered.passes).map(operation).collect()
     }
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_loss_does_not_depend_on_learns_nothing() {
+    fn layers_that_do_not_affect_the_loss_have_no_backward_passes() {
         let mut net = Builder::new("dangling");
         let fork = net.input(Shape::flat(4)).fully_connected("a", 4).here();
         net.fully_connected("unused", 2);
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn averages_keep_no_maps() {
+    fn average_pooling_reads_no_maps_backward() {
         let network = Network::open("cifar10-quick").unwrap();
         let operations = text(&network, Mode::Training);
         assert!(operations.contains(&"pool2 BackwardData: Dy Dx(0)=".to_owned()), "{operations:?}");

@@ -5,9 +5,9 @@
 //!                                                                                               `-> carried out by `tightfit-train`
 //! ```
 //!
-//! A network becomes a [`Step`], which knows no layers, and everything after that knows nothing else. Every policy only
-//! writes a [`Schedule`]; one checker accepts or refuses it, one simulator gives its time and peak, one engine carries it
-//! out on any backend. What the checker has accepted is [`Checked`], and nothing else leaves this module.
+//! A network becomes a [`Step`], which has no notion of layers; everything after it works on the step alone. A policy
+//! only writes a [`Schedule`]: one checker accepts or rejects it, one simulator computes its time and peak, and one
+//! engine runs it on any backend. The only schedules that leave this module are [`Checked`] ones.
 
 mod assemble;
 mod check;

@@ -1,4 +1,4 @@
-//! What a plan is asked for: which policy, which algorithms, and how many bytes.
+//! Options of a plan: the policy, the algorithms, and the budgets.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,20 +6,21 @@ use super::step::Division;
 use crate::Bytes;
 use crate::words::by_name;
 
-/// The rule that decides which feature maps leave the device, and how copies and layers wait for each other.
+/// The rule that decides which feature maps to offload, and how copies and layers wait for each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Every map stays from the beginning of the step to its end; gradient maps share their bytes.
+    /// Every map stays on the device for the whole step; gradient maps share memory.
     Baseline,
-    /// The inputs of all convolutions and poolings are offloaded. Source: Rhu et al. 2016, 3.3, vDNN_all.
+    /// Offloads the inputs of all convolutions and poolings. Source: Rhu et al. 2016, 3.3, vDNN_all.
     VdnnAll,
-    /// The inputs of the convolutions are offloaded. Source: Rhu et al. 2016, 3.3, vDNN_conv.
+    /// Offloads the inputs of all convolutions. Source: Rhu et al. 2016, 3.3, vDNN_conv.
     VdnnConv,
     /// The first of the paper's passes that fits. Source: Rhu et al. 2016, 3.3, vDNN_dyn.
     #[default]
     VdnnDynamic,
-    /// Only as many maps as the budget asks for, each way on a stream of its own, nothing waited for at the end of a layer.
+    /// Offloads only as many maps as the budget requires, with one copy stream per direction and no wait at the end of
+    /// each layer.
     Overlap,
 }
 
@@ -42,15 +43,15 @@ impl Policy {
 
 by_name!(Policy, "policies of plans");
 
-/// Which configurations the convolutions get.
+/// How to choose the convolutions' configurations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithms {
-    /// Each the one with the least workspace: the papers' (m).
+    /// The least workspace for each: the paper's (m).
     Memory,
-    /// Each the fastest, whatever its workspace: the papers' (p).
+    /// The fastest for each, whatever its workspace: the paper's (p).
     Performance,
-    /// Each the fastest that fits what the arena leaves free, contiguously, at its step.
+    /// The fastest for each whose workspace fits a contiguous gap in the arena at its step.
     #[default]
     Fit,
 }
@@ -71,18 +72,18 @@ impl Algorithms {
 
 by_name!(Algorithms, "choices of algorithms");
 
-/// What a plan is asked for.
+/// Options of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// Which maps move, and when.
+    /// Which maps to offload, and when.
     pub policy: Policy,
-    /// Which configurations convolutions get; [`Policy::VdnnDynamic`] chooses them itself.
+    /// How to choose configurations; [`Policy::VdnnDynamic`] makes this choice itself.
     pub algorithms: Algorithms,
-    /// Whether a convolution's mini-batch may be divided; without, the algorithms are those of the vDNN paper.
+    /// Whether to allow dividing a convolution's mini-batch; the vDNN paper does not.
     pub divide: bool,
-    /// Size that the device arena must not exceed.
+    /// Largest allowed size of the device arena.
     pub budget: Bytes,
-    /// Size that the pinned host arena must not exceed.
+    /// Largest allowed size of the pinned host arena.
     pub host_budget: Bytes,
 }
 

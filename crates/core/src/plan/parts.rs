@@ -1,5 +1,4 @@
-//! What a network's step consists of, in the network's own words: what its tensors are, and what they are to each pass of
-//! a layer.
+//! The parts of a network's step in network terms: its tensors, its passes, and the role of each tensor in a pass.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +6,7 @@ use super::Kind;
 use crate::Operation;
 use crate::network::{LayerId, MapId};
 
-/// What a network's step keeps in memory.
+/// A tensor of a network's step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetworkTensor {
@@ -23,18 +22,18 @@ pub enum NetworkTensor {
     WeightGradient(LayerId),
     /// The solver's momentum, in 32 bits.
     Momentum(LayerId),
-    /// What a layer keeps from step to step and does not learn: running means and variances.
+    /// State that a layer keeps between steps without learning it: running means and variances.
     Statistics(LayerId),
-    /// What a layer's forward pass saves for its backward pass beside maps.
+    /// Data other than maps that a layer's forward pass saves for its backward pass.
     Saved(LayerId),
     /// The labels of the mini-batch.
     Labels,
-    /// Scratch of one compute step of a layer.
+    /// Scratch memory for one computation of a layer.
     Workspace(LayerId),
 }
 
 impl NetworkTensor {
-    /// What its bytes are for.
+    /// The kind of memory it counts as.
     pub fn kind(self) -> Kind {
         match self {
             NetworkTensor::FeatureMap(_) | NetworkTensor::Labels => Kind::FeatureMaps,
@@ -47,19 +46,19 @@ impl NetworkTensor {
         }
     }
 
-    /// Whether it stays on the device from step to step.
+    /// Whether it stays on the device between steps.
     pub fn is_resident(self) -> bool {
         matches!(self.kind(), Kind::Weights | Kind::WeightGradients | Kind::Momentum)
     }
 }
 
-/// Which of a layer's computations.
+/// One of a layer's computations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pass {
     /// Y from X. For an input layer: the next mini-batch and its labels.
     Forward,
-    /// dX from dY; a batch normalization gives the gradients of its parameters in the same pass.
+    /// dX from dY. Batch normalization also computes its parameter gradients in this pass.
     BackwardData,
     /// dW from X and dY.
     BackwardFilter,
@@ -78,7 +77,7 @@ impl Pass {
         }
     }
 
-    /// What a convolution computes in it; nothing for the solver.
+    /// The convolution operation of this pass; `None` for the solver.
     pub fn operation(self) -> Option<Operation> {
         match self {
             Pass::Forward => Some(Operation::Forward),
@@ -89,7 +88,7 @@ impl Pass {
     }
 }
 
-/// What an operand is to its layer; inputs are counted as in [`crate::network::Layer::inputs`].
+/// The role of an operand in its layer; inputs are numbered as in [`crate::network::Layer::inputs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -111,7 +110,7 @@ pub enum Role {
     Momentum,
     /// Running means and variances.
     Statistics,
-    /// What the forward pass saves.
+    /// Data that the forward pass saves.
     Saved,
     /// The labels.
     Labels,

@@ -1,20 +1,20 @@
-//! A fixed offset for every block, so that no two that conflict have a byte in common and the arena is small.
+//! Assigns every block a fixed offset so that conflicting blocks do not overlap and the arena is small.
 //!
 //! ```text
-//! offset |      cccc         a map that stays from early to late lies below all that come and go between, as on a stack;
-//!        |   bbbbbbbbbbb     what never goes lies at the bottom, in nobody's way
+//! offset |      cccc         a long-lived map lies below the blocks that come and go during its life, as on a stack;
+//!        |   bbbbbbbbbbb     permanent blocks lie at the bottom
 //!        | aaaaaaaaaaaaaaaaa
 //!        +------------------ list
 //! ```
 //!
-//! No placement is lower than the most bytes that are live at once, so reaching that ends the search.
+//! No placement can be smaller than the peak of live bytes, so the search stops when it reaches that.
 
 use super::clock::{is_known, least};
 use super::lives::Life;
 pub(super) use super::skyline::{Effort, is_tight};
 use super::skyline::{Stay, pack};
 
-/// Offsets, and how high they reach.
+/// Offsets and the resulting height.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placement {
     pub(super) offsets: Vec<u64>,
@@ -24,9 +24,9 @@ pub(super) struct Placement {
     pub(super) most_live: u64,
 }
 
-/// Places blocks of these lives.
+/// Places blocks with these lifetimes.
 ///
-/// - Cost: at most O(blocks²) for each order that is tried, as many as `effort` allows; the search ends when nothing is
+/// - Cost: at most O(blocks²) per order tried, for as many orders as `effort` allows; the search stops when nothing is
 ///   wasted.
 pub(super) fn place(lives: &[Life], effort: Effort) -> Placement {
     let most_live = most_live(lives);
@@ -45,13 +45,13 @@ pub(super) fn place(lives: &[Life], effort: Effort) -> Placement {
     Placement { offsets, height, most_live }
 }
 
-/// The blocks that come and go, and their stays in sections of the list.
+/// The non-resident blocks, and the sections of the list during which each is live.
 fn stays(lives: &[Life]) -> (Vec<usize>, Vec<Stay>) {
     let mut movable: Vec<usize> = (0..lives.len())
         .filter(|&block| lives[block].begin < lives[block].end && lives[block].end != usize::MAX)
         .collect();
     movable.sort_by_key(|&block| lives[block].begin);
-    // What whoever begins from here on knows at least.
+    // The least that any later block knows when it begins.
     let mut known = vec![[u32::MAX; 3]; movable.len() + 1];
     for (place, &block) in movable.iter().enumerate().rev() {
         known[place] = least(known[place + 1], lives[block].start);
@@ -64,7 +64,7 @@ fn stays(lives: &[Life]) -> (Vec<usize>, Vec<Stay>) {
         if is_known(&life.last, &known[next]) {
             return life.end;
         }
-        // Over in the list alone: it stays until the last that does not know of its end has begun.
+        // It has ended only in list order: keep it until every block that does not know of its end has begun.
         let racing = movable[next..].iter().rev().find(|&&other| life.conflicts(&lives[other]));
         racing.map_or(life.end, |&other| lives[other].begin + 1)
     };
@@ -85,7 +85,7 @@ pub(super) fn most_live(lives: &[Life]) -> u64 {
     for life in lives.iter().filter(|life| life.begin < life.end) {
         changes.extend([(life.begin, true, life.bytes), (life.end, false, life.bytes)]);
     }
-    // Ends come before beginnings at the same place.
+    // At the same position, ends come before beginnings.
     changes.sort_unstable();
     let mut live = 0;
     changes.into_iter().fold(0, |most, (_, begins, bytes)| {
@@ -94,8 +94,8 @@ pub(super) fn most_live(lives: &[Life]) -> u64 {
     })
 }
 
-/// The largest free stretch at a moment among placed blocks, below `limit`: its offset and length. The block of place
-/// `except` counts as free.
+/// The largest free gap below `limit` among the blocks placed at a moment: its offset and length. Block `except` counts
+/// as free.
 pub(super) fn largest_gap(
     lives: &[Life],
     offsets: &[u64],
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_one_in_the_other_stack_up() {
+    fn nested_lifetimes_stack_up() {
         let lives = [Life::of(100, 0, 10), Life::of(50, 1, 9), Life::of(70, 2, 8), Life::of(30, 12, 13)];
         let placement = place(&lives, Effort::Draft);
         assert_eq!((placement.height, placement.most_live), (220, 220));
@@ -145,19 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn what_never_goes_lies_at_the_bottom() {
+    fn permanent_blocks_lie_at_the_bottom() {
         let lives = [Life::of(10, 0, 1), Life::of(40, 0, usize::MAX), Life::of(20, 1, 2)];
         assert_eq!(place(&lives, Effort::Draft).offsets, [40, 0, 40]);
     }
 
     #[test]
-    fn bytes_that_a_copy_may_still_be_at_are_not_shared() {
+    fn bytes_in_use_by_a_copy_are_not_shared() {
         let (first, second) = (Life::of(10, 0, 2).copied(1), Life::of(10, 3, 5));
-        assert_eq!(place(&[first, second], Effort::Draft).height, 20, "over in the list alone");
+        assert_eq!(place(&[first, second], Effort::Draft).height, 20, "ended only in list order");
         assert_eq!(place(&[first, second.knowing(1)], Effort::Draft).height, 10);
     }
 
-    /// Numbers below a bound, the same every time.
+    /// Pseudo-random numbers below a bound, with a fixed seed.
     fn random() -> impl FnMut(u64) -> u64 {
         let mut state = 1_u64;
         move |below| {
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// The lowest offset of free bytes among what is taken, by rising offset.
+    /// The lowest free offset among occupied ranges, sorted by offset.
     fn lowest(taken: &[(u64, u64)], bytes: u64) -> u64 {
         let mut free = 0;
         for &(offset, end) in taken {
@@ -178,7 +178,8 @@ mod tests {
         free
     }
 
-    /// The least height over all orders: every tightest packing comes from placing blocks lowest first in some order.
+    /// The least height over all orders: some order yields an optimal packing if each block is placed as low as
+    /// possible.
     fn exhaustive(lives: &[Life]) -> u64 {
         fn extend(lives: &[Life], placed: &mut Vec<(u64, u64, usize)>, least: &mut u64) {
             let height = placed.iter().map(|placed| placed.1).max().unwrap_or(0);
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn small_instances_are_placed_as_tightly_as_can_be() {
+    fn small_instances_are_placed_optimally() {
         let mut next = random();
         for _ in 0..200 {
             let life = |next: &mut dyn FnMut(u64) -> u64| {
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_streams_know_no_bytes_are_shared() {
+    fn conflicting_blocks_never_overlap() {
         let mut next = random();
         let mut races = 0;
         for _ in 0..200 {
@@ -237,7 +238,7 @@ mod tests {
             let is_race = |one: &Life, other: &Life| one.end <= other.begin && one.conflicts(other);
             races += lives.iter().flat_map(|one| lives.iter().filter(move |other| is_race(one, other))).count();
         }
-        assert!(races > 1000, "{races} pairs are apart in the list alone");
+        assert!(races > 1000, "{races} pairs are apart only in list order");
     }
 
     #[test]

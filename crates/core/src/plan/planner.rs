@@ -1,4 +1,4 @@
-//! From a step and a budget to a plan.
+//! Plans a step under a budget.
 
 use super::assemble::assemble;
 use super::draft::Drafter;
@@ -7,17 +7,17 @@ use super::step::Step;
 use super::{CostModel, Options, Plan};
 use crate::Error;
 
-/// Plans a step in a fixed number of bytes; `costs` gives the rates of its copies.
+/// Plans a step within a memory budget; `costs` gives the copy rates.
 ///
-/// The schedule is complete: every block has its offset in the device arena, every copy its place on the host. It is the
-/// same for the same arguments.
+/// The schedule is complete: every block has an offset in the device arena, every copy a place on the host. The same
+/// arguments give the same schedule.
 ///
 /// - Source: Rhu et al. 2016, section 3, for the policies; see [`super::Policy`].
 ///
 /// # Errors
-/// [`Error::OverBudget`], with the least budget and the layer that fills it, or [`Error::OverHostBudget`] if nothing
-/// fits; [`Error::NotProfiled`] for an operation without a configuration; those of [`Step::check`]; [`Error::Unsound`] for a schedule that the
-/// checker refuses, which would be a defect of the planner.
+/// [`Error::OverBudget`], with the least budget and the layer at which memory peaks, or [`Error::OverHostBudget`] if
+/// nothing fits; [`Error::NotProfiled`] for an operation without a configuration; the errors of [`Step::check`];
+/// [`Error::Unsound`] if the checker rejects the schedule, which would be a bug in the planner.
 ///
 /// ```
 /// use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Workload, plan};

@@ -1,4 +1,4 @@
-//! A plan: the schedule, and everything that is known of it before it runs.
+//! A plan: the schedule and everything known about it in advance.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::step::TensorId;
 use super::{Checked, Mode, Options, Simulation};
 use crate::{Bytes, Nanos, Types};
 
-/// What the bytes of the device arena are for.
+/// A category of memory in the device arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -20,14 +20,14 @@ pub enum Kind {
     FeatureMaps,
     /// Gradients of feature maps.
     GradientMaps,
-    /// What forward passes save beside maps.
+    /// Data other than maps that forward passes save.
     Saved,
-    /// Scratch of convolutions.
+    /// Scratch memory of convolutions.
     Workspace,
 }
 
 impl Kind {
-    /// All of them, from those that stay to those that come and go.
+    /// All kinds, resident ones first.
     pub const ALL: [Kind; 7] = [
         Kind::Weights,
         Kind::WeightGradients,
@@ -67,12 +67,12 @@ impl KindBytes {
         Bytes(self.0[kind as usize])
     }
 
-    /// Takes more bytes of one kind in.
+    /// Adds bytes of one kind.
     pub fn add(&mut self, kind: Kind, bytes: u64) {
         self.0[kind as usize] += bytes;
     }
 
-    /// Gives bytes of one kind back.
+    /// Subtracts bytes of one kind.
     pub fn remove(&mut self, kind: Kind, bytes: u64) {
         let held = &mut self.0[kind as usize];
         *held = held.saturating_sub(bytes);
@@ -89,36 +89,36 @@ impl KindBytes {
     }
 }
 
-/// Memory in one way of counting, of a plan and of the baseline.
+/// Memory of a plan and of the baseline, under one way of counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounting {
     /// The most bytes live at once.
     pub maximum: Bytes,
     /// The mean over the time of the step.
     pub average: Bytes,
-    /// What the network-wide baseline allocates: its maximum and its average.
+    /// Memory that the network-wide baseline allocates, both as maximum and as average.
     pub baseline: Bytes,
 }
 
 impl Accounting {
-    /// The share of the baseline that the maximum saves.
+    /// The fraction of the baseline saved at the maximum.
     pub fn maximum_saved(&self) -> f64 {
         1.0 - self.maximum.0 as f64 / self.baseline.0 as f64
     }
 
-    /// The share of the baseline that the average saves.
+    /// The fraction of the baseline saved on average.
     pub fn average_saved(&self) -> f64 {
         1.0 - self.average.0 as f64 / self.baseline.0 as f64
     }
 }
 
-/// What becomes of a feature map after its last forward use.
+/// What happens to a feature map after its last forward use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
     /// It stays until its last backward use, or longer.
     Kept,
-    /// Nothing reads it again: its bytes are given back.
+    /// Nothing reads it again, so its bytes are released.
     Released,
     /// It is copied to the host and back.
     Offloaded,
@@ -138,26 +138,26 @@ impl Fate {
 /// One feature map in a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapPlan {
-    /// Which map.
+    /// The map.
     pub map: TensorId,
     /// Names of the layers that write it, in order.
     pub layers: Vec<String>,
-    /// Its bytes on the whole mini-batch.
+    /// Its bytes for the whole mini-batch.
     pub bytes: Bytes,
-    /// What becomes of it.
+    /// Its fate.
     pub fate: Fate,
-    /// From the end of its last forward use to the start of its first backward use; none if there is no such use.
+    /// Time from the end of its last forward use to the start of its first backward use; `None` without a backward use.
     pub reuse_distance: Option<Nanos>,
 }
 
-/// One layer in a plan: its own bytes, as the vDNN paper's figure 4 has them, and its times.
+/// One layer in a plan: its own bytes, as in figure 4 of the vDNN paper, and its times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerPlan {
     /// Name of the layer.
     pub name: String,
     /// Input maps.
     pub input: Bytes,
-    /// The output map; nothing where it is the input's.
+    /// The output map; 0 if it shares the input's map.
     pub output: Bytes,
     /// Weights.
     pub weights: Bytes,
@@ -165,34 +165,34 @@ pub struct LayerPlan {
     pub forward_workspace: Bytes,
     /// Largest workspace going backward.
     pub backward_workspace: Bytes,
-    /// The most bytes that any one of its passes touches.
+    /// The most bytes that any of its passes accesses.
     pub working_set: Bytes,
     /// Time of its forward pass.
     pub forward: Nanos,
-    /// Time of its backward passes and its update.
+    /// Time of its backward passes and update.
     pub backward: Nanos,
 }
 
-/// One attempt of a policy, and how it ended.
+/// One attempt of a policy and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What was tried, in the paper's words: `all(m)`, `conv(p)`, `greedy conv`.
+    /// Name of the attempt, in the paper's notation: `all(m)`, `conv(p)`, `greedy conv`.
     pub attempt: String,
-    /// Bytes of the arena that it needs, or fills.
+    /// Bytes of the device arena.
     pub needed: Bytes,
     /// Bytes of the host arena.
     pub host: Bytes,
-    /// Whether that is within the budgets.
+    /// Whether it fits both budgets.
     pub fits: bool,
-    /// Time of a step, where it was simulated.
+    /// Time of a step, if simulated.
     pub time: Option<Nanos>,
-    /// Whether it is the plan.
+    /// Whether it became the plan.
     pub taken: bool,
 }
 
-/// A schedule under a budget, and everything that is known of it before it runs.
+/// A schedule under a budget, and everything known about it in advance.
 ///
-/// Its schedule is `S`: one that the checker has passed, except inside the reading of a file.
+/// The schedule type `S` is [`Checked`], except while reading a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan<S = Checked> {
     /// Name of the network.
@@ -201,28 +201,28 @@ pub struct Plan<S = Checked> {
     pub batch: usize,
     /// Number types of maps and arithmetic.
     pub types: Types,
-    /// Whether the step learns.
+    /// Training or inference.
     #[serde(rename = "inference")]
     pub mode: Mode,
-    /// What was asked for.
+    /// The options it was made with.
     pub options: Options,
-    /// What happens when, and where everything lies.
+    /// The instructions and the place of every block.
     pub schedule: S,
-    /// Highest end of a block in the device arena: the size of the arena.
+    /// Size of the device arena: the highest end of any block.
     pub peak: Bytes,
-    /// The most bytes of blocks that are live at once: no placement needs less.
+    /// The most bytes live at once; no placement needs less.
     pub most_live: Bytes,
-    /// Live bytes, weighted by time over the step.
+    /// Live bytes, averaged over the time of the step.
     pub average: Bytes,
-    /// Live bytes, the mean over the operations.
+    /// Live bytes, averaged over the operations.
     pub layer_average: Bytes,
-    /// Live bytes by kind at the moment of the most.
+    /// Live bytes by kind at the peak.
     pub at_most: KindBytes,
     /// Size of the pinned host arena.
     pub host: Bytes,
-    /// The least budget that this policy can be carried out in, with memory-optimal algorithms.
+    /// The least budget for this policy, with memory-optimal algorithms.
     pub min_feasible: Bytes,
-    /// The layer at which that least budget is full.
+    /// The layer at which memory peaks under that least budget.
     pub binding_layer: String,
     /// The least budget over all policies.
     pub least: Bytes,
@@ -232,28 +232,28 @@ pub struct Plan<S = Checked> {
     pub step_time: Nanos,
     /// Time of a step with everything resident and the fastest algorithms: the paper's oracle.
     pub baseline_time: Nanos,
-    /// How far the step time is at most from the least possible under the budget; none where no bound is known.
+    /// Upper bound on how far the step time is from the optimum under the budget; `None` if no bound is known.
     pub gap: Option<f64>,
-    /// Bytes copied to the host in a step.
+    /// Bytes copied to the host per step.
     pub offloaded: Bytes,
-    /// Time spent on computing forward passes again.
+    /// Time spent recomputing forward passes.
     pub recomputed: Nanos,
-    /// Memory as counted here: with weight gradients, momentum and everything saved.
+    /// Memory including weight gradients, momentum and saved data.
     pub ours: Accounting,
     /// Memory as the vDNN paper counts it: weights, X, one dX, one dY, workspace.
     pub paper: Accounting,
     /// What becomes of each feature map.
     pub maps: Vec<MapPlan>,
-    /// Each layer's own bytes and times, in order.
+    /// Each layer's bytes and times, in order.
     pub layers: Vec<LayerPlan>,
-    /// What was tried, in order.
+    /// All attempts, in order.
     pub decisions: Vec<Decision>,
-    /// The step in time.
+    /// The simulated step.
     pub simulation: Simulation,
 }
 
 impl<S> Plan<S> {
-    /// The same facts with another schedule.
+    /// The same plan with another schedule.
     pub(super) fn with_schedule<T>(self, schedule: T) -> Plan<T> {
         Plan {
             network: self.network,
@@ -286,12 +286,12 @@ impl<S> Plan<S> {
         }
     }
 
-    /// The share by which a step takes longer than with everything resident: 0.1 for a tenth.
+    /// The slowdown of a step compared with everything resident, as a fraction: 0.1 for 10%.
     pub fn overhead(&self) -> f64 {
         self.step_time.ratio(self.baseline_time) - 1.0
     }
 
-    /// The share of the arena's bytes that its offsets waste over the most that is ever live.
+    /// The fraction of the arena that is wasted, compared with the peak of live bytes.
     pub fn fragmentation(&self) -> f64 {
         self.peak.0 as f64 / self.most_live.0.max(1) as f64 - 1.0
     }

@@ -1,6 +1,6 @@
-//! What carries a plan out: a flat list of instructions on three streams, with a fixed place for every block.
+//! The program of a plan: a flat list of instructions on three streams, with a fixed place for every block.
 //!
-//! Instructions of one stream run in the order of the list. Across streams only waits order them:
+//! Instructions on one stream run in list order. Across streams, only waits order them:
 //!
 //! ```text
 //! list       0 compute a   1 wait c<-m   2 offload x   3 compute b   4 wait c for 2   5 release x
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A block is one stay of a tensor in the device arena: a feature map that is offloaded and prefetched has two blocks,
-//! at two places. It lives from its `Allocate` to its `Release`; those cost nothing and run nowhere. What matters is that
-//! every access to it comes after all accesses to blocks that had any of its bytes before, by the order of one stream or by
-//! waits. A schedule repeats: the next training step begins when every stream has ended this one.
+//! at two places. A block lives from its `Allocate` to its `Release`, which take no time and run on no stream. Stream
+//! order or waits must put every access to a block after all accesses to blocks that used any of its bytes before. A
+//! schedule repeats: the next training step begins when every stream has finished this one.
 
 use std::ops::Range;
 
@@ -20,36 +20,36 @@ use serde::{Deserialize, Serialize};
 use super::step::{GroupId, OperationId, TensorId};
 use crate::{Bytes, Configuration, Types};
 
-/// Every block, and every parameter inside its block, begins at a multiple of this many bytes: what the fastest
-/// algorithms of any backend ask for.
+/// Every block, and every parameter inside its block, begins at a multiple of this many bytes. The fastest algorithms
+/// of every backend need this alignment.
 pub const ALIGNMENT: u64 = 256;
 
-/// What a block of so many bytes takes of its arena.
+/// The bytes that a block of this size occupies in its arena.
 pub fn footprint(bytes: u64) -> u64 {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// A block's place in [`Schedule::blocks`].
+/// A block's index in [`Schedule::blocks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BlockId(pub usize);
 
-/// A host block's place in [`Schedule::host_blocks`].
+/// A host block's index in [`Schedule::host_blocks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HostBlockId(pub usize);
 
-/// An instruction's place in [`Schedule::instructions`].
+/// An instruction's index in [`Schedule::instructions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InstructionId(pub usize);
 
-/// What a block holds.
+/// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holding {
     /// A tensor of the step.
     Tensor(TensorId),
-    /// Scratch of one computation of a group.
+    /// Scratch memory for one computation of a group.
     Workspace(GroupId),
 }
 
@@ -62,14 +62,14 @@ pub struct Block {
     pub offset: u64,
     /// Length.
     pub bytes: u64,
-    /// The samples of which it holds its tensor; those of the whole mini-batch unless the schedule works in slices.
-    /// Tensors that have no samples ignore it.
+    /// The samples it covers: the whole mini-batch, unless the schedule works in slices. Ignored for tensors without
+    /// samples.
     pub samples: Range<usize>,
-    /// Whether it keeps its bytes and its content from one training step to the next: never allocated, never released.
+    /// Whether it keeps its bytes and content between training steps; if so, it is never allocated or released.
     pub resident: bool,
 }
 
-/// A piece of the pinned host arena that an offloaded block is copied to.
+/// The place in the pinned host arena for an offloaded block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostBlock {
     /// What it holds.
@@ -80,15 +80,15 @@ pub struct HostBlock {
     pub bytes: u64,
 }
 
-/// What runs in order by itself.
+/// A queue whose instructions run in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stream {
-    /// Layers, and the update of the weights.
+    /// Layers and weight updates.
     Compute,
-    /// Copies to the host. The paper's one memory stream is this one, in both directions.
+    /// Copies to the host. The paper's single memory stream is this one, for both directions.
     Offload,
-    /// Copies from the host, where they are freed from those the other way.
+    /// Copies from the host, if they have a stream of their own.
     Prefetch,
 }
 
@@ -96,7 +96,7 @@ impl Stream {
     /// All three.
     pub const ALL: [Stream; 3] = [Stream::Compute, Stream::Offload, Stream::Prefetch];
 
-    /// Its place in [`Stream::ALL`].
+    /// Its index in [`Stream::ALL`].
     pub fn index(self) -> usize {
         match self {
             Stream::Compute => 0,
@@ -118,41 +118,41 @@ impl Stream {
 /// One run of an operation over some samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compute {
-    /// Which operation.
+    /// The operation.
     pub operation: OperationId,
-    /// The block of each of its uses, in their order.
+    /// The block of each of its uses, in order.
     pub blocks: Vec<BlockId>,
-    /// Scratch, if its configuration needs some.
+    /// Scratch memory, if its configuration needs any.
     pub workspace: Option<BlockId>,
-    /// The samples that it computes: all, unless the schedule works in slices.
+    /// The samples to compute: all, unless the schedule works in slices.
     pub samples: Range<usize>,
-    /// How it is carried out, where there is a choice.
+    /// The chosen configuration, if there is a choice.
     pub configuration: Option<Configuration>,
-    /// Whether it is run again: see [`super::step::Again`].
+    /// Whether this is a rerun; see [`super::step::Rerun`].
     pub again: bool,
 }
 
 impl Compute {
-    /// Every block that it touches, its workspace last.
+    /// Every block it accesses, workspace last.
     pub fn touched(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.blocks.iter().copied().chain(self.workspace)
     }
 }
 
-/// What an instruction does.
+/// The action of an instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// The block's life begins; its content is undefined.
+    /// Begins the block's life; its content is undefined.
     Allocate(BlockId),
-    /// The block's life ends.
+    /// Ends the block's life.
     Release(BlockId),
-    /// An operation, on the compute stream.
+    /// Runs an operation on the compute stream.
     Compute(Box<Compute>),
     /// Copies a block to the host.
     Offload(BlockId, HostBlockId),
     /// Copies a block back from the host.
     Prefetch(HostBlockId, BlockId),
-    /// The instruction's stream does not go on before that earlier instruction has ended.
+    /// Blocks the stream until that earlier instruction has ended.
     Wait(InstructionId),
 }
 
@@ -171,27 +171,27 @@ impl Action {
 /// One unit of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
-    /// Where it runs; for `Allocate` and `Release`, which run nowhere, the stream that the policy had in mind.
+    /// The stream it runs on. For `Allocate` and `Release`, which run on no stream, the one that the policy meant.
     pub stream: Stream,
     /// What it does.
     pub action: Action,
 }
 
-/// Everything that one step does on three streams, with a place for everything.
+/// All instructions of one step on three streams, with a place for every block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// Samples of one step.
     pub batch: usize,
     /// Number types of maps and arithmetic.
     pub types: Types,
-    /// Size of the device arena: no block ends beyond it.
+    /// Size of the device arena; no block ends beyond it.
     pub device_bytes: Bytes,
     /// Size of the pinned host arena.
     pub host_bytes: Bytes,
     /// Every stay of a tensor in the device arena.
     pub blocks: Vec<Block>,
-    /// Every place in the host arena.
+    /// Every block of the host arena.
     pub host_blocks: Vec<HostBlock>,
-    /// What happens, in order.
+    /// The instructions, in order.
     pub instructions: Vec<Instruction>,
 }

@@ -1,12 +1,12 @@
-//! How long a schedule takes and what is in memory when: three streams, with given costs.
+//! Simulates a schedule on three streams with given costs: its time, and its memory over time.
 //!
 //! ```text
 //! compute    |-- conv1 --|-- conv2 --|......|-- conv3 --     waits for the copy of what conv3 overwrites
 //! offload                |-- map 1 --------|
 //! ```
 //!
-//! Time goes from one event to the next. A copy is slower for as long as one the other way runs beside it, a layer for as
-//! long as there are copies. The upload of a mini-batch counts as a layer's work.
+//! Time advances from event to event. A copy runs slower while a copy in the other direction runs, a layer while any
+//! copy runs. The upload of a mini-batch counts as a layer.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +19,11 @@ use crate::{Bytes, Nanos};
 pub struct Span {
     /// From the beginning of the training step.
     pub start: Nanos,
-    /// The same as `start` for those that take no time.
+    /// Equal to `start` for instructions that take no time.
     pub end: Nanos,
 }
 
-/// Live bytes from a moment on, until that of the next level.
+/// Live bytes from a moment until the next level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Level {
     /// From the beginning of the training step.
@@ -32,39 +32,39 @@ pub struct Level {
     pub live: KindBytes,
 }
 
-/// The compute stream standing still for a copy.
+/// A wait of the compute stream for a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stall {
     /// The instruction that waits.
     #[serde(rename = "step")]
     pub instruction: InstructionId,
-    /// The instruction that it waits for.
+    /// The instruction it waits for.
     pub waits_for: InstructionId,
-    /// From when to when.
+    /// The time of the wait.
     pub span: Span,
 }
 
-/// One training step in time.
+/// One simulated training step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Simulation {
-    /// When the last stream has ended.
+    /// End of the last stream.
     pub time: Nanos,
-    /// What all computations take while nothing is copied.
+    /// Time of all computations without any copies.
     pub compute: Nanos,
-    /// Time in which something is copied, both directions at once counted once.
+    /// Time during which at least one copy runs.
     pub copying: Nanos,
-    /// Time by which the step is longer than that: copies that nothing hides, and what they slow down.
+    /// Time added by copies: those that nothing hides, and the slowdown of computations beside them.
     pub exposed: Nanos,
-    /// By instruction of the schedule.
+    /// One span per instruction of the schedule.
     pub spans: Vec<Span>,
-    /// Live bytes over time, by rising moments; the last holds to the end.
+    /// Live bytes over time, in order; the last level holds to the end.
     pub levels: Vec<Level>,
-    /// Every wait of the compute stream that took time.
+    /// Every wait of the compute stream that took time, in order.
     pub stalls: Vec<Stall>,
 }
 
 impl Simulation {
-    /// Live bytes weighted by time, as `count` counts them; the level at the end where the step takes no time.
+    /// The time average of live bytes as counted by `count`; the final level if the step takes no time.
     pub fn average(&self, count: impl Fn(&KindBytes) -> Bytes) -> Bytes {
         let ends = self.levels.iter().skip(1).map(|level| level.at).chain([self.time]);
         let weighted =
@@ -74,40 +74,40 @@ impl Simulation {
         Bytes(u64::try_from(sum.checked_div(u128::from(self.time.0)).unwrap_or(last)).unwrap_or(u64::MAX))
     }
 
-    /// The most live bytes, as `count` counts them.
+    /// The maximum of live bytes as counted by `count`.
     pub fn maximum(&self, count: impl Fn(&KindBytes) -> Bytes) -> Bytes {
         self.levels.iter().map(|level| count(&level.live)).max().unwrap_or_default()
     }
 }
 
-/// Work that a stream is at.
+/// A stream's current work.
 #[derive(Clone, Copy, Debug)]
 enum Running {
-    /// Nanoseconds left, if nothing is copied.
+    /// Nanoseconds left, without copies.
     Computing { left: f64 },
     /// Bytes left.
     Copying { direction: Direction, left: f64 },
 }
 
-/// A stream on its way through its instructions.
+/// A stream working through its instructions.
 struct Lane {
     stream: Stream,
-    /// Its instructions in order, as places in the schedule.
+    /// Its instructions in order, as indices into the schedule.
     places: Vec<usize>,
     next: usize,
     running: Option<(usize, Running)>,
-    /// The moment from which it has been ready to go on.
+    /// The moment at which it became ready to continue.
     since: f64,
 }
 
-/// Runs a schedule of a step, with copies at the rates of `costs`.
+/// Simulates a schedule of a step, with the copy rates of `costs`.
 ///
-/// A wait for an instruction that never ends is left standing, and with it everything after: the checker refuses such a schedule.
+/// A wait that never ends leaves its stream unfinished; the checker rejects such schedules.
 ///
 /// - Cost: O(instructions × streams).
 ///
 /// # Panics
-/// If the schedule names operations or tensors that the step has not.
+/// If the schedule refers to operations or tensors that the step lacks.
 pub fn simulate(step: &Step, schedule: &Schedule, costs: &CostModel) -> Simulation {
     let mut run = Run::new(step, schedule, costs);
     let mut now = 0.0;
@@ -138,10 +138,10 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(step: &'a Step, schedule: &'a Schedule, costs: &'a CostModel) -> Run<'a> {
         let all = || schedule.instructions.iter().enumerate();
-        let of = |stream| all().filter(move |(_, instruction)| instruction.stream == stream);
+        let of_stream = |stream| all().filter(move |(_, instruction)| instruction.stream == stream);
         let lane = |stream| Lane {
             stream,
-            places: of(stream).map(|(place, _)| place).collect(),
+            places: of_stream(stream).map(|(place, _)| place).collect(),
             next: 0,
             running: None,
             since: 0.0,
@@ -165,7 +165,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets the first idle stream that can go on with its next instruction do so; tells whether one did.
+    /// Starts the next instruction of the first idle stream that can continue; returns whether one did.
     fn begin_next(&mut self, now: f64) -> bool {
         (0..self.lanes.len()).any(|lane| self.begin(lane, now))
     }
@@ -219,35 +219,35 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// A copy; what it costs beside its bytes counts as more of them.
+    /// Starts a copy; its fixed overhead counts as additional bytes.
     fn copy(&self, direction: Direction, bytes: u64) -> Running {
         let launch = self.costs.launch.as_secs() * self.rate(direction, false);
         Running::Copying { direction, left: bytes as f64 + launch }
     }
 
-    /// Bytes a second of a copy.
+    /// Bytes per second of a copy.
     fn rate(&self, direction: Direction, both: bool) -> f64 {
         let alone = self.costs.copy_rate(direction);
         if both { alone.min(self.costs.both_rate) } else { alone }
     }
 
-    /// Whether copies run both ways.
+    /// Whether copies run in both directions.
     fn both(&self) -> bool {
         let runs = |way| {
-            let is =
+            let matches =
                 |lane: &Lane| matches!(lane.running, Some((_, Running::Copying { direction, .. })) if direction == way);
-            self.lanes.iter().any(is)
+            self.lanes.iter().any(matches)
         };
         runs(Direction::ToHost) && runs(Direction::FromHost)
     }
 
-    /// How many times as long as alone a computation takes now.
+    /// The current slowdown factor of computations.
     fn slower(&self) -> f64 {
         let copies = self.lanes.iter().any(|lane| matches!(lane.running, Some((_, Running::Copying { .. }))));
         if copies { 1.0 + self.costs.beside_copies } else { 1.0 }
     }
 
-    /// By stream: the moment at which what runs will end if nothing else begins or ends.
+    /// For each stream: when its current work ends if nothing else begins or ends.
     fn ends(&self, now: f64) -> [Option<f64>; 3] {
         let (both, slower) = (self.both(), self.slower());
         std::array::from_fn(|lane| match self.lanes[lane].running? {
@@ -256,7 +256,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Lets time pass until `next`, the first of the ends that [`Run::ends`] gives now.
+    /// Advances to `next`, the earliest end returned by [`Run::ends`].
     fn advance(&mut self, now: f64, next: f64, ends: [Option<f64>; 3]) {
         let (both, slower) = (self.both(), self.slower());
         let [to_host, from_host] = [Direction::ToHost, Direction::FromHost].map(|way| self.rate(way, both));
@@ -271,7 +271,7 @@ impl<'a> Run<'a> {
                     *left -= (next - now) / 1e9 * rate;
                 }
             }
-            // Not by what is left: rounding leaves something.
+            // Not by the work left: rounding leaves a remainder.
             if end.is_some_and(|end| end <= next)
                 && let Some((place, _)) = lane.running.take()
             {
@@ -306,7 +306,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Bytes that a block takes of the arena.
+/// Bytes that a block occupies in the arena.
 fn length(block: &Block) -> u64 {
     footprint(block.bytes)
 }

@@ -1,28 +1,28 @@
-//! Offsets from the bottom up: what is filled the least takes the next block.
+//! Places blocks from the bottom up: the lowest part of the skyline takes the next block.
 //!
 //! ```text
-//! offset |          ......          the lowest stretch of the skyline takes, of the blocks that live inside it alone,
-//!        |          .    cccccc     the first of an order; where none does, it rises to the lower of its neighbors,
-//!        |  aaaaaaaa.    cccccc     and the bytes between are wasted: below, those under the dots
+//! offset |          ......          of the blocks that live only inside the lowest stretch of the skyline, it takes the
+//!        |          .    cccccc     first in a given order; if there is none, it rises to its lower neighbor and the
+//!        |  aaaaaaaa.    cccccc     bytes between (here, under the dots) are wasted
 //!        |  aaaaaaaabbbbbbbb
 //!        +---------------------- sections
 //! ```
 //!
-//! A section is the time from one beginning of a life to the next. What lies below the skyline there, and what has yet to be
-//! placed, say how high it will be at least: an attempt ends where that is no lower than the best. Of the blocks that have
-//! yet to be placed there, one then moves ahead of one that was, and the next attempt begins.
+//! A section is the time from the beginning of one lifetime to the next. The height of the skyline plus the blocks
+//! still to be placed gives a lower bound for each section; an attempt ends when a section's bound reaches the best
+//! height so far. One of that section's unplaced blocks then moves ahead of a placed one, and the next attempt begins.
 //!
-//! **Source**: best fit for strips, Burke et al. 2004, 3; for memory, Sekiyama et al. 2018; the bound of a section is that
-//! of MiniMalloc (Moffitt 2023); moving what failed ahead, "squeaky wheel" optimization, Joslin and Clements 1999.
+//! **Source**: best fit for strips, Burke et al. 2004, 3; for memory, Sekiyama et al. 2018; section bounds, MiniMalloc
+//! (Moffitt 2023); moving failed blocks ahead, "squeaky wheel" optimization, Joslin and Clements 1999.
 
 use std::cmp::Reverse;
 
-/// A block's bytes, and the sections in which it is in use.
+/// A block's bytes, and the sections during which it is live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stay {
     pub(super) bytes: u64,
     pub(super) from: usize,
-    /// The first section in which it is not.
+    /// The first section in which it is no longer live.
     pub(super) to: usize,
 }
 
@@ -32,18 +32,18 @@ impl Stay {
     }
 }
 
-/// How much a search may take.
+/// How much work a search may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// For one of many drafts.
+    /// Enough for one of many drafts.
     Draft,
-    /// For the plan.
+    /// Enough for the final plan.
     Plan,
 }
 
 impl Effort {
-    /// How often a block or a section may be looked at while more than little is wasted.
-    fn looks(self) -> usize {
+    /// Limit on visits of blocks and sections while the waste is more than small.
+    fn max_visits(self) -> usize {
         match self {
             Effort::Draft => 5_000_000,
             Effort::Plan => 200_000_000,
@@ -51,24 +51,24 @@ impl Effort {
     }
 }
 
-/// How often a block or a section may be looked at once little is wasted.
-const LOOKS: usize = 2_000_000;
+/// Limit on visits of blocks and sections once the waste is small.
+const MAX_TIGHT_VISITS: usize = 2_000_000;
 
-/// A share of the bytes that is little to waste: one of so many.
+/// Waste is small if it is at most one part in this many.
 const TIGHT: u64 = 50;
 
-/// Whether blocks that reach so high waste little over the least height that there could be.
+/// Whether this height wastes little compared with the least possible height.
 pub(super) fn is_tight(height: u64, least: u64) -> bool {
     height <= least + least / TIGHT
 }
 
-/// Attempts in a row that may be no better before the search goes back to the best.
+/// Attempts without improvement before the search restarts from the best.
 const PATIENCE: usize = 10;
 
-/// The offset of a block that has none yet.
+/// The offset of an unplaced block.
 const UNPLACED: u64 = u64::MAX;
 
-/// Sections in a row below which the same bytes are taken.
+/// Adjacent sections with the same skyline height.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     from: usize,
@@ -76,7 +76,7 @@ struct Stretch {
     floor: u64,
 }
 
-/// Offsets of the blocks, and how high they reach.
+/// Places the blocks; returns their offsets and the total height.
 pub(super) fn pack(stays: &[Stay], effort: Effort) -> (Vec<u64>, u64) {
     let mut search = Search::new(stays, effort);
     let orders = orders(stays, &search.live);
@@ -85,11 +85,11 @@ pub(super) fn pack(stays: &[Stay], effort: Effort) -> (Vec<u64>, u64) {
             search.attempt(order, critical);
         }
     }
-    search.mend(&orders);
+    search.improve(&orders);
     (search.best.offsets, search.best.height)
 }
 
-/// The best of the attempts so far.
+/// The best attempt so far.
 #[derive(Clone, Debug)]
 struct Best {
     offsets: Vec<u64>,
@@ -100,19 +100,19 @@ struct Best {
 
 struct Search<'a> {
     stays: &'a [Stay],
-    /// The blocks by the section in which they begin, and where those of each section begin among them.
+    /// The blocks sorted by first section, and the index at which each section's blocks begin.
     by_from: Vec<usize>,
     starts: Vec<usize>,
-    /// By section: bytes live.
+    /// For each section: live bytes.
     live: Vec<u64>,
-    /// No placement is lower.
+    /// Lower bound on the height of any placement.
     goal: u64,
     best: Best,
     effort: Effort,
-    looks: usize,
-    // Of the attempt under way, or the last.
+    visits: usize,
+    // State of the current or last attempt.
     offsets: Vec<u64>,
-    /// By section: bytes of blocks that have no offset yet.
+    /// For each section: bytes of unplaced blocks.
     left: Vec<u64>,
     skyline: Vec<Stretch>,
 }
@@ -131,16 +131,16 @@ impl<'a> Search<'a> {
         let goal = live.iter().copied().max().unwrap_or(0);
         let best = Best { offsets: vec![0; stays.len()], order: Vec::new(), critical: false, height: u64::MAX };
         let (offsets, left, skyline) = (Vec::new(), Vec::new(), Vec::new());
-        Search { stays, by_from, starts, live, goal, best, effort, looks: 0, offsets, left, skyline }
+        Search { stays, by_from, starts, live, goal, best, effort, visits: 0, offsets, left, skyline }
     }
 
     fn is_over(&self) -> bool {
-        let looks = if is_tight(self.best.height, self.goal) { LOOKS } else { self.effort.looks() };
-        self.best.height <= self.goal || self.looks > looks
+        let limit = if is_tight(self.best.height, self.goal) { MAX_TIGHT_VISITS } else { self.effort.max_visits() };
+        self.best.height <= self.goal || self.visits > limit
     }
 
-    /// Places the blocks in this order of preference, with `critical` those first that live in the fullest section of the
-    /// stretch; if that is no lower than the best, the section that showed it.
+    /// Places the blocks in this order of preference. With `critical`, blocks that live in the fullest section of the
+    /// stretch come first. If the result cannot beat the best, returns the section that proves it.
     fn attempt(&mut self, order: &[usize], critical: bool) -> Option<usize> {
         if self.best.height != u64::MAX && self.is_over() {
             return None;
@@ -152,11 +152,11 @@ impl<'a> Search<'a> {
         self.left.clone_from(&self.live);
         self.skyline.clear();
         self.skyline.push(Stretch { from: 0, to: self.live.len(), floor: 0 });
-        self.looks += 2 * order.len();
+        self.visits += 2 * order.len();
         let mut height = 0;
         for _ in order {
             let block = loop {
-                self.looks += self.skyline.len();
+                self.visits += self.skyline.len();
                 let lowest = (0..self.skyline.len()).min_by_key(|&stretch| self.skyline[stretch].floor)?;
                 match self.choose(self.skyline[lowest], &rank, critical) {
                     Some(block) => break self.put(block, lowest),
@@ -175,10 +175,10 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// The block to place on a stretch.
+    /// Chooses the block to place on a stretch.
     fn choose(&mut self, Stretch { from, to, .. }: Stretch, rank: &[usize], critical: bool) -> Option<usize> {
         let candidates = &self.by_from[self.starts[from]..self.starts[to]];
-        self.looks += candidates.len() + if critical { to - from } else { 0 };
+        self.visits += candidates.len() + if critical { to - from } else { 0 };
         let fullest = if critical { self.fullest(from, to) } else { to };
         let mut best = None;
         for &block in candidates {
@@ -193,18 +193,18 @@ impl<'a> Search<'a> {
         best.map(|(_, block)| block)
     }
 
-    /// The section with the most bytes to be placed.
+    /// The section with the most bytes still to be placed.
     fn fullest(&self, from: usize, to: usize) -> usize {
         (from..to).max_by_key(|&section| (self.left[section], Reverse(section))).unwrap_or(from)
     }
 
-    /// Puts a block on a stretch, which it splits.
+    /// Puts a block on a stretch and splits the stretch.
     fn put(&mut self, block: usize, on: usize) -> usize {
         let stay = self.stays[block];
         let Stretch { from, to, floor } = self.skyline[on];
         self.offsets[block] = floor;
         self.left[stay.from..stay.to].iter_mut().for_each(|left| *left -= stay.bytes);
-        self.looks += stay.to - stay.from;
+        self.visits += stay.to - stay.from;
         let top = floor + stay.bytes;
         let mut above = Stretch { from: stay.from, to: stay.to, floor: top };
         let mut replaced = on..on + 1;
@@ -222,13 +222,13 @@ impl<'a> Search<'a> {
         block
     }
 
-    /// Lifts a stretch to the lower of its neighbors; if a section is then no lower than the best, that one.
+    /// Raises a stretch to its lower neighbor; returns a section that can no longer beat the best, if any.
     fn raise(&mut self, stretch: usize) -> Option<usize> {
         let Stretch { from, to, .. } = self.skyline[stretch];
         let before = stretch.checked_sub(1).map(|before| self.skyline[before].floor);
         let after = self.skyline.get(stretch + 1).map(|after| after.floor);
         let floor = before.into_iter().chain(after).min()?;
-        self.looks += to - from;
+        self.visits += to - from;
         let fullest = self.fullest(from, to);
         if floor + self.left[fullest] >= self.best.height {
             return Some(fullest);
@@ -240,9 +240,9 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Moves a block that failed ahead of one in its way, as a fixed sequence of random numbers says, until nothing is
-    /// wasted or the search has taken its share of work.
-    fn mend(&mut self, orders: &[Vec<usize>]) {
+    /// Improves the best placement: repeatedly moves a failed block ahead of one in its way, chosen pseudo-randomly
+    /// with a fixed seed, until nothing is wasted or the work limit is reached.
+    fn improve(&mut self, orders: &[Vec<usize>]) {
         let Best { mut order, mut critical, .. } = self.best.clone();
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let mut failures = 0;
@@ -251,7 +251,7 @@ impl<'a> Search<'a> {
             match failed {
                 Some(section) if failures < PATIENCE => self.move_ahead(&mut order, section, &mut random),
                 _ => {
-                    // From the best again, or from one of the first, which may lead elsewhere.
+                    // Restart from the best, or from one of the initial orders, which may lead elsewhere.
                     let first = orders.get(random.below(2 * orders.len()));
                     order.clone_from(first.unwrap_or(&self.best.order));
                     critical = if first.is_some() { random.below(2) == 0 } else { self.best.critical };
@@ -265,9 +265,9 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Moves one of the blocks of a section that have no offset to just before one that it meets and that has.
+    /// Moves an unplaced block of a section to just before a placed block that it overlaps in time.
     fn move_ahead(&mut self, order: &mut [usize], section: usize, random: &mut Random) {
-        self.looks += 2 * order.len();
+        self.visits += 2 * order.len();
         let is_late = |block: &usize| {
             let stay = &self.stays[*block];
             self.offsets[*block] == UNPLACED && stay.from <= section && section < stay.to
@@ -286,7 +286,7 @@ impl<'a> Search<'a> {
 struct Random(u64);
 
 impl Random {
-    /// A number below `count`, 0 if that is 0.
+    /// A number below `count`, or 0 if `count` is 0.
     fn below(&mut self, count: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

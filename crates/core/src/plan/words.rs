@@ -1,10 +1,10 @@
-//! What the tensors of a network's step are called, in reports, traces and messages.
+//! Names of a network's tensors in reports, traces and messages.
 
 use super::{NetworkTensor, Workload};
 use crate::network::{LayerId, MapId};
 
 impl Workload<'_> {
-    /// A tensor in words: what it is, and the name of its layer; a map belongs to the layer that writes it first.
+    /// Describes a tensor: its kind and the name of its layer. A map is named after the first layer that writes it.
     pub fn describe(&self, tensor: NetworkTensor) -> String {
         let layer = |id: LayerId| &*self.network.layer(id).name;
         let map = |map: MapId| self.maps.get(map).layers.first().map_or("", |&first| layer(first));

@@ -1,19 +1,19 @@
-//! What is to be scheduled: a network at a mini-batch, in training or inference, and how large its tensors are.
+//! The work to schedule: a network at a mini-batch, in training or inference, and the sizes of its tensors.
 
 use super::{ALIGNMENT, Mode, NetworkTensor, Pass};
 use crate::network::{Behavior, FeatureMaps, LayerId, LayerKind, ParameterKind, Part, Saved};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Layout, Network, Operation, Problem, Types};
 
-/// One of a layer's parameters inside the block that holds them all, and inside the blocks of its gradient and momentum.
+/// One of a layer's parameters, with its position in the layer's weight, gradient and momentum blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Which.
+    /// The kind of parameter.
     pub kind: ParameterKind,
-    /// Where it begins: an element count, the same whatever the size of an element, and a multiple of
-    /// [`ALIGNMENT`] / 2 so that every storage is aligned.
+    /// First element. The same for every element size, and a multiple of [`ALIGNMENT`] / 2 so that every storage type
+    /// is aligned.
     pub offset: usize,
-    /// Elements.
+    /// Number of elements.
     pub elements: usize,
 }
 
@@ -24,20 +24,20 @@ pub struct Workload<'a> {
     pub network: &'a Network,
     /// Which layers share memory.
     pub maps: FeatureMaps,
-    /// Samples of one step.
+    /// The mini-batch: samples per step.
     pub batch: usize,
     /// Number types of maps and arithmetic.
     pub types: Types,
-    /// Whether it learns.
+    /// Training or inference.
     pub mode: Mode,
 }
 
 impl<'a> Workload<'a> {
-    /// A step of `network` on `batch` samples a step.
+    /// A workload of `network` with `batch` samples per step.
     ///
     /// # Errors
-    /// [`Error::BadNetwork`] for a layer list, whose layers stand side by side, and for a network without a loss if it is
-    /// to be trained; [`Error::BadProblem`] if `batch` is zero or makes a tensor of more than 2^60 elements.
+    /// [`Error::BadNetwork`] for a layer list, whose layers are not connected, and for training a network without a
+    /// loss; [`Error::BadProblem`] if `batch` is zero or makes a tensor of more than 2^60 elements.
     pub fn new(network: &'a Network, batch: usize, types: Types, mode: Mode) -> Result<Workload<'a>, Error> {
         let bad = |layer: &str, what: &str| {
             Err(Error::BadNetwork {
@@ -48,29 +48,29 @@ impl<'a> Workload<'a> {
         };
         let inputs = network.layers().iter().filter(|layer| layer.kind.behavior().part == Part::Input);
         if let Some(second) = inputs.clone().nth(1) {
-            return bad(&second.name, "a second input: a layer list is no network that could be trained");
+            return bad(&second.name, "a second input; layer lists are not networks that can be planned or trained");
         }
         let losses = network.layers().iter().filter(|layer| layer.kind.behavior().part == Part::Loss).count();
         match network.layers().last() {
             Some(last) if losses != 1 && mode == Mode::Training => {
-                return bad(&last.name, "training takes one softmax-loss layer");
+                return bad(&last.name, "training needs exactly one softmax-loss layer");
             }
-            None => return bad("none", "there are no layers"),
+            None => return bad("none", "the network has no layers"),
             Some(_) => {}
         }
         if batch == 0 {
-            return Err(Error::BadProblem { what: "a mini-batch of 0; at least one sample is needed".to_owned() });
+            return Err(Error::BadProblem { what: "the mini-batch is 0; use at least 1".to_owned() });
         }
         let largest = network.layers().iter().map(|layer| layer.shape.len()).max().unwrap_or(1);
         if largest.checked_mul(batch).is_none_or(|elements| elements > 1 << 60) {
             return Err(Error::BadProblem {
-                what: format!("n{batch} of {largest} elements a sample is more than 2^60"),
+                what: format!("{batch} samples of {largest} elements are more than 2^60 elements"),
             });
         }
         Ok(Workload { network, maps: FeatureMaps::of(network), batch, types, mode })
     }
 
-    /// The parameters of a layer, in the order in which they lie in its block.
+    /// The parameters of a layer, in memory order.
     pub fn parameters(&self, layer: LayerId) -> Vec<Parameter> {
         let kinds = self.network.layer(layer).kind.parameter_kinds(&self.network.input_shapes(layer));
         let mut offset = 0;
@@ -82,8 +82,8 @@ impl<'a> Workload<'a> {
         parameters
     }
 
-    /// Bytes of a tensor on the whole mini-batch, before rounding up to [`ALIGNMENT`]; workspaces are as large as their
-    /// configuration says, and not known here.
+    /// Bytes of a tensor for the whole mini-batch, before rounding up to [`ALIGNMENT`]. Workspaces depend on the
+    /// configuration and are not known here.
     pub fn bytes(&self, tensor: NetworkTensor) -> Bytes {
         let storage = self.types.storage().size();
         let parameters = |layer| self.parameters(layer).last().map_or(0, |last| last.offset + last.elements);
@@ -97,7 +97,7 @@ impl<'a> Workload<'a> {
             | NetworkTensor::Momentum(layer) => Bytes::of(parameters(layer), 4),
             NetworkTensor::Statistics(layer) if self.behavior(layer).statistics => self.two_per_channel(layer),
             NetworkTensor::Saved(layer) => match self.behavior(layer).saved {
-                // Mean and inverse deviation.
+                // Mean and inverse standard deviation.
                 Saved::PerChannel => self.two_per_channel(layer),
                 Saved::PerElement => Bytes::of(self.network.layer(layer).shape.len(), self.batch),
                 Saved::Nothing => Bytes::ZERO,
@@ -107,7 +107,7 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// Bytes of a tensor that one sample takes; none for a tensor that is of all samples.
+    /// Bytes of a tensor per sample; `None` for a tensor that is not divided into samples.
     pub fn bytes_per_sample(&self, tensor: NetworkTensor) -> Option<Bytes> {
         let has_samples = match tensor {
             NetworkTensor::FeatureMap(_) | NetworkTensor::Gradient(_) | NetworkTensor::Labels => true,
@@ -117,7 +117,7 @@ impl<'a> Workload<'a> {
         has_samples.then(|| Bytes(self.bytes(tensor).0 / self.batch as u64))
     }
 
-    /// What a layer does.
+    /// The behavior of a layer.
     pub(super) fn behavior(&self, layer: LayerId) -> Behavior {
         self.network.layer(layer).kind.behavior()
     }
@@ -126,15 +126,15 @@ impl<'a> Workload<'a> {
         Bytes::of(2 * channel_stride(self.network.layer(layer).shape.channels()), 4)
     }
 
-    /// How a layer's parameters are stored for its arithmetic: batch normalization keeps 32 bits.
+    /// The storage type of a layer's parameters; batch normalization always uses 32 bits.
     pub fn parameter_storage(&self, layer: LayerId) -> Storage {
         self.network.layer(layer).kind.parameter_storage(self.types.storage())
     }
 
-    /// The problems of all convolutions that the workload runs, each once, in the order of computation.
+    /// The distinct problems of all convolutions in the workload, in order of computation.
     ///
     /// # Errors
-    /// [`Error::BadProblem`] for too large a mini-batch.
+    /// [`Error::BadProblem`] if the mini-batch is too large.
     pub fn problems(&self) -> Result<Vec<Problem>, Error> {
         let mut problems = Vec::new();
         for of in &self.lower()?.passes {
@@ -146,7 +146,7 @@ impl<'a> Workload<'a> {
     /// The problem of one operation of a convolution.
     ///
     /// # Errors
-    /// [`Error::BadProblem`] for too large a mini-batch; [`Error::BadNetwork`] for a layer that is no convolution.
+    /// [`Error::BadProblem`] if the mini-batch is too large; [`Error::BadNetwork`] if the layer is not a convolution.
     pub fn problem(&self, layer: LayerId, operation: Operation) -> Result<Problem, Error> {
         match &self.network.layer(layer).kind {
             LayerKind::Convolution { convolution, .. } => {
@@ -155,12 +155,12 @@ impl<'a> Workload<'a> {
             kind => Err(Error::BadNetwork {
                 network: self.network.name().to_owned(),
                 layer: self.network.layer(layer).name.clone(),
-                what: format!("a {} layer is no convolution", kind.name()),
+                what: format!("a {} layer is not a convolution", kind.name()),
             }),
         }
     }
 
-    /// The problem of a pass, if it is one of a convolution.
+    /// The problem of a pass, if the layer is a convolution.
     pub(super) fn problem_of(&self, layer: LayerId, pass: Pass) -> Result<Option<Problem>, Error> {
         match (&self.network.layer(layer).kind, pass.operation()) {
             (LayerKind::Convolution { .. }, Some(operation)) => self.problem(layer, operation).map(Some),
@@ -168,7 +168,7 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// Whether the solver keeps a layer's parameters in 32 bits beside those of 16.
+    /// Whether the solver keeps a 32-bit copy of a layer's 16-bit parameters.
     pub fn has_master_weights(&self, layer: LayerId) -> bool {
         self.network.layer(layer).parameters > 0
             && self.parameter_storage(layer) != Storage::F32
@@ -176,7 +176,8 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// Elements from the first number of each channel to the second: aligned, so that each can be handed over by itself.
+/// Distance in elements between the two numbers of each channel, aligned so that each can be passed to a library
+/// separately.
 pub fn channel_stride(channels: usize) -> usize {
     channels.next_multiple_of(ALIGNMENT as usize / 4)
 }
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_trained_is_refused() {
+    fn untrainable_networks_are_rejected() {
         let list = Network::open("deepbench").unwrap();
         assert!(matches!(Workload::new(&list, 1, Types::F32, Mode::Training), Err(Error::BadNetwork { .. })));
         let lenet = Network::open("lenet").unwrap();

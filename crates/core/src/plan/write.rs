@@ -1,8 +1,9 @@
-//! Writes the schedule of a step and a script: blocks where they are needed, copies where the script has them, and a
-//! wait wherever an instruction would otherwise touch a block too early.
+//! Writes the schedule of a step and a script: allocates blocks when they are needed, places the script's copies, and
+//! adds a wait wherever an instruction would otherwise access a block too early.
 //!
-//! Bytes change hands on the compute stream alone: it waits for a copy before it gives the copy's bytes back, and a copy
-//! that takes bytes first waits for all that the compute stream knows. So what is over in the list is over on the device.
+//! Only the compute stream releases bytes: it waits for a copy before releasing the copy's bytes, and a copy that needs
+//! bytes first waits for everything the compute stream knows to have ended. So a block that has ended in list order has
+//! ended on the device.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::{Bytes, Configuration};
 
-/// The schedule of a script, without offsets; `configurations` by place of computation.
+/// Writes the schedule of a script, without offsets; `configurations` has one entry per operation.
 pub(super) fn write(
     step: &Step,
     lifetimes: &Lifetimes,
@@ -47,17 +48,16 @@ pub(super) fn write(
         }
     }
     whole_step.into_iter().for_each(|tensor| writer.release(tensor));
-    // What is read after the step by whoever asked for it, and was not used last.
+    // Results, which are read after the step, unless the last operation used them.
     let blocks = writer.schedule.blocks.iter();
     let left: Vec<Holding> = blocks.filter(|block| !block.resident).map(|block| block.holds).collect();
     left.into_iter().for_each(|holds| writer.give_back(holds));
     writer.schedule
 }
 
-/// Who touched a block, or a place on the host: the number of the last instruction of each stream, and the last that wrote
-/// it.
+/// The last accesses of a device or host block: the number of the last instruction of each stream, and the last write.
 #[derive(Clone, Copy, Debug, Default)]
-struct Touched {
+struct LastAccesses {
     last: [u32; 3],
     written: Option<(Stream, u32)>,
 }
@@ -67,8 +67,8 @@ struct Writer<'a> {
     one_stream: bool,
     schedule: Schedule,
     clocks: Clocks,
-    touched: Vec<Touched>,
-    host_touched: Vec<Touched>,
+    touched: Vec<LastAccesses>,
+    host_touched: Vec<LastAccesses>,
     on_device: HashMap<Holding, BlockId>,
     on_host: HashMap<TensorId, HostBlockId>,
 }
@@ -101,7 +101,7 @@ impl<'a> Writer<'a> {
         InstructionId(self.schedule.instructions.len() - 1)
     }
 
-    /// The block that a tensor is in, allocated if it is in none.
+    /// The block that holds a tensor; allocates one if there is none.
     fn block(&mut self, tensor: TensorId, stream: Stream) -> BlockId {
         let holds = Holding::Tensor(tensor);
         match self.on_device.get(&holds) {
@@ -118,7 +118,7 @@ impl<'a> Writer<'a> {
         };
         let samples = 0..self.step.batch;
         self.schedule.blocks.push(Block { holds, offset: 0, bytes: bytes.0, samples, resident });
-        self.touched.push(Touched::default());
+        self.touched.push(LastAccesses::default());
         self.on_device.insert(holds, block);
         if !resident {
             self.push(stream, Action::Allocate(block));
@@ -126,7 +126,7 @@ impl<'a> Writer<'a> {
         block
     }
 
-    /// Makes a stream wait for the instruction with this number on another, unless it knows of its end.
+    /// Makes a stream wait for the instruction with this number on another, unless it is known to have ended.
     fn wait(&mut self, stream: Stream, other: Stream, number: u32) {
         if self.clocks.known(stream)[other.index()] < number
             && let Some(instruction) = self.clocks.instruction(other, number)
@@ -136,16 +136,16 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Makes a stream wait for all that the compute stream knows.
+    /// Makes a stream wait for everything the compute stream knows to have ended.
     fn catch_up(&mut self, stream: Stream) {
-        // The compute stream's own last instruction first: it may have waited for the others' already.
+        // The compute stream's own last instruction first: it may already have waited for the others.
         for other in Stream::ALL {
             self.wait(stream, other, self.clocks.known(Stream::Compute)[other.index()]);
         }
     }
 
-    /// Makes a stream wait until it may use what was touched so.
-    fn wait_for(&mut self, stream: Stream, touched: Touched, access: Access) {
+    /// Makes a stream wait until it may access a block.
+    fn wait_for(&mut self, stream: Stream, touched: LastAccesses, access: Access) {
         match (access, touched.written) {
             (Access::Read, Some((other, number))) => self.wait(stream, other, number),
             (Access::Read, None) => {}
@@ -157,7 +157,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Waits for every user of a tensor's block and gives its bytes back; nothing if it is in none.
+    /// Waits for every user of a tensor's block and releases it, if there is one.
     fn release(&mut self, tensor: TensorId) {
         self.give_back(Holding::Tensor(tensor));
     }
@@ -191,7 +191,7 @@ impl<'a> Writer<'a> {
         let copy = self.push(Stream::Offload, Action::Offload(block, host));
         let number = self.clocks.run(Stream::Offload, copy);
         self.touched[block.0].last[Stream::Offload.index()] = number;
-        let mut touched = Touched { written: Some((Stream::Offload, number)), ..Touched::default() };
+        let mut touched = LastAccesses { written: Some((Stream::Offload, number)), ..LastAccesses::default() };
         touched.last[Stream::Offload.index()] = number;
         self.host_touched.push(touched);
         self.on_host.insert(tensor, host);
@@ -220,7 +220,7 @@ impl<'a> Writer<'a> {
         let mut accesses = Vec::with_capacity(operation.uses.len() + 1);
         for used in &operation.uses {
             if used.access == Access::Read {
-                // On demand, where no decision brought it back in time.
+                // Fetch on demand, unless a decision has already brought it back.
                 self.prefetch(used.tensor);
             }
             let block = self.block(used.tensor, Stream::Compute);

@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Whose layers a list is.
+/// The owner of a list of layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// A network that was profiled. A new list replaces the one before.
     Network {
-        /// Its mini-batch; none if each layer has one of its own.
+        /// Its mini-batch; `None` if each layer has its own.
         batch: Option<usize>,
     },
-    /// A program that ran under `tightfit run`. Each of its processes adds the layers that it met; each layer has a
-    /// mini-batch of its own.
+    /// A program that ran under `tightfit run`. Each of its processes adds the layers it ran; each layer has its own
+    /// mini-batch.
     Program,
 }
 
@@ -27,11 +27,11 @@ impl Owner {
 
 /// Names and order of a network's or a program's kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "NetworkFields", into = "NetworkFields")]
 pub struct RecordedNetwork {
     /// Name of the network or program.
     pub name: String,
-    /// Which of the two it is, and its mini-batch.
+    /// Whether it is a network or a program, and its mini-batch.
     pub owner: Owner,
     /// Layer name, the problem's shape ([`crate::Problem::shape`]) and mini-batch of each kernel.
     pub layers: Vec<(String, String, usize)>,
@@ -42,7 +42,7 @@ const LIST: &str = "list";
 
 /// The form in files. A `batch` of 0 stands for a program, unless `kind` marks a list.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct NetworkFields {
     name: String,
     batch: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,10 +50,10 @@ struct Written {
     layers: Vec<(String, String, usize)>,
 }
 
-impl TryFrom<Written> for RecordedNetwork {
+impl TryFrom<NetworkFields> for RecordedNetwork {
     type Error = String;
 
-    fn try_from(Written { name, batch, kind, layers }: Written) -> Result<RecordedNetwork, String> {
+    fn try_from(NetworkFields { name, batch, kind, layers }: NetworkFields) -> Result<RecordedNetwork, String> {
         let owner = match (kind.as_deref(), batch) {
             (None, 0) => Owner::Program,
             (Some(LIST), 0) => Owner::Network { batch: None },
@@ -66,10 +66,10 @@ impl TryFrom<Written> for RecordedNetwork {
     }
 }
 
-impl From<RecordedNetwork> for Written {
-    fn from(RecordedNetwork { name, owner, layers }: RecordedNetwork) -> Written {
+impl From<RecordedNetwork> for NetworkFields {
+    fn from(RecordedNetwork { name, owner, layers }: RecordedNetwork) -> NetworkFields {
         let kind = (owner == Owner::Network { batch: None }).then(|| LIST.to_owned());
-        Written { name, batch: owner.batch().unwrap_or(0), kind, layers }
+        NetworkFields { name, batch: owner.batch().unwrap_or(0), kind, layers }
     }
 }
 

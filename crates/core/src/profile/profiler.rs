@@ -13,7 +13,7 @@ use crate::backend::{Backend, Effort, Offer};
 use crate::candidate::{Algorithm, Measurement, Notes};
 use crate::{Bytes, DivisionCost, Error, Nanos, Problem};
 
-/// What profiling has cost so far, and its failures.
+/// The cost of profiling so far, and the failures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spent {
     /// Wall-clock time of the measurements made, all repeats included; the recorded times in a replay.
@@ -54,14 +54,14 @@ impl Spent {
     }
 }
 
-/// Which algorithms may be used, by what their library reports about their arithmetic.
+/// The allowed algorithms, by their library's notes on their arithmetic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// Only those that give the same bits every time.
+    /// Only deterministic algorithms.
     pub deterministic: bool,
-    /// Only those of this numerical class (see [`Notes::class`]).
+    /// Only algorithms of this numerical class (see [`Notes::class`]).
     pub class: Option<Notes>,
-    /// None with any of these notes.
+    /// No algorithms with any of these notes.
     pub without: Notes,
 }
 
@@ -71,7 +71,7 @@ impl Admission {
         self.refuses(notes).is_none()
     }
 
-    /// Why an algorithm with these notes may not be used; none if it may.
+    /// Why an algorithm with these notes may not be used; `None` if it may.
     fn refuses(self, notes: Notes) -> Option<String> {
         if self.deterministic && notes.contains(Notes::NONDETERMINISTIC) {
             return Some("is not deterministic".to_owned());
@@ -117,7 +117,7 @@ impl<'a> Profiler<'a> {
         }
     }
 
-    /// What it has cost so far.
+    /// The cost so far.
     pub fn spent(&self) -> &Spent {
         &self.spent
     }
@@ -146,12 +146,12 @@ impl<'a> Profiler<'a> {
         }
     }
 
-    /// Every algorithm's workspace or refusal for the problem at its batch; asked of the backend once.
+    /// Every algorithm's workspace or refusal for the problem at its batch; queried from the backend only once.
     ///
     /// # Errors
     /// As [`Backend::offers`]; [`Error::Interrupted`] once the caller has asked to stop.
     pub fn offers(&mut self, problem: &Problem) -> Result<&[Offer], Error> {
-        self.heed()?;
+        self.check_stop()?;
         if !self.offers.contains_key(problem) {
             let mut offers = self.backend.offers(problem)?;
             for offer in &mut offers {
@@ -169,7 +169,7 @@ impl<'a> Profiler<'a> {
     /// # Errors
     /// [`Error::Backend`] if the library cannot be queried; [`Error::Interrupted`] once the caller has asked to stop.
     pub fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Bytes>, Error> {
-        self.heed()?;
+        self.check_stop()?;
         if let Some(offers) = self.offers.get(problem)
             && let Some(offer) = offers.iter().find(|offer| offer.algorithm == *algorithm)
         {
@@ -189,7 +189,7 @@ impl<'a> Profiler<'a> {
     }
 
     /// Fails once the caller has asked to stop.
-    fn heed(&self) -> Result<(), Error> {
+    fn check_stop(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
@@ -197,14 +197,14 @@ impl<'a> Profiler<'a> {
     /// [`Spent::skipped`]. `best` is the time of the best algorithm of this size so far.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] once the caller has asked to stop; a backend's error after which it cannot go on.
+    /// [`Error::Interrupted`] once the caller has asked to stop; a fatal error of the backend.
     pub fn measure(
         &mut self,
         problem: &Problem,
         algorithm: &Algorithm,
         best: Option<Nanos>,
     ) -> Result<Option<Measurement>, Error> {
-        self.heed()?;
+        self.check_stop()?;
         let key = (*problem, algorithm.clone());
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
@@ -223,13 +223,12 @@ impl<'a> Profiler<'a> {
         Ok(measurement)
     }
 
-    /// What dividing the problem costs: from the cache, or asked of the backend and kept.
+    /// The cost of dividing the problem, from the cache or queried from the backend and saved.
     ///
-    /// # Errors
-    /// As [`Backend::division_cost`], and those of reading the cache; [`Error::Interrupted`] once stopping was asked
-    /// for.
+    /// # Errors The errors of [`Backend::division_cost`] and of reading the cache; [`Error::Interrupted`] once the
+    /// caller has asked to stop.
     pub fn division_cost(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
-        self.heed()?;
+        self.check_stop()?;
         if let Some(cache) = self.cache
             && let Some(cost) = cache.division_cost(self.backend.device(), problem)?
         {
@@ -246,9 +245,8 @@ impl<'a> Profiler<'a> {
         Ok(cost)
     }
 
-    /// The cached measurement, if still valid: a row whose workspace differs from what the backend asks for now was
-    /// edited, or made with another library or driver of the same name. Searches rely on the workspaces that they
-    /// queried.
+    /// The cached measurement, if still valid. A row whose workspace differs from the backend's current answer was
+    /// edited, or made with another library or driver of the same name; searches rely on the workspaces they queried.
     fn find_cached(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Measurement>, Error> {
         let Some(cache) = self.cache else { return Ok(None) };
         let shape = problem.with_batch(1)?;
@@ -274,7 +272,7 @@ impl<'a> Profiler<'a> {
                 // A time of zero only means that the clock is too coarse.
                 measurement.time = measurement.time.max(Nanos(1));
                 measurement.single = measurement.single.map(|single| single.max(Nanos(1)));
-                // A replay answers at once, so report what the recorded calls took.
+                // A replay answers immediately, so report the times of the recorded calls.
                 let time = if self.backend.is_replay() { measurement.time } else { Nanos::from(started.elapsed()) };
                 self.spent.time = self.spent.time + time;
                 self.spent.measured += 1;

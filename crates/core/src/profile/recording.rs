@@ -1,6 +1,6 @@
 //! Profile files: the measurements of a device, to share, commit and replay.
 //!
-//! Lines of JSON, packed with gzip where the name ends in `.gz` (`docs/cache-format.md` has the fields):
+//! Lines of JSON, compressed with gzip if the name ends in `.gz` (`docs/cache-format.md` has the fields):
 //!
 //! ```text
 //! {"format":"tightfit-profile","version":1,"lines":4}
@@ -30,25 +30,25 @@ use line::{JsonRow, Line};
 
 const FORMAT: &str = "tightfit-profile";
 const VERSION: u32 = 1;
-/// The longest line: enough for every size of one algorithm up to a mini-batch of a million.
-const MOST_LINE: Bytes = Bytes::mib(64);
-/// The most bytes of all lines, unpacked: about thirty million measurements.
-const MOST_TEXT: Bytes = Bytes::gib(1);
+/// The limit on one line: enough for every size of one algorithm up to a mini-batch of a million.
+const MAX_LINE: Bytes = Bytes::mib(64);
+/// The limit on all lines, uncompressed: about thirty million measurements.
+const MAX_TEXT: Bytes = Bytes::gib(1);
 
 /// The measurements of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// Where they were made.
     pub device: Device,
-    /// Networks that were profiled and programs that ran, with names and order of their layers.
+    /// Profiled networks and programs that ran, with the names and order of their layers.
     pub networks: Vec<RecordedNetwork>,
-    problems: BTreeMap<String, BTreeMap<Algorithm, Recorded>>,
+    problems: BTreeMap<String, BTreeMap<Algorithm, AlgorithmRows>>,
     divisions: BTreeMap<String, DivisionCost>,
 }
 
-/// What is known of one algorithm on one problem, by micro-batch.
+/// The candidates of one algorithm on one problem, by micro-batch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Recorded {
+pub(super) struct AlgorithmRows {
     pub(super) notes: Notes,
     pub(super) rows: BTreeMap<usize, Row>,
 }
@@ -78,7 +78,7 @@ impl Recording {
         recorded.rows.insert(m.micro_batch, row);
     }
 
-    /// Adds everything that another recording has.
+    /// Adds everything from another recording.
     pub fn merge(&mut self, other: Recording) {
         for (shape, algorithms) in other.problems {
             let problem = self.problems.entry(shape).or_default();
@@ -92,7 +92,7 @@ impl Recording {
         self.networks.extend(other.networks);
     }
 
-    /// One recording for each device, in the order of appearance.
+    /// One recording per device, in order of appearance.
     pub fn by_device(recordings: &[Recording]) -> Vec<Recording> {
         let mut each: Vec<Recording> = Vec::new();
         for recording in recordings {
@@ -104,11 +104,11 @@ impl Recording {
         each
     }
 
-    /// The recordings of devices with this name or, where there are none, with this in their name and library; upper
-    /// and lower case are the same.
+    /// The recordings of devices with this name or, if there are none, with this text in their name and library; case
+    /// is ignored.
     ///
     /// # Errors
-    /// [`Error::UnknownWord`], which lists the devices there are, if it fits none.
+    /// [`Error::UnknownWord`], which lists the recorded devices, if none matches.
     pub fn named<'a>(recordings: &'a [Recording], name: &str) -> Result<Vec<&'a Recording>, Error> {
         let exact: Vec<&Recording> = recordings.iter().filter(|r| r.device.name.eq_ignore_ascii_case(name)).collect();
         if !exact.is_empty() {
@@ -124,12 +124,12 @@ impl Recording {
         Ok(partly)
     }
 
-    /// Adds what dividing a problem's shape costs.
+    /// Adds the cost of dividing a problem's shape.
     pub fn add_division_cost(&mut self, shape: &str, cost: DivisionCost) {
         self.divisions.insert(shape.to_owned(), cost);
     }
 
-    /// What dividing costs, by problem's shape; nothing for those not named.
+    /// The costs of dividing by problem shape; zero for shapes not listed.
     pub fn division_costs(&self) -> impl Iterator<Item = (&str, DivisionCost)> {
         self.divisions.iter().map(|(shape, cost)| (shape.as_str(), *cost))
     }
@@ -154,7 +154,7 @@ impl Recording {
         }
     }
 
-    /// Every problem's shape with its measurements; candidates that were not run are left out.
+    /// Every problem's shape with its measurements; candidates that were not run are omitted.
     pub fn measurements(&self) -> impl Iterator<Item = (&str, Vec<Measurement>)> {
         self.problems.iter().map(|(shape, algorithms)| {
             let all = algorithms.iter().flat_map(|(algorithm, recorded)| {
@@ -166,19 +166,19 @@ impl Recording {
 
     /// The measurements of one problem's shape; none if it is not recorded.
     pub fn of(&self, shape: &str) -> Vec<Measurement> {
-        let rows = |(algorithm, recorded): (&Algorithm, &Recorded)| -> Vec<Measurement> {
+        let rows = |(algorithm, recorded): (&Algorithm, &AlgorithmRows)| -> Vec<Measurement> {
             recorded.rows.iter().filter_map(|(&n, row)| row.measurement(algorithm, recorded.notes, n)).collect()
         };
         self.problems.get(shape).into_iter().flatten().flat_map(rows).collect()
     }
 
-    pub(super) fn algorithms(&self, shape: &str) -> Option<&BTreeMap<Algorithm, Recorded>> {
+    pub(super) fn algorithms(&self, shape: &str) -> Option<&BTreeMap<Algorithm, AlgorithmRows>> {
         self.problems.get(shape)
     }
 
     /// Reads the recordings of a file, one per device.
     ///
-    /// Memory is bounded whatever the file is: a line may have 64 MiB, all together 1 GiB, unpacked.
+    /// Memory is bounded for any file: at most 64 MiB per line and 1 GiB in total, uncompressed.
     ///
     /// # Errors
     /// [`Error::File`] naming the line if the file cannot be read, ends early, is of another format or version, or
@@ -188,7 +188,7 @@ impl Recording {
         reader.and_then(read_lines).map_err(|fault| fault.in_file(path))
     }
 
-    /// Reads what [`Recording::to_bytes`] gave.
+    /// Reads the output of [`Recording::to_bytes`].
     ///
     /// # Errors
     /// [`Error::BadDocument`] for anything else.
@@ -207,7 +207,7 @@ impl Recording {
         Ok(bytes)
     }
 
-    /// Writes recordings to a file, as [`output`] writes all of them; packed with gzip where its name ends in `.gz`.
+    /// Writes recordings to a file, through [`output`]; compressed with gzip if its name ends in `.gz`.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be written; an existing file is left unchanged.
@@ -250,18 +250,18 @@ impl From<String> for Fault {
 }
 
 fn read_lines(reader: impl BufRead) -> Result<Vec<Recording>, Fault> {
-    let mut lines = Lines::new(reader, MOST_LINE, MOST_TEXT);
+    let mut lines = Lines::new(reader, MAX_LINE, MAX_TEXT);
     let mut recordings: Vec<Recording> = Vec::new();
     let mut networks = Vec::new();
     let (mut promised, mut number) = (None, 0_usize);
     loop {
         let text = lines.next_line().map_err(|error| {
-            Fault::of(format!("line {} cannot be read; the file may be cut off, fetch it again", number + 1), error)
+            Fault::of(format!("line {} cannot be read; the file may be truncated; get a new copy", number + 1), error)
         })?;
         let Some(text) = text else { break };
         number += 1;
         let line = Line::parse(text).map_err(|error| {
-            Fault::of(format!("line {number} is not a line of a profile; the file may be cut off"), error)
+            Fault::of(format!("line {number} is not a line of a profile; the file may be truncated"), error)
         })?;
         if let Some(fault) = line.fault() {
             return Err(format!("line {number}: {fault}").into());
@@ -290,12 +290,12 @@ fn read_lines(reader: impl BufRead) -> Result<Vec<Recording>, Fault> {
     let found = number.saturating_sub(1);
     if let Some(promised) = promised.filter(|promised| *promised != found) {
         return Err(format!(
-            "has {found} lines after the first, but the first promises {promised}; it may be cut off, fetch it again"
+            "has {found} lines after the first, but the first announces {promised}; the file may be truncated; get a new copy"
         )
         .into());
     }
     if recordings.is_empty() {
-        return Err("contains no device; it may be cut off".to_owned().into());
+        return Err("contains no device; it may be truncated".to_owned().into());
     }
     for recording in &mut recordings {
         recording.networks.clone_from(&networks);
@@ -303,7 +303,7 @@ fn read_lines(reader: impl BufRead) -> Result<Vec<Recording>, Fault> {
     Ok(recordings)
 }
 
-/// How many digits of spreads are written.
+/// How many digits of spreads to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spreads {
     /// Four after the point: more than they are worth, and files stay small.

@@ -1,4 +1,4 @@
-//! A backend that answers from recorded profiles, so that everything but running works without the device.
+//! A backend that answers from recorded profiles, so that everything except running kernels works without the device.
 
 use super::{Recording, corrected};
 use crate::backend::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
@@ -24,7 +24,7 @@ impl Replay {
         for recording in recordings {
             if recording.device != all.device {
                 let (one, other) = (&all.device, &recording.device);
-                return Err(refuse(format!("a replay takes one device, but the recordings are of {one} and {other}")));
+                return Err(refuse(format!("a replay needs recordings of one device, but got {one} and {other}")));
             }
             all.merge(recording);
         }

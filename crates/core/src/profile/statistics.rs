@@ -20,7 +20,7 @@ pub struct Sample {
     pub repeats: u32,
 }
 
-/// Times `run`, which gives the time of one run, as often as `effort` asks for.
+/// Calls `run`, which returns the time of one run, as often as `effort` requires.
 ///
 /// At least one run counts, whatever `effort` says.
 ///
@@ -62,7 +62,7 @@ fn summarize(times: &mut [Nanos]) -> Sample {
 mod tests {
     use super::*;
 
-    /// Feeds recorded times; how many were asked for is checked by the caller.
+    /// Feeds recorded times; also returns how many were requested.
     fn feed(effort: &Effort, times: &[u64]) -> (Sample, usize) {
         let mut asked = 0;
         let sample = sample(effort, || {

@@ -1,11 +1,11 @@
-//! What a profiler asks of the place where measurements are kept.
+//! The interface of a store of measurements.
 
 use crate::network::Kernel;
 use crate::{Device, DivisionCost, Error, Measurement, Problem};
 
-/// Keeps measurements between runs. [`Cache`](super::Cache) does so in a file; a program may keep them elsewhere.
+/// Keeps measurements between runs. [`Cache`](super::Cache) uses a file; a program may provide its own store.
 ///
-/// Several threads ask at once.
+/// Several threads use it concurrently.
 pub trait Store: Sync {
     /// Everything measured on `device` for the problem's shape, operation, types and layout, at any micro-batch.
     ///

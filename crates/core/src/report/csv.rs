@@ -1,4 +1,4 @@
-//! The result as comma-separated values: a line for each kernel, units in the header.
+//! The result as comma-separated values: one line per kernel, units in the header.
 
 use super::{Align, Grid};
 use crate::Configuration;
@@ -23,12 +23,12 @@ const FIELDS: [&str; 15] = [
     "measured_time_us",
 ];
 
-/// Writes the result as comma-separated values, a header and one line for each kernel.
+/// Writes the result as comma-separated values, with a header and one line per kernel.
 ///
 /// `division` and `algorithms` list the micro-batches of the configuration, joined by `+` (`100+100+56`). `limit_of`
-/// says what `limit_bytes` bounds: each `kernel`, the `total` of all, or `one` workspace that they share. What is not
-/// known is empty: undivided fields where nothing fits undivided, the last four where the kernel was not run; and so is an
-/// unlimited limit.
+/// says what `limit_bytes` bounds: each `kernel`, the `total` of all, or `one` shared workspace. Unknown values are
+/// empty: the undivided fields if nothing fits undivided, the last four if the kernel was not run. An unlimited limit
+/// is empty too.
 pub fn csv(optimized: &Optimized) -> String {
     let mut grid = Grid::new(FIELDS.map(|name| (name, Align::Left)));
     let limit_of = match optimized.limit {

@@ -3,21 +3,21 @@
 #[cfg(feature = "tables")]
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-/// The side on which a column is flush.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// For text.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// What the table is written on.
+/// The terminal to write a table for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terminal {
-    /// Columns of characters: long cells are wrapped to fit. None for as wide as it gets.
+    /// Width in characters; long cells wrap to fit. `None` for unlimited.
     pub width: Option<u16>,
-    /// Whether the header may be set in bold, by an escape sequence.
+    /// Whether the header may use escape sequences for bold.
     pub styled: bool,
 }
 
@@ -44,14 +44,14 @@ impl Grid {
         Grid { columns: columns.into_iter().map(|(name, align)| (name.into(), align)).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row. Missing cells are written empty, cells without a column are left out.
+    /// Adds a row. Missing cells are empty; extra cells are dropped.
     pub fn push<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
         row.resize(self.columns.len(), String::new());
         self.rows.push(row);
     }
 
-    /// The rows as a JSON array of objects, their keys the columns' names.
+    /// The rows as a JSON array of objects, with the column names as keys.
     pub fn json(&self) -> String {
         let object = |row: &Vec<String>| {
             let fields = self.columns.iter().zip(row).map(|((name, align), cell)| (name.clone(), value(cell, *align)));
@@ -85,10 +85,9 @@ impl Grid {
         table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
     }
 
-    /// The grid as comma-separated values, one line for the header and one for each row.
+    /// The grid as comma-separated values, with a header line and one line per row.
     ///
-    /// **Source**: RFC 4180, with line feeds alone between the lines: a cell is quoted where it has to be, and quotes
-    /// in it are doubled.
+    /// **Source**: RFC 4180, but with plain line feeds: cells are quoted if necessary, and quotes in them are doubled.
     pub fn csv(&self) -> String {
         let header = self.columns.iter().map(|(name, _)| quoted(name)).collect::<Vec<_>>();
         let rows = self.rows.iter().map(|row| row.iter().map(|cell| quoted(cell)).collect());
@@ -96,7 +95,7 @@ impl Grid {
     }
 }
 
-/// A number of things in words, as in `1 device` and `2 devices`.
+/// A count with its noun: `1 device`, `2 devices`.
 pub fn count(number: usize, thing: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{number} {thing}{ending}")
@@ -106,7 +105,7 @@ fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
 }
 
-/// A cell as JSON: a number where it reads as one in a column of numbers, which are those aligned to the right.
+/// A cell as JSON: a number if it parses as one in a right-aligned column.
 fn value(cell: &str, align: Align) -> serde_json::Value {
     let number = || cell.parse().map(u64::into).or_else(|_| cell.parse().map(f64::into));
     match align {
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_quoted_where_they_must_be() {
+    fn cells_are_quoted_if_necessary() {
         insta::assert_snapshot!(grid().csv(), @r#"
         layer,configuration,time [µs]
         conv1,2 x 128 fft-tiling,1234.5
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn only_styled_tables_hold_escapes() {
+    fn only_styled_tables_contain_escapes() {
         assert!(!grid().table(Terminal::default()).contains('\u{1b}'));
         assert!(grid().table(Terminal { width: None, styled: true }).contains('\u{1b}'));
     }

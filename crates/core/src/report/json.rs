@@ -1,6 +1,6 @@
-//! The result as JSON. Programs rely on the keys: they may be added, but never renamed.
+//! The result as JSON. Programs rely on the keys: add new ones, but never rename any.
 //!
-//! The structs below are the document, key for key; the types they are made from stay free to change.
+//! The structs below mirror the document key for key, so the internal types stay free to change.
 
 use serde::Serialize;
 
@@ -12,16 +12,15 @@ use crate::{Bytes, Candidate, Configuration, Operation, Types};
 
 /// Writes the result as one indented JSON object that ends in a line feed.
 ///
-/// Of `workspace_limit_bytes`, `total_workspace_bytes` and `one_workspace_bytes` one is there, null where it is
-/// unlimited. Times are in µs and may have a fraction of three digits. Null stands for what does not exist:
-/// `undivided` where nothing fits undivided, `undivided_time_us` and `speedup` where that holds of some kernel, an
-/// error that is not a finite number. `needs` says, under a total, what it takes in all, and what a limit for every
-/// kernel (`workspace_limit_bytes`) would take to be as fast: with a workspace for each kernel, and with one that only
-/// kernels which never overlap share. `side_by_side` has the groups that ran at the same time, as indices into
-/// `kernels`. A divided kernel's `time_us` and `workspace_bytes` count what dividing itself costs, which is in none of
-/// its micro-batches.
+/// Exactly one of `workspace_limit_bytes`, `total_workspace_bytes` and `one_workspace_bytes` is present; it is null if
+/// unlimited. Times are in µs with up to three decimals. Null marks missing values: `undivided` if nothing fits
+/// undivided, `undivided_time_us` and `speedup` if that applies to any kernel, and errors that are not finite. Under a
+/// total, `needs` gives the workspace in use, and what a limit per kernel (`workspace_limit_bytes`) would need for the
+/// same speed: with a workspace per kernel, and with one workspace that only non-overlapping kernels share.
+/// `side_by_side` lists the groups that ran concurrently, as indices into `kernels`. A divided kernel's `time_us` and
+/// `workspace_bytes` include the cost of dividing, which is not part of any micro-batch.
 pub fn json(optimized: &Optimized) -> String {
-    // Plain structs with text keys, written to memory: nothing here can fail.
+    // Plain structs with string keys, written to memory: this cannot fail.
     serde_json::to_string_pretty(&Document::of(optimized)).unwrap_or_default() + "\n"
 }
 

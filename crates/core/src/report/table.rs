@@ -1,4 +1,4 @@
-//! The result as a table: a head that says what was asked, a line for each kernel, and the totals.
+//! The result as a table: a head with the request, one line per kernel, and the totals.
 
 use super::{Align, Grid, Terminal, count};
 use crate::Nanos;
@@ -6,10 +6,10 @@ use crate::answer::{Optimized, OptimizedKernel};
 use crate::candidate::Limit;
 use crate::execute::{Overlapped, Verified};
 
-/// Writes the result as a table for a terminal, readable from 80 columns on; every line ends in a line feed.
+/// Writes the result as a table for a terminal of at least 80 columns; every line ends in a line feed.
 ///
-/// The column `gain` says how many times as fast as undivided a kernel has become, `undivided` where it was left as it
-/// was, or `fits now` where nothing fits undivided. Columns of errors appear where some kernel was run and compared.
+/// The column `gain` is a kernel's speedup over undivided, `undivided` if the kernel is not divided, or `fits now` if
+/// nothing fits undivided. Error columns appear if any kernel was run and compared.
 pub fn table(optimized: &Optimized, terminal: Terminal) -> String {
     head(optimized) + "\n" + &kernels(optimized, terminal) + "\n" + &totals(optimized)
 }
@@ -36,7 +36,7 @@ fn kernels(optimized: &Optimized, terminal: Terminal) -> String {
         ("gain", Align::Right),
     ];
     if verified {
-        columns.extend([("error to undivided", Align::Right), ("error to f64", Align::Right)]);
+        columns.extend([("error vs undivided", Align::Right), ("error vs f64", Align::Right)]);
     }
     let mut grid = Grid::new(columns);
     for kernel in &optimized.kernels {
@@ -97,14 +97,14 @@ fn totals(optimized: &Optimized) -> String {
     if !compared.is_empty() {
         let within = compared.iter().filter(|within| **within).count();
         let (all, most) = (compared.len(), Verified::MOST_OVER_CLASS);
-        line("errors", format!("{within} of {all} at most {most}x that of the undivided algorithm of the class"));
+        line("accuracy", format!("{within} of {all} within {most}x the undivided algorithm's error"));
     }
-    let least = optimized.least_workspace.map(|least| format!(", the least possible is {least}")).unwrap_or_default();
-    let in_all = if let Limit::One(_) = optimized.limit { "shared" } else { "in all" };
-    line("workspace", format!("{} {in_all}{least}", optimized.workspace()));
+    let least = optimized.least_workspace.map(|least| format!(", at least {least} needed")).unwrap_or_default();
+    let scope = if let Limit::One(_) = optimized.limit { "shared" } else { "in total" };
+    line("workspace", format!("{} {scope}{least}", optimized.workspace()));
     if let Some(needs) = optimized.needs() {
         let (limit, each, one) = (needs.limit, needs.per_kernel, needs.one);
-        line("as fast", format!("with a limit of {limit} per kernel: {each} in all, or one workspace of {one}"));
+        line("same speed", format!("with {limit} per kernel ({each} in total), or with one workspace of {one}"));
     }
     let overlapped = &optimized.overlapped;
     if !overlapped.is_empty() {
@@ -112,12 +112,12 @@ fn totals(optimized: &Optimized) -> String {
         let (time, alone) = (sum(|seen| seen.time), sum(|seen| seen.alone));
         let kernels = count(overlapped.iter().map(|seen| seen.kernels.len()).sum(), "kernel");
         let groups = count(overlapped.len(), "group");
-        line("side by side", format!(" {kernels} in {groups}: {time}, one after another {alone}"));
+        line("concurrent", format!("{kernels} in {groups}: {time}, sequential {alone}"));
     }
     match (optimized.gap, optimized.limit) {
-        (0.0, Limit::Total(_)) => line("gap", "0, proven: no allotment takes less time".to_owned()),
+        (0.0, Limit::Total(_)) => line("gap", "0, proven optimal".to_owned()),
         (0.0, _) => {}
-        (gap, _) => line("gap", format!("at most {:.4} % above the least time possible", gap * 100.0)),
+        (gap, _) => line("gap", format!("at most {:.4}% above the least possible time", gap * 100.0)),
     }
     if let (Some(stop), true) = (optimized.stop, optimized.gap > 0.0) {
         line("search", stop.to_string());
@@ -127,7 +127,7 @@ fn totals(optimized: &Optimized) -> String {
     text
 }
 
-/// The first kernel that fits nothing undivided, and how many others there are.
+/// The first kernel that does not fit undivided, and the number of others.
 fn unfit(optimized: &Optimized) -> String {
     let mut unfit = optimized.kernels.iter().filter(|kernel| kernel.undivided.is_none());
     let first = unfit.next().map(|kernel| format!("{} {}", kernel.layer, kernel.problem.operation()));
@@ -158,7 +158,7 @@ mod tests {
 
         undivided   9.00 ms
         divided     6.00 ms, 1.50x as fast (1 of 2 kernels divided)
-        workspace   56 MiB in all
+        workspace   56 MiB in total
         profiling   12.3 s, 456 measurements
         "#);
     }
@@ -169,7 +169,7 @@ mod tests {
         alexnet, mini-batch 256, f32 nchw, NVIDIA H200 (cudnn 9.19.0)
         sizes fit, total workspace 120 MiB
 
-        layer  operation  configuration      time [µs]  workspace       gain   error to  error to f64
+        layer  operation  configuration      time [µs]  workspace       gain   error vs  error vs f64
                                                                               undivided
         ----------------------------------------------------------------------------------------------
         conv1  forward    256 implicit-gemm     2000.0      8 MiB  undivided          0             0
@@ -179,9 +179,9 @@ mod tests {
         undivided   does not fit: conv2 forward
         divided     6.00 ms (1 of 2 kernels divided)
         run         6.60 ms
-        errors      2 of 2 at most 2x that of the undivided algorithm of the class
-        workspace   56 MiB in all, the least possible is 1 MiB
-        gap         at most 0.0125 % above the least time possible
+        accuracy    2 of 2 within 2x the undivided algorithm's error
+        workspace   56 MiB in total, at least 1 MiB needed
+        gap         at most 0.0125% above the least possible time
         search      ended at its limit of states
         profiling   12.3 s, 456 measurements
         "#);
@@ -206,7 +206,7 @@ mod tests {
 
         undivided   0.0 µs
         divided     0.0 µs (0 of 0 kernels divided)
-        workspace   0 B in all
+        workspace   0 B in total
         profiling   0.0 µs, 0 measurements
         "#);
     }

@@ -1,21 +1,21 @@
-//! What a survey works with besides devices: a store, a flag that stops it, and someone to tell how it gets on.
+//! The environment of a survey: a store, a stop flag, and a progress listener.
 
 use std::sync::atomic::AtomicBool;
 
 use crate::Problem;
 use crate::profile::Store;
 
-/// Told how a survey gets on; called from several threads.
+/// Receives the progress of a survey; called from several threads.
 pub trait Progress: Sync {
-    /// A problem was begun: its place among all, and how many there are.
+    /// A problem begins: its index, and the number of problems.
     fn begin(&self, problem: &Problem, place: usize, of: usize);
-    /// A problem is done; `share` of all the work (by floating-point operations) is behind.
+    /// A problem is done; `share` is the completed fraction of the work, by floating-point operations.
     fn done(&self, share: f64);
-    /// Everything is measured; what follows is arithmetic.
+    /// Everything is measured; only arithmetic remains.
     fn choosing(&self) {}
 }
 
-/// Says nothing.
+/// Ignores all progress.
 pub struct Silent;
 
 impl Progress for Silent {
@@ -23,14 +23,14 @@ impl Progress for Silent {
     fn done(&self, _: f64) {}
 }
 
-/// The surroundings of a journey. By default nothing is kept, nothing stops it, and nobody is told.
+/// The environment of a survey. The default has no store, never stops, and ignores progress.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
-    /// Where measurements are kept, and looked for first.
+    /// Where to look up and save measurements.
     pub cache: Option<&'a dyn Store>,
-    /// Set to stop: what was measured stays in the cache.
+    /// Set it to stop; completed measurements stay in the cache.
     pub stop: &'a AtomicBool,
-    /// Told how it gets on.
+    /// Receives progress.
     pub progress: &'a dyn Progress,
 }
 

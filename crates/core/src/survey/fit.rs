@@ -3,10 +3,10 @@
 //! Querying a workspace runs nothing, so finding the largest size m that fits is free for every algorithm. Then
 //!
 //! ```text
-//! screen   each algorithm at 4 and at 32 samples (or m): a line through both foretells its time a sample at m
+//! screen   each algorithm at 4 and at 32 samples (or m): a line through both predicts its time per sample at m
 //! fill     the promising ones at m, at equal divisions of the mini-batch near m, and at the remainders
-//! probe    the others at m alone, cheapest first, while the budget lasts: a library may switch kernels at large sizes;
-//!          and the whole mini-batch, where an algorithm reaches it and it was not measured yet
+//! probe    the others only at m, cheapest first, while the budget lasts: a library may switch kernels at large sizes;
+//!          also the whole mini-batch, if an algorithm reaches it and it was not measured yet
 //! refine   the algorithms of the winning division at round sizes between m/2 and m, then between its neighbors
 //! ```
 //!
@@ -39,10 +39,10 @@ const FEW: usize = 64;
 /// Rounds of refining: the first tries round sizes, the others halve the gaps beside the winning ones.
 const ROUNDS: usize = 4;
 
-/// Measures the sizes that fit `limits` best and gives all candidates measured on the way that are within the largest.
+/// Measures the sizes that fit `limits` best and returns all measured candidates within the largest limit.
 ///
 /// # Errors
-/// As [`Profiler::measure`].
+/// The errors of [`Profiler::measure`].
 pub(super) fn fit(problem: &Problem, limits: &[Bytes], profiler: &mut Profiler<'_>) -> Result<Vec<Candidate>, Error> {
     let mut search = Search::new(problem, profiler)?;
     let mut filled = BTreeMap::new();
@@ -67,10 +67,10 @@ pub(super) fn fit(problem: &Problem, limits: &[Bytes], profiler: &mut Profiler<'
 }
 
 /// The result of screening each algorithm.
-struct Screened {
+struct Screening {
     /// Nanoseconds per sample at the largest size, best first.
     foretold: Vec<(usize, f64)>,
-    /// Those that could not be measured at any screening size.
+    /// Algorithms that could not be measured at any screening size.
     unknown: Vec<usize>,
 }
 
@@ -78,10 +78,10 @@ struct Search<'p, 'b> {
     problem: Problem,
     profiler: &'p mut Profiler<'b>,
     algorithms: Vec<Algorithm>,
-    /// Sizes that can be measured at all, rising.
+    /// Sizes that can be measured, rising.
     sizes: Vec<usize>,
     workspaces: BTreeMap<(usize, usize), Option<Bytes>>,
-    /// By algorithm (its place in `algorithms`) and size.
+    /// By algorithm (index into `algorithms`) and size.
     measured: BTreeMap<(usize, usize), Candidate>,
     failed: BTreeSet<(usize, usize)>,
 }
@@ -89,9 +89,9 @@ struct Search<'p, 'b> {
 impl<'p, 'b> Search<'p, 'b> {
     fn new(problem: &Problem, profiler: &'p mut Profiler<'b>) -> Result<Search<'p, 'b>, Error> {
         let sizes = profiler.sizes(problem);
-        // Libraries list other engines at other sizes; the whole mini-batch and the screening sizes show nearly all of
-        // them, and asking takes as long as measuring some. A recording of few sizes may have any algorithm at any of
-        // them.
+        // Libraries list different engines at different sizes. The whole mini-batch and the screening sizes show nearly
+        // all of them, and each query takes as long as some measurements. In a recording of few sizes, any algorithm
+        // may appear at any size.
         let mut algorithms = BTreeSet::new();
         let ends = sizes.last().copied().into_iter().chain(SCREEN);
         let asked: Vec<usize> = if sizes.len() <= FEW { sizes.clone() } else { ends.collect() };
@@ -112,8 +112,8 @@ impl<'p, 'b> Search<'p, 'b> {
 
     /// The largest size of each algorithm within the limit.
     ///
-    /// Workspaces need not grow with the size: the equal divisions of the mini-batch (or all sizes where there are few)
-    /// are asked from the top, and the gap above the first that fits is halved.
+    /// Workspaces may not grow with the size: queries the equal divisions of the mini-batch (or all sizes if there are
+    /// few) from the top, then bisects the gap above the first that fits.
     fn largest_sizes(&mut self, limit: Bytes) -> Result<BTreeMap<usize, usize>, Error> {
         let batch = self.problem.batch();
         let mut divisions: Vec<usize> = if self.sizes.len() <= FEW {
@@ -167,7 +167,7 @@ impl<'p, 'b> Search<'p, 'b> {
         Ok(bytes.is_some_and(|bytes| bytes <= limit) && !self.failed.contains(&(algorithm, size)))
     }
 
-    /// The largest size that can be measured and is not over `size`.
+    /// The largest measurable size up to `size`.
     fn snap(&self, size: usize) -> Option<usize> {
         self.sizes[..self.sizes.partition_point(|&known| known <= size)].last().copied()
     }
@@ -199,7 +199,7 @@ impl<'p, 'b> Search<'p, 'b> {
     }
 
     fn run(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<(), Error> {
-        let Screened { foretold, unknown } = self.screen(limit, largest)?;
+        let Screening { foretold, unknown } = self.screen(limit, largest)?;
         // Power-of-two runs m, m/2, m/4, ..: about twice m samples of each algorithm.
         let power_of_two: f64 = foretold.iter().map(|&(algorithm, time)| 2.0 * time * largest[&algorithm] as f64).sum();
         let best = foretold.first().map_or(0.0, |&(_, time)| time);
@@ -231,7 +231,7 @@ impl<'p, 'b> Search<'p, 'b> {
         self.complete(limit)
     }
 
-    /// Measures sizes that add up to the mini-batch where those measured so far do not.
+    /// Measures sizes that add up to the mini-batch, if those measured so far do not.
     fn complete(&mut self, limit: Bytes) -> Result<(), Error> {
         loop {
             let before = self.measured.len() + self.failed.len();
@@ -254,9 +254,9 @@ impl<'p, 'b> Search<'p, 'b> {
         }
     }
 
-    /// Candidates known by their workspace alone, all of one time, so that dividing finds the fewest micro-batches:
-    /// powers of two and equal divisions, or every size where there are few. The workspace of what was measured is what
-    /// was needed then, whatever was asked for before.
+    /// Candidates with known workspace and equal time, so that dividing finds the fewest micro-batches: powers of two
+    /// and equal divisions, or every size if there are few. Measured candidates keep their measured workspace, even if
+    /// an earlier query differed.
     fn untimed(&mut self) -> Result<Vec<Candidate>, Error> {
         let batch = self.problem.batch();
         let mut sizes: BTreeSet<usize> = (0..=batch.ilog2()).map(|power| 1 << power).collect();
@@ -283,8 +283,8 @@ impl<'p, 'b> Search<'p, 'b> {
 
     /// Splits the predictions into algorithms worth filling in and others.
     ///
-    /// Libraries offer dozens of variants of one method, alike in time and workspace: of those that reach no further
-    /// than `RIVALS` better ones do, none is worth its cost.
+    /// Libraries offer dozens of variants of one method with similar time and workspace. A variant is not worth its
+    /// cost if `RIVALS` better ones reach at least as large a size.
     fn promising(
         &self,
         foretold: &[(usize, f64)],
@@ -304,7 +304,7 @@ impl<'p, 'b> Search<'p, 'b> {
     }
 
     /// Measures every algorithm at the screening sizes within its reach.
-    fn screen(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<Screened, Error> {
+    fn screen(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<Screening, Error> {
         let (mut foretold, mut unknown) = (Vec::new(), Vec::new());
         for (&algorithm, &m) in largest {
             let mut points = Vec::new();
@@ -328,7 +328,7 @@ impl<'p, 'b> Search<'p, 'b> {
             }
         }
         foretold.sort_by(|a, b| a.1.total_cmp(&b.1));
-        Ok(Screened { foretold, unknown })
+        Ok(Screening { foretold, unknown })
     }
 
     /// Measures m, the equal divisions of the mini-batch into as many parts as m needs and one more, and the remainder.
@@ -378,7 +378,7 @@ impl<'p, 'b> Search<'p, 'b> {
         Ok(())
     }
 
-    /// Multiples of a power of two from m down to m/2, and what they leave of the mini-batch.
+    /// Multiples of a power of two from m down to m/2, and the remainders they leave.
     fn round_sizes(&self, m: usize) -> Vec<usize> {
         let step = 1 << (m / ROUND).max(1).ilog2();
         let multiples: Vec<usize> = (1..=m / step).rev().map(|i| i * step).take_while(|&size| size >= m / 2).collect();
@@ -402,11 +402,11 @@ impl<'p, 'b> Search<'p, 'b> {
         sizes
     }
 
-    /// Algorithm and size of the candidates in the fastest division of what was measured so far.
+    /// Algorithm and size of the candidates in the fastest division so far.
     fn winners(&self, limit: Bytes) -> BTreeSet<(usize, usize)> {
         let candidates: Vec<Candidate> = self.measured.values().cloned().collect();
         let divided = divide(&self.problem, &candidates, limit, DivisionCost::default());
-        // Without a division that adds up there is nothing to refine.
+        // If nothing adds up, there is nothing to refine.
         let parts = divided.iter().flat_map(|configuration| configuration.parts());
         let place = |part: &Candidate| self.algorithms.iter().position(|algorithm| *algorithm == part.algorithm);
         parts.filter_map(|part| Some((place(part)?, part.micro_batch))).collect()

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! survey -> sizes -> Profiler::measure --> in the cache?  yes -> the measurement, at no cost
-//!                                                          no  -> the expected time, as often as it would be repeated
+//!                                                          no  -> the predicted time, times its repeats
 //! ```
 //!
-//! So `fit` chooses the sizes that it would choose at these times, and workspaces are exact.
+//! So `fit` chooses the same sizes as if it measured these times, and workspaces are exact.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -29,19 +29,17 @@ pub struct Forecast {
     pub measurements: usize,
     /// Predicted time of these measurements, with their repeats.
     pub time: Nanos,
-    /// The largest of each tensor and the largest workspace together: buffers are kept from one measurement to the
-    /// next.
+    /// Sum of the largest of each tensor and the largest workspace, because buffers are reused between measurements.
     pub memory: Bytes,
     /// Whether the forecast covers the whole survey; otherwise time and measurements are lower bounds.
     pub is_complete: bool,
 }
 
-/// Foresees a survey of `problems` on `backend`, measuring nothing. It looks no longer than `patience`, after which it
-/// counts the rest of the problems on their whole mini-batches.
+/// Predicts a survey of `problems` on `backend` without measuring. After `patience`, it counts the remaining problems
+/// at their whole mini-batches only.
 ///
-/// # Errors
-/// Those that the survey would end with before it measures anything: what no algorithm computes, or no limit admits.
-/// [`Error::Interrupted`] once the caller has asked to stop.
+/// # Errors The errors that the survey would return before it measures anything: no algorithm supports a problem, or
+/// none fits the limit. [`Error::Interrupted`] once the caller has asked to stop.
 pub fn forecast(
     problems: &[Problem],
     scope: &Scope,
@@ -51,7 +49,7 @@ pub fn forecast(
     patience: Duration,
 ) -> Result<Forecast, Error> {
     let known = env.cache.map(|cache| known(problems, cache, backend.device())).transpose()?.unwrap_or_default();
-    let mut expecting = Expecting {
+    let mut expecting = Predictor {
         backend,
         expected,
         known,
@@ -78,10 +76,10 @@ pub fn forecast(
     Ok(Forecast { memory: expecting.largest.into_iter().sum(), ..expecting.found })
 }
 
-/// What is known of a shape, by algorithm and micro-batch.
-type Known = HashMap<(Algorithm, usize), Measurement>;
+/// The known measurements of a shape, by algorithm and micro-batch.
+type Measurements = HashMap<(Algorithm, usize), Measurement>;
 
-fn known(problems: &[Problem], cache: &dyn Store, device: &Device) -> Result<HashMap<String, Known>, Error> {
+fn known(problems: &[Problem], cache: &dyn Store, device: &Device) -> Result<HashMap<String, Measurements>, Error> {
     let mut all = HashMap::new();
     for problem in problems {
         let found = cache.measurements(device, problem)?;
@@ -93,14 +91,14 @@ fn known(problems: &[Problem], cache: &dyn Store, device: &Device) -> Result<Has
     Ok(all)
 }
 
-/// What the buffers for the tensors of all these problems take, each as large as its largest: the least memory that
-/// measuring them takes.
+/// Bytes of the tensor buffers for all these problems, each as large as its largest use: the least memory for measuring
+/// them.
 pub fn tensor_memory(problems: &[Problem]) -> Bytes {
     let largest = |place: usize| problems.iter().map(|problem| tensors(problem)[place]).max().unwrap_or_default();
     (0..3).map(largest).sum()
 }
 
-/// Bytes of the two inputs and of the output.
+/// Bytes of the two inputs and the output.
 fn tensors(problem: &Problem) -> [Bytes; 3] {
     let bytes = |elements| Bytes::of(elements, problem.types().storage().size());
     let (x, w, y) = (bytes(problem.input_len()), bytes(problem.filter_len()), bytes(problem.output_len()));
@@ -111,19 +109,19 @@ fn tensors(problem: &Problem) -> [Bytes; 3] {
     }
 }
 
-/// A backend that expects times and counts what measuring would take.
-struct Expecting<'a> {
+/// A backend that predicts times and adds up the cost of measuring.
+struct Predictor<'a> {
     backend: &'a mut dyn Backend,
     expected: &'a Expected<'a>,
     /// By shape.
-    known: HashMap<String, Known>,
+    known: HashMap<String, Measurements>,
     until: Instant,
     found: Forecast,
-    /// The largest of each tensor, and the largest workspace.
+    /// Largest size of each tensor and of the workspace.
     largest: [Bytes; 4],
 }
 
-impl Expecting<'_> {
+impl Predictor<'_> {
     fn take(&mut self, [data, other, output]: [Bytes; 3], workspace: Bytes) {
         for (largest, bytes) in self.largest.iter_mut().zip([data, other, output, workspace]) {
             *largest = bytes.max(*largest);
@@ -131,7 +129,7 @@ impl Expecting<'_> {
     }
 }
 
-impl Backend for Expecting<'_> {
+impl Backend for Predictor<'_> {
     fn device(&self) -> &Device {
         self.backend.device()
     }
@@ -157,7 +155,7 @@ impl Backend for Expecting<'_> {
         if let Some(measurement) = known.and_then(|known| known.get(&(algorithm.clone(), problem.batch()))) {
             return Ok(measurement.clone());
         }
-        // Ends the survey at hand, as a person who asks to stop would.
+        // Ends the current survey the way an interrupt would.
         if Instant::now() >= self.until {
             return Err(Error::Interrupted);
         }

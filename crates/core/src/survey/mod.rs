@@ -1,4 +1,4 @@
-//! Experiments: which micro-batch sizes to measure, for one kernel and for all kernels of a network over several devices.
+//! Surveys: which micro-batch sizes to measure, for one kernel, and for all kernels of a network over several devices.
 
 mod env;
 mod fit;

@@ -1,4 +1,4 @@
-//! Which micro-batch sizes may be used, and so have to be measured.
+//! The allowed micro-batch sizes, which must be measured.
 //!
 //! **Source**: Oyama et al. 2018, III.B, for undivided, power-of-two and all; `fit` is our own, see [`super::fit`].
 
@@ -8,10 +8,10 @@ use crate::profile::Profiler;
 use crate::words::by_name;
 use crate::{Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem};
 
-/// A rule for the sizes of micro-batches.
+/// A rule for micro-batch sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sizes {
-    /// The whole mini-batch alone.
+    /// Only the whole mini-batch.
     Undivided,
     /// 1, 2, 4, .. and the whole mini-batch.
     PowerOfTwo,
@@ -36,7 +36,7 @@ impl Sizes {
         }
     }
 
-    /// The sizes for a mini-batch, rising; none where they are found while measuring ([`Sizes::Fit`]).
+    /// The sizes for a mini-batch, rising; `None` if they are found while measuring ([`Sizes::Fit`]).
     ///
     /// ```
     /// use tightfit_core::survey::Sizes;
@@ -57,13 +57,13 @@ impl Sizes {
 
 by_name!(Sizes, "sizes");
 
-/// Measures what `sizes` asks for, for a kernel under `limits`, and gives the candidates that it admits.
+/// Measures the `sizes` of a kernel under `limits` and returns its candidates.
 ///
-/// A candidate over the largest limit is never run. With [`Sizes::Fit`] the sizes follow from the limits; the other
-/// rules name them themselves, and a recording that lacks some of them gives what it has.
+/// Candidates over the largest limit never run. With [`Sizes::Fit`], the sizes depend on the limits; the other rules
+/// fix them, and a recording without some of them returns those it has.
 ///
 /// # Errors
-/// As [`Profiler::measure`]; nothing is lost, since every measurement made is kept already.
+/// The errors of [`Profiler::measure`]. Completed measurements are already saved.
 pub fn candidates(
     sizes: Sizes,
     problem: &Problem,

@@ -1,4 +1,4 @@
-//! Finds the candidates of a whole network's kernels: each distinct problem once, over as many devices as there are.
+//! Finds the candidates of a whole network's kernels: each distinct problem once, over all available devices.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,45 +11,45 @@ use crate::optimize::divide;
 use crate::profile::{Admission, Profiler, Spent};
 use crate::{Backend, Bytes, Candidate, Error, Nanos, Problem};
 
-/// The candidates of every distinct problem, and what finding them cost.
+/// The candidates of every distinct problem, and the cost of finding them.
 #[derive(Debug, Default)]
 pub struct Survey {
     /// By problem at its mini-batch.
     pub candidates: HashMap<Problem, Candidates>,
-    /// Time, measurements, and what was skipped.
+    /// Time, measurements, and skipped candidates.
     pub spent: Spent,
 }
 
-/// What to look for.
+/// What to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scope {
-    /// Which micro-batch sizes may be used.
+    /// The allowed micro-batch sizes.
     pub sizes: Sizes,
-    /// Limits under which they are to be good; see [`Limit::ladder`](crate::candidate::Limit::ladder).
+    /// Limits for which to find good candidates; see [`Limit::ladder`](crate::candidate::Limit::ladder).
     pub limits: Vec<Bytes>,
-    /// Also measure every algorithm on the whole mini-batch within this limit, so that "undivided" is the best there is
+    /// Also measure every algorithm on the whole mini-batch within this limit, so that "undivided" is the best possible
     /// and dividing never loses to it.
     pub baseline: Option<Bytes>,
-    /// Only algorithms that give the same bits every time.
+    /// Use only deterministic algorithms.
     pub deterministic: bool,
-    /// Only algorithms of the numerical class of the best undivided one.
+    /// Use only algorithms in the numerical class of the best undivided one.
     pub exact_class: bool,
 }
 
 impl Scope {
-    /// Any algorithm, and no baseline.
+    /// A scope with all algorithms and no baseline.
     pub fn new(sizes: Sizes, limits: Vec<Bytes>) -> Scope {
         Scope { sizes, limits, baseline: None, deterministic: false, exact_class: false }
     }
 }
 
-/// Surveys `problems`, which should be distinct. The devices behind `backends` must be of one kind, since their
-/// measurements serve each other (Oyama et al. 2018, III.B: parallel evaluation); each takes the next problem, largest
-/// first, as it gets free.
+/// Surveys `problems`, which should be distinct. The backends share their measurements, so their devices must be of the
+/// same model (Oyama et al. 2018, III.B: parallel evaluation). Each free device takes the next problem, largest first.
 ///
 /// # Errors
-/// [`Error::OverLimit`] with the least workspace that would do for a kernel of which nothing fits the largest limit;
-/// [`Error::NotProfiled`] if every candidate that fits failed. The first error of any device after which measuring cannot go on; what was measured is in the cache.
+/// [`Error::OverLimit`] with the least sufficient workspace if nothing fits the largest limit for some kernel;
+/// [`Error::NotProfiled`] if every candidate that fits failed; otherwise the first fatal error of any device. Completed
+/// measurements are in the cache.
 pub fn survey(
     problems: &[Problem],
     scope: &Scope,
@@ -76,7 +76,7 @@ pub fn survey(
                 }
                 Err(error) => {
                     found.2.get_or_insert(error);
-                    // The other devices finish the problem at hand.
+                    // The other devices finish their current problem.
                     next.store(order.len(), Ordering::Relaxed);
                     break;
                 }
@@ -100,7 +100,7 @@ pub fn survey(
     }
 }
 
-/// Problems as a survey takes them: those of the most work first.
+/// The problems in survey order: most work first.
 pub(super) fn by_work(problems: &[Problem]) -> Vec<&Problem> {
     let mut order: Vec<&Problem> = problems.iter().collect();
     order.sort_by(|a, b| b.flops().total_cmp(&a.flops()).then_with(|| a.cmp(b)));
@@ -110,7 +110,7 @@ pub(super) fn by_work(problems: &[Problem]) -> Vec<&Problem> {
 /// The candidates of one problem.
 ///
 /// # Errors
-/// As [`survey`].
+/// The errors of [`survey`].
 pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profiler<'_>) -> Result<Candidates, Error> {
     let limit = scope.limits.iter().copied().max().unwrap_or_default();
     let mut admission = Admission { deterministic: scope.deterministic, ..Admission::default() };
@@ -142,7 +142,7 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
     }
 }
 
-/// Why nothing could be measured: what the algorithms say of the whole mini-batch, and how candidates failed.
+/// Why nothing could be measured: the algorithms' refusals at the whole mini-batch, and the failures of candidates.
 fn reasons(problem: &Problem, profiler: &mut Profiler<'_>) -> Result<Vec<String>, Error> {
     const MOST: usize = 3;
     let refusals = profiler.offers(problem)?.iter().filter_map(|offer| offer.workspace.clone().err());
@@ -156,8 +156,8 @@ fn reasons(problem: &Problem, profiler: &mut Profiler<'_>) -> Result<Vec<String>
     Ok(reasons)
 }
 
-/// The error that says how much workspace would be enough for a kernel of which nothing fits `limit`. Candidates over the
-/// limit were never run, so it is made from workspaces alone.
+/// The error with the least sufficient workspace for a kernel that does not fit `limit`. Candidates over the limit
+/// never ran, so it uses only workspaces.
 fn least_that_would_fit(
     sizes: Sizes,
     problem: &Problem,

@@ -465,7 +465,7 @@ fn a_profile_cut_anywhere_is_refused() {
         for end in ends.filter(|end| !is_plain || *end < whole.len() - 1) {
             fs::write(&file, &whole[..end]).unwrap();
             let error = Recording::read(&file).unwrap_err().to_string();
-            assert!(error.contains(name) && error.contains("cut off"), "{end}: {error}");
+            assert!(error.contains(name) && error.contains("truncated"), "{end}: {error}");
         }
     }
 }
@@ -482,7 +482,7 @@ fn a_profile_without_a_line_count_is_read_unchecked() {
     fs::write(&file, text.replace(r#","lines":2"#, "")).unwrap();
     assert_eq!(Recording::read(&file).unwrap(), [recording]);
     fs::write(&file, text.replace(r#""lines":2"#, r#""lines":1"#)).unwrap();
-    assert!(Recording::read(&file).unwrap_err().to_string().contains("promises 1"));
+    assert!(Recording::read(&file).unwrap_err().to_string().contains("announces 1"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use tightfit_core::network::Network;
 use tightfit_core::plan::step::{
-    Access, Again, Cost, Group, GroupId, Mode, Operation, OperationId, Residence, Resource, Stage, Step, Tag, Tensor,
+    Access, Cost, Group, GroupId, Mode, Operation, OperationId, Rerun, Residence, Resource, Stage, Step, Tag, Tensor,
     TensorId, Use,
 };
 use tightfit_core::plan::{
@@ -33,7 +33,7 @@ fn small(times: [u64; 3]) -> Step {
         stage: Stage::Forward,
         tag: Tag::Other,
         resource: Resource::Device,
-        uses: vec![Use { tensor: TensorId(place.min(1)), access: Access::Write, again: Again::Alike }],
+        uses: vec![Use { tensor: TensorId(place.min(1)), access: Access::Write, rerun: Rerun::Same }],
         cost: Cost::Fixed(Nanos(time)),
     };
     let group = Group { name: "all".to_owned(), input: Bytes::ZERO, output: Bytes::ZERO, weights: Bytes::ZERO };

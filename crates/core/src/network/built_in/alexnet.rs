@@ -1,4 +1,4 @@
-//! AlexNet: in two groups as first published, and in one column.
+//! AlexNet: with two groups as first published, and with one column.
 
 use crate::Error;
 use crate::network::{Builder, Filters, Network, Shape, Window};

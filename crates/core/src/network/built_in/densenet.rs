@@ -1,4 +1,4 @@
-//! DenseNet: each layer reads all earlier ones of its block.
+//! DenseNet: each layer reads all earlier layers of its block.
 //!
 //! ```text
 //! input --+-- BN, ReLU, 3x3 --.
@@ -48,10 +48,10 @@ mod tests {
 
     /// Table 2 of the paper: 1.0 M parameters with growth 12 and 40 layers, 7.0 M with growth 12 and 100 layers.
     #[test]
-    fn parameters_are_those_published() {
+    fn parameter_counts_match_the_paper() {
         for (layers, published) in [(12, "1.0"), (32, "7.0")] {
             let parameters = densenet("densenet", layers, 12).unwrap().parameters();
-            assert_eq!(format!("{:.1}", parameters as f64 / 1e6), published, "{layers} layers a block");
+            assert_eq!(format!("{:.1}", parameters as f64 / 1e6), published, "{layers} layers per block");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! GoogLeNet: inception modules, four branches side by side.
+//! GoogLeNet: inception modules of four parallel branches.
 //!
 //! ```text
 //!         ,-- 1x1 ------------.
@@ -10,7 +10,7 @@
 use crate::Error;
 use crate::network::{Builder, Filters, Network, Shape, Window};
 
-/// GoogLeNet on 224x224 crops, without the two auxiliary classifiers, which only training used.
+/// GoogLeNet on 224x224 crops, without the two auxiliary classifiers, which are used only in training.
 ///
 /// Source: Szegedy et al. 2015, table 1.
 pub(super) fn googlenet() -> Result<Network, Error> {
@@ -37,8 +37,8 @@ pub(super) fn googlenet() -> Result<Network, Error> {
     net.finish()
 }
 
-/// One module: filters of the 1x1 branch, of the 3x3 and 5x5 branches with the 1x1 that reduces ahead of each, and of the
-/// 1x1 that projects after pooling.
+/// One module: filter counts of the 1x1 branch, of the 3x3 and 5x5 branches (each with its 1x1 reduction), and of the
+/// 1x1 projection after pooling.
 fn inception(net: &mut Builder, name: &str, one: usize, three: [usize; 2], five: [usize; 2], projected: usize) {
     let input = net.here();
     let one = net.conv(format!("{name}.1x1"), Filters::new(one, 1)).relu().here();

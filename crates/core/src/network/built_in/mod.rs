@@ -1,4 +1,4 @@
-//! The networks that come with tightfit, one family a file.
+//! The built-in networks, one file per family.
 
 mod alexnet;
 mod deepbench;
@@ -14,7 +14,7 @@ use crate::Error;
 
 type Make = fn() -> Result<Network, Error>;
 
-/// Name, description, and how to make it; families in the order of their papers.
+/// Name, description and constructor; families in order of publication.
 const NETWORKS: [(&str, &str, Make); 25] = [
     ("lenet", "LeNet for 28x28 digits, Caffe's form", small::lenet),
     ("cifar10-quick", "Caffe's quick network for CIFAR-10, 32x32", small::cifar10_quick),
@@ -43,12 +43,12 @@ const NETWORKS: [(&str, &str, Make); 25] = [
     ("deepbench-x4", "DeepBench's 94 training convolutions, mini-batches times 4", deepbench::times_four),
 ];
 
-/// Names of the built-in networks, each with a description of one line.
+/// Names of the built-in networks, each with a one-line description.
 pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     NETWORKS.iter().map(|(name, description, _)| (*name, *description))
 }
 
-/// The built-in network of this name.
+/// Returns the built-in network with this name.
 ///
 /// ```
 /// use tightfit_core::network::built_in;
@@ -58,19 +58,19 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// ```
 ///
 /// # Errors
-/// [`Error::UnknownWord`] with the nearest names for a name that is not built in.
+/// [`Error::UnknownWord`] with the nearest names if there is no such network.
 pub fn built_in(name: &str) -> Result<Network, Error> {
     match NETWORKS.iter().find(|(known, _, _)| *known == name) {
         Some((_, _, make)) => make(),
         None => {
             let mut nearest: Vec<&str> = names().map(|(known, _)| known).collect();
             nearest.sort_by_key(|known| distance(known, name));
-            Err(Error::unknown_word("built-in networks, of which the nearest are", name, nearest.into_iter().take(5)))
+            Err(Error::unknown_word("built-in networks; the nearest names are", name, nearest.into_iter().take(5)))
         }
     }
 }
 
-/// Fewest letters to insert, drop or replace to make one word of the other (Levenshtein 1966).
+/// The edit distance between two words (Levenshtein 1966).
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

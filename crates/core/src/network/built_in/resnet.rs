@@ -1,17 +1,17 @@
-//! ResNet: blocks whose output is added to their input.
+//! ResNet: blocks that add their output to their input.
 //!
 //! ```text
 //! basic       input -+- 3x3 ------- 3x3 -+- add       bottleneck  input -+- 1x1 - 3x3 - 1x1 (x4) -+- add
 //!                    `---- (1x1 down) ---'                               `------ (1x1 down) ------'
 //! ```
 //!
-//! The shortcut has a 1x1 convolution where stride or channels change. A stride is on the block's first 3x3, as in the
-//! form that is trained today (v1.5), not on a bottleneck's first 1x1 as published. Source: He et al. 2016, table 1.
+//! The shortcut has a 1x1 convolution where stride or channels change. The stride is on the block's first 3x3, as is
+//! common today (v1.5), not on a bottleneck's first 1x1 as published. Source: He et al. 2016, table 1.
 
 use crate::Error;
 use crate::network::{Builder, Filters, Network, Shape, Window};
 
-/// ResNet of blocks of two 3x3 convolutions, this many in each of the four stages.
+/// ResNet with blocks of two 3x3 convolutions, this many in each of the four stages.
 pub(super) fn basic(name: &str, blocks: [usize; 4]) -> Result<Network, Error> {
     resnet(name, blocks, 1, |net, block, width, stride| {
         conv_bn(net, format!("{block}.c1"), Filters::new(width, 3).pad(1).stride(stride)).relu();
@@ -19,7 +19,7 @@ pub(super) fn basic(name: &str, blocks: [usize; 4]) -> Result<Network, Error> {
     })
 }
 
-/// ResNet of blocks of a 3x3 convolution between two 1x1, this many in each of the four stages.
+/// ResNet with bottleneck blocks (1x1, 3x3, 1x1), this many in each of the four stages.
 pub(super) fn bottleneck(name: &str, blocks: [usize; 4]) -> Result<Network, Error> {
     resnet(name, blocks, 4, |net, block, width, stride| {
         conv_bn(net, format!("{block}.c1"), Filters::new(width, 1)).relu();
@@ -28,8 +28,8 @@ pub(super) fn bottleneck(name: &str, blocks: [usize; 4]) -> Result<Network, Erro
     })
 }
 
-/// What the two forms share: `body` adds a block's convolutions, of a width in filters and a stride, up to the sum;
-/// the block gives `expansion` times its width.
+/// The common part of both forms. `body` adds a block's convolutions with a given width (in filters) and stride, up to
+/// the sum; the block's output has `expansion` times its width.
 fn resnet(
     name: &str,
     blocks: [usize; 4],

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::network::{Builder, Filters, Network, Shape, Window};
 
-/// LeNet for 28x28 digits with one rectified linear unit, as in Caffe's example; after LeCun et al. 1998.
+/// LeNet for 28x28 digits with one ReLU, as in Caffe's example; after LeCun et al. 1998.
 pub(super) fn lenet() -> Result<Network, Error> {
     let mut net = Builder::new("lenet");
     net.input(Shape::image(1, 28, 28));

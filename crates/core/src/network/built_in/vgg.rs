@@ -1,4 +1,4 @@
-//! VGG: groups of 3x3 convolutions, each group half as wide in space as the one before it.
+//! VGG: groups of 3x3 convolutions, each group at half the resolution of the one before.
 
 use crate::Error;
 use crate::network::{Builder, Filters, Network, Shape, Window};
@@ -20,10 +20,10 @@ pub(super) fn vgg(name: &str, convolutions: [usize; 5]) -> Result<Network, Error
     net.finish()
 }
 
-/// VGG-19 with `more` convolutions added to every group, as wide as the group is.
+/// VGG-19 with `more` convolutions added to every group, with the group's filter count.
 ///
-/// Source: Rhu et al. 2016 (vDNN), where 20 a group are added for each hundred; the paper calls VGG-19 by its 16
-/// convolutions VGG-16.
+/// Source: Rhu et al. 2016 (vDNN), which adds 20 per group for each hundred; the paper calls VGG-19 "VGG-16", after its
+/// 16 convolutions.
 pub(super) fn vgg19_deepened(name: &str, more: usize) -> Result<Network, Error> {
     vgg(name, [2, 2, 4, 4, 4].map(|count| count + more))
 }

@@ -1,4 +1,4 @@
-//! Dropping points that cannot be part of a better answer.
+//! Drops points that cannot be part of a better answer.
 //!
 //! Charge every byte the slope of the relaxation. Then each kernel has a best point at that charge, and any other point
 //! falls short of it by some amount. An answer reaches the relaxation's bound only with best points everywhere; one
@@ -8,13 +8,13 @@
 
 use super::knapsack::{Knapsack, Point};
 
-/// What `point` is worth once every byte is charged `slope`, times the slope's weight.
+/// The value of `point` if every byte costs `slope`, times the slope's weight.
 fn charged(point: &Point, (gain, weight): (u64, u64)) -> i128 {
     weight as i128 * point.gain as i128 - gain as i128 * point.weight as i128
 }
 
-/// The knapsack with only those points that an answer of more than `known` gain can contain; the best points of each
-/// front always stay.
+/// The knapsack reduced to points that an answer of more than `known` gain can contain; the best points of each front
+/// always stay.
 pub(super) fn fix(knapsack: &Knapsack, slope: (u64, u64), known: u64) -> Knapsack {
     let best = |front: &Vec<Point>| front.iter().map(|point| charged(point, slope)).max().unwrap_or_default();
     let best: Vec<i128> = knapsack.fronts.iter().map(best).collect();
@@ -32,7 +32,7 @@ pub(super) fn fix(knapsack: &Knapsack, slope: (u64, u64), known: u64) -> Knapsac
     }
 }
 
-/// How far a front's second-best point falls short of its best at the charge `slope`; none for a single point.
+/// How far a front's second-best point falls short of its best at the charge `slope`; `None` for a single point.
 pub(super) fn second_best(front: &[Point], slope: (u64, u64)) -> Option<i128> {
     let mut values: Vec<i128> = front.iter().map(|point| charged(point, slope)).collect();
     values.sort_unstable();

@@ -1,4 +1,4 @@
-//! The knapsack behind an allotment: what each point adds to its kernel's least workspace, and what time that saves.
+//! The knapsack behind an allotment: the workspace that each point adds to its kernel's least, and the time it saves.
 //!
 //! ```text
 //! workspace, time          weight, gain
@@ -14,21 +14,21 @@ use crate::{Bytes, Error, Nanos};
 /// One point of a front, relative to the point with the least workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
-    /// Bytes more.
+    /// Additional bytes.
     pub weight: u64,
-    /// Nanoseconds less.
+    /// Nanoseconds saved.
     pub gain: u64,
-    /// Which point it is, both in the caller's front and in an [`Answer`].
+    /// Its index, both in the caller's front and in an [`Answer`].
     pub index: usize,
 }
 
-/// Kernels, each with a front to choose from, and the bytes that all choices share.
+/// Kernels with their fronts, and the bytes that all choices share.
 pub(super) struct Knapsack {
-    /// The fronts that differ, by rising weight and gain; none is empty.
+    /// The distinct fronts, by rising weight and gain; none is empty.
     pub fronts: Vec<Vec<Point>>,
     /// The front of each kernel.
     pub kernels: Vec<usize>,
-    /// Bytes beyond the least workspaces.
+    /// Bytes available beyond the least workspaces.
     pub capacity: u64,
 }
 
@@ -41,14 +41,14 @@ pub(super) struct Answer {
 }
 
 impl Knapsack {
-    /// The knapsack of these fronts; `group` makes equal ones one.
+    /// The knapsack of these fronts; `group` merges equal fronts.
     pub fn new(fronts: &[Vec<(Bytes, Nanos)>], total: Bytes, group: bool) -> Result<Knapsack, Error> {
         let least = |front: &Vec<(Bytes, Nanos)>| front.iter().map(|&(workspace, _)| workspace).min();
         let needed: Bytes = fronts.iter().map(|front| least(front).unwrap_or(Bytes::UNLIMITED)).sum();
         if needed > total || fronts.iter().any(Vec::is_empty) {
             return Err(Error::OverTotal { needed, total });
         }
-        // With these two limits no product of a weight and a gain overflows 128 bits, however many are added.
+        // With these two limits, no sum of products of a weight and a gain overflows 128 bits.
         let capacity = (total.0 - needed.0).min(1 << 62);
         let longest = (1 << 60) / fronts.len().max(1) as u64;
 
@@ -78,12 +78,12 @@ impl Knapsack {
 }
 
 impl Answer {
-    /// The answer that takes these points.
+    /// The answer with these points.
     pub fn new(choice: Vec<Point>) -> Answer {
         Answer { gain: choice.iter().map(|point| point.gain).sum(), choice }
     }
 
-    /// Exchanges the point of one kernel, for the most gain that still fits, until that gains nothing.
+    /// Repeatedly exchanges one kernel's point for the most gain that still fits, until nothing gains.
     pub fn exchange(&mut self, knapsack: &Knapsack) {
         let used: u64 = self.choice.iter().map(|point| point.weight).sum();
         let mut left = knapsack.capacity - used;
@@ -105,7 +105,7 @@ impl Answer {
     }
 }
 
-/// The points of a front that no other beats and that fit, relative to the first.
+/// The undominated points of a front that fit, relative to the first.
 fn relative(front: &[(Bytes, Nanos)], capacity: u64, longest: u64) -> Vec<Point> {
     let mut order: Vec<usize> = (0..front.len()).collect();
     order.sort_by_key(|&index| (front[index], index));

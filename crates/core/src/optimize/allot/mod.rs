@@ -1,17 +1,17 @@
-//! WD: one total of workspace allotted to all kernels of a network so that the summed time is least.
+//! WD: allots one total workspace to all kernels of a network so that the summed time is least.
 //!
 //! Each kernel takes one point of its front; this is a multiple-choice knapsack, solved exactly in whole bytes and
-//! nanoseconds. One stage, one file:
+//! nanoseconds. Each stage has its own file:
 //!
 //! ```text
 //! fronts -> knapsack  (points relative to the least workspace; identical kernels share one front)
-//!        -> relax     (the best points in fractions: an upper bound, and by rounding down a first answer)
+//!        -> relax     (fractions of points allowed: an upper bound and, rounded down, a first answer)
 //!        -> fix       (drop points too far from the relaxation to be part of anything better)
-//!        -> search    (all sums of what is left, those beaten or without hope dropped) -> Allotment
+//!        -> search    (all sums of the remaining points, without dominated or hopeless ones) -> Allotment
 //! ```
 //!
-//! The search always keeps the best answer found and a proven bound. Limits on states and time turn "exact" into
-//! "within a known gap", and [`Stop`] tells which limit ended the search.
+//! The search always keeps its best answer and a proven bound. If it reaches a limit on states or time, the answer is
+//! within a known gap instead of exact; [`Stop`] says which limit ended the search.
 
 mod fix;
 mod knapsack;
@@ -25,7 +25,7 @@ use crate::{Bytes, Error, Nanos};
 use knapsack::{Answer, Knapsack};
 use relax::Relaxation;
 
-/// One point of every kernel's front, and how far from the best it can be.
+/// One point of every kernel's front, with a bound on its distance from the optimum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allotment {
     /// The point of each kernel, as an index into its front.
@@ -41,7 +41,7 @@ pub struct Allotment {
 }
 
 impl Allotment {
-    /// How much slower than the best this can be: (time - bound) / bound; 0 where it is proven best.
+    /// Upper bound on how much slower than the optimum this is: (time - bound) / bound; 0 if proven optimal.
     pub fn gap(&self) -> f64 {
         if self.time == self.bound { 0.0 } else { (self.time - self.bound).ratio(self.bound) }
     }
@@ -50,11 +50,11 @@ impl Allotment {
 /// Why a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The answer is proven best.
+    /// The answer is proven optimal.
     Proven,
-    /// More states were needed than allowed; the answer is the best found.
+    /// The search reached the limit on states; the answer is the best found.
     StateLimit,
-    /// More time was needed than allowed; the answer is the best found.
+    /// The search reached the time limit; the answer is the best found.
     TimeLimit,
 }
 
@@ -68,14 +68,14 @@ impl fmt::Display for Stop {
     }
 }
 
-/// How far a search may go.
+/// Limits and switches of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchOptions {
-    /// Most partial sums kept by one pass of the search, up to 40 bytes each.
+    /// Maximum number of partial sums in one pass of the search, up to 40 bytes each.
     pub states: usize,
-    /// The time limit; it is checked between points, so the answer may come about a tenth of a second late.
+    /// The time limit. It is checked between points, so the answer may be about a tenth of a second late.
     pub time: Duration,
-    /// Which speed-ups are in use.
+    /// The speed-ups to use.
     pub speedups: Speedups,
 }
 
@@ -85,26 +85,26 @@ impl Default for SearchOptions {
     }
 }
 
-/// Speed-ups of the search, all on by default. None can change the least time, only how soon it is found.
+/// Speed-ups of the search, all on by default. They change how soon the least time is found, not its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speedups {
-    /// Kernels with equal fronts share one front and are searched next to each other, so that exchanging their points
-    /// gives equal sums, which merge.
+    /// Let kernels with equal fronts share one front and search them next to each other, so that exchanging their
+    /// points gives equal sums, which merge.
     pub group: bool,
-    /// The first answer is improved by single exchanges, so that the later stages can drop more.
+    /// Improve the first answer by single exchanges, so that later stages can drop more.
     pub exchange: bool,
-    /// Points that cannot be part of a better answer are dropped before the search.
+    /// Drop points that cannot be part of a better answer before the search.
     pub fix: bool,
-    /// Partial sums whose relaxation is no better than the best answer are dropped.
+    /// Drop partial sums whose relaxation is no better than the best answer.
     pub bound: bool,
-    /// Partial sums that others beat in both workspace and time are dropped.
+    /// Drop partial sums that others beat in both workspace and time.
     pub dominance: bool,
-    /// Narrow searches go before the full one, since a better answer makes that one far smaller.
+    /// Run narrow searches before the full one, because a better answer makes the full search far smaller.
     pub beam: bool,
 }
 
 impl Speedups {
-    /// Everything off: plain enumeration of what fits.
+    /// Everything off: plain enumeration.
     pub const NONE: Speedups =
         Speedups { group: false, exchange: false, fix: false, bound: false, dominance: false, beam: false };
 }
@@ -115,17 +115,17 @@ impl Default for Speedups {
     }
 }
 
-/// Partial sums kept by the passes before the full one.
+/// Widths of the passes before the full one, in partial sums.
 const BEAMS: [usize; 3] = [256, 2048, 16384];
 
 /// Allots `total` bytes: chooses for every kernel one (workspace, time) point so that the workspaces fit together and
 /// the sum of the times is least.
 ///
-/// The points of a kernel may come in any order and hold beaten ones. Times above 2^60 ns divided by the number of
-/// kernels count as that, and totals above 2^62 bytes as that.
+/// The points of a kernel may be in any order and may include dominated ones. Times are capped at 2^60 ns divided by
+/// the number of kernels, and totals at 2^62 bytes.
 ///
-/// - Cost: exponential at worst, hence the limits in `options`; milliseconds for the networks in use.
-/// - Source: the program is that of Oyama et al. 2018, III.C; the stages follow the literature on the multiple-choice
+/// - Cost: exponential in the worst case, hence the limits in `options`; milliseconds for common networks.
+/// - Source: the problem is from Oyama et al. 2018, III.C; the stages follow the literature on the multiple-choice
 ///   knapsack (Dyer et al. 1984 for the relaxation, Pisinger 1995 for the core).
 ///
 /// # Errors
@@ -175,7 +175,7 @@ pub fn allot(fronts: &[Vec<(Bytes, Nanos)>], total: Bytes, options: &SearchOptio
     Ok(describe(fronts, &knapsack, &answer, bound, stop))
 }
 
-/// The answer in the caller's bytes and nanoseconds.
+/// Converts the answer to the caller's bytes and nanoseconds.
 fn describe(fronts: &[Vec<(Bytes, Nanos)>], knapsack: &Knapsack, answer: &Answer, bound: u64, stop: Stop) -> Allotment {
     let choice = knapsack.indices(answer);
     let chosen = || fronts.iter().zip(&choice).map(|(front, &index)| front[index]);

@@ -17,25 +17,25 @@ use super::knapsack::{Answer, Knapsack, Point};
 /// A step along one kernel's hull.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
-    /// Whose hull.
+    /// The kernel whose hull it is.
     pub kernel: usize,
-    /// Bytes more.
+    /// Additional bytes.
     pub weight: u64,
-    /// Nanoseconds less.
+    /// Nanoseconds saved.
     pub gain: u64,
     /// The point it leads to.
     pub to: Point,
 }
 
 impl Segment {
-    /// Steeper before flatter, compared without division.
+    /// Orders steeper before flatter, without division.
     fn steepness(&self, other: &Segment) -> Ordering {
         let (a, b) = (self.gain as u128 * other.weight as u128, other.gain as u128 * self.weight as u128);
         b.cmp(&a)
     }
 }
 
-/// The segments of all kernels' hulls, steepest first; those of one kernel in their order along its hull.
+/// The segments of all kernels' hulls, steepest first; those of one kernel in order along its hull.
 pub(super) fn segments(knapsack: &Knapsack) -> Vec<Segment> {
     let hulls: Vec<Vec<Segment>> = knapsack.fronts.iter().map(|front| hull(front)).collect();
     let of_kernel =
@@ -45,7 +45,7 @@ pub(super) fn segments(knapsack: &Knapsack) -> Vec<Segment> {
     all
 }
 
-/// The segments of the upper hull of a front; their kernel is not yet known.
+/// The segments of a front's upper hull; the caller sets their kernel.
 fn hull(front: &[Point]) -> Vec<Segment> {
     let mut hull: Vec<Segment> = Vec::new();
     for &to in &front[1..] {
@@ -65,7 +65,7 @@ fn hull(front: &[Point]) -> Vec<Segment> {
     hull
 }
 
-/// The most gain of some kernels for every capacity, in fractions: a concave line through corners that need none.
+/// The maximum fractional gain of some kernels for every capacity: a concave line whose corners take no fractions.
 pub(super) struct Curve {
     /// Weight and gain after the first 0, 1, 2, .. segments; the first weight beyond the capacity is the last.
     corners: Vec<(u64, u64)>,
@@ -87,8 +87,8 @@ impl Curve {
         Curve { corners }
     }
 
-    /// How many segments fit into `capacity` whole, given that no more than `most` do; none if not even the first
-    /// corner.
+    /// How many whole segments fit into `capacity`, given that at most `most` do; `None` if not even the first corner
+    /// fits.
     pub fn whole(&self, capacity: u64, most: usize) -> Option<usize> {
         (0..self.corners.len().min(most.saturating_add(1))).rev().find(|&corner| self.corners[corner].0 <= capacity)
     }
@@ -98,8 +98,8 @@ impl Curve {
         self.corners[whole].1
     }
 
-    /// The most gain within `capacity`, of which `whole` segments are taken whole and the next in part; rounded down,
-    /// as gains are whole numbers.
+    /// The maximum gain within `capacity`, from `whole` whole segments and part of the next; rounded down, because
+    /// gains are integers.
     pub fn bound(&self, capacity: u64, whole: usize) -> u64 {
         let (weight, gain) = self.corners[whole];
         let Some(&(next_weight, next_gain)) = self.corners.get(whole + 1) else { return gain };
@@ -114,7 +114,7 @@ impl Curve {
 /// The relaxation of a whole knapsack.
 pub(super) struct Relaxation {
     segments: Vec<Segment>,
-    /// Segments that fit whole.
+    /// Number of whole segments that fit.
     whole: usize,
     bound: u64,
 }
@@ -130,24 +130,24 @@ impl Relaxation {
         Relaxation { segments, whole, bound }
     }
 
-    /// No choice gains more.
+    /// Upper bound on the gain of any choice.
     pub fn bound(&self) -> u64 {
         self.bound
     }
 
-    /// What one more byte gains at the capacity, as (gain, weight): the slope of the segment taken in part, and nothing
-    /// if all segments fit.
+    /// The gain of one more byte at the capacity, as (gain, weight): the slope of the partial segment, or zero if all
+    /// segments fit.
     pub fn slope(&self) -> (u64, u64) {
         self.segments.get(self.whole).map_or((0, 1), |segment| (segment.gain, segment.weight))
     }
 
-    /// The answer of the whole segments, and of those after them that still fit in turn.
+    /// The answer made of the whole segments, plus any later ones that still fit.
     pub fn rounded_down(&self, knapsack: &Knapsack) -> Answer {
         let mut choice: Vec<Point> = (0..knapsack.kernels.len()).map(|kernel| knapsack.front(kernel)[0]).collect();
         let mut left = knapsack.capacity;
         for segment in &self.segments {
             let now = &mut choice[segment.kernel];
-            // A segment that did not fit ends its kernel's hull: what follows is measured from the point it leads to.
+            // A segment that does not fit ends its kernel's hull: later segments start from the point it leads to.
             if segment.weight <= left && segment.to.weight - now.weight == segment.weight {
                 left -= segment.weight;
                 *now = segment.to;

@@ -1,15 +1,16 @@
-//! The search: kernel by kernel, all sums of (weight, gain) that can still lead to something better.
+//! The search: kernel by kernel, computes all sums of (weight, gain) that can still lead to a better answer.
 //!
 //! ```text
 //! sums so far   (0, 0)  (4, 7)
 //! next kernel   (0, 0)  (3, 6)
-//! their sums    (0, 0)  (3, 6)  (4, 7)  (7, 13)    those that others beat, or without hope, go
+//! their sums    (0, 0)  (3, 6)  (4, 7)  (7, 13)    dominated and hopeless sums are dropped
 //! ```
 //!
-//! The kernels not yet merged have a relaxation of their own, a concave line over the capacity left. One walk down that
-//! line, alongside the sums by rising weight, gives the bound of each sum and, with whole segments alone, an answer. So
-//! every sum is completed at once, and the best answer improves fast. Kernels whose second-best point is nearest to
-//! their best come first: those are undecided, and the others seldom leave their best point.
+//! The kernels not yet merged have a relaxation of their own, a concave line over the remaining capacity. One walk
+//! along that line, in parallel with the sums by rising weight, gives each sum's bound and, with whole segments only, a
+//! complete answer. So every sum is completed immediately, and the best answer improves quickly. Kernels whose
+//! second-best point is closest to their best come first: their choice is uncertain, while the others seldom leave
+//! their best point.
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -19,13 +20,13 @@ use super::knapsack::{Answer, Knapsack};
 use super::relax::{Curve, Segment, segments};
 use super::{Speedups, Stop};
 
-/// How far one pass may go.
+/// The limits of one pass.
 pub(super) struct Limits {
     /// The most sums to keep per kernel; beyond it, those with the least bounds are dropped.
     pub width: usize,
     /// The most sums to keep in total.
     pub states: usize,
-    /// When to stop.
+    /// The deadline.
     pub deadline: Instant,
     /// Which speed-ups to use.
     pub speedups: Speedups,
@@ -36,23 +37,24 @@ pub(super) struct Limits {
 struct Sum {
     weight: u64,
     gain: u64,
-    /// No completion gains more.
+    /// Upper bound on the gain of any completion.
     bound: u64,
     last: Step,
 }
 
-/// How a sum came about: where in the trace the sum before it is, and the point of its last kernel.
+/// The origin of a sum: the index of the previous sum in the trace, and the point of its last kernel.
 #[derive(Clone, Copy)]
 struct Step {
     before: u32,
     point: u32,
 }
 
-/// What every trace begins with: the sum over no kernels.
+/// The beginning of every trace: the sum over no kernels.
 const START: Step = Step { before: 0, point: 0 };
 
-/// The best completed sum: its last step, the kernels taken in before that step, and the segments that follow whole.
-struct Found {
+/// The best completed sum: its last step, the number of kernels merged before that step, and the number of whole
+/// segments that follow.
+struct Completion {
     last: Step,
     level: usize,
     whole: usize,
@@ -60,8 +62,8 @@ struct Found {
 
 /// Searches `core` for more than the gain of `answer`, and improves it.
 ///
-/// Returns an upper bound on the gain of any choice, equal to the answer's if that is proven best, and what ended the
-/// pass (`Proven` even if the width dropped some sums).
+/// Returns an upper bound on the gain of any choice, equal to the answer's if that is proven best, and why the pass
+/// ended (`Proven` even if the width dropped some sums).
 pub(super) fn search(core: &Knapsack, slope: (u64, u64), answer: &mut Answer, limits: &Limits) -> (u64, Stop) {
     let mut pass = Pass::new(core, slope, answer.gain, limits);
     let mut left_out = 0;
@@ -93,23 +95,23 @@ struct Pass<'a> {
     limits: &'a Limits,
     /// The kernels in the order in which the search merges them.
     order: Vec<usize>,
-    /// The place of each kernel in that order.
+    /// The position of each kernel in that order.
     place: Vec<usize>,
-    /// Least weight, with its gain, of the kernels from each place on.
+    /// Least weight and its gain for the kernels from each position on.
     least: Vec<(u64, u64)>,
     /// The hulls of all kernels, steepest first.
     segments: Vec<Segment>,
     /// The last step of every sum that was kept; those of the latest kernel are at the end.
     trace: Vec<Step>,
     best: u64,
-    found: Option<Found>,
+    found: Option<Completion>,
 }
 
 impl<'a> Pass<'a> {
     fn new(core: &'a Knapsack, slope: (u64, u64), best: u64, limits: &'a Limits) -> Pass<'a> {
         let shortfall: Vec<_> = core.fronts.iter().map(|front| second_best(front, slope)).collect();
         let mut order: Vec<usize> = (0..core.kernels.len()).collect();
-        // Kernels with one point left have nothing to decide and go last: no sum lives to see them.
+        // Kernels with a single remaining point have nothing to decide and go last.
         order.sort_by_key(|&kernel| {
             let front = core.kernels[kernel];
             (shortfall[front].is_none(), shortfall[front], front)
@@ -140,14 +142,14 @@ impl<'a> Pass<'a> {
             let mut whole = usize::MAX;
             for (before, sum) in (first..).zip(sums) {
                 let (weight, gain) = (sum.weight.saturating_add(taken.weight), sum.gain + taken.gain);
-                // Sums come by rising weight: what does not fit now will not fit later, and the walk goes one way.
+                // Sums come by rising weight: once one does not fit, later ones do not either.
                 let Some(left) = self.core.capacity.checked_sub(weight) else { break };
                 let Some(fit) = curve.whole(left, whole) else { break };
                 whole = fit;
                 let last = Step { before, point };
                 if gain + curve.gain(whole) > self.best {
                     self.best = gain + curve.gain(whole);
-                    self.found = Some(Found { last, level, whole });
+                    self.found = Some(Completion { last, level, whole });
                 }
                 let bound = gain + curve.bound(left, whole);
                 if bound > self.best || !speedups.bound {
@@ -187,9 +189,9 @@ impl<'a> Pass<'a> {
         left_out
     }
 
-    /// The best completed sum, point by point; none if nothing better was found.
+    /// the best completed sum, point by point; `None` if nothing better was found.
     fn answer(&self) -> Option<Answer> {
-        let Found { last, level, whole } = self.found.as_ref()?;
+        let Completion { last, level, whole } = self.found.as_ref()?;
         let mut choice: Vec<_> = (0..self.core.kernels.len()).map(|kernel| self.core.front(kernel)[0]).collect();
         let mut step = *last;
         for &kernel in self.order[..=*level].iter().rev() {

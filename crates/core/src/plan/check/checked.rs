@@ -1,4 +1,4 @@
-//! The type of a schedule that the checker has passed: nothing else leaves the planner, and engines take nothing else.
+//! A schedule that has passed the checker: the only kind that leaves the planner and the only kind that engines accept.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::plan::step::{OperationId, Step};
 use crate::plan::{Action, BlockId, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule, footprint};
 use crate::{Bytes, Error};
 
-/// A schedule that [`check`] has passed, with the step that it was checked against.
+/// A schedule that has passed [`check`], with the step it was checked against.
 ///
 /// ```
 /// use tightfit_core::plan::{Budgets, Checked, CostModel, Fronts, Mode, Options, Workload, plan};
@@ -25,7 +25,7 @@ use crate::{Bytes, Error};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     schedule: Schedule,
-    /// Without costs: those change nothing about what is right.
+    /// Without costs: they do not affect correctness.
     step: Arc<Step>,
 }
 
@@ -35,12 +35,14 @@ impl Checked {
     /// - Cost: that of [`check`].
     ///
     /// # Errors
-    /// [`Error::Unsound`] with the first violation; those of [`Step::check`].
+    /// [`Error::Unsound`] with the first violation; the errors of [`Step::check`].
     pub fn new(step: &Step, schedule: Schedule, budgets: Budgets) -> Result<Checked, Error> {
         step.check()?;
         if (schedule.batch, schedule.types) != (step.batch, step.types) {
             let (batch, types) = (schedule.batch, schedule.types);
-            return Err(Error::Unsound { what: format!("{}: it is of {batch} samples in {types}", step.name) });
+            return Err(Error::Unsound {
+                what: format!("{}: the schedule is for {batch} samples in {types}", step.name),
+            });
         }
         match check(step, &schedule, budgets).first() {
             Some(violation) => Err(Error::Unsound { what: format!("{}: {violation}", step.name) }),
@@ -48,18 +50,18 @@ impl Checked {
         }
     }
 
-    /// Takes a schedule unchecked, to test what a machine does with one that no checker would pass.
+    /// Accepts a schedule unchecked, to test how a machine handles an invalid one.
     #[cfg(feature = "test-util")]
     pub fn assume(step: &Step, schedule: Schedule) -> Checked {
         Checked { schedule, step: Arc::new(step.without_costs()) }
     }
 
-    /// The step that it was checked against, without what its operations cost.
+    /// The step it was checked against, without costs.
     pub fn step(&self) -> &Step {
         &self.step
     }
 
-    /// What an instruction that takes time does, in words; nothing for one that takes none.
+    /// Describes an instruction that takes time; `None` for one that takes none.
     pub fn describe(&self, action: &Action) -> Option<String> {
         let block = |block: BlockId| self.step.describe(self.blocks[block.0].holds);
         match action {
@@ -75,28 +77,28 @@ impl Checked {
         }
     }
 
-    /// The schedule itself, free to be changed.
+    /// Unwraps the schedule, which may then be modified.
     pub fn into_schedule(self) -> Schedule {
         self.schedule
     }
 
-    /// The same schedule, which also copies blocks to the host: all that `which` names for an action, each right after
-    /// that action, on its stream and to bytes of its own. Gives each copy's action (as a place in the schedule given)
-    /// and its host block, in order.
+    /// Adds copies of blocks to the host: for each action, the blocks that `which` returns, copied right after the
+    /// action, on the same stream, to separate host bytes. Also returns, in order, each copy's action (its position in
+    /// the original schedule) and host block.
     ///
-    /// It stays as sound as it was, although [`check`] refuses copies on the compute stream: a copy only reads what the
-    /// action before it on the same stream has just touched, nothing else uses its bytes on the host, and whoever waited
-    /// for that action waits for the copy as well.
+    /// The result is still sound, although [`check`] rejects copies on the compute stream: a copy only reads blocks
+    /// that the preceding action on its stream has just accessed, nothing else uses its host bytes, and any wait for
+    /// that action becomes a wait for the copy.
     ///
     /// # Errors
-    /// [`Error::Unsound`] if an action does not touch a block that `which` names for it.
+    /// [`Error::Unsound`] if `which` returns a block that the action does not access.
     pub fn with_copies(
         &self,
         which: impl Fn(&Action) -> Vec<BlockId>,
     ) -> Result<(Checked, Vec<(InstructionId, HostBlockId)>), Error> {
         let mut schedule = Schedule { instructions: Vec::new(), ..self.schedule.clone() };
         let mut copies = Vec::new();
-        // By instruction of this schedule: the last of those that now stand for it.
+        // For each original instruction: the last of the instructions that replace it.
         let mut ends: Vec<InstructionId> = Vec::with_capacity(self.instructions.len());
         for (place, instruction) in self.instructions.iter().enumerate() {
             let stream = instruction.stream;

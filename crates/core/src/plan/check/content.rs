@@ -1,21 +1,21 @@
-//! What blocks hold, and whether that is what each operation of the step has to read.
+//! Block contents, and whether each operation of the step reads the right ones.
 
-use crate::plan::step::{Access, Again, OperationId, Residence, Step};
+use crate::plan::step::{Access, OperationId, Rerun, Residence, Step};
 use crate::plan::{BlockId, Compute, InstructionId};
 
 use super::Violation;
 
-/// What a block, or a tensor, holds.
+/// The content of a block or a tensor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
-    /// Whether that began with what was there at the end of the last step.
+    /// Whether it builds on the content left by the previous step.
     kept: bool,
-    /// The operation that wrote it and those that added to that, in any order.
+    /// The operation that wrote it and the operations that added to it, in any order.
     by: Vec<OperationId>,
 }
 
 impl Content {
-    /// What is there at the beginning of a step.
+    /// The content of a resident block at the beginning of a step.
     pub(super) fn kept() -> Content {
         Content { kept: true, by: Vec::new() }
     }
@@ -38,17 +38,17 @@ impl Content {
     }
 }
 
-/// What the step says that is read, and which of its operations have run.
+/// The contents that the step's operations must read, and which operations have run.
 pub(super) struct Progress {
-    /// By operation and use: what it reads; nothing where it overwrites.
+    /// For each operation and use: the content it reads; `None` if it overwrites.
     reads: Vec<Vec<Content>>,
-    /// By tensor: what it holds when the step has ended.
+    /// For each tensor: its content at the end of the step.
     results: Vec<Option<Content>>,
     done: Vec<bool>,
 }
 
 impl Progress {
-    /// Walks through the operations in their order.
+    /// Walks the operations in order.
     pub(super) fn of(step: &Step) -> Progress {
         let start = |residence| if residence == Residence::Resident { Content::kept() } else { Content::default() };
         let mut held: Vec<Content> = step.tensors.iter().map(|tensor| start(tensor.residence)).collect();
@@ -61,7 +61,7 @@ impl Progress {
         Progress { reads, results, done: vec![false; step.operations.len()] }
     }
 
-    /// An operation runs: what is wrong with what it reads, and what it leaves.
+    /// Runs an operation: checks the contents it reads and updates those it writes.
     pub(super) fn compute(
         &mut self,
         step: &Step,
@@ -79,8 +79,8 @@ impl Progress {
         for (place, (used, block)) in uses.iter().zip(&compute.blocks).enumerate() {
             let (content, expected) = (&contents[block.0], &self.reads[operation.0][place]);
             let reads = used.access_of_run(compute.again) != Access::Write;
-            // An empty block has been refused already; what is kept is what the first run left.
-            let is_kept = compute.again && used.again == Again::Kept;
+            // Empty blocks have been rejected already; a kept operand holds what the first run left.
+            let is_kept = compute.again && used.rerun == Rerun::ReadOnly;
             if reads && !content.is_nothing() && !is_kept && content != expected {
                 found.push(Violation::WrongContent { operation, operand: place, at });
             }
@@ -91,12 +91,12 @@ impl Progress {
         found
     }
 
-    /// Whether this is what a tensor is to hold after the step.
+    /// Whether this is the content a tensor must have after the step.
     pub(super) fn is_result(&self, tensor: usize, content: &Content) -> bool {
         self.results.get(tensor).and_then(Option::as_ref) == Some(content)
     }
 
-    /// Operations that did not run.
+    /// The operations that did not run.
     pub(super) fn missing(&self) -> impl Iterator<Item = Violation> + '_ {
         let missing = self.done.iter().enumerate().filter(|(_, done)| !**done);
         missing.map(|(place, _)| Violation::Missing { operation: OperationId(place) })

@@ -1,11 +1,11 @@
 //! An independent check of every schedule, whoever wrote it.
 //!
-//! Nothing here is shared with what places, writes or simulates. The list is walked once. Every byte of both arenas knows
-//! who had it and which instructions touched it; every stream knows which of the others' have ended for it; every block
-//! knows what it holds: which operation's output, whose sum, or nothing. An empty list of violations means that every
-//! machine which keeps to streams and waits computes what the operations of the step compute in their order, within the
-//! budget, and that the results are still there when the step has ended. Whether a step is that of its network is checked
-//! by itself, when the network becomes one.
+//! It shares no code with placement, schedule writing or simulation, and walks the list once. For every byte of both
+//! arenas it tracks the owner and the instructions that accessed it; for every stream, which instructions of the other
+//! streams are known to have ended; for every block, its content: the output of an operation, a sum, or nothing. An
+//! empty list of violations means that any machine that respects streams and waits computes the same as the step's
+//! operations run in order, within the budget, and that the results survive until the end of the step. A separate check
+//! compares the step with its network when the network is lowered.
 
 mod checked;
 mod content;
@@ -26,9 +26,9 @@ use super::step::{Access, Cost, GroupId, Residence, Step, TensorId};
 use super::{ALIGNMENT, Action, BlockId, Compute, Holding, HostBlockId, InstructionId, Schedule, Stream};
 use crate::{Bytes, Configuration};
 
-/// Everything that is wrong with a schedule of this step; nothing if it can be carried out.
+/// Returns every violation in a schedule of this step; none if it can run.
 ///
-/// - Cost: O(instructions × operands + blocks × the blocks before that had their bytes).
+/// - Cost: O(instructions × operands + blocks × earlier owners of their bytes).
 ///
 /// ```
 /// use tightfit_core::plan::{Action, Budgets, CostModel, Fronts, Mode, Options, Workload, check, plan};
@@ -45,7 +45,7 @@ use crate::{Bytes, Configuration};
 pub fn check(step: &Step, schedule: &Schedule, budgets: Budgets) -> Vec<Violation> {
     let mut checker = Checker::new(step, schedule);
     checker.form(budgets);
-    // With indices out of range there is nothing to walk through.
+    // With indices out of range there is nothing to walk.
     if checker.violations.iter().any(|violation| matches!(violation, Violation::NoSuch { .. })) {
         return checker.violations;
     }
@@ -56,7 +56,7 @@ pub fn check(step: &Step, schedule: &Schedule, budgets: Budgets) -> Vec<Violatio
     checker.violations
 }
 
-/// Where a block is in its life.
+/// The stage of a block's lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Unborn,
@@ -92,7 +92,7 @@ impl<'a> Checker<'a> {
                     at: InstructionId(0),
                 });
             }
-            // What stays is put into one block before the first step; nothing would be in another.
+            // A resident tensor is loaded into one block before the first step; a second block would stay empty.
             if let Some(other) = residents.insert(block.holds, BlockId(index)) {
                 violations.push(Violation::ResidentTwice { block: BlockId(index), other, holds: block.holds });
             }
@@ -121,7 +121,7 @@ impl<'a> Checker<'a> {
         self.schedule.blocks[block.0].holds
     }
 
-    /// The bytes that a block of this must have, and whether it is there from step to step; none if there is no such thing.
+    /// The size a block with this content must have, and whether it is resident; `None` if nothing like it exists.
     fn wanted(&self, holds: Holding) -> Option<(Bytes, bool)> {
         match holds {
             Holding::Tensor(id) => {
@@ -132,7 +132,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Indices, offsets, sizes, budgets: what can be seen without walking through the instructions.
+    /// Checks indices, offsets, sizes and budgets, without walking the instructions.
     fn form(&mut self, budgets: Budgets) {
         let schedule = self.schedule;
         for (arena, bytes, budget) in
@@ -240,13 +240,13 @@ impl<'a> Checker<'a> {
     }
 
     fn allocate(&mut self, block: BlockId, at: InstructionId) {
-        let of = &self.schedule.blocks[block.0];
-        if of.resident || self.stages[block.0] != Stage::Unborn {
+        let new = &self.schedule.blocks[block.0];
+        if new.resident || self.stages[block.0] != Stage::Unborn {
             self.refuse(Violation::AllocatedTwice { block, at });
             return;
         }
         self.stages[block.0] = Stage::Live;
-        for other in self.device.take(block.0, of.offset, of.bytes) {
+        for other in self.device.take(block.0, new.offset, new.bytes) {
             if self.stages[other] == Stage::Live {
                 self.refuse(Violation::Overlap { block, other: BlockId(other), at });
             }
@@ -266,7 +266,8 @@ impl<'a> Checker<'a> {
         self.stages[block.0] = Stage::Over;
     }
 
-    /// An access of the step that has begun: whether the block is there, and comes after everything that it must.
+    /// Checks an access by the current instruction: the block must be live, and every earlier conflicting access must
+    /// have ended.
     fn access(&mut self, block: BlockId, access: Access, is_copy: bool, at: InstructionId) {
         if self.stages[block.0] != Stage::Live {
             self.refuse(Violation::NotLive { block, holds: self.holds(block), at });
@@ -291,12 +292,12 @@ impl<'a> Checker<'a> {
         if self.contents[block.0].is_nothing() {
             self.refuse(Violation::NeverWritten { block, holds: self.holds(block), at });
         }
-        let (of, of_host) = (&self.schedule.blocks[block.0], &self.schedule.host_blocks[host.0]);
-        if (of.holds, of.bytes) != (Holding::Tensor(of_host.tensor), of_host.bytes) {
+        let (device_block, host_block) = (&self.schedule.blocks[block.0], &self.schedule.host_blocks[host.0]);
+        if (device_block.holds, device_block.bytes) != (Holding::Tensor(host_block.tensor), host_block.bytes) {
             self.refuse(Violation::HostMismatch { block, host, at });
         }
-        for other in self.host.take(host.0, of_host.offset, of_host.bytes) {
-            // What it held is lost; whoever reads it later finds nothing.
+        for other in self.host.take(host.0, host_block.offset, host_block.bytes) {
+            // Its old content is lost; a later reader finds nothing.
             if other != host.0 {
                 self.host_contents[other] = Content::default();
             }
@@ -307,12 +308,12 @@ impl<'a> Checker<'a> {
 
     fn prefetch(&mut self, host: HostBlockId, block: BlockId, at: InstructionId) {
         self.access(block, Access::Write, true, at);
-        let (of, of_host) = (&self.schedule.blocks[block.0], &self.schedule.host_blocks[host.0]);
-        if (of.holds, of.bytes) != (Holding::Tensor(of_host.tensor), of_host.bytes) {
+        let (device_block, host_block) = (&self.schedule.blocks[block.0], &self.schedule.host_blocks[host.0]);
+        if (device_block.holds, device_block.bytes) != (Holding::Tensor(host_block.tensor), host_block.bytes) {
             self.refuse(Violation::HostMismatch { block, host, at });
         }
         if self.host_contents[host.0].is_nothing() {
-            self.refuse(Violation::NotOnHost { host, tensor: of_host.tensor, at });
+            self.refuse(Violation::NotOnHost { host, tensor: host_block.tensor, at });
         }
         self.host_order(host, false, at);
         self.contents[block.0] = self.host_contents[host.0].clone();
@@ -345,7 +346,7 @@ impl<'a> Checker<'a> {
             let access = used.access_of_run(compute.again);
             self.access(*block, access, false, at);
             let mut before = operation.uses[..operand].iter().zip(&compute.blocks);
-            // A sum of one map with itself adds its second gradient to the first.
+            // For a sum of a map with itself, the second gradient is added to the first.
             let just_written = before.any(|(other, of)| of == block && other.access == Access::Write);
             if access != Access::Write && !just_written && self.contents[block.0].is_nothing() {
                 self.refuse(Violation::NeverWritten { block: *block, holds: self.holds(*block), at });
@@ -356,7 +357,8 @@ impl<'a> Checker<'a> {
         self.violations.extend(found);
     }
 
-    /// Whether an operation with a choice has one that fits its workspace, and any other has neither.
+    /// Checks that an operation with a choice has a configuration whose workspace fits, and that any other operation
+    /// has neither.
     fn configuration(&mut self, compute: &Compute, group: GroupId, at: InstructionId) {
         let operation = compute.operation;
         let mut scratch = Bytes::ZERO;

@@ -1,4 +1,4 @@
-//! Whether a step is that of its network: the network's own rules, said once more and without the code that made the step.
+//! Checks a step against its network: restates the network's rules independently of the code that lowered it.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use crate::network::{LayerId, LayerKind, PoolingMethod};
 use crate::plan::step::{Access, OperationId, Residence};
 use crate::plan::{LayerPass, Lowered, Mode, NetworkTensor, Pass, Role, Workload};
 
-/// What a step does that its network does not say.
+/// A difference between a step and its network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fault {
-    /// A pass has an operand that it does not take, or takes otherwise.
+    /// A pass has an operand it should not have, or accesses it the wrong way.
     WrongRole(Role),
     /// A pass lacks an operand.
     MissingRole(Role),
-    /// An operand holds something else than what the pass has to read.
+    /// An operand does not hold what the pass must read.
     WrongContent(Role),
     /// A pass runs twice.
     RunTwice,
     /// A pass does not run.
     MissingPass(Pass),
-    /// A tensor has another length than the network gives it, or another residence.
+    /// A tensor has the wrong length or residence.
     WrongTensor(NetworkTensor),
-    /// What is read after the step is not said to be, or something else is.
+    /// The tensors marked as results are not the network's results.
     WrongResult,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Refuses a step that is not what the network says, in its tensors, its passes, their order, or what they read.
+/// Rejects a step that differs from its network in its tensors, its passes, their order, or their contents.
 ///
 /// - Cost: O(layers² + operands).
 ///
@@ -76,16 +76,16 @@ pub(in crate::plan) fn verify(workload: &Workload<'_>, lowered: &Lowered) -> Res
     learning.missing(workload).map_or(Ok(()), |fault| Err(bad(step.operations.len(), fault)))
 }
 
-/// A tensor as a pass uses it.
+/// A tensor as used by a pass.
 #[derive(Clone, Copy, Debug)]
 struct Operand {
     role: Role,
-    /// Its place among the tensors.
+    /// Its index among the tensors.
     place: usize,
     access: Access,
 }
 
-/// Whether a tensor keeps its content from step to step.
+/// Whether a tensor keeps its content between steps.
 fn stays_from_step_to_step(tensor: NetworkTensor) -> bool {
     matches!(
         tensor,
@@ -97,24 +97,24 @@ fn stays_from_step_to_step(tensor: NetworkTensor) -> bool {
     )
 }
 
-/// What a tensor holds.
+/// The content of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Content {
-    /// Nothing that was written.
+    /// Nothing was written to it.
     Nothing,
-    /// What it held at the end of the last training step.
+    /// Its content from the end of the previous training step.
     Kept,
-    /// Weights of the next training step.
+    /// Weights for the next training step.
     Updated,
-    /// A map as this layer left it.
+    /// A map as this layer wrote it.
     Map(LayerId),
-    /// The sum of the gradients that these layers gave of these inputs of theirs.
+    /// The sum of the gradients from these layers, each for the given input.
     Gradient(Vec<(LayerId, usize)>),
-    /// What one of this layer's passes wrote beside maps.
+    /// Data other than maps from one of this layer's passes.
     Of(LayerId),
 }
 
-/// The tensor that an operand of this role has to be.
+/// The tensor required for this role.
 fn tensor(workload: &Workload<'_>, layer: LayerId, role: Role) -> Option<NetworkTensor> {
     let input = |place: usize| {
         let input = workload.network.layer(layer).inputs.get(place)?;
@@ -137,8 +137,8 @@ fn tensor(workload: &Workload<'_>, layer: LayerId, role: Role) -> Option<Network
     })
 }
 
-/// The operands that a pass must have besides gradients of inputs, each with how it is accessed; none if the layer has no
-/// such pass.
+/// The required operands of a pass, apart from input gradients, with their accesses; `None` if the layer has no such
+/// pass.
 fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Access)>> {
     let layer = workload.network.layer(compute.layer);
     let (read, write, add) = (Access::Read, Access::Write, Access::Add);
@@ -190,29 +190,34 @@ fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Acc
     Some(roles)
 }
 
-/// What is wrong with the operands of a pass.
-fn operands(workload: &Workload<'_>, of: &LayerPass, uses: &[Operand], tensors: &[NetworkTensor]) -> Result<(), Fault> {
-    let needed = needed(workload, of);
-    let takes_gradients = of.pass == Pass::BackwardData;
+/// Checks the operands of a pass.
+fn operands(
+    workload: &Workload<'_>,
+    pass: &LayerPass,
+    uses: &[Operand],
+    tensors: &[NetworkTensor],
+) -> Result<(), Fault> {
+    let needed = needed(workload, pass);
+    let takes_gradients = pass.pass == Pass::BackwardData;
     for used in uses {
         let role = used.role;
         let is_known = match role {
             Role::Dx(_) => takes_gradients && used.access != Access::Read,
             _ => needed.iter().flatten().any(|needed| *needed == (role, used.access)),
         };
-        if !is_known || tensor(workload, of.layer, role) != Some(tensors[used.place]) {
+        if !is_known || tensor(workload, pass.layer, role) != Some(tensors[used.place]) {
             return Err(Fault::WrongRole(role));
         }
     }
-    let missing = needed.iter().flatten().find(|(role, _)| !of.roles.contains(role));
+    let missing = needed.iter().flatten().find(|(role, _)| !pass.roles.contains(role));
     missing.map_or(Ok(()), |(role, _)| Err(Fault::MissingRole(*role)))
 }
 
-/// What has been computed so far, and what a step of training has to compute.
+/// What has been computed so far, and what a training step must compute.
 struct Learning {
-    /// By layer: whether the loss depends on it.
+    /// For each layer: whether the loss depends on it.
     reaches_loss: Vec<bool>,
-    /// By layer and pass.
+    /// For each layer and pass: whether it has run.
     done: Vec<[bool; 4]>,
 }
 
@@ -229,7 +234,7 @@ impl Learning {
         Learning { reaches_loss, done: vec![[false; 4]; layers.len()] }
     }
 
-    /// A pass runs: what is wrong with what it reads, and what it leaves.
+    /// Runs a pass: checks the contents it reads and updates those it writes.
     fn compute(
         &mut self,
         workload: &Workload<'_>,
@@ -242,7 +247,7 @@ impl Learning {
             return Err(Fault::RunTwice);
         }
         for (place, used) in uses.iter().enumerate().filter(|(_, used)| used.access != Access::Write) {
-            // A sum of one map with itself adds its second gradient to the first.
+            // For a sum of a map with itself, the second gradient is added to the first.
             let mut before = uses[..place].iter();
             let just_written = before.any(|other| other.place == used.place && other.access == Access::Write);
             if !just_written && !self.is_right(workload, of.layer, used.role, &contents[used.place]) {
@@ -256,7 +261,7 @@ impl Learning {
                 Role::W => *content = Content::Updated,
                 Role::Dw | Role::Saved | Role::Labels => *content = Content::Of(of.layer),
                 Role::Dx(place) => match content {
-                    // In place a layer changes what is there, and out of place `Add` says so.
+                    // An in-place layer changes the existing content; out of place, the access is `Add`.
                     Content::Gradient(from) if used.access == Access::Add || is_in_place(workload, of.layer, place) => {
                         from.push((of.layer, place));
                     }
@@ -268,7 +273,7 @@ impl Learning {
         Ok(())
     }
 
-    /// Whether a pass may read this as its operand.
+    /// Whether a pass may read this content as its operand.
     fn is_right(&self, workload: &Workload<'_>, layer: LayerId, role: Role, content: &Content) -> bool {
         match (role, content) {
             (Role::X(place), Content::Map(writer)) => {
@@ -276,7 +281,7 @@ impl Learning {
                 inputs.get(place).is_some_and(|input| unflattened(workload, *input) == *writer)
             }
             (Role::Y, Content::Map(writer)) => {
-                // A dropout over a rectified unit keeps the sign, which is all that is read.
+                // Dropout in place over a ReLU keeps the sign, and nothing but the sign is read.
                 let kind = |layer| &workload.network.layer(layer).kind;
                 let kept = *kind(layer) == LayerKind::Relu && matches!(kind(*writer), LayerKind::Dropout { .. });
                 *writer == layer || kept
@@ -288,7 +293,7 @@ impl Learning {
                 from.sort_unstable();
                 from == expected
             }
-            // A later contribution reads what is there to add to it.
+            // A later contribution reads the partial sum that it adds to.
             (Role::Dx(_), Content::Gradient(_)) => true,
             (Role::W, Content::Kept) => true,
             (Role::Momentum | Role::Statistics | Role::Master, _) => true,
@@ -300,8 +305,8 @@ impl Learning {
         }
     }
 
-    /// The gradients that must have been given before a layer reads that of its output: those of all readers of the map,
-    /// and of the layers that worked over this one's output.
+    /// The gradients that must be complete before a layer reads its output's gradient: those of all readers of the map,
+    /// and of layers that work in place on it.
     fn gradients(&self, workload: &Workload<'_>, layer: LayerId) -> Vec<(LayerId, usize)> {
         let map = workload.maps.written_by(layer);
         let mut expected = Vec::new();
@@ -318,7 +323,7 @@ impl Learning {
         expected
     }
 
-    /// Whether this is read after the end of the step: the probabilities, and in inference whatever no layer reads.
+    /// Whether this is a result of the step: the probabilities, and in inference any map that no layer reads.
     fn is_result(&self, workload: &Workload<'_>, content: &Content) -> bool {
         let Content::Map(writer) = *content else { return false };
         let is_probabilities = workload.network.layer(writer).kind == LayerKind::SoftmaxLoss;
@@ -327,7 +332,7 @@ impl Learning {
         is_last && (is_probabilities || workload.mode == Mode::Inference && map.readers.is_empty())
     }
 
-    /// The first pass that did not run.
+    /// The first pass that has not run.
     fn missing(&self, workload: &Workload<'_>) -> Option<Fault> {
         workload.network.iter().find_map(|(id, layer)| {
             let done = |pass| self.done[id.index()][pass as usize];
@@ -341,15 +346,15 @@ impl Learning {
     }
 }
 
-/// Whether the gradient of this input is that of the output, changed in place.
+/// Whether this input's gradient is the output's gradient, modified in place.
 fn is_in_place(workload: &Workload<'_>, layer: LayerId, place: usize) -> bool {
     let inputs = &workload.network.layer(layer).inputs;
-    let of = |layer| workload.maps.written_by(layer);
+    let map = |layer| workload.maps.written_by(layer);
     workload.network.layer(layer).kind != LayerKind::SoftmaxLoss
-        && inputs.get(place).is_some_and(|input| of(*input) == of(layer))
+        && inputs.get(place).is_some_and(|input| map(*input) == map(layer))
 }
 
-/// The layer that wrote what a layer gives: flattening writes nothing.
+/// The layer that wrote a layer's output: flattening writes nothing.
 fn unflattened(workload: &Workload<'_>, mut layer: LayerId) -> LayerId {
     while let (LayerKind::Flatten, Some(input)) =
         (&workload.network.layer(layer).kind, workload.network.layer(layer).inputs.first())
@@ -373,7 +378,7 @@ mod tests {
         net.finish().unwrap()
     }
 
-    /// What is wrong with the network's step once `spoil` has changed it; `at` finds passes by layer.
+    /// The fault found after `spoil` has changed the network's step; `at` finds passes by layer.
     fn fault(spoil: impl FnOnce(&mut Lowered, &dyn Fn(&Lowered, &str, Pass) -> usize)) -> String {
         let network = network();
         let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
@@ -399,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn operands_that_a_pass_does_not_take_or_lacks() {
+    fn extra_and_missing_operands_are_rejected() {
         let missing = fault(|lowered, at| {
             let place = at(lowered, "b", Pass::BackwardFilter);
             lowered.step.operations[place].uses.remove(1);
@@ -419,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_that_do_not_run_run_twice_or_too_early() {
+    fn missing_repeated_and_early_passes_are_rejected() {
         let skipped = fault(|lowered, at| {
             let place = at(lowered, "a.relu", Pass::Forward);
             remove(lowered, place);
@@ -452,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_and_results_that_are_not_the_networks() {
+    fn tensors_and_results_must_match_the_network() {
         assert!(fault(|lowered, _| lowered.step.tensors[1].bytes.0 += 4).starts_with("WrongTensor(FeatureMap"));
         let momentum = fault(|lowered, _| {
             let is_it = |tensor: &NetworkTensor| matches!(tensor, NetworkTensor::Momentum(_));

@@ -1,10 +1,10 @@
-//! Which steps have certainly ended when another begins, and who had which bytes before.
+//! Which steps have certainly ended when another begins, and the previous owners of every byte.
 
 use std::collections::BTreeMap;
 
 use crate::plan::{InstructionId, Stream};
 
-/// By stream: how many of its steps.
+/// A number of steps for each stream.
 type Count = [u32; 3];
 
 fn join(one: &mut Count, other: Count) {
@@ -13,14 +13,14 @@ fn join(one: &mut Count, other: Count) {
     }
 }
 
-/// The streams as the list is walked.
+/// The state of the streams as the list is walked.
 pub(super) struct Order {
     known: [Count; 3],
-    /// By step: what its stream knew after it.
+    /// For each step: what its stream knew after it.
     after: Vec<Count>,
-    /// By stream: its steps that do something.
+    /// For each stream: its steps that do work.
     steps: [Vec<InstructionId>; 3],
-    /// The stream whose step is under way.
+    /// The stream of the current step.
     current: usize,
 }
 
@@ -29,7 +29,7 @@ impl Order {
         Order { known: [[0; 3]; 3], after: vec![[0; 3]; steps], steps: [const { Vec::new() }; 3], current: 0 }
     }
 
-    /// A step that does something begins on a stream.
+    /// Begins a step that does work on a stream.
     pub(super) fn begin(&mut self, stream: Stream, step: InstructionId) {
         self.current = stream.index();
         self.steps[self.current].push(step);
@@ -37,17 +37,17 @@ impl Order {
         self.mark(stream, step);
     }
 
-    /// A step that does nothing is passed.
+    /// Passes a step that does no work.
     pub(super) fn mark(&mut self, stream: Stream, step: InstructionId) {
         self.after[step.0] = self.known[stream.index()];
     }
 
-    /// A stream waits for an earlier step.
+    /// Makes a stream wait for an earlier step.
     pub(super) fn wait(&mut self, stream: Stream, on: InstructionId) {
         join(&mut self.known[stream.index()], self.after[on.0]);
     }
 
-    /// A step among those counted of which the current one does not know that it has ended.
+    /// A counted step that the current step does not know to have ended.
     fn unknown(&self, counted: &Count) -> Option<InstructionId> {
         let known = self.known[self.current];
         let stream = (0..3).find(|&stream| counted[stream] > known[stream])?;
@@ -60,19 +60,19 @@ impl Order {
     }
 }
 
-/// The steps that touched one block.
+/// The steps that accessed one block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Touches {
-    /// Those that touched its bytes while others had them.
+    /// Steps that accessed its bytes while other blocks owned them.
     strangers: Count,
     reads: Count,
     writes: Count,
     copies_out: Count,
 }
 
-/// The bytes of an arena: who has them, and who touched them before.
+/// The bytes of an arena: their current owner, and earlier accesses.
 pub(super) struct Arena {
-    /// By first byte: the byte after the last, and the block that has them.
+    /// By first byte: the end, and the block that owns the range.
     stretches: BTreeMap<u64, (u64, usize)>,
     blocks: Vec<Touches>,
 }
@@ -82,7 +82,7 @@ impl Arena {
         Arena { stretches: BTreeMap::new(), blocks: vec![Touches::default(); blocks] }
     }
 
-    /// Gives bytes to a block; names the blocks that had some of them last.
+    /// Gives bytes to a block; returns the blocks that owned some of them last.
     pub(super) fn take(&mut self, block: usize, offset: u64, bytes: u64) -> Vec<usize> {
         let end = offset.saturating_add(bytes);
         let first = self.stretches.range(..=offset).next_back().map_or(offset, |(start, _)| *start);
@@ -116,12 +116,12 @@ impl Arena {
         owners
     }
 
-    /// A step that touched the block's bytes before they were its own, and may not have ended.
+    /// A step that accessed the block's bytes under an earlier owner and may not have ended.
     pub(super) fn stranger(&self, block: usize, order: &Order) -> Option<InstructionId> {
         order.unknown(&self.blocks[block].strangers)
     }
 
-    /// A step that touched the block and may not have ended, where that matters; and whether it is a copy out of it.
+    /// A conflicting step that accessed the block and may not have ended, and whether it is a copy out of the block.
     pub(super) fn conflict(&self, block: usize, writes: bool, order: &Order) -> Option<(InstructionId, bool)> {
         let touches = &self.blocks[block];
         if let Some(step) = order.unknown(&touches.writes) {
@@ -132,7 +132,7 @@ impl Arena {
         Some((reader, is_copy))
     }
 
-    /// The current step touches the block.
+    /// Records an access of the block by the current step.
     pub(super) fn touch(&mut self, block: usize, writes: bool, is_copy: bool, order: &Order) {
         let touches = &mut self.blocks[block];
         let (stream, number) = (order.current, order.number());

@@ -1,4 +1,4 @@
-//! What can be wrong with a schedule, each fault with the blocks, tensors and steps that it is about.
+//! The ways a schedule can be invalid, each with the blocks, tensors and steps involved.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::plan::{BlockId, Holding, HostBlockId, InstructionId, Stream};
 /// Sizes that the arenas must not exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budgets {
-    /// Of the device arena.
+    /// Limit of the device arena.
     pub device: Bytes,
-    /// Of the pinned host arena.
+    /// Limit of the pinned host arena.
     pub host: Bytes,
 }
 
@@ -22,7 +22,7 @@ impl Default for Budgets {
     }
 }
 
-/// What is wrong with a schedule.
+/// A fault in a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -32,7 +32,7 @@ pub enum Violation {
         arena: &'static str,
         /// Its size.
         bytes: Bytes,
-        /// What is allowed.
+        /// The limit.
         budget: Bytes,
     },
     /// A block ends beyond its arena.
@@ -46,7 +46,7 @@ pub enum Violation {
         /// Size of the arena.
         size: Bytes,
     },
-    /// A block begins between multiples of the alignment.
+    /// A block's offset is not a multiple of the alignment.
     Misaligned {
         /// Which arena.
         arena: &'static str,
@@ -61,10 +61,10 @@ pub enum Violation {
         block: BlockId,
         /// Its length.
         bytes: Bytes,
-        /// What its tensor takes.
+        /// The bytes its tensor needs.
         needed: Bytes,
     },
-    /// A block is of some samples only, or of samples that are not there.
+    /// A block covers only some of the samples, or samples that do not exist.
     Samples {
         /// The block.
         block: BlockId,
@@ -73,12 +73,12 @@ pub enum Violation {
         /// The one after the last.
         last: usize,
     },
-    /// An instruction computes some of the samples only.
+    /// An instruction computes only some of the samples.
     PartOfBatch {
         /// The instruction.
         at: InstructionId,
     },
-    /// An instruction names what does not exist, or a block holds a tensor that the step has not.
+    /// An instruction refers to something that does not exist, or a block holds a tensor that the step lacks.
     NoSuch {
         /// What does not exist.
         what: String,
@@ -89,51 +89,51 @@ pub enum Violation {
     WrongStream {
         /// The instruction.
         at: InstructionId,
-        /// Where it is.
+        /// The stream it is on.
         stream: Stream,
     },
-    /// A block is allocated that was allocated before, or is resident.
+    /// A block is allocated a second time, or although it is resident.
     AllocatedTwice {
         /// The block.
         block: BlockId,
         /// The second allocation.
         at: InstructionId,
     },
-    /// A block is resident that holds nothing that is, or the other way round.
+    /// A block is resident but its tensor is not, or the other way around.
     Residence {
         /// The block.
         block: BlockId,
         /// What it holds.
         holds: Holding,
     },
-    /// Two resident blocks are of one tensor, of which only one can hold what it was before the first step.
+    /// Two resident blocks hold the same tensor; only one of them can hold its initial content.
     ResidentTwice {
         /// The later block.
         block: BlockId,
         /// The earlier one.
         other: BlockId,
-        /// What both would hold.
+        /// The tensor of both.
         holds: Holding,
     },
     /// A block is used or released while it is not allocated.
     NotLive {
         /// The block.
         block: BlockId,
-        /// What it would hold.
+        /// Its content.
         holds: Holding,
         /// The instruction.
         at: InstructionId,
     },
-    /// Two blocks that are live at once have bytes in common.
+    /// Two blocks that are live at the same time overlap.
     Overlap {
-        /// The block that is allocated.
+        /// The block being allocated.
         block: BlockId,
-        /// The block that is there.
+        /// The live block.
         other: BlockId,
         /// The allocation.
         at: InstructionId,
     },
-    /// A step uses bytes that another may still be at, its own tensor's or those of a block that had them before.
+    /// A step uses bytes that another step may still be using, through the same block or an earlier owner of the bytes.
     Unordered {
         /// The block.
         block: BlockId,
@@ -141,7 +141,7 @@ pub enum Violation {
         holds: Holding,
         /// The instruction.
         at: InstructionId,
-        /// The instruction that it should come after, and is not made to.
+        /// The instruction it should wait for but does not.
         after: InstructionId,
     },
     /// A block is written while a copy may still read it.
@@ -150,18 +150,18 @@ pub enum Violation {
         block: BlockId,
         /// What it holds.
         holds: Holding,
-        /// The step that writes.
+        /// The writing step.
         at: InstructionId,
         /// The copy.
         copy: InstructionId,
     },
-    /// A block is read that nothing was written to.
+    /// A block is read before anything is written to it.
     NeverWritten {
         /// The block.
         block: BlockId,
         /// What it should hold.
         holds: Holding,
-        /// The step that reads.
+        /// The reading step.
         at: InstructionId,
     },
     /// A block is not released at the end of the step.
@@ -171,13 +171,13 @@ pub enum Violation {
         /// What it holds.
         holds: Holding,
     },
-    /// Bytes that hold what the step is for, which is read after its end, are given to another block.
+    /// Bytes that hold a result of the step, which is read after its end, are given to another block.
     ResultLost {
-        /// The block of the probabilities, or of another map that no layer reads.
+        /// The block of the result: the probabilities, or another map that no layer reads.
         result: BlockId,
         /// What it holds.
         holds: Holding,
-        /// The block that gets some of the bytes.
+        /// The block that takes some of its bytes.
         block: BlockId,
         /// The allocation.
         at: InstructionId,
@@ -191,7 +191,7 @@ pub enum Violation {
         /// The copy.
         at: InstructionId,
     },
-    /// A copy from the host of what is not there, or not any more.
+    /// A copy from the host of data that is not there, or no longer there.
     NotOnHost {
         /// The block on the host.
         host: HostBlockId,
@@ -200,46 +200,46 @@ pub enum Violation {
         /// The copy.
         at: InstructionId,
     },
-    /// A copy uses bytes on the host that another may still be at.
+    /// A copy uses host bytes that another copy may still be using.
     HostUnordered {
         /// The block on the host.
         host: HostBlockId,
         /// The copy.
         at: InstructionId,
-        /// The copy that it should come after.
+        /// The copy it should wait for.
         after: InstructionId,
     },
-    /// A computation with more or fewer blocks than its operation uses.
+    /// A computation has more or fewer blocks than its operation uses.
     WrongOperands {
         /// The operation.
         operation: OperationId,
-        /// Blocks that it is given.
+        /// Number of its blocks.
         given: usize,
-        /// Tensors that it uses.
+        /// Number of tensors its operation uses.
         wanted: usize,
         /// The computation.
         at: InstructionId,
     },
-    /// A computation is given something else than a tensor that its operation uses.
+    /// A computation is given the wrong tensor for one of its operation's uses.
     WrongTensor {
         /// The operation.
         operation: OperationId,
-        /// Which of its uses; the workspace comes after the last.
+        /// Index of the use; the workspace comes last.
         operand: usize,
-        /// What it is given.
+        /// The tensor it is given.
         holds: Holding,
         /// The computation.
         at: InstructionId,
     },
-    /// An operation with a choice but no configuration, or one of another mini-batch or too small a workspace; or a
-    /// configuration where there is no choice.
+    /// An operation with a choice lacks a configuration, or has one for another mini-batch or with too small a
+    /// workspace; or an operation without a choice has a configuration.
     WrongConfiguration {
         /// The operation.
         operation: OperationId,
         /// The computation.
         at: InstructionId,
     },
-    /// A block holds something else than what the operation has to read.
+    /// A block does not hold what the operation must read.
     WrongContent {
         /// The operation.
         operation: OperationId,
@@ -252,7 +252,7 @@ pub enum Violation {
     RunTwice {
         /// The operation.
         operation: OperationId,
-        /// The second time.
+        /// The second run.
         at: InstructionId,
     },
     /// An operation does not run.

@@ -1,6 +1,6 @@
-//! A schedule as the file of a plan holds it: in the words of its network, whose keys are a promise.
+//! The file form of a schedule, in terms of its network. Its keys are a stable format.
 //!
-//! The structs below are the document, key for key; the types they are made from stay free to change.
+//! The structs below mirror the document key for key, so the internal types stay free to change.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -77,10 +77,10 @@ struct OperandObject {
 }
 
 impl Document {
-    /// A schedule of this network's step.
+    /// The document of a schedule of this network's step.
     ///
     /// # Panics
-    /// If it is of another step.
+    /// If the schedule belongs to another step.
     pub fn of(schedule: &Schedule, lowered: &Lowered) -> Document {
         let layer = |GroupId(group): GroupId| lowered.layers[group];
         let tensor = |holds| match holds {
@@ -121,7 +121,7 @@ impl Document {
         }
     }
 
-    /// The schedule, unchecked; or what it names that the network has not.
+    /// The schedule, unchecked; an error names a reference that the network lacks.
     pub fn schedule(self, lowered: &Lowered) -> Result<Schedule, String> {
         let tensors: HashMap<NetworkTensor, TensorId> =
             lowered.tensors.iter().enumerate().map(|(place, tensor)| (*tensor, TensorId(place))).collect();
@@ -170,17 +170,17 @@ impl Document {
 }
 
 fn written(compute: &Compute, lowered: &Lowered) -> ComputeObject {
-    let of = &lowered.passes[compute.operation.0];
+    let pass = &lowered.passes[compute.operation.0];
     let uses = &lowered.step.operation(compute.operation).uses;
-    let operands = of.roles.iter().zip(uses).zip(&compute.blocks);
+    let operands = pass.roles.iter().zip(uses).zip(&compute.blocks);
     let operands = operands.map(|((role, used), block)| {
         let access = used.access_of_run(compute.again);
         OperandObject { role: *role, block: *block, access }
     });
     let scratch = |block| OperandObject { role: Role::Workspace, block, access: Access::Write };
     ComputeObject {
-        layer: of.layer,
-        pass: of.pass,
+        layer: pass.layer,
+        pass: pass.pass,
         operands: operands.chain(compute.workspace.map(scratch)).collect(),
         samples: compute.samples.clone(),
         configuration: compute.configuration.clone(),
@@ -188,7 +188,7 @@ fn written(compute: &Compute, lowered: &Lowered) -> ComputeObject {
     }
 }
 
-/// A computation with its operands in the order of the operation's uses; what is wrong with them.
+/// Reads a computation and puts its operands in the order of the operation's uses; an error names the wrong operand.
 fn read(compute: ComputeObject, operation: OperationId, lowered: &Lowered) -> Result<Compute, String> {
     let ComputeObject { layer, pass, mut operands, samples, configuration, again } = compute;
     let bad = |what: &str, role: Role| Err(format!("layer {} {}: {role:?} {what}", layer.index(), pass.name()));
@@ -200,7 +200,7 @@ fn read(compute: ComputeObject, operation: OperationId, lowered: &Lowered) -> Re
     for (role, used) in lowered.passes[operation.0].roles.iter().zip(&lowered.step.operation(operation).uses) {
         match take(*role) {
             Some(operand) if operand.access == used.access_of_run(again) => blocks.push(operand.block),
-            Some(_) => return bad("is accessed in another way", *role),
+            Some(_) => return bad("has the wrong access", *role),
             None => return bad("is missing", *role),
         }
     }

@@ -1,10 +1,10 @@
-//! A plan as a file: the network, everything that is known of the plan, and its schedule, as JSON.
+//! Plan files: the network, all facts about the plan, and its schedule, as JSON.
 //!
 //! ```json
 //! {"format": "tightfit-plan", "version": 1, "network": {..}, "plan": {"batch": 256, .., "schedule": {..}, ..}}
 //! ```
 //!
-//! A plan is carried out without asking again, so a file is trusted only after its schedule has passed the checker.
+//! A plan runs without further checks, so a file is trusted only after its schedule has passed the checker.
 
 use std::io::Read;
 use std::path::Path;
@@ -21,12 +21,12 @@ use document::Document as ScheduleDocument;
 use super::{Budgets, Checked, Plan, Workload};
 use crate::{Bytes, Error, Network, bounded};
 
-/// The word by which a file of a plan is known.
+/// Identifies a plan file.
 const FORMAT: &str = "tightfit-plan";
-/// Raised when a file of before could not be read as it was meant.
+/// Increased when older files could no longer be read correctly.
 const VERSION: u32 = 1;
-/// The largest file, unpacked; that of a network of 500 layers has a few MiB.
-const MOST_TEXT: Bytes = Bytes::mib(256);
+/// Size limit of an uncompressed file; a network of 500 layers needs a few MiB.
+const MAX_TEXT: Bytes = Bytes::mib(256);
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -36,7 +36,7 @@ struct Document<'a> {
     plan: Plan<ScheduleDocument>,
 }
 
-/// What a document begins with, whatever else it holds.
+/// The common head of every document.
 #[derive(Deserialize)]
 struct Head {
     format: String,
@@ -57,11 +57,11 @@ impl Plan {
     /// Writes the plan of `network` as JSON; reading it with [`Plan::from_json`] gives the same plan.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for a plan of something else than this network.
+    /// [`Error::Unsound`] if the plan is not for this network.
     pub fn to_json(&self, network: &Network) -> Result<String, Error> {
         let lowered = Workload::new(network, self.batch, self.types, self.mode)?.lower()?;
         if *self.schedule.step() != lowered.step {
-            return Err(Error::Unsound { what: format!("it is not of {}", network.name()) });
+            return Err(Error::Unsound { what: format!("the plan is not for {}", network.name()) });
         }
         let plan = self.clone().with_schedule(ScheduleDocument::of(&self.schedule, &lowered));
         let network = serde_json::from_str(&network.to_json()).map_err(bad)?;
@@ -69,15 +69,16 @@ impl Plan {
         Ok(serde_json::to_string(&document).map_err(bad)? + "\n")
     }
 
-    /// Reads a plan from JSON with the network that it is of: the inverse of [`Plan::to_json`].
+    /// Reads a plan and its network from JSON: the inverse of [`Plan::to_json`].
     ///
     /// # Errors
-    /// [`Error::BadDocument`] for what is no plan, of another version, or wrong: if the checker refuses its schedule, or if
-    /// the facts beside it tell of another one; those of [`Network::from_json`].
+    /// [`Error::BadDocument`] if the text is not a plan, has another version, has a schedule that the checker rejects,
+    /// or states facts that disagree with the schedule; the errors of [`Network::from_json`].
     pub fn from_json(text: &str) -> Result<(Network, Plan), Error> {
         let Head { format, version } = serde_json::from_str(text).map_err(bad)?;
         if (format.as_str(), version) != (FORMAT, VERSION) {
-            let what = format!("it is `{format}` version {version}, this program reads `{FORMAT}` version {VERSION}");
+            let what =
+                format!("it is `{format}` version {version}, but this program reads `{FORMAT}` version {VERSION}");
             return Err(bad(what));
         }
         let Body { network, plan } = serde_json::from_str(text).map_err(bad)?;
@@ -86,22 +87,23 @@ impl Plan {
         Ok((network, plan))
     }
 
-    /// Reads the file of this path, packed if its name ends in `.gz`, as [`Plan::from_json`].
+    /// Reads a plan file, compressed if its name ends in `.gz`; see [`Plan::from_json`].
     ///
     /// # Errors
-    /// [`Error::File`] for a file that cannot be read or unpacked, caused by those of [`Plan::from_json`] for its content.
+    /// [`Error::File`] if the file cannot be read or decompressed, or with the error of [`Plan::from_json`] as its
+    /// source.
     pub fn read(path: &Path) -> Result<(Network, Plan), Error> {
         let file = |what: &str, source: Box<dyn std::error::Error + Send + Sync>| Error::File {
             path: path.to_owned(),
             what: what.to_owned(),
             source: Some(source),
         };
-        let text = bounded::read_text(path, MOST_TEXT);
-        let text = text.map_err(|error| file("cannot be read; is it cut off?", error.into()))?;
-        Plan::from_json(&text).map_err(|error| file("is not a plan that can be carried out", error.into()))
+        let text = bounded::read_text(path, MAX_TEXT);
+        let text = text.map_err(|error| file("cannot be read; it may be truncated", error.into()))?;
+        Plan::from_json(&text).map_err(|error| file("is not a valid plan", error.into()))
     }
 
-    /// The bytes of a file of this name: JSON, packed if the name ends in `.gz`.
+    /// The content for a file with this name: JSON, compressed if the name ends in `.gz`.
     ///
     /// # Errors
     /// As [`Plan::to_json`].
@@ -117,11 +119,11 @@ impl Plan {
 }
 
 impl Plan<ScheduleDocument> {
-    /// The plan with its schedule checked; refused if the checker refuses that, or if it is not the one that the plan tells of.
+    /// Checks the schedule; fails if the checker rejects it or if it disagrees with the plan's facts.
     fn verified(self, network: &Network) -> Result<Plan, Error> {
         let schedule = &self.schedule;
         let workload = Workload::new(network, self.batch, self.types, self.mode)?;
-        for (fact, told, is) in [
+        for (fact, stated, actual) in [
             ("network", self.network.clone(), network.name().to_owned()),
             ("mini-batch", self.batch.to_string(), schedule.batch.to_string()),
             ("types", self.types.to_string(), schedule.types.to_string()),
@@ -129,13 +131,13 @@ impl Plan<ScheduleDocument> {
             ("host bytes", self.host.to_string(), schedule.host_bytes.to_string()),
             ("number of steps", self.simulation.spans.len().to_string(), schedule.steps.len().to_string()),
         ] {
-            if told != is {
-                return Err(bad(format!("it tells of {fact} {told}, its schedule has {is}")));
+            if stated != actual {
+                return Err(bad(format!("it states {fact} {stated}, but its schedule has {actual}")));
             }
         }
         let budgets = Budgets { device: self.options.budget, host: self.options.host_budget };
         let lowered = workload.lower()?;
-        let refused = |what: String| bad(format!("its schedule is refused: {what}"));
+        let refused = |what: String| bad(format!("the checker rejects its schedule: {what}"));
         let schedule = schedule.clone().schedule(&lowered).map_err(refused)?;
         let checked = Checked::new(&lowered.step, schedule, budgets).map_err(|error| refused(error.to_string()))?;
         Ok(self.with_schedule(checked))
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_read_back_as_it_was() {
+    fn plans_round_trip() {
         for (name, policy) in
             [("lenet", Policy::VdnnAll), ("googlenet", Policy::VdnnConv), ("resnet18", Policy::Baseline)]
         {
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_be_packed() {
+    fn files_may_be_compressed() {
         let (network, plan) = planned("lenet", Policy::VdnnAll);
         let folder = tempfile::tempdir().unwrap();
         for name in ["plan.json", "plan.json.gz"] {
@@ -186,20 +188,20 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_was_tampered_with_is_refused() {
+    fn tampered_plans_are_rejected() {
         let (network, plan) = planned("lenet", Policy::VdnnAll);
         let whole = plan.to_json(&network).unwrap();
         type Tamper = fn(&mut Plan<ScheduleDocument>);
         let tampered: [(&str, Tamper); 9] = [
-            ("its schedule is refused", |plan| plan.schedule.blocks[0].offset = u64::MAX),
-            ("its schedule is refused", |plan| plan.schedule.blocks[0].offset += 256),
-            ("its schedule is refused", |plan| _ = plan.schedule.blocks.pop()),
-            ("its schedule is refused", |plan| _ = plan.schedule.host_blocks.pop()),
-            ("its schedule is refused", |plan| plan.schedule.steps.swap(3, 20)),
-            ("its schedule is refused", |plan| plan.options.budget = Bytes(plan.peak.0 - 1)),
-            ("it tells of peak", |plan| plan.peak = Bytes(1)),
-            ("it tells of mini-batch 9, its schedule has 8", |plan| plan.batch = 9),
-            ("it tells of number of steps", |plan| _ = plan.schedule.steps.pop()),
+            ("the checker rejects its schedule", |plan| plan.schedule.blocks[0].offset = u64::MAX),
+            ("the checker rejects its schedule", |plan| plan.schedule.blocks[0].offset += 256),
+            ("the checker rejects its schedule", |plan| _ = plan.schedule.blocks.pop()),
+            ("the checker rejects its schedule", |plan| _ = plan.schedule.host_blocks.pop()),
+            ("the checker rejects its schedule", |plan| plan.schedule.steps.swap(3, 20)),
+            ("the checker rejects its schedule", |plan| plan.options.budget = Bytes(plan.peak.0 - 1)),
+            ("it states peak", |plan| plan.peak = Bytes(1)),
+            ("it states mini-batch 9, but its schedule has 8", |plan| plan.batch = 9),
+            ("it states number of steps", |plan| _ = plan.schedule.steps.pop()),
         ];
         for (part, tamper) in tampered {
             let lowered = Workload::new(&network, 8, Types::F32, Mode::Training).unwrap().lower().unwrap();
@@ -212,15 +214,15 @@ mod tests {
         }
     }
 
-    /// Any number of a file may be another one: the plan is then refused, or is a plan all the same; nothing panics.
+    /// Changing any number in a file makes the plan rejected or leaves it valid; nothing panics.
     #[test]
-    fn any_number_may_be_wrong() {
+    fn wrong_numbers_never_panic() {
         for (network, plan) in [planned("lenet", Policy::VdnnAll), divided()] {
             any_number_of(&network, &plan);
         }
     }
 
-    /// A plan whose convolutions run in two micro-batches.
+    /// A plan whose convolutions run in two micro-batches each.
     fn divided() -> (Network, Plan) {
         let network = Network::open("lenet").unwrap();
         let workload = Workload::new(&network, 8, Types::F32, Mode::Training).unwrap();
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_beyond_every_number_are_refused() {
+    fn overflowing_sums_are_rejected() {
         let (network, plan) = divided();
         let text = plan.to_json(&network).unwrap();
         let most = u64::MAX;
@@ -279,19 +281,19 @@ mod tests {
             let wrong = format!("{}{other}{}", &text[..start], &text[start + digits..]);
             refused += usize::from(Plan::from_json(&wrong).is_err());
         }
-        assert!(refused > starts.len() / 5 / 4, "{refused}: times may be any, places may not");
+        assert!(refused > starts.len() / 5 / 4, "only {refused} rejected: times may have any value, positions may not");
     }
 
     #[test]
-    fn what_is_no_plan_is_refused() {
+    fn other_documents_are_rejected() {
         let (network, plan) = planned("lenet", Policy::VdnnAll);
         let text = plan.to_json(&network).unwrap();
         for (text, part) in [
             (String::new(), "EOF"),
             (network.to_json(), "it is `tightfit-network` version 1"),
-            (text.replacen("\"version\":1", "\"version\":2", 1), "version 2, this program reads"),
+            (text.replacen("\"version\":1", "\"version\":2", 1), "version 2, but this program reads"),
             (text.replacen("\"schedule\"", "\"program\"", 1), "schedule"),
-            (text.replacen("\"filters\":20", "\"filters\":21", 1), "its schedule is refused"),
+            (text.replacen("\"filters\":20", "\"filters\":21", 1), "the checker rejects its schedule"),
         ] {
             let error = Plan::from_json(&text).unwrap_err().to_string();
             assert!(error.contains(part), "{part}: {error}");

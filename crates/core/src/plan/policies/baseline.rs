@@ -1,7 +1,8 @@
-//! The network-wide baseline: all maps for the whole step, as frameworks allocated them; only gradient maps share bytes.
+//! The network-wide baseline: all maps stay for the whole step, as in frameworks of the time; only gradient maps share
+//! memory.
 //!
-//! **Source**: Rhu et al. 2016, 4.1. The paper's baseline has one dX and one dY as large as the largest; here each
-//! gradient map takes bytes only while it is needed, which is no more, and right for networks that fork.
+//! **Source**: Rhu et al. 2016, 4.1. The paper's baseline has one dX and one dY of the largest size. Here each gradient
+//! map takes memory only while needed, which needs no more memory and also works for networks with forks.
 
 use crate::plan::script::Script;
 use crate::plan::step::Step;

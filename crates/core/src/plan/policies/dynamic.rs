@@ -1,4 +1,4 @@
-//! vDNN's dynamic policy: the first of the paper's passes that fits.
+//! vDNN's dynamic policy: takes the first of the paper's passes that fits.
 //!
 //! ```text
 //! all(m) fits?            no -> the last two passes, with prefetches only where they fit
@@ -8,36 +8,36 @@
 //! all(m)
 //! ```
 //!
-//! The paper does not say what becomes of a prefetch for which there are no bytes; here its map is fetched on demand. With
-//! division allowed, the greedy passes divide mini-batches where that lets a faster algorithm in.
+//! The paper does not say what to do if there is no room for a prefetch; here the map is fetched on demand. If division
+//! is allowed, the greedy passes divide mini-batches where that makes room for a faster algorithm.
 //!
 //! **Source**: Rhu et al. 2016, 3.3.
 
-use super::vdnn::{self, Moved, Room};
-use super::{Chosen, Floors};
+use super::vdnn::{self, Offloads, Room};
+use super::{Floors, Outcome};
 use crate::Error;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
 use crate::plan::script::Script;
 use crate::plan::{Algorithms, Decision};
 
-/// The passes after the test of feasibility, in order; after them comes what was tested.
-const PASSES: [(&str, Moved, Algorithms); 5] = [
-    ("none(p)", Moved::None, Algorithms::Performance),
-    ("conv(p)", Moved::Convolutions, Algorithms::Performance),
-    ("all(p)", Moved::All, Algorithms::Performance),
-    ("greedy conv", Moved::Convolutions, Algorithms::Fit),
-    ("greedy all", Moved::All, Algorithms::Fit),
+/// The passes after the feasibility test, in order; the tested pass itself comes last.
+const PASSES: [(&str, Offloads, Algorithms); 5] = [
+    ("none(p)", Offloads::None, Algorithms::Performance),
+    ("conv(p)", Offloads::Convolutions, Algorithms::Performance),
+    ("all(p)", Offloads::All, Algorithms::Performance),
+    ("greedy conv", Offloads::Convolutions, Algorithms::Fit),
+    ("greedy all", Offloads::All, Algorithms::Fit),
 ];
 
-/// The passes where the test fails, the last of which needs the fewest bytes.
-const LIMITED: [(&str, Moved, Algorithms); 3] = [
-    ("greedy conv, limited", Moved::Convolutions, Algorithms::Fit),
-    ("greedy all, limited", Moved::All, Algorithms::Fit),
-    ("all(m), limited", Moved::All, Algorithms::Memory),
+/// The passes if the test fails; the last one needs the least memory.
+const LIMITED: [(&str, Offloads, Algorithms); 3] = [
+    ("greedy conv, limited", Offloads::Convolutions, Algorithms::Fit),
+    ("greedy all, limited", Offloads::All, Algorithms::Fit),
+    ("all(m), limited", Offloads::All, Algorithms::Memory),
 ];
 
-pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, Error> {
+pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
     let mut passes = Passes { drafter, decisions: vec![floors.all.decision("all(m)", &drafter.options)], chosen: None };
     if floors.all.fits(&drafter.options) {
         for (name, moved, algorithms) in PASSES {
@@ -46,9 +46,9 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
         }
         passes.run("all(m)", || floors.all.clone());
     } else {
-        // Copies back can take more bytes than staying does, as in very small networks.
+        // In very small networks, copying back can take more memory than keeping everything.
         passes.run("none(p)", || {
-            let script = vdnn::script(drafter, Moved::None, None);
+            let script = vdnn::script(drafter, Offloads::None, None);
             drafter.draft(&script, Algorithms::Performance, Effort::Plan)
         });
         for (name, moved, algorithms) in LIMITED {
@@ -61,18 +61,18 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
         passes.run("none(m)", || floors.none.clone());
     }
     match passes.chosen {
-        Some(draft) => Ok(Chosen { draft, decisions: passes.decisions }),
+        Some(draft) => Ok(Outcome { draft, decisions: passes.decisions }),
         None => Err(drafter.too_large(floors.of_policy(drafter.options.policy), &passes.decisions, floors.least())),
     }
 }
 
-/// The script of a static policy with prefetches only where `limit` leaves bytes for them.
-pub(super) fn limited(drafter: &Drafter<'_>, moved: Moved, limit: u64) -> Script {
+/// The script of a static policy, with prefetches only where they stay within `limit`.
+pub(super) fn limited(drafter: &Drafter<'_>, moved: Offloads, limit: u64) -> Script {
     let room = Room { live: drafter.live(), limit };
     vdnn::script(drafter, moved, Some(room))
 }
 
-/// The passes so far; once one fits, no more are made.
+/// The passes so far; the first one that fits ends the search.
 struct Passes<'a> {
     drafter: &'a Drafter<'a>,
     decisions: Vec<Decision>,

@@ -1,43 +1,43 @@
-//! Policies: which maps move and when, as scripts, and which script becomes the plan.
+//! Policies: write scripts of which maps move and when, and choose the script that becomes the plan.
 
 mod baseline;
 mod dynamic;
 mod overlap;
 mod vdnn;
 
-use vdnn::Moved;
+use vdnn::Offloads;
 
 use super::draft::{Draft, Drafter};
 use super::place::Effort;
 use super::{Algorithms, Decision, Policy};
 use crate::{Bytes, Error};
 
-/// What a policy decided, and what it tried on the way.
-pub(super) struct Chosen {
+/// A policy's decision and all its attempts.
+pub(super) struct Outcome {
     pub(super) draft: Draft,
     pub(super) decisions: Vec<Decision>,
 }
 
-/// Carries the policy of the options out.
+/// Runs the policy selected in the options.
 ///
 /// # Errors
 /// [`Error::OverBudget`] or [`Error::OverHostBudget`] if none of its attempts fits.
-pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, Error> {
+pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
     match drafter.options.policy {
         Policy::Baseline => one(drafter, floors, "baseline", &baseline::script(drafter.step)),
-        Policy::VdnnAll => one(drafter, floors, "all", &vdnn::script(drafter, Moved::All, None)),
-        Policy::VdnnConv => one(drafter, floors, "conv", &vdnn::script(drafter, Moved::Convolutions, None)),
+        Policy::VdnnAll => one(drafter, floors, "all", &vdnn::script(drafter, Offloads::All, None)),
+        Policy::VdnnConv => one(drafter, floors, "conv", &vdnn::script(drafter, Offloads::Convolutions, None)),
         Policy::VdnnDynamic => dynamic::choose(drafter, floors),
         Policy::Overlap => overlap::choose(drafter, floors),
     }
 }
 
-/// A policy of one script, with the algorithms that the options ask for.
-fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &super::script::Script) -> Result<Chosen, Error> {
+/// A policy with a single script, with the algorithms from the options.
+fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &super::script::Script) -> Result<Outcome, Error> {
     let options = &drafter.options;
     let mut draft = drafter.draft(script, options.algorithms, Effort::Plan);
     if !draft.fits(options) {
-        // What is told to be needed is to be enough.
+        // The budget reported as needed must be sufficient.
         draft = drafter.tightened(draft);
     }
     let mut decision = draft.decision(&format!("{name}{}", suffix(options.algorithms)), options);
@@ -45,10 +45,10 @@ fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &super::scrip
         return Err(drafter.too_large(&draft, &[decision], floors.least()));
     }
     decision.taken = true;
-    Ok(Chosen { draft, decisions: vec![decision] })
+    Ok(Outcome { draft, decisions: vec![decision] })
 }
 
-/// The papers' letter for algorithms.
+/// The paper's suffix for algorithms.
 fn suffix(algorithms: Algorithms) -> &'static str {
     match algorithms {
         Algorithms::Memory => "(m)",
@@ -62,12 +62,12 @@ pub(super) fn baseline(drafter: &Drafter<'_>) -> Draft {
     drafter.tightened(drafter.draft(&baseline::script(drafter.step), Algorithms::Performance, Effort::Draft))
 }
 
-/// The least arena of each script, with memory-optimal algorithms.
+/// The smallest arena of each script, with memory-optimal algorithms.
 pub(super) struct Floors {
     none: Draft,
     conv: Draft,
     all: Draft,
-    /// All moved, every map fetched on demand.
+    /// All maps offloaded, each fetched on demand.
     on_demand: Draft,
     overlap: Draft,
     baseline: Draft,
@@ -78,16 +78,16 @@ impl Floors {
         let least = |script| drafter.tightened(drafter.draft(&script, Algorithms::Memory, Effort::Draft));
         let vdnn = |moved| least(vdnn::script(drafter, moved, None));
         Floors {
-            none: vdnn(Moved::None),
-            conv: vdnn(Moved::Convolutions),
-            all: vdnn(Moved::All),
-            on_demand: least(dynamic::limited(drafter, Moved::All, 0)),
+            none: vdnn(Offloads::None),
+            conv: vdnn(Offloads::Convolutions),
+            all: vdnn(Offloads::All),
+            on_demand: least(dynamic::limited(drafter, Offloads::All, 0)),
             overlap: least(overlap::floor(drafter)),
             baseline: least(baseline::script(drafter.step)),
         }
     }
 
-    /// The draft with the least arena of a policy.
+    /// A policy's draft with the smallest arena.
     pub(super) fn of_policy(&self, policy: Policy) -> &Draft {
         let candidates: &[&Draft] = match policy {
             Policy::Baseline => &[&self.baseline],
@@ -99,7 +99,7 @@ impl Floors {
         candidates.iter().min_by_key(|draft| draft.peak).copied().unwrap_or(candidates[0])
     }
 
-    /// The least arena of all.
+    /// The smallest arena of all policies.
     pub(super) fn least(&self) -> Bytes {
         Policy::ALL.into_iter().map(|policy| self.of_policy(policy).peak).min().unwrap_or_default()
     }

@@ -1,21 +1,21 @@
-//! Offloading as little as the budget asks for, with nothing waited for at the end of a layer.
+//! Offloads as little as the budget requires, without waits at the end of each layer.
 //!
 //! ```text
 //! compute   | 1 | 2 | 3 | 4 |   .. | 4' | 3' | 2' | 1' |
-//! offload       |-- 1 --|-- 2 --|                           bytes go when the copy has ended, sooner only if needed
-//! prefetch                      |-- 2 --|   |-- 1 --|       as late as twice the copy's time before it is needed
+//! offload       |-- 1 --|-- 2 --|                           bytes released after the copy, waiting for it only if needed
+//! prefetch                      |-- 2 --|   |-- 1 --|       starts twice the copy's time before the map is needed
 //! ```
 //!
-//! Maps that are idle longest move first: copies of those have the most time. Moving more than has to be leaves room for
-//! faster algorithms, so several shares of the budget are tried as what the maps may fill, and vDNN's dynamic policy beside
-//! them; the fastest step is taken, of equally fast ones one whose offsets waste little. How much they may waste is bounded
-//! by the budget alone.
+//! Maps that are idle longest move first: their copies have the most time. Moving more maps than necessary leaves room
+//! for faster algorithms, so the policy tries several fractions of the budget as the limit for maps, and also vDNN's
+//! dynamic policy. It takes the fastest step, and among equally fast ones prefers a tight placement. Only the budget
+//! limits how much a placement may waste.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use super::vdnn::{self, Moved};
-use super::{Chosen, Floors, dynamic};
+use super::vdnn::{self, Offloads};
+use super::{Floors, Outcome, dynamic};
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
 use crate::plan::script::{Move, Script};
@@ -23,20 +23,21 @@ use crate::plan::step::{Lifetime, Residence, TensorId};
 use crate::plan::{Algorithms, Decision, Direction, footprint, simulate};
 use crate::{Bytes, Error, Nanos};
 
-/// Shares of the budget that may be filled before more maps move, in percent.
+/// Fractions of the budget that live bytes may fill before more maps move, in percent.
 const SHARES: [u64; 6] = [100, 97, 90, 75, 50, 25];
 
-/// As many shares in a row may be tried that give no faster step.
+/// Consecutive fractions to try without a faster step before giving up.
 const PATIENCE: usize = 2;
 
-/// A copy back begins as long before it is needed as this many such copies take, the first of these if that is tight.
+/// A copy back starts this many copy times before the map is needed; the first value is preferred if its placement is
+/// tight.
 const EARLY: [u64; 3] = [2, 1, 4];
 
-pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, Error> {
+pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
     let options = &drafter.options;
-    let none = vdnn::script(drafter, Moved::None, None);
+    let none = vdnn::script(drafter, Offloads::None, None);
     let mut trials = Trials { drafter, decisions: Vec::new(), best: None };
-    // A run that fits with its fastest algorithms moves nothing.
+    // If everything fits with the fastest algorithms, nothing moves.
     let undisturbed = options.algorithms == Algorithms::Fit
         && trials.consider("none(p)", drafter.draft(&none, Algorithms::Performance, Effort::Plan));
     if !undisturbed {
@@ -51,14 +52,15 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
                 continue;
             }
             let before = trials.best.as_ref().map(|best| best.0);
-            // Another distance moves the copies against each other, and may leave no holes where this one does: that takes
-            // the place of more effort.
+            // Another distance shifts the copies and may avoid the holes that this one leaves; try it instead of a
+            // longer placement search.
             for early in EARLY {
                 let script = timeline.script(&moved, options.budget.0 / 100 * share.max(90), early);
                 let draft = drafter.draft(&script, options.algorithms, Effort::Draft);
                 let is_tight = draft.is_tight();
                 trials.consider(&name(&format!("move {}", moved.len())), draft);
-                // Bytes that are wasted are lost to faster algorithms, unless the fastest step so far wastes none.
+                // Faster algorithms could use wasted bytes, so search harder, unless the fastest step so far wastes
+                // none.
                 if is_tight || trials.best.as_ref().is_some_and(|best| !best.1) {
                     break;
                 }
@@ -72,7 +74,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
         trials.consider("floor(m)", floors.overlap.clone());
         trials.consider("none(m)", floors.none.clone());
     }
-    // Where hardly anything hides the copies, the paper's own choice can be the fastest.
+    // If little hides the copies, the paper's own choice can be the fastest.
     if options.algorithms == Algorithms::Fit
         && !undisturbed
         && trials.best.is_some()
@@ -84,7 +86,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
     match best {
         Some((_, _, taken, draft)) => {
             decisions[taken].taken = true;
-            Ok(Chosen { draft, decisions })
+            Ok(Outcome { draft, decisions })
         }
         None => Err(drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least())),
     }
@@ -94,12 +96,12 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Chosen, E
 struct Trials<'a> {
     drafter: &'a Drafter<'a>,
     decisions: Vec<Decision>,
-    /// Its time, whether its offsets waste much, its place among the decisions, and itself.
+    /// The draft, with its time, whether its placement is loose, and its index among the decisions.
     best: Option<(Nanos, bool, usize, Draft)>,
 }
 
 impl Trials<'_> {
-    /// Takes an attempt in; tells whether it fits.
+    /// Records an attempt; returns whether it fits.
     fn consider(&mut self, attempt: &str, draft: Draft) -> bool {
         let mut decision = draft.decision(attempt, &self.drafter.options);
         let fits = decision.fits;
@@ -116,7 +118,7 @@ impl Trials<'_> {
     }
 }
 
-/// The script that needs the fewest bytes: every map that is idle moves, and is away for all of that time.
+/// The script that needs the least memory: every idle map is offloaded for the whole time it is idle.
 pub(super) fn floor(drafter: &Drafter<'_>) -> Script {
     let timeline = Timeline::of(drafter);
     let all: Vec<TensorId> = timeline.movable.iter().map(|movable| movable.tensor).collect();
@@ -128,20 +130,20 @@ pub(super) fn floor(drafter: &Drafter<'_>) -> Script {
 struct Movable {
     tensor: TensorId,
     bytes: u64,
-    /// The computation that writes it for the last time.
+    /// The computation that last writes it.
     written: usize,
     last_forward: usize,
     first_backward: usize,
 }
 
-/// The computations in time, and what is live at each whatever moves.
+/// The computations in time order, and the bytes live at each.
 struct Timeline {
-    /// Every map that could move, the longest idle first.
+    /// Every map that could move, longest idle first.
     movable: Vec<Movable>,
     times: Vec<Nanos>,
-    /// By computation: live bytes if nothing moves, with the least workspace.
+    /// For each computation: live bytes if nothing moves, with the least workspace.
     live: Vec<u64>,
-    /// By map in `movable`: time of its copy to the host and back.
+    /// For each map in `movable`: time of its copy to the host and back.
     copies: Vec<(Nanos, Nanos)>,
 }
 
@@ -189,7 +191,7 @@ impl Timeline {
         Timeline { movable, times, live, copies }
     }
 
-    /// The maps to move so that what is live nowhere exceeds `limit`, or as little as can be.
+    /// The maps to move so that live bytes stay within `limit` everywhere, or exceed it as little as possible.
     fn least_to_move(&self, limit: u64) -> Vec<TensorId> {
         let mut live = self.live.clone();
         let mut moved = Vec::new();
@@ -203,12 +205,12 @@ impl Timeline {
         moved
     }
 
-    /// When the moved maps are copied, leave and come back, if live bytes are to stay within `limit`.
+    /// Schedules when the moved maps are copied, leave and come back, keeping live bytes within `limit`.
     fn script(&self, moved: &[TensorId], limit: u64, early: u64) -> Script {
         let mut script = Script::two_copy_streams(self.times.len());
         let mut moved: Vec<usize> =
             (0..self.movable.len()).filter(|&index| moved.contains(&self.movable[index].tensor)).collect();
-        // What is live while all moved maps are away for all of their idle time.
+        // Live bytes if all moved maps are away for their whole idle time.
         let mut live = self.live.clone();
         for &index in &moved {
             let Movable { bytes, last_forward, first_backward, .. } = self.movable[index];
@@ -219,8 +221,8 @@ impl Timeline {
         script
     }
 
-    /// Decides the copies to the host; gives the computation after which each moved map has left, and when computations
-    /// start with the waits for that.
+    /// Decides the copies to the host. Returns the computation after which each moved map has left, and the start times
+    /// of the computations including the waits for the copies.
     fn leave(
         &self,
         moved: &mut [usize],
@@ -241,7 +243,7 @@ impl Timeline {
                 copied.push_back((index, link_free));
                 coming.pop_front();
             }
-            // In the order of the copies, those that nothing reads any more going forward.
+            // In copy order, the maps that no later forward pass reads.
             while let Some(&(index, end)) = copied.front() {
                 let Movable { tensor, bytes, last_forward, first_backward, .. } = self.movable[index];
                 if last_forward >= at {
@@ -263,13 +265,13 @@ impl Timeline {
         (left, starts)
     }
 
-    /// Bytes of maps that only wait for their copies to end.
+    /// Bytes of maps that are only waiting for their copies to end.
     fn held(&self, copied: &VecDeque<(usize, Nanos)>, at: usize) -> u64 {
         let waiting = copied.iter().filter(|(index, _)| self.movable[*index].last_forward < at);
         waiting.map(|(index, _)| footprint(self.movable[*index].bytes)).sum()
     }
 
-    /// Decides the copies back, each as late as its time allows, or later where bytes are short.
+    /// Decides the copies back: each as late as its time allows, or later if memory is short.
     fn come_back(
         &self,
         moved: &[usize],
@@ -281,7 +283,8 @@ impl Timeline {
     ) {
         let mut order = moved.to_vec();
         order.sort_by_key(|&index| (self.movable[index].first_backward, self.movable[index].tensor));
-        // Copies follow one another: the last has all the time until it is needed, those before it end by its beginning.
+        // Copies run one after another: the last one must end when its map is needed, each earlier one when the next
+        // begins.
         let mut begin_by = vec![Nanos::ZERO; order.len()];
         let mut next = Nanos(u64::MAX);
         for (place, &index) in order.iter().enumerate().rev() {

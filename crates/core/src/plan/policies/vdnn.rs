@@ -1,12 +1,12 @@
-//! The static policies of vDNN: the inputs of convolutions, or of convolutions and poolings, are offloaded.
+//! vDNN's static policies: offload the inputs of convolutions, or of convolutions and poolings.
 //!
 //! ```text
 //! forward n    compute n | wait                     backward m   compute m          | wait
 //! memory       offload X | release X                memory       prefetch X of n < m |
 //! ```
 //!
-//! One memory stream carries both directions, and the compute stream waits for it at the end of each layer. Where a map
-//! is read by several layers, the last one to read it going forward offloads it, and so needs it first going backward.
+//! One memory stream carries both directions, and the compute stream waits for it at the end of each layer. If several
+//! layers read a map, the last of them going forward offloads it, which is the first to need it going backward.
 //!
 //! **Source**: Rhu et al. 2016, 3.2, 3.3 and figure 8.
 
@@ -17,10 +17,10 @@ use crate::plan::footprint;
 use crate::plan::script::{Move, Script};
 use crate::plan::step::{Access, Residence, Stage, Step, Tag, TensorId};
 
-/// The operations whose inputs are offloaded.
+/// The operations whose inputs to offload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moved {
-    /// None: maps go when nothing reads them again.
+pub(super) enum Offloads {
+    /// None: maps are only released when nothing reads them again.
     None,
     /// The convolutions.
     Convolutions,
@@ -28,26 +28,26 @@ pub(super) enum Moved {
     All,
 }
 
-impl Moved {
+impl Offloads {
     fn includes(self, tag: Tag) -> bool {
         match tag {
-            Tag::Convolution => self != Moved::None,
-            Tag::Pooling => self == Moved::All,
+            Tag::Convolution => self != Offloads::None,
+            Tag::Pooling => self == Offloads::All,
             Tag::Other => false,
         }
     }
 }
 
-/// What prefetches may fill: one that would overflow it is left out, and its map fetched on demand.
+/// The room for prefetches. A prefetch that would exceed it is omitted and its map fetched on demand.
 pub(super) struct Room {
-    /// By operation: live bytes if nothing moves.
+    /// For each operation: live bytes if nothing moves.
     pub(super) live: Vec<u64>,
-    /// The most bytes that may be live.
+    /// Limit on live bytes.
     pub(super) limit: u64,
 }
 
 impl Room {
-    /// Takes bytes from one operation on until another, if they are free for all of that.
+    /// Reserves bytes from one operation until another, if they are free throughout.
     fn take(&mut self, from: usize, until: usize, bytes: u64) -> bool {
         let stretch = &mut self.live[from..until.max(from)];
         let fits = stretch.iter().all(|live| live + bytes <= self.limit);
@@ -58,8 +58,8 @@ impl Room {
     }
 }
 
-/// The decisions of the paper's policies. With `room`, prefetches only take what is free; the paper prefetches always.
-pub(super) fn script(drafter: &Drafter<'_>, moved: Moved, mut room: Option<Room>) -> Script {
+/// The decisions of the paper's policies. With `room`, prefetches use only free bytes; the paper always prefetches.
+pub(super) fn script(drafter: &Drafter<'_>, moved: Offloads, mut room: Option<Room>) -> Script {
     let (step, lifetimes) = (drafter.step, &drafter.lifetimes);
     let mut script = Script::new(step.operations.len());
     let mut memory = Memory::new(step);
@@ -102,19 +102,19 @@ pub(super) fn script(drafter: &Drafter<'_>, moved: Moved, mut room: Option<Room>
     script
 }
 
-/// What the operations read, going forward, whose inputs move.
-fn inputs(step: &Step, moved: Moved) -> HashSet<TensorId> {
+/// The tensors read, going forward, by the operations whose inputs are offloaded.
+fn inputs(step: &Step, moved: Offloads) -> HashSet<TensorId> {
     let going_forward = step.operations.iter().filter(|operation| operation.stage == Stage::Forward);
     let moving = going_forward.filter(|operation| moved.includes(operation.tag));
     let read = moving.flat_map(|operation| operation.uses.iter().filter(|used| used.access == Access::Read));
     read.map(|used| used.tensor).collect()
 }
 
-/// What has been offloaded and not yet fetched.
+/// The tensors that are offloaded and not yet fetched.
 struct Memory {
-    /// By group: the tensors that it offloads.
+    /// For each group: the tensors it offloads.
     offloaded: Vec<Vec<TensorId>>,
-    /// By group: whether it is a convolution.
+    /// For each group: whether it is a convolution.
     convolves: Vec<bool>,
     on_host: HashSet<TensorId>,
 }
@@ -128,9 +128,9 @@ impl Memory {
         Memory { offloaded: vec![Vec::new(); step.groups.len()], convolves, on_host: HashSet::new() }
     }
 
-    /// The nearest group before `current` whose input is on the host, looked for no further than the nearest convolution.
+    /// The nearest group before `current` whose input is on the host; the search ends at the nearest convolution.
     ///
-    /// Source: Rhu et al. 2016, figure 8; its -1 is none.
+    /// Source: Rhu et al. 2016, figure 8, which returns -1 for `None`.
     fn find_prefetch_group(&self, current: usize) -> Option<usize> {
         for group in (0..current).rev() {
             if self.offloaded[group].iter().any(|tensor| self.on_host.contains(tensor)) {
@@ -151,8 +151,8 @@ mod tests {
     use crate::network::{Builder, Filters, Network, Shape, Window};
     use crate::plan::{CostModel, Fronts, Mode, Options, Workload};
 
-    /// Every decision with the computation that it goes with: `pool1 backward-data: prefetch conv1`.
-    fn text(network: &Network, moved: Moved) -> Vec<String> {
+    /// Every decision with its computation: `pool1 backward-data: prefetch conv1`.
+    fn text(network: &Network, moved: Offloads) -> Vec<String> {
         let workload = Workload::new(network, 2, Types::F32, Mode::Training).unwrap();
         let costs = CostModel::cpu();
         let step = workload.step(&Fronts::assumed(&workload, &costs).unwrap(), &costs).unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn all_moves_inputs_of_convolutions_and_poolings() {
+    fn all_offloads_inputs_of_convolutions_and_poolings() {
         let expected = [
             "a forward: offload input",
             "a forward: leave input",
@@ -192,10 +192,11 @@ mod tests {
             "b forward: leave pool",
             "c forward: offload b",
             "c forward: leave b",
-            // The window of the loss reaches back to c, which has offloaded its input: that is looked at first.
+            // The window of the loss reaches back to c, whose input is offloaded and found first.
             "loss backward-data: prefetch b",
             "loss backward-data: arrive b",
-            // That of c.relu ends at c itself, whose input is there by now; that of c ends at b, which has offloaded.
+            // The window of c.relu ends at c, whose input is back by now; the window of c ends at b, whose input is
+            // offloaded.
             "c backward-filter: prefetch pool",
             "c update: arrive pool",
             "b backward-filter: prefetch a",
@@ -203,11 +204,11 @@ mod tests {
             "pool backward-data: prefetch input",
             "pool backward-data: arrive input",
         ];
-        assert_eq!(text(&chain(), Moved::All), expected);
+        assert_eq!(text(&chain(), Offloads::All), expected);
     }
 
     #[test]
     fn none_moves_nothing() {
-        assert!(text(&chain(), Moved::None).is_empty());
+        assert!(text(&chain(), Offloads::None).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What an operation costs: one time, or a choice between time and workspace.
+//! The cost of an operation: a fixed time, or a choice between time and workspace.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use crate::{Configuration, Error, Nanos, Problem};
 /// Whether a mini-batch may be divided into micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Division {
-    /// It may.
+    /// Dividing is allowed.
     Allowed,
-    /// Each operation computes the whole mini-batch at once.
+    /// Each operation computes the whole mini-batch in one call.
     Forbidden,
 }
 
-/// How long an operation takes while nothing is copied, and in how much workspace.
+/// An operation's time without concurrent copies, and its workspace.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cost {
-    /// A time, without workspace.
+    /// A fixed time, without workspace.
     Fixed(Nanos),
-    /// One of several configurations.
+    /// A choice of configurations.
     Choice(Box<Front>),
 }
 
 impl Cost {
-    /// The same without times and choices.
+    /// The same, with times and choices removed.
     pub(super) fn forgotten(&self) -> Cost {
         match self {
             Cost::Fixed(_) => Cost::Fixed(Nanos::ZERO),
@@ -35,24 +35,24 @@ impl Cost {
 /// The configurations of a problem by rising workspace, hence falling time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Front {
-    /// What they compute.
+    /// The problem they compute.
     pub problem: Problem,
-    /// With the mini-batch divided where that pays.
+    /// Configurations that divide the mini-batch where that pays.
     pub divided: Arc<[Configuration]>,
-    /// On the whole mini-batch.
+    /// Configurations that compute the whole mini-batch in one call.
     pub whole: Arc<[Configuration]>,
 }
 
 impl Front {
-    /// A front of which nothing is known.
+    /// A front without configurations.
     pub fn empty(problem: Problem) -> Front {
         Front { problem, divided: Arc::default(), whole: Arc::default() }
     }
 
-    /// The configurations to choose from; never none.
+    /// The configurations to choose from; never empty.
     ///
     /// # Errors
-    /// [`Error::NotProfiled`] if there is none.
+    /// [`Error::NotProfiled`] if there are none.
     pub fn choices(&self, division: Division) -> Result<&[Configuration], Error> {
         let choices = match division {
             Division::Allowed => &self.divided,

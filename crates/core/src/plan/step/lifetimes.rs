@@ -1,4 +1,4 @@
-//! When each tensor of a step is used, as places in its operations.
+//! When each tensor of a step is used, as operation indices.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub(in crate::plan) struct Lifetime {
     pub(in crate::plan) last_written: Option<usize>,
     pub(in crate::plan) last_forward: Option<usize>,
     pub(in crate::plan) first_backward: Option<usize>,
-    /// The last place of all; the end of the step for what is read after it.
+    /// The last use; the end of the step for results, which are read after it.
     pub(in crate::plan) last: usize,
 }
 
@@ -46,21 +46,21 @@ impl Lifetimes {
         Lifetimes { by_tensor }
     }
 
-    /// When a tensor is used; none for one that no operation touches.
+    /// The lifetime of a tensor; `None` if no operation uses it.
     pub(in crate::plan) fn get(&self, tensor: TensorId) -> Option<Lifetime> {
         self.by_tensor.get(tensor.0).copied().flatten()
     }
 }
 
 impl Step {
-    /// The places of the operations of one group that follow one another, at the first of which `at` is.
+    /// The range of consecutive operations of one group that starts at `at`.
     pub(in crate::plan) fn run_of_group(&self, at: usize) -> Range<usize> {
         let group = self.operations[at].group;
         let same = self.operations[at..].iter().take_while(|operation| operation.group == group).count();
         at..at + same
     }
 
-    /// All operations with their places.
+    /// All operations with their indices.
     pub(in crate::plan) fn iter(&self) -> impl Iterator<Item = (OperationId, &super::Operation)> {
         self.operations.iter().enumerate().map(|(place, operation)| (OperationId(place), operation))
     }

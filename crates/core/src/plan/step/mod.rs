@@ -1,12 +1,13 @@
-//! One training or inference step as data that knows no layers: tensors, and operations in order that read and write them.
+//! One training or inference step as data, without layers: tensors, and the operations that read and write them, in
+//! order.
 //!
 //! ```text
 //! tensors      0 map a    1 map b    2 weights (resident)
 //! operations   load: =0 | multiply: 0 2 =1 | .. | update: +2            = writes, + adds or changes in place
 //! ```
 //!
-//! A network's layers become one ([`super::Workload::step`]); whatever else can say what it reads and writes may. Plans,
-//! schedules, the checker and the simulator hang on this form alone.
+//! Lowering turns a network into a step ([`super::Workload::step`]); anything else that can list its reads and writes
+//! can be a step too. Plans, schedules, the checker and the simulator depend only on this form.
 
 mod cost;
 mod lifetimes;
@@ -19,90 +20,91 @@ use serde::{Deserialize, Serialize};
 use super::{Compute, Holding, Kind};
 use crate::{Bytes, Error, Nanos, Types};
 
-/// A tensor's place in [`Step::tensors`].
+/// A tensor's index in [`Step::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TensorId(pub usize);
 
-/// An operation's place in [`Step::operations`].
+/// An operation's index in [`Step::operations`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(pub usize);
 
-/// A group's place in [`Step::groups`].
+/// A group's index in [`Step::groups`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub usize);
 
-/// How long a tensor is there, and where it may be in between.
+/// How long a tensor lives, and whether it may leave the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Residence {
-    /// On the device from step to step, with its content.
+    /// Keeps its place and content on the device between steps.
     Resident,
-    /// Made and dropped within the step; it may leave the device while nothing uses it.
+    /// Lives within one step and may leave the device while unused.
     Movable,
-    /// Made and dropped within the step, on the device all the while.
+    /// Lives within one step, always on the device.
     Temporary,
 }
 
-/// Memory that operations read and write.
+/// A piece of memory that operations read and write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
     /// Its length, before rounding up to [`super::ALIGNMENT`].
     pub bytes: Bytes,
-    /// What the bytes are for.
+    /// The kind of memory it counts as.
     pub kind: Kind,
-    /// How long it is there.
+    /// How long it lives.
     pub residence: Residence,
-    /// Whether it is read after the step, by whoever asked for it.
+    /// Whether it is a result, read after the step.
     pub is_result: bool,
-    /// The groups that write it, in order; the first is the one that reports name it after.
+    /// The groups that write it, in order; reports name it after the first.
     pub groups: Vec<GroupId>,
 }
 
-/// What an operation does with a tensor.
+/// How an operation accesses a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// Reads it.
     Read,
-    /// Overwrites it, whatever it held. With a read of the same tensor by the same operation: works in place.
+    /// Overwrites it. An operation that also reads the same tensor works in place.
     Write,
-    /// Adds to what it holds, or changes it in place.
+    /// Adds to its content, or changes it in place.
     Add,
 }
 
-/// What becomes of a tensor when its operation runs a second time in a step.
+/// How an operation accesses a tensor when it reruns within a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Again {
-    /// It is accessed as the first time.
-    Alike,
-    /// It is only read, with what the first run left: statistics that count each mini-batch once, a saved random mask.
-    Kept,
+pub enum Rerun {
+    /// As in the first run.
+    Same,
+    /// It only reads what the first run left, such as statistics that count each mini-batch once or a saved random
+    /// mask.
+    ReadOnly,
 }
 
-/// A tensor as an operation uses it.
+/// An operation's use of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Use {
-    /// Which.
+    /// The tensor.
     pub tensor: TensorId,
-    /// What is done with it.
+    /// The access in the first run.
     pub access: Access,
-    /// What is done with it when the operation runs again.
-    pub again: Again,
+    /// The access in a rerun.
+    pub rerun: Rerun,
 }
 
 impl Use {
-    /// What a first or a further run of the operation does with it.
+    /// The access in a first run or a rerun.
     pub fn access_of_run(&self, again: bool) -> Access {
-        match self.again {
-            Again::Kept if again => Access::Read,
-            Again::Kept | Again::Alike => self.access,
+        match self.rerun {
+            Rerun::ReadOnly if again => Access::Read,
+            Rerun::ReadOnly | Rerun::Same => self.access,
         }
     }
 }
 
-/// The part of a step that an operation belongs to.
+/// The phase of a step that an operation belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// Going forward.
@@ -113,7 +115,7 @@ pub enum Stage {
     Update,
 }
 
-/// What policies that were published for certain operations have to know of one.
+/// The kind of operation, as far as published policies distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tag {
     /// A convolution.
@@ -124,54 +126,54 @@ pub enum Tag {
     Other,
 }
 
-/// What an operation keeps busy.
+/// The resource an operation keeps busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// The device's arithmetic and memory.
     Device,
-    /// The link from the host: the upload of a mini-batch.
+    /// The link from the host, for the upload of a mini-batch.
     Link,
 }
 
-/// Something that is computed once in a step, in one go.
+/// One unit of computation in a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// Which part of the model it is of.
+    /// The part of the model it belongs to.
     pub group: GroupId,
-    /// What it is within its group: `forward`.
+    /// Its name within its group, such as `forward`.
     pub name: String,
-    /// Which part of the step it is of.
+    /// The phase of the step it belongs to.
     pub stage: Stage,
-    /// What it is to policies.
+    /// Its kind for policies.
     pub tag: Tag,
-    /// What it keeps busy.
+    /// The resource it keeps busy.
     pub resource: Resource,
-    /// The tensors that it touches, those that it reads first.
+    /// The tensors it uses, reads first.
     pub uses: Vec<Use>,
-    /// How long it takes, and in how much workspace.
+    /// Its time and workspace.
     pub cost: Cost,
 }
 
-/// A part of the model as people know it: a layer, a module.
+/// A named part of the model, such as a layer or a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Its name.
     pub name: String,
-    /// Bytes of what it reads going forward.
+    /// Bytes of its inputs going forward.
     pub input: Bytes,
-    /// Bytes of what it gives; nothing where that is its input, changed in place.
+    /// Bytes of its output; 0 if it changes its input in place.
     pub output: Bytes,
     /// Bytes of its weights.
     pub weights: Bytes,
 }
 
-/// Whether a step learns. In files it is whether it is inference.
+/// Training or inference. Files store it as a flag for inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
 pub enum Mode {
     /// Forward, backward, update.
     Training,
-    /// Forward alone: what was computed goes after its last use.
+    /// Forward only; every map is released after its last use.
     Inference,
 }
 
@@ -190,17 +192,17 @@ impl From<Mode> for bool {
 /// A step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What reports call the model.
+    /// Name of the model in reports.
     pub name: String,
     /// Samples of one step.
     pub batch: usize,
     /// Number types of its arithmetic.
     pub types: Types,
-    /// Whether it learns.
+    /// Training or inference.
     pub mode: Mode,
-    /// All tensors, those that may move in the order in which they are first written.
+    /// All tensors; the movable ones in the order of their first write.
     pub tensors: Vec<Tensor>,
-    /// All operations in an order in which they can run; those that go forward first.
+    /// All operations in a valid order of execution; forward ones first.
     pub operations: Vec<Operation>,
     /// The parts of the model.
     pub groups: Vec<Group>,
@@ -210,7 +212,7 @@ impl Step {
     /// One tensor.
     ///
     /// # Panics
-    /// If there is none of this place.
+    /// If the index is out of range.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         &self.tensors[id.0]
     }
@@ -218,18 +220,18 @@ impl Step {
     /// One operation.
     ///
     /// # Panics
-    /// If there is none of this place.
+    /// If the index is out of range.
     pub fn operation(&self, id: OperationId) -> &Operation {
         &self.operations[id.0]
     }
 
-    /// The name of an operation's group, or nothing if there is no such operation.
+    /// The name of an operation's group; empty if there is no such operation.
     pub fn group_name(&self, id: OperationId) -> &str {
         let group = self.operations.get(id.0).and_then(|operation| self.groups.get(operation.group.0));
         group.map_or("", |group| &group.name)
     }
 
-    /// What a block holds, in words.
+    /// Describes the content of a block.
     pub fn describe(&self, holds: Holding) -> String {
         match holds {
             Holding::Tensor(id) => self.tensors.get(id.0).map(|tensor| tensor.name.clone()).unwrap_or_default(),
@@ -239,7 +241,7 @@ impl Step {
         }
     }
 
-    /// What the bytes of a block are for.
+    /// The kind of memory a block counts as.
     ///
     /// # Panics
     /// If the step has no such tensor.
@@ -250,12 +252,12 @@ impl Step {
         }
     }
 
-    /// How many of the operations go forward: they come first.
+    /// The number of forward operations, which come first.
     pub fn forward(&self) -> usize {
         self.operations.iter().take_while(|operation| operation.stage == Stage::Forward).count()
     }
 
-    /// Time of an operation as a schedule has it run.
+    /// The time of a scheduled operation.
     ///
     /// # Panics
     /// If the step has no such operation.
@@ -266,15 +268,15 @@ impl Step {
         }
     }
 
-    /// The same work without what it costs: what a schedule has to know of it.
+    /// The same step without costs: all that a schedule depends on.
     pub fn without_costs(&self) -> Step {
         let mut step = self.clone();
         step.operations.iter_mut().for_each(|operation| operation.cost = operation.cost.forgotten());
         step
     }
 
-    /// Refuses operations that name what is not there or use what was never written, and a backward pass before the last
-    /// forward one.
+    /// Rejects operations that refer to missing groups or tensors or read unwritten tensors, and backward operations
+    /// before the last forward one.
     ///
     /// # Errors
     /// [`Error::BadStep`] with the operation.
@@ -292,14 +294,14 @@ impl Step {
                 return Err(bad(format!("there is no group {}", operation.group.0)));
             }
             if place >= forward && operation.stage == Stage::Forward {
-                return Err(bad("goes forward after an operation that goes backward".to_owned()));
+                return Err(bad("is a forward operation after a backward one".to_owned()));
             }
             for used in &operation.uses {
                 let Some(written) = written.get_mut(used.tensor.0) else {
                     return Err(bad(format!("there is no tensor {}", used.tensor.0)));
                 };
                 if used.access != Access::Write && !*written {
-                    return Err(bad(format!("reads {} before anything has written it", self.tensor(used.tensor).name)));
+                    return Err(bad(format!("reads {} before anything writes it", self.tensor(used.tensor).name)));
                 }
                 *written = true;
             }
@@ -308,7 +310,7 @@ impl Step {
             Some(tensor) => Err(Error::BadStep {
                 step: self.name.clone(),
                 operation: tensor.name.clone(),
-                what: "is of a group that is not there".to_owned(),
+                what: "belongs to a group that does not exist".to_owned(),
             }),
             None => Ok(()),
         }
@@ -321,7 +323,7 @@ mod tests {
     use crate::plan::{Fronts, Workload};
     use crate::{Network, Types};
 
-    /// The step of a small network once `spoil` has changed it: what is wrong with it.
+    /// The fault found after `spoil` has changed a small network's step.
     fn fault(spoil: impl FnOnce(&mut Step)) -> String {
         let network = Network::open("lenet").unwrap();
         let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
@@ -332,12 +334,9 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_does_not_fit_together_is_refused() {
+    fn inconsistent_steps_are_rejected() {
         let unwritten = fault(|step| _ = step.operations.remove(0));
-        assert!(
-            unwritten.contains("conv1 forward: reads feature map input before anything has written it"),
-            "{unwritten}"
-        );
+        assert!(unwritten.contains("conv1 forward: reads feature map input before anything writes it"), "{unwritten}");
         let unknown = fault(|step| step.operations[2].uses[0].tensor = TensorId(999));
         assert!(unknown.ends_with("there is no tensor 999"), "{unknown}");
         let group = fault(|step| step.operations[2].group = GroupId(999));
@@ -346,6 +345,6 @@ mod tests {
             let last = step.operations.len() - 1;
             step.operations[last].stage = Stage::Forward;
         });
-        assert!(late.ends_with("goes forward after an operation that goes backward"), "{late}");
+        assert!(late.ends_with("is a forward operation after a backward one"), "{late}");
     }
 }

@@ -7,13 +7,13 @@ use super::rows::{SOUND_LAYER, SOUND_MEASUREMENT, unreadable};
 use crate::Error;
 
 /// The ignored rows of each table.
-struct LeftOut {
+struct InvalidRows {
     /// Table, and the condition on its rows.
     tables: [(&'static str, String); 3],
 }
 
-impl LeftOut {
-    fn of(connection: &Connection) -> rusqlite::Result<LeftOut> {
+impl InvalidRows {
+    fn of(connection: &Connection) -> rusqlite::Result<InvalidRows> {
         let unreadable = unreadable(connection)?;
         let measurements = format!(
             "(device, problem, algorithm, micro_batch) IN (
@@ -29,7 +29,7 @@ impl LeftOut {
             *SOUND_LAYER, unreadable.layers
         );
         let divisions = format!("problem IN ({})", unreadable.rows);
-        Ok(LeftOut { tables: [("measurement", measurements), ("layer", layers), ("division", divisions)] })
+        Ok(InvalidRows { tables: [("measurement", measurements), ("layer", layers), ("division", divisions)] })
     }
 }
 
@@ -46,7 +46,7 @@ impl Cache {
                 let count = format!("SELECT count(*) FROM {table} WHERE {condition}");
                 connection.query_row(&count, [], |row| super::rows::count(row, 0))
             };
-            LeftOut::of(&connection)?.tables.iter().map(count).sum()
+            InvalidRows::of(&connection)?.tables.iter().map(count).sum()
         };
         read().map_err(|error| self.refuse(error.into()))
     }
@@ -61,7 +61,7 @@ impl Cache {
         let forget = || -> rusqlite::Result<usize> {
             let mut connection = self.lock();
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for (table, condition) in &LeftOut::of(&transaction)?.tables {
+            for (table, condition) in &InvalidRows::of(&transaction)?.tables {
                 transaction.execute(&format!("DELETE FROM {table} WHERE {condition}"), [])?;
             }
             let named = "SELECT id FROM device WHERE ?1 = '' OR instr(name, ?1) > 0";

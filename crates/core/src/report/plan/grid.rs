@@ -6,10 +6,10 @@ use crate::plan::{MapPlan, Plan};
 use crate::report::{Align, Grid};
 use crate::{Bytes, Nanos};
 
-/// A row for each layer.
+/// One row per layer.
 ///
-/// `output` is empty if the layer writes its input's map; `map` says what becomes of the map that it is the first to
-/// write, and `reuse` how long after its last forward use it is read again.
+/// `output` is empty if the layer writes its input's map. `map` is the fate of the map that the layer writes first, and
+/// `reuse` the time from the map's last forward use until it is read again.
 pub fn grid(plan: &Plan) -> Grid {
     let (left, right) = (Align::Left, Align::Right);
     let mut grid = Grid::new([

@@ -1,19 +1,19 @@
-//! The plan as JSON. Programs rely on the keys: they may be added, but never renamed.
+//! The plan as JSON. Programs rely on the keys: add new ones, but never rename any.
 //!
-//! The structs below are the document, key for key; the types they are made from stay free to change. The file that a
-//! trainer carries out is another one: see [`crate::plan::Plan::to_json`].
+//! The structs below mirror the document key for key, so the internal types stay free to change. The plan file for the
+//! trainer is a different format; see [`crate::plan::Plan::to_json`].
 
 use serde::Serialize;
 
 use crate::plan::{Accounting, Action, Decision, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span};
 use crate::{Bytes, Device, Nanos, Types};
 
-/// Writes the plan as one indented JSON object that ends in a line feed; `device` is the one that the times are of.
+/// Writes the plan as one indented JSON object that ends in a line feed; The times are those of `device`.
 ///
-/// Times are in µs and may have a fraction of three digits. Null stands for what does not exist: a budget without
-/// limit, a `gap` where no bound is known, a map that is never read again, an attempt that was not simulated.
+/// Times are in µs with up to three decimals. Null marks missing values: an unlimited budget, a `gap` without a known
+/// bound, the reuse distance of a map that is never read again, the time of an attempt that was not simulated.
 pub fn json(plan: &Plan, device: &Device) -> String {
-    // Plain structs with text keys, written to memory: nothing here can fail.
+    // Plain structs with string keys, written to memory: this cannot fail.
     serde_json::to_string_pretty(&Document::of(plan, device)).unwrap_or_default() + "\n"
 }
 
@@ -58,7 +58,7 @@ struct Document<'a> {
     steps: Vec<InstructionObject<'a>>,
 }
 
-/// Memory as counted here, and as the vDNN paper counts it.
+/// Memory as counted by tightfit and by the vDNN paper.
 #[derive(Serialize)]
 struct AccountingsObject {
     ours: AccountingObject,
@@ -106,7 +106,7 @@ struct MapObject<'a> {
     reuse_distance_us: Option<f64>,
 }
 
-/// An instruction: what it is, and the fields that go with that.
+/// An instruction: its kind and the fields of that kind.
 #[derive(Default, Serialize)]
 struct InstructionObject<'a> {
     step: usize,

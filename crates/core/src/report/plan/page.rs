@@ -1,4 +1,4 @@
-//! The plan as one self-contained HTML page: no network, no scripts, pictures as inline SVG.
+//! The plan as one self-contained HTML page: no network access, no scripts, inline SVG pictures.
 
 use super::table::summary;
 use super::{grid, pictures};
@@ -7,19 +7,20 @@ use crate::plan::Plan;
 use crate::report::Terminal;
 use crate::report::svg::canvas::escape;
 
-/// What a reader is told of each picture.
+/// The captions of the pictures.
 const MEMORY: &str = "Bytes of live blocks over one step, by kind. Weights, their gradients and momentum stay; maps grow going forward \
-and shrink going backward; what is offloaded leaves a valley between. The dashed line is the budget.";
-const STREAMS: &str = "What each stream does when. The compute stream stands still where it waits for a copy; point at a bar for its step.";
-const TOTALS: &str = "The most and the average of live bytes beside what the network-wide baseline takes, as counted here and as the \
-vDNN paper counts (weights, X, one dX, one dY, workspace).";
-const KINDS: &str = "What the arena holds at the moment of the most live bytes, by kind.";
-const LAYERS: &str = "Input and output maps, weights, and the larger workspace of every layer, on the whole mini-batch, and the time of \
+and shrink going backward; offloading leaves a valley between. The dashed line is the budget.";
+const STREAMS: &str =
+    "What each stream does over time, with the compute stream's waits for copies. Point at a bar for details.";
+const TOTALS: &str = "Peak and average live bytes compared with the network-wide baseline, as counted by tightfit and by the \
+vDNN paper (weights, X, one dX, one dY, workspace).";
+const KINDS: &str = "The content of the arena at the peak, by kind.";
+const LAYERS: &str = "Input and output maps, weights, and the larger workspace of every layer for the whole mini-batch, and the time of \
 its passes.";
 const MAPS: &str = "Every feature map: its bytes, whether it stays, goes or is copied to the host, and how long after its last forward \
 use it is read again.";
 
-/// Writes the plan as a page for a browser; `device` is the one that the times are of.
+/// Writes the plan as an HTML page. The times are those of `device`.
 ///
 /// **Source** of the pictures: Rhu et al. 2016, figures 1 (working set of layers), 3 (breakdown), 4 (layers), 9
 /// (average and maximum), and 10 (offloaded bytes), for this one plan.
@@ -34,7 +35,7 @@ pub fn page(plan: &Plan, device: &Device) -> String {
     for (heading, text, picture) in [
         ("Memory over time", MEMORY, pictures::memory(plan)),
         ("Streams", STREAMS, pictures::streams(plan)),
-        ("Most and average", TOTALS, pictures::totals(plan)),
+        ("Peak and average", TOTALS, pictures::totals(plan)),
         ("By kind", KINDS, pictures::kinds(plan)),
         ("By layer", LAYERS, pictures::layers(plan)),
         ("Feature maps", MAPS, pictures::maps(plan)),
@@ -50,7 +51,7 @@ fn preformatted(text: &str) -> String {
     format!("<pre>{}</pre>\n", escape_lines(text))
 }
 
-/// Text as content, its lines kept.
+/// Escapes text, keeping its lines.
 fn escape_lines(text: &str) -> String {
     text.lines().map(escape).collect::<Vec<_>>().join("\n")
 }
@@ -67,7 +68,7 @@ mod tests {
     use crate::report::svg::well_formed::text_of;
 
     #[test]
-    fn the_page_is_well_formed_and_needs_nothing_else() {
+    fn the_page_is_well_formed_and_self_contained() {
         for plan in [samples::small(), samples::planned("googlenet", 16, Policy::VdnnConv, Bytes::gib(2))] {
             let page = page(&plan, &samples::device());
             let body = page.strip_prefix("<!DOCTYPE html>\n").unwrap();

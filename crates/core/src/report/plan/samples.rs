@@ -1,9 +1,9 @@
-//! Plans for the tests of reports, and the device that they are for.
+//! Plans and a device for the tests of reports.
 
 use crate::plan::{CostModel, Fronts, Mode, Options, Plan, Policy, Workload, plan};
 use crate::{Bytes, Device, Network, Types};
 
-/// The plan of a built-in network under a policy, of which nothing was measured.
+/// The plan of a built-in network under a policy, without measurements.
 pub fn planned(network: &str, batch: usize, policy: Policy, budget: Bytes) -> Plan {
     let network = Network::open(network).unwrap();
     let workload = Workload::new(&network, batch, Types::F32, Mode::Training).unwrap();

@@ -1,17 +1,16 @@
-//! The plan as a table: a head that says what was asked, a line for each layer, and what the whole takes.
+//! The plan as a table: a head with the request, one line per layer, the attempts, and the totals.
 
 use super::grid;
 use crate::plan::{Accounting, Kind, Mode, Plan};
 use crate::report::{Align, Grid, Terminal};
 use crate::{Bytes, Device, Nanos};
 
-/// Writes the plan as a table for a terminal; every line ends in a line feed. `device` is the one that the times are
-/// of.
+/// Writes the plan as a table for a terminal; every line ends in a line feed. The times are those of `device`.
 pub fn table(plan: &Plan, device: &Device, terminal: Terminal) -> String {
     head(plan, device) + "\n" + &grid(plan).table(terminal) + "\n" + &attempts(plan, terminal) + "\n" + &totals(plan)
 }
 
-/// The table without the layers' rows.
+/// The table without the rows of layers.
 pub(super) fn summary(plan: &Plan, device: &Device) -> String {
     head(plan, device) + "\n" + &attempts(plan, Terminal::default()) + "\n" + &totals(plan)
 }
@@ -30,14 +29,14 @@ fn head(plan: &Plan, device: &Device) -> String {
     )
 }
 
-/// What the policy tried; nothing if it had no choice.
+/// The policy's attempts; empty if it had no choice.
 fn attempts(plan: &Plan, terminal: Terminal) -> String {
     let (left, right) = (Align::Left, Align::Right);
     let mut grid =
         Grid::new([("attempt", left), ("device", right), ("host", right), ("time", right), ("outcome", left)]);
     for decision in &plan.decisions {
         let outcome = match (decision.taken, decision.fits) {
-            (true, _) => "taken",
+            (true, _) => "chosen",
             (false, true) => "fits",
             (false, false) => "does not fit",
         };
@@ -55,27 +54,22 @@ fn attempts(plan: &Plan, terminal: Terminal) -> String {
 fn totals(plan: &Plan) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| text += &format!("{name:<16}{value}\n");
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    line(
-        "arena",
-        format!(
-            "{}, of which {} are live at most ({} wasted)",
-            plan.peak,
-            plan.most_live,
-            percent(plan.fragmentation())
-        ),
-    );
-    line("average", format!("{} over the time of a step, {} over its computations", plan.average, plan.layer_average));
+    let percent = |share: f64| format!("{:.1}%", share * 100.0);
+    line("arena", format!("{}, peak live {} ({} wasted)", plan.peak, plan.most_live, percent(plan.fragmentation())));
+    line("average", format!("{} over time, {} over computations", plan.average, plan.layer_average));
     let kinds = Kind::ALL.into_iter().map(|kind| (kind, plan.at_most.get(kind)));
     let kinds: Vec<String> = kinds
         .filter(|(_, bytes)| *bytes > Bytes::ZERO)
         .map(|(kind, bytes)| format!("{} {bytes}", kind.name()))
         .collect();
-    line("at most", kinds.join(", "));
-    line("host", format!("{}, {} offloaded in a step", plan.host, plan.offloaded));
+    line("at peak", kinds.join(", "));
+    line("host", format!("{}, {} offloaded per step", plan.host, plan.offloaded));
     line(
         "least budget",
-        format!("{} with this policy (layer {}), {} with any", plan.min_feasible, plan.binding_layer, plan.least),
+        format!(
+            "{} with this policy (peak at {}), {} with any policy",
+            plan.min_feasible, plan.binding_layer, plan.least
+        ),
     );
     line("baseline", format!("{}, all resident with the fastest algorithms", plan.baseline));
     let saved = |accounting: &Accounting| {
@@ -94,12 +88,12 @@ fn totals(plan: &Plan) -> String {
         "step",
         format!("{}, {} over the baseline's {}", plan.step_time, percent(plan.overhead()), plan.baseline_time),
     );
-    line("copies", format!("{}, which make the step {} longer", plan.simulation.copying, plan.simulation.exposed));
+    line("copies", format!("{}, adding {} to the step", plan.simulation.copying, plan.simulation.exposed));
     if plan.recomputed > Nanos::ZERO {
         line("recomputed", plan.recomputed.to_string());
     }
     if let Some(gap) = plan.gap {
-        line("gap", format!("at most {:.4} % above the least time possible", gap * 100.0));
+        line("gap", format!("at most {:.4}% above the least possible time", gap * 100.0));
     }
     text
 }
@@ -115,10 +109,10 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_decides_between_attempts_lists_them() {
+    fn attempts_are_listed() {
         let plan = samples::planned("vgg16", 8, crate::plan::Policy::VdnnDynamic, Bytes::gib(3));
         let text = table(&plan, &samples::device(), Terminal::default());
-        assert!(text.contains("\nall(m) ") && text.contains(" taken\n"), "{text}");
+        assert!(text.contains("\nall(m) ") && text.contains(" chosen\n"), "{text}");
         assert_eq!(grid(&plan).csv().lines().count(), 1 + plan.layers.len());
     }
 }

@@ -1,8 +1,8 @@
-//! What the instructions of a schedule do, in words.
+//! Descriptions of a schedule's instructions.
 
 use crate::plan::{Action, Instruction, Plan};
 
-/// What an instruction that takes time does; nothing for one that takes none.
+/// Describes an instruction that takes time; `None` for one that takes none.
 pub fn work(plan: &Plan, instruction: &Instruction) -> Option<String> {
     let what = plan.schedule.describe(&instruction.action)?;
     let configuration = match &instruction.action {

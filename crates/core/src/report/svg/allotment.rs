@@ -1,14 +1,14 @@
-//! How a network's kernels share the workspace, and what each makes of it.
+//! How a network's kernels share the workspace, and how much time each gains.
 //!
 //! ```text
-//! in all  [ conv1 | conv2            | conv3 ]   ¦ total
+//! total   [ conv1 | conv2            | conv3 ]   ¦ total
 //!
 //!         workspace             time
 //! conv1   ###                   ######====       chosen (#) over undivided (=)
 //! conv2   ############          ###========
 //! ```
 //!
-//! One row a kernel, so that names read from left to right however many there are.
+//! There is one row per kernel, so that names stay readable however many there are.
 //!
 //! **Source**: Oyama et al. 2018, figure 12.
 
@@ -25,8 +25,8 @@ const SMALL: f64 = 10.0;
 const UNDIVIDED: &str = "#cccccc";
 const UNFIT: &str = "nothing fits undivided";
 
-/// Draws workspace and time of every kernel, each over that of the undivided kernel, and the limit of each kernel, where it
-/// is near, as a dashed line.
+/// Draws workspace and time of every kernel over those of the undivided kernel, and the limit per kernel, if it is
+/// near, as a dashed line.
 ///
 /// Under one total ([`Limit::Total`]) a bar above shows how it is shared, with the total as a dashed line.
 pub fn allotment(title: &str, optimized: &Optimized) -> String {
@@ -38,13 +38,13 @@ pub fn allotment(title: &str, optimized: &Optimized) -> String {
     let shared = matches!(optimized.limit, Limit::Total(_));
     let both = || kernels.iter().flat_map(|kernel| kernel.undivided.iter().chain([&kernel.configuration]));
     let most = both().map(Configuration::workspace).max().unwrap_or_default();
-    // A limit far beyond what is used would leave no room for the bars.
+    // A limit far above the workspace in use would squeeze the bars.
     let limit = Some(optimized.limit.bytes()).filter(|&limit| !shared && limit.0 / 4 <= most.0);
     let workspace = Axis::of_bytes("workspace", most.max(limit.unwrap_or_default()));
     let time = Axis::of_times("time", both().map(Configuration::time).max().unwrap_or_default());
 
     let left = 40.0 + kernels.iter().map(|kernel| text_width(&kernel.layer, TEXT)).fold(60.0, f64::max);
-    // The note behind a bar must not leave the picture, however long the bar is.
+    // The note after a bar must stay inside the picture, however long the bar is.
     let unfit = kernels.iter().filter(|kernel| kernel.undivided.is_none());
     let notes = unfit.map(|kernel| PANEL * time.at_time(kernel.configuration.time()) + text_width(UNFIT, SMALL) + 12.0);
     let width = left + PANEL + 50.0 + notes.fold(PANEL + 50.0, f64::max);
@@ -63,7 +63,7 @@ pub fn allotment(title: &str, optimized: &Optimized) -> String {
 
     for (index, kernel) in kernels.iter().enumerate() {
         let y = top + 3.0 + ROW * (index as f64 + 0.5);
-        // The name once for each run of kernels of one layer.
+        // The layer's name once per run of its kernels.
         if index == 0 || kernels[index - 1].layer != kernel.layer {
             canvas.text((left - 8.0, y), Anchor::End, TEXT, &kernel.layer);
         }
@@ -91,7 +91,7 @@ fn color(operation: Operation) -> &'static str {
     legend::color(operation as usize)
 }
 
-/// The chosen configuration as a slim bar over the undivided one.
+/// Draws the chosen configuration as a slim bar over the undivided one.
 fn draw_row(
     kernel: &OptimizedKernel,
     y: f64,

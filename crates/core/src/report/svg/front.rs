@@ -15,7 +15,7 @@ use super::canvas::{Anchor, Canvas, GRAY, INK, Marker, TEXT, text_width};
 use super::legend::{self, Entry};
 use crate::{Algorithm, Configuration};
 
-/// Most columns drawn; of a longer front they are spread evenly, and its ends are always among them.
+/// Maximum number of columns; for a longer front they are spread evenly and include both ends.
 const COLUMNS: usize = 16;
 /// Width of a column with its labels, and of its blocks.
 const SLOT: f64 = 66.0;
@@ -26,7 +26,7 @@ const SMALL: f64 = 10.0;
 
 /// Draws the front of one kernel, given by rising workspace as [`OptimizedKernel::front`] holds it.
 ///
-/// All points are drawn; of more than 16, those that also show their division are spread evenly.
+/// Draws all points. At most 16 of them, evenly spread, also show their division.
 ///
 /// [`OptimizedKernel::front`]: crate::answer::OptimizedKernel::front
 pub fn front(title: &str, front: &[Configuration]) -> String {
@@ -67,7 +67,7 @@ fn number(index: usize) -> String {
     (index + 1).to_string()
 }
 
-/// Time against workspace: every point, and the numbers of those `shown`.
+/// Draws time against workspace: every point, with numbers for those `shown`.
 fn draw_curve(front: &[Configuration], shown: &[usize], frame: Frame, canvas: &mut Canvas) {
     let time = Axis::of_times("time", front.iter().map(Configuration::time).max().unwrap_or_default());
     let workspace = Axis::of_doubling_bytes("workspace", front.iter().map(Configuration::workspace));
@@ -91,7 +91,7 @@ fn draw_curve(front: &[Configuration], shown: &[usize], frame: Frame, canvas: &m
     }
 }
 
-/// One block for each micro-batch, or one for a whole run of equal ones where they are too small to hold a number.
+/// Draws one block per micro-batch, or one per run of equal micro-batches if they are too small for a number.
 fn draw_blocks(
     configuration: &Configuration,
     batch: usize,
@@ -123,7 +123,7 @@ fn describe(configuration: &Configuration) -> String {
     format!("{configuration}: {}, {}", configuration.time(), configuration.workspace())
 }
 
-/// The algorithms of all configurations, by name: colors do not depend on the order of the points.
+/// The algorithms of all configurations, sorted by name, so that colors do not depend on the order of the points.
 fn algorithms(front: &[Configuration]) -> Vec<Algorithm> {
     let mut algorithms: Vec<_> = front.iter().flat_map(|c| c.parts()).map(|part| part.algorithm.clone()).collect();
     algorithms.sort();
@@ -131,12 +131,12 @@ fn algorithms(front: &[Configuration]) -> Vec<Algorithm> {
     algorithms
 }
 
-/// Up to `most` of `0..count`, evenly spread, the ends among them.
+/// Up to `most` of `0..count`, evenly spread, including both ends.
 fn spread(count: usize, most: usize) -> Vec<usize> {
     if count <= most { (0..count).collect() } else { (0..most).map(|i| i * (count - 1) / (most - 1)).collect() }
 }
 
-/// The best time for every workspace: it falls only where the next point is reached.
+/// The best time for every workspace, as a step function.
 fn stairs(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let corners = points.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
     corners.chain(points.last().copied()).collect()

@@ -14,27 +14,27 @@ const MARGIN: f64 = 16.0;
 /// Height of a line of the legend.
 const LINE: f64 = 20.0;
 
-/// The color of the name with this index; from fourteen on they repeat.
+/// The color of the name with this index; colors repeat after fourteen.
 pub fn color(index: usize) -> &'static str {
     let index = index % (OKABE_ITO.len() + PALE.len());
     if index < OKABE_ITO.len() { OKABE_ITO[index] } else { PALE[index - OKABE_ITO.len()] }
 }
 
-/// The marker of the series with this index; from four on they repeat.
+/// The marker of the series with this index; markers repeat after four.
 pub fn marker(index: usize) -> Marker {
     [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond][index % 4]
 }
 
-/// The color in which text on this color can be read.
+/// A readable text color on this background.
 pub fn ink_on(color: &str) -> &'static str {
     if ["#0072B2", "#009E73", "#D55E00"].contains(&color) { "white" } else { INK }
 }
 
-/// One name of a legend.
+/// One entry of a legend.
 pub struct Entry {
     pub name: String,
     pub color: &'static str,
-    /// A data point; none for an area.
+    /// The marker of a data point; `None` for an area.
     pub marker: Option<Marker>,
 }
 
@@ -50,7 +50,7 @@ impl Entry {
     }
 }
 
-/// Where each entry goes, in lines no wider than `width`, and the height of all lines.
+/// Places the entries in lines no wider than `width`; also returns the total height.
 fn place(entries: &[Entry], width: f64) -> (Vec<(f64, f64)>, f64) {
     let (mut x, mut y) = (0.0, 0.0);
     let places = entries
@@ -73,7 +73,7 @@ pub fn head_height(entries: &[Entry], width: f64) -> f64 {
     TITLE + place(entries, width - 2.0 * MARGIN).1 + 18.0
 }
 
-/// Draws a picture's title, smaller where it is long, and below it the entries of its legend, in lines that fit `width`.
+/// Draws a picture's title (smaller if it is long) and its legend, in lines that fit `width`.
 pub fn draw_head(title: &str, entries: &[Entry], width: f64, canvas: &mut Canvas) {
     let (left, top, width) = (MARGIN, TITLE, width - 2.0 * MARGIN);
     let size = f64::min(16.0, 16.0 * width / text_width(title, 16.0).max(1.0));

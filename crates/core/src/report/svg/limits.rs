@@ -1,4 +1,4 @@
-//! A network's time against its workspace limit, a curve for each policy.
+//! A network's time against its workspace limit, with one curve per policy.
 
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, TEXT};
@@ -10,11 +10,11 @@ use crate::{Bytes, Nanos};
 pub struct Curve {
     /// Name of the policy.
     pub name: String,
-    /// Limits, rising, with the time under each; a limit that nothing fits is left out.
+    /// Rising limits, each with its time; limits that nothing fits are omitted.
     pub points: Vec<(Bytes, Nanos)>,
 }
 
-/// Draws one curve for each policy, with `limit` as the name of the horizontal axis.
+/// Draws one curve per policy; `limit` is the label of the horizontal axis.
 ///
 /// ```
 /// use tightfit_core::report::svg::{Curve, limits};
@@ -45,7 +45,7 @@ pub fn limits(title: &str, limit: &str, curves: &[Curve]) -> String {
     for (index, (curve, entry)) in curves.iter().zip(&entries).enumerate() {
         let places: Vec<_> =
             curve.points.iter().map(|(b, t)| (frame.x(bytes.at_bytes(*b)), frame.y(time.at_time(*t)))).collect();
-        // Policies often agree: each curve is thinner than the one under it, so that both are seen.
+        // Policies often agree, so each curve is thinner than the one under it.
         canvas.path(&places, entry.color, 2 + (curves.len() - 1 - index).min(3));
         for (&at, (bytes, time)) in places.iter().zip(&curve.points) {
             if let Some(marker) = entry.marker {

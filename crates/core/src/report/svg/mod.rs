@@ -7,7 +7,7 @@
 //! ```text
 //! canvas    shapes and text in pixels, y downwards
 //! axis      values -> 0..1, ticks -> lines and labels around a frame
-//! legend    one color and one marker for each name
+//! legend    one color and one marker per name
 //! ```
 
 mod allotment;

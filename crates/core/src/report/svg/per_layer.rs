@@ -1,8 +1,8 @@
-//! Memory and time of each layer, under one limit or several side by side.
+//! Memory and time of each layer, under one or several limits.
 //!
 //! ```text
-//! bytes |      ww            | time     a bar for each limit: feature maps (m), weights (x), workspace (w);
-//!       | ww   ww            |          a point for each limit: time of the layer's operations, on the right axis
+//! bytes |      ww            | time     one bar per limit: feature maps (m), weights (x), workspace (w);
+//!       | ww   ww            |          one point per limit: time of the layer's operations, on the right axis
 //!       | xx . mm .    mm .  |
 //!       +-conv1--conv2-----+
 //! ```
@@ -20,7 +20,7 @@ const GAP: f64 = 18.0;
 /// Feature maps and weights; the workspaces take colors from the legend's order after them.
 const MAPS: &str = "#BBBBBB";
 const WEIGHTS: &str = "#777777";
-/// Times, dark over any bar; their shape says under which limit.
+/// Times are dark over any bar; the marker's shape identifies the limit.
 const TIMES: &str = "#000000";
 
 /// A layer under one limit.
@@ -30,7 +30,7 @@ struct Cost {
     time: Nanos,
 }
 
-/// A layer: what it holds anyway, and what it costs under each limit.
+/// A layer: its fixed memory, and its cost under each limit.
 struct Layer<'a> {
     name: &'a str,
     maps: Bytes,
@@ -44,10 +44,10 @@ impl Layer<'_> {
     }
 }
 
-/// Draws results of one network under several limits, each with the name that the legend gives it (such as `64 MiB`).
+/// Draws results of one network under several limits, each with its name in the legend (such as `64 MiB`).
 ///
-/// Feature maps are the layer's input and output on the whole mini-batch, without their gradients. Of the operations of
-/// one layer the times add up, and the largest workspace counts.
+/// Feature maps are the layer's input and output for the whole mini-batch, without gradients. The times of a layer's
+/// operations add up; of their workspaces, the largest counts.
 pub fn per_layer(title: &str, results: &[(&str, &Optimized)]) -> String {
     let layers = layers(results);
     let mut entries = vec![Entry::area("feature maps", MAPS), Entry::area("weights", WEIGHTS)];

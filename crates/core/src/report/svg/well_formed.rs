@@ -1,4 +1,4 @@
-//! Every chart, from nothing to 160 kernels: a well-formed document that names what it shows.
+//! Checks every chart, from nothing to 160 kernels: each is a well-formed document with its labels.
 
 use super::canvas::text_width;
 use super::{Curve, allotment, front, limits, per_layer};
@@ -7,8 +7,8 @@ use crate::answer::samples;
 use crate::candidate::Limit;
 use crate::{Bytes, Nanos};
 
-/// Reads a document as a stack of elements and gives all its text; panics where tags do not match, attributes are not
-/// quoted, or a number is not finite.
+/// Parses a document and returns its text; panics if tags do not match, attributes are not quoted, or a number is not
+/// finite.
 pub fn text_of(svg: &str) -> Vec<String> {
     let (mut open, mut texts) = (Vec::new(), Vec::new());
     let mut rest = svg;

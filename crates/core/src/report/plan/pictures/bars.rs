@@ -1,4 +1,4 @@
-//! Horizontal bars of bytes, a row for each: the whole of a plan, and its most live bytes by kind.
+//! Horizontal bars of bytes: a plan's totals, and its peak of live bytes by kind.
 
 use super::{WIDTH, kind_color};
 use crate::Bytes;
@@ -16,7 +16,7 @@ struct Row {
     note: String,
 }
 
-/// Draws the baseline, the most and the average of live bytes, as counted here and as in the vDNN paper.
+/// Draws the baseline, the peak and the average of live bytes, as counted by tightfit and by the vDNN paper.
 pub fn totals(plan: &Plan) -> String {
     let mut rows = Vec::new();
     for (prefix, accounting) in [("", &plan.ours), ("as in the paper: ", &plan.paper)] {
@@ -25,24 +25,24 @@ pub fn totals(plan: &Plan) -> String {
             ("maximum", accounting.maximum, Some(accounting.maximum_saved())),
             ("average", accounting.average, Some(accounting.average_saved())),
         ] {
-            let share = saved.filter(|saved| saved.is_finite()).map(|saved| format!(", {:.1} % saved", saved * 100.0));
+            let share = saved.filter(|saved| saved.is_finite()).map(|saved| format!(", {:.1}% saved", saved * 100.0));
             let fill = if saved.is_none() { "#bbbbbb" } else { color(if name == "maximum" { 0 } else { 4 }) };
             rows.push(Row { name: format!("{prefix}{name}"), bytes, fill, note: share.unwrap_or_default() });
         }
     }
     for (name, bytes) in
-        [("arena on the device", plan.peak), ("arena on the host", plan.host), ("offloaded in a step", plan.offloaded)]
+        [("arena on the device", plan.peak), ("arena on the host", plan.host), ("offloaded per step", plan.offloaded)]
     {
         rows.push(Row { name: name.to_owned(), bytes, fill: color(1), note: String::new() });
     }
-    bars("most and average", &rows)
+    bars("peak and average", &rows)
 }
 
-/// Draws what the most live bytes are for, and beside it the most that one layer works with at a time.
+/// Draws the peak of live bytes by kind, and the largest working set of a layer.
 pub fn kinds(plan: &Plan) -> String {
     let most = plan.at_most.total();
     let share = |bytes: Bytes, of: Bytes, what: &str| {
-        format!(", {:.1} % of {what}", bytes.0 as f64 / of.0.max(1) as f64 * 100.0)
+        format!(", {:.1}% of {what}", bytes.0 as f64 / of.0.max(1) as f64 * 100.0)
     };
     let mut rows: Vec<Row> = Kind::ALL
         .into_iter()
@@ -54,7 +54,7 @@ pub fn kinds(plan: &Plan) -> String {
     let working_set = plan.layers.iter().map(|layer| layer.working_set).max().unwrap_or_default();
     let note = share(working_set, plan.baseline, "the baseline");
     rows.push(Row { name: "largest working set of a layer".to_owned(), bytes: working_set, fill: color(1), note });
-    bars("by kind at the most", &rows)
+    bars("by kind at the peak", &rows)
 }
 
 fn bars(title: &str, rows: &[Row]) -> String {

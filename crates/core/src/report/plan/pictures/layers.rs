@@ -1,4 +1,4 @@
-//! Every layer's own bytes, and the time of its passes.
+//! Every layer's bytes, and the time of its passes.
 //!
 //! ```text
 //! bytes |  ww       | time     stacked: input map, output map, weights, workspace;
@@ -17,7 +17,7 @@ use crate::{Bytes, Nanos};
 const SLOT: f64 = 18.0;
 const BAR: f64 = 12.0;
 
-/// Draws the layers that hold bytes of their own or compute.
+/// Draws the layers that own memory or compute.
 pub fn layers(plan: &Plan) -> String {
     let entries = [
         Entry::area("input map", color(0)),

@@ -1,4 +1,4 @@
-//! Every feature map: how large it is, what becomes of it, and for how long nothing reads it.
+//! Every feature map: its size, its fate, and how long it is idle.
 //!
 //! ```text
 //!          bytes                reuse distance
@@ -15,7 +15,7 @@ use crate::{Bytes, Nanos};
 const ROW: f64 = 16.0;
 const PANEL: f64 = 380.0;
 
-/// Draws a row for each map, in the order in which they are written.
+/// Draws one row per map, in the order of their first write.
 pub fn maps(plan: &Plan) -> String {
     let fates = [Fate::Kept, Fate::Released, Fate::Offloaded];
     let fill = |fate: Fate| color([0, 4, 1][fate as usize]);

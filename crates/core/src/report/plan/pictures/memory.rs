@@ -1,7 +1,7 @@
 //! Live bytes over one step, stacked by kind.
 //!
 //! ```text
-//! bytes |      ____            what comes and goes lies on what stays
+//! bytes |      ____            temporary memory is stacked on resident memory
 //!       |   __/    \___
 //!       |__/___________\__
 //!       +-----------------+ time
@@ -14,17 +14,17 @@ use crate::report::svg::canvas::{Canvas, INK};
 use crate::report::svg::legend::{self, Entry};
 use crate::{Bytes, Nanos};
 
-/// Columns of pixels that time is drawn in; of each, the moment of the most live bytes is shown.
+/// Number of columns to draw; each shows its highest level.
 const COLUMNS: usize = 450;
 
-/// Draws live bytes over time, with the budget as a dashed line where it is near.
+/// Draws live bytes over time, with the budget as a dashed line if it is near.
 pub fn memory(plan: &Plan) -> String {
     let kinds = Kind::ALL.into_iter().filter(|kind| plan.at_most.get(*kind) > Bytes::ZERO);
     let kinds: Vec<Kind> = kinds.collect();
     let entries: Vec<Entry> = kinds.iter().map(|&kind| Entry::area(kind.name(), kind_color(kind))).collect();
     let columns = columns(plan);
     let most = columns.iter().map(KindBytes::total).max().unwrap_or_default();
-    // A budget far beyond what is used would leave no room for what is.
+    // A budget far above the peak would squeeze the picture.
     let budget = Some(plan.options.budget).filter(|budget| budget.0 / 2 <= most.0);
     let time = Axis::of_times("time", plan.step_time);
     let bytes = Axis::of_bytes("live bytes", most.max(budget.unwrap_or_default()));
@@ -36,7 +36,7 @@ pub fn memory(plan: &Plan) -> String {
     frame.draw_left(&bytes, &mut canvas);
     frame.draw_bottom(&time, &mut canvas);
 
-    // The axis may reach beyond the end of the step.
+    // The axis may extend beyond the end of the step.
     let step = frame.width * time.at_time(plan.step_time) / columns.len().max(1) as f64;
     let x = |column: usize| frame.left + step * column as f64;
     let mut below = vec![Bytes::ZERO; columns.len()];
@@ -66,7 +66,7 @@ pub fn memory(plan: &Plan) -> String {
     canvas.finish("live bytes over one step")
 }
 
-/// For each column of time the level with the most live bytes.
+/// For each column, the level with the most live bytes.
 fn columns(plan: &Plan) -> Vec<KindBytes> {
     let levels = &plan.simulation.levels;
     let place = |at: Nanos| (at.0 as u128 * COLUMNS as u128 / u128::from(plan.step_time.0.max(1))) as usize;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_live_bytes_are_seen_however_short() {
+    fn short_peaks_are_drawn() {
         let mut plan = samples::small();
         plan.step_time = Nanos(1_000_000);
         let mut live = KindBytes::default();

@@ -1,7 +1,7 @@
 //! The pictures of a plan's page, each an SVG document.
 //!
 //! **Source**: Rhu et al. 2016, figures 1 (working sets), 3 (breakdown), 4 (layers), 9 (average and maximum) and 10
-//! (offloaded bytes), each of many networks there and of one plan here.
+//! (offloaded bytes), which show many networks; these show one plan.
 
 mod bars;
 mod layers;
@@ -18,10 +18,10 @@ pub use streams::streams;
 use crate::plan::Kind;
 use crate::report::svg::legend::color;
 
-/// Width of a picture that does not grow with its network.
+/// Width of pictures whose size does not depend on the network.
 const WIDTH: f64 = 1040.0;
 
-/// One color for a kind of bytes in all pictures.
+/// The color of a kind of memory in all pictures.
 fn kind_color(kind: Kind) -> &'static str {
     match kind {
         Kind::Weights => "#777777",
@@ -42,7 +42,7 @@ mod tests {
     use crate::report::svg::well_formed::check;
 
     #[test]
-    fn every_picture_of_every_policy_is_well_formed_and_names_what_it_shows() {
+    fn pictures_of_every_policy_are_well_formed_and_labeled() {
         for policy in Policy::ALL {
             let plan = samples::planned("googlenet", 16, policy, Bytes::gib(2));
             check(&super::memory(&plan), &["feature-maps", "gradient-maps", "momentum", "live bytes"]);
@@ -54,9 +54,9 @@ mod tests {
         }
     }
 
-    /// What is copied is drawn on its stream, and what waits for it beside.
+    /// Copies appear on their streams, and waits on the compute stream.
     #[test]
-    fn copies_are_drawn_where_there_are_any() {
+    fn copies_are_drawn() {
         let copied = super::streams(&samples::planned("vgg16", 8, Policy::VdnnAll, Bytes::gib(4)));
         assert!(copied.contains("offload feature map conv1_1") && copied.contains("prefetch feature map conv1_1"));
         let resident = super::streams(&samples::planned("vgg16", 8, Policy::Baseline, Bytes::gib(4)));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_without_layers_is_drawn_all_the_same() {
+    fn a_plan_without_layers_can_be_drawn() {
         let mut plan = samples::small();
         (plan.layers, plan.maps) = (Vec::new(), Vec::new());
         plan.simulation.levels.clear();

@@ -1,4 +1,4 @@
-//! What each stream does when: computations, copies, and the waits between them.
+//! The streams over time: computations, copies, and the waits between them.
 //!
 //! ```text
 //! compute    |-- conv1 --|-- conv2 --|::::|-- conv3 --|     : waits for a copy
@@ -18,7 +18,7 @@ const LANE: f64 = 44.0;
 const BAR: f64 = 28.0;
 const STALL: &str = "#F0E442";
 
-/// Draws one lane for each stream.
+/// Draws one lane per stream.
 pub fn streams(plan: &Plan) -> String {
     let entries = [
         Entry::area("forward", color(0)),
