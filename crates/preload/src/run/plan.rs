@@ -8,7 +8,7 @@ use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, CudnnStatus, Handle, Kind};
 
 use super::device::{place, run_in_total, status_of};
-use crate::decide::{graph_of, set_up};
+use crate::decide::set_up;
 use crate::decision::{Decision, Object, Setup};
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
@@ -68,8 +68,9 @@ pub unsafe fn run_plan(
     if *running == Running::Kept {
         return None;
     }
-    let graph = graph_of(plan);
-    let arguments = match Arguments::read(process, graph.as_deref(), pack) {
+    // Found when the plan was decided about.
+    let graph = plan.notes.graph.get().and_then(|graph| graph.as_deref());
+    let arguments = match Arguments::read(process, graph, pack) {
         Ok(arguments) => arguments,
         Err(status) => return Some(status),
     };
