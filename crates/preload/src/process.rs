@@ -37,7 +37,7 @@ use crate::reason::Counts;
 use crate::session::Sessions;
 use crate::settings::{self, Settings};
 
-/// The state of a process. A part's own documentation says what guards it.
+/// The state of a process: parts that guard themselves. A part's own documentation says how.
 #[derive(Default)]
 pub struct Process {
     settings: OnceLock<Option<Settings>>,
