@@ -27,7 +27,7 @@
 mod choose;
 mod decide;
 mod decision;
-mod due;
+mod duty;
 mod exports;
 mod forward;
 mod kernel;

@@ -14,10 +14,11 @@
 //!
 //! The map of totals is released before a device's total is locked. Waiting for a backend has a time limit, because the
 //! thread that measures may need what the waiting one has yet to enqueue; nobody waits for a session, since only one
-//! thread at a time uses a handle. What runs for a kernel (`Latest`), counts and the report's due time take no lock.
+//! thread at a time uses a handle. What runs for a kernel (`Latest`), counts and the duty to report take no lock.
 //! Cells that are filled once (settings, libraries, cache file, conclusions about a descriptor) may be filled while any
 //! of these locks is held; filling one takes no lock of this list, except that a decision about a configuration is made
-//! before its cell is filled.
+//! before its cell is filled. Locks inside other crates (the host's contexts, SQLite's) are taken last and released
+//! before anything here is.
 
 use std::path::Path;
 use std::ptr::null_mut;
@@ -28,7 +29,7 @@ use tightfit_cuda::Host;
 
 use crate::choose::Chooser;
 use crate::decision::Shadows;
-use crate::due::Due;
+use crate::duty::Duty;
 use crate::kernel::Kernels;
 use crate::memory::{Loans, Totals};
 use crate::original::Original;
@@ -36,7 +37,7 @@ use crate::reason::Counts;
 use crate::session::Sessions;
 use crate::settings::{self, Settings};
 
-/// The state of a process. A part's own documentation says what guards it.
+/// The state of a process: parts that guard themselves. A part's own documentation says how.
 #[derive(Default)]
 pub struct Process {
     settings: OnceLock<Option<Settings>>,
@@ -59,7 +60,7 @@ pub struct Process {
     /// What was passed through.
     pub counts: Counts,
     /// The report.
-    pub due: Due,
+    pub duty: Duty,
 }
 
 /// The one state. Guarded by being replaced as a whole: null until the first call, and anew in a forked child. A state is
@@ -121,7 +122,7 @@ impl Process {
         let child = Process {
             settings: parent.settings.clone(),
             original: parent.original.clone(),
-            is_severed: parent.is_severed || parent.due.is_begun() || matches!(parent.host.get(), Some(Some(_))),
+            is_severed: parent.is_severed || parent.duty.is_begun() || matches!(parent.host.get(), Some(Some(_))),
             ..Process::default()
         };
         if !child.is_severed {
@@ -191,14 +192,14 @@ mod tests {
             !std::ptr::eq(child, parent) && child.shadows.object(64).is_some() && !child.is_severed
         }));
         // Once the parent has run a convolution, its child leaves all alone, and so do that child's own children.
-        parent.due.begin(|| parent.due.take_over());
-        let is_idle = || process().is_severed && process().settings().is_none() && !process().due.is_own();
+        parent.duty.begin(|| parent.duty.take_over());
+        let is_idle = || process().is_severed && process().settings().is_none() && !process().duty.is_own();
         assert!(is_right_in_child(|| {
             taken();
             is_idle() && process().shadows.object(64).is_none() && is_right_in_child(is_idle)
         }));
         drop(held);
-        assert!(std::ptr::eq(process(), parent) && parent.due.is_own());
+        assert!(std::ptr::eq(process(), parent) && parent.duty.is_own());
         parent.shadows.destroy(64);
     }
 }

@@ -42,15 +42,15 @@ const DEFAULT: usize = 0;
 
 /// Called when a convolution runs: from then on a report is due, and one requested by a signal is written.
 pub fn on_call(process: &Process) {
-    process.due.begin(|| begin(process));
-    if process.due.take_request() {
+    process.duty.begin(|| begin(process));
+    if process.duty.take_request() {
         write(process);
     }
 }
 
 fn begin(process: &Process) {
     let Some(settings) = process.settings() else { return };
-    process.due.take_over();
+    process.duty.take_over();
     // SAFETY: both handlers only touch atomics or write files, and live as long as the process: nobody unloads cuDNN.
     unsafe {
         atexit(at_exit);
@@ -67,14 +67,14 @@ fn begin(process: &Process) {
 
 extern "C" fn on_signal(_: c_int) {
     if let Some(process) = existing() {
-        process.due.request();
+        process.duty.request();
     }
 }
 
 extern "C" fn at_exit() {
     // Nothing may unwind into the C library.
     let _ = std::panic::catch_unwind(|| {
-        if let Some(process) = existing().filter(|process| process.due.is_own()) {
+        if let Some(process) = existing().filter(|process| process.duty.is_own()) {
             write(process);
             program::keep(process);
         }
@@ -108,7 +108,7 @@ fn json(process: &Process) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "cudnn": process.original_path().map(|path| path.to_string_lossy()),
-        "device": process.due.device(),
+        "device": process.duty.device(),
         "kernels": kernels.iter().map(|kernel| kernel_json(kernel)).collect::<Vec<_>>(),
         "passed_through": passed,
         "totals": totals(process, &kernels, planned_only),

@@ -82,7 +82,7 @@ const CRATES: &[Crate] = &[
         layers: &[
             &["layer", "latest", "lock", "pipe"],
             &["log"],
-            &["panics", "reason", "settings", "due"],
+            &["panics", "reason", "settings", "duty"],
             // The real library; what the program said of its descriptors.
             &["original", "shadow"],
             &["recognize"],

@@ -48,7 +48,7 @@ pub fn answer(
     }
     let Choice { answer, framework_time, is_lasting } =
         process.chooser.choose(&question, limit, settings, session, host, is_capturing);
-    process.due.on_device(session.guest.device());
+    process.duty.on_device(session.guest.device());
     trace!("{}: {}", question.problem, describe(&question, &answer));
     Ok(process.kernels.keep(question, answer, framework_time, is_lasting))
 }

@@ -8,7 +8,7 @@ use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, CudnnStatus, Handle, Kind};
 
 use super::device::{place, run_in_total, status_of};
-use crate::decide::{graph_of, set_up};
+use crate::decide::set_up;
 use crate::decision::{Decision, Object, Setup};
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
@@ -68,8 +68,9 @@ pub unsafe fn run_plan(
     if *running == Running::Kept {
         return None;
     }
-    let graph = graph_of(plan);
-    let arguments = match Arguments::read(process, graph.as_deref(), pack) {
+    // Found when the plan was decided about.
+    let graph = plan.notes.graph.get().and_then(|graph| graph.as_deref());
+    let arguments = match Arguments::read(process, graph, pack) {
         Ok(arguments) => arguments,
         Err(status) => return Some(status),
     };
@@ -87,11 +88,11 @@ pub unsafe fn run_plan(
             unsafe { run_in_total(process, handle, &setup.kernel, (scale, base), tensors) }
         }
     };
-    // An error is the only option left, because the program has less workspace than its own plan needs.
-    Some(ran.unwrap_or_else(|reason| {
+    ran.map(Some).unwrap_or_else(|reason| {
         count(reason);
-        CudnnStatus::EXECUTION_FAILED
-    }))
+        // If the program was told less than its own plan needs, an error is the only option left.
+        setup.kernel.told().replacement().map(|_| CudnnStatus::EXECUTION_FAILED)
+    })
 }
 
 /// Changes what runs, from the second execution on, if a test asks for it; never in a release build.
@@ -171,13 +172,11 @@ unsafe fn program(
     if !setup.is_on(handle) {
         return program;
     }
-    // What runs has changed since the plan was last executed. If that does not work here, what ran before goes on.
-    match (program, setup.last_program()) {
-        (Err(_), Some(before)) => Ok(before.clone()),
-        (Ok(program), _) => {
-            setup.keep(configuration.clone(), program.clone());
-            Ok(program)
-        }
-        (program, None) => program,
-    }
+    // What runs has changed since the plan was last executed. If it cannot be set up here, what ran before goes on, and
+    // nobody tries again.
+    let fits = |program: &Arc<GuestProgram>| program.workspace() as u64 <= setup.kernel.told().workspace().0;
+    let program = program.and_then(|program| if fits(&program) { Ok(program) } else { Err(Reason::Failed) });
+    let program = program.or_else(|reason| setup.last_program().cloned().ok_or(reason))?;
+    setup.keep(configuration.clone(), program.clone());
+    Ok(program)
 }

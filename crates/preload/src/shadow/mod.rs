@@ -12,7 +12,6 @@
 //! object, and finding it takes no other lock. Shadows are sharded by address, and no shard stays locked during a cuDNN
 //! call.
 
-mod attribute;
 mod object;
 
 use std::collections::HashMap;
@@ -20,10 +19,7 @@ use std::ffi::c_void;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-pub use attribute::Attributes;
-#[cfg(test)]
-pub use attribute::Value;
-pub use object::Object;
+pub use object::{Attributes, Object, Value};
 use tightfit_cuda::sys::cudnn::{Attribute, ElementType, Kind};
 
 use crate::lock::lock;
@@ -103,7 +99,7 @@ impl<N: Default> Shadows<N> {
         (element, count, array): (ElementType, i64, *const c_void),
     ) {
         // SAFETY: forwarded to the caller. Read before the shard is locked, because it may look into other shadows.
-        let value = unsafe { attribute::Value::read(element, count, array, |address| self.object(address)) };
+        let value = unsafe { Value::read(element, count, array, |address| self.object(address)) };
         if let Some(shadow) = self.shard(address).get_mut(&address) {
             shadow.attributes.set(attribute, value);
         }

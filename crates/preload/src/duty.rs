@@ -1,13 +1,13 @@
-//! When the report is due, and whose it is.
+//! The duty to report: since when, whose, and whether now.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tightfit_core::Device;
 
-/// Whether a report is due. Only atomics and cells, because a signal handler and every call look at it.
+/// Whether a report is to be written. Only atomics and cells, because a signal handler and every call look at it.
 #[derive(Default)]
-pub struct Due {
+pub struct Duty {
     begun: OnceLock<()>,
     /// The process that the report belongs to; 0 for none.
     owner: AtomicU32,
@@ -15,7 +15,7 @@ pub struct Due {
     device: OnceLock<String>,
 }
 
-impl Due {
+impl Duty {
     /// A convolution runs; the first time, `begin` prepares for the end.
     pub fn begin(&self, begin: impl FnOnce()) {
         if self.begun.get().is_none() {
