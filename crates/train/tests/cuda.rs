@@ -14,7 +14,7 @@ use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
 use tightfit_test_support::train::{THREADS, batch, bits, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
-use tightfit_train::machine::cuda::{BESIDE, CudaMachine, Modes};
+use tightfit_train::machine::cuda::{CudaMachine, Modes, RESERVED};
 use tightfit_train::{Engine, Error, Machine, Observed, Poison, Solver};
 
 /// The samples of every step here.
@@ -342,7 +342,7 @@ fn the_arena_is_used_to_its_end_and_no_further() {
         "{touched} of {}",
         engine.peak()
     );
-    let (beside, _) = engine.machine().beside().unwrap();
+    let (beside, _) = engine.machine().outside_arena().unwrap();
     assert!(beside.0 >= 32 << 20, "cuBLAS's workspace alone is as much: {beside}");
     let spans = engine.spans();
     let runs = |step: &&Instruction| !matches!(step.action, Action::Allocate(_) | Action::Release(_) | Action::Wait(_));
@@ -356,10 +356,10 @@ fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
     let mocks = Mocks::new();
     let (network, schedule) = small(&mocks.options());
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
-    let arena = BESIDE + Bytes::mib(44);
+    let arena = RESERVED + Bytes::mib(44);
     let schedule = Schedule { device_bytes: arena, ..schedule.into_schedule() };
     let open = || CudaMachine::open(&mocks.options(), Modes::default()).unwrap();
-    let opened = open().beside().unwrap().0;
+    let opened = open().outside_arena().unwrap().0;
     let with = |memory: Bytes| {
         mocks.set_memory(memory.0);
         let result = train(&workload, &schedule, open(), 1);
@@ -368,16 +368,16 @@ fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
     };
     let error = with(Bytes((opened + arena).0 - 1)).unwrap_err();
     assert!(matches!(error, Error::DeviceMemory { needed, .. } if needed == arena), "{error}");
-    assert!(error.is_over_limit() && error.to_string().contains("plan with --budget 43MiB or less"), "{error}");
+    assert!(error.is_over_limit() && error.to_string().contains("a budget of 43 MiB or less"), "{error}");
 
     // The arena, but no scratch.
     let error = with(opened + arena).unwrap_err();
-    let Error::BesideArena { budget, ref source, .. } = error else { panic!("{error}") };
-    assert!(error.is_over_limit() && error.to_string().contains("plan with --budget 44MiB or less"), "{error}");
+    let Error::LibraryMemory { budget, ref source, .. } = error else { panic!("{error}") };
+    assert!(error.is_over_limit() && error.to_string().contains("a budget of 44 MiB or less"), "{error}");
     assert_eq!(budget, Bytes::mib(44));
     assert!(source.to_string().contains("out of device memory"), "{source}");
 
-    with(opened + arena + BESIDE).unwrap();
+    with(opened + arena + RESERVED).unwrap();
 }
 
 #[test]

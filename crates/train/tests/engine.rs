@@ -314,7 +314,7 @@ fn a_failure_inside_a_step_is_told_and_nothing_hangs() {
     let mut engine = engine(&workload, &schedule);
     for _ in 0..2 {
         let error = engine.step(&samples, &labels).unwrap_err().to_string();
-        assert!(error.contains("input forward") && error.contains("its bytes cannot be had"), "{error}");
+        assert!(error.contains("input forward") && error.contains("could not borrow its bytes"), "{error}");
     }
     engine.machine().finish().unwrap();
 }

@@ -176,7 +176,7 @@ fn measure(
         .zip(&plan.simulation.spans)
         .filter_map(|(at, span)| of_layer(&plan.schedule, at, [span.start, span.end]))
         .collect();
-    let (touched, (beside, before)) = (engine.machine().touched()?, engine.machine().beside()?);
+    let (touched, (beside, before)) = (engine.machine().touched()?, engine.machine().outside_arena()?);
     times.sort();
     Ok(json!({
         "step_us": times[times.len() / 2].as_micros(), "least_us": times[0].as_micros(),
