@@ -1,5 +1,5 @@
-//! Reports which parts of CUDA this machine has, and how to get the rest. Never fails and never panics: a fault is part
-//! of the answer.
+//! Reports which parts of CUDA this machine has, and how to get the rest. Never fails or panics; faults are part of the
+//! report.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub struct Finding {
 /// Whether it is usable.
 #[derive(Debug)]
 pub enum State {
-    /// It is there.
+    /// It is present.
     Found {
         /// Its version, name or size.
         detail: String,
@@ -34,12 +34,12 @@ pub enum State {
         /// What to do.
         advice: &'static str,
     },
-    /// It was not looked at, because something before it is missing.
+    /// It was not checked, because a prerequisite is missing.
     NotReached,
 }
 
 impl Finding {
-    /// Whether it serves.
+    /// Whether it is usable.
     pub fn is_found(&self) -> bool {
         matches!(self.state, State::Found { .. })
     }

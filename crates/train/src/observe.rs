@@ -21,19 +21,19 @@ use crate::{Error, Machine};
 pub struct Observed {
     /// The schedule to run.
     pub schedule: Checked,
-    sights: Vec<Sight>,
+    sights: Vec<SavedTensor>,
 }
 
 /// One saved tensor.
 #[derive(Clone, Debug)]
-struct Sight {
-    what: What,
+struct SavedTensor {
+    what: SavedKind,
     tensor: NetworkTensor,
     host: Range<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum What {
+enum SavedKind {
     /// The gradient of a map or of parameters after one pass.
     Gradient,
     /// Data copied to a host block.
@@ -52,11 +52,11 @@ impl Observed {
         let blocks = |action: &Action| seen(&lowered, action).into_iter().map(|(_, block)| block).collect();
         let (observed, copies) = schedule.with_copies(blocks)?;
         let sights = schedule.instructions.iter().flat_map(|next| seen(&lowered, &next.action)).zip(&copies);
-        let sight = |((what, _), (_, host)): ((What, BlockId), &(InstructionId, HostBlockId))| {
+        let sight = |((what, _), (_, host)): ((SavedKind, BlockId), &(InstructionId, HostBlockId))| {
             let HostBlock { tensor, offset, bytes } = observed.host_blocks[host.0];
             let tensor = lowered.tensors[tensor.0];
             // The block's bytes beyond the tensor are undefined.
-            Sight { what, tensor, host: offset..offset + bytes.min(workload.bytes(tensor).0) }
+            SavedTensor { what, tensor, host: offset..offset + bytes.min(workload.bytes(tensor).0) }
         };
         let sights = sights.map(sight).collect();
         Ok(Observed { schedule: observed, sights })
@@ -68,7 +68,7 @@ impl Observed {
     /// # Errors
     /// [`Error::Step`].
     pub fn gradients(&self, machine: &mut impl Machine) -> Result<Vec<(NetworkTensor, Vec<u8>)>, Error> {
-        let gradients = self.sights.iter().filter(|sight| sight.what == What::Gradient);
+        let gradients = self.sights.iter().filter(|sight| sight.what == SavedKind::Gradient);
         gradients.map(|sight| Ok((sight.tensor, machine.read_host(sight.host.clone())?))).collect()
     }
 
@@ -80,8 +80,8 @@ impl Observed {
     pub fn check_copies(&self, machine: &mut impl Machine) -> Result<usize, Error> {
         let mut compared = 0;
         for (place, fetched) in self.sights.iter().enumerate() {
-            let What::Fetched(host) = fetched.what else { continue };
-            let sent = self.sights[..place].iter().rfind(|sight| sight.what == What::Sent(host));
+            let SavedKind::Fetched(host) = fetched.what else { continue };
+            let sent = self.sights[..place].iter().rfind(|sight| sight.what == SavedKind::Sent(host));
             let sent = sent.map(|sent| machine.read_host(sent.host.clone())).transpose()?;
             if sent != Some(machine.read_host(fetched.host.clone())?) {
                 let (step, what) = (format!("prefetching {:?}", fetched.tensor), "not what was offloaded".to_owned());
@@ -94,7 +94,7 @@ impl Observed {
 }
 
 /// The data to save after an instruction.
-fn seen(lowered: &Lowered, action: &Action) -> Vec<(What, BlockId)> {
+fn seen(lowered: &Lowered, action: &Action) -> Vec<(SavedKind, BlockId)> {
     match action {
         Action::Compute(compute) => {
             let uses = lowered.step.operation(compute.operation).uses.iter().zip(&compute.blocks);
@@ -103,10 +103,10 @@ fn seen(lowered: &Lowered, action: &Action) -> Vec<(What, BlockId)> {
             // Gradients of maps first, regardless of their order in the operation.
             let of_maps = written.clone().filter(|(role, _)| matches!(role, Role::Dx(_)));
             let of_parameters = written.filter(|(role, _)| **role == Role::Dw);
-            of_maps.chain(of_parameters).map(|(_, (_, block))| (What::Gradient, *block)).collect()
+            of_maps.chain(of_parameters).map(|(_, (_, block))| (SavedKind::Gradient, *block)).collect()
         }
-        Action::Offload(block, host) => vec![(What::Sent(*host), *block)],
-        Action::Prefetch(host, block) => vec![(What::Fetched(*host), *block)],
+        Action::Offload(block, host) => vec![(SavedKind::Sent(*host), *block)],
+        Action::Prefetch(host, block) => vec![(SavedKind::Fetched(*host), *block)],
         Action::Allocate(_) | Action::Release(_) | Action::Wait(_) => Vec::new(),
     }
 }

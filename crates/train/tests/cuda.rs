@@ -146,7 +146,7 @@ fn networks_agree(options: &Options, chain: Network) {
                 let schedule = for_cuda(&workload, everything_resident(&workload, "direct", BATCH), options, BATCH);
                 let machine = CudaMachine::open(options, Modes::default()).unwrap();
                 let error = train(&workload, &schedule, machine, 1).unwrap_err();
-                assert!(error.to_string().contains("cuDNN has none in bf16"), "{error}");
+                assert!(error.to_string().contains("cuDNN does not support it in bf16"), "{error}");
                 continue;
             }
             for micro_batch in [BATCH, 4] {
@@ -320,7 +320,7 @@ fn the_failure_of_any_call_becomes_an_error() {
 }
 
 #[test]
-fn the_arena_is_used_to_its_end_and_no_further() {
+fn the_arena_is_used_exactly() {
     let mocks = Mocks::new();
     let (network, schedule) = small(&mocks.options());
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
@@ -352,7 +352,7 @@ fn the_arena_is_used_to_its_end_and_no_further() {
 }
 
 #[test]
-fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
+fn out_of_memory_errors_state_a_sufficient_budget() {
     let mocks = Mocks::new();
     let (network, schedule) = small(&mocks.options());
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();

@@ -66,8 +66,8 @@ pub fn run(python: Option<&OsStr>, common: &Common) -> Result<(), Failure> {
     }
     let verdict = match (&judgment.obstacle, reached, form) {
         (Some(_), ..) | (_, _, None) => None,
-        (None, Reached { links: true, .. }, _) => Some("will intercept its convolutions"),
-        (None, Reached { opens: true, .. }, Some(Form::Named)) => Some("will intercept its convolutions"),
+        (None, CudnnUse { links: true, .. }, _) => Some("will intercept its convolutions"),
+        (None, CudnnUse { opens: true, .. }, Some(Form::Named)) => Some("will intercept its convolutions"),
         _ => {
             judgment.obstacle = Some("no package here calls cuDNN in a way that can be intercepted".to_owned());
             None
@@ -86,14 +86,14 @@ pub fn run(python: Option<&OsStr>, common: &Common) -> Result<(), Failure> {
 
 /// How the packages call cuDNN.
 #[derive(Default)]
-struct Reached {
+struct CudnnUse {
     links: bool,
     opens: bool,
 }
 
 /// The packages that call cuDNN, and how they are linked to it.
-fn clients(environment: &Environment, judgment: &mut Judgment) -> Reached {
-    let mut reached = Reached::default();
+fn clients(environment: &Environment, judgment: &mut Judgment) -> CudnnUse {
+    let mut reached = CudnnUse::default();
     for (prefix, what) in OPENERS {
         if let Some((name, version)) = environment.version_of(prefix) {
             judgment.good(what, &format!("{name} {version}, opens cuDNN by name"));

@@ -48,7 +48,7 @@ fn a_missing_library_is_an_error_with_the_place_and_what_to_set() {
 }
 
 #[test]
-fn devices_that_are_not_there_are_counted() {
+fn missing_devices_are_reported_with_the_count() {
     let mocks = Mocks::new();
     for (devices, device) in [(1, 1), (2, 7)] {
         mocks.set_devices(devices);

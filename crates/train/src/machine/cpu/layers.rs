@@ -51,7 +51,7 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
 
 /// Computes a task.
 pub fn run(shared: &Shared, backend: &CpuBackend, task: &Task, iteration: &Iteration) -> Result<(), Error> {
-    let at = At { arena: &shared.device, task, team: backend.team(), iteration };
+    let at = Runner { arena: &shared.device, task, team: backend.team(), iteration };
     if task.pass == Pass::Update {
         return at.update();
     }
@@ -90,14 +90,14 @@ fn problem(task: &Task, convolution: &Convolution) -> Result<Problem, Error> {
 }
 
 /// A running task.
-struct At<'a> {
+struct Runner<'a> {
     arena: &'a Arena,
     task: &'a Task,
     team: &'a Team,
     iteration: &'a Iteration,
 }
 
-impl<'a> At<'a> {
+impl<'a> Runner<'a> {
     fn place(&self, role: Role) -> Result<&'a Place, Error> {
         self.task.place(role).ok_or_else(|| failed(&self.task.name, format!("the schedule has no operand {role:?}")))
     }

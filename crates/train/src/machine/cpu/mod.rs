@@ -47,12 +47,12 @@ pub struct CpuMachine {
     backend: Arc<CpuBackend>,
     options: Options,
     tasks: Vec<Arc<Task>>,
-    running: Option<Running>,
+    running: Option<Reservation>,
 }
 
 /// The state after memory was reserved. The queues come first, so that they are dropped before the data they work on.
 #[derive(Debug)]
-struct Running {
+struct Reservation {
     queues: [Queue; 3],
     shared: Arc<Shared>,
 }
@@ -64,7 +64,7 @@ impl CpuMachine {
         CpuMachine { backend, options, tasks: Vec::new(), running: None }
     }
 
-    fn running(&self) -> Result<&Running, Error> {
+    fn running(&self) -> Result<&Reservation, Error> {
         self.running.as_ref().ok_or_else(|| failed("reserve", "no memory was reserved before the first step"))
     }
 
@@ -103,7 +103,7 @@ impl Machine for CpuMachine {
         let shared = Arc::new(Shared::new(arena(device)?, arena(host)?, events, self.options.clone()));
         let queue = |stream| Queue::start(stream, Arc::clone(&shared), Arc::clone(&self.backend));
         let [compute, offload, prefetch] = Stream::ALL.map(queue);
-        self.running = Some(Running { queues: [compute?, offload?, prefetch?], shared });
+        self.running = Some(Reservation { queues: [compute?, offload?, prefetch?], shared });
         Ok(())
     }
 
