@@ -93,8 +93,11 @@ fn workload<'a>(
 fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure> {
     let unknown = || Failure::Usage("the amount of memory is unknown; set it with --budget, such as 8GiB".to_owned());
     if let (plan::Policy::VdnnDynamic, Some(algorithms)) = (planning.policy, planning.algorithms) {
-        let others: Vec<&str> =
-            plan::Policy::ALL.iter().filter(|of| **of != plan::Policy::VdnnDynamic).map(|of| of.name()).collect();
+        let others: Vec<&str> = plan::Policy::ALL
+            .iter()
+            .filter(|policy| **policy != plan::Policy::VdnnDynamic)
+            .map(|policy| policy.name())
+            .collect();
         let what = format!(
             "--algorithms {algorithms}: the policy vdnn-dynamic chooses the algorithms itself; drop the option, or \
              choose another --policy ({})",

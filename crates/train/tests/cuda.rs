@@ -136,8 +136,8 @@ fn networks_agree(options: &Options, chain: Network) {
         // Rounding decides here and there which element of a window is the largest, and whether a unit is cut: in f32 one
         // unit in cifar10-quick. What is computed wrong is off by the size of the gradient itself.
         let normalization = network.iter().find(|(_, layer)| matches!(layer.kind, LayerKind::BatchNorm { .. }));
-        // Its parameters have gradients that are small sums of large numbers: in f16-f32 20 % off where halves are only
-        // stored, as on the mocks, and 22 % on an H200.
+        // Its parameters have gradients that are small sums of large numbers: in f16-f32 20% off where halves are only
+        // stored, as on the mocks, and 22% on an H200.
         let wide = normalization.map(|(first, _)| (NetworkTensor::WeightGradient(first), 1.25));
         for (types, tolerance) in [(Types::F32, 3e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.2), (Types::Bf16, 0.5)] {
             let workload = Workload::new(&network, BATCH, types, Mode::Training).unwrap();
@@ -188,14 +188,14 @@ fn kernels(workload: &Workload<'_>, options: &Options) -> Fronts {
 
 /// The plan of a policy; those that choose by the budget get the least.
 fn plan_of(workload: &Workload<'_>, kernels: &Fronts, policy: Policy) -> Plan {
-    let of = |budget| {
+    let plan_under = |budget| {
         let algorithms = Algorithms::Memory;
         let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget: Bytes(1 << 30) };
         plan(&workload.step(kernels, &CostModel::h200()).unwrap(), &CostModel::h200(), &options).unwrap()
     };
-    let free = of(Bytes::UNLIMITED);
+    let free = plan_under(Bytes::UNLIMITED);
     match policy {
-        Policy::VdnnDynamic | Policy::Overlap => of(free.min_feasible),
+        Policy::VdnnDynamic | Policy::Overlap => plan_under(free.min_feasible),
         Policy::Baseline | Policy::VdnnAll | Policy::VdnnConv => free,
     }
 }

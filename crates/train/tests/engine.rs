@@ -303,7 +303,7 @@ fn failures_inside_a_step_are_reported_without_hanging() {
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let mut schedule = offloading(&workload, [true; 3]);
     // The input layer is to write its labels into its samples, which it holds already.
-    let computes = schedule.instructions.iter_mut().find_map(|of| match &mut of.action {
+    let computes = schedule.instructions.iter_mut().find_map(|next| match &mut next.action {
         Action::Compute(compute) => Some(compute),
         _ => None,
     });

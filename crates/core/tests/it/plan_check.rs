@@ -53,7 +53,7 @@ fn operation(layer: usize, pass: Pass) -> OperationId {
     let network = network();
     let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
     let passes = workload.lower().unwrap().passes;
-    OperationId(passes.iter().position(|of| of.layer.index() == layer && of.pass == pass).unwrap())
+    OperationId(passes.iter().position(|one| one.layer.index() == layer && one.pass == pass).unwrap())
 }
 
 /// What the bytes of a block are for.
