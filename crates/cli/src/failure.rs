@@ -85,7 +85,7 @@ impl Failure {
                 text.clone()
             }
             Failure::Error(error) => described(error),
-            Failure::Train(error) => described(error),
+            Failure::Train(error) => described(error) + &advice(error),
             Failure::Closed => "the reader of the output exited".to_owned(),
         }
     }
@@ -105,6 +105,18 @@ impl Failure {
             Failure::Train(error) if error.is_over_limit() => 3,
             Failure::Error(_) | Failure::Train(_) => 1,
         }
+    }
+}
+
+/// The command-line options to change after an error of training; empty for other errors.
+fn advice(error: &tightfit_train::Error) -> String {
+    use tightfit_train::Error::{DeviceMemory, HostMemory, LibraryMemory};
+    match error {
+        DeviceMemory { budget, .. } | LibraryMemory { budget, .. } if budget.0 >> 20 > 0 => {
+            format!("\n  use --budget {}MiB or less", budget.0 >> 20)
+        }
+        HostMemory { .. } => "\n  use a smaller --host-budget".to_owned(),
+        _ => String::new(),
     }
 }
 

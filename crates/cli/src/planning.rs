@@ -5,7 +5,7 @@ use tightfit_core::network::{Kernel, Network};
 use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Plan, Workload, check_budget, plan};
 use tightfit_core::survey::{Scope, Silent, Sizes, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Operation};
-use tightfit_train::machine::cuda::BESIDE;
+use tightfit_train::machine::cuda::RESERVED;
 
 use crate::estimate::{Work, foresee, usable};
 use crate::failure::Failure;
@@ -53,7 +53,7 @@ fn drawn_up(workload: &Workload<'_>, fronts: &Fronts, costs: &CostModel, options
 /// Free device memory for an arena; on a GPU, less what the libraries take.
 fn free(session: &Session) -> Option<Bytes> {
     let free = session.backends.iter().filter_map(|backend| backend.free_memory()).min()?;
-    Some(if session.device().backend == "cuda" { free.saturating_sub(BESIDE) } else { free })
+    Some(if session.device().backend == "cuda" { free.saturating_sub(RESERVED) } else { free })
 }
 
 /// Plans a network without measuring anything: needs no backend, and offloads nothing if no budget is given. Also
@@ -93,8 +93,11 @@ fn workload<'a>(
 fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure> {
     let unknown = || Failure::Usage("the amount of memory is unknown; set it with --budget, such as 8GiB".to_owned());
     if let (plan::Policy::VdnnDynamic, Some(algorithms)) = (planning.policy, planning.algorithms) {
-        let others: Vec<&str> =
-            plan::Policy::ALL.iter().filter(|of| **of != plan::Policy::VdnnDynamic).map(|of| of.name()).collect();
+        let others: Vec<&str> = plan::Policy::ALL
+            .iter()
+            .filter(|policy| **policy != plan::Policy::VdnnDynamic)
+            .map(|policy| policy.name())
+            .collect();
         let what = format!(
             "--algorithms {algorithms}: the policy vdnn-dynamic chooses the algorithms itself; drop the option, or \
              choose another --policy ({})",

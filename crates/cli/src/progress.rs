@@ -38,13 +38,13 @@ pub fn about(time: Duration) -> String {
 
 /// What is being done, and how much of it is finished.
 #[derive(Clone, Debug, Default)]
-struct Now {
+struct Status {
     what: String,
     /// Fraction of all the work; 0 if unknown.
     share: f64,
 }
 
-impl Now {
+impl Status {
     /// One line: what is being done and the time left, or the time spent if the time left is unknown.
     fn line(&self, elapsed: Duration, expected: Option<Duration>) -> String {
         let left = if self.share > 0.0 {
@@ -63,14 +63,14 @@ impl Now {
 /// Shows the progress of long work until it is dropped.
 pub struct Bar {
     drawn: ProgressBar,
-    now: Arc<Mutex<Now>>,
+    now: Arc<Mutex<Status>>,
     _lines: Option<Lines>,
 }
 
 impl Bar {
     /// Starts with work that begins now; `expected` is its total time, if known.
     pub fn new(what: impl Into<String>, expected: Option<Duration>) -> Bar {
-        let now = Arc::new(Mutex::new(Now { what: what.into(), share: 0.0 }));
+        let now = Arc::new(Mutex::new(Status { what: what.into(), share: 0.0 }));
         let started = Instant::now();
         let line = {
             let now = Arc::clone(&now);
@@ -94,7 +94,7 @@ impl Bar {
     /// Sets what is being done now, and how much of all the work is finished.
     pub fn set(&self, what: String, share: f64) {
         self.drawn.set_position((share * STEPS as f64) as u64);
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Now { what, share };
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Status { what, share };
     }
 }
 
@@ -188,18 +188,18 @@ mod tests {
 
     #[test]
     fn time_left_is_shown_once_known() {
-        let begun = Now { what: "measured 0 of 57 problems, conv1_2 forward".to_owned(), share: 0.0 };
+        let begun = Status { what: "measured 0 of 57 problems, conv1_2 forward".to_owned(), share: 0.0 };
         assert_eq!(begun.line(MINUTE * 3, None), "measured 0 of 57 problems, conv1_2 forward, 3 minutes so far");
         assert!(begun.line(MINUTE, Some(MINUTE * 41)).ends_with(", about 40 minutes left"));
         assert!(begun.line(MINUTE * 2, Some(MINUTE)).ends_with(", 2 minutes so far"), "longer than expected");
-        let done = Now { what: "measured 12 of 57 problems, conv3_1 forward".to_owned(), share: 0.2 };
+        let done = Status { what: "measured 12 of 57 problems, conv3_1 forward".to_owned(), share: 0.2 };
         assert_eq!(
             done.line(MINUTE * 2, Some(MINUTE)),
             "measured 12 of 57 problems, conv3_1 forward, about 8 minutes left"
         );
-        let endless = Now { what: "step 1 of many".to_owned(), share: 5e-20 };
+        let endless = Status { what: "step 1 of many".to_owned(), share: 5e-20 };
         assert!(endless.line(MINUTE * 9, None).ends_with(", 9 minutes so far"));
-        let whole = Now { what: "step 5 of 5".to_owned(), share: 1.0 };
+        let whole = Status { what: "step 5 of 5".to_owned(), share: 1.0 };
         assert_eq!(whole.line(MINUTE, None), "step 5 of 5, about 0 seconds left");
     }
 

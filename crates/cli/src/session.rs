@@ -46,7 +46,7 @@ impl Session {
     }
 }
 
-/// The surroundings of a journey, told to `progress`.
+/// The environment of a survey that reports to `progress`.
 pub fn env<'a>(cache: &'a Option<Cache>, stop: &'a AtomicBool, progress: &'a dyn Progress) -> Env<'a> {
     Env { cache: cache.as_ref().map(|cache| cache as &dyn Store), stop, progress }
 }

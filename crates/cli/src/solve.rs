@@ -45,7 +45,7 @@ pub fn request(
     })
 }
 
-/// Measures and optimizes, and shows how it gets on. `beside` is the memory that the command takes in addition to its
+/// Measures and optimizes, and shows progress. `beside` is the memory that the command takes in addition to its
 /// measuring buffers.
 ///
 /// # Errors
@@ -65,7 +65,7 @@ pub fn optimize(
     Ok(optimized)
 }
 
-/// Measures a selection, and shows how it gets on.
+/// Measures a selection, and shows progress.
 ///
 /// # Errors
 /// As [`foresee`] and [`answer::profile`].
@@ -84,7 +84,7 @@ pub fn profile(
     Ok(found)
 }
 
-/// Announces measuring that takes long, and begins its progress bar.
+/// Announces long measuring, and starts its progress bar.
 fn announce(selection: &Selection, scope: &Scope, beside: Bytes, session: &mut Session) -> Result<Measuring, Failure> {
     let kernels = selection.kernels()?;
     let problems: Vec<Problem> = distinct(&kernels).into_iter().map(|(problem, _)| problem).collect();

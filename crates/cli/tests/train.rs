@@ -74,8 +74,8 @@ fn plans_and_traces_are_written_and_read() {
     assert_eq!((count(1, "conv1 forward"), count(2, "conv1 forward")), (3, 1), "three steps ran, one was planned");
     assert_eq!((count(1, "offload feature map input"), count(1, "prefetch feature map input")), (3, 3));
     let ends = |event: &serde_json::Value| event["ts"].as_f64().unwrap() + event["dur"].as_f64().unwrap();
-    let of = |name: &str| events.iter().find(|event| event["pid"] == 1 && event["name"] == name).unwrap();
-    assert!(ends(of("offload feature map input")) <= of("prefetch feature map input")["ts"].as_f64().unwrap());
+    let event = |name: &str| events.iter().find(|event| event["pid"] == 1 && event["name"] == name).unwrap();
+    assert!(ends(event("offload feature map input")) <= event("prefetch feature map input")["ts"].as_f64().unwrap());
 
     let other = fail(folder.path(), "train lenet --plan plan.json.gz --data synthetic --steps 1", 2);
     assert!(other.contains("is a plan for digits-net, not for lenet"), "{other}");
@@ -100,7 +100,7 @@ fn impossible_training_explains_why() {
     for (arguments, code, part) in [
         ("train digits-net --data digits --budget 8MiB", 2, "--batch"),
         ("train digits-net --batch 8 --data nowhere --budget 8MiB", 1, "digits, synthetic, or a folder"),
-        ("train lenet --batch 8 --data digits --budget 64MiB", 1, "samples are 1x8x8, the network takes 1x28x28"),
+        ("train lenet --batch 8 --data digits --budget 64MiB", 1, "samples are 1x8x8, but the network takes 1x28x28"),
         ("train digits-net --batch 8 --data digits --budget 64KiB", 3, "needs at least"),
         ("train digits-net --batch 8 --data digits --budget 8MiB --types bf16", 1, "f32"),
         ("train digits-net --batch 8 --data digits --budget 8MiB --learning-rate 1e30 --steps 9", 1, "--learning-rate"),

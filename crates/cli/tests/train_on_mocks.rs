@@ -54,12 +54,12 @@ fn gpu_trains_within_its_memory_and_refuses_too_small_a_budget() {
     let (large, beside) = (1_u64 << 30, 256_u64 << 20);
 
     let roomy = machine.succeed(large, train);
-    let of = |key: &str| roomy[key].as_u64().unwrap();
-    assert_eq!((&roomy["backend"], of("offloaded_bytes")), (&"cuda".into(), 0), "{roomy}");
-    assert_eq!(of("budget_bytes"), large - beside, "{roomy}");
-    assert!(of("peak_bytes") > of("min_feasible_bytes"), "{roomy}");
+    let field = |key: &str| roomy[key].as_u64().unwrap();
+    assert_eq!((&roomy["backend"], field("offloaded_bytes")), (&"cuda".into(), 0), "{roomy}");
+    assert_eq!(field("budget_bytes"), large - beside, "{roomy}");
+    assert!(field("peak_bytes") > field("min_feasible_bytes"), "{roomy}");
 
-    let least = of("min_feasible_bytes");
+    let least = field("min_feasible_bytes");
     let tight = machine.succeed(large, &format!("{train} --check --budget {least}"));
     assert!(tight["offloaded_bytes"].as_u64().unwrap() > 0 && tight["host_bytes"].as_u64().unwrap() > 0, "{tight}");
     assert!(tight["peak_bytes"].as_u64().unwrap() <= least, "{tight}");

@@ -29,8 +29,8 @@ fn main() -> Result<(), tightfit_core::Error> {
         }
         times.sort_by(f64::total_cmp);
         let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
-        let of = format!("{proven}/{}", times.len());
-        println!("{shape:<16} {:>9.3} {:>9.3} {:>9.3}   {of:>7}  {gap:>9.1e}", at(0.5), at(0.9), at(1.0));
+        let solved = format!("{proven}/{}", times.len());
+        println!("{shape:<16} {:>9.3} {:>9.3} {:>9.3}   {solved:>7}  {gap:>9.1e}", at(0.5), at(0.9), at(1.0));
     }
     Ok(())
 }

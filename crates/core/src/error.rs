@@ -1,4 +1,4 @@
-//! Everything that can go wrong in this crate, as facts that a caller can match and a text that says what to do.
+//! The errors of this crate: facts that a caller can match, and a message that says what to do.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ pub enum Error {
     /// A size in bytes that cannot be read.
     #[error("`{text}` is not a size; write bytes or a unit, as in 64MiB, 1.5GiB, 512MB, or unlimited")]
     BadSize {
-        /// What was given.
+        /// The input.
         text: String,
     },
 
@@ -20,9 +20,9 @@ pub enum Error {
     UnknownWord {
         /// What kind of word was expected.
         what: &'static str,
-        /// What was given.
+        /// The input.
         word: String,
-        /// What is allowed.
+        /// The allowed words.
         known: Vec<String>,
     },
 
@@ -38,9 +38,9 @@ pub enum Error {
     Ambiguous {
         /// What kind of name it is.
         what: &'static str,
-        /// What was given.
+        /// The input.
         word: String,
-        /// What it matches.
+        /// The matches.
         known: Vec<String>,
     },
 
@@ -67,7 +67,7 @@ pub enum Error {
         what: String,
     },
 
-    /// A layer that cannot stand where it does, or a request that the network does not support.
+    /// An invalid layer, or a request that the network does not support.
     #[error("network {network}, layer {layer}: {what}")]
     BadNetwork {
         /// The network.
@@ -118,7 +118,7 @@ pub enum Error {
     NotProfiled {
         /// The kernel without measurements.
         problem: Box<Problem>,
-        /// Why algorithms were refused or failed, where known.
+        /// Why algorithms were refused or failed, if known.
         reasons: Vec<String>,
     },
 
@@ -224,7 +224,7 @@ pub enum Error {
     /// An algorithm does not support this problem.
     #[error("{algorithm} refuses {problem}: {reason}")]
     Refused {
-        /// The algorithm that refuses.
+        /// The algorithm.
         algorithm: String,
         /// The problem as given.
         problem: Box<Problem>,

@@ -1,8 +1,8 @@
 //! The core of tightfit, in safe Rust without device code: convolutions, their measurements, and how to divide a
 //! mini-batch so that the fastest algorithms fit in memory.
 //!
-//! There is one door for each journey: [`answer::optimize`] and [`answer::profile`] for convolutions under a workspace
-//! limit, [`plan::plan`] for a training step in a memory budget. From measurements recorded on an H200:
+//! The entry points are [`answer::optimize`] and [`answer::profile`] for convolutions under a workspace limit, and
+//! [`plan::plan`] for a training step in a memory budget. From measurements recorded on an H200:
 //!
 //! ```
 //! use tightfit_core::answer::{Request, optimize};
@@ -22,24 +22,24 @@
 //! # Ok::<(), tightfit_core::Error>(())
 //! ```
 //!
-//! A backend of your own implements [`Backend`]; a place of your own for measurements implements [`profile::Store`].
+//! To add a backend, implement [`Backend`]; to store measurements elsewhere, implement [`profile::Store`].
 //! Features: `cache` (SQLite, needs a C compiler) and `tables` (text for a terminal), both on by default.
 //!
 //! The folders form layers; each imports only from those above it in this list:
 //!
 //! ```text
-//! quantity, words, bounded, output,   the ground: bytes, times, names, reading and writing files,
+//! quantity, words, bounded, output,   basics: bytes, times, names, reading and writing files,
 //! error, problem                      errors, one convolution
 //! network      layers and graph; the built-in networks
-//! candidate    what can be chosen for a kernel, and what it costs
-//! backend      the questions that every device answers
-//! profile      measured, kept in a cache, recorded, replayed
-//! optimize     mathematics over candidates: divide, front, allot, check
+//! candidate    the choices for a kernel and their costs
+//! backend      the interface of all devices
+//! profile      measuring, caching, recording and replaying
+//! optimize     algorithms over candidates: divide, front, allot, check
 //! survey       which sizes to measure
 //! mixed        unequal devices
-//! plan         a step in the memory there is: policies, offsets, simulator, checker
-//! execute      run configurations, and prove that they compute the same
-//! answer       what a journey returns
+//! plan         a step within a memory budget: policies, offsets, simulator, checker
+//! execute      run configurations and verify their results
+//! answer       entry points and results
 //! report       tables, JSON, CSV, pictures
 //! ```
 #![forbid(unsafe_code)]

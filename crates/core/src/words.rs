@@ -1,6 +1,6 @@
-//! Enumerations that are words in options and files.
+//! Enumerations with names in options and files.
 
-/// Writes and reads an enumeration by its `name()`, looking through its `ALL`; `what` is what an error calls it.
+/// Implements writing and reading of an enumeration by its `name()`, searching its `ALL`; errors refer to it as `what`.
 macro_rules! by_name {
     ($enumeration:ident, $what:literal) => {
         impl std::fmt::Display for $enumeration {

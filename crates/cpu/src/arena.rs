@@ -1,12 +1,12 @@
 //! Memory of a fixed size from which several threads borrow pieces at once: the second checked wrapper of unsafe code.
 //!
-//! A schedule tells which bytes a layer reads and writes while copies run beside it; a wrong schedule would be a data
-//! race. Here it is an error instead: every borrow is entered in a table under a lock before a slice is made, and one
-//! that overlaps a live borrow is refused unless both only read.
+//! A schedule determines which bytes a layer reads and writes while copies run, so a wrong schedule would be a data
+//! race. Here it is an error instead: every borrow is entered in a table under a lock before a slice is made, and a
+//! borrow that overlaps a live one fails unless both only read.
 //!
 //! ```text
 //! arena    |-------- x (read, read) --------|-- y (write) --|-------- free --------|
-//! asked         [ read: granted ]      [ read: refused ]        [ write: granted ]
+//! requests      [ read: granted ]      [ read: refused ]        [ write: granted ]
 //! ```
 //!
 //! So at any time a byte is reachable through one mutable slice or through shared ones, never both, which is all that
@@ -27,13 +27,13 @@ pub enum ArenaError {
     /// The system has too little memory.
     #[error("could not allocate an arena of {bytes} bytes; plan with a smaller budget")]
     NoMemory {
-        /// What was asked for.
+        /// The requested bytes.
         bytes: u64,
     },
     /// The range is not inside the arena.
     #[error("bytes {}..{} are outside an arena of {size} bytes", asked.start, asked.end)]
     Outside {
-        /// What was asked for.
+        /// The requested bytes.
         asked: Range<u64>,
         /// Bytes of the arena.
         size: u64,
@@ -41,7 +41,7 @@ pub enum ArenaError {
     /// The range does not begin and end at a float.
     #[error("bytes {}..{} do not hold a whole number of {unit}-byte elements", asked.start, asked.end)]
     Unaligned {
-        /// What was asked for.
+        /// The requested bytes.
         asked: Range<u64>,
         /// Bytes of an element.
         unit: usize,
@@ -52,9 +52,9 @@ pub enum ArenaError {
         asked.start, asked.end, held.start, held.end, if *written { "being written" } else { "being read" }
     )]
     InUse {
-        /// What was asked for.
+        /// The requested bytes.
         asked: Range<u64>,
-        /// What is lent.
+        /// The lent bytes.
         held: Range<u64>,
         /// Whether the borrower may write it.
         written: bool,
@@ -63,7 +63,7 @@ pub enum ArenaError {
 
 /// A live borrow.
 #[derive(Debug)]
-struct Lent {
+struct Loan {
     bytes: Range<usize>,
     written: bool,
 }
@@ -76,10 +76,10 @@ pub struct Arena {
     table: Mutex<Table>,
 }
 
-/// What is lent, and the end of the last byte that ever was, to whoever uses it.
+/// The live borrows, and the highest end of any borrow so far.
 #[derive(Debug)]
 struct Table {
-    lent: Vec<Lent>,
+    lent: Vec<Loan>,
     high_water: usize,
 }
 
@@ -90,7 +90,7 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena of so many bytes.
+    /// An arena of this many bytes.
     ///
     /// # Errors
     /// [`ArenaError::NoMemory`].
@@ -102,7 +102,7 @@ impl Arena {
         Ok(Arena { base, layout, table: Mutex::new(Table { lent: Vec::with_capacity(64), high_water: 0 }) })
     }
 
-    /// Bytes in all; an empty arena has one.
+    /// Total bytes; an empty arena has one.
     pub fn size(&self) -> u64 {
         self.layout.size() as u64
     }
@@ -150,12 +150,12 @@ impl Arena {
             return Ok(bytes);
         }
         let mut table = self.table();
-        let meets = |other: &&Lent| bytes.start < other.bytes.end && other.bytes.start < bytes.end;
+        let meets = |other: &&Loan| bytes.start < other.bytes.end && other.bytes.start < bytes.end;
         if let Some(other) = table.lent.iter().filter(|other| written || other.written).find(meets) {
             let held = other.bytes.start as u64..other.bytes.end as u64;
             return Err(ArenaError::InUse { asked, held, written: other.written });
         }
-        table.lent.push(Lent { bytes: bytes.clone(), written });
+        table.lent.push(Loan { bytes: bytes.clone(), written });
         if counted {
             table.high_water = table.high_water.max(bytes.end);
         }
@@ -171,7 +171,7 @@ impl Arena {
         }
     }
 
-    /// The table; a thread that panicked while holding it left it whole, as each change is a single call.
+    /// The table. A panic of another thread leaves it consistent, because each change is a single call.
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
-//! The CPU as a [`Backend`]: asks the table of algorithms, times them on random data, and runs configurations in one
-//! workspace.
+//! The CPU as a [`Backend`]: looks up the table of algorithms, times them on random data, and runs configurations in
+//! one workspace.
 
 use std::time::Instant;
 
@@ -92,8 +92,8 @@ impl CpuBackend {
     /// backward-filter add up in the one output.
     ///
     /// # Errors
-    /// [`Error::Refused`] for an algorithm that does not compute the problem; [`Error::Backend`] if a slice has not the
-    /// problem's size, or the workspace is smaller than an algorithm needs.
+    /// [`Error::Refused`] for an algorithm that does not compute the problem; [`Error::Backend`] if a slice does not
+    /// have the problem's size, or the workspace is smaller than an algorithm needs.
     pub fn run_in(
         &self,
         problem: &Problem,

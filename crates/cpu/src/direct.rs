@@ -13,7 +13,7 @@ use crate::method::Call;
 use crate::shape::{Shape, input_at, inside};
 use crate::simd::{Steps, add_rows, dot_rows};
 
-/// No workspace, and no problem that it refuses.
+/// Needs no workspace and supports every problem.
 pub fn workspace(_: &Problem, _: usize) -> Result<usize, String> {
     Ok(0)
 }
@@ -142,9 +142,9 @@ fn for_taps(shape: &Shape, mut visit: impl FnMut(usize, Rows)) {
 
 /// Chosen output elements in f64, straight from the definition: what every algorithm is compared with.
 ///
-/// `at` holds flat indices into the output of the problem's operation, in the problem's layout; what lies beyond the
-/// output gives NaN. The data is used as it is, in f32, and every product and sum is in f64. With beta = 0 the output is
-/// not read. Cost: one filter's products an element; for backward-filter one product a sample and output position.
+/// `at` holds flat indices into the output of the problem's operation, in the problem's layout; indices beyond the
+/// output give NaN. The data is used as it is, in f32, and every product and sum is in f64. With beta = 0 the output is
+/// not read. Cost: one filter's products per element; for backward-filter, one product per sample and output position.
 pub fn reference(problem: &Problem, tensors: Tensors<'_>, scale: Scale, at: &[usize]) -> Vec<f64> {
     let shape = Shape::new(problem);
     at.iter().map(|&index| element(problem.operation(), &shape, tensors, scale, index).unwrap_or(f64::NAN)).collect()
@@ -172,7 +172,7 @@ fn element(operation: Operation, shape: &Shape, tensors: Tensors<'_>, scale: Sca
     if index >= count[operation as usize] {
         return None;
     }
-    // A dimension's index: what is left of the stride outside it, in steps of its own.
+    // A dimension's index: the remainder of the outer stride, divided by its own.
     let along = |dimension: usize, extent: usize| index / strides[dimension] % extent;
     let channel = along(1, channels);
     let place = [along(2, extents[0]), along(3, extents[1]), along(4, extents[2])];
@@ -224,9 +224,9 @@ fn output_at(shape: &Shape, dimension: usize, input: usize, tap: usize) -> Optio
     (steps.is_multiple_of(axis.stride)).then_some(steps / axis.stride).filter(|&at| at < shape.outputs[dimension])
 }
 
-/// All three, or none.
-fn each(of: impl Fn(usize) -> Option<usize>) -> Option<[usize; 3]> {
-    Some([of(0)?, of(1)?, of(2)?])
+/// All three, or `None`.
+fn each(index: impl Fn(usize) -> Option<usize>) -> Option<[usize; 3]> {
+    Some([index(0)?, index(1)?, index(2)?])
 }
 
 /// Every index of three dimensions.

@@ -8,9 +8,9 @@
 //! rows: real -> w/2 + 1 complex, only those rows that are not zero; then columns: complex -> complex, contiguous
 //! ```
 //!
-//! Both beat the GEMM algorithms from 5x5 filters and some tens of channels on (AlexNet's second layer: about two thirds
-//! of their time). They differ by how a tile size suits an image: whole images win where they are just under a fast size,
-//! as OverFeat's 24x24 is, tiles where images are large and the filter leaves most of a tile to the outputs.
+//! Both beat the GEMM algorithms from 5x5 filters and some tens of channels on (AlexNet's second layer: about two
+//! thirds of their time). Which one is faster depends on the image size: whole images win where they are just under a
+//! fast size, as OverFeat's 24x24 is, tiles where images are large and the filter leaves most of a tile to the outputs.
 //!
 //! The tables of the transforms (a few numbers for each row and column) are not part of the workspace.
 //!

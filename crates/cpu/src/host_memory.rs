@@ -1,20 +1,20 @@
-//! How much more memory this process may use: the minimum of what the machine has free and what its control groups
-//! allow.
+//! The memory this process may still use: the minimum of the machine's free memory and the limits of its control
+//! groups.
 
 use std::path::{Path, PathBuf};
 
 use tightfit_core::Bytes;
 
-/// What is left under one limit.
+/// The memory left under one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Free {
     /// Bytes left.
     pub bytes: Bytes,
-    /// Which limit that is.
+    /// The limit.
     pub limit: String,
 }
 
-/// What is left under the tightest limit; none if the system does not report it.
+/// The memory left under the tightest limit; `None` if the system does not report it.
 pub fn free() -> Option<Free> {
     free_under(Path::new("/"))
 }
@@ -32,8 +32,8 @@ fn machine(root: &Path) -> Option<Bytes> {
     Some(Bytes(line.split_whitespace().next()?.parse::<u64>().ok()?.saturating_mul(1024)))
 }
 
-/// What each control group above this process leaves: of version 2 the one of the line `0::`, of version 1 that of the
-/// memory controller.
+/// The memory left in each control group above this process: for version 2, the group of line `0::`; for version 1,
+/// that of the memory controller.
 fn control_groups(root: &Path) -> Vec<Free> {
     let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mut found = Vec::new();
@@ -47,7 +47,7 @@ fn control_groups(root: &Path) -> Vec<Free> {
         } else {
             continue;
         };
-        // Inside a container the group's path may be that of the host, of which only the top is there to see.
+        // Inside a container, the group's path may be the host's, of which only the top is visible.
         let mut folder = PathBuf::from(group.trim_start_matches('/'));
         loop {
             let here = root.join(base).join(&folder);

@@ -3,17 +3,17 @@
 //! | algorithm | workspace | where it applies |
 //! |---|---|---|
 //! | `direct` | none | everywhere: the specification |
-//! | `implicit-gemm` | a tile of columns a thread | everywhere |
+//! | `implicit-gemm` | a tile of columns per thread | everywhere |
 //! | `explicit-gemm` | the columns of the micro-batch | everywhere |
 //! | `winograd-2x2`, `winograd-4x4` | transformed input, filters and output | 2-D, 3x3 filters, stride and dilation 1 |
 //! | `fft`, `fft-tiling` | spectra of input, filters and output | 2-D, stride and dilation 1 |
 //!
 //! Each computes forward, backward-data and backward-filter in both layouts, with groups, any padding, and any alpha
-//! and beta, in f32. One algorithm is one file; `transform` is what the last four share, `unfold` what the two GEMMs
-//! do, `simd` how plain loops get the processor's widest vectors.
+//! and beta, in f32. One algorithm is one file; `transform` is shared by the last four and `unfold` by the two GEMM
+//! algorithms; `simd` runs plain loops with the processor's widest vectors.
 //!
 //! [`layers`] are the other layers of a network with their gradients; [`arena`] is memory of a fixed size that streams
-//! share. [`host_memory`] says how much of it there is.
+//! share. [`host_memory`] reports how much host memory is available.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod arena;

@@ -7,7 +7,7 @@ use crate::shape::Shape;
 use crate::team::Team;
 use crate::{direct, explicit_gemm, fft, implicit_gemm, winograd};
 
-/// One operation to carry out.
+/// One operation to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// What to compute.
@@ -59,7 +59,7 @@ pub static METHODS: [Method; 7] = [
 ];
 
 impl Method {
-    /// The algorithm of that name.
+    /// The algorithm with this name.
     pub fn named(name: &str) -> Option<&'static Method> {
         METHODS.iter().find(|method| method.name == name)
     }

@@ -9,16 +9,16 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Runs `work` with the widest vectors there are; worth it from about a microsecond of work on.
+/// Runs `work` with the widest vectors available; worthwhile from about a microsecond of work.
 ///
-/// Functions called in there take part only where they are inlined, so those with loops say `#[inline(always)]`, and so
-/// does a closure too long to be inlined by itself.
+/// Functions called inside are vectorized only if inlined, so those with loops are `#[inline(always)]`, as is a closure
+/// too long for automatic inlining.
 #[inline(always)]
 pub fn vectorized<R>(work: impl FnOnce() -> R) -> R {
     Arch::new().dispatch(work)
 }
 
-/// Where the elements of some rows lie in a slice.
+/// The positions of rows of elements in a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps {
     /// The first element.
@@ -29,7 +29,7 @@ pub struct Steps {
     pub element: usize,
 }
 
-/// into += factor · from, for so many rows of so many elements.
+/// into += factor · from, for a number of rows and elements.
 pub fn add_rows(factor: f32, from: (&[f32], Steps), into: (&mut [f32], Steps), extent: [usize; 2]) {
     if from.1.element == 1 && into.1.element == 1 {
         return Arch::new().dispatch(AddRows { factor, from, into, extent });
@@ -42,7 +42,7 @@ pub fn add_rows(factor: f32, from: (&[f32], Steps), into: (&mut [f32], Steps), e
     }
 }
 
-/// The sum of a · b over so many rows of so many elements.
+/// The sum of a · b over a number of rows and elements.
 pub fn dot_rows(a: (&[f32], Steps), b: (&[f32], Steps), extent: [usize; 2]) -> f32 {
     if a.1.element == 1 && b.1.element == 1 {
         return Arch::new().dispatch(DotRows { a, b, extent });

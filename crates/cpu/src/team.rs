@@ -6,7 +6,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 /// The threads of one backend.
 #[derive(Debug)]
 pub struct Team {
-    // None computes on the calling thread: one thread was asked for, or the system gave no more.
+    // `None` computes on the calling thread, if one thread was requested or the system provides no more.
     pool: Option<ThreadPool>,
     threads: usize,
 }
@@ -20,15 +20,15 @@ impl Team {
         Team { threads: if pool.is_some() { threads } else { 1 }, pool }
     }
 
-    /// How many threads there are.
+    /// Number of threads.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
     /// Calls `each` once for every item, with a slice of `scratch` that is its own during the call.
     ///
-    /// Every thread takes a run of neighboring items and an equal part of `scratch`. Where there are fewer items than
-    /// threads, they are done one after another, and `each` may use as many threads as its last argument says.
+    /// Every thread takes a run of neighboring items and an equal part of `scratch`. If there are fewer items than
+    /// threads, they run one after another, and `each` may use as many threads as its last argument says.
     pub fn share<I: Send>(&self, items: Vec<I>, scratch: &mut [f32], each: impl Fn(I, &mut [f32], usize) + Sync) {
         let part = scratch.len() / self.threads;
         match &self.pool {

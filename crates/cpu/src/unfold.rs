@@ -37,7 +37,7 @@ struct Run {
 }
 
 /// Fills `columns` with the inputs under `positions` of one sample, which starts at the group's first channel. In nchw
-/// a row of the matrix holds `width` positions, of which these are the first.
+/// a row of the matrix holds `width` positions; these are the first ones.
 pub fn unfold(shape: &Shape, positions: Range<usize>, width: usize, sample: &[f32], columns: &mut [f32]) {
     for_runs(shape, positions, width, |Run { column, count, input, step }| {
         let into = &mut columns[column..column + count];

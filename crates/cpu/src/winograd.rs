@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The second follows from the first, as y is linear in w: the gradient applies the transposed matrices. F(4x4) loses
-//! about a decimal digit more than direct sums do, since its matrices hold numbers from 1/24 to 8.
+//! about one decimal digit more than direct sums, since its matrices hold numbers from 1/24 to 8.
 //!
 //! **Source**: Lavin and Gray 2016, sections 4.1 to 4.3.
 

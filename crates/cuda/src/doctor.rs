@@ -1,5 +1,5 @@
-//! Reports which parts of CUDA this machine has, and how to get the rest. Never fails and never panics: a fault is part
-//! of the answer.
+//! Reports which parts of CUDA this machine has, and how to get the rest. Never fails or panics; faults are part of the
+//! report.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ pub struct Finding {
 /// Whether it is usable.
 #[derive(Debug)]
 pub enum State {
-    /// It is there.
-    OpenLibrary {
+    /// It is present.
+    Found {
         /// Its version, name or size.
         detail: String,
         /// The file, for a library.
@@ -34,14 +34,14 @@ pub enum State {
         /// What to do.
         advice: &'static str,
     },
-    /// It was not looked at, because something before it is missing.
+    /// It was not checked, because a prerequisite is missing.
     NotReached,
 }
 
 impl Finding {
-    /// Whether it serves.
+    /// Whether it is usable.
     pub fn is_found(&self) -> bool {
-        matches!(self.state, State::OpenLibrary { .. })
+        matches!(self.state, State::Found { .. })
     }
 }
 
@@ -49,8 +49,8 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.what)?;
         match &self.state {
-            State::OpenLibrary { detail, path: Some(path) } => write!(f, "{detail} ({})", path.display()),
-            State::OpenLibrary { detail, path: None } => f.write_str(detail),
+            State::Found { detail, path: Some(path) } => write!(f, "{detail} ({})", path.display()),
+            State::Found { detail, path: None } => f.write_str(detail),
             State::Missing { error, advice } => write!(f, "{error}\n  -> {advice}"),
             State::NotReached => f.write_str("not reached"),
         }
@@ -71,7 +71,7 @@ pub fn doctor(options: &Options) -> Vec<Finding> {
         })),
         _ => None,
     };
-    let found = |detail: String, path: Option<&Path>| State::OpenLibrary { detail, path: path.map(Path::to_owned) };
+    let found = |detail: String, path: Option<&Path>| State::Found { detail, path: path.map(Path::to_owned) };
     let device = match &context {
         Ok(context) => match context.name() {
             Ok(name) => found(name, None),

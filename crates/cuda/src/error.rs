@@ -30,7 +30,7 @@ fn list(tried: &[Attempt]) -> String {
     tried.iter().map(|place| format!("\n  {place}")).collect()
 }
 
-/// What failed in the CUDA driver or cuDNN, or while loading them.
+/// A failure in the CUDA driver or its libraries, or while loading them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
@@ -52,7 +52,7 @@ pub enum CudaError {
         library: &'static str,
         /// The function.
         symbol: &'static str,
-        /// What the loader says.
+        /// The loader's message.
         #[source]
         source: libloading::Error,
     },
@@ -66,12 +66,12 @@ pub enum CudaError {
         version: crate::CudnnVersion,
     },
 
-    /// There is no such device.
+    /// The device does not exist.
     #[error("there is no CUDA device {ordinal}; the driver reports {count}, counted from 0")]
     NoDevice {
-        /// The device asked for.
+        /// The requested device.
         ordinal: usize,
-        /// How many there are.
+        /// The number of devices.
         count: usize,
     },
 
@@ -80,7 +80,7 @@ pub enum CudaError {
     Driver {
         /// The C function.
         call: &'static str,
-        /// What it returned.
+        /// The returned status.
         status: DriverStatus,
     },
 
@@ -89,7 +89,7 @@ pub enum CudaError {
     Cudnn {
         /// The C function.
         call: &'static str,
-        /// What it returned.
+        /// The returned status.
         status: CudnnStatus,
         /// The library's own message; may be empty.
         detail: String,
@@ -100,7 +100,7 @@ pub enum CudaError {
     Cublas {
         /// The C function.
         call: &'static str,
-        /// What it returned.
+        /// The returned status.
         status: CublasStatus,
     },
 
@@ -113,19 +113,19 @@ pub enum CudaError {
         what: String,
     },
 
-    /// The device has no room.
+    /// The device is out of memory.
     #[error("out of device memory: {wanted} requested, {free} free; use a smaller mini-batch or micro-batch")]
     OutOfMemory {
-        /// The size asked for.
+        /// The requested size.
         wanted: Bytes,
-        /// What was free at the time.
+        /// The free memory at that time.
         free: Bytes,
     },
 
     /// An extent or stride does not fit the 32 bits of the legacy interface.
     #[error("{what} {value} does not fit in 32 bits")]
     TooLarge {
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
         /// Its value.
         value: usize,
@@ -142,7 +142,7 @@ pub enum CudaError {
     /// An engine with a known defect.
     #[error("not run because it {what} (a known defect of this cuDNN version)")]
     Harmful {
-        /// What it does.
+        /// The defect.
         what: &'static str,
     },
 
@@ -151,7 +151,7 @@ pub enum CudaError {
     NoSuchAlgorithm {
         /// The name.
         name: String,
-        /// The operation it was asked for.
+        /// The requested operation.
         operation: Operation,
     },
 
@@ -178,11 +178,11 @@ pub enum CudaError {
     /// cuDNN's answer contradicts its documentation.
     #[error("cuDNN returned {count} elements for {what}, expected {expected}")]
     Answer {
-        /// The attribute asked for.
+        /// The requested attribute.
         what: &'static str,
-        /// How many it returned.
+        /// The number it returned.
         count: i64,
-        /// How many were expected.
+        /// The expected number.
         expected: &'static str,
     },
 
@@ -191,7 +191,7 @@ pub enum CudaError {
     Overrun {
         /// The algorithms that ran in it.
         algorithm: String,
-        /// The size that the library asked for.
+        /// The size that the library requested.
         workspace: Bytes,
     },
 }

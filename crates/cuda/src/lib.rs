@@ -1,8 +1,9 @@
 //! Convolutions and the other layers on NVIDIA GPUs through cuDNN 9 and cuBLAS, for [`tightfit_core`]: every legacy
 //! algorithm and every engine that cuDNN proposes, as one set of candidates.
 //!
-//! Builds without CUDA: opening a [`CudaBackend`] finds the driver and cuDNN, and if they are missing, the error tells
-//! where it looked ([`doctor`] reports everything, with advice). All raw calls of the project are here, in four levels:
+//! Builds without CUDA: opening a [`CudaBackend`] finds the driver and cuDNN, and if they are missing, the error lists
+//! the places searched ([`doctor`] reports everything, with advice). All raw calls of the project are here, in four
+//! levels:
 //!
 //! | module | what it adds |
 //! |---|---|

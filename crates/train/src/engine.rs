@@ -1,4 +1,4 @@
-//! Carries a schedule out: tells a machine what to do, step after step, and reads the loss when each is over.
+//! Runs a schedule: sends its commands to a machine, step after step, and reads the loss at the end of each step.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -17,14 +17,14 @@ use crate::initialize::first_numbers;
 use crate::machine::{Iteration, Machine, Span, TaskId};
 use crate::resolve::{Command, Commands, Poison, resolve};
 
-/// How training goes.
+/// Options of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Solver {
-    /// How weights follow their gradients.
+    /// The solver's parameters.
     pub sgd: Sgd,
-    /// Factor of the loss before going backward.
+    /// Factor of the loss before the backward passes.
     pub loss_scale: f32,
-    /// Seed of the weights and of what is dropped.
+    /// Seed of the initial weights and of dropout.
     pub seed: u64,
 }
 
@@ -34,18 +34,18 @@ impl Default for Solver {
     }
 }
 
-/// What a step gave.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// Mean cross-entropy over the mini-batch, by the weights before the step; 0 for a network without a loss.
+    /// Mean cross-entropy over the mini-batch, with the weights before the step; 0 for a network without a loss.
     pub loss: f64,
-    /// Samples whose likeliest class was their label.
+    /// Number of correctly classified samples.
     pub correct: usize,
-    /// From handing the mini-batch over to the end of all streams.
+    /// Time from feeding the mini-batch to the end of all streams.
     pub time: Nanos,
 }
 
-/// Everything that a network has learned: parameters and running statistics as numbers, by what holds them.
+/// Everything a network has learned: parameters and running statistics, by tensor.
 pub type Learned = BTreeMap<NetworkTensor, Vec<f32>>;
 
 /// A schedule on a machine, ready to run.
@@ -54,9 +54,9 @@ pub struct Engine<M> {
     machine: M,
     commands: Commands,
     tasks: Vec<TaskId>,
-    /// Where what stays from step to step lies, and how it is stored.
+    /// The location and storage type of all resident tensors.
     residents: BTreeMap<NetworkTensor, (Range<u64>, Storage)>,
-    /// Where the probabilities lie after a step, by rising samples.
+    /// The location of the probabilities after a step, in sample order.
     probabilities: Vec<Range<u64>>,
     storage: Storage,
     batch: usize,
@@ -68,10 +68,10 @@ pub struct Engine<M> {
 }
 
 impl<M: Machine> Engine<M> {
-    /// Takes the memory, prepares every step, and writes the first weights. Nothing is allocated in the arenas after this.
+    /// Reserves the memory, prepares every task, and writes the initial weights. Nothing is allocated afterwards.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for a schedule that was checked against another workload; those of the machine.
+    /// [`Error::Unsound`] if the schedule was checked against another workload; the errors of the machine.
     pub fn new(
         workload: &Workload<'_>,
         schedule: &Checked,
@@ -82,7 +82,7 @@ impl<M: Machine> Engine<M> {
         let lowered = workload.lower()?;
         if *schedule.step() != lowered.step {
             let (batch, types) = (schedule.batch, schedule.types);
-            let what = format!("it is of another network, or of another use of it, on {batch} samples in {types}");
+            let what = format!("it belongs to another network or workload, with {batch} samples in {types}");
             return Err(Error::Unsound { what });
         }
         let mut commands = resolve(workload, &lowered, schedule, poison)?;
@@ -110,7 +110,7 @@ impl<M: Machine> Engine<M> {
         Ok(engine)
     }
 
-    /// Writes the first content of everything that stays.
+    /// Writes the initial content of all resident tensors.
     fn initialize(&mut self, workload: &Workload<'_>) -> Result<(), Error> {
         for (tensor, (range, storage)) in self.residents.clone() {
             let mut numbers = vec![0.0; (range.end - range.start) as usize / storage.size()];
@@ -135,8 +135,7 @@ impl<M: Machine> Engine<M> {
     /// Runs the schedule once on a mini-batch: samples one after another (c, h, w each), and a class for each.
     ///
     /// # Errors
-    /// [`Error::Batch`] for another number of elements than the network takes, or a class that it does not know;
-    /// [`Error::Step`] for whatever failed first.
+    /// [`Error::Batch`] for a wrong number of elements or an unknown class; [`Error::Step`] for the first failure.
     pub fn step(&mut self, samples: &[f32], labels: &[u32]) -> Result<Outcome, Error> {
         let wanted = self.batch * self.sample;
         if samples.len() != wanted || labels.len() != self.batch {
@@ -145,7 +144,7 @@ impl<M: Machine> Engine<M> {
         }
         if let Some(label) = labels.iter().find(|label| self.classes > 0 && **label as usize >= self.classes) {
             let wanted = format!("labels below {}", self.classes);
-            return Err(Error::Batch { what: format!("a label {label}"), wanted });
+            return Err(Error::Batch { what: format!("label {label}"), wanted });
         }
         let iteration = Iteration {
             step: self.step,
@@ -154,8 +153,8 @@ impl<M: Machine> Engine<M> {
             loss_scale: self.solver.loss_scale,
         };
         let start = Instant::now();
-        let told = self.machine.feed(samples, labels).and_then(|()| self.tell(&iteration));
-        // Whatever was enqueued before an error ends before the error is told.
+        let told = self.machine.feed(samples, labels).and_then(|()| self.enqueue(&iteration));
+        // Wait for everything enqueued before an error, then report the error.
         let finished = self.machine.finish();
         finished.and(told)?;
         let time = Nanos::from(start.elapsed());
@@ -168,7 +167,7 @@ impl<M: Machine> Engine<M> {
     }
 
     /// Enqueues every command.
-    fn tell(&mut self, iteration: &Iteration) -> Result<(), Error> {
+    fn enqueue(&mut self, iteration: &Iteration) -> Result<(), Error> {
         let machine = &mut self.machine;
         if !machine.begin(iteration)? {
             return machine.end();
@@ -198,7 +197,7 @@ impl<M: Machine> Engine<M> {
         Ok(all)
     }
 
-    /// The numbers of something that stays from step to step; none where the schedule has no such thing.
+    /// The content of a resident tensor; `None` if the schedule has no such tensor.
     ///
     /// # Errors
     /// [`Error::Step`].
@@ -220,7 +219,7 @@ impl<M: Machine> Engine<M> {
         Ok(learned)
     }
 
-    /// Takes over what another engine of the same network has learned, as far as this one has a place for it.
+    /// Copies everything another engine of the same network has learned, as far as this engine has the tensors.
     ///
     /// # Errors
     /// [`Error::Batch`] for weights of another size; [`Error::Step`].
@@ -237,7 +236,7 @@ impl<M: Machine> Engine<M> {
         Ok(())
     }
 
-    /// Classes that the network tells apart; 0 for one without a loss.
+    /// Number of classes; 0 for a network without a loss.
     pub fn classes(&self) -> usize {
         self.classes
     }
@@ -247,12 +246,13 @@ impl<M: Machine> Engine<M> {
         self.peak
     }
 
-    /// When each task and copy of the last step ran, with its step of the schedule; empty unless the machine keeps that.
+    /// When each task and copy of the last step ran, with its index in the schedule; empty unless the machine records
+    /// spans.
     pub fn spans(&mut self) -> Vec<(usize, Span)> {
         let placed = &self.commands.placed;
         let spans = self.machine.spans();
-        let of = |span: Span| Some((*placed[span.stream.index()].get(span.place)?, span));
-        spans.into_iter().filter_map(of).collect()
+        let place = |span: Span| Some((*placed[span.stream.index()].get(span.place)?, span));
+        spans.into_iter().filter_map(place).collect()
     }
 
     /// The machine.
@@ -261,12 +261,12 @@ impl<M: Machine> Engine<M> {
     }
 }
 
-/// Whether training changes it and inference needs it.
+/// Whether training changes a tensor and inference needs it.
 fn is_learned(tensor: &NetworkTensor) -> bool {
     matches!(tensor, NetworkTensor::Weights(_) | NetworkTensor::MasterWeights(_) | NetworkTensor::Statistics(_))
 }
 
-/// Where the forward passes of the loss write, by rising samples.
+/// The outputs of the loss's forward passes, in sample order.
 fn probabilities(commands: &Commands) -> Vec<Range<u64>> {
     let mut places = BTreeMap::new();
     for task in &commands.tasks {
@@ -277,7 +277,7 @@ fn probabilities(commands: &Commands) -> Vec<Range<u64>> {
     places.into_values().collect()
 }
 
-/// The bytes of everything that stays and that a step touches, and how they are stored.
+/// The bytes and storage types of all resident tensors that a step uses.
 fn residents(
     workload: &Workload<'_>,
     lowered: &Lowered,

@@ -11,11 +11,11 @@ pub enum Error {
     /// The device has too little memory for the arena.
     #[error("the plan needs {needed} on the device, but only {free} is free; {}", advice(*budget))]
     DeviceMemory {
-        /// What the plan needs.
+        /// The memory that the plan needs.
         needed: Bytes,
-        /// What is free.
+        /// The free memory.
         free: Bytes,
-        /// The most that a plan may need, leaving room for everything outside its arena.
+        /// The largest budget that leaves room for everything outside the arena.
         budget: Bytes,
     },
 
@@ -25,10 +25,10 @@ pub enum Error {
          scratch; {}",
         advice(*budget)
     )]
-    BesideArena {
+    LibraryMemory {
         /// Size of the arena.
         arena: Bytes,
-        /// What is free outside it.
+        /// Free memory outside it.
         free: Bytes,
         /// As in [`Error::DeviceMemory`].
         budget: Bytes,
@@ -38,13 +38,13 @@ pub enum Error {
     },
 
     /// The host has too little memory for the pinned arena.
-    #[error("the plan pins {needed} on the host, but only {free} is left ({limit}); plan with a smaller --host-budget")]
+    #[error("the plan pins {needed} on the host, but only {free} is left ({limit}); plan with a smaller host budget")]
     HostMemory {
-        /// What the plan needs.
+        /// The memory that the plan needs.
         needed: Bytes,
-        /// What is left.
+        /// The memory left.
         free: Bytes,
-        /// Which limit binds: the machine's memory or that of the control group.
+        /// The limit: the machine's memory or that of the control group.
         limit: String,
     },
 
@@ -64,14 +64,14 @@ pub enum Error {
     Batch {
         /// What was given.
         what: String,
-        /// What the network takes.
+        /// What the network expects.
         wanted: String,
     },
 
     /// A machine does not support these number types.
     #[error("{machine} does not support {types}; use {instead}")]
     Types {
-        /// Which machine.
+        /// The machine.
         machine: &'static str,
         /// The types requested.
         types: Types,
@@ -82,7 +82,7 @@ pub enum Error {
     /// A machine failed at a step.
     #[error("{machine}, {step}: {what}")]
     Step {
-        /// Which machine.
+        /// The machine.
         machine: &'static str,
         /// The layer and its pass, or the copy.
         step: String,
@@ -122,7 +122,7 @@ pub enum Error {
 fn advice(budget: Bytes) -> String {
     match budget.0 >> 20 {
         0 => "free memory that other programs hold".to_owned(),
-        mebibytes => format!("plan with --budget {mebibytes}MiB or less"),
+        mebibytes => format!("plan with a budget of {mebibytes} MiB or less"),
     }
 }
 
@@ -130,7 +130,7 @@ impl Error {
     /// Whether a smaller plan or more memory would help.
     pub fn is_over_limit(&self) -> bool {
         match self {
-            Error::DeviceMemory { .. } | Error::BesideArena { .. } | Error::HostMemory { .. } => true,
+            Error::DeviceMemory { .. } | Error::LibraryMemory { .. } | Error::HostMemory { .. } => true,
             Error::Core(error) => error.is_over_limit(),
             _ => false,
         }

@@ -1,4 +1,4 @@
-//! How well a network does on samples that it has not learned from.
+//! Evaluates a network on samples it was not trained on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,30 +13,30 @@ use tightfit_cpu::layers::softmax_loss;
 use crate::data::{Loader, Source};
 use crate::{Engine, Error, Learned, Machine, Poison, Solver};
 
-/// What a network made of some samples.
+/// The result of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
     /// Mean cross-entropy.
     pub loss: f64,
-    /// Samples whose likeliest class was their label.
+    /// Number of correctly classified samples.
     pub correct: usize,
-    /// Samples in all.
+    /// Total number of samples.
     pub samples: usize,
 }
 
 impl Score {
-    /// The share of the samples that were told right.
+    /// The fraction of correctly classified samples.
     pub fn accuracy(&self) -> f64 {
         self.correct as f64 / self.samples.max(1) as f64
     }
 }
 
-/// Runs every sample of a source through the network as it was trained: no dropout, running statistics.
+/// Runs every sample of a source through the trained network in inference mode: no dropout, running statistics.
 ///
-/// The forward passes keep the configurations of the training's schedule, and take no larger an arena than it did.
+/// The forward passes use the configurations of the training schedule, and need no larger arena.
 ///
 /// # Errors
-/// Those of planning the forward passes, of the source, and of [`Engine::step`].
+/// The errors of planning the forward passes, of the source, and of [`Engine::step`].
 pub fn evaluate<M: Machine>(
     machine: M,
     training: &Workload<'_>,
@@ -46,7 +46,8 @@ pub fn evaluate<M: Machine>(
 ) -> Result<Score, Error> {
     let inference = Workload::new(training.network, training.batch, training.types, Mode::Inference)?;
     let options = Options {
-        // Without backward passes nothing is offloaded, and a map goes after its last use; the baseline would keep all of them.
+        // Without backward passes nothing is offloaded, and each map is released after its last use; the baseline would
+        // keep all maps.
         policy: Policy::VdnnAll,
         algorithms: Algorithms::Memory,
         budget: schedule.device_bytes,
@@ -73,7 +74,7 @@ pub fn evaluate<M: Machine>(
     Ok(score)
 }
 
-/// The configurations of the forward convolutions of a schedule, each its problem's only one where layers do not differ.
+/// The configurations of a schedule's forward convolutions, one per problem if layers with the same problem agree.
 fn forward_fronts(workload: &Workload<'_>, schedule: &Schedule) -> Result<Fronts, Error> {
     let passes = workload.lower()?.passes;
     let mut found: HashMap<Problem, Candidates> = HashMap::new();

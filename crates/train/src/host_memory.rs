@@ -1,11 +1,11 @@
-//! Whether the host has the memory that a plan takes, before any of it is taken.
+//! Checks that the host has enough memory for a plan, before allocating any.
 
 use tightfit_core::Bytes;
 use tightfit_cpu::host_memory::free;
 
 use crate::Error;
 
-/// Whether the host can give so much.
+/// Checks that the host has this much memory available.
 ///
 /// # Errors
 /// [`Error::HostMemory`], which names the limit.
@@ -21,8 +21,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_there_is_is_refused_by_name() {
+    fn too_large_a_request_is_rejected() {
         let error = check(Bytes(1 << 62)).unwrap_err();
-        assert!(error.to_string().contains("--host-budget"), "{error}");
+        assert!(error.to_string().contains("host budget"), "{error}");
     }
 }

@@ -1,13 +1,13 @@
-//! What is in memory before the first step: random weights, zeros, ones.
+//! The initial content of memory: random weights, zeros, ones.
 //!
-//! Each parameter has a key of its own, so the numbers depend neither on the order of the layers in memory nor on the plan.
+//! Each parameter has its own key, so the numbers depend neither on the order of the layers in memory nor on the plan.
 
 use tightfit_core::network::LayerId;
 use tightfit_core::plan::{Parameter, ParameterKind, Workload};
 use tightfit_cpu::random;
 
-/// The numbers of one parameter of a layer: weights uniform with variance 2 / fan-in, for rectified units; biases and shifts
-/// 0, scales 1.
+/// The initial values of one parameter of a layer: weights uniform with variance 2 / fan-in, suited to ReLU; biases and
+/// shifts 0, scales 1.
 ///
 /// Source: He et al. 2015.
 pub fn first_numbers(workload: &Workload<'_>, layer: LayerId, parameter: &Parameter, seed: u64) -> Vec<f32> {

@@ -1,8 +1,8 @@
-//! Trains networks in the memory that a plan gives them: one arena on the device, one pinned arena on the host, three
-//! streams, and a schedule that says what happens where.
+//! Trains networks within the memory of a plan: one arena on the device, one pinned arena on the host, three streams,
+//! and a schedule for all of them.
 //!
-//! The engine walks a [`Schedule`](tightfit_core::plan::Schedule) once and hands every instruction to a [`Machine`], which only
-//! enqueues; nothing waits on the host until the step is over.
+//! For each step, the engine walks a [`Schedule`](tightfit_core::plan::Schedule) and passes every instruction to a
+//! [`Machine`], which only enqueues it. The host does not wait until the step is over.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

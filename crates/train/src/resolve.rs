@@ -1,4 +1,5 @@
-//! From a schedule to what a machine is told: byte ranges instead of blocks, numbered events instead of waits for steps.
+//! Resolves a schedule into machine commands: byte ranges instead of blocks, numbered events instead of waits for
+//! steps.
 //!
 //! ```text
 //! schedule   compute a   offload x   compute b   wait c for 1   release x
@@ -14,10 +15,10 @@ use tightfit_core::plan::{Action, Block, BlockId, Compute, Holding, Lowered, Rol
 use crate::Error;
 use crate::machine::{Place, Task};
 
-/// One thing that a machine is told.
+/// One command to a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Carry out the task of this place in [`Commands::tasks`].
+    /// Run the task with this index in [`Commands::tasks`].
     Compute(usize),
     /// Copy from the device arena to the host arena.
     Offload(Stream, Range<u64>, Range<u64>),
@@ -31,34 +32,34 @@ pub enum Command {
     Poison(Stream, Range<u64>),
 }
 
-/// Whether bytes are overwritten with NaN while nothing should read them: for tests, and to find faults.
+/// Whether to overwrite unused bytes with NaN, for tests and debugging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poison {
-    /// They keep what they held.
+    /// Bytes keep their content.
     Nothing,
-    /// Blocks before their first and after their last use.
+    /// Overwrite blocks before their first use and after their last.
     Freed,
 }
 
-/// A schedule, resolved.
+/// A resolved schedule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Commands {
-    /// Every compute step.
+    /// All tasks.
     pub tasks: Vec<Task>,
-    /// In the order of the schedule.
+    /// All commands, in schedule order.
     pub list: Vec<Command>,
-    /// Points that are marked.
+    /// Number of marked points.
     pub events: usize,
-    /// The schedule's step of every task and copy of each stream (in the order of [`Stream::ALL`]), in order.
+    /// For each stream (in the order of [`Stream::ALL`]), the schedule index of every task and copy, in order.
     pub placed: [Vec<usize>; 3],
 }
 
-/// Resolves a schedule. Poisoned blocks are overwritten before their first access and, where one access is known to
-/// be the last, after it. What an input layer writes first is not overwritten before: a machine may bring the mini-batch
-/// ahead of the step.
+/// Resolves a schedule. Poisoning overwrites blocks before their first access and, if one access is known to be the
+/// last, after it. Exception: blocks that an input layer writes first are not overwritten before, because a machine may
+/// upload the mini-batch ahead of the step.
 ///
 /// # Errors
-/// [`Error::Unsound`] for steps and samples that the schedule has not.
+/// [`Error::Unsound`] if the schedule refers to missing steps or samples.
 pub fn resolve(
     workload: &Workload<'_>,
     lowered: &Lowered,
@@ -112,14 +113,14 @@ pub fn resolve(
     Ok(commands)
 }
 
-/// The steps that another stream waits for, numbered.
+/// Numbers the steps that another stream waits for.
 fn events(schedule: &Schedule) -> Result<BTreeMap<usize, usize>, Error> {
     let mut events = BTreeMap::new();
     for (number, step) in schedule.instructions.iter().enumerate() {
         if let Action::Wait(target) = step.action {
             if target.0 >= number {
                 return Err(Error::Unsound {
-                    what: format!("step {number} waits for step {}, not before it", target.0),
+                    what: format!("step {number} waits for step {}, which does not come before it", target.0),
                 });
             }
             if schedule.instructions[target.0].stream != step.stream {
@@ -156,14 +157,14 @@ fn copy(
     }
 }
 
-/// A computation with the bytes of its operands.
+/// Makes the task of a computation, with the bytes of its operands.
 fn task(workload: &Workload<'_>, lowered: &Lowered, schedule: &Schedule, compute: &Compute) -> Result<Task, Error> {
     let unknown = || Error::Unsound { what: format!("there is no operation {}", compute.operation.0) };
-    let of = lowered.passes.get(compute.operation.0).ok_or_else(unknown)?;
-    let layer = workload.network.layer(of.layer);
+    let pass = lowered.passes.get(compute.operation.0).ok_or_else(unknown)?;
+    let layer = workload.network.layer(pass.layer);
     let uses = &lowered.step.operation(compute.operation).uses;
     let mut operands = Vec::with_capacity(uses.len() + 1);
-    for ((role, used), block) in of.roles.iter().zip(uses).zip(&compute.blocks) {
+    for ((role, used), block) in pass.roles.iter().zip(uses).zip(&compute.blocks) {
         let bytes = part(workload, lowered, block_of(schedule, *block)?, &compute.samples)?;
         operands.push(Place { role: *role, access: used.access_of_run(compute.again), bytes });
     }
@@ -172,25 +173,25 @@ fn task(workload: &Workload<'_>, lowered: &Lowered, schedule: &Schedule, compute
         operands.push(Place { role: Role::Workspace, access: Access::Write, bytes });
     }
     Ok(Task {
-        name: format!("{} {}", layer.name, of.pass.name()),
+        name: format!("{} {}", layer.name, pass.pass.name()),
         kind: layer.kind.clone(),
-        pass: of.pass,
-        inputs: workload.network.input_shapes(of.layer),
+        pass: pass.pass,
+        inputs: workload.network.input_shapes(pass.layer),
         output: layer.shape,
         first: compute.samples.start,
         samples: compute.samples.len(),
         batch: workload.batch,
         types: workload.types,
-        parameters: workload.parameters(of.layer),
+        parameters: workload.parameters(pass.layer),
         operands,
         configuration: compute.configuration.clone(),
         again: compute.again,
         mode: workload.mode,
-        index: of.layer.index(),
+        index: pass.layer.index(),
     })
 }
 
-/// The bytes of a block that hold some samples: all of them where the tensor has none.
+/// The bytes of a block that hold some samples; all of them if the tensor is not divided into samples.
 fn part(
     workload: &Workload<'_>,
     lowered: &Lowered,
@@ -214,14 +215,14 @@ fn part(
     Ok(start..start + samples.len() as u64 * per_sample)
 }
 
-/// Blocks by the step that accesses them first, and by the one that is known to access them last.
+/// Blocks by the step of their first access, and by the step of their known last access.
 type Ends = (BTreeMap<usize, Vec<BlockId>>, BTreeMap<usize, Vec<BlockId>>);
 
-/// The ends of every block's life. An access is the last if all others of the block are ordered before it; what is read
-/// after the step has none.
+/// The first and last access of every block. An access is the last if all others of the block are ordered before it;
+/// results, which are read after the step, have no last access.
 fn ends(lowered: &Lowered, schedule: &Schedule) -> Ends {
     let mut accesses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    // What each stream knows to have ended of each stream, and what was known at each step.
+    // What each stream knows to have ended on each stream, and what was known at each step.
     let mut known = [[0; 3]; 3];
     let mut stamps = Vec::with_capacity(schedule.instructions.len());
     for (number, step) in schedule.instructions.iter().enumerate() {
@@ -246,30 +247,30 @@ fn ends(lowered: &Lowered, schedule: &Schedule) -> Ends {
     }
     let (mut first, mut last) = Ends::default();
     for (block, steps) in &accesses {
-        let (Some(&begin), Some(&end), Some(of)) = (steps.first(), steps.last(), schedule.blocks.get(*block)) else {
+        let (Some(&begin), Some(&end), Some(held)) = (steps.first(), steps.last(), schedule.blocks.get(*block)) else {
             continue;
         };
-        if of.resident {
+        if held.resident {
             continue;
         }
         if !is_upload(lowered, &schedule.instructions[begin].action) {
             first.entry(begin).or_insert_with(Vec::new).push(BlockId(*block));
         }
         let ordered = steps.iter().all(|&step| stamps[end][schedule.instructions[step].stream.index()] > step);
-        if ordered && !is_result(lowered, of) {
+        if ordered && !is_result(lowered, held) {
             last.entry(end).or_insert_with(Vec::new).push(BlockId(*block));
         }
     }
     (first, last)
 }
 
-/// Whether an instruction brings the mini-batch.
+/// Whether an instruction uploads the mini-batch.
 fn is_upload(lowered: &Lowered, action: &Action) -> bool {
     let uses_link = |compute: &Compute| lowered.step.operation(compute.operation).resource == Resource::Link;
     matches!(action, Action::Compute(compute) if uses_link(compute))
 }
 
-/// Whether a block holds what is read after the step.
+/// Whether a block holds a result, which is read after the step.
 fn is_result(lowered: &Lowered, block: &Block) -> bool {
     matches!(block.holds, Holding::Tensor(tensor) if lowered.step.tensor(tensor).is_result)
 }
@@ -283,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_but_the_mini_batch_goes_unpoisoned() {
+    fn everything_except_the_mini_batch_is_poisoned() {
         let network = Network::open("lenet").unwrap();
         let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
         let lowered = workload.lower().unwrap();
@@ -296,7 +297,7 @@ mod tests {
             assert!(matches!(commands.tasks[0].kind, LayerKind::Input { .. }));
             let before = &commands.list[..input];
             assert!(!before.iter().any(|command| matches!(command, Command::Poison(..))), "{policy}: {before:?}");
-            // The first convolution's output is overwritten before it is written.
+            // The first convolution's output is poisoned before it is written.
             let convolution = commands.list.iter().position(|command| *command == Command::Compute(1)).unwrap();
             let output = &commands.tasks[1].place(Role::Y).unwrap().bytes;
             let covers =

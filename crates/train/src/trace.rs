@@ -1,5 +1,5 @@
-//! What ran when, as a file for a trace viewer (Chrome's `about:tracing`, Perfetto): a lane for each stream, the run and
-//! the plan one below the other. Of a long run it holds the last steps.
+//! A timeline of a run for a trace viewer (Chrome's `about:tracing`, Perfetto): one lane per stream, with the run above
+//! the plan. Of a long run, it keeps the last steps.
 //!
 //! **Source:** the Trace Event Format, complete events (`"ph": "X"`), times in µs.
 
@@ -11,7 +11,7 @@ use tightfit_core::plan::{Action, BlockId, Checked, Simulation, Stream};
 
 use crate::machine::Span;
 
-/// A trace in the making.
+/// A trace under construction.
 #[derive(Debug)]
 pub struct Trace {
     names: Vec<(Stream, String)>,
@@ -19,12 +19,12 @@ pub struct Trace {
     ran: VecDeque<Vec<Value>>,
 }
 
-/// The processes of the trace: what ran, and what was planned.
+/// The processes of the trace: the run and the plan.
 const RUN: u32 = 1;
 const PLAN: u32 = 2;
 
 impl Trace {
-    /// Steps that it holds: what ran before the last so many is forgotten.
+    /// Number of steps to keep; older ones are dropped.
     pub const STEPS: usize = 10;
 
     /// An empty trace of a schedule.
@@ -37,11 +37,11 @@ impl Trace {
                 head.push(json!({"name": "thread_name", "ph": "M", "pid": process, "tid": thread, "args": arguments}));
             }
         }
-        let names = schedule.instructions.iter().map(|of| (of.stream, name(schedule, &of.action)));
+        let names = schedule.instructions.iter().map(|next| (next.stream, name(schedule, &next.action)));
         Trace { names: names.collect(), head, ran: VecDeque::new() }
     }
 
-    /// Adds a step that began at `start`: its tasks and copies with their steps of the schedule.
+    /// Adds a step that began at `start`: its tasks and copies, each with its index in the schedule.
     pub fn ran(&mut self, start: Nanos, spans: &[(usize, Span)]) {
         if self.ran.len() == Trace::STEPS {
             self.ran.pop_front();
@@ -60,7 +60,7 @@ impl Trace {
         }))
     }
 
-    /// The file: what ran, and what was simulated.
+    /// The content of the file: the run and the simulation.
     pub fn json(&self, planned: &Simulation) -> String {
         let planned = planned.spans.iter().enumerate().filter(|(_, span)| span.end > span.start);
         let planned = planned.filter_map(|(step, span)| self.event(PLAN, step, span.start, span.end));
@@ -69,7 +69,7 @@ impl Trace {
     }
 }
 
-/// What an instruction is called.
+/// The name of an instruction.
 fn name(schedule: &Checked, action: &Action) -> String {
     let tensor = |block: BlockId| schedule.step().describe(schedule.blocks[block.0].holds);
     match action {

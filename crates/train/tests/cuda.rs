@@ -14,7 +14,7 @@ use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
 use tightfit_test_support::train::{THREADS, batch, bits, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
-use tightfit_train::machine::cuda::{BESIDE, CudaMachine, Modes};
+use tightfit_train::machine::cuda::{CudaMachine, Modes, RESERVED};
 use tightfit_train::{Engine, Error, Machine, Observation, Poison, Solver};
 
 /// The samples of every step here.
@@ -136,8 +136,8 @@ fn networks_agree(options: &Options, chain: Network) {
         // Rounding decides here and there which element of a window is the largest, and whether a unit is cut: in f32 one
         // unit in cifar10-quick. What is computed wrong is off by the size of the gradient itself.
         let normalization = network.iter().find(|(_, layer)| matches!(layer.kind, LayerKind::BatchNorm { .. }));
-        // Its parameters have gradients that are small sums of large numbers: in f16-f32 20 % off where halves are only
-        // stored, as on the mocks, and 22 % on an H200.
+        // Its parameters have gradients that are small sums of large numbers: in f16-f32 20% off where halves are only
+        // stored, as on the mocks, and 22% on an H200.
         let wide = normalization.map(|(first, _)| (NetworkTensor::WeightGradient(first), 1.25));
         for (types, tolerance) in [(Types::F32, 3e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.2), (Types::Bf16, 0.5)] {
             let workload = Workload::new(&network, BATCH, types, Mode::Training).unwrap();
@@ -146,7 +146,7 @@ fn networks_agree(options: &Options, chain: Network) {
                 let schedule = for_cuda(&workload, everything_resident(&workload, "direct", BATCH), options, BATCH);
                 let machine = CudaMachine::open(options, Modes::default()).unwrap();
                 let error = train(&workload, &schedule, machine, 1).unwrap_err();
-                assert!(error.to_string().contains("cuDNN has none in bf16"), "{error}");
+                assert!(error.to_string().contains("cuDNN does not support it in bf16"), "{error}");
                 continue;
             }
             for micro_batch in [BATCH, 4] {
@@ -188,14 +188,14 @@ fn kernels(workload: &Workload<'_>, options: &Options) -> Fronts {
 
 /// The plan of a policy; those that choose by the budget get the least.
 fn plan_of(workload: &Workload<'_>, kernels: &Fronts, policy: Policy) -> Plan {
-    let of = |budget| {
+    let plan_under = |budget| {
         let algorithms = Algorithms::Memory;
         let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget: Bytes(1 << 30) };
         plan(&workload.step(kernels, &CostModel::h200()).unwrap(), &CostModel::h200(), &options).unwrap()
     };
-    let free = of(Bytes::UNLIMITED);
+    let free = plan_under(Bytes::UNLIMITED);
     match policy {
-        Policy::VdnnDynamic | Policy::Overlap => of(free.min_feasible),
+        Policy::VdnnDynamic | Policy::Overlap => plan_under(free.min_feasible),
         Policy::Baseline | Policy::VdnnAll | Policy::VdnnConv => free,
     }
 }
@@ -320,7 +320,7 @@ fn the_failure_of_any_call_becomes_an_error() {
 }
 
 #[test]
-fn the_arena_is_used_to_its_end_and_no_further() {
+fn the_arena_is_used_exactly() {
     let mocks = Mocks::new();
     let (network, schedule) = small(&mocks.options());
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
@@ -342,7 +342,7 @@ fn the_arena_is_used_to_its_end_and_no_further() {
         "{touched} of {}",
         engine.peak()
     );
-    let (beside, _) = engine.machine().beside().unwrap();
+    let (beside, _) = engine.machine().outside_arena().unwrap();
     assert!(beside.0 >= 32 << 20, "cuBLAS's workspace alone is as much: {beside}");
     let spans = engine.spans();
     let runs = |step: &&Instruction| !matches!(step.action, Action::Allocate(_) | Action::Release(_) | Action::Wait(_));
@@ -352,14 +352,14 @@ fn the_arena_is_used_to_its_end_and_no_further() {
 }
 
 #[test]
-fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
+fn out_of_memory_errors_state_a_sufficient_budget() {
     let mocks = Mocks::new();
     let (network, schedule) = small(&mocks.options());
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
-    let arena = BESIDE + Bytes::mib(44);
+    let arena = RESERVED + Bytes::mib(44);
     let schedule = Schedule { device_bytes: arena, ..schedule.into_schedule() };
     let open = || CudaMachine::open(&mocks.options(), Modes::default()).unwrap();
-    let opened = open().beside().unwrap().0;
+    let opened = open().outside_arena().unwrap().0;
     let with = |memory: Bytes| {
         mocks.set_memory(memory.0);
         let result = train(&workload, &schedule, open(), 1);
@@ -368,16 +368,16 @@ fn memory_that_is_missing_is_told_with_the_budget_that_would_do() {
     };
     let error = with(Bytes((opened + arena).0 - 1)).unwrap_err();
     assert!(matches!(error, Error::DeviceMemory { needed, .. } if needed == arena), "{error}");
-    assert!(error.is_over_limit() && error.to_string().contains("plan with --budget 43MiB or less"), "{error}");
+    assert!(error.is_over_limit() && error.to_string().contains("a budget of 43 MiB or less"), "{error}");
 
     // The arena, but no scratch.
     let error = with(opened + arena).unwrap_err();
-    let Error::BesideArena { budget, ref source, .. } = error else { panic!("{error}") };
-    assert!(error.is_over_limit() && error.to_string().contains("plan with --budget 44MiB or less"), "{error}");
+    let Error::LibraryMemory { budget, ref source, .. } = error else { panic!("{error}") };
+    assert!(error.is_over_limit() && error.to_string().contains("a budget of 44 MiB or less"), "{error}");
     assert_eq!(budget, Bytes::mib(44));
     assert!(source.to_string().contains("out of device memory"), "{source}");
 
-    with(opened + arena + BESIDE).unwrap();
+    with(opened + arena + RESERVED).unwrap();
 }
 
 #[test]

@@ -179,7 +179,7 @@ fn batches_and_types_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn more_memory_than_there_is_is_refused_before_anything_is_taken() {
+fn too_large_arenas_are_rejected_before_allocating() {
     let network = Network::open("digits-net").unwrap();
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let schedule = everything_resident(&workload, "direct", 2);
@@ -298,12 +298,12 @@ fn poison_shows_in_the_loss() {
 }
 
 #[test]
-fn a_failure_inside_a_step_is_told_and_nothing_hangs() {
+fn failures_inside_a_step_are_reported_without_hanging() {
     let network = Network::open("digits-net").unwrap();
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let mut schedule = offloading(&workload, [true; 3]);
     // The input layer is to write its labels into its samples, which it holds already.
-    let computes = schedule.instructions.iter_mut().find_map(|of| match &mut of.action {
+    let computes = schedule.instructions.iter_mut().find_map(|next| match &mut next.action {
         Action::Compute(compute) => Some(compute),
         _ => None,
     });
@@ -314,7 +314,7 @@ fn a_failure_inside_a_step_is_told_and_nothing_hangs() {
     let mut engine = engine(&workload, &schedule);
     for _ in 0..2 {
         let error = engine.step(&samples, &labels).unwrap_err().to_string();
-        assert!(error.contains("input forward") && error.contains("its bytes cannot be had"), "{error}");
+        assert!(error.contains("input forward") && error.contains("could not borrow its bytes"), "{error}");
     }
     engine.machine().finish().unwrap();
 }

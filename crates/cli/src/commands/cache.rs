@@ -46,14 +46,14 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
     }
 }
 
-/// Everything valid in a cache.
+/// The valid content of a cache.
 fn recordings(path: &Path) -> Result<Vec<Recording>, Failure> {
     let cache = Cache::open_read_only(path)?;
     say_left_out(&cache)?;
     Ok(cache.recordings()?)
 }
 
-/// Warns if a cache has invalid rows, which are left out.
+/// Warns if a cache has invalid rows, which are ignored.
 fn say_left_out(cache: &Cache) -> Result<(), Failure> {
     let rows = cache.left_out()?;
     if rows > 0 {

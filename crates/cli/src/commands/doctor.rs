@@ -22,7 +22,7 @@ pub fn run(options: &DoctorOptions, common: &Common) -> Result<(), Failure> {
     for tightfit_cuda::doctor::Finding { what, state } in tightfit_cuda::doctor::doctor(&cuda_options(common, device)) {
         let none = Finding { what, ..Finding::default() };
         findings.push(match state {
-            State::OpenLibrary { detail, path } => {
+            State::Found { detail, path } => {
                 Finding { state: "ok", detail, path: path.map(|path| path.display().to_string()), ..none }
             }
             State::Missing { error, advice } => {

@@ -19,7 +19,7 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     let mode = if *inference { Mode::Inference } else { Mode::Training };
     if options.assume && options.out.is_some() {
         let why = "--assume cannot be used with --out: the assumed algorithms exist on no machine, so the plan could \
-                   not be carried out; use --measure instead of --assume, or save the figures with --format json";
+                   not run; use --measure instead of --assume, or save the figures with --format json";
         return Err(Failure::Usage(why.to_owned()));
     }
     if options.measure && common.backend.starts_with("replay:") {
@@ -55,7 +55,7 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     first([printed, written, drawn])
 }
 
-/// The backends to measure on. None, with a note, if there is only a CPU and nobody asked to measure on it.
+/// The backends to measure on. `None`, with a note, if there is only a CPU and `--measure` is not set.
 ///
 /// # Errors
 /// Those of the backend; [`Failure::Usage`] for `--out` with a plan that would not be measured.
@@ -66,7 +66,7 @@ fn measured_by(options: &PlanOptions, common: &Common) -> Result<Option<Vec<Box<
         return Ok(Some(backends));
     }
     if options.out.is_some() {
-        let why = "--out: no GPU was found, so nothing would be measured and the plan could not be carried out; add \
+        let why = "--out: no GPU was found, so nothing would be measured and the plan could not run; add \
                    --measure to measure on the CPU";
         return Err(Failure::Usage(why.to_owned()));
     }

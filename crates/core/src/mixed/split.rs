@@ -66,7 +66,7 @@ pub struct MixedSplit {
 }
 
 impl MixedSplit {
-    /// The split as one indented JSON object that ends in a line feed; times are in µs, and null where there is none.
+    /// The split as one indented JSON object that ends in a line feed; times are in µs, or null if missing.
     pub fn json(&self) -> String {
         // Plain fields with string keys, written to memory: this cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"

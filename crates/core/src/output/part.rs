@@ -52,7 +52,7 @@ impl Part {
         let mut taken = ErrorKind::AlreadyExists.into();
         for _ in 0..ATTEMPTS {
             let path = name(target);
-            // Created exclusively: an existing file or link of that name is never written to.
+            // Created exclusively: an existing file or link with this name is never written to.
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     parts.push(path.clone());

@@ -20,7 +20,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// A dimension that is not there: extent 1, filter 1.
+    /// An absent dimension: extent 1, filter 1.
     pub const UNIT: Axis = Axis::new(1, 1);
 
     /// An axis without padding, with stride and dilation 1.
@@ -38,7 +38,7 @@ impl Axis {
         Axis { stride, ..self }
     }
 
-    /// Extent that the filter covers: (filter - 1) · dilation + 1.
+    /// The extent covered by the filter: (filter - 1) · dilation + 1.
     pub fn reach(&self) -> usize {
         (self.filter - 1) * self.dilation + 1
     }
@@ -128,7 +128,7 @@ impl Convolution {
         self.filters
     }
 
-    /// Groups: filters of group g see the channels of group g alone.
+    /// Groups: filters of group g only see the channels of group g.
     pub fn groups(&self) -> usize {
         self.groups
     }
@@ -138,7 +138,7 @@ impl Convolution {
         &self.axes[3 - self.dimensions..]
     }
 
-    /// The spatial dimensions as three, the first of them [`Axis::UNIT`] where there are two: so that one loop serves both.
+    /// The spatial dimensions padded to three with a leading [`Axis::UNIT`], so that one loop handles both.
     pub fn axes3(&self) -> [Axis; 3] {
         self.axes
     }

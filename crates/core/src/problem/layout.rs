@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::words::by_name;
 
-/// Which dimension is innermost. Named for two spatial dimensions, but used for three as well (NCDHW, NDHWC).
+/// The order of the dimensions. Named for two spatial dimensions, but used for three as well (NCDHW, NDHWC).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {

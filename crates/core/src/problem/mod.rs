@@ -1,4 +1,4 @@
-//! One convolution as a library call sees it: its shape, the operation asked for, the mini-batch, the number types and
+//! One convolution as a library call sees it: its shape, the operation, the mini-batch, the number types and
 //! the memory layout.
 //!
 //! Sizes are named as in cuDNN's documentation: n samples, c channels, (d) h w input, k filters, (t) r s filter,
@@ -70,7 +70,7 @@ impl Problem {
         Ok(Problem { convolution, operation, batch, types, layout })
     }
 
-    /// The same problem on another number of samples.
+    /// The same problem with another number of samples.
     ///
     /// # Errors
     /// As [`Problem::new`].
@@ -88,7 +88,7 @@ impl Problem {
         &self.convolution
     }
 
-    /// Which of the three operations of training this is.
+    /// The operation.
     pub fn operation(&self) -> Operation {
         self.operation
     }

@@ -1,8 +1,8 @@
-//! How one element lies in memory, and numbers of 32 bits to and from bytes of it.
+//! Storage types of elements, and conversion of 32-bit numbers to and from their bytes.
 
 use half::{bf16, f16};
 
-/// How one element lies in memory.
+/// The storage type of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Storage {
     /// IEEE 754 binary32.
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_that_a_type_has_come_back_and_others_go_to_the_nearest_even() {
+    fn exact_values_round_trip_and_others_round_to_even() {
         let exact = [0.0, 1.0, -2.5, 1024.0, -0.375];
         for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
             assert_eq!(storage.decode(&storage.encode(&exact)), exact);

@@ -6,7 +6,7 @@
 //! forward n32 c1 h161 w700 k32 r5 s20 pad0:1x2 stride2x3 f32       per dimension (x), before and after (:)
 //! ```
 //!
-//! Left out when printed: pad0, stride1, dilation1, groups1, nchw. Read in any order.
+//! Omitted when printed: pad0, stride1, dilation1, groups1, nchw. Read in any order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ pub struct Line {
     pub convolution: Convolution,
     /// The mini-batch (`n`), if given.
     pub batch: Option<usize>,
-    /// The operation, if the line is for one alone.
+    /// The operation, if given.
     pub operation: Option<Operation>,
     /// The number types, if given.
     pub types: Option<Types>,
@@ -31,7 +31,7 @@ pub struct Line {
     pub layout: Option<Layout>,
 }
 
-/// Reads a line of a file of layers: a name, then the words of a problem, of which only the shape is required.
+/// Reads a line of a file of layers: a name, then the words of a problem; only the shape is required.
 ///
 /// ```
 /// let line = tightfit_core::problem::parse_line("alexnet.conv2 c96 h27 w27 k256 r5 s5 pad2 groups2")?;
@@ -57,7 +57,7 @@ pub fn parse_line(text: &str) -> Result<Line, Error> {
 impl FromStr for Problem {
     type Err = Error;
 
-    /// Reads the one-line form. Types are f32 and the layout nchw where the line does not say.
+    /// Reads the one-line form. Types default to f32 and the layout to nchw.
     ///
     /// # Errors
     /// As [`parse_line`], and [`Error::BadLine`] if the operation or `n` is missing.
@@ -229,7 +229,7 @@ impl Words {
         Convolution::new(size(C)?, size(K)?, self.sizes[GROUPS].unwrap_or(1), &axes)
     }
 
-    /// One value per dimension, given one value for all, one per dimension, or none.
+    /// One value per dimension, from one value for all, one per dimension, or none.
     fn per_axis<T: Copy>(
         &self,
         name: &str,

@@ -40,7 +40,7 @@ impl Types {
         }
     }
 
-    /// How data lies in memory.
+    /// The storage type of the data.
     pub fn storage(self) -> Storage {
         match self {
             Types::F32 | Types::Tf32 => Storage::F32,

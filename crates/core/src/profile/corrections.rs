@@ -8,7 +8,7 @@ use crate::{Device, Operation};
 
 /// Notes to add to what a library reports about one algorithm.
 struct Correction {
-    /// Name of the library, as a [`Device`] has it, and its first and last versions of which this is known.
+    /// Name of the library, as a [`Device`] has it, and the first and last versions to which this applies.
     library: (&'static str, [u32; 2], [u32; 2]),
     operation: Operation,
     /// The algorithm's name without knobs and types.

@@ -37,8 +37,9 @@ pub fn csv(optimized: &Optimized) -> String {
         Limit::One(_) => "one",
     };
     for kernel in &optimized.kernels {
-        let Configured { division, algorithms, time_us, workspace_bytes } = Configured::of(&kernel.configuration);
-        let undivided = kernel.undivided.as_ref().map(Configured::of).unwrap_or_default();
+        let ConfigurationFields { division, algorithms, time_us, workspace_bytes } =
+            ConfigurationFields::of(&kernel.configuration);
+        let undivided = kernel.undivided.as_ref().map(ConfigurationFields::of).unwrap_or_default();
         let seen = kernel.verification.as_ref();
         grid.push([
             kernel.layer.clone(),
@@ -62,17 +63,17 @@ pub fn csv(optimized: &Optimized) -> String {
 }
 
 #[derive(Default)]
-struct Configured {
+struct ConfigurationFields {
     division: String,
     algorithms: String,
     time_us: String,
     workspace_bytes: String,
 }
 
-impl Configured {
-    fn of(configuration: &Configuration) -> Configured {
+impl ConfigurationFields {
+    fn of(configuration: &Configuration) -> ConfigurationFields {
         let parts = configuration.parts();
-        Configured {
+        ConfigurationFields {
             division: parts.iter().map(|part| part.micro_batch.to_string()).collect::<Vec<_>>().join("+"),
             algorithms: parts.iter().map(|part| part.algorithm.name()).collect::<Vec<_>>().join("+"),
             time_us: configuration.time().as_micros().to_string(),

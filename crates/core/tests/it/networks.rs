@@ -21,7 +21,7 @@ fn shape_of(network: &Network, layer: &str) -> String {
 
 /// torchvision's figures for its models; Caffe's own for LeNet, the CIFAR-10 network, AlexNet and GoogLeNet.
 #[test]
-fn parameters_are_those_published() {
+fn parameter_counts_match_the_papers() {
     for (name, parameters) in [
         ("lenet", 431_080),
         ("cifar10-quick", 145_578),
@@ -44,7 +44,7 @@ fn parameters_are_those_published() {
 }
 
 #[test]
-fn multiply_adds_are_those_published() {
+fn multiply_adds_match_the_papers() {
     // Billions, to the three decimals that torchvision gives.
     for (name, published) in [
         ("alexnet-1col", "0.714"),
@@ -63,7 +63,7 @@ fn multiply_adds_are_those_published() {
 }
 
 #[test]
-fn shapes_are_those_published() {
+fn shapes_match_the_papers() {
     for (name, layers) in [
         ("lenet", &["conv1 20x24x24", "pool1 20x12x12", "conv2 50x8x8", "pool2 50x4x4", "loss 10"][..]),
         ("cifar10-quick", &["pool1 32x16x16", "pool2 32x8x8", "pool3 64x4x4", "loss 10"]),

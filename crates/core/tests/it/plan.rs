@@ -190,7 +190,7 @@ fn without_holes(name: &str, batch: usize) {
 }
 
 #[test]
-fn where_the_fastest_algorithms_fit_no_slower_ones_are_taken() {
+fn the_fastest_algorithms_are_used_if_they_fit() {
     for name in ["alexnet-1col", "googlenet", "vgg19", "resnet18", "densenet40"] {
         let network = Network::open(name).unwrap();
         let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
@@ -305,7 +305,7 @@ fn the_host_has_a_limit_too() {
 }
 
 #[test]
-fn the_least_host_bytes_are_told() {
+fn errors_state_the_least_host_budget() {
     let costs = CostModel::h200();
     for name in ["vgg16", "googlenet", "resnet18"] {
         let network = Network::open(name).unwrap();

@@ -53,7 +53,7 @@ fn operation(layer: usize, pass: Pass) -> OperationId {
     let network = network();
     let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
     let passes = workload.lower().unwrap().passes;
-    OperationId(passes.iter().position(|of| of.layer.index() == layer && of.pass == pass).unwrap())
+    OperationId(passes.iter().position(|one| one.layer.index() == layer && one.pass == pass).unwrap())
 }
 
 /// What the bytes of a block are for.
@@ -207,7 +207,7 @@ fn work_on_the_wrong_stream() {
 }
 
 #[test]
-fn a_map_that_is_not_brought_back_is_missed() {
+fn missing_prefetches_are_found() {
     let forgotten = |s: &mut Schedule| {
         let at = find(s, prefetch);
         remove(s, at);
@@ -219,7 +219,7 @@ fn a_map_that_is_not_brought_back_is_missed() {
 }
 
 #[test]
-fn use_of_a_block_that_was_given_back_or_never_taken() {
+fn use_of_unallocated_blocks_is_found() {
     let early = |s: &mut Schedule| {
         let written = find(s, pass(1, Pass::Forward));
         let block = compute(s, written).blocks[place(operation(1, Pass::Forward), Role::Y)];
@@ -308,7 +308,7 @@ fn results_taken(workload: &Workload<'_>, last: (usize, Pass), is_taken: bool) -
 }
 
 #[test]
-fn results_that_are_gone_when_the_step_has_ended() {
+fn lost_results_are_found() {
     let network = network();
     for (mode, last) in [(Mode::Training, (11, Pass::BackwardData)), (Mode::Inference, (11, Pass::Forward))] {
         let workload = Workload::new(&network, 32, Types::F32, mode).unwrap();
@@ -319,7 +319,7 @@ fn results_that_are_gone_when_the_step_has_ended() {
 }
 
 #[test]
-fn the_end_of_a_copy_that_nobody_waits_for() {
+fn missing_waits_for_copies_are_found() {
     // The compute stream waits for each copy at the end of the layer; without that, what comes next is too early.
     let unheeded = |is: fn(&Schedule, &Instruction) -> bool| {
         move |s: &mut Schedule| {
@@ -387,7 +387,7 @@ fn copies_to_and_from_the_wrong_place() {
 }
 
 #[test]
-fn operands_that_are_missing_or_something_else() {
+fn missing_and_wrong_operands_are_found() {
     let missing = |s: &mut Schedule| {
         let at = find(s, pass(4, Pass::BackwardFilter));
         compute(s, at).blocks.pop();

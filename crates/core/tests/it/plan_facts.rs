@@ -23,7 +23,7 @@ fn overlap_takes_the_fastest_step_that_fits() {
         let loose = at(Bytes::UNLIMITED);
         for share in [0, 1, 25, 50, 75] {
             let plan = at(Bytes(loose.min_feasible.0 + (loose.peak.0 - loose.min_feasible.0) * share / 100));
-            let fastest = plan.decisions.iter().filter(|of| of.fits).filter_map(|of| of.time).min();
+            let fastest = plan.decisions.iter().filter(|attempt| attempt.fits).filter_map(|attempt| attempt.time).min();
             assert_eq!(fastest, Some(plan.step_time), "{name}, {share} %");
             if let Ok(dynamic) = under(Policy::VdnnDynamic, plan.options.budget) {
                 assert!(plan.step_time <= dynamic.step_time, "{name}, {share} %: slower than vdnn-dynamic");

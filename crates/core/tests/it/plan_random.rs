@@ -107,8 +107,8 @@ proptest! {
                 prop_assert_eq!(check(&step, &plan.schedule, budgets), []);
                 prop_assert!(plan.step_time >= plan.simulation.compute && plan.most_live <= plan.peak);
                 prop_assert!(plan.average <= plan.ours.maximum);
-                let copies = |stream| plan.schedule.instructions.iter().any(|of| {
-                    of.stream == stream && matches!(of.action, Action::Offload(..) | Action::Prefetch(..))
+                let copies = |stream| plan.schedule.instructions.iter().any(|next| {
+                    next.stream == stream && matches!(next.action, Action::Offload(..) | Action::Prefetch(..))
                 });
                 // The paper's policies have one memory stream.
                 prop_assert!(policy == Policy::Overlap || !copies(Stream::Prefetch));

@@ -165,7 +165,7 @@ fn a_copy_slows_the_layer_beside_it() {
 }
 
 #[test]
-fn a_wait_that_never_ends_stands_still() {
+fn endless_waits_leave_streams_unfinished() {
     let steps = vec![
         step(Stream::Offload, Action::Wait(InstructionId(1))),
         step(Stream::Offload, Action::Offload(BlockId(0), HostBlockId(0))),
@@ -177,7 +177,7 @@ fn a_wait_that_never_ends_stands_still() {
 
 /// The end-of-layer synchronization costs time that free copies do not take.
 #[test]
-fn nothing_is_faster_than_its_computations_and_its_copies() {
+fn steps_take_at_least_their_computations_and_copies() {
     let network = Network::open("vgg16").unwrap();
     let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
     // So that stalls are all that a step is longer by.

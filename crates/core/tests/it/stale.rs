@@ -163,7 +163,7 @@ fn fit_ends_where_the_cache_says_more_workspace_than_the_backend() {
 }
 
 #[test]
-fn a_backend_that_measures_other_workspaces_than_it_asks_for_ends_as_over_the_limit() {
+fn changing_workspaces_end_as_over_the_limit() {
     let today = table(&[(0, 1, 4, 0), (0, 3, 10, 0), (1, 4, 9, 0), (0, 12, 30, 0)]);
     for sizes in Sizes::ALL {
         for limit in [Limit::PerKernel(Bytes(0)), Limit::Total(Bytes(0))] {

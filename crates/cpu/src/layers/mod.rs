@@ -1,8 +1,8 @@
-//! The layers around the convolutions, forward and backward, one a file: nchw, f32, on slices that the caller owns.
+//! The layers other than convolutions, forward and backward, one per file: nchw, f32, on slices owned by the caller.
 //!
 //! Every sum runs in an order that depends on the sizes alone, so results are the same with any number of threads.
-//! Gradients are written or added to what is there ([`Store`]); layers that work element by element may also work in
-//! place ([`Flow`]).
+//! Gradients overwrite the old content or are added to it ([`Store`]); layers that work element by element may also
+//! work in place ([`Flow`]).
 
 pub mod activation;
 pub mod add;
@@ -34,7 +34,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// The factor of what was there.
+    /// The factor of the old content.
     pub fn beta(self) -> f32 {
         match self {
             Store::Write => 0.0,
@@ -51,10 +51,10 @@ impl Store {
     }
 }
 
-/// Where the values of a layer that works element by element come from, and where they go.
+/// The input and output of an elementwise layer.
 #[derive(Debug)]
 pub enum Flow<'a> {
-    /// Each is changed where it lies.
+    /// Each value is changed in place.
     InPlace(&'a mut [f32]),
     /// From one slice to another of the same length.
     Between(&'a [f32], &'a mut [f32], Store),

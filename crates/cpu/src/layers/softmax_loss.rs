@@ -33,7 +33,7 @@ pub fn backward(team: &Team, classes: usize, y: &[f32], labels: &[u32], factor: 
 
 /// The mean cross-entropy and how many samples have their label as the likeliest class.
 ///
-/// A label beyond the classes, or a probability of zero, gives the largest finite loss of its sample, not infinity.
+/// A label out of range, or a probability of zero, gives its sample the largest finite loss instead of infinity.
 pub fn loss(classes: usize, probabilities: &[f32], labels: &[u32]) -> (f64, usize) {
     let (mut sum, mut right) = (0.0, 0);
     for (sample, &label) in probabilities.chunks(classes).zip(labels) {

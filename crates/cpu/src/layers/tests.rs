@@ -121,14 +121,14 @@ fn pooling() {
             let plane: usize = axes.iter().map(|axis| axis.input).product();
             let windows = windows(&pooling);
             let definition = |x: &[f64]| -> Vec<f64> {
-                let of = |plane: &[f64], window: &Vec<usize>| {
+                let reduce = |plane: &[f64], window: &Vec<usize>| {
                     let values = window.iter().map(|&i| plane[i]);
                     match method {
                         PoolingMethod::Maximum => values.fold(f64::NEG_INFINITY, f64::max),
                         PoolingMethod::Average => values.sum::<f64>() / window.len() as f64,
                     }
                 };
-                x.chunks(plane).flat_map(|plane| windows.iter().map(move |window| of(plane, window))).collect()
+                x.chunks(plane).flat_map(|plane| windows.iter().map(move |window| reduce(plane, window))).collect()
             };
             check(
                 &format!("{pooling:?}"),

@@ -33,7 +33,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// The driver that the loader knows (or `TIGHTFIT_CUDA` names), and a cuDNN opened before.
+    /// Uses the driver that the loader finds (or `TIGHTFIT_CUDA` names) and a cuDNN opened earlier.
     ///
     /// # Errors
     /// As [`load::driver`].
@@ -47,8 +47,8 @@ impl Host {
         &self.cudnn.table
     }
 
-    /// The ordinal of the device that the calling thread works on; none unless it uses the device's primary context, as
-    /// all users of the CUDA runtime do.
+    /// The ordinal of the calling thread's current device; `None` unless it uses the device's primary context, as all
+    /// users of the CUDA runtime do.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -75,8 +75,7 @@ impl Host {
         status.map_or(true, |status| status != CaptureStatus::NONE)
     }
 
-    /// Until the result is dropped, this thread's allocations and waits do not break captures on other threads, whose
-    /// streams they do not concern.
+    /// Until the result is dropped, this thread's allocations and waits do not break graph captures on other threads.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -86,7 +85,7 @@ impl Host {
         Ok(BesideCaptures { driver: &self.driver, before })
     }
 
-    /// A stream's unique ID, with the ID of the capture that it takes part in. The address does not identify a stream:
+    /// A stream's unique ID, and the ID of its current capture. The address does not identify a stream:
     /// it may be reused, and is the same for the default streams of all threads.
     ///
     /// # Errors
@@ -114,7 +113,7 @@ impl Host {
         unsafe { call::cudnn::get_stream(&self.cudnn.table, handle) }
     }
 
-    /// An event on a device, to order streams by.
+    /// An event on a device, for ordering streams.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -122,7 +121,7 @@ impl Host {
         Event::untimed(&self.context(device)?)
     }
 
-    /// Memory of a device for as long as the process lives.
+    /// Device memory that is never freed.
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`].
@@ -133,7 +132,7 @@ impl Host {
         Ok(address)
     }
 
-    /// Memory of a device with its address, freed when the buffer is dropped, which waits for the device.
+    /// Device memory with its address. Dropping the buffer waits for the device and frees it.
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`].
@@ -143,7 +142,7 @@ impl Host {
         Ok((buffer, address))
     }
 
-    /// A backend of our own on a device, to measure with.
+    /// A separate backend on a device, for measuring.
     ///
     /// # Errors
     /// [`CudaError::Driver`] and [`CudaError::Cudnn`] if it does not start.
@@ -208,11 +207,11 @@ pub struct Chosen {
     pub algorithm: Algorithm,
     /// Exact workspace.
     pub workspace: Bytes,
-    /// What cuDNN says of its arithmetic.
+    /// cuDNN's notes on its arithmetic.
     pub notes: Notes,
 }
 
-/// A handle of the program's.
+/// One of the program's handles.
 pub struct Guest {
     backend: CudaBackend,
 }
@@ -223,10 +222,10 @@ impl Guest {
         self.backend.device()
     }
 
-    /// What an engine's configuration stands for.
+    /// Identifies the choice behind an engine configuration.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`] or [`CudaError::Answer`] if cuDNN does not tell.
+    /// [`CudaError::Cudnn`] or [`CudaError::Answer`] if cuDNN does not report it.
     ///
     /// # Safety
     /// `configuration` is a finalized configuration of the program's, alive during the call.
@@ -235,7 +234,7 @@ impl Guest {
         chosen(&*unsafe { Descriptor::of_program(&self.backend.handle, configuration) })
     }
 
-    /// What a plan stands for.
+    /// Identifies the choice behind a plan.
     ///
     /// # Errors
     /// As [`Guest::chosen`].
@@ -250,8 +249,8 @@ impl Guest {
         chosen(configurations.first().ok_or(CudaError::Answer { what, count: 0, expected: "one" })?)
     }
 
-    /// Exact workspace of an algorithm on a problem, in every form in which a configuration may run it; none if it does
-    /// not serve.
+    /// Exact workspace of an algorithm for a problem, over every form in which a configuration may run it; `None` if it
+    /// is not supported.
     ///
     /// # Errors
     /// [`Error::Backend`] if the library cannot be queried.
@@ -263,21 +262,21 @@ impl Guest {
         }
     }
 
-    /// Every algorithm for a problem, as [`Backend::offers`].
+    /// Every algorithm for a problem; see [`Backend::offers`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Backend::offers`].
     pub fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
         self.backend.offers(problem)
     }
 
-    /// Bytes of scratch that live through a divided configuration: where the gradients of half-precision filters add
+    /// Bytes of scratch memory held throughout a divided configuration, in which half-precision filter gradients add
     /// up.
     pub fn division_workspace(problem: &Problem) -> Bytes {
         Bytes(super::steps::sum_bytes(problem) as u64)
     }
 
-    /// Sets a configuration up, for buffers whose addresses are multiples of `base` (a power of two, 16 at most).
+    /// Prepares a configuration for buffers whose addresses are multiples of `base` (a power of two, 16 at most).
     ///
     /// # Errors
     /// [`Error::Refused`] if an algorithm is not supported, also for its alignment; [`Error::Backend`].
@@ -296,8 +295,8 @@ impl Guest {
     }
 }
 
-/// The legacy algorithm of a number, by the name under which a backend offers it, and what is known of its arithmetic;
-/// none for a number that the operation does not have.
+/// The name of a legacy algorithm as offered by the backend, and the notes on its arithmetic; `None` if the operation
+/// has no algorithm with this number.
 pub fn legacy_chosen(operation: Operation, number: i32) -> Option<(Algorithm, Notes)> {
     let name = legacy_names(operation).nth(usize::try_from(number).ok()?)?;
     let family = Family::Legacy(name.to_owned());
@@ -324,24 +323,23 @@ pub struct GuestProgram {
 /// Why a program was not enqueued.
 #[derive(Debug)]
 pub struct NotEnqueued {
-    /// Whether part of it was, which leaves the output undefined.
+    /// Whether part of it was enqueued, which leaves the output undefined.
     pub is_begun: bool,
     /// The failure.
     pub error: CudaError,
 }
 
 impl GuestProgram {
-    /// Bytes of workspace that it runs in.
+    /// Bytes of workspace it needs.
     pub fn workspace(&self) -> usize {
         self.program.workspace
     }
 
-    /// Enqueues all micro-batches on the handle's stream: nothing waits. Data, other and output as in
+    /// Enqueues all micro-batches on the handle's stream without waiting. Data, other and output are as in
     /// [`tightfit_core::backend::Tensors`].
     ///
     /// # Errors
-    /// [`NotEnqueued`], with [`CudaError::Misaligned`] for an address that is no multiple of what the program was made
-    /// for.
+    /// [`NotEnqueued`], with [`CudaError::Misaligned`] for an address without the alignment the program was made for.
     ///
     /// # Safety
     /// The addresses begin tensors of the problem's sizes on the handle's device, and [`GuestProgram::workspace`] bytes

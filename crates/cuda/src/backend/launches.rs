@@ -1,4 +1,4 @@
-//! A configuration set up to run: its steps, its tensors on the device, and the calls on both.
+//! A prepared configuration: its steps, its tensors on the device, and the calls on both.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct Program {
 }
 
 impl CudaBackend {
-    /// Sets every micro-batch up, so that nothing is left to build once they run.
+    /// Prepares every micro-batch, so that running builds nothing.
     ///
     /// # Errors
     /// [`Error::Refused`] if an algorithm is not supported, or needs more workspace than the configuration states.
@@ -117,7 +117,7 @@ pub(super) struct Resident {
 }
 
 impl Resident {
-    /// Brings data and other to the device; the output holds anything until [`Resident::restore`].
+    /// Uploads data and other; the output is undefined until [`Resident::restore`].
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
@@ -134,7 +134,7 @@ impl Resident {
         Ok(Resident { data, other, output: DeviceBuffer::new(context, before.len())?, before, storage })
     }
 
-    /// Gives the output what it held before any run.
+    /// Restores the output's content from before the first run.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -154,7 +154,7 @@ impl Resident {
 }
 
 /// Calls to be enqueued on a stream any number of times, one by one or as a captured graph. Dropping it waits for the
-/// stream, so that plans and memory outlive what uses them.
+/// stream, so that plans and memory outlive their use.
 pub(super) struct Work<'a> {
     stream: &'a Stream,
     launches: Vec<Launch<'a>>,
@@ -165,7 +165,7 @@ impl<'a> Work<'a> {
     /// The work of these launches, whose handle works on `stream`.
     ///
     /// # Errors
-    /// Those of capturing, where that is asked for.
+    /// The errors of capturing, if requested.
     pub fn new(stream: &'a Stream, launches: Vec<Launch<'a>>, capture: bool) -> Result<Work<'a>, CudaError> {
         let mut work = Work { stream, launches, captured: None };
         if capture {
@@ -205,7 +205,7 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// Those of `samples` samples after the first `done`. Filters are whole in every micro-batch.
+    /// The memory of `samples` samples after the first `done`. Every micro-batch uses the whole filters.
     pub fn of(problem: &Problem, done: usize, samples: usize) -> Samples {
         let convolution = problem.convolution();
         let size = problem.types().storage().size();
@@ -221,10 +221,10 @@ impl Samples {
     }
 }
 
-/// Whether configuration and tensors are the problem's.
+/// Checks that configuration and tensors match the problem.
 ///
 /// # Errors
-/// [`Error::Backend`] that says what is not.
+/// [`Error::Backend`] naming the mismatch.
 pub(super) fn check(problem: &Problem, configuration: &Configuration, tensors: &Tensors<'_>) -> Result<(), Error> {
     let bad = |what: String| Err(Error::Backend { backend: "cuda".to_owned(), what, source: None });
     if configuration.batch() != problem.batch() {

@@ -59,7 +59,7 @@ impl CudaBackend {
                     elementwise = Some(steps);
                     self.summing_step(problem, family, Scale::OVERWRITE, false)?
                 }
-                // Without these steps nothing can be divided, but the whole mini-batch can run.
+                // Without these steps the mini-batch cannot be divided, but it can run as a whole.
                 Err(error) if is_refusal(&error) => self.plain_step(problem, family, Scale::OVERWRITE)?,
                 Err(error) => return Err(error),
             }
@@ -123,8 +123,8 @@ impl CudaBackend {
     }
 }
 
-/// Where data, other and output begin in their buffers: at the lowest alignment that the offset of a micro-batch of
-/// this size can have. Filters always begin a buffer.
+/// The offsets of data, other and output in their buffers: the lowest alignment that a micro-batch of this size can
+/// have. Filters always begin a buffer.
 fn starts(problem: &Problem, storage: Storage) -> [usize; 3] {
     let convolution = problem.convolution();
     let x = alignment(problem.batch(), convolution.input_len(), storage);

@@ -1,8 +1,8 @@
 //! cuDNN's two families of algorithms as one backend.
 //!
-//! Asking for workspaces needs descriptors but no memory; measuring and running take memory and wait for the device
-//! before they return. Between the micro-batches of a configuration nothing waits: they are enqueued on one stream, in
-//! which each begins when the one before has ended, so that one workspace serves them all.
+//! Querying workspaces needs descriptors but no memory; measuring and running allocate memory and wait for the device
+//! before they return. The micro-batches of a configuration are enqueued on one stream without waits between them; each
+//! begins when the previous one has ended, so one workspace serves all.
 //!
 //! ```text
 //! host    enqueue a | enqueue b | enqueue c |            wait              |
@@ -88,7 +88,7 @@ pub struct CudaBackend {
     siblings: Vec<CudaBackend>,
 }
 
-/// What a graph is made for; the factors by their bits.
+/// The key of a graph; the factors are compared by their bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct GraphKey {
     problem: Problem,
@@ -97,7 +97,7 @@ struct GraphKey {
     base: usize,
 }
 
-/// A call is that of an algorithm on a graph.
+/// The key of a call: an algorithm and a graph.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct CallKey {
     graph: GraphKey,
@@ -108,7 +108,7 @@ impl CudaBackend {
     /// Opens the driver, the device and cuDNN.
     ///
     /// # Errors
-    /// [`CudaError::Missing`] with every place where a library was looked for; [`CudaError::TooOld`];
+    /// [`CudaError::Missing`] with every place searched for a library; [`CudaError::TooOld`];
     /// [`CudaError::Symbol`]; [`CudaError::NoDevice`]; [`CudaError::Driver`] and [`CudaError::Cudnn`] if one does not
     /// start.
     pub fn open(options: &Options) -> Result<CudaBackend, CudaError> {
@@ -159,7 +159,7 @@ impl CudaBackend {
         })
     }
 
-    /// Bytes of the device that are free, and all of them.
+    /// Free and total bytes of the device.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -167,8 +167,8 @@ impl CudaBackend {
         self.handle.context().memory()
     }
 
-    /// The device's identity, which tells GPUs of one kind apart. No part of a measurement's key: GPUs of one kind
-    /// share their measurements.
+    /// The device's unique identity. It is not part of a measurement's key: GPUs of the same model share their
+    /// measurements.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -184,7 +184,7 @@ impl CudaBackend {
         self.scratch.release()
     }
 
-    /// The cuDNN handle, for work beside convolutions on the same context.
+    /// The cuDNN handle, for other work in the same context.
     pub fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
@@ -197,7 +197,7 @@ impl CudaBackend {
     /// The call of an algorithm on a problem in the problem's own types.
     ///
     /// # Errors
-    /// [`CudaError`]; [`CudaError::is_not_supported`] tells whether the algorithm is unsupported.
+    /// [`CudaError`]; [`CudaError::is_not_supported`] says whether the algorithm is unsupported.
     fn prepare(
         &mut self,
         problem: &Problem,
@@ -248,7 +248,7 @@ impl CudaBackend {
         self.elementwise.get_or_make((storage, len, base), || Elementwise::new(&handle, storage, len, base))
     }
 
-    /// Exact workspace of an algorithm in every form in which a configuration may run it, and what cuDNN says of it.
+    /// Exact workspace of an algorithm over every form in which a configuration may run it, and cuDNN's notes on it.
     fn requirement(&mut self, problem: &Problem, family: &Family) -> Result<(Bytes, Notes), CudaError> {
         let adds_up = problem.operation() == Operation::BackwardFilter;
         let half = problem.types().storage() != Storage::F32;
@@ -332,11 +332,11 @@ impl CudaBackend {
     }
 }
 
-/// Add to what is there.
+/// Adds to the old output.
 const ACCUMULATE: Scale = Scale { alpha: 1.0, beta: 1.0 };
 
-/// Whether an error says that an algorithm does not serve, rather than that the device, its memory or the library
-/// fails.
+/// Whether an error means that an algorithm is unsupported, rather than that the device, its memory or the library
+/// failed.
 fn is_refusal(error: &CudaError) -> bool {
     let unfit = matches!(
         error,

@@ -18,7 +18,7 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
         Recent { most, values: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// The value of a key, if it is there.
+    /// The value of a key, if present.
     pub fn get(&self, key: &K) -> Option<Arc<V>> {
         self.values.get(key).cloned()
     }

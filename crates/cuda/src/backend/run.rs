@@ -1,5 +1,5 @@
 //! Runs configurations: tensors to the device, micro-batches one after another in one workspace, outputs back.
-//! Independent configurations run side by side, each on its own stream and in its own segment:
+//! Independent configurations run concurrently, each on its own stream and in its own segment:
 //!
 //! ```text
 //! host      enqueue a, b, c                              |        wait
@@ -20,11 +20,11 @@ use super::timing::{Enqueue, time, time_once};
 use crate::CudaError;
 use crate::safe::{Event, Stream};
 
-/// Most streams at once. Each has a cuDNN handle, which takes tens of MiB.
+/// Maximum number of streams. Each has a cuDNN handle, which takes tens of MiB.
 const STREAMS: usize = 8;
 
-/// What a set of programs gave.
-struct Ran {
+/// The results of a set of programs.
+struct Results {
     outputs: Vec<Vec<f32>>,
     time: Nanos,
     single: Nanos,
@@ -32,18 +32,18 @@ struct Ran {
 
 impl CudaBackend {
     pub(super) fn run_configuration(&mut self, task: &Task<'_>) -> Result<Run, Error> {
-        let Ran { outputs, time, single } = self.run_tasks(std::slice::from_ref(task))?;
+        let Results { outputs, time, single } = self.run_tasks(std::slice::from_ref(task))?;
         let output = outputs.into_iter().next().unwrap_or_default();
         Ok(Run { output, time, single: Some(single) })
     }
 
     pub(super) fn run_side_by_side(&mut self, tasks: &[Task<'_>]) -> Result<Together, Error> {
-        let Ran { outputs, time, .. } = self.run_tasks(tasks)?;
+        let Results { outputs, time, .. } = self.run_tasks(tasks)?;
         Ok(Together { outputs, time, streams: tasks.len().min(STREAMS) })
     }
 
     /// Runs the first task on this backend's stream and every other on the stream of a sibling.
-    fn run_tasks(&mut self, tasks: &[Task<'_>]) -> Result<Ran, Error> {
+    fn run_tasks(&mut self, tasks: &[Task<'_>]) -> Result<Results, Error> {
         for Task { problem, configuration, tensors, .. } in tasks {
             check(problem, configuration, tensors)?;
         }
@@ -73,7 +73,7 @@ impl CudaBackend {
         })
     }
 
-    fn execute(&self, tasks: &[Task<'_>], programs: &[Program], names: &str) -> Result<Ran, CudaError> {
+    fn execute(&self, tasks: &[Task<'_>], programs: &[Program], names: &str) -> Result<Results, CudaError> {
         let context = self.handle.context();
         let resident = |task: &Task<'_>| Resident::new(context, task.problem, &task.tensors);
         let mut tensors: Vec<Resident> = tasks.iter().map(resident).collect::<Result<_, _>>()?;
@@ -92,7 +92,7 @@ impl CudaBackend {
             return Err(CudaError::Overrun { algorithm: names.to_owned(), workspace });
         }
         let outputs = tensors.iter().map(Resident::download).collect::<Result<_, _>>()?;
-        Ok(Ran { outputs, time, single })
+        Ok(Results { outputs, time, single })
     }
 
     /// Binds the programs to restored tensors, and hands `body` the stream that waits for all of them and what enqueues

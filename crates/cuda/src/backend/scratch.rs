@@ -8,7 +8,7 @@ use tightfit_core::problem::Storage;
 use crate::CudaError;
 use crate::safe::{Context, DeviceBuffer, Stream};
 
-/// Bytes of random data made by the host; the rest repeats them.
+/// Bytes of random data generated on the host; the rest repeats them.
 const PATTERN: usize = 1 << 20;
 
 /// Data, other, output and workspace, in that order.
@@ -29,11 +29,11 @@ impl Scratch {
         Ok(Scratch { context: context.clone(), buffers: [none()?, none()?, none()?, none()?], filled: None })
     }
 
-    /// The four buffers, each of at least the length asked for; the first three hold random data of a type, except
-    /// where an earlier measurement wrote its output.
+    /// The four buffers, each at least as long as requested; the first three hold random data of a type, except where
+    /// an earlier measurement wrote its output.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`] if there is no room even after all of it was given back.
+    /// [`CudaError::OutOfMemory`] if there is not enough memory even after freeing all of it.
     pub fn reserve(
         &mut self,
         lengths: [usize; 4],
@@ -60,7 +60,7 @@ impl Scratch {
         Ok(&mut self.buffers)
     }
 
-    /// Gives all of it back.
+    /// Frees all of it.
     ///
     /// # Errors
     /// [`CudaError::Driver`].

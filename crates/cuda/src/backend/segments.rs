@@ -11,9 +11,9 @@ use std::sync::Arc;
 use crate::CudaError;
 use crate::safe::{Context, DeviceBuffer, Slice, Stream};
 
-/// Bytes of a margin, and what segments begin at multiples of: the alignment of memory as the driver gives it.
+/// Bytes of a margin and alignment of segments: the alignment of the driver's allocations.
 const MARGIN: usize = 256;
-/// What margins hold.
+/// The fill pattern of margins.
 const MARK: u8 = 0xA5;
 
 /// A workspace and where its segments are.
@@ -43,7 +43,7 @@ impl Segments {
         Ok(Segments { buffer, segments })
     }
 
-    /// The segment of one configuration, by its place among the lengths.
+    /// The segment of one configuration, by its index among the lengths.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`] if there is none.

@@ -1,5 +1,5 @@
-//! What a micro-batch consists of: one call of its algorithm, and where half-precision filter gradients add up in f32,
-//! the elementwise steps around it.
+//! The steps of a micro-batch: one call of its algorithm and, if half-precision filter gradients add up in f32, the
+//! elementwise steps around it.
 //!
 //! ```text
 //! output in f32, or no sum      call(beta)    call(1)       call(1)
@@ -21,7 +21,7 @@ use crate::CudaError;
 use crate::convolution::{Elementwise, Family, Launch, Memory, Output, PreparedAlgorithm};
 use crate::safe::Slice;
 
-/// One micro-batch, set up.
+/// One prepared micro-batch.
 pub(super) struct Step {
     call: Arc<PreparedAlgorithm>,
     scale: Scale,
@@ -51,7 +51,7 @@ pub(super) struct Places<'a> {
     pub workspace: Slice<'a>,
 }
 
-/// Whether a problem's micro-batches add up in f32 scratch of their own.
+/// Whether a problem's micro-batches add up in separate f32 scratch memory.
 pub(super) fn sums_in_scratch(problem: &Problem) -> bool {
     problem.operation() == Operation::BackwardFilter && problem.types().storage() != Storage::F32
 }
@@ -101,7 +101,7 @@ impl CudaBackend {
     /// A call that writes the output itself.
     ///
     /// # Errors
-    /// [`CudaError`]; [`is_refusal`] tells whether the algorithm is unsupported.
+    /// [`CudaError`]; [`is_refusal`] says whether the algorithm is unsupported.
     pub(super) fn plain_step(&mut self, problem: &Problem, family: &Family, scale: Scale) -> Result<Step, CudaError> {
         let call = self.prepare(problem, family, Output::Own, scale)?;
         call.build()?;
@@ -111,7 +111,7 @@ impl CudaBackend {
     /// A call whose result goes to the f32 sum: with the caller's `beta` as the first, else added.
     ///
     /// # Errors
-    /// [`CudaError`]; [`is_refusal`] tells whether the algorithm is unsupported.
+    /// [`CudaError`]; [`is_refusal`] says whether the algorithm is unsupported.
     pub(super) fn summing_step(
         &mut self,
         problem: &Problem,

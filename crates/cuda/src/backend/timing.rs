@@ -15,20 +15,19 @@ use tightfit_core::{Error, Nanos};
 use crate::CudaError;
 use crate::safe::{Event, Stream};
 
-/// Least span between two events that is worth dividing: hundreds of times what an event resolves.
+/// Least span between two events that can be divided: hundreds of times the resolution of an event.
 const SPAN: Nanos = Nanos(300_000);
 /// Calls shorter than this are timed behind another: a launch gap may be tens of microseconds.
 const SHORT: Nanos = Nanos(1_000_000);
-/// Most calls in one span.
+/// Maximum number of calls in one span.
 const CALLS: u64 = 10;
 /// A first call loads its kernels, which takes milliseconds; one that takes longer than this does so by itself.
 const LOADING: Nanos = Nanos(20_000_000);
 
-/// What puts the work on its stream once.
+/// Enqueues the work once on its stream.
 pub(super) type Enqueue<'a> = &'a dyn Fn() -> Result<(), CudaError>;
 
-/// Times work that `enqueue` puts on the stream, as a series and one alone, and waits for all of it, also where it
-/// fails.
+/// Times the work that `enqueue` puts on the stream, as a series and alone, and waits for all of it, even on failure.
 ///
 /// # Errors
 /// Those of `enqueue`; [`CudaError::Driver`].
@@ -38,7 +37,7 @@ pub(super) fn time(stream: &Stream, effort: &Effort, enqueue: Enqueue<'_>) -> Re
     timed.and_then(|timed| waited.map(|()| timed))
 }
 
-/// Runs the work once and waits for it; its time, with all that a first call may have to load.
+/// Runs the work once and waits for it; returns its time, including anything a first call loads.
 ///
 /// # Errors
 /// Those of `enqueue`; [`CudaError::Driver`].

@@ -43,7 +43,7 @@ pub unsafe fn get_version(cublas: &Cublas, handle: Handle) -> Result<c_int, Cuda
     Ok(version)
 }
 
-/// Gives the stream on which a handle's work is enqueued, and the workspace that it may use there.
+/// Sets the stream of a handle's work and its workspace.
 ///
 /// # Safety
 /// As the module's; stream and workspace outlive the handle.

@@ -235,7 +235,7 @@ answers! {
     graph_instantiate = graph_instantiate "cuGraphInstantiate" (graph: Graph, flags: u64) -> GraphExec = GraphExec::NULL;
 }
 
-/// The graph of what was enqueued since the capture began.
+/// The graph of the work enqueued since the capture began.
 ///
 /// # Safety
 /// The stream is capturing.
@@ -257,7 +257,7 @@ pub unsafe fn mem_get_info(driver: &Driver) -> Result<(usize, usize), CudaError>
     Ok((free, total))
 }
 
-/// Whether a stream records what is enqueued on it; the default stream answers an error while others do.
+/// Whether a stream is capturing; for the default stream, this is an error while other streams are.
 ///
 /// # Safety
 /// As the module's.
@@ -268,7 +268,7 @@ pub unsafe fn stream_is_capturing(driver: &Driver, stream: Stream) -> Result<Cap
     Ok(answer)
 }
 
-/// A stream's number, which no other stream of the process has or gets. The threads' default streams have one each.
+/// A stream's number, which is unique within the process, even over time. The threads' default streams have one each.
 ///
 /// # Safety
 /// As the module's.
@@ -292,7 +292,7 @@ pub unsafe fn stream_capture_id(driver: &Driver, stream: Stream) -> Result<Optio
     Ok((status != CaptureStatus::NONE).then_some(id))
 }
 
-/// Sets which captures of other threads forbid calls of this one; gives what was set before.
+/// Sets which captures of other threads forbid calls on this one; returns the previous setting.
 ///
 /// # Safety
 /// As the module's.

@@ -33,8 +33,8 @@ impl Elementwise {
     /// The steps on `len` elements of a half-precision type, on buffers whose addresses are multiples of `base`.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`] if cuDNN has no engine for one of them that does without workspace; [`CudaError::Unfit`] for a
-    /// number of elements that cannot be laid out.
+    /// [`CudaError::Cudnn`] if cuDNN has no engine for one of them that does without workspace; [`CudaError::Unfit`] if
+    /// the elements cannot be laid out as a tensor.
     pub fn new(handle: &Arc<Handle>, half: Storage, len: usize, base: usize) -> Result<Elementwise, CudaError> {
         let [channels, row] = packings(len)?;
         let step = |mode, inputs: &[Storage], output| {
@@ -49,8 +49,8 @@ impl Elementwise {
     }
 }
 
-/// The most channels that a step is given: beyond 65535 blocks of 32 the launch fails with an invalid value, in cuDNN 9.19 on
-/// an H200, though the plan was built.
+/// Maximum number of channels in a step: beyond 65535 blocks of 32 the launch fails with an invalid value, in cuDNN
+/// 9.19 on an H200, though the plan was built.
 const MOST_CHANNELS: usize = 1 << 20;
 
 /// The elements as one tensor, in the two shapes that engines know best: all channels of as few points as can be, whose

@@ -16,28 +16,28 @@ const MOST_KNOBS: usize = 64;
 /// Values of one knob worth trying.
 const MOST_VALUES: i64 = 32;
 
-/// Where engines are looked for.
+/// Where to look for engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Search {
-    /// Every engine there is, by global index, in place of what the heuristics propose.
+    /// Every engine, by global index, instead of those that the heuristics propose.
     pub every_engine: bool,
-    /// Beside each engine, the engine with each of its knobs turned to each of its values, one at a time.
+    /// In addition to each engine, its variants with one knob changed at a time.
     pub knobs: bool,
 }
 
-/// An engine that may serve, as cuDNN describes it.
+/// A candidate engine, as described by cuDNN.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Proposal {
-    /// Which.
+    /// The engine and its knobs.
     pub engine: Engine,
-    /// What cuDNN says of its arithmetic.
+    /// cuDNN's notes on its arithmetic.
     pub notes: Notes,
 }
 
-/// The engines for a graph, each once, in the order of cuDNN's preference.
+/// The distinct engines for a graph, in the order of cuDNN's preference.
 ///
 /// # Errors
-/// [`CudaError::Cudnn`] if cuDNN cannot be queried. A mode of the heuristics without an answer is none.
+/// [`CudaError::Cudnn`] if cuDNN cannot be queried. A heuristics mode without an answer is not an error.
 pub(crate) fn proposals(graph: &Graph, search: Search) -> Result<Vec<Proposal>, CudaError> {
     let mut found: Vec<Proposal> = Vec::new();
     let mut add = |proposal: Proposal| {
@@ -48,7 +48,7 @@ pub(crate) fn proposals(graph: &Graph, search: Search) -> Result<Vec<Proposal>, 
     if search.every_engine {
         let count: i64 = graph.descriptor.get_one(Attribute::OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, "the engine count")?;
         for index in 0..count {
-            // An engine that does not serve the graph does not finalize: most of them.
+            // Engines that do not support the graph fail to finalize, which is most of them.
             let Ok(engine) = engine(graph, index) else { continue };
             add(Proposal { engine: Engine { index, knobs: Vec::new() }, notes: notes(&engine)? });
         }
@@ -72,7 +72,7 @@ pub(crate) fn proposals(graph: &Graph, search: Search) -> Result<Vec<Proposal>, 
     Ok(found)
 }
 
-/// The configurations that one mode of the heuristics lists; none if it has no answer.
+/// The configurations listed by one heuristics mode; empty if it has no answer.
 fn heuristics(graph: &Graph, mode: HeuristicMode) -> Result<Vec<Descriptor>, CudaError> {
     let heuristic = Descriptor::new(graph.descriptor.handle(), Kind::ENGINEHEUR)?
         .with_objects(Attribute::ENGINEHEUR_OPERATION_GRAPH, &[&graph.descriptor])?
@@ -86,7 +86,7 @@ fn heuristics(graph: &Graph, mode: HeuristicMode) -> Result<Vec<Descriptor>, Cud
     heuristic.get_objects(Attribute::ENGINEHEUR_RESULTS, Kind::ENGINECFG, count)
 }
 
-/// What a listed configuration is.
+/// The engine of a listed configuration.
 pub(crate) fn proposal(config: &Descriptor) -> Result<Proposal, CudaError> {
     let engines = config.get_objects(Attribute::ENGINECFG_ENGINE, Kind::ENGINE, 1)?;
     let what = "a configuration's engine";
@@ -142,7 +142,7 @@ fn turned(engine: &Descriptor) -> Result<Vec<(i32, i64)>, CudaError> {
     Ok(settings)
 }
 
-/// An engine with its knobs set, its exact workspace, asked without building a plan, and what cuDNN says of it.
+/// An engine with its knobs set, its exact workspace (queried without building a plan), and cuDNN's notes on it.
 ///
 /// # Errors
 /// [`CudaError::Cudnn`], with a status that says so if the engine does not support the graph; [`CudaError::Answer`].

@@ -1,4 +1,4 @@
-//! A problem as cuDNN's descriptors want it: extents, strides, types, and how its memory is aligned.
+//! A problem in the form of cuDNN's descriptors: extents, strides, types, and memory alignment.
 
 use tightfit_core::problem::Storage;
 use tightfit_core::{Axis, Layout, Problem, Types};
@@ -42,7 +42,7 @@ pub(crate) struct Packed {
 impl Packed {
     fn new(layout: Layout, outer: usize, channels: usize, spatial: [usize; 3], dimensions: usize) -> Packed {
         let all = layout.strides(channels, spatial);
-        // The dimensions in use are the last ones; one that is not there has extent 1 and does not move the others.
+        // The last dimensions are used; absent ones have extent 1 and do not affect the others.
         let used = |values: &[usize]| values[3 - dimensions..].to_vec();
         Packed {
             extents: [vec![outer, channels], used(&spatial)].concat(),
@@ -50,7 +50,7 @@ impl Packed {
         }
     }
 
-    /// How many elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.extents.iter().product()
     }
@@ -84,7 +84,7 @@ impl Geometry {
     }
 }
 
-/// cuDNN's word for how an element is stored.
+/// cuDNN's data type of an element.
 pub(crate) fn data_type(storage: Storage) -> DataType {
     match storage {
         Storage::F32 => DataType::FLOAT,
@@ -93,7 +93,7 @@ pub(crate) fn data_type(storage: Storage) -> DataType {
     }
 }
 
-/// The type of sums and the instructions allowed: FMA alone keeps tensor cores, and so tf32, out of f32.
+/// The type of sums and the allowed instructions: allowing only FMA excludes tensor cores, and so tf32, from f32.
 fn arithmetic(types: Types) -> (DataType, MathType) {
     match types {
         Types::F32 => (DataType::FLOAT, MathType::FMA),
@@ -102,8 +102,8 @@ fn arithmetic(types: Types) -> (DataType, MathType) {
     }
 }
 
-/// The most that a plan may count on for the addresses of `batch` samples of `sample` elements: what their own size is a
-/// multiple of, 16 at most.
+/// The alignment a plan may assume for the address of `batch` samples of `sample` elements: the largest power of two up
+/// to 16 that divides their size.
 ///
 /// Micro-batches run by falling alignment (see [`crate::CudaBackend`]), so each starts at a multiple of its own:
 ///
@@ -117,7 +117,7 @@ pub(crate) fn alignment(batch: usize, sample: usize, storage: Storage) -> usize 
     1 << bytes.trailing_zeros().min(MOST_ALIGNMENT.trailing_zeros())
 }
 
-/// The most that plans count on.
+/// The largest alignment that plans assume.
 pub(crate) const MOST_ALIGNMENT: usize = 16;
 
 #[cfg(test)]

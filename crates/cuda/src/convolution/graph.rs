@@ -20,13 +20,13 @@ const Y: i64 = 3;
 /// How the output is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Output {
-    /// As the problem's types say.
+    /// In the problem's own type.
     Own,
-    /// In f32 whatever they say: where micro-batches add up.
+    /// Always in f32, for micro-batches that add up.
     F32,
 }
 
-/// An operation graph, finalized, with what it expects of memory.
+/// An operation graph, finalized, with its requirements on memory.
 pub(crate) struct Graph {
     /// The graph.
     pub descriptor: Arc<Descriptor>,
@@ -68,10 +68,10 @@ pub(super) fn single(handle: &Arc<Handle>, operation: &Arc<Descriptor>) -> Resul
 
 impl Graph {
     /// The graph of a problem in its own types, on buffers whose addresses are multiples of `base`. The factors are
-    /// part of it: other factors, another graph.
+    /// part of the graph.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so if cuDNN has nothing for the shape.
+    /// [`CudaError::Cudnn`], with a status that says so if cuDNN does not support the shape.
     pub fn new(
         handle: &Arc<Handle>,
         problem: &Problem,

@@ -53,17 +53,18 @@ pub(crate) fn legacy_names(operation: Operation) -> impl Iterator<Item = &'stati
     table(operation).iter().map(|(name, _)| *name)
 }
 
-/// What is known of an algorithm's arithmetic. The interface itself says nothing of it; which are not deterministic
-/// stands in its header.
+/// The notes on an algorithm's arithmetic. The interface does not report them; its header lists the nondeterministic
+/// ones.
 pub(crate) fn legacy_notes(operation: Operation, name: &str) -> Notes {
     table(operation).iter().find(|(known, _)| *known == name).map_or(Notes::NONE, |(_, notes)| *notes)
 }
 
-/// The call of one algorithm on a problem in the problem's own types; `None` if the operation has none of that name.
+/// The call of one algorithm on a problem in the problem's own types; `None` if the operation has no algorithm with
+/// that name.
 ///
 /// # Errors
-/// [`CudaError::Uneven`] if the padding differs before and after, which the interface cannot say; [`CudaError::Cudnn`],
-/// with a status that says so if the algorithm is not supported.
+/// [`CudaError::Uneven`] if the padding differs before and after, which the interface cannot express;
+/// [`CudaError::Cudnn`], with a status that says so if the algorithm is not supported.
 pub(crate) fn prepare(
     handle: &Arc<Handle>,
     problem: &Problem,

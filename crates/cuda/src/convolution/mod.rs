@@ -1,4 +1,4 @@
-//! From a problem to a call: which algorithms cuDNN has for it under which names, and each made ready to run.
+//! From a problem to a call: lists cuDNN's algorithms for it by name, and prepares each to run.
 //!
 //! ```text
 //! problem --+-- legacy    numbers 0..7 of cudnnConvolution*        legacy:fft-tiling

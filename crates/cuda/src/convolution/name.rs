@@ -16,13 +16,13 @@ const WIDE: &str = "@f16-f32";
 /// An algorithm's name, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Name {
-    /// Where it comes from.
+    /// Its interface.
     pub family: Family,
     /// Whether it sums an f16 problem in f32.
     pub wide: bool,
 }
 
-/// Which of cuDNN's two interfaces.
+/// One of cuDNN's two interfaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Family {
     /// The legacy interface, by the algorithm's own name.
@@ -36,7 +36,7 @@ pub(crate) enum Family {
 pub(crate) struct Engine {
     /// Global index within the operation's engines.
     pub index: i64,
-    /// Knob types and values, by rising type; none leaves all to cuDNN.
+    /// Knob types and values, by rising type; if empty, cuDNN chooses all of them.
     pub knobs: Vec<(i32, i64)>,
 }
 

@@ -1,4 +1,4 @@
-//! One call of one algorithm, set up as far as that goes without memory, and then bound to memory.
+//! One call of one algorithm, prepared as far as possible without memory, then bound to memory.
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,7 +26,7 @@ pub(crate) struct Memory<'a> {
     pub workspace: Slice<'a>,
 }
 
-/// An algorithm set up for a problem.
+/// An algorithm prepared for a problem.
 pub(crate) struct PreparedAlgorithm {
     form: Form,
     workspace: usize,
@@ -39,7 +39,7 @@ enum Form {
         algorithm: LegacyAlgorithm,
         bytes: [usize; 3],
     },
-    /// The plan is built when it is first bound: asking for the workspace needs none.
+    /// The plan is built when first bound; querying the workspace does not need it.
     Engine {
         config: Arc<Descriptor>,
         tensors: Vec<TensorSpec>,
@@ -74,12 +74,12 @@ impl PreparedAlgorithm {
         self.workspace
     }
 
-    /// What cuDNN says of the engine's arithmetic; nothing for a legacy call.
+    /// cuDNN's notes on the engine's arithmetic; none for a legacy call.
     pub fn notes(&self) -> Notes {
         self.notes
     }
 
-    /// Builds the plan, where there is one to build and it was not built before.
+    /// Builds the plan, if there is one and it was not built before.
     ///
     /// # Errors
     /// [`CudaError::Cudnn`], with a status that says so if the engine is not supported after all.
@@ -94,8 +94,8 @@ impl PreparedAlgorithm {
         }
     }
 
-    /// The call on this memory, to be enqueued any number of times. `scale` is for a legacy call; an engine has its
-    /// graph's.
+    /// Binds the call to this memory; it can be enqueued any number of times. `scale` is for a legacy call; an engine
+    /// has its graph's.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`] if memory is too short; [`CudaError::Misaligned`]; those of [`PreparedAlgorithm::build`].
@@ -123,7 +123,7 @@ impl PreparedAlgorithm {
     }
 }
 
-/// A call on memory that it holds alive: data, other, output and workspace in that order.
+/// A call on memory that it keeps alive: data, other, output and workspace in that order.
 pub(crate) enum Fixed {
     /// Of the legacy interface.
     Legacy(Arc<PreparedAlgorithm>, [Region; 4], Scale),
@@ -132,7 +132,7 @@ pub(crate) enum Fixed {
 }
 
 impl Fixed {
-    /// The call on this memory, to be enqueued any number of times.
+    /// Binds the call to this memory; it can be enqueued any number of times.
     ///
     /// # Errors
     /// Those of [`PreparedAlgorithm::bind`].

@@ -1,4 +1,4 @@
-//! The rectified unit, in place or not.
+//! ReLU, in place or not.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::CudaError;
 use crate::call::layers as call;
 use crate::sys::layers::ActivationDescriptor;
 
-/// cuDNN's descriptor of the rectified unit.
+/// cuDNN's descriptor of ReLU.
 struct Relu {
     libraries: Arc<Libraries>,
     raw: ActivationDescriptor,
@@ -63,7 +63,7 @@ pub fn relu_gradient(libraries: &Arc<Libraries>, y: &Map, dy: &Map, dx: &Map, wr
     let (y, dy, dx) = (y.placed(libraries)?, dy.placed(libraries)?, dx.placed(libraries)?);
     Ok(Box::new(move || {
         let (calling, layers) = relu.libraries.enter()?;
-        // In place of x, which is gone where the unit worked in place: both have the same sign.
+        // y stands in for x, which was overwritten if ReLU worked in place: both have the same sign.
         let read = [y.part(), dy.part(), y.part()];
         // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
         unsafe {

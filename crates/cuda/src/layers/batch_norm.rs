@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
 
-use super::map::PlacedMap;
+use super::map::TensorView;
 use super::{Libraries, Map, Work, Write, beta, tables};
 use crate::CudaError;
 use crate::call::layers::{self as call, Channels};
 use crate::safe::Region;
 
-/// Two numbers for each channel: a mean, and a variance or an inverse deviation.
+/// Two numbers per channel: a mean, and a variance or an inverse deviation.
 #[derive(Clone)]
 pub struct Statistics {
     /// Means.
     pub mean: Region,
-    /// Variances of running statistics; of a mini-batch 1 / √(variance + epsilon).
+    /// Variances of running statistics; for a mini-batch, 1 / √(variance + epsilon).
     pub deviation: Region,
 }
 
-/// Factors and summands of a layer's channels.
+/// Scales and shifts of a layer's channels.
 pub struct BatchNorm {
     libraries: Arc<Libraries>,
     channels: usize,
@@ -29,7 +29,7 @@ pub struct BatchNorm {
     shift: Region,
 }
 
-/// How far running statistics move to those of a mini-batch in a step.
+/// Weight of a mini-batch's statistics in the running ones, per step.
 const SHARE: f64 = 0.1;
 const NOWHERE: *mut c_void = std::ptr::null_mut();
 
@@ -50,11 +50,11 @@ impl BatchNorm {
         Ok(Arc::new(BatchNorm { libraries: libraries.clone(), channels, epsilon: epsilon.into(), scale, shift }))
     }
 
-    /// How the numbers of each channel lie, for maps of `dimensions` spatial dimensions.
-    fn channels(&self, map: &Map) -> Result<PlacedMap, CudaError> {
+    /// The layout of the numbers per channel, for maps of `dimensions` spatial dimensions.
+    fn channels(&self, map: &Map) -> Result<TensorView, CudaError> {
         let ones = if map.shape.extents().len() == 3 { 3 } else { 2 };
         let extents = [vec![1, self.channels], vec![1; ones]].concat();
-        PlacedMap::packed(&self.libraries, Storage::F32, &extents, &self.scale)
+        TensorView::packed(&self.libraries, Storage::F32, &extents, &self.scale)
     }
 
     fn check(&self, statistics: &Statistics) -> Result<(), CudaError> {
@@ -62,8 +62,8 @@ impl BatchNorm {
         statistics.deviation.must_hold(self.channels * 4)
     }
 
-    /// y = x normalized by the mini-batch's statistics. They go to `saved`, and move the running ones (their unbiased
-    /// variance, as PyTorch does); without both nothing but y is written, and its bits are the same.
+    /// y = x normalized by the mini-batch's statistics. Writes them to `saved` and updates the running ones (with the
+    /// unbiased variance, as in PyTorch); without both, writes only y, with the same bits.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
@@ -121,7 +121,7 @@ impl BatchNorm {
         }))
     }
 
-    /// dx, and over what they held the gradients of factors and summands.
+    /// Computes dx, and overwrites the gradients of scales and shifts.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
@@ -155,7 +155,7 @@ impl BatchNorm {
         }))
     }
 
-    fn parameters(&self, channels: &PlacedMap, [mean, variance]: [*mut c_void; 2]) -> Channels {
+    fn parameters(&self, channels: &TensorView, [mean, variance]: [*mut c_void; 2]) -> Channels {
         let (scale, second) = (self.scale.raw().as_void(), self.shift.raw().as_void());
         Channels { tensor: channels.part().tensor, scale, second, third: NOWHERE, mean, variance }
     }

@@ -1,18 +1,18 @@
-//! Biases: a number added to every channel, and its gradient, which sums a channel over samples and area in two stages of
-//! fixed order and in f32 whatever the type of the maps.
+//! Biases: a number added to every channel, and its gradient, which sums each channel over samples and area in two
+//! stages of fixed order, always in f32.
 
 use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
 
-use super::map::PlacedMap;
+use super::map::TensorView;
 use super::{Libraries, Map, Work, tables};
 use crate::CudaError;
 use crate::call::layers as call;
 use crate::error::narrow;
 use crate::safe::{Region, blocks};
 
-/// Most blocks that share a channel.
+/// Maximum number of blocks per channel.
 const PARTS: usize = 32;
 
 /// y = y + the bias of each channel, which has the map's type.
@@ -22,7 +22,7 @@ const PARTS: usize = 32;
 pub fn add_bias(libraries: &Arc<Libraries>, bias: &Region, y: &Map) -> Result<Work, CudaError> {
     let ones = if y.shape.extents().len() == 3 { 3 } else { 2 };
     let extents = [vec![1, y.shape.channels()], vec![1; ones]].concat();
-    let bias = PlacedMap::packed(libraries, y.storage, &extents, bias)?;
+    let bias = TensorView::packed(libraries, y.storage, &extents, bias)?;
     let (y, libraries) = (y.placed(libraries)?, libraries.clone());
     Ok(Box::new(move || {
         let (calling, layers) = libraries.enter()?;
@@ -31,7 +31,7 @@ pub fn add_bias(libraries: &Arc<Libraries>, bias: &Region, y: &Map) -> Result<Wo
     }))
 }
 
-/// db (f32, over what it held) = dy summed over samples and area.
+/// db = dy summed over samples and area, in f32; overwrites db.
 ///
 /// # Errors
 /// [`CudaError::OutOfBounds`]; [`CudaError::TooLarge`]; [`CudaError::OutOfMemory`] for the partial sums.

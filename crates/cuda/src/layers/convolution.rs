@@ -1,4 +1,4 @@
-//! A convolution carried out by a configuration: its micro-batches one after another, on one workspace.
+//! A convolution run by a configuration: its micro-batches one after another, in one workspace.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ pub struct Convolution {
     pub data: Region,
     /// w; for backward-filter dy.
     pub other: Region,
-    /// y or dx; or dw, in f32 whatever the type of the maps.
+    /// y or dx; or dw, dw is always in f32.
     pub output: Region,
-    /// At least what the configuration says.
+    /// At least the configuration's workspace.
     pub workspace: Region,
-    /// Whether the result is added to what the output holds, or written over it.
+    /// Whether to add the result to the output or overwrite it.
     pub write: Write,
 }
 
-/// One call, and where it wrote half precision, the step that brings its result to the f32 sum.
+/// One call and, if it writes half precision, the step that adds its result to the f32 sum.
 pub(crate) struct Piece {
     /// The call.
     pub call: Fixed,
-    /// From half precision to the sum; over it or added.
+    /// Converts half precision to the sum, overwriting it or adding to it.
     pub widened: Option<Widen>,
 }
 
@@ -65,13 +65,13 @@ impl Widen {
 }
 
 impl Convolution {
-    /// The convolution, set up: nothing is left to build once it is enqueued.
+    /// Prepares the convolution, so that enqueuing builds nothing.
     ///
     /// An algorithm that cannot add to its output, or only with more workspace, is replaced by the first of cuDNN's
     /// proposals that can, is deterministic, and fits the workspace.
     ///
     /// # Errors
-    /// [`Error::Refused`] if an algorithm does not serve; [`Error::Backend`].
+    /// [`Error::Refused`] if an algorithm is not supported; [`Error::Backend`].
     pub fn prepare(
         &self,
         libraries: &Arc<Libraries>,
@@ -89,13 +89,13 @@ impl Convolution {
         }))
     }
 
-    /// What the first micro-batch does with the output.
+    /// How the first micro-batch writes the output.
     pub(crate) fn beta(&self) -> f32 {
         beta(self.write)
     }
 }
 
-/// Half-precision scratch for a result of `len` elements.
+/// Half-precision scratch memory for a result of `len` elements.
 pub(crate) fn half_scratch(libraries: &Libraries, storage: Storage, len: usize) -> Result<Region, CudaError> {
     libraries.scratch(len * storage.size())
 }

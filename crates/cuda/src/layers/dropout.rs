@@ -1,5 +1,5 @@
-//! Dropout. Which elements stay is drawn from their place (SplitMix64's finalizer of seed, layer, step and element), so that
-//! the draw is the same in any order and on any device: that of the CPU's layer.
+//! Dropout. Random numbers depend on the position (SplitMix64's finalizer of seed, layer, step and element), so the
+//! mask is the same in any order and on any device, including the CPU.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use super::{Libraries, Map, Work, Write};
 use crate::CudaError;
 use crate::safe::{Region, blocks};
 
-/// What a draw of 32 bits is compared with: elements whose draw is less are dropped.
+/// The threshold of a 32-bit random number, below which an element is dropped.
 fn threshold(rate: f32) -> u64 {
     (f64::from(rate) * 2_f64.powi(32)) as u64
 }
 
-/// Factor of the elements that stay.
+/// Factor of the kept elements.
 fn scale(rate: f32) -> f32 {
     1.0 / (1.0 - rate)
 }
@@ -28,8 +28,9 @@ fn check(x: &Map, y: &Map, mask: &Region) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// y = x with a share of `rate` zeroed and the rest scaled up; `mask` gets a byte for each element, 1 for one that stays.
-/// The maps may be the same; `layer` tells dropouts apart, and `first` is the place of the first element in the mini-batch.
+/// y = x with a fraction of `rate` zeroed and the rest scaled up; `mask` gets a byte per element, 1 for kept ones. The
+/// maps may be the same; `layer` distinguishes dropout layers, and `first` is the index of the first element in the
+/// mini-batch.
 ///
 /// # Errors
 /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
@@ -62,7 +63,7 @@ pub fn dropout(
     }))
 }
 
-/// y = x scaled up where the mask is 1, 0 elsewhere: the gradient of a dropout, and the dropout run again.
+/// y = x scaled up where the mask is 1, 0 elsewhere: the gradient of dropout, and its rerun.
 ///
 /// # Errors
 /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].

@@ -1,10 +1,10 @@
-//! Every output from every element of the input, as products of matrices. cuBLAS counts in columns, so each row-major matrix
-//! is to it the transposed one:
+//! Fully connected layers as matrix products. cuBLAS is column-major, so it sees each row-major matrix as its
+//! transpose:
 //!
 //! ```text
 //! y (n, k)  = x (n, i) · w (k, i)ᵀ        y' (k, n)  = w'ᵀ · x'        w' (i, k), x' (i, n)
 //! dx (n, i) = dy (n, k) · w (k, i)        dx' (i, n) = w' · dy'
-//! dw (k, i) = dy (n, k)ᵀ · x (n, i)       dw' (i, k) = x' · dy'ᵀ       in f32 whatever the type of the maps
+//! dw (k, i) = dy (n, k)ᵀ · x (n, i)       dw' (i, k) = x' · dy'ᵀ       always in f32
 //! ```
 
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl FullyConnected {
         }
     }
 
-    /// Sums are kept in 32 bits by every type; f32 keeps tensor cores out, as its convolutions do.
+    /// All types sum in 32 bits; f32 excludes tensor cores, as its convolutions do.
     fn compute(&self) -> ComputeType {
         match self.types {
             Types::F32 => ComputeType::F32_PEDANTIC,
@@ -60,7 +60,7 @@ impl FullyConnected {
         }
     }
 
-    /// Refuses regions shorter than x, y and w.
+    /// Fails if regions are shorter than x, y and w.
     fn check(&self, x: &Region, y: &Region, w: (&Region, usize)) -> Result<(), CudaError> {
         let (samples, inputs, outputs) = (self.samples as usize, self.inputs as usize, self.outputs as usize);
         let size = self.types.storage().size();

@@ -1,5 +1,5 @@
-//! Local response normalization across channels. cuDNN divides alpha by the number of channels itself, as Caffe does; it has
-//! none in bf16.
+//! Local response normalization across channels. cuDNN divides alpha by the number of channels itself, as Caffe does;
+//! it does not support bf16.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ impl Lrn {
     /// y = x / (k + alpha / size · sum of squares)^beta over `size` channels.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], as for a size over 16, beta under 0.01 or k under 0.00001, which cuDNN does not have.
+    /// [`CudaError::Cudnn`], for example for a size over 16, beta under 0.01 or k under 0.00001, which cuDNN does not
+    /// support.
     pub fn new(libraries: &Arc<Libraries>, size: usize, [alpha, beta, k]: [f32; 3]) -> Result<Arc<Lrn>, CudaError> {
         let window = narrow("window", size)?;
         let (calling, layers) = libraries.enter()?;
@@ -74,10 +75,10 @@ impl Lrn {
     }
 }
 
-/// Refuses the type that cuDNN would refuse only when the work is enqueued.
+/// Rejects the type that cuDNN would reject only when enqueuing the work.
 fn check(map: &Map) -> Result<(), CudaError> {
     if map.storage == Storage::Bf16 {
-        let what = "cuDNN has none in bf16; --types f16-f32, tf32 or f32 have one".to_owned();
+        let what = "cuDNN does not support it in bf16; use f16-f32, tf32 or f32".to_owned();
         return Err(CudaError::Unfit { layer: "lrn", what });
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A feature map or its gradient on the device: where it lies, and its shape.
+//! A feature map or its gradient on the device: its region and shape.
 
 use tightfit_core::network::Shape;
 use tightfit_core::problem::Storage;
@@ -14,9 +14,9 @@ use crate::safe::{Region, Tensor};
 pub struct Map {
     /// Its bytes.
     pub region: Region,
-    /// How many samples.
+    /// Number of samples.
     pub samples: usize,
-    /// One sample.
+    /// Shape of one sample.
     pub shape: Shape,
     /// Type of the elements.
     pub storage: Storage,
@@ -28,7 +28,7 @@ impl Map {
         self.samples * self.shape.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -43,41 +43,41 @@ impl Map {
         self.samples * self.shape.channels()
     }
 
-    /// Refuses a region of fewer bytes than the map's.
+    /// Fails if the region is smaller than the map.
     pub(super) fn check(&self) -> Result<(), CudaError> {
         self.region.must_hold(self.len() * self.storage.size())
     }
 
-    /// The map as cuDNN takes it: n, c, and at least two spatial dimensions.
-    pub(super) fn placed(&self, libraries: &Libraries) -> Result<PlacedMap, CudaError> {
+    /// The map in cuDNN's form: n, c, and at least two spatial dimensions.
+    pub(super) fn placed(&self, libraries: &Libraries) -> Result<TensorView, CudaError> {
         let spatial =
             if self.shape.extents().len() == 3 { &self.shape.extents3()[..] } else { &self.shape.extents3()[1..] };
         let extents = [&[self.samples, self.shape.channels()], spatial].concat();
-        PlacedMap::packed(libraries, self.storage, &extents, &self.region)
+        TensorView::packed(libraries, self.storage, &extents, &self.region)
     }
 }
 
 /// A tensor's descriptor with its memory, which is long enough for it.
-pub(super) struct PlacedMap {
+pub(super) struct TensorView {
     tensor: Tensor,
     region: Region,
 }
 
-impl PlacedMap {
+impl TensorView {
     /// A tensor without gaps at the beginning of a region.
     pub fn packed(
         libraries: &Libraries,
         storage: Storage,
         extents: &[usize],
         region: &Region,
-    ) -> Result<PlacedMap, CudaError> {
+    ) -> Result<TensorView, CudaError> {
         let strides: Vec<usize> = (0..extents.len()).map(|i| extents[i + 1..].iter().product()).collect();
         region.must_hold(extents.iter().product::<usize>() * storage.size())?;
         let tensor = Tensor::new(&libraries.handle, data_type(storage), extents, &strides)?;
-        Ok(PlacedMap { tensor, region: region.clone() })
+        Ok(TensorView { tensor, region: region.clone() })
     }
 
-    /// As calls take it.
+    /// The form that calls accept.
     pub fn part(&self) -> Part {
         Part { tensor: self.tensor.raw(), at: self.region.raw().as_void() }
     }

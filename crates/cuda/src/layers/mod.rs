@@ -6,9 +6,9 @@
 //! enqueue   one call of cuDNN or cuBLAS, or one kernel of this crate        does not
 //! ```
 //!
-//! Tensors are in the order n, c, then spatial. What changes from step to step (learning rate, seed) lies in device memory,
-//! so that a step can be captured once and launched again. Sums have a fixed order in every layer: the same data give the
-//! same bits, whenever they are computed. A call that takes a [`Write`] can add its gradient to what is there.
+//! Tensors are in the order n, c, then spatial. Values that change between steps (learning rate, seed) are in device
+//! memory, so that a step can be captured once and launched repeatedly. Every layer sums in a fixed order: the same
+//! data always give the same bits. A call with a [`Write`] parameter can add its gradient to the existing content.
 
 mod activation;
 mod batch_norm;
@@ -52,7 +52,7 @@ pub use strided::{add, copy, copy_channels};
 pub use update::{Solver, update};
 pub use watch::ArenaWatch;
 
-/// Something prepared, to be enqueued any number of times. It holds all that it uses alive.
+/// PreparedAlgorithm work that can be enqueued any number of times. It keeps everything it uses alive.
 pub type Work = Box<dyn Fn() -> Result<(), CudaError> + Send + Sync>;
 
 /// Bytes of [`Now`] on the device.
@@ -60,21 +60,21 @@ const NOW: usize = 32;
 /// Least size of a scratch buffer.
 const SCRATCH: usize = 1 << 20;
 
-/// What changes from step to step.
+/// The values that change with each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Now {
     /// Counted from 0.
     pub step: u64,
     /// Seed of everything random.
     pub seed: u64,
-    /// How weights follow their gradients.
+    /// The solver's parameters.
     pub sgd: Sgd,
     /// Factor of the loss, undone by the solver.
     pub loss_scale: f32,
 }
 
 impl Now {
-    /// The bytes that the kernels read.
+    /// The bytes in the form the kernels read.
     pub fn bytes(&self) -> [u8; NOW] {
         let mut bytes = [0; NOW];
         let Sgd { learning_rate, momentum, weight_decay } = self.sgd;
@@ -99,7 +99,8 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// Opens what layers need on the stream of `handle`; `cublas` names cuBLAS's file or folder, in place of looking for it.
+    /// Opens what layers need on the stream of `handle`; `cublas` names cuBLAS's file or folder, instead of searching
+    /// for it.
     ///
     /// # Errors
     /// Those of [`load::cublas`] and [`load::cudnn_layers`]; [`CudaError::OutOfMemory`] for cuBLAS's workspace of 32 MiB.
@@ -125,13 +126,13 @@ impl Libraries {
         &self.blas
     }
 
-    /// Where the kernels read [`Now`]; the caller brings it there before a step.
+    /// The region in which the kernels read [`Now`]; the caller uploads it before each step.
     pub fn now(&self) -> &Region {
         &self.now
     }
 
-    /// Bytes that calls of one stream may use one after another, outside the caller's memory. Taken while preparing; two
-    /// calls may get the same bytes.
+    /// Scratch memory shared by calls on one stream, outside the caller's memory. Allocated while preparing; two calls
+    /// may get the same bytes.
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
@@ -139,7 +140,7 @@ impl Libraries {
         let mut buffers = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let buffer = match buffers.last() {
             Some(buffer) if buffer.len() >= bytes => buffer.clone(),
-            // Doubling keeps what is given up, because earlier work still uses it, under what is in use.
+            // Doubling bounds the abandoned buffers, which earlier work still uses, by the size of the current one.
             last => {
                 let twice = last.map_or(SCRATCH, |buffer| 2 * buffer.len());
                 let buffer = Arc::new(DeviceBuffer::new(self.handle.context(), twice.max(bytes))?);
@@ -155,7 +156,7 @@ impl Libraries {
         self.kernels.get(&format!("{name}_{}", suffix(storage)))
     }
 
-    /// The right to call cuDNN, and its layers.
+    /// Permission to call cuDNN, including its layers.
     fn enter(&self) -> Result<(Calling<'_>, &CudnnLayers), CudaError> {
         Ok((self.handle.enter()?, &self.layers))
     }
@@ -166,7 +167,7 @@ fn tables<'a>(calling: &Calling<'a>, layers: &'a CudnnLayers) -> Tables<'a> {
     Tables { cudnn: calling.cudnn, layers }
 }
 
-/// How kernels of a type end their names.
+/// The suffix of kernel names for a type.
 fn suffix(storage: Storage) -> &'static str {
     match storage {
         Storage::F32 => "f32",
@@ -188,16 +189,16 @@ pub fn encode(values: &[f32], storage: Storage, to: &mut [u8]) -> Result<(), Cud
     Ok(())
 }
 
-/// What becomes of an output's content.
+/// How to write an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// The result is written over it.
+    /// Overwrite it with the result.
     Overwrite,
-    /// The result is added to it.
+    /// Add the result to it.
     Add,
 }
 
-/// What `beta` scales the old content by.
+/// The factor `beta` of the old content.
 fn beta(write: Write) -> f32 {
     match write {
         Write::Overwrite => 0.0,

@@ -1,8 +1,8 @@
-//! Largest or mean element of windows. The gradient of a maximum is a kernel of this crate: on an H200 cuDNN's deterministic
+//! Max and average pooling. The gradient of max pooling is a kernel of this crate: on an H200, cuDNN's deterministic
 //! one takes twice as long.
 //!
-//! cuDNN takes the number of windows from the output's extents, so that a last window that the edge cuts needs no word of
-//! its own, nor does padding that differs before and after.
+//! cuDNN derives the number of windows from the output's extents, so partial windows at the edge and asymmetric padding
+//! need no special handling.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::error::narrow;
 use crate::safe::{Argument, row_blocks};
 use crate::sys::layers::{PoolingDescriptor, PoolingMode};
 
-/// A pooling's windows. Where several elements of a window are the largest, the first of them gets the gradient, as on the
-/// CPU.
+/// The windows of a pooling layer. If several elements of a window are the largest, the first one gets the gradient, as
+/// on the CPU.
 pub struct Pool {
     libraries: Arc<Libraries>,
     pooling: Pooling,
@@ -76,7 +76,7 @@ impl Pool {
         }))
     }
 
-    /// dx = the windows' shares of dy. An average reads neither x nor y: any memory of their size serves.
+    /// dx = the windows' shares of dy. Average pooling reads neither x nor y, so any memory of their size will do.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::TooLarge`]; [`CudaError::Unfit`] for a map of another shape than the
@@ -100,14 +100,14 @@ impl Pool {
             }
             map.check()?;
         }
-        // Places are counted in 32 bits, and what the kernel divides has 31.
+        // The kernel uses 32-bit indices, and 31-bit dividends.
         let narrow = |what, value| narrow(what, value).map(c_int::unsigned_abs);
         narrow("plane", inputs.iter().product::<usize>().max(outputs.iter().product()))?;
         let Tiles { extents, count, planes } = Tiles::new(&self.pooling)?;
         let mut arguments: Vec<Argument> = [x, y, dy, dx].iter().map(|map| (&map.region).into()).collect();
         arguments.push((x.planes() as u64).into());
         for ((axis, output), tile) in axes.iter().zip(outputs).zip(extents) {
-            // The kernel adds them up.
+            // The kernel adds the two.
             narrow("padded extent", axis.input + axis.pad_before)?;
             for (what, value) in [
                 ("extent", axis.input),
@@ -147,19 +147,19 @@ impl Pool {
     }
 }
 
-/// How the kernel of the maximum's gradient goes through a plane: in tiles, of which one block looks through all windows
-/// that hold any of its elements.
+/// How the max-pooling gradient kernel covers a plane: in tiles; one block scans all windows that contain an element of
+/// its tile.
 struct Tiles {
     /// Extents of a tile.
     extents: [usize; 3],
-    /// Tiles of a plane.
+    /// Tiles per plane.
     count: usize,
-    /// Planes side by side in a block.
+    /// Planes per block.
     planes: usize,
 }
 
 impl Tiles {
-    /// Most windows of a block.
+    /// Maximum number of windows per block.
     const WINDOWS: usize = 4096;
     /// Elements that keep a block busy.
     const ELEMENTS: usize = 1024;

@@ -1,12 +1,12 @@
-//! All that a training has on the device: both arenas, three streams, events, and its prepared work, of which a whole step
-//! can be recorded once and then be enqueued by one call.
+//! Everything a training run has on the device: both arenas, three streams, events, and prepared work. A whole step can
+//! be recorded once and then enqueued with one call.
 //!
 //! ```text
 //! capture    upload | begin, compute forks to both copy streams .. work, copies, waits .. join, end | launch
 //! later      upload | launch            upload | launch                                    nothing else from the host
 //! ```
 //!
-//! The upload of a mini-batch stays outside the recording, so that the host learns when its memory is free again.
+//! The upload of a mini-batch stays outside the recording, so that the host can tell when its memory is free again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub enum Lane {
     Prefetch,
 }
 
-/// Memory, streams and prepared work; nothing is allocated once everything is prepared.
+/// Memory, streams and prepared work; nothing is allocated after preparation.
 ///
 /// PreparedAlgorithm work and recorded steps use only memory that they or the session hold, and fields drop in order: the recorded
 /// step first.
@@ -37,7 +37,7 @@ pub struct Session {
     capture: Option<Capture>,
     works: Vec<Vec<Work>>,
     events: Vec<Event>,
-    /// Begin and end of a step, and where the copies' streams end it.
+    /// Begin and end of a step, and the ends of the copy streams.
     marks: [Event; 4],
     copies: [Stream; 2],
     arena: Arc<DeviceBuffer>,
@@ -48,7 +48,7 @@ pub struct Session {
     libraries: Arc<Libraries>,
 }
 
-/// When pieces of work ran: a pair of events each, made in the first step.
+/// The times of all work: a pair of events each, created in the first step.
 #[derive(Default)]
 struct WorkTimes {
     pairs: Vec<[Event; 2]>,
@@ -56,7 +56,7 @@ struct WorkTimes {
 }
 
 impl Session {
-    /// Takes a device arena of `device` bytes and `events` events, beside a pinned arena.
+    /// Allocates a device arena of `device` bytes and `events` events, and uses the given pinned arena.
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
@@ -83,12 +83,12 @@ impl Session {
         })
     }
 
-    /// Ends the session, and gives its pinned arena back, which waits for copies when it is dropped.
+    /// Ends the session and returns its pinned arena, which waits for copies when dropped.
     pub fn into_host(self) -> PinnedArena {
         self.host
     }
 
-    /// How many bytes the device arena has.
+    /// Bytes of the device arena.
     pub fn device_bytes(&self) -> usize {
         self.arena.len()
     }
@@ -101,13 +101,13 @@ impl Session {
         Region::new(&self.arena, range)
     }
 
-    /// Keeps prepared work; gives its number.
+    /// Keeps prepared work and returns its number.
     pub fn keep(&mut self, work: Vec<Work>) -> usize {
         self.works.push(work);
         self.works.len() - 1
     }
 
-    /// Takes pinned memory for what is uploaded in each step.
+    /// Allocates pinned memory for the upload of each step.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -116,10 +116,10 @@ impl Session {
         Ok(())
     }
 
-    /// The pinned memory of [`Session::stage`], once the last upload has taken what it held; none without that.
+    /// The pinned memory of [`Session::stage`], after waiting for the last upload; `None` without it.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] with whatever the stream ran into.
+    /// [`CudaError::Driver`] with any error of the stream.
     pub fn staging(&mut self) -> Result<&mut [u8], CudaError> {
         self.staging.as_mut().map_or(Ok(&mut []), Staging::fill)
     }
@@ -143,7 +143,7 @@ impl Session {
         }
     }
 
-    /// Enqueues kept work on the compute stream; nothing for a number that was never given.
+    /// Enqueues kept work on the compute stream; ignores unknown numbers.
     ///
     /// # Errors
     /// Those of the work.
@@ -175,7 +175,7 @@ impl Session {
         self.stop(lane)
     }
 
-    /// Enqueues overwriting bytes of the arena with ones.
+    /// Enqueues filling bytes of the arena with ones.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
@@ -186,12 +186,12 @@ impl Session {
     /// Marks a point in a stream.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`] for an event that is not there; [`CudaError::Driver`].
+    /// [`CudaError::OutOfBounds`] for an unknown event; [`CudaError::Driver`].
     pub fn record(&self, lane: Lane, event: usize) -> Result<(), CudaError> {
         self.event(event)?.record(self.stream(lane))
     }
 
-    /// The stream does not go on before the point was passed.
+    /// Makes the stream wait until the point is passed.
     ///
     /// # Errors
     /// As [`Session::record`].
@@ -207,12 +207,12 @@ impl Session {
     /// Waits for all three streams.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] with whatever they ran into.
+    /// [`CudaError::Driver`] with any of their errors.
     pub fn finish(&self) -> Result<(), CudaError> {
         [Lane::Compute, Lane::Offload, Lane::Prefetch].into_iter().try_for_each(|lane| self.stream(lane).synchronize())
     }
 
-    /// Copies host memory into the arena; waits for everything before.
+    /// Copies host memory into the arena, after waiting for all earlier work.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
@@ -220,7 +220,7 @@ impl Session {
         self.region(at..at.saturating_add(bytes.len()))?.upload(bytes)
     }
 
-    /// Copies bytes of the arena; waits for everything before.
+    /// Copies bytes of the arena, after waiting for all earlier work.
     ///
     /// # Errors
     /// As [`Session::write`].
@@ -230,7 +230,7 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Copies bytes of the pinned arena; waits for everything before.
+    /// Copies bytes of the pinned arena, after waiting for all earlier work.
     ///
     /// # Errors
     /// As [`Session::write`].
@@ -238,7 +238,7 @@ impl Session {
         self.host.read(from)
     }
 
-    /// Fills the arena with a pattern, so that [`Session::touched`] can tell how far it was used.
+    /// Fills the arena with a pattern, so that [`Session::touched`] can tell how much of it was used.
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
@@ -247,7 +247,7 @@ impl Session {
         Ok(())
     }
 
-    /// Where the last byte ends that was written since [`Session::watch`]; waits for everything before.
+    /// The end of the last byte written since [`Session::watch`]; waits for all earlier work.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -255,7 +255,7 @@ impl Session {
         self.touched.as_ref().map(ArenaWatch::end).transpose()
     }
 
-    /// Begins to record what is enqueued, in place of running it: all three streams take part.
+    /// Starts recording work on all three streams instead of running it.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -267,7 +267,7 @@ impl Session {
         self.copies.iter().try_for_each(|stream| stream.wait(&fork))
     }
 
-    /// Ends the recording, and keeps the step.
+    /// Ends the recording and keeps the step.
     ///
     /// # Errors
     /// [`CudaError::Driver`] if the step cannot be recorded.
@@ -282,7 +282,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a recording is under way.
+    /// Whether a recording is in progress.
     pub fn is_recording(&self) -> bool {
         self.capture.is_some()
     }
@@ -305,12 +305,12 @@ impl Session {
         }
     }
 
-    /// From the next step on keeps when each piece of work ran, or no longer does.
+    /// Turns recording of times on or off, from the next step on.
     pub fn keep_times(&mut self, keep: bool) {
         self.timed = keep.then(WorkTimes::default);
     }
 
-    /// Marks the beginning of a step on the compute stream, and forgets the times of the step before.
+    /// Marks the beginning of a step on the compute stream, and clears the times of the previous step.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -321,7 +321,7 @@ impl Session {
         self.marks[0].record(self.stream(Lane::Compute))
     }
 
-    /// Marks the end of a step: the compute stream goes on once the other two have done it as well.
+    /// Marks the end of a step: the compute stream waits for the other two.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -343,7 +343,7 @@ impl Session {
         self.marks[1].since(&self.marks[0])
     }
 
-    /// Where each piece of work of this step ran, when it began and when it ended, since the first began; after
+    /// The stream, start and end of each item of work in this step, relative to the first start. Call it after
     /// [`Session::finish`].
     ///
     /// # Errors
@@ -370,7 +370,7 @@ impl Session {
         self.mark(lane, 1)
     }
 
-    /// Records the first or second event of the piece of work that is being enqueued.
+    /// Records the first or second event of the current item of work.
     fn mark(&self, lane: Lane, which: usize) -> Result<(), CudaError> {
         let pair = self.timed.as_ref().and_then(|timed| timed.pairs.get(timed.lanes.len().checked_sub(1)?));
         pair.map_or(Ok(()), |pair| pair[which].record(self.stream(lane)))

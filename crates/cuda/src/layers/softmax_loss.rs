@@ -25,7 +25,7 @@ pub fn softmax(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, Cud
     }))
 }
 
-/// dx = (y - 1 at the label) · loss scale / batch. The maps may be the same; `labels` is a class (u32) for each sample.
+/// dx = (y - 1 at the label) · loss scale / batch. The maps may be the same; `labels` has one class (u32) per sample.
 ///
 /// # Errors
 /// [`CudaError::OutOfBounds`]; [`CudaError::TooLarge`]; [`CudaError::Driver`].

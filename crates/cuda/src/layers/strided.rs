@@ -1,4 +1,5 @@
-//! Copies and sums of maps, or of some of their channels: what concatenation and addition consist of, both ways.
+//! Copies and sums of maps or of some of their channels, the building blocks of concatenation and addition in both
+//! directions.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub fn add(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, CudaErr
     copy(libraries, x, y, Write::Add)
 }
 
-/// Some channels of y = as many of x, or those of x added to them; each side says its first channel.
+/// Copies or adds some channels of x to as many of y; each side gives its first channel.
 ///
 /// # Errors
 /// As [`copy`].
@@ -50,7 +51,7 @@ pub fn copy_channels(
     let (rows, width) = if whole { (1, x.len()) } else { (x.samples, channels * area) };
     let from = |map: &Map, first: usize| map.region.part(first * area * size..map.region.len());
     let (x, y) = (from(x, x_first)?, from(y, y_first)?);
-    // Sixteen bytes a thread.
+    // Sixteen bytes per thread.
     let blocks = row_blocks(width.div_ceil(16 / size * THREADS), rows);
     Ok(Box::new(move || {
         let [rows, width, x_row, y_row] = [rows, width, x_row, y_row].map(|count| (count as u64).into());

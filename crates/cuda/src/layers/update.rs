@@ -12,7 +12,7 @@ use super::{Libraries, Work};
 use crate::CudaError;
 use crate::safe::{Argument, Region, blocks};
 
-/// What the solver reads and writes, all f32 but `stored`.
+/// The solver's data, all in f32 except `stored`.
 #[derive(Clone)]
 pub struct Solver {
     /// The parameters.
@@ -21,7 +21,7 @@ pub struct Solver {
     pub gradients: Region,
     /// The last change.
     pub change: Region,
-    /// The parameters in the 16 bits of the layer's arithmetic, if it has such.
+    /// The parameters in the layer's 16-bit type, if it has one.
     pub stored: Option<(Region, Storage)>,
 }
 

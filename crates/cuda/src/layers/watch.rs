@@ -1,4 +1,4 @@
-//! How far memory was used: filled with a pattern before, and looked through for the last word that is not the pattern.
+//! Measures how much memory was used: fills it with a pattern, and later scans for the last word that differs.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use super::Libraries;
 use crate::CudaError;
 use crate::safe::{DeviceBuffer, Region, blocks};
 
-/// What untouched bytes hold.
+/// The content of untouched bytes.
 const MARK: u8 = 0xA5;
 
-/// Memory that was filled with the pattern.
+/// Memory filled with the pattern.
 pub struct ArenaWatch {
     libraries: Arc<Libraries>,
     memory: Arc<DeviceBuffer>,
@@ -31,8 +31,8 @@ impl ArenaWatch {
         Ok(ArenaWatch { libraries: libraries.clone(), memory: memory.clone(), last })
     }
 
-    /// Where the last word ends that was written since, 0 for none; waits for the device. A word written with the pattern
-    /// itself does not count.
+    /// The end of the last word written since, 0 for none; waits for the device. Writes of the pattern itself do not
+    /// count.
     ///
     /// # Errors
     /// [`CudaError::Driver`].

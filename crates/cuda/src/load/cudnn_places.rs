@@ -2,7 +2,7 @@
 //! library. This opens nothing, and queries no device.
 //!
 //! ```text
-//! the Pythons that are named     of a command, or of the process: its packages, its lib, what it says of itself
+//! the Pythons that are named     of a command, or of the process: its packages, its lib, its reported folders
 //! VIRTUAL_ENV, CONDA_PREFIX      packages, lib
 //! python3                        the first on PATH, as above
 //! LD_LIBRARY_PATH
@@ -101,7 +101,7 @@ pub fn in_packages(packages: &Path, name: &str) -> PathBuf {
 
 /// Places of one Python: its own folders, then those that it reports.
 fn of_python(python: &OsStr, name: &str, path: &OsStr, asking: Asking) -> Vec<Place> {
-    // A file that is named leads to its environment even where only its packages are there.
+    // A named file identifies its environment even if the file itself is missing.
     let is_named_by_path = Path::new(python).components().count() > 1;
     let file = if is_named_by_path { Some(PathBuf::from(python)) } else { on_path(python, path) };
     let root = file.and_then(|file| Some(file.parent()?.parent()?.to_owned()));
@@ -150,8 +150,7 @@ fn import_path(python: &OsStr) -> Vec<PathBuf> {
     }
 }
 
-/// The files of this name that the loader knows. Its cache ends with a table of strings that holds the path of every
-/// file.
+/// The files with this name in the loader's cache, which ends with a string table of all paths.
 fn in_loader_cache(cache: &Path, name: &str) -> Vec<PathBuf> {
     let bytes = std::fs::read(cache).unwrap_or_default();
     let end = format!("/{name}");
@@ -165,7 +164,7 @@ mod tests {
 
     const NAME: &str = "libcudnn.so.9";
 
-    /// Makes a file with its folders.
+    /// Creates a file and its folders.
     fn touch(file: &Path) {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, "").unwrap();
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_python_is_started_only_where_it_may_be_and_its_folders_do_not_serve() {
+    fn python_is_started_only_if_allowed_and_needed() {
         use std::os::unix::fs::PermissionsExt;
         let root = std::env::temp_dir().join(format!("tightfit-asked-{}", std::process::id()));
         let (python, packages, marker) = (root.join("bin/python3"), root.join("elsewhere"), root.join("started"));

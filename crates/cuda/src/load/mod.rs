@@ -27,7 +27,7 @@ use crate::{Attempt, CudaError, call};
 pub use cudnn_places::{Asking, cudnn_places, in_packages, is_python, on_path};
 pub use places::Place;
 
-/// A library that was opened.
+/// An opened library.
 pub struct OpenLibrary<T> {
     /// Its functions.
     pub table: T,
@@ -35,7 +35,7 @@ pub struct OpenLibrary<T> {
     pub path: PathBuf,
 }
 
-/// cuDNN, opened.
+/// An opened cuDNN.
 pub struct CudnnLibrary {
     /// Its functions.
     pub table: Cudnn,
@@ -55,7 +55,7 @@ impl CudnnVersion {
 }
 
 impl fmt::Display for CudnnVersion {
-    /// Major, minor and patch; before 9.0 the number had a thousand for the major version.
+    /// Major, minor and patch; before 9.0, the major version counted in thousands.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let major = if self.0 < 10_000 { 1_000 } else { 10_000 };
         write!(f, "{}.{}.{}", self.0 / major, self.0 % major / 100, self.0 % 100)
@@ -63,14 +63,14 @@ impl fmt::Display for CudnnVersion {
 }
 
 /// A library to look for.
-struct LibrarySearch {
+struct LibraryQuery {
     name: &'static str,
     variable: &'static str,
 }
 
-const CUDNN: LibrarySearch = LibrarySearch { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
+const CUDNN: LibraryQuery = LibraryQuery { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
 
-impl LibrarySearch {
+impl LibraryQuery {
     /// Opens the library named by `option`, otherwise by its variable, otherwise at the first of `places` that has it.
     fn open(
         &self,
@@ -132,7 +132,7 @@ fn open_neighbors(cudnn: &Path) {
 /// # Errors
 /// [`CudaError::Missing`] with every place tried; [`CudaError::Symbol`] if it is not a driver.
 pub fn driver(option: Option<&Path>) -> Result<OpenLibrary<Driver>, CudaError> {
-    let wanted = LibrarySearch { name: "libcuda.so.1", variable: "TIGHTFIT_CUDA" };
+    let wanted = LibraryQuery { name: "libcuda.so.1", variable: "TIGHTFIT_CUDA" };
     let (library, path) = wanted.open(option, places::driver(wanted.name))?;
     // SAFETY: the library was opened under the driver's name or under a name given for it.
     Ok(OpenLibrary { table: unsafe { Driver::resolve(library) }?, path })
@@ -172,8 +172,7 @@ pub fn cudnn(option: Option<&Path>) -> Result<CudnnLibrary, CudaError> {
     accept(library, path)
 }
 
-/// Opens the cuDNN of a running program, without its neighbors: they are open already, or cuDNN finds them as it would
-/// without us.
+/// Opens the cuDNN of a running program, without its neighbors: they are already open, or cuDNN finds them by itself.
 ///
 /// # Errors
 /// As [`cudnn`].
@@ -205,7 +204,7 @@ fn accept(library: Library, path: PathBuf) -> Result<CudnnLibrary, CudaError> {
 /// # Errors
 /// [`CudaError::Symbol`] if it supports only convolutions.
 pub fn cudnn_layers(path: &Path) -> Result<CudnnLayers, CudaError> {
-    let wanted = LibrarySearch { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
+    let wanted = LibraryQuery { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
     let (library, _) = wanted.open(Some(path), std::iter::empty())?;
     // SAFETY: the library was opened as cuDNN before.
     unsafe { CudnnLayers::resolve(library) }
@@ -216,7 +215,7 @@ pub fn cudnn_layers(path: &Path) -> Result<CudnnLayers, CudaError> {
 /// # Errors
 /// [`CudaError::Missing`] with every place tried; [`CudaError::Symbol`] if it is not cuBLAS.
 pub fn cublas(option: Option<&Path>, cudnn: &Path) -> Result<OpenLibrary<Cublas>, CudaError> {
-    let wanted = LibrarySearch { name: "libcublas.so.13", variable: "TIGHTFIT_CUBLAS" };
+    let wanted = LibraryQuery { name: "libcublas.so.13", variable: "TIGHTFIT_CUBLAS" };
     let (library, path) = wanted.open(option, places::cublas(cudnn))?;
     // SAFETY: the library was opened under cuBLAS's name or under a name given for it.
     Ok(OpenLibrary { table: unsafe { Cublas::resolve(library) }?, path })

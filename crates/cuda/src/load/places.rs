@@ -8,7 +8,7 @@ use super::cudnn_places::TOOLKITS;
 /// A file to try, and why.
 #[derive(Debug)]
 pub struct Place {
-    /// What led there.
+    /// The reason to look there.
     pub because: String,
     /// The file, or a bare name for the loader's own path.
     pub path: PathBuf,
@@ -18,7 +18,7 @@ pub(super) fn place(because: &str, path: impl Into<PathBuf>) -> Place {
     Place { because: because.to_owned(), path: path.into() }
 }
 
-/// Places of the driver: the loader knows it, except in some containers.
+/// Places of the driver. The loader finds it, except in some containers.
 pub fn driver(name: &'static str) -> impl Iterator<Item = Place> {
     let mounted = ["/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib"];
     std::iter::once(place("the loader's path", name))

@@ -9,10 +9,10 @@ use crate::call::cublas::{self as call, Matrix};
 use crate::load;
 use crate::sys::cublas::{self as sys, ComputeType, Cublas};
 
-/// Workspace given to cuBLAS: what its documentation recommends for Hopper, more than for the generations before.
+/// Workspace for cuBLAS: the size its documentation recommends for Hopper, more than for earlier generations.
 const WORKSPACE: usize = 32 << 20;
 
-/// A cuBLAS handle with a fixed workspace, so that it takes no memory later and its results repeat.
+/// A cuBLAS handle with a fixed workspace, so that it allocates no memory later and its results are reproducible.
 pub struct Blas {
     handle: Arc<Handle>,
     cublas: Cublas,
@@ -82,7 +82,7 @@ impl Blas {
     }
 }
 
-/// A matrix in columns at the beginning of a region.
+/// A column-major matrix at the beginning of a region.
 pub(crate) fn matrix(region: &Region, data: sys::DataType, leading: i32, transposed: bool) -> Matrix {
     Matrix { at: region.raw(), data, leading, transposed }
 }

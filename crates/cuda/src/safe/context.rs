@@ -51,8 +51,8 @@ impl Context {
 
     /// The driver's functions, with this context current on the calling thread.
     ///
-    /// # Errors
-    /// What a destructor recorded since the last call, once; [`CudaError::Driver`] if the context is gone.
+    /// # Errors An error recorded by a destructor since the last call, reported once; [`CudaError::Driver`] if the
+    /// context is lost.
     pub(crate) fn enter(&self) -> Result<&Driver, CudaError> {
         if let Some(error) = self.recorded.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(error);
@@ -60,8 +60,8 @@ impl Context {
         self.current()
     }
 
-    /// Calls a destructor with this context current, and records what goes wrong. An object is destroyed even where
-    /// making the context current fails: most likely it is current, and nobody will come back to it.
+    /// Calls a destructor with this context current, and records errors. Destroys the object even if making the context
+    /// current fails: it probably is current, and there is no second chance.
     pub(crate) fn destroy(&self, destructor: impl FnOnce(&Driver) -> Result<(), CudaError>) {
         self.record(self.current().map(|_| ()));
         self.record(destructor(&self.driver));
@@ -83,14 +83,14 @@ impl Context {
     /// Waits for all work on the device. Fails if the context was lost.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] with whatever the work ran into.
+    /// [`CudaError::Driver`] with any error of the work.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         let driver = self.enter()?;
         // SAFETY: the context is current.
         unsafe { call::ctx_synchronize(driver) }
     }
 
-    /// Bytes of the device that are free, and all of them. Other processes change the first at any time.
+    /// Free and total bytes of the device. Other processes may change the free bytes at any time.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -120,7 +120,7 @@ impl Context {
         Ok(uuid.0.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The newest CUDA version that the driver serves, as `13.0`.
+    /// The newest CUDA version that the driver supports, such as `13.0`.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -145,7 +145,7 @@ impl Context {
     }
 }
 
-/// Starts the driver and says how many devices it has.
+/// Starts the driver and returns its number of devices.
 ///
 /// # Errors
 /// [`CudaError::Driver`], for example if there is a driver but no device.
@@ -158,8 +158,8 @@ pub(crate) fn device_count(driver: &Driver) -> Result<usize, CudaError> {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained once in `open`, and every object of the context holds it alive, so none is left. Nobody is
-        // left either to be told of an error.
+        // SAFETY: retained once in `open`, and every object of the context holds it alive, so none is left. There is
+        // also no one left to report an error to.
         let _ = unsafe { call::primary_ctx_release(&self.driver, self.device) };
     }
 }

@@ -1,5 +1,5 @@
-//! Copies that run while the host and other streams go on. Each owns both sides until it is waited for, so that neither
-//! can be read half-written, changed or freed under it.
+//! Copies that run asynchronously. Each owns both sides until it is waited for, so that neither side can be read
+//! half-written, changed or freed meanwhile.
 //!
 //! ```text
 //! let copy = Download::start(device, pinned, &stream)?;    ...    let (device, pinned) = copy.wait()?;
@@ -9,14 +9,14 @@ use super::{DeviceBuffer, Event, PinnedBuffer, Stream};
 use crate::CudaError;
 use crate::call::driver as call;
 
-/// A copy from the device to the host on its way.
+/// A pending copy from the device to the host.
 pub struct Download {
     device: DeviceBuffer,
     host: PinnedBuffer,
     done: Event,
 }
 
-/// A copy from the host to the device on its way.
+/// A pending copy from the host to the device.
 pub struct Upload {
     host: PinnedBuffer,
     device: DeviceBuffer,
@@ -32,7 +32,7 @@ impl Download {
     /// Enqueues the copy after the stream's earlier work.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`]. Both buffers are given up then.
+    /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`]. Both buffers are then lost.
     pub fn start(device: DeviceBuffer, host: PinnedBuffer, stream: &Stream) -> Result<Download, CudaError> {
         let bytes = same_length(&device, &host)?;
         let done = Event::new(stream.context())?;
@@ -45,16 +45,16 @@ impl Download {
         Ok(Download { device, host, done })
     }
 
-    /// Waits for the copy and gives both sides back.
+    /// Waits for the copy and returns both sides.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] with whatever the stream ran into.
+    /// [`CudaError::Driver`] with any error of the stream.
     pub fn wait(self) -> Result<(DeviceBuffer, PinnedBuffer), CudaError> {
         self.done.synchronize()?;
         Ok((self.device, self.host))
     }
 
-    /// The event that happens when the copy is done: for other streams to wait for.
+    /// The event that marks the end of the copy, for other streams to wait for.
     pub fn done(&self) -> &Event {
         &self.done
     }
@@ -64,7 +64,7 @@ impl Upload {
     /// Enqueues the copy after the stream's earlier work.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`]. Both buffers are given up then.
+    /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`]. Both buffers are then lost.
     pub fn start(host: PinnedBuffer, device: DeviceBuffer, stream: &Stream) -> Result<Upload, CudaError> {
         let bytes = same_length(&device, &host)?;
         let done = Event::new(stream.context())?;
@@ -77,16 +77,16 @@ impl Upload {
         Ok(Upload { host, device, done })
     }
 
-    /// Waits for the copy and gives both sides back.
+    /// Waits for the copy and returns both sides.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] with whatever the stream ran into.
+    /// [`CudaError::Driver`] with any error of the stream.
     pub fn wait(self) -> Result<(PinnedBuffer, DeviceBuffer), CudaError> {
         self.done.synchronize()?;
         Ok((self.host, self.device))
     }
 
-    /// The event that happens when the copy is done: for other streams to wait for.
+    /// The event that marks the end of the copy, for other streams to wait for.
     pub fn done(&self) -> &Event {
         &self.done
     }

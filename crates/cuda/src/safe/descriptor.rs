@@ -1,4 +1,4 @@
-//! The backend interface: objects of one kind or another with typed attributes, finalized before they are used.
+//! The backend interface: objects of various kinds with typed attributes, finalized before use.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use crate::CudaError;
 use crate::call::cudnn as call;
 use crate::sys::cudnn::*;
 
-/// What may stand in an attribute, with cuDNN's word for its type.
+/// An element of an attribute, with cuDNN's constant for its type.
 pub(crate) trait Element: Copy {
-    /// cuDNN's word.
+    /// cuDNN's constant.
     const TYPE: ElementType;
-    /// What an unfilled place holds.
+    /// The value of unfilled elements.
     const EMPTY: Self;
 }
 
@@ -61,7 +61,7 @@ impl Descriptor {
         Ok(Descriptor { handle: handle.clone(), raw, kept: Vec::new() })
     }
 
-    /// An object of the host program's, which destroys it itself.
+    /// An object of the host program, which destroys it.
     ///
     /// # Safety
     /// `raw` is alive as long as the result is used.
@@ -111,7 +111,7 @@ impl Descriptor {
     /// This object, checked by cuDNN and ready to use.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so if the library has nothing for it.
+    /// [`CudaError::Cudnn`], with a status that says so if the library does not support it.
     pub fn finalize(self) -> Result<Arc<Descriptor>, CudaError> {
         let calling = self.handle.enter()?;
         // SAFETY: the object is alive.
@@ -142,7 +142,7 @@ impl Descriptor {
         values.first().copied().ok_or(CudaError::Answer { what, count: 0, expected: "one" })
     }
 
-    /// How many objects an attribute has.
+    /// The number of objects in an attribute.
     ///
     /// # Errors
     /// [`CudaError::Cudnn`].
@@ -182,7 +182,7 @@ impl Descriptor {
         self.raw
     }
 
-    /// This object with an attribute set to device addresses; a null address stands for none.
+    /// This object with an attribute set to device addresses; a null address means none.
     pub(super) fn with_addresses(
         self,
         attribute: Attribute,

@@ -1,4 +1,4 @@
-//! A mark in a stream that remembers when it was passed.
+//! A mark in a stream that records when it was passed.
 
 use std::ffi::c_uint;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::CudaError;
 use crate::call::driver as call;
 use crate::sys::driver::{self as sys, EVENT_DEFAULT, EVENT_DISABLE_TIMING};
 
-/// An event that takes the time, to about half a microsecond.
+/// An event that records its time, to about half a microsecond.
 pub struct Event {
     context: Arc<Context>,
     raw: sys::Event,
@@ -30,7 +30,7 @@ impl Event {
         Event::with(context, EVENT_DEFAULT)
     }
 
-    /// A new event that takes no time: to order streams by.
+    /// A new event without a time, for ordering streams.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -55,7 +55,7 @@ impl Event {
         unsafe { call::event_record(driver, self.raw, stream.raw()) }
     }
 
-    /// Enqueues the event on a stream of the host program's.
+    /// Enqueues the event on a stream of the host program.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -68,7 +68,7 @@ impl Event {
         unsafe { call::event_record(driver, self.raw, stream) }
     }
 
-    /// Makes work enqueued from here on on a stream of the host program's wait until the event has happened.
+    /// Makes later work on a stream of the host program wait until the event has happened.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -84,7 +84,7 @@ impl Event {
     /// Whether it has happened.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] with whatever the work before it ran into.
+    /// [`CudaError::Driver`] with any error of the work before it.
     pub fn is_done(&self) -> Result<bool, CudaError> {
         let driver = self.context.enter()?;
         // SAFETY: the event is alive as long as `self`.
@@ -94,7 +94,7 @@ impl Event {
     /// Waits until it has happened.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] with whatever the work before it ran into.
+    /// [`CudaError::Driver`] with any error of the work before it.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         let driver = self.context.enter()?;
         // SAFETY: the event is alive as long as `self`.

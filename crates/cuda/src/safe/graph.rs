@@ -17,10 +17,9 @@ pub struct Graph {
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Records what `enqueue` puts on the stream, in place of running it.
+    /// Records the work that `enqueue` puts on the stream, instead of running it.
     ///
-    /// Nothing may be allocated, freed or waited for meanwhile: the driver answers that with an error, and the capture
-    /// is ended whatever happened.
+    /// Allocating, freeing or waiting during the capture is an error of the driver. The capture always ends.
     ///
     /// # Errors
     /// Those of `enqueue`; [`CudaError::Driver`] if the work cannot be captured.
@@ -44,7 +43,7 @@ impl Graph {
     }
 }
 
-/// A capture under way: ended when it is dropped, whatever happened.
+/// A capture in progress, which ends when dropped.
 pub(crate) struct Capture {
     context: Arc<Context>,
     stream: sys::Stream,
@@ -56,7 +55,7 @@ pub(crate) struct Capture {
 unsafe impl Send for Capture {}
 
 impl Capture {
-    /// Records what is put on the stream from here on, which outlives the capture.
+    /// Starts recording the work put on the stream, which must outlive the capture.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -67,7 +66,7 @@ impl Capture {
         Ok(Capture { context: stream.context().clone(), stream: stream.raw(), ended: false })
     }
 
-    /// What was recorded, ready to launch.
+    /// The recorded work, ready to launch.
     ///
     /// # Errors
     /// [`CudaError::Driver`] if the work cannot be captured.

@@ -11,13 +11,13 @@ use crate::sys::cudnn::{self as sys, Cudnn};
 
 /// A cuDNN handle whose work goes to one stream.
 ///
-/// The library forbids using a handle from two threads at once, and nothing says more of the objects made with it; so
-/// every call on the handle and on its descriptors holds its lock.
+/// The library forbids using a handle from two threads at once, and does not document the objects made with it, so
+/// every call on the handle and its descriptors holds its lock.
 pub struct Handle {
     stream: Stream,
     library: Arc<CudnnLibrary>,
     raw: Mutex<sys::Handle>,
-    /// Whether it is the host program's own, which destroys it itself.
+    /// Whether it belongs to the host program, which destroys it.
     is_borrowed: bool,
 }
 
@@ -26,7 +26,7 @@ unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
-/// The right to call cuDNN: its functions, the handle, and the lock as long as this lives.
+/// Permission to call cuDNN: its functions, the handle, and the lock.
 pub(crate) struct Calling<'a> {
     pub cudnn: &'a Cudnn,
     pub handle: sys::Handle,
@@ -67,7 +67,7 @@ impl Handle {
         Handle { stream, library, raw: Mutex::new(raw), is_borrowed: true }
     }
 
-    /// Whether it is the host program's own.
+    /// Whether it belongs to the host program.
     pub(crate) fn is_borrowed(&self) -> bool {
         self.is_borrowed
     }
@@ -92,13 +92,13 @@ impl Handle {
         &self.library.path
     }
 
-    /// The right to call cuDNN, once nobody else does, with the context current.
+    /// Permission to call cuDNN, after waiting for other callers, with the context current.
     pub(crate) fn enter(&self) -> Result<Calling<'_>, CudaError> {
         self.context().enter()?;
         Ok(self.calling())
     }
 
-    /// Calls a destructor and records what it says.
+    /// Calls a destructor and records its error.
     pub(crate) fn destroy(&self, destructor: impl FnOnce(&Calling<'_>) -> Result<(), CudaError>) {
         self.context().destroy(|_| destructor(&self.calling()));
     }

@@ -12,7 +12,7 @@ use crate::sys::driver as sys;
 const PTX: &str = concat!(include_str!("../kernels/kernels.ptx"), "\0");
 /// Threads of a block, for which the kernels are written.
 pub(crate) const THREADS: usize = 256;
-/// Most blocks of a kernel whose threads take several elements each: enough to fill any device.
+/// Maximum number of blocks of a kernel whose threads process several elements each: enough to fill any device.
 const BLOCKS: usize = 8192;
 
 /// The kernels, loaded.
@@ -30,7 +30,7 @@ impl Kernels {
     /// Loads the kernels for work on the stream of `handle`.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if the driver cannot compile them, as one older than CUDA 12.4 cannot.
+    /// [`CudaError::Driver`] if the driver cannot compile them, such as one older than CUDA 12.4.
     pub fn load(handle: &Arc<Handle>) -> Result<Kernels, CudaError> {
         let driver = handle.context().enter()?;
         // SAFETY: the context is current and the text ends with a zero.
@@ -41,7 +41,7 @@ impl Kernels {
     /// One kernel.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if there is none of this name.
+    /// [`CudaError::Driver`] if there is no kernel with this name.
     pub(crate) fn get(self: &Arc<Kernels>, name: &str) -> Result<Kernel, CudaError> {
         let driver = self.handle.context().enter()?;
         // No name here has a zero inside.
@@ -122,13 +122,13 @@ impl Kernel {
     }
 }
 
-/// Blocks for one thread an element, or several elements a thread.
+/// Blocks for one element per thread, or several.
 pub(crate) fn blocks(len: usize) -> [u32; 2] {
     // At most BLOCKS, so it fits.
     [len.div_ceil(THREADS).clamp(1, BLOCKS) as u32, 1]
 }
 
-/// Blocks for `rows` rows of `columns` blocks, or for several rows a block.
+/// Blocks for `rows` rows of `columns` blocks, or several rows per block.
 pub(crate) fn row_blocks(columns: usize, rows: usize) -> [u32; 2] {
     // More than that are beyond any device's memory.
     let columns = columns.clamp(1, i32::MAX as usize);

@@ -1,4 +1,4 @@
-//! Memory of the device, and pinned memory of the host that the device copies from and to at full speed.
+//! Device memory, and pinned host memory for copies at full speed.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use crate::call::driver as call;
 use crate::sys::DevicePtr;
 use crate::sys::driver::{DriverStatus, MEMHOSTALLOC_PORTABLE};
 
-/// Bytes on the device. Not initialized: they hold anything until something was written.
+/// Bytes on the device. Not initialized.
 pub struct DeviceBuffer {
     context: Arc<Context>,
     raw: DevicePtr,
@@ -21,10 +21,10 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// `len` bytes, aligned to 256. None at all are taken for 0.
+    /// Allocates `len` bytes, aligned to 256. Allocates nothing for 0.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`] with what is free; [`CudaError::Driver`].
+    /// [`CudaError::OutOfMemory`] with the free size; [`CudaError::Driver`].
     pub fn new(context: &Arc<Context>, len: usize) -> Result<DeviceBuffer, CudaError> {
         let driver = context.enter()?;
         if len == 0 {
@@ -35,17 +35,17 @@ impl DeviceBuffer {
         Ok(DeviceBuffer { context: context.clone(), raw, len })
     }
 
-    /// How many bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A part of it to read.
+    /// A readable part of it.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`].
@@ -54,7 +54,7 @@ impl DeviceBuffer {
         Ok(Slice { context: &self.context, raw, len: range.len(), buffer: PhantomData })
     }
 
-    /// A part of it to write.
+    /// A writable part of it.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`].
@@ -78,7 +78,7 @@ impl DeviceBuffer {
         write(&self.context, self.at(&(at..at + from.len()))?, from)
     }
 
-    /// Enqueues filling all of it with one byte.
+    /// Enqueues filling all of it with one byte value.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -136,7 +136,7 @@ fn out_of_memory(context: &Context, wanted: usize, error: CudaError) -> CudaErro
     }
 }
 
-/// A part of device memory, to read.
+/// A readable part of device memory.
 #[derive(Clone, Copy)]
 pub struct Slice<'a> {
     context: &'a Arc<Context>,
@@ -145,18 +145,18 @@ pub struct Slice<'a> {
     buffer: PhantomData<&'a DeviceBuffer>,
 }
 
-/// A part of device memory, to write.
+/// A writable part of device memory.
 pub struct SliceMut<'a> {
     part: Slice<'a>,
 }
 
 impl Slice<'_> {
-    /// How many bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -178,9 +178,8 @@ impl Slice<'_> {
 
     /// Memory of the host program.
     ///
-    /// # Safety
-    /// `len` bytes of the context's device begin at `raw`, and stay alive until every work enqueued with the result is
-    /// done; where it is written to, nobody else uses them meanwhile.
+    /// # Safety `len` bytes of the context's device begin at `raw`, and stay alive until all work enqueued with the
+    /// result is done; nobody else uses written bytes meanwhile.
     pub(crate) unsafe fn of_program(context: &Arc<Context>, raw: DevicePtr, len: usize) -> Slice<'_> {
         Slice { context, raw, len, buffer: PhantomData }
     }
@@ -207,12 +206,12 @@ impl Slice<'_> {
 }
 
 impl<'a> SliceMut<'a> {
-    /// This part for a shorter time.
+    /// Reborrows this part.
     pub fn reborrow(&mut self) -> SliceMut<'_> {
         SliceMut { part: self.part }
     }
 
-    /// This part, to read: for in-place operations and for reading what was written.
+    /// This part as readable, for in-place operations and for reading written data.
     pub fn as_slice(&self) -> Slice<'_> {
         self.part
     }
@@ -226,7 +225,7 @@ impl<'a> SliceMut<'a> {
         write(self.context, self.raw, from)
     }
 
-    /// Enqueues filling it with one byte.
+    /// Enqueues filling it with one byte value.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -263,9 +262,9 @@ impl<'a> Deref for SliceMut<'a> {
     }
 }
 
-/// Host memory that stays in place, so that the device copies from and to it while the host goes on.
+/// Pinned host memory, for asynchronous copies from and to the device.
 ///
-/// Taking it is slow (about half a second a GiB): take one and keep it.
+/// Allocating it is slow (about half a second per GiB), so keep and reuse it.
 pub struct PinnedBuffer {
     context: Arc<Context>,
     raw: *mut c_void,
@@ -281,7 +280,7 @@ impl PinnedBuffer {
     /// `len` bytes, all 0.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if the host has no room.
+    /// [`CudaError::Driver`] if the host is out of memory.
     pub fn new(context: &Arc<Context>, len: usize) -> Result<PinnedBuffer, CudaError> {
         let driver = context.enter()?;
         if len == 0 {

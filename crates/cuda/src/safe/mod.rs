@@ -1,4 +1,4 @@
-//! Owners of the libraries' objects. Each keeps alive what it needs and is destroyed once; what goes wrong then is
+//! Owners of the libraries' objects. Each keeps its dependencies alive and is destroyed once; errors of destructors are
 //! recorded in the context and returned by the next call on it.
 //!
 //! ```text

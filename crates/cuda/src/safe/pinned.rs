@@ -1,5 +1,5 @@
-//! Pinned host memory that the device copies from and to while the host goes on: the arena of offloaded maps, and the
-//! place where the next mini-batch waits.
+//! Pinned host memory for asynchronous copies: the arena of offloaded maps, and the staging buffer of the next
+//! mini-batch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::{Context, Event, PinnedBuffer, Region, Stream};
 use crate::CudaError;
 use crate::call::driver as call;
 
-/// Host memory that the host itself never looks into while copies are on their way.
+/// Host memory that the host never accesses while copies are pending.
 pub struct PinnedArena {
     context: Arc<Context>,
     buffer: PinnedBuffer,
@@ -18,17 +18,17 @@ impl PinnedArena {
     /// `len` pinned bytes.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if the host has no room.
+    /// [`CudaError::Driver`] if the host is out of memory.
     pub fn new(context: &Arc<Context>, len: usize) -> Result<PinnedArena, CudaError> {
         Ok(PinnedArena { context: context.clone(), buffer: PinnedBuffer::new(context, len)? })
     }
 
-    /// How many bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -36,7 +36,7 @@ impl PinnedArena {
     /// Enqueues a copy of device memory to `to`.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`] if the lengths differ or the range is not there; [`CudaError::Driver`].
+    /// [`CudaError::OutOfBounds`] if the lengths differ or the range is out of bounds; [`CudaError::Driver`].
     pub fn offload(&self, from: &Region, to: Range<usize>, stream: &Stream) -> Result<(), CudaError> {
         let bytes = self.same_length(from, &to)?;
         let driver = stream.context().enter()?;
@@ -65,7 +65,7 @@ impl PinnedArena {
     /// Bytes of it, once all work enqueued on the device so far is done.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`] with whatever the work ran into.
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`] with any error of the work.
     pub fn read(&mut self, from: Range<usize>) -> Result<Vec<u8>, CudaError> {
         // Borrowed for writing, so that nobody enqueues a copy meanwhile.
         self.context.synchronize()?;
@@ -85,13 +85,13 @@ impl PinnedArena {
     }
 }
 
-/// Pinned memory that the host fills and a stream takes to the device, again and again.
+/// Pinned memory that the host fills and a stream uploads, repeatedly.
 ///
 /// ```text
 /// host     fill 1 | enqueue | fill 2 (waits for upload 1, which is long over) | enqueue | fill 3 ..
 /// stream            |upload 1|----------- step 1 -----------|                   |upload 2|--- step 2 ..
 /// ```
-/// One buffer serves: a step takes its upload first, so that filling runs beside the rest of the step.
+/// One buffer is enough: a step begins with its upload, so the host can fill the buffer during the rest of the step.
 pub struct Staging {
     buffer: PinnedBuffer,
     taken: Event,
@@ -102,15 +102,15 @@ impl Staging {
     /// `len` pinned bytes.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if the host has no room.
+    /// [`CudaError::Driver`] if the host is out of memory.
     pub fn new(context: &Arc<Context>, len: usize) -> Result<Staging, CudaError> {
         Ok(Staging { buffer: PinnedBuffer::new(context, len)?, taken: Event::new(context)?, on_the_way: false })
     }
 
-    /// The bytes, once the last upload has taken what they held.
+    /// The bytes, after waiting for the last upload.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] with whatever the stream ran into.
+    /// [`CudaError::Driver`] with any error of the stream.
     pub fn fill(&mut self) -> Result<&mut [u8], CudaError> {
         if self.on_the_way {
             self.taken.synchronize()?;
@@ -122,7 +122,7 @@ impl Staging {
     /// Enqueues a copy of parts of it to as many regions.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`] if a range is not there or a length differs; [`CudaError::Driver`].
+    /// [`CudaError::OutOfBounds`] if a range is out of bounds or a length differs; [`CudaError::Driver`].
     pub fn upload(&mut self, parts: &[(Range<usize>, &Region)], stream: &Stream) -> Result<(), CudaError> {
         let driver = stream.context().enter()?;
         for (from, to) in parts {

@@ -1,4 +1,4 @@
-//! A plan of the backend interface, and its launch on memory that was checked against what the plan was made for.
+//! A plan of the backend interface, and its launch on memory checked against the plan's requirements.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use crate::CudaError;
 use crate::call::cudnn as call;
 use crate::sys::cudnn::{Attribute, Kind};
 
-/// What a plan expects of one tensor's memory.
+/// A plan's requirements on one tensor's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TensorSpec {
     /// The tensor's id in the operation graph.
     pub id: i64,
     /// Its bytes.
     pub bytes: usize,
-    /// What its address is a multiple of.
+    /// The alignment of its address.
     pub alignment: usize,
 }
 
@@ -45,7 +45,7 @@ impl Plan {
         Ok(Plan { descriptor, tensors, workspace })
     }
 
-    /// Workspace bytes that it needs.
+    /// Its workspace in bytes.
     pub fn workspace(&self) -> usize {
         self.workspace
     }
@@ -63,7 +63,7 @@ impl Plan {
         Ok(BoundPlan { plan: self, pack: self.pack(inputs, output, workspace)?, memory: PhantomData })
     }
 
-    /// As [`Plan::bind`], to be kept: plan and memory live as long as the result.
+    /// Like [`Plan::bind`], but the result keeps plan and memory alive.
     ///
     /// # Errors
     /// As [`Plan::bind`].
@@ -126,7 +126,7 @@ impl BoundPlan<'_> {
     }
 }
 
-/// A plan with its memory, all of which it holds alive.
+/// A plan with its memory, all of which it keeps alive.
 pub(crate) struct Packed {
     plan: Arc<Plan>,
     pack: Arc<Descriptor>,

@@ -1,7 +1,6 @@
-//! A part of device memory that holds its buffer alive: what prepared work keeps, to be enqueued any number of times.
+//! A part of device memory that keeps its buffer alive, for prepared work that is enqueued any number of times.
 //!
-//! Nothing here says when the bytes are read or written; that is a schedule's business, and its checker's. What a region
-//! does say is that the bytes are there.
+//! A region guarantees that the bytes exist. When they are read and written is up to the schedule and its checker.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,17 +37,17 @@ impl Region {
         Ok(Region { buffer: self.buffer.clone(), range: start + range.start..start + range.end })
     }
 
-    /// How many bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// The bytes, as calls take them.
+    /// The bytes in the form that calls accept.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`], which `new` has excluded.
@@ -80,7 +79,7 @@ impl Region {
         self.buffer.write(self.range.start, from)
     }
 
-    /// Refuses fewer bytes than `bytes`.
+    /// Fails if it has fewer than `bytes` bytes.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`].

@@ -7,7 +7,7 @@ use crate::CudaError;
 use crate::call::driver as call;
 use crate::sys::driver::{self as sys, STREAM_NON_BLOCKING};
 
-/// A stream of its own, which does not wait for the default stream.
+/// A stream that does not wait for the default stream.
 pub struct Stream {
     context: Arc<Context>,
     raw: sys::Stream,
@@ -38,14 +38,14 @@ impl Stream {
     /// Waits until all work enqueued so far is done.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] with whatever the work ran into.
+    /// [`CudaError::Driver`] with any error of the work.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         let driver = self.context.enter()?;
         // SAFETY: the stream is alive as long as `self`.
         unsafe { call::stream_synchronize(driver, self.raw) }
     }
 
-    /// Makes work enqueued from here on wait until `event` has happened; the host does not wait.
+    /// Makes later work wait until `event` has happened; the host does not wait.
     ///
     /// # Errors
     /// [`CudaError::Driver`].

@@ -60,7 +60,7 @@ status! {
 }
 
 impl CudnnStatus {
-    /// Whether the library says that it has nothing for what was asked, rather than that something went wrong.
+    /// Whether the library does not support the request, as opposed to a failure.
     pub fn is_not_supported(self) -> bool {
         (3000..4000).contains(&self.0)
     }

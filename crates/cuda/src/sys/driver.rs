@@ -115,7 +115,7 @@ status! {
 }
 
 impl DriverStatus {
-    /// The call did what it should, or (asynchronous calls) was enqueued.
+    /// The call succeeded or, if asynchronous, was enqueued.
     pub const SUCCESS: DriverStatus = DriverStatus(0);
 
     /// Whether it says that a stream records a graph, and the call is not for such a time.
@@ -125,8 +125,8 @@ impl DriverStatus {
 
     /// Whether the context is unusable from here on: every later call returns the same, and only a new process helps.
     ///
-    /// These are the codes of which `cuda.h` says that the process must be terminated and relaunched, those of failed
-    /// memory and links, and those of a context that is gone.
+    /// These are the codes after which, according to `cuda.h`, the process must be terminated and relaunched: those of
+    /// failed memory and links, and those of a context that is gone.
     pub fn is_sticky(self) -> bool {
         const STICKY: [DriverStatus; 14] = [
             DriverStatus::DEINITIALIZED,

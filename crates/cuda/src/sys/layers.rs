@@ -1,5 +1,5 @@
-//! cuDNN's calls for the layers beside convolutions, as `cudnn_ops.h` and `cudnn_cnn.h` have them; a table of its own, so
-//! that a library which serves convolutions alone still serves those.
+//! cuDNN's calls for layers other than convolutions, as `cudnn_ops.h` and `cudnn_cnn.h` have them; a table of its own,
+//! so that a library which serves convolutions alone still serves those.
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -123,7 +123,7 @@ fn half_gradients_are_summed_in_f32() {
 }
 
 #[test]
-fn gradients_of_more_filters_than_a_launch_takes_channels_are_summed() {
+fn filter_gradients_beyond_a_launchs_channel_limit_are_summed() {
     let mocks = Mocks::new();
     let mut backend = mocks.backend();
     let problem = problem("backward-filter n2 c2048 h1 w1 k1026 r1 s1 f16-f32");

@@ -148,7 +148,7 @@ fn half_gradients_are_summed_in_f32() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn gradients_of_more_filters_than_a_launch_takes_channels_are_summed() {
+fn filter_gradients_beyond_a_launchs_channel_limit_are_summed() {
     let mut backend = CudaBackend::open(&Options { untimed: true, ..Options::default() }).unwrap();
     let problem: Problem = "backward-filter n4 c512 h7 w7 k512 r3 s3 pad1 f16-f32".parse().unwrap();
     let (right, refused, wrong) = check(&mut backend, &problem, &[2, 2], Scale::OVERWRITE);

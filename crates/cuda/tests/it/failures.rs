@@ -194,7 +194,7 @@ fn out_of_memory_says_how_much_and_smaller_sizes_go_on() {
 }
 
 #[test]
-fn memory_kept_for_measuring_is_given_back_where_another_size_needs_it() {
+fn measuring_buffers_are_freed_when_memory_is_short() {
     let mocks = Mocks::new();
     mocks.set_memory(2 << 20);
     let mut backend = mocks.backend();

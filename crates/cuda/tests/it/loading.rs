@@ -48,7 +48,7 @@ fn a_missing_library_is_an_error_with_the_place_and_what_to_set() {
 }
 
 #[test]
-fn devices_that_are_not_there_are_counted() {
+fn missing_devices_are_reported_with_the_count() {
     let mocks = Mocks::new();
     for (devices, device) in [(1, 1), (2, 7)] {
         mocks.set_devices(devices);
@@ -68,13 +68,7 @@ fn the_doctor_reports_what_it_found_and_gives_advice() {
     assert!(
         matches!(
             states[..],
-            [
-                State::OpenLibrary { .. },
-                State::OpenLibrary { .. },
-                State::Missing { .. },
-                State::NotReached,
-                State::NotReached
-            ]
+            [State::Found { .. }, State::Found { .. }, State::Missing { .. }, State::NotReached, State::NotReached]
         ),
         "{findings:?}"
     );

@@ -169,7 +169,7 @@ impl Writer<'_> {
         let workspace = bytes.map(|bytes| self.block(NetworkTensor::Workspace(layer), bytes));
         let samples = 0..self.workload.batch;
         // What is derived here is what the step says, whatever order it has the operands in.
-        let place = self.lowered.passes.iter().position(|of| of.layer == layer && of.pass == pass).unwrap();
+        let place = self.lowered.passes.iter().position(|one| one.layer == layer && one.pass == pass).unwrap();
         let (roles, operation) = (&self.lowered.passes[place].roles, OperationId(place));
         let uses = &self.lowered.step.operation(operation).uses;
         let mut blocks = Vec::new();

@@ -34,10 +34,10 @@ pub fn equal(cache: &Path) -> Result<(), Failure> {
         let kernels = one_each(candidates(&workload, &cache)?)?;
         let mut want: Option<Vec<Step>> = None;
         for policy in Policy::ALL {
-            let of = |budget| memory_optimal(&workload, &kernels, policy, budget);
+            let plan_under = |budget| memory_optimal(&workload, &kernels, policy, budget);
             // Dynamic and overlap choose what moves by the budget: the least makes them move much, by the same algorithms.
-            let plan = match of(Bytes::UNLIMITED)? {
-                free if matches!(policy, Policy::VdnnDynamic | Policy::Overlap) => of(free.min_feasible)?,
+            let plan = match plan_under(Bytes::UNLIMITED)? {
+                free if matches!(policy, Policy::VdnnDynamic | Policy::Overlap) => plan_under(free.min_feasible)?,
                 free => free,
             };
             for (graph, machine) in &mut machines {

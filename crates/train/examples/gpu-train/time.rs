@@ -44,17 +44,17 @@ struct Variant {
 /// Under a budget and under the whole card, what matters most first.
 fn variants(budget: Bytes, card: Bytes) -> Vec<Variant> {
     let (m, p, fit) = (Algorithms::Memory, Algorithms::Performance, Algorithms::Fit);
-    let of = |whole| {
+    let variant = |whole| {
         let budget = if whole { card } else { budget };
         move |(name, policy, algorithms, divide)| Variant { name, policy, algorithms, divide, budget, whole }
     };
-    let least = [("oracle", Policy::Baseline, p, false)].map(of(true));
+    let least = [("oracle", Policy::Baseline, p, false)].map(variant(true));
     let undivided = [("dynamic", Policy::VdnnDynamic, p, false), ("overlap", Policy::Overlap, fit, false)];
     let fastest = [("all(p)", Policy::VdnnAll, p, false), ("conv(p)", Policy::VdnnConv, p, false)];
     let divided =
         [("dynamic divided", Policy::VdnnDynamic, fit, true), ("overlap divided", Policy::Overlap, fit, true)];
-    let under = [undivided, fastest, divided].map(|some| some.map(of(false)));
-    let whole = [undivided, divided].map(|some| some.map(of(true)));
+    let under = [undivided, fastest, divided].map(|some| some.map(variant(false)));
+    let whole = [undivided, divided].map(|some| some.map(variant(true)));
     let slow = [
         ("all(m)", Policy::VdnnAll, m, false),
         ("conv(m)", Policy::VdnnConv, m, false),
@@ -62,7 +62,7 @@ fn variants(budget: Bytes, card: Bytes) -> Vec<Variant> {
         ("all divided", Policy::VdnnAll, fit, true),
         ("conv divided", Policy::VdnnConv, fit, true),
     ]
-    .map(of(false));
+    .map(variant(false));
     least.into_iter().chain(under.into_iter().chain(whole).flatten()).chain(slow).collect()
 }
 
@@ -176,7 +176,7 @@ fn measure(
         .zip(&plan.simulation.spans)
         .filter_map(|(at, span)| of_layer(&plan.schedule, at, [span.start, span.end]))
         .collect();
-    let (touched, (beside, before)) = (engine.machine().touched()?, engine.machine().beside()?);
+    let (touched, (beside, before)) = (engine.machine().touched()?, engine.machine().outside_arena()?);
     times.sort();
     Ok(json!({
         "step_us": times[times.len() / 2].as_micros(), "least_us": times[0].as_micros(),
@@ -236,8 +236,8 @@ fn features(workload: &Workload<'_>, spans: &[Span]) -> Nanos {
     let is_full = |kind: &LayerKind| matches!(kind, LayerKind::FullyConnected { .. });
     let first = workload.network.iter().find(|(_, layer)| is_full(&layer.kind)).map(|(id, _)| id);
     let classifies = |group: GroupId| first.is_some_and(|first| group.0 >= first.index());
-    let reach = |of: &dyn Fn(GroupId) -> bool| {
-        let those = spans.iter().filter(|span| of(span.group));
+    let reach = |counts: &dyn Fn(GroupId) -> bool| {
+        let those = spans.iter().filter(|span| counts(span.group));
         let start = those.clone().map(|span| span.start).min().unwrap_or_default();
         those.map(|span| span.end).max().unwrap_or_default() - start
     };

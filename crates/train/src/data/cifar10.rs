@@ -33,7 +33,7 @@ fn training_files(folder: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 impl Cifar10 {
-    /// The images of the training files that are there.
+    /// Reads the existing training files.
     ///
     /// # Errors
     /// [`Error::Data`] for a file that cannot be read, is empty, does not end with a whole record, or has a label over 9.
@@ -51,7 +51,7 @@ impl Cifar10 {
     /// The images of `test_batch.bin`, if it is there.
     ///
     /// # Errors
-    /// As [`Cifar10::train`].
+    /// The errors of [`Cifar10::train`].
     pub fn test(folder: &Path) -> Result<Option<Cifar10>, Error> {
         let path = folder.join("test_batch.bin");
         path.exists().then(|| Ok(Cifar10 { records: read(&path)? })).transpose()
@@ -62,7 +62,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let bytes = file::read(path)?;
     if bytes.is_empty() || !bytes.len().is_multiple_of(RECORD) {
         let (whole, rest) = (bytes.len() / RECORD, bytes.len() % RECORD);
-        let what = format!("holds {whole} records of {RECORD} bytes and {rest} bytes more; is it cut off?");
+        let what = format!("holds {whole} records of {RECORD} bytes and {rest} bytes more; it may be truncated");
         return Err(file::bad(path, what));
     }
     match bytes.chunks(RECORD).enumerate().find(|(_, record)| record[0] >= CLASSES) {

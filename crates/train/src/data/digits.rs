@@ -1,4 +1,4 @@
-//! The digits that come with tightfit: 1797 of them, 8x8 pixels, small enough for a CPU to learn in seconds.
+//! The bundled digits: 1797 images of 8x8 pixels, small enough for a CPU to learn in seconds.
 
 use tightfit_core::network::Shape;
 
@@ -31,14 +31,14 @@ impl Digits {
     /// The images to test with.
     ///
     /// # Errors
-    /// As [`Digits::train`].
+    /// The errors of [`Digits::train`].
     pub fn test() -> Result<Digits, Error> {
         Digits::part(|index| index % 3 == 2)
     }
 
     fn part(belongs: impl Fn(usize) -> bool) -> Result<Digits, Error> {
         let path = std::path::Path::new("digits.csv.gz");
-        let bytes = file::unpack(PACKED).map_err(|source| file::failed(path, "cannot be unpacked", source))?;
+        let bytes = file::unpack(PACKED).map_err(|source| file::failed(path, "cannot be decompressed", source))?;
         let text = String::from_utf8_lossy(&bytes);
         let all: Option<Vec<_>> = text.lines().map(image).collect();
         let all = all.ok_or_else(|| file::bad(path, "a line is not an image"))?;

@@ -1,4 +1,4 @@
-//! Reading data files: whole, unpacked where their name ends in `.gz`, with errors that name the file.
+//! Reads whole data files, decompressed if the name ends in `.gz`, with errors that name the file.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::Read;
@@ -27,7 +27,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     if path.extension().is_none_or(|extension| extension != "gz") {
         return Ok(bytes);
     }
-    unpack(&bytes).map_err(|source| failed(path, "cannot be unpacked; is it cut off?", source))
+    unpack(&bytes).map_err(|source| failed(path, "cannot be decompressed; it may be truncated", source))
 }
 
 /// Opens a regular file. Refuses anything else without blocking, because a pipe may never have a writer.
@@ -64,7 +64,7 @@ fn kind(kind: FileType) -> &'static str {
 /// The unpacked content of a gzip file.
 ///
 /// # Errors
-/// Those of a file that is cut off or not in gzip form.
+/// The errors of a truncated file or one that is not in gzip format.
 pub fn unpack(packed: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     flate2::read::MultiGzDecoder::new(packed).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! A folder of images, a subfolder for each class.
+//! A folder of images, with one subfolder per class.
 //!
 //! ```text
 //! folder/cat/1.png  folder/cat/2.jpg  folder/dog/1.jpg         or  folder/train/cat/..  folder/test/cat/..
@@ -24,15 +24,14 @@ pub struct Images {
 }
 
 impl Images {
-    /// The images of a folder, brought to `shape` (one channel: gray, three: color): those under `train`, and for
-    /// testing those under `test` or `val` if it is there; all of them for training where there is no `train`.
+    /// Opens the images of a folder, scaled to `shape` (one channel: gray, three: color). Training uses `train`, and
+    /// testing uses `test` or `val` if present; without `train`, all images are for training.
     ///
-    /// Classes are numbered by the names of their folders in order. Files other than `.png`, `.jpg` and `.jpeg` are
-    /// left alone.
+    /// Classes are numbered in the order of their folder names. Ignores files other than `.png`, `.jpg` and `.jpeg`.
     ///
     /// # Errors
-    /// [`Error::Data`] for a folder that cannot be read or has no class, a class without images, an image that is no
-    /// file, classes that differ between training and testing, and a shape that is no gray or color image.
+    /// [`Error::Data`] for a folder that cannot be read or has no class, a class without images, an image that is not a
+    /// regular file, classes that differ between training and testing, and a shape that is not a gray or color image.
     pub fn open(folder: &Path, shape: Shape) -> Result<(Images, Option<Images>), Error> {
         if !(matches!(shape.channels(), 1 | 3) && shape.extents().len() == 2) {
             return Err(file::bad(folder, format!("images have 1 or 3 channels of h x w, not {shape}")));
@@ -151,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Two classes, of which one has a gray PNG and the other a wide color JPEG, red left and blue right of the middle.
+    /// Two classes: one has a gray PNG, the other a wide color JPEG, red on the left and blue on the right.
     fn folder(part: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for class in ["cat", "dog"] {
@@ -210,7 +209,7 @@ mod tests {
             assert!(error.contains(&format!("{name}: is a pipe, not a file")), "{error}");
             std::fs::remove_file(piped.path().join("cat").join(name)).unwrap();
         }
-        // A pipe that replaces a file later is refused too.
+        // A pipe that replaces a file later is rejected too.
         let (train, _) = Images::open(piped.path(), Shape::image(3, 4, 4)).unwrap();
         std::fs::remove_file(piped.path().join("cat/white.png")).unwrap();
         assert!(

@@ -15,7 +15,7 @@ use tightfit_cpu::random;
 use super::Source;
 use crate::Error;
 
-/// Batches that are read ahead.
+/// Number of batches to read ahead.
 const AHEAD: usize = 2;
 
 /// Samples one after another (c, h, w each), with a label for each.
@@ -25,11 +25,11 @@ pub struct Batch {
     pub samples: Vec<f32>,
     /// A class for each sample.
     pub labels: Vec<u32>,
-    /// The first so many count; what comes after them only fills the last batch of a pass in order.
+    /// Number of samples that count; any others only fill the last batch of an ordered pass.
     pub counted: usize,
 }
 
-/// An iterator over batches that a thread of its own reads.
+/// An iterator over batches read by a background thread.
 pub struct Loader {
     // Dropped before the thread is joined: its next send then fails, and it ends.
     batches: Option<Receiver<Result<Batch, Error>>>,
@@ -38,9 +38,9 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Batches without end: every epoch takes each sample once, in another order. The same seed gives the same batches.
+    /// Endless batches: every epoch uses each sample once, in a different order. The same seed gives the same batches.
     ///
-    /// An epoch may end inside a batch, which the next one fills up: all batches are full.
+    /// An epoch may end inside a batch, which the next epoch fills, so all batches are full.
     ///
     /// # Errors
     /// [`Error::LoaderThread`].
@@ -50,7 +50,7 @@ impl Loader {
         Loader::new(source, batch, order, true)
     }
 
-    /// Each sample once, in order; the last batch is filled up with the samples before it, or with its first one.
+    /// Each sample once, in order; the last batch is filled with the samples before it, or with its first one.
     ///
     /// # Errors
     /// [`Error::LoaderThread`].
@@ -163,7 +163,7 @@ mod tests {
     use super::super::file;
     use super::*;
 
-    /// Samples whose elements and label are their number; the one named `bad` cannot be read.
+    /// Samples whose elements and label are their number; reading sample `bad` fails.
     struct Numbers {
         len: usize,
         bad: Option<usize>,
@@ -247,7 +247,7 @@ mod tests {
         let mut loader = Loader::in_order(Arc::clone(&source) as Arc<dyn Source>, 10).unwrap();
         loader.next();
         drop(loader);
-        // The one taken, those in the queue, and the one that waited to be put there.
+        // One consumed, some in the queue, and one waiting to enter it.
         assert!(source.reads.load(Ordering::SeqCst) <= 10 * (1 + AHEAD + 1));
     }
 

@@ -1,7 +1,7 @@
-//! MNIST's idx files, and those of the data sets that took over its form, plain or packed with gzip.
+//! Data sets in MNIST's idx format, plain or compressed with gzip.
 //!
 //! ```text
-//! train-images-idx3-ubyte   00 00 08 03 | count | rows | columns | pixels    counts of 4 bytes, the highest first
+//! train-images-idx3-ubyte   00 00 08 03 | count | rows | columns | pixels    4-byte counts, big-endian
 //! train-labels-idx1-ubyte   00 00 08 01 | count | labels
 //! t10k-..                   the same for testing
 //! ```
@@ -29,7 +29,7 @@ pub(super) fn is_in(folder: &Path) -> bool {
     find(folder, "train", "images", 3).is_some()
 }
 
-/// The file under one of the names it goes by.
+/// Finds a file under one of its usual names.
 fn find(folder: &Path, part: &str, what: &str, dimensions: usize) -> Option<PathBuf> {
     let names = ["-", "."].map(|separator| format!("{part}-{what}{separator}idx{dimensions}-ubyte"));
     let candidates = names.iter().flat_map(|name| [folder.join(name), folder.join(format!("{name}.gz"))]);
@@ -40,8 +40,8 @@ impl Mnist {
     /// The images of `train-images-idx3-ubyte` with the labels of `train-labels-idx1-ubyte`.
     ///
     /// # Errors
-    /// [`Error::Data`] for a file that is not there, cannot be read or unpacked, is no idx file of bytes, is shorter or
-    /// longer than it says, or holds nothing; for images and labels of different numbers.
+    /// [`Error::Data`] if a file is missing, cannot be read or decompressed, is not an idx file of bytes, does not have
+    /// the announced length, or is empty; and if the numbers of images and labels differ.
     pub fn train(folder: &Path) -> Result<Mnist, Error> {
         let images = find(folder, "train", "images", 3);
         let images = images.ok_or_else(|| file::bad(folder, "contains no train-images-idx3-ubyte, plain or .gz"))?;
@@ -51,7 +51,7 @@ impl Mnist {
     /// The images and labels of the files that begin with `t10k`, if they are there.
     ///
     /// # Errors
-    /// As [`Mnist::train`].
+    /// The errors of [`Mnist::train`].
     pub fn test(folder: &Path) -> Result<Option<Mnist>, Error> {
         find(folder, "t10k", "images", 3).map(|images| Mnist::read_part(folder, "t10k", &images)).transpose()
     }
@@ -88,7 +88,7 @@ fn read_idx<const N: usize>(path: &Path) -> Result<([usize; N], Vec<u8>), Error>
     let expected = extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
     let data = bytes.split_off(head);
     if expected != Some(data.len()) || data.is_empty() {
-        let what = format!("promises {extents:?} elements but holds {} bytes; is it cut off?", data.len());
+        let what = format!("announces {extents:?} elements but holds {} bytes; it may be truncated", data.len());
         return Err(file::bad(path, what));
     }
     Ok((extents, data))
@@ -174,6 +174,6 @@ mod tests {
         assert!(error.contains("no train-labels-idx1-ubyte"), "{error}");
         std::fs::write(folder.path().join("train-labels-idx1-ubyte"), idx(&[1], &[0])).unwrap();
         let error = Mnist::train(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("cannot be unpacked"), "{error}");
+        assert!(error.contains("cannot be decompressed"), "{error}");
     }
 }

@@ -1,12 +1,12 @@
-//! What networks are trained on: labeled samples from files or from a generator, read in the background.
+//! Training data: labeled samples from files or a generator, read in the background.
 //!
 //! ```text
 //! digits, synthetic, or a folder --open--> Dataset { train, test }, two sources
 //! source --Loader, a thread ahead--> batch, batch, ..
 //! ```
 //!
-//! A [`Source`] gives any sample by its number; in which order they come and in what batches is the [`Loader`]'s. Pixels
-//! are numbers from -1 (black) to 1.
+//! A [`Source`] returns any sample by its index; the [`Loader`] decides their order and batches. Pixels are numbers
+//! from -1 (black) to 1.
 
 mod cifar10;
 mod digits;
@@ -30,42 +30,42 @@ pub use loader::{Batch, Loader};
 pub use mnist::Mnist;
 pub use synthetic::Synthetic;
 
-/// Labeled samples, each of which can be read at any time.
+/// Labeled samples with random access.
 pub trait Source: Send + Sync {
     /// The shape of a sample.
     fn shape(&self) -> Shape;
 
-    /// How many classes there are: labels are smaller.
+    /// Number of classes; labels are smaller.
     fn classes(&self) -> usize;
 
-    /// How many samples there are, at least one.
+    /// Number of samples, at least one.
     fn len(&self) -> usize;
 
-    /// Whether there are none; never so.
+    /// Whether there are no samples; never true.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Writes sample `index` (c, h, w) and gives its label. `sample` is as long as the shape says.
+    /// Writes sample `index` (c, h, w) to `sample`, whose length matches the shape, and returns its label.
     ///
     /// # Errors
     /// [`Error::Data`] for a file that cannot be read.
     fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error>;
 
-    /// Threads that reading a batch is worth: one where samples only have to be copied.
+    /// Suggested number of threads for reading a batch; one if samples are only copied.
     fn threads(&self) -> usize {
         1
     }
 }
 
-/// What to train on, and what to test with.
+/// Data to train on and to test with.
 #[derive(Clone)]
 pub struct Dataset {
-    /// What it is, for reports.
+    /// Its name in reports.
     pub name: String,
-    /// The part that is learned.
+    /// The training samples.
     pub train: Arc<dyn Source>,
-    /// The part that is held back, if there is one.
+    /// The test samples, if any.
     pub test: Option<Arc<dyn Source>>,
 }
 
@@ -76,14 +76,13 @@ impl Dataset {
     }
 }
 
-/// The data of this name, `digits` or `synthetic`, or that in the folder of this path: CIFAR-10 in its binary form, MNIST's
-/// idx files, or images with a subfolder for each class. It is for a network that takes `sample` and tells `classes` apart.
+/// Opens the data named `digits` or `synthetic`, or a folder: CIFAR-10 binary files, MNIST idx files, or images with
+/// one subfolder per class. The data must suit a network with input shape `sample` and `classes` classes.
 ///
-/// Synthetic samples have that shape, and images of a folder are brought to it. The others have the one they have.
+/// Synthetic samples have that shape, and images of a folder are scaled to it. The other data sets have fixed shapes.
 ///
 /// # Errors
-/// [`Error::Data`] for files that are not there, cannot be read, or are not what they seem, and for data whose samples or
-/// classes the network does not take.
+/// [`Error::Data`] if files are missing, unreadable or invalid, or if the samples or classes do not suit the network.
 pub fn open(what: &str, sample: Shape, classes: usize, seed: u64) -> Result<Dataset, Error> {
     let path = Path::new(what);
     let data = match what {
@@ -101,7 +100,7 @@ pub fn open(what: &str, sample: Shape, classes: usize, seed: u64) -> Result<Data
     };
     let (given, known) = (data.train.shape(), data.train.classes());
     if given != sample {
-        return Err(file::bad(path, format!("samples are {given}, the network takes {sample}")));
+        return Err(file::bad(path, format!("samples are {given}, but the network takes {sample}")));
     }
     if known > classes {
         return Err(file::bad(path, format!("has {known} classes, but the network has {classes} outputs")));
@@ -109,7 +108,7 @@ pub fn open(what: &str, sample: Shape, classes: usize, seed: u64) -> Result<Data
     Ok(data)
 }
 
-/// A gray value of a byte as a number from -1 to 1.
+/// Converts a gray value to a number from -1 to 1.
 fn pixel(byte: u8) -> f32 {
     f32::from(byte) / 127.5 - 1.0
 }
@@ -122,7 +121,7 @@ mod tests {
     fn data_and_network_must_agree() {
         assert!(open("digits", Shape::image(1, 8, 8), 10, 0).is_ok());
         for (what, sample, classes, part) in [
-            ("digits", Shape::image(3, 32, 32), 10, "samples are 1x8x8, the network takes 3x32x32"),
+            ("digits", Shape::image(3, 32, 32), 10, "samples are 1x8x8, but the network takes 3x32x32"),
             ("digits", Shape::image(1, 8, 8), 9, "10 classes, but the network has 9 outputs"),
             ("digit", Shape::image(1, 8, 8), 10, "digit: not a folder; use digits, synthetic"),
         ] {

@@ -1,4 +1,4 @@
-//! Samples out of a generator: of any shape, the same for the same seed, and with something to learn in them.
+//! Generated samples: any shape, reproducible by seed, and learnable.
 
 use tightfit_core::network::Shape;
 use tightfit_cpu::random;
@@ -8,7 +8,7 @@ use crate::Error;
 
 /// Noise between -1 and 1, shifted a little up or down in every channel by its class.
 ///
-/// Nothing is stored, so that networks of any input can be timed and their memory tried without data at hand.
+/// Nothing is stored, so networks with any input can be timed and tested without data.
 #[derive(Clone, Copy, Debug)]
 pub struct Synthetic {
     shape: Shape,
@@ -16,13 +16,13 @@ pub struct Synthetic {
     seed: u64,
 }
 
-/// Samples of an epoch.
+/// Samples per epoch.
 const SAMPLES: usize = 1 << 16;
-/// The largest shift, beside noise of amplitude 1 less this.
+/// The largest shift; the noise has amplitude 1 minus this.
 const SHIFT: f32 = 0.25;
 
 impl Synthetic {
-    /// Samples of this shape in `classes` classes (at least one).
+    /// A source of samples of this shape in `classes` classes (at least one).
     pub fn new(shape: Shape, classes: usize, seed: u64) -> Synthetic {
         Synthetic { shape, classes: classes.clamp(1, u32::MAX as usize), seed }
     }
@@ -87,7 +87,7 @@ mod tests {
         assert!(counts.clone().all(|count| count > 10), "{:?}", counts.collect::<Vec<_>>());
     }
 
-    /// The mean of a channel tells classes apart: means of one class are nearer to each other than those of two.
+    /// Channel means distinguish classes: they are closer within one class than between two.
     #[test]
     fn classes_can_be_learned() {
         let mean = |(values, label): (Vec<f32>, u32)| (values[..100].iter().sum::<f32>() / 100.0, label);

@@ -1,4 +1,4 @@
-//! What a schedule is carried out on: an arena, a pinned host arena, three streams, and the layers.
+//! Machines run schedules: each has an arena, a pinned host arena, three streams, and the layers.
 
 pub mod cpu;
 pub mod cuda;
@@ -11,54 +11,54 @@ use tightfit_core::{Bytes, Configuration, Nanos, Types};
 
 use crate::Error;
 
-/// A compute step with everything that a machine has to know of it: made from the schedule once, before the first step.
+/// A computation with everything a machine needs, made from the schedule once before the first step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     /// Name of the layer, for messages and traces.
     pub name: String,
-    /// What it computes.
+    /// The kind of layer.
     pub kind: LayerKind,
-    /// Which of its computations.
+    /// The pass.
     pub pass: Pass,
-    /// One sample of each input.
+    /// Shape of one sample of each input.
     pub inputs: Vec<Shape>,
-    /// One sample of the output.
+    /// Shape of one sample of the output.
     pub output: Shape,
-    /// The first sample computed: 0, unless the schedule works in slices.
+    /// The first sample to compute: 0, unless the schedule works in slices.
     pub first: usize,
-    /// Samples computed: those of the mini-batch, or of one slice.
+    /// Number of samples to compute: the mini-batch, or one slice.
     pub samples: usize,
-    /// Samples of the whole mini-batch, over which the loss is a mean.
+    /// Samples of the whole mini-batch; the loss is their mean.
     pub batch: usize,
     /// Number types of maps and arithmetic.
     pub types: Types,
     /// Parts of the blocks of W, dW and momentum.
     pub parameters: Vec<Parameter>,
-    /// Where each operand lies.
+    /// The place of each operand.
     pub operands: Vec<Place>,
-    /// How a convolution is carried out.
+    /// The configuration of a convolution.
     pub configuration: Option<Configuration>,
-    /// A forward pass that is run again: see [`tightfit_core::plan::Compute::again`].
+    /// Whether this is a rerun; see [`tightfit_core::plan::Compute::again`].
     pub again: bool,
     /// Whether the layer behaves as in inference: no dropout, running statistics.
     pub mode: Mode,
-    /// Tells dropouts apart: the layer's place in its network.
+    /// The layer's index, which gives each dropout its own random numbers.
     pub index: usize,
 }
 
 /// An operand in the arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What it is to the layer.
+    /// Its role in the layer.
     pub role: Role,
-    /// What is done with it.
+    /// How it is accessed.
     pub access: Access,
     /// Bytes in the device arena.
     pub bytes: Range<u64>,
 }
 
 impl Task {
-    /// Where the operand of this role lies.
+    /// The place of the operand with this role.
     pub fn place(&self, role: Role) -> Option<&Place> {
         self.operands.iter().find(|place| place.role == role)
     }
@@ -68,51 +68,52 @@ impl Task {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId(pub usize);
 
-/// What changes from training step to training step.
+/// The values that change with each training step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Iteration {
     /// Counted from 0.
     pub step: u64,
     /// Seed of everything random.
     pub seed: u64,
-    /// How weights follow their gradients.
+    /// The solver's parameters.
     pub sgd: Sgd,
-    /// Factor of the loss before going backward, undone by the solver: keeps small gradients from vanishing in 16 bits.
+    /// Factor of the loss before the backward passes, which the solver divides out; keeps small gradients from
+    /// vanishing in 16 bits.
     pub loss_scale: f32,
 }
 
-/// When a piece of work ran.
+/// The time span of one task or copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Where.
+    /// The stream it ran on.
     pub stream: Stream,
-    /// Its place among the tasks and copies that were enqueued there in the same step, counted from 0.
+    /// Its index among the tasks and copies enqueued there in the same step.
     pub place: usize,
-    /// When it began, since the step's first enqueued work.
+    /// Its start, since the step's first enqueued work.
     pub start: Nanos,
-    /// When it ended.
+    /// Its end.
     pub end: Nanos,
 }
 
-/// What carries a schedule out.
+/// Runs the commands of a schedule.
 ///
-/// `reserve`, `prepare` and `write` come before the first step. From then on `compute`, `copy`, `record` and `wait` only
-/// enqueue, in the order of the schedule, and nothing allocates; `finish` waits for all three streams.
+/// Call `reserve`, `prepare` and `write` before the first step. From then on, `compute`, `offload`, `prefetch`,
+/// `record` and `wait` only enqueue, in schedule order, and nothing allocates; `finish` waits for all three streams.
 pub trait Machine {
     /// Its name in messages: `cpu` or `cuda`.
     fn name(&self) -> &'static str;
 
-    /// Takes both arenas, once; their content is undefined.
+    /// Allocates both arenas, once; their content is undefined.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`] or [`Error::HostMemory`] before anything is taken.
+    /// [`Error::DeviceMemory`] or [`Error::HostMemory`] before anything is allocated.
     fn reserve(&mut self, device: Bytes, host: Bytes, events: usize) -> Result<(), Error>;
 
-    /// Makes everything that the task will need: descriptors, plans. Allocates here or never.
+    /// Prepares everything the task needs, such as descriptors and plans. All allocation happens here.
     ///
     /// # Errors
-    /// [`Error::Core`] or [`Error::Step`] if the machine cannot compute it; [`Error::BesideArena`] if the device has too
-    /// little memory for that.
+    /// [`Error::Core`] or [`Error::Step`] if the machine cannot compute it; [`Error::LibraryMemory`] if the device has
+    /// too little memory for that.
     fn prepare(&mut self, task: Task) -> Result<TaskId, Error>;
 
     /// Enqueues a task on the compute stream.
@@ -121,8 +122,8 @@ pub trait Machine {
     /// [`Error::Step`].
     fn compute(&mut self, task: TaskId, iteration: &Iteration) -> Result<(), Error>;
 
-    /// Hands over the next mini-batch, which the input layer's forward pass then brings to the device: samples one after
-    /// another (c, h, w each), and a class for each. Waits until the one before has been taken.
+    /// Feeds the next mini-batch, which the input layer's forward pass uploads to the device: samples one after another
+    /// (c, h, w each), and a class for each. Waits until the previous one has been consumed.
     ///
     /// # Errors
     /// [`Error::Step`].
@@ -140,20 +141,20 @@ pub trait Machine {
     /// [`Error::Step`].
     fn prefetch(&mut self, stream: Stream, host: Range<u64>, device: Range<u64>) -> Result<(), Error>;
 
-    /// Enqueues overwriting bytes of the device arena with ones, which read as NaN in every number type: what is read
-    /// before it is written, or after it was given back, then shows.
+    /// Enqueues filling bytes of the device arena with ones, which are NaN in every number type. This exposes reads
+    /// before the first write or after the release.
     ///
     /// # Errors
     /// [`Error::Step`].
     fn poison(&mut self, stream: Stream, device: Range<u64>) -> Result<(), Error>;
 
-    /// Marks a point in a stream; the number is one of those reserved, used once a step.
+    /// Marks a point in a stream; each reserved number is used once per step.
     ///
     /// # Errors
     /// [`Error::Step`].
     fn record(&mut self, stream: Stream, event: usize) -> Result<(), Error>;
 
-    /// The stream does not go on before the point marked in this step has been passed.
+    /// Makes the stream wait until the point marked in this step has been passed.
     ///
     /// # Errors
     /// [`Error::Step`].
@@ -162,28 +163,29 @@ pub trait Machine {
     /// Waits for all three streams on the host.
     ///
     /// # Errors
-    /// The first [`Error::Step`] of anything that was enqueued.
+    /// The first [`Error::Step`] of any enqueued work.
     fn finish(&mut self) -> Result<(), Error>;
 
-    /// Writes bytes into the device arena; waits for everything before.
+    /// Writes bytes into the device arena, after waiting for all earlier work.
     ///
     /// # Errors
     /// [`Error::Step`].
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error>;
 
-    /// Reads bytes of the device arena; waits for everything before.
+    /// Reads bytes of the device arena, after waiting for all earlier work.
     ///
     /// # Errors
     /// [`Error::Step`].
     fn read(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error>;
 
-    /// Reads bytes of the host arena; waits for everything before.
+    /// Reads bytes of the host arena, after waiting for all earlier work.
     ///
     /// # Errors
     /// [`Error::Step`].
     fn read_host(&mut self, from: Range<u64>) -> Result<Vec<u8>, Error>;
 
-    /// A step begins. False: the machine has the whole step recorded and has enqueued it; nothing of it need be handed over.
+    /// Begins a step. Returns false if the machine has recorded the step and has already enqueued all of it, so that no
+    /// commands are needed.
     ///
     /// # Errors
     /// [`Error::Step`].
@@ -191,7 +193,7 @@ pub trait Machine {
         Ok(true)
     }
 
-    /// All of a step was handed over, or none of it had to be.
+    /// Ends a step: all of its commands were sent, or none were needed.
     ///
     /// # Errors
     /// [`Error::Step`].
@@ -199,14 +201,13 @@ pub trait Machine {
         Ok(())
     }
 
-    /// When each task and copy of the last step ran; empty if the machine was not made to keep that. Asked after
+    /// The spans of all tasks and copies of the last step; empty if the machine does not record them. Call it after
     /// `finish`.
     fn spans(&mut self) -> Vec<Span> {
         Vec::new()
     }
 
-    /// Where the last byte of the device arena ends that was used so far, as the machine has seen it; none where it did not
-    /// look.
+    /// The end of the highest byte of the device arena used so far; `None` if the machine does not track it.
     ///
     /// # Errors
     /// [`Error::Step`].

@@ -61,5 +61,5 @@ pub(super) fn refuse(path: &Path, fault: Fault) -> Error {
 }
 
 fn damaged(how: &str) -> String {
-    format!("is damaged ({how}); move it away to start a new one, or name another with --cache")
+    format!("is damaged ({how}); move it away to start a new one, or use another file")
 }

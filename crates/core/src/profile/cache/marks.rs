@@ -145,7 +145,7 @@ impl Cache {
 }
 
 impl Mark {
-    /// Limit, whether only deterministic algorithms, numerical class (-1 for any), and what is not admitted.
+    /// Limit, whether only deterministic algorithms, numerical class (-1 for any), and the excluded notes.
     fn numbers(&self) -> [i64; 4] {
         let Admission { deterministic, class, without } = self.admission;
         [

@@ -1,7 +1,7 @@
 //! Reports of a plan, for humans and programs: a table, a JSON document, a page with pictures.
 //!
 //! ```text
-//!        +-> table   a terminal: each layer and its maps, what it takes, what was tried
+//!        +-> table   a terminal: each layer and its maps, the attempts, the totals
 //! Plan --+-> json    a program: the same, and every step with its times
 //!        `-> page    a browser: memory over time, streams, layers, maps (one HTML file that needs nothing else)
 //! ```

@@ -1,19 +1,19 @@
-//! Axes: how values become places in a frame, and which ticks say so.
+//! Axes: map values to positions in a frame, and choose the ticks.
 //!
 //! ```text
 //!  time [ms]                          a time axis starts at 0 and steps by 1, 2 or 5 times a power of ten;
 //!    40 +-----------------------+     an axis of bytes by a power of two;
 //!    20 +                       |
 //!     0 +--+----+----+----+----++
-//!        none  8    32  128  unlim.   a doubling axis has a place for zero bytes and one for no limit at all
+//!        none  8    32  128  unlim.   a doubling axis has places for zero bytes and for "unlimited"
 //! ```
 
 use super::canvas::{Anchor, Canvas, FAINT, INK, TEXT, text_width};
 use crate::{Bytes, Nanos};
 
-/// Most steps between the ticks of an axis of bytes.
+/// Maximum number of steps between the ticks of an axis of bytes.
 const STEPS: u64 = 8;
-/// Most steps of a doubling axis; with its two special places, nine names fit the narrowest frame.
+/// Maximum number of steps of a doubling axis; with its two special places, nine labels fit the narrowest frame.
 const DOUBLINGS: u32 = 7;
 
 /// A mapping of values to 0..=1 along one side of a frame, with its ticks.
@@ -71,7 +71,7 @@ impl Axis {
         Axis { title: title.to_owned(), ticks: ticks.collect(), scale: Scale::Linear { most: batch as f64 } }
     }
 
-    /// Bytes by powers of two, as far as `values` reach; zero and [`Bytes::UNLIMITED`] have a place of their own.
+    /// Bytes by powers of two, as far as `values` reach; zero and [`Bytes::UNLIMITED`] have their own places.
     pub fn of_doubling_bytes(title: &str, values: impl Iterator<Item = Bytes> + Clone) -> Axis {
         let finite = || values.clone().filter(|&bytes| bytes != Bytes::ZERO && bytes != Bytes::UNLIMITED);
         let lowest = finite().min().map_or(0, |bytes| bytes.0.ilog2());
@@ -96,7 +96,7 @@ impl Axis {
         Axis { title: title.to_owned(), ticks, scale }
     }
 
-    /// The place of a number of bytes, 0 at the start of the axis and 1 at its end.
+    /// The position of a number of bytes, from 0 at the start of the axis to 1 at its end.
     pub fn at_bytes(&self, bytes: Bytes) -> f64 {
         match self.scale {
             Scale::Linear { most } => bytes.0 as f64 / most,
@@ -106,7 +106,7 @@ impl Axis {
         }
     }
 
-    /// The place of a time on an axis of times.
+    /// The position of a time on an axis of times.
     pub fn at_time(&self, time: Nanos) -> f64 {
         self.at_bytes(Bytes(time.0))
     }
@@ -117,7 +117,7 @@ fn power_of_two(log: u32) -> String {
     1u64.checked_shl(log).map_or("16 EiB".to_owned(), |bytes| Bytes(bytes).to_string())
 }
 
-/// The rectangle that data is drawn in.
+/// The rectangle for the data.
 #[derive(Clone, Copy)]
 pub struct Frame {
     pub left: f64,
@@ -135,12 +135,12 @@ impl Frame {
         self.top + self.height
     }
 
-    /// The pixel of a place along the bottom, 0 at the left.
+    /// The pixel of a position along the bottom, 0 at the left.
     pub fn x(&self, place: f64) -> f64 {
         self.left + place * self.width
     }
 
-    /// The pixel of a place along a side, 0 at the bottom.
+    /// The pixel of a position along a side, 0 at the bottom.
     pub fn y(&self, place: f64) -> f64 {
         self.bottom() - place * self.height
     }
@@ -171,7 +171,8 @@ impl Frame {
         canvas.turned_text(middle, Anchor::Middle, TEXT, -90.0, &axis.title);
     }
 
-    /// Draws an axis along the bottom, with grid lines through the frame; where labels lack room, every second, third .. is written.
+    /// Draws an axis along the bottom, with grid lines through the frame; if labels lack room, only every second,
+    /// third, .. is written.
     pub fn draw_bottom(&self, axis: &Axis, canvas: &mut Canvas) {
         let apart = self.width / (axis.ticks.len() - 1).max(1) as f64;
         let every = ((widest(&axis.ticks) + 4.0) / apart).ceil() as usize;

@@ -6,12 +6,12 @@ use std::fmt::Write;
 pub const TEXT: f64 = 12.0;
 /// Dark gray of text and axes.
 pub const INK: &str = "#333333";
-/// Light gray of grid lines and of what is only compared with.
+/// Light gray of grid lines and of reference values.
 pub const FAINT: &str = "#dddddd";
-/// Middle gray of lines that separate.
+/// Medium gray of separator lines.
 pub const GRAY: &str = "#999999";
 
-/// Where text lies with respect to its point.
+/// The alignment of text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
     Start,
@@ -26,18 +26,18 @@ pub enum Marker {
     Square,
     Triangle,
     Diamond,
-    /// Less than the others, where there are many.
+    /// A less prominent marker, for many points.
     Dot,
 }
 
-/// A drawing of a given size; what is drawn later lies on top.
+/// A drawing of a given size; later shapes are on top.
 pub struct Canvas {
     width: f64,
     height: f64,
     body: String,
 }
 
-/// The width of `text` at `size`, for placing: generic fonts differ, so a little more than most need.
+/// The estimated width of `text` at `size`, slightly generous because generic fonts differ.
 pub fn text_width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.58
 }

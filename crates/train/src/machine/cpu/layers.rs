@@ -1,4 +1,4 @@
-//! One task on the CPU: borrows the operands of the arena that the layer's pass asks for, and computes.
+//! Runs one task on the CPU: borrows the pass's operands from the arena, and computes.
 
 use std::ops::Range;
 
@@ -21,23 +21,23 @@ use super::{failed, is_silent, refused};
 use crate::Error;
 use crate::machine::{Iteration, Place, Task};
 
-/// Whether a task can be computed here at all, as far as that is known without its data.
+/// Checks that a task can be computed here, as far as known without its data.
 pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
     let operand = |role| task.place(role).is_some();
     let convolution = matches!(task.kind, LayerKind::Convolution { .. }) && task.pass != Pass::Update;
     if convolution && task.configuration.is_none() {
-        return Err(failed(&task.name, "a convolution without a configuration"));
+        return Err(failed(&task.name, "the convolution has no configuration"));
     }
     if !task.kind.behavior().samples_are_independent && task.samples != task.batch && task.mode == Mode::Training {
-        return Err(failed(&task.name, "a batch normalization needs the whole mini-batch at once"));
+        return Err(failed(&task.name, "batch normalization needs the whole mini-batch at once"));
     }
     if task.pass == Pass::Update && ![Role::W, Role::Dw, Role::Momentum].into_iter().all(operand) {
-        return Err(failed(&task.name, "an update needs weights, their gradient and momentum"));
+        return Err(failed(&task.name, "the update needs weights, their gradient and momentum"));
     }
     if let Some(gradient) = task.place(Role::Dw).filter(|place| place.access == Access::Add)
         && let LayerKind::BatchNorm { .. } = task.kind
     {
-        return Err(failed(&task.name, format!("{gradient:?}: a batch normalization writes its gradients at once")));
+        return Err(failed(&task.name, format!("{gradient:?}: batch normalization cannot add to its gradients")));
     }
     if let (LayerKind::Convolution { convolution, .. }, Some(configuration)) = (&task.kind, &task.configuration) {
         let workspace = task.place(Role::Workspace).map_or(0, |place| place.bytes.end - place.bytes.start);
@@ -51,7 +51,7 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
 
 /// Computes a task.
 pub fn run(shared: &Shared, backend: &CpuBackend, task: &Task, iteration: &Iteration) -> Result<(), Error> {
-    let at = At { arena: &shared.device, task, team: backend.team(), iteration };
+    let at = Runner { arena: &shared.device, task, team: backend.team(), iteration };
     if task.pass == Pass::Update {
         return at.update();
     }
@@ -75,11 +75,11 @@ pub fn run(shared: &Shared, backend: &CpuBackend, task: &Task, iteration: &Itera
         LayerKind::Concat => at.concat(),
         LayerKind::Add => at.add(),
         LayerKind::SoftmaxLoss => at.softmax_loss(),
-        kind => Err(failed(&task.name, format!("the CPU knows no layer `{}`", kind.name()))),
+        kind => Err(failed(&task.name, format!("the CPU does not support `{}` layers", kind.name()))),
     }
 }
 
-/// A convolution's problem on the samples of a task.
+/// A convolution's problem for the samples of a task.
 fn problem(task: &Task, convolution: &Convolution) -> Result<Problem, Error> {
     let operation = match task.pass {
         Pass::Forward => Operation::Forward,
@@ -89,17 +89,17 @@ fn problem(task: &Task, convolution: &Convolution) -> Result<Problem, Error> {
     Ok(Problem::new(*convolution, operation, task.samples, task.types, Layout::Nchw)?)
 }
 
-/// A task at work.
-struct At<'a> {
+/// A running task.
+struct Runner<'a> {
     arena: &'a Arena,
     task: &'a Task,
     team: &'a Team,
     iteration: &'a Iteration,
 }
 
-impl<'a> At<'a> {
+impl<'a> Runner<'a> {
     fn place(&self, role: Role) -> Result<&'a Place, Error> {
-        self.task.place(role).ok_or_else(|| failed(&self.task.name, format!("the schedule names no {role:?}")))
+        self.task.place(role).ok_or_else(|| failed(&self.task.name, format!("the schedule has no operand {role:?}")))
     }
 
     fn has(&self, role: Role) -> bool {
@@ -110,13 +110,13 @@ impl<'a> At<'a> {
         self.arena.read(self.place(role)?.bytes.clone()).map_err(|error| refused(&self.task.name, error))
     }
 
-    /// Borrows an operand to write, and says whether to add to it.
+    /// Borrows an operand for writing; also returns whether to add to it.
     fn write(&self, role: Role) -> Result<(Write<'a>, Store), Error> {
         let place = self.place(role)?;
         let store = match place.access {
             Access::Write => Store::Write,
             Access::Add => Store::Add,
-            Access::Read => return Err(failed(&self.task.name, format!("the schedule lets it only read {role:?}"))),
+            Access::Read => return Err(failed(&self.task.name, format!("the schedule only allows reading {role:?}"))),
         };
         let bytes = self.arena.write(place.bytes.clone()).map_err(|error| refused(&self.task.name, error))?;
         Ok((bytes, store))
@@ -130,7 +130,7 @@ impl<'a> At<'a> {
         bytes.elements().map_err(|error| refused(&self.task.name, error))
     }
 
-    /// Whether two operands are the same bytes: the layer works in place.
+    /// Whether two operands share their bytes, so that the layer works in place.
     fn same(&self, one: Role, other: Role) -> bool {
         let bytes = |role| self.task.place(role).map(|place| &place.bytes);
         bytes(one).is_some() && bytes(one) == bytes(other)
@@ -148,14 +148,14 @@ impl<'a> At<'a> {
         Ok(())
     }
 
-    /// Where a parameter lies among the elements of its block.
+    /// The range of a parameter among the elements of its block.
     fn parameter(&self, kind: ParameterKind) -> Option<Range<usize>> {
         let found = self.task.parameters.iter().find(|parameter| parameter.kind == kind);
         found.map(|parameter| parameter.offset..parameter.offset + parameter.elements)
     }
 
     fn needed(&self, kind: ParameterKind) -> Result<Range<usize>, Error> {
-        self.parameter(kind).ok_or_else(|| failed(&self.task.name, format!("it has no {kind:?}")))
+        self.parameter(kind).ok_or_else(|| failed(&self.task.name, format!("the layer has no {kind:?}")))
     }
 
     /// Elements of one channel of the output.
@@ -167,7 +167,7 @@ impl<'a> At<'a> {
         let Task { first, samples, output, .. } = self.task;
         let (mut y, _) = self.write(Role::Y)?;
         let part = first * output.len()..(first + samples) * output.len();
-        let given = batch.0.get(part).ok_or_else(|| failed(&self.task.name, "no mini-batch was handed over"))?;
+        let given = batch.0.get(part).ok_or_else(|| failed(&self.task.name, "no mini-batch was fed"))?;
         self.floats_mut(&mut y)?.copy_from_slice(given);
         if self.has(Role::Labels) {
             let (mut labels, _) = self.write(Role::Labels)?;

@@ -1,4 +1,4 @@
-//! The CPU as a machine: the arenas in host memory, the three streams as threads with queues.
+//! The CPU as a machine: arenas in host memory, and three streams as threads with queues.
 //!
 //! ```text
 //! engine     compute, offload, record, wait ..          each call only appends to the queue of its stream
@@ -6,9 +6,9 @@
 //! offload            | x -> host | record 0 |
 //! ```
 //!
-//! Streams reach the arenas through borrows that are refused where they meet ([`tightfit_cpu::arena`]), so a schedule that
-//! lacks a wait ends in an error, not in wrong numbers. After the first failure streams only pass marks on, so that none
-//! waits for ever.
+//! Streams access the arenas through borrows that fail if they conflict ([`tightfit_cpu::arena`]), so a schedule that
+//! lacks a wait ends in an error instead of wrong numbers. After the first failure, streams only record their marks, so
+//! that none waits forever.
 
 mod layers;
 mod stream;
@@ -27,44 +27,44 @@ use self::stream::{Queue, Shared, Work};
 use super::{Iteration, Machine, Span, Task, TaskId};
 use crate::{Error, host_memory};
 
-/// What the CPU does beside its work: for tests and for `--check`.
+/// Additional behavior for tests and checks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Threads of the compute stream; one for each core if none is said.
+    /// Threads of the compute stream; `None` for one per core.
     pub threads: Option<usize>,
-    /// The longest pause before each task or copy of a stream, in the order of [`Stream::ALL`]; how long each is, is
+    /// The maximum pause before each task or copy of a stream, in the order of [`Stream::ALL`]; actual pauses are
     /// random.
     pub delays: [Duration; 3],
-    /// Whether every copy is compared with what it copied, and what comes back from the host with what went there.
+    /// Whether to compare every copy with its source, and data that comes back from the host with the data sent there.
     pub checksums: bool,
-    /// Whether it keeps when each task and copy ran.
+    /// Whether to record the spans of tasks and copies.
     pub spans: bool,
 }
 
-/// The CPU: f32 alone, algorithms of [`CpuBackend`].
+/// The CPU: f32 only, with the algorithms of [`CpuBackend`].
 #[derive(Debug)]
 pub struct CpuMachine {
     backend: Arc<CpuBackend>,
     options: Options,
     tasks: Vec<Arc<Task>>,
-    running: Option<Running>,
+    running: Option<Reservation>,
 }
 
-/// What there is once the memory was taken. The queues come first: they end before what they work on goes.
+/// The state after memory was reserved. The queues come first, so that they are dropped before the data they work on.
 #[derive(Debug)]
-struct Running {
+struct Reservation {
     queues: [Queue; 3],
     shared: Arc<Shared>,
 }
 
 impl CpuMachine {
-    /// A machine without memory yet.
+    /// A machine without memory.
     pub fn new(options: Options) -> CpuMachine {
         let backend = Arc::new(CpuBackend::new(options.threads));
         CpuMachine { backend, options, tasks: Vec::new(), running: None }
     }
 
-    fn running(&self) -> Result<&Running, Error> {
+    fn running(&self) -> Result<&Reservation, Error> {
         self.running.as_ref().ok_or_else(|| failed("reserve", "no memory was reserved before the first step"))
     }
 
@@ -78,9 +78,9 @@ fn failed(step: &str, what: impl Into<String>) -> Error {
     Error::Step { machine: "cpu", step: step.to_owned(), what: what.into(), source: None }
 }
 
-/// A failure to get at bytes.
+/// A failure to borrow bytes.
 fn refused(step: &str, source: ArenaError) -> Error {
-    let what = "its bytes cannot be had".to_owned();
+    let what = "could not borrow its bytes".to_owned();
     Error::Step { machine: "cpu", step: step.to_owned(), what, source: Some(Box::new(source)) }
 }
 
@@ -91,9 +91,9 @@ impl Machine for CpuMachine {
 
     fn reserve(&mut self, device: Bytes, host: Bytes, events: usize) -> Result<(), Error> {
         if self.running.is_some() {
-            return Err(failed("reserve", "memory is reserved once"));
+            return Err(failed("reserve", "memory was already reserved"));
         }
-        // Here the device's memory is the host's as well.
+        // The device's memory is host memory too.
         host_memory::check(device).map_err(|error| match error {
             Error::HostMemory { needed, free, .. } => Error::DeviceMemory { needed, free, budget: free },
             other => other,
@@ -103,13 +103,13 @@ impl Machine for CpuMachine {
         let shared = Arc::new(Shared::new(arena(device)?, arena(host)?, events, self.options.clone()));
         let queue = |stream| Queue::start(stream, Arc::clone(&shared), Arc::clone(&self.backend));
         let [compute, offload, prefetch] = Stream::ALL.map(queue);
-        self.running = Some(Running { queues: [compute?, offload?, prefetch?], shared });
+        self.running = Some(Reservation { queues: [compute?, offload?, prefetch?], shared });
         Ok(())
     }
 
     fn prepare(&mut self, task: Task) -> Result<TaskId, Error> {
         if task.types != Types::F32 {
-            return Err(Error::Types { machine: "cpu", types: task.types, instead: "--types f32, or --backend cuda" });
+            return Err(Error::Types { machine: "cpu", types: task.types, instead: "f32, or the cuda backend" });
         }
         layers::check(&self.backend, &task)?;
         self.tasks.push(Arc::new(task));
@@ -182,7 +182,7 @@ impl Machine for CpuMachine {
     }
 }
 
-/// Whether a layer has anything to compute: a flattened map is the map before it.
+/// Whether a layer computes anything; flattening does not.
 fn is_silent(kind: &LayerKind) -> bool {
     kind.behavior().part == Part::View
 }

@@ -1,4 +1,4 @@
-//! A stream: a thread that takes work from a queue, in order.
+//! A stream: a thread that processes a queue of work in order.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,10 +17,10 @@ use super::{Options, failed, layers, refused};
 use crate::Error;
 use crate::machine::{Iteration, Span, Task};
 
-/// Work that a queue holds before the engine has to wait.
+/// The capacity of a queue, beyond which the engine waits.
 const QUEUED: usize = 256;
 
-/// One thing to do.
+/// One item of work.
 #[derive(Debug)]
 pub enum Work {
     Compute(Arc<Task>, Iteration),
@@ -35,28 +35,28 @@ pub enum Work {
     Poison(Range<u64>),
     Record(usize),
     Wait(usize),
-    /// Tell that everything before has been done.
+    /// Report that everything before is done.
     Drain(SyncSender<()>),
 }
 
-/// What all streams reach.
+/// The state shared by all streams.
 #[derive(Debug)]
 pub struct Shared {
     pub device: Arena,
     pub host: Arena,
     options: Options,
     batch: Mutex<(Vec<f32>, Vec<u32>)>,
-    /// Which marks have been passed in this step.
+    /// The marks passed in this step.
     marks: Mutex<Vec<bool>>,
     passed: Condvar,
     failure: Mutex<Option<Error>>,
-    /// Of what was copied to each place of the host arena.
+    /// Checksums of the data copied to each place in the host arena.
     sums: Mutex<HashMap<(u64, u64), u64>>,
-    /// The first moment of the step, and what ran since.
+    /// The beginning of the step, and the spans since.
     spans: Mutex<(Option<Instant>, Vec<Span>)>,
 }
 
-/// The content of a mutex. What a thread that panicked left there is whole: no call that could panic is made under a lock.
+/// Locks a mutex. Poisoning is harmless, because no call that could panic is made under a lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -76,7 +76,7 @@ impl Shared {
         }
     }
 
-    /// Keeps a mini-batch for the input layer.
+    /// Stores a mini-batch for the input layer.
     pub fn feed(&self, samples: &[f32], labels: &[u32]) {
         let mut batch = lock(&self.batch);
         batch.0.clear();
@@ -93,7 +93,7 @@ impl Shared {
         lock(&self.batch)
     }
 
-    /// Forgets the marks and gives the first failure.
+    /// Clears the marks and returns the first failure.
     pub fn end_step(&self) -> Result<(), Error> {
         lock(&self.marks).fill(false);
         lock(&self.failure).take().map_or(Ok(()), Err)
@@ -103,7 +103,7 @@ impl Shared {
         lock(&self.spans).1.clone()
     }
 
-    /// Does a piece of work unless something has failed, and keeps when, or why not.
+    /// Does an item of work unless something has failed, and records its span or failure.
     fn carry_out(&self, backend: &CpuBackend, stream: Stream, place: &mut usize, work: &Work) {
         if lock(&self.failure).is_some() {
             return;
@@ -124,7 +124,7 @@ impl Shared {
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
                 let step = if let Work::Compute(task, _) = work { &task.name } else { "copy" };
-                Some(failed(step, format!("it panicked: {}", text.unwrap_or("without a message"))))
+                Some(failed(step, format!("panicked: {}", text.unwrap_or("without a message"))))
             }
         };
         if let Some(error) = error {
@@ -140,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// Copies bytes between the arenas, and compares where that was asked for.
+    /// Copies bytes between the arenas, and compares them on request.
     fn copy(&self, out: bool, device: &Range<u64>, host: &Range<u64>) -> Result<(), Error> {
         let name = if out { "offload" } else { "prefetch" };
         let lend = |error| refused(name, error);
@@ -175,7 +175,7 @@ impl Shared {
         self.passed.notify_all();
     }
 
-    /// Waits for a marked point; one that was not reserved is never waited for.
+    /// Waits for a marked point; ignores points that were not reserved.
     fn wait(&self, event: usize) {
         let mut marks = lock(&self.marks);
         while !*marks.get(event).unwrap_or(&true) {
@@ -195,7 +195,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 /// A stream's queue and its thread.
 #[derive(Debug)]
 pub struct Queue {
-    // Dropped before the thread is joined: it ends when its queue does.
+    // Dropped before joining the thread, which ends when its queue does.
     work: Option<SyncSender<Work>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -209,7 +209,7 @@ impl Queue {
         let thread = thread.map_err(|source| Error::Step {
             machine: "cpu",
             step: "reserve".to_owned(),
-            what: "a thread for a stream cannot be had".to_owned(),
+            what: "could not start a stream's thread".to_owned(),
             source: Some(Box::new(source)),
         })?;
         Ok(Queue { work: Some(work), thread: Some(thread) })
@@ -221,7 +221,7 @@ impl Queue {
         if let Some(Ok(())) = sent { Ok(()) } else { Err(failed("enqueue", "the stream's thread has ended")) }
     }
 
-    /// Waits until everything has been done.
+    /// Waits until all work is done.
     pub fn drain(&self) -> Result<(), Error> {
         let (done, wait) = sync_channel(1);
         self.push(Work::Drain(done))?;
@@ -233,13 +233,13 @@ impl Drop for Queue {
     fn drop(&mut self) {
         self.work = None;
         if let Some(thread) = self.thread.take() {
-            // Panics inside of work were told as errors; there is nobody to tell of others.
+            // Panics inside work are reported as errors; there is no way to report others.
             let _ = thread.join();
         }
     }
 }
 
-/// Does what comes until nothing can come any more.
+/// Processes work until the queue closes.
 fn serve(stream: Stream, shared: &Shared, backend: &CpuBackend, queue: &Receiver<Work>) {
     let longest = shared.options.delays[stream.index()];
     let key = random::key(&[stream.index() as u64]);
@@ -250,7 +250,7 @@ fn serve(stream: Stream, shared: &Shared, backend: &CpuBackend, queue: &Receiver
             Work::Wait(event) => shared.wait(event),
             Work::Drain(done) => {
                 place = 0;
-                // Nobody may be left to hear it.
+                // The receiver may be gone.
                 let _ = done.send(());
             }
             work => {

@@ -1,4 +1,4 @@
-//! A task as prepared work: which calls a pass of a layer consists of, and which parts of the arena they take.
+//! Prepares tasks: the calls of a layer's pass, and the parts of the arena they use.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use super::{failed, range, wrong};
 use crate::Error;
 use crate::machine::{Place, Task};
 
-/// Whether a task brings the mini-batch to the device.
+/// Whether a task uploads the mini-batch.
 pub(super) fn is_input(task: &Task) -> bool {
     task.kind.behavior().part == Part::Input
 }
 
-/// Where an input layer puts samples and labels.
+/// The places of an input layer's samples and labels.
 pub(super) fn input(session: &Session, task: &Task) -> Result<(Region, Option<Region>), Error> {
     let operands = Operands { session, task };
     let y = operands.map(Role::Y, task.output)?;
@@ -33,11 +33,11 @@ pub(super) fn input(session: &Session, task: &Task) -> Result<(Region, Option<Re
     Ok((y.region.part(0..bytes).map_err(|error| failed(&task.name, error))?, labels))
 }
 
-/// The work of a task.
+/// Prepares the work of a task.
 ///
 /// # Errors
-/// [`Error::Step`] for an operand that is missing or too small, or a layer that CUDA does not compute; [`Error::Core`] for a
-/// configuration that does not serve.
+/// [`Error::Step`] for an operand that is missing or too small, or a layer that CUDA does not support; [`Error::Core`]
+/// for an unsupported configuration.
 pub(super) fn prepare(
     session: &Session,
     libraries: &Arc<Libraries>,
@@ -73,8 +73,9 @@ impl Operands<'_> {
     }
 
     fn place(&self, role: Role) -> Result<&Place, Error> {
-        let missing =
-            || wrong(&self.task.name, format!("{:?} takes {role:?}, which the schedule does not give", self.task.pass));
+        let missing = || {
+            wrong(&self.task.name, format!("{:?} needs {role:?}, which the schedule does not provide", self.task.pass))
+        };
         self.task.place(role).ok_or_else(missing)
     }
 
@@ -87,17 +88,17 @@ impl Operands<'_> {
         Ok(Map { region: self.get(role)?, samples: self.task.samples, shape, storage })
     }
 
-    /// Whether an operand is written over or added to.
+    /// Whether to overwrite an operand or add to it.
     fn write(&self, role: Role) -> Result<Write, Error> {
         Ok(if self.place(role)?.access == Access::Add { Write::Add } else { Write::Overwrite })
     }
 
-    /// The same for an operand that may be the bytes of `from`, which are changed in place then.
+    /// The same for an operand that may share the bytes of `from`, which are then changed in place.
     fn write_from(&self, from: Role, to: Role) -> Result<Write, Error> {
         if self.same(from, to) { Ok(Write::Overwrite) } else { self.write(to) }
     }
 
-    /// Whether two operands are the same bytes.
+    /// Whether two operands share their bytes.
     fn same(&self, one: Role, other: Role) -> bool {
         match (self.task.place(one), self.task.place(other)) {
             (Some(one), Some(other)) => one.bytes == other.bytes,
@@ -105,7 +106,7 @@ impl Operands<'_> {
         }
     }
 
-    /// One of the parameters in the block of a role, whose elements are of that storage; none if the layer has none such.
+    /// One of the parameters in a role's block, with the given storage type; `None` if the layer has no such parameter.
     fn parameter(&self, role: Role, kind: ParameterKind, storage: Storage) -> Result<Option<Region>, Error> {
         let Some(parameter) = self.task.parameters.iter().find(|parameter| parameter.kind == kind) else {
             return Ok(None);
@@ -120,7 +121,7 @@ impl Operands<'_> {
         self.parameter(role, kind, storage)?.ok_or_else(missing)
     }
 
-    /// Two numbers for each channel in the block of a role.
+    /// The two numbers per channel in a role's block.
     fn statistics(&self, role: Role, channels: usize) -> Result<Statistics, Error> {
         let (whole, stride) = (self.get(role)?, channel_stride(channels) * 4);
         let part = |start: usize| whole.part(start..start + channels * 4).map_err(|error| self.failed(error));
@@ -143,7 +144,7 @@ impl Operands<'_> {
             Pass::BackwardFilter | Pass::Update => Operation::BackwardFilter,
         };
         let problem = Problem::new(*convolution, operation, task.samples, task.types, Layout::Nchw)?;
-        let missing = || wrong(&task.name, "the schedule gives no configuration".to_owned());
+        let missing = || wrong(&task.name, "the schedule has no configuration".to_owned());
         let configuration = task.configuration.as_ref().ok_or_else(missing)?;
         let (data, other, result, write) = match operation {
             Operation::Forward => {
@@ -204,7 +205,7 @@ impl Operands<'_> {
                 let (dy, dx) = (self.map(Role::Dy, task.output)?, self.map(Role::Dx(0), input)?);
                 let write = self.write(Role::Dx(0))?;
                 if pooling.method == PoolingMethod::Average {
-                    // The gradients stand for maps that are not looked at.
+                    // The gradients stand in for maps that are not read.
                     return done(pool.backward([&dy, &dy, &dx], &dx, write));
                 }
                 let (x, y) = (self.map(Role::X(0), input)?, self.map(Role::Y, task.output)?);
@@ -233,7 +234,7 @@ impl Operands<'_> {
                 done(cuda::loss_gradient(libraries, &y, &self.get(Role::Labels)?, &dx, task.batch, write))
             }
             LayerKind::Input { .. } | LayerKind::Convolution { .. } => {
-                Err(wrong(&task.name, format!("has no {:?} of its own", task.pass)))
+                Err(wrong(&task.name, format!("the layer has no separate {:?} pass", task.pass)))
             }
         }
     }
@@ -262,7 +263,7 @@ impl Operands<'_> {
             return work.map(|work| vec![work]).map_err(|error| self.failed(error));
         }
         let dy = self.map(Role::Dy, task.output)?;
-        // Where nothing upstream learns, the gradient of the input is computed all the same, and goes nowhere.
+        // If nothing upstream learns, the input's gradient is still computed, and discarded.
         let (dx, write) = match self.find(Role::Dx(0))? {
             Some(_) => (self.map(Role::Dx(0), input)?, self.write_from(Role::Dy, Role::Dx(0))?),
             None => {
@@ -276,7 +277,7 @@ impl Operands<'_> {
             self.needed(Role::Dw, ParameterKind::Shift, Storage::F32)?,
         ];
         let saved = self.statistics(Role::Saved, channels)?;
-        // The backward pass looks at the factors alone.
+        // The backward pass reads only the factors.
         let work = norm(&scale)?.backward([&x, &dy, &dx], write, &saved, gradients.each_ref());
         work.map(|work| vec![work]).map_err(|error| self.failed(error))
     }

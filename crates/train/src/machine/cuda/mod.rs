@@ -1,9 +1,9 @@
-//! A GPU as a machine: one allocation on the device, one pinned on the host, three streams, and every task prepared as calls
-//! of cuDNN, cuBLAS and a few kernels on fixed memory.
+//! A GPU as a machine: one allocation on the device, one pinned on the host, three streams, and every task prepared as
+//! calls to cuDNN, cuBLAS and a few kernels on fixed memory.
 //!
-//! Beside the arena lie cuBLAS's workspace, the libraries' own code, and scratch for sums; [`BESIDE`] leaves room for them,
-//! and [`CudaMachine::beside`] measures them. From the second step on a step may be one CUDA graph: `begin` then says that
-//! it need not be handed over.
+//! Outside the arena are cuBLAS's workspace, the libraries' code, and scratch memory for sums. [`RESERVED`] leaves room
+//! for them, and [`CudaMachine::outside_arena`] measures them. After the first step, a step may be one CUDA graph;
+//! `begin` then reports that it needs no commands.
 
 mod layers;
 
@@ -20,22 +20,22 @@ use tightfit_cuda::{CudaBackend, CudaError, Options};
 use super::{Iteration, Machine, Span, Task, TaskId};
 use crate::{Error, host_memory};
 
-/// How a machine works beside what schedules say.
+/// Modes of a machine, independent of schedules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {
-    /// The second step is recorded as a CUDA graph, and every later one launched with one call.
+    /// Record the second step as a CUDA graph, and launch every later step with one call.
     pub graph: bool,
-    /// When each task and copy ran is kept for [`Machine::spans`]; not together with `graph`.
+    /// Record the spans of tasks and copies for [`Machine::spans`]; incompatible with `graph`.
     pub trace: bool,
-    /// The arena is filled with a pattern, so that [`CudaMachine::touched`] can tell how far it was used.
+    /// Fill the arena with a pattern, so that [`CudaMachine::touched`] can tell how much of it was used.
     pub watch: bool,
 }
 
-/// Bytes of the device that a plan leaves to what lies beside its arena: cuBLAS's workspace (32 MiB), the libraries' code,
-/// which they load as they need it (about 100 MiB), and scratch.
-pub const BESIDE: Bytes = Bytes::mib(256);
+/// Device memory that a plan reserves outside its arena: cuBLAS's workspace (32 MiB), the libraries' code, loaded on
+/// demand (about 100 MiB), and scratch.
+pub const RESERVED: Bytes = Bytes::mib(256);
 
-/// Bytes of a step's numbers in the pinned memory, and where labels begin.
+/// Bytes of a step's parameters in the pinned memory, after which the labels begin.
 const NUMBERS: usize = 256;
 
 /// One GPU.
@@ -50,14 +50,14 @@ pub struct CudaMachine {
     free_at_start: Bytes,
 }
 
-/// Where mini-batches go.
+/// The destination of mini-batches.
 struct Input {
     /// Samples and labels of each slice, with the first sample.
     slices: Vec<(usize, Region, Option<Region>)>,
     storage: Storage,
-    /// Elements of a sample.
+    /// Elements per sample.
     sample: usize,
-    /// Bytes of the pinned memory up to the samples.
+    /// Bytes of the pinned memory before the samples.
     head: usize,
     batch: usize,
 }
@@ -66,7 +66,7 @@ impl CudaMachine {
     /// Opens the driver, the device, cuDNN and cuBLAS.
     ///
     /// # Errors
-    /// [`Error::Step`] with the library that is missing and where it was looked for.
+    /// [`Error::Step`] with the missing library and the places searched.
     pub fn open(options: &Options, modes: Modes) -> Result<CudaMachine, Error> {
         let opening = |error: CudaError| failed("opening the device", error);
         let backend = CudaBackend::open(options).map_err(opening)?;
@@ -84,34 +84,34 @@ impl CudaMachine {
         })
     }
 
-    /// Bytes of the device in use beside the arena: by this machine's libraries and scratch, and by the context and whatever
-    /// else was on the device when the machine was opened.
+    /// Device memory in use outside the arena: by this machine's libraries and scratch; and by the context and anything
+    /// else on the device when the machine was opened.
     ///
     /// # Errors
     /// [`Error::Step`].
-    pub fn beside(&self) -> Result<(Bytes, Bytes), Error> {
-        let (free, total) = self.backend.memory().map_err(|error| failed("asking for free memory", error))?;
+    pub fn outside_arena(&self) -> Result<(Bytes, Bytes), Error> {
+        let (free, total) = self.backend.memory().map_err(|error| failed("querying free memory", error))?;
         let arena = self.session.as_ref().map_or(0, Session::device_bytes) as u64;
         let taken = self.free_at_start.0.saturating_sub(free.0).saturating_sub(arena);
         Ok((Bytes(taken), Bytes(total.0.saturating_sub(self.free_at_start.0))))
     }
 
-    /// Bytes of the device that are free beside what this machine has taken.
+    /// Free device memory.
     ///
     /// # Errors
     /// [`Error::Step`].
     pub fn free(&self) -> Result<Bytes, Error> {
-        let memory = self.backend.memory().map_err(|error| failed("asking for free memory", error))?;
+        let memory = self.backend.memory().map_err(|error| failed("querying free memory", error))?;
         Ok(memory.0)
     }
 
-    /// Where the last byte of the arena ends that was written so far; none without [`Modes::watch`].
+    /// The end of the highest byte of the arena written so far; `None` without [`Modes::watch`].
     ///
     /// # Errors
     /// [`Error::Step`].
     pub fn touched(&self) -> Result<Option<Bytes>, Error> {
         let touched = self.session.as_ref().map_or(Ok(None), Session::touched);
-        touched.map_err(|error| failed("looking through the arena", error))
+        touched.map_err(|error| failed("scanning the arena", error))
     }
 
     /// Time of the last step on the device, from before the upload of its mini-batch to the end of all three streams.
@@ -119,10 +119,10 @@ impl CudaMachine {
     /// # Errors
     /// [`Error::Step`] before the first step has ended.
     pub fn step_time(&mut self) -> Result<Nanos, Error> {
-        self.session()?.step_time().map_err(|error| failed("asking for a step's time", error))
+        self.session()?.step_time().map_err(|error| failed("querying a step's time", error))
     }
 
-    /// From the next step on, whether it is kept when each task and copy ran, as with [`Modes::trace`].
+    /// Turns recording of spans on or off from the next step on, as [`Modes::trace`] does.
     pub fn set_trace(&mut self, trace: bool) {
         self.modes.trace = trace;
         if let Some(session) = &mut self.session {
@@ -131,10 +131,10 @@ impl CudaMachine {
     }
 
     fn session(&mut self) -> Result<&mut Session, Error> {
-        self.session.as_mut().ok_or_else(|| wrong("a step", "before the arenas were taken".to_owned()))
+        self.session.as_mut().ok_or_else(|| wrong("a step", "before the arenas were allocated".to_owned()))
     }
 
-    /// Where the device had too little memory: how much there is, and which budget would leave enough.
+    /// Explains an out-of-memory error: how much is free, and which budget would leave enough.
     fn explained(&self, error: Error) -> Error {
         let is_out_of_memory =
             |source: &(dyn std::error::Error + 'static)| source.downcast_ref().is_some_and(CudaError::is_out_of_memory);
@@ -145,25 +145,25 @@ impl CudaMachine {
         match (cause, self.backend.memory()) {
             (Some(_), Ok((free, _))) => {
                 let arena = Bytes(self.session.as_ref().map_or(0, Session::device_bytes) as u64);
-                let budget = (arena + free).saturating_sub(BESIDE);
-                Error::BesideArena { arena, free, budget, source: Box::new(error) }
+                let budget = (arena + free).saturating_sub(RESERVED);
+                Error::LibraryMemory { arena, free, budget, source: Box::new(error) }
             }
             _ => error,
         }
     }
 
-    /// The work of a task, or none for the input, whose work is the upload.
+    /// Prepares the work of a task; `None` for the input, which is uploaded instead.
     fn work(&mut self, task: &Task) -> Result<Option<usize>, Error> {
         if layers::is_input(task) {
             return self.prepare_input(task).map(|()| None);
         }
-        let missing = || wrong(&task.name, "before the arenas were taken".to_owned());
+        let missing = || wrong(&task.name, "before the arenas were allocated".to_owned());
         let session = self.session.as_mut().ok_or_else(missing)?;
         let work = layers::prepare(session, &self.libraries, &mut self.backend, task)?;
         Ok(Some(session.keep(work)))
     }
 
-    /// Enqueues the mini-batch and the step's numbers.
+    /// Enqueues the mini-batch and the step's parameters.
     fn bring(&mut self) -> Result<(), CudaError> {
         let (Some(session), Some(iteration)) = (&mut self.session, self.iteration) else { return Ok(()) };
         let now =
@@ -184,7 +184,7 @@ impl CudaMachine {
         session.upload(&parts)
     }
 
-    /// Takes the pinned memory of an input layer, or adds a slice of it.
+    /// Allocates the pinned memory of an input layer, or adds a slice of it.
     fn prepare_input(&mut self, task: &Task) -> Result<(), Error> {
         let named = |error| failed(&task.name, error);
         let session = self.session()?;
@@ -216,7 +216,7 @@ fn lane(stream: Stream) -> Lane {
     }
 }
 
-/// A range of addresses as the host counts; one that does not fit is refused where it is used.
+/// Converts a range of addresses; one that does not fit is rejected when used.
 fn range(bytes: &Range<u64>) -> Range<usize> {
     let narrow = |value| usize::try_from(value).unwrap_or(usize::MAX);
     narrow(bytes.start)..narrow(bytes.end)
@@ -227,7 +227,7 @@ fn failed(step: &str, error: CudaError) -> Error {
     Error::Step { machine: "cuda", step: step.to_owned(), what: error.to_string(), source: Some(Box::new(error)) }
 }
 
-/// A step that this machine cannot do, and why.
+/// The error for a step that this machine cannot run.
 fn wrong(step: &str, what: String) -> Error {
     Error::Step { machine: "cuda", step: step.to_owned(), what, source: None }
 }
@@ -238,12 +238,12 @@ impl Machine for CudaMachine {
     }
 
     fn reserve(&mut self, device: Bytes, host: Bytes, events: usize) -> Result<(), Error> {
-        let taking = |error| failed("taking the arenas", error);
-        // What an earlier schedule had goes first, except for pinned memory that serves again: it takes long to get.
+        let taking = |error| failed("allocating the arenas", error);
+        // Free the memory of an earlier schedule first, but reuse pinned memory, which takes long to allocate.
         let pinned = self.session.take().map(Session::into_host).filter(|pinned| pinned.len() as u64 >= host.0);
         (self.tasks, self.input, self.iteration) = (Vec::new(), None, None);
         let (free, _) = self.backend.memory().map_err(taking)?;
-        let too_large = Error::DeviceMemory { needed: device, free, budget: free.saturating_sub(BESIDE) };
+        let too_large = Error::DeviceMemory { needed: device, free, budget: free.saturating_sub(RESERVED) };
         if device > free {
             return Err(too_large);
         }
@@ -255,7 +255,7 @@ impl Machine for CudaMachine {
                 PinnedArena::new(self.libraries.handle().context(), host_len).map_err(taking)?
             }
         };
-        // What is free may be in pieces.
+        // Free memory may be fragmented.
         let refused = |error: CudaError| if error.is_out_of_memory() { too_large } else { taking(error) };
         let mut session = Session::new(&self.libraries, device, pinned, events).map_err(refused)?;
         if self.modes.watch {
@@ -283,11 +283,11 @@ impl Machine for CudaMachine {
         let recording = self.session()?.is_recording();
         let enqueued = match work {
             Some(work) => self.session()?.compute(work),
-            // A recorded step's mini-batch was brought before it.
+            // A recorded step's mini-batch was uploaded before it.
             None if recording => Ok(()),
             None => self.bring(),
         };
-        // What the libraries load late they load in the first step.
+        // The libraries load their remaining code in the first step.
         enqueued.map_err(|error| self.explained(failed(&name, error)))
     }
 
@@ -337,7 +337,7 @@ impl Machine for CudaMachine {
         let first = self.iteration.is_none();
         self.iteration = Some(*iteration);
         self.session()?.begin_step().map_err(beginning)?;
-        // The first step loads what the libraries load late, which a recording could not.
+        // The first step lets the libraries load their remaining code, which is impossible during recording.
         if !self.modes.graph || self.modes.trace || first {
             return Ok(true);
         }
@@ -384,7 +384,7 @@ impl Machine for CudaMachine {
     }
 
     fn spans(&mut self) -> Vec<Span> {
-        // A device that fails here has failed before, where it was said.
+        // A device that fails here has failed before, and that was reported.
         let times = self.session.as_ref().map(Session::times).and_then(Result::ok).unwrap_or_default();
         let mut places = [0; 3];
         let span = |(lane, [start, end]): (Lane, [Nanos; 2])| {
