@@ -3,8 +3,8 @@
 
 use tightfit_core::answer::{Request, optimize};
 use tightfit_core::candidate::Limit;
-use tightfit_core::network::{Selection, built_in};
-use tightfit_core::profile::{Recording, Replay};
+use tightfit_core::network::built_in;
+use tightfit_core::profile::{Recording, Replay, Selection};
 use tightfit_core::survey::Env;
 use tightfit_core::{Backend, Bytes, Error};
 

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::message;
 use crate::options::{Common, Planning, sizes};
 use crate::progress::{Bar, Measuring};
-use crate::session::{Session, env, tell_of};
+use crate::session::{Session, env, report_spent};
 
 /// The rates to assume if nothing is measured and the options name none.
 pub const RATES: &str = "h200";
@@ -163,7 +163,7 @@ fn measure(
     let bar = Measuring::new(&kernels_of(workload)?, expected);
     let found = survey(&problems, &scope, backends, &env(cache, stop, &bar))?;
     drop(bar);
-    tell_of(&found.spent, common);
+    report_spent(&found.spent, common);
     Ok(Fronts::of(&found.candidates)?)
 }
 

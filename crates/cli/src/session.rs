@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tightfit_core::profile::{Cache, Recording, Replay, Store};
+use tightfit_core::profile::{Cache, Model, Recording, Replay, Store};
 use tightfit_core::report::count;
 use tightfit_core::survey::{Env, Progress};
-use tightfit_core::{Backend, Device};
+use tightfit_core::{Backend, Device, Error};
 use tightfit_cpu::CpuBackend;
 use tightfit_cuda::CudaBackend;
 
@@ -67,16 +67,47 @@ pub fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
                 Ok(cpu())
             }
         },
-        replay => match replay.strip_prefix("replay:") {
-            Some(files) => {
-                let mut recordings = Vec::new();
-                for file in files.split(',') {
-                    recordings.extend(Recording::read(file.as_ref())?);
-                }
-                Ok(vec![Box::new(Replay::of(recordings)?)])
-            }
-            None => Err(Failure::Usage(format!("unknown backend `{replay}`; choose auto, cpu, cuda or replay:FILE"))),
-        },
+        _ if is_replay(common) => {
+            let recordings = recordings(common)?;
+            let chosen = match &common.devices[..] {
+                [] => recordings,
+                [device] => Recording::named(&recordings, device)?.into_iter().cloned().collect(),
+                _ => return Err(Failure::Usage("a replay is of one device; name one with --devices".to_owned())),
+            };
+            Ok(vec![Box::new(Replay::of(chosen)?)])
+        }
+        other => {
+            Err(Failure::Usage(format!("unknown backend `{other}`; choose auto, cpu, cuda, replay or replay:FILE")))
+        }
+    }
+}
+
+/// What was recorded: in the files of `--backend replay:FILE`, or else in the cache.
+///
+/// # Errors
+/// Those of reading; [`Failure::Usage`] without a cache.
+pub fn recordings(common: &Common) -> Result<Vec<Recording>, Failure> {
+    if let Some(files) = common.backend.strip_prefix("replay:") {
+        let mut recordings = Vec::new();
+        for file in files.split(',') {
+            recordings.extend(Recording::read(file.as_ref())?);
+        }
+        return Ok(recordings);
+    }
+    let path = cache_path(common).ok_or_else(|| {
+        Failure::Usage("no cache is in use; name one with --cache FILE, or use --backend replay:FILE".to_owned())
+    })?;
+    Ok(Cache::open_read_only(&path)?.recordings()?)
+}
+
+/// The network or recorded program of this name. Looks at recordings only for a name that is no network's.
+///
+/// # Errors
+/// As [`Model::find`].
+pub fn model(name: &str, common: &Common) -> Result<Model, Failure> {
+    match Model::find(name, &[]) {
+        Err(Error::UnknownWord { .. }) => Ok(Model::find(name, &recordings(common).unwrap_or_default())?),
+        found => Ok(found?),
     }
 }
 
@@ -122,7 +153,7 @@ fn cuda(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
 
 /// Whether the options name recordings instead of a device.
 fn is_replay(common: &Common) -> bool {
-    common.backend.starts_with("replay:")
+    common.backend == "replay" || common.backend.starts_with("replay:")
 }
 
 /// Where measurements are saved; none if nothing is measured.
@@ -147,7 +178,7 @@ pub fn cache_path(common: &Common) -> Option<PathBuf> {
 }
 
 /// Warns about measurements that could not be saved and, with -v, lists skipped candidates.
-pub fn tell_of(spent: &tightfit_core::profile::Spent, common: &Common) {
+pub fn report_spent(spent: &tightfit_core::profile::Spent, common: &Common) {
     if let Some(failure) = &spent.cache_failure {
         message::warn(format_args!("could not save measurements: {failure}"));
     }

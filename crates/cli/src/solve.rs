@@ -1,7 +1,8 @@
 //! From the options to measured and optimized kernels: shared by `optimize`, `profile` and `verify`.
 
 use tightfit_core::answer::{self, Optimized, Request};
-use tightfit_core::network::{Network, Selection, distinct};
+use tightfit_core::network::distinct;
+use tightfit_core::profile::Selection;
 use tightfit_core::survey::{Scope, Silent, Survey};
 use tightfit_core::{Bytes, Problem};
 
@@ -9,7 +10,7 @@ use crate::estimate::{Work, foresee};
 use crate::failure::Failure;
 use crate::options::{Common, SelectionOptions, SizeOption, WorkspaceOptions};
 use crate::progress::Measuring;
-use crate::session::{Session, env, tell_of};
+use crate::session::{Session, env, model, report_spent};
 
 /// The convolutions that the options select.
 ///
@@ -17,7 +18,7 @@ use crate::session::{Session, env, tell_of};
 /// Those of finding the network.
 pub fn selection(options: &SelectionOptions, common: &Common) -> Result<Selection, Failure> {
     Ok(Selection {
-        network: Network::open(&options.network)?,
+        model: model(&options.network, common)?,
         batch: options.batch,
         operations: options.operations.clone(),
         layers: options.layers.clone(),
@@ -61,7 +62,7 @@ pub fn optimize(
     let optimized = answer::optimize(request, backends, &env(cache, stop, &bar));
     drop(bar);
     let optimized = optimized?;
-    tell_of(&optimized.profiling.spent, common);
+    report_spent(&optimized.profiling.spent, common);
     Ok(optimized)
 }
 
@@ -80,7 +81,7 @@ pub fn profile(
     let found = answer::profile(selection, scope, backends, &env(cache, stop, &bar));
     drop(bar);
     let found = found?;
-    tell_of(&found.spent, common);
+    report_spent(&found.spent, common);
     Ok(found)
 }
 
@@ -89,7 +90,7 @@ fn announce(selection: &Selection, scope: &Scope, beside: Bytes, session: &mut S
     let kernels = selection.kernels()?;
     let problems: Vec<Problem> = distinct(&kernels).into_iter().map(|(problem, _)| problem).collect();
     let work = Work {
-        network: selection.network.name(),
+        network: selection.model.name(),
         problems: &problems,
         beside,
         choices: "use a smaller --batch or limit to measure less, or --backend replay:FILE to measure nothing",

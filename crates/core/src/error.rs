@@ -276,7 +276,7 @@ pub enum Error {
 /// The reasons if there are any; otherwise what to do.
 fn advice(reasons: &[String]) -> String {
     match reasons {
-        [] => "; profile it first, with a policy that includes such sizes".to_owned(),
+        [] => "; profile it first, with sizes that add up to it".to_owned(),
         _ => format!(": {}", reasons.join("; ")),
     }
 }

@@ -1,7 +1,7 @@
 //! The state of this process: one value, made at the first call, in which each part belongs to the module of its type.
 //!
-//! Which lock may be taken while which is held (left to right; what stands on one line is never held together, except
-//! as its arrows say):
+//! Lock order: along an arrow, the lock on the right may be taken while the one on the left is held. Locks that no arrow
+//! connects are never held together:
 //!
 //! ```text
 //! a handle's session -> a device's backend for measuring -> candidates | times | cache file
@@ -63,8 +63,8 @@ pub struct Process {
     pub duty: Duty,
 }
 
-/// The one state. Guarded by being replaced as a whole: null until the first call, and anew in a forked child. A state is
-/// never freed.
+/// The state. It needs no lock because it is only replaced as a whole: null until the first call, and a new one in a forked
+/// child. States are never freed.
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
 
 /// The state of this process, made now if this is the first call.
@@ -107,7 +107,7 @@ extern "C" fn in_child() {
 }
 
 impl Process {
-    /// The state of a forked child: the one place that says what becomes of its parent's. Nothing of that is dropped,
+    /// The state of a forked child: the one place that decides what becomes of its parent's. Nothing of the parent's is dropped,
     /// because threads that are gone may have held its locks, and its objects belong to a driver that does not survive
     /// a fork.
     ///
@@ -115,7 +115,7 @@ impl Process {
     /// real library        the same
     /// settings            the same; but none, so that all is passed through, if the parent used CUDA through us or ran
     ///                     convolutions: no work can follow in the child, and the report is the parent's
-    /// shadows             taken over, so far as no other thread held their locks
+    /// shadows             taken over, except those whose locks another thread held
     /// host, sessions, backends, totals, loans, cache file, kernels, counts, report        new
     /// ```
     fn of_child(parent: &Process) -> Process {
@@ -161,7 +161,7 @@ pub fn active() -> Option<&'static Process> {
 mod tests {
     use super::*;
 
-    /// Runs `child` in a forked child, and gives whether it was right there.
+    /// Runs `child` in a forked process, and returns whether it returned true.
     fn is_right_in_child(child: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child only calls what is tested, and leaves without the exit handlers of the test program.
         unsafe {

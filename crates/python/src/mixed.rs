@@ -4,10 +4,8 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use tightfit_core::mixed::{StepOptions, split_network};
-use tightfit_core::network::Network;
 use tightfit_core::optimize;
-use tightfit_core::profile::Cache;
-use tightfit_core::profile::step_name;
+use tightfit_core::profile::{Cache, Model, step_name};
 use tightfit_core::{Algorithm, Bytes, Device, Measurement, Nanos, Notes};
 
 use crate::failure::{bad_input, raise};
@@ -42,7 +40,7 @@ pub struct Words {
 /// The split of a network's mini-batch over named devices, as the command's JSON.
 #[pyfunction]
 pub fn split(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<String> {
-    let network = Network::open(&words.network).map_err(raise)?;
+    let model = Model::find(&words.network, &recordings.0).map_err(raise)?;
     let options = StepOptions {
         types: words.types.parse().map_err(raise)?,
         layout: words.layout.parse().map_err(raise)?,
@@ -54,7 +52,7 @@ pub fn split(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<
     };
     let memory: Vec<Bytes> = words.memory.iter().copied().map(Bytes).collect();
     interruptible(py, |stop| {
-        let found = split_network(&recordings.0, &words.devices, &network, words.batch, &options, &memory, stop)?;
+        let found = split_network(&recordings.0, &words.devices, &model, words.batch, &options, &memory, stop)?;
         Ok(found.json())
     })
 }

@@ -6,8 +6,7 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 use tightfit_core::answer::{self, Optimized, Request};
 use tightfit_core::candidate::Limit;
-use tightfit_core::network::{Network, Selection};
-use tightfit_core::profile::{Recording, Replay};
+use tightfit_core::profile::{Model, Recording, Replay, Selection};
 use tightfit_core::report;
 use tightfit_core::survey::Env;
 use tightfit_core::{Backend, Bytes, Configuration, Error, Operation};
@@ -55,7 +54,7 @@ impl Question {
     fn read(recordings: &Recordings, words: Words) -> PyResult<Question> {
         let operations: Result<Vec<Operation>, Error> = words.operations.iter().map(|word| word.parse()).collect();
         let selection = Selection {
-            network: Network::open(&words.network).map_err(raise)?,
+            model: Model::find(&words.network, &recordings.0).map_err(raise)?,
             batch: words.batch,
             operations: operations.map_err(raise)?,
             layers: words.layers,

@@ -33,7 +33,7 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
     if common.format == Format::Json {
         let reason = |s: &tightfit_core::profile::Skipped| json!({"problem": s.problem.to_string(), "algorithm": s.algorithm.name(), "reason": s.reason});
         let object = json!({
-            "network": selection.network.name(),
+            "network": selection.model.name(),
             "batch": selection.batch,
             "device": session.device(),
             "types": common.types,

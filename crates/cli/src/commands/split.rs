@@ -3,21 +3,21 @@
 use std::sync::atomic::AtomicBool;
 
 use tightfit_core::mixed::{MixedSplit, StepOptions, split_network};
-use tightfit_core::network::Network;
-use tightfit_core::profile::{Cache, Recording};
+use tightfit_core::profile::Model;
 use tightfit_core::report::{Align, Grid};
 use tightfit_core::{Bytes, Nanos};
 
 use super::print_grid;
 use crate::failure::{Failure, print};
 use crate::options::{Common, Format, SplitOptions};
-use crate::session::cache_path;
+use crate::session::recordings;
 
 pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
     if !(options.rest >= 0.0 && options.rest.is_finite()) {
         return Err(Failure::Usage(format!("--rest {}: not a valid time", options.rest)));
     }
-    let network = Network::open(&options.network)?;
+    let recordings = recordings(common)?;
+    let model = Model::find(&options.network, &recordings)?;
     let steps = StepOptions {
         types: common.types,
         layout: common.layout,
@@ -33,27 +33,12 @@ pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
     };
     // Ctrl-C ends the program: there is nothing to save here.
     let stop = AtomicBool::new(false);
-    let found = split_network(&recordings(common)?, &common.devices, &network, options.batch, &steps, &memory, &stop)?;
+    let found = split_network(&recordings, &common.devices, &model, options.batch, &steps, &memory, &stop)?;
     match common.format {
         Format::Json => print(&found.json()),
         Format::Csv => print_grid(&grid(&found), common.format),
         Format::Table => print(&format!("{}\n{}", heading(&found), grid(&found).table(super::terminal()))),
     }
-}
-
-/// The recordings, from the files of a replay or else from the cache.
-fn recordings(common: &Common) -> Result<Vec<Recording>, Failure> {
-    if let Some(files) = common.backend.strip_prefix("replay:") {
-        let mut recordings = Vec::new();
-        for file in files.split(',') {
-            recordings.extend(Recording::read(file.as_ref())?);
-        }
-        return Ok(recordings);
-    }
-    let path = cache_path(common).ok_or_else(|| {
-        Failure::Usage("no cache is in use; name one with --cache FILE, or use --backend replay:FILE".to_owned())
-    })?;
-    Ok(Cache::open_read_only(&path)?.recordings()?)
 }
 
 fn heading(found: &MixedSplit) -> String {

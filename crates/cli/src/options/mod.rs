@@ -55,7 +55,7 @@ pub enum Command {
 /// Options that every command takes.
 #[derive(Args)]
 pub struct Common {
-    /// Backend: auto, cpu, cuda, or replay:FILE[,FILE ..] to answer from recorded profiles
+    /// Backend: auto, cpu, cuda; or replay to answer from the cache, replay:FILE[,FILE ..] from recorded profiles
     #[arg(long, global = true, default_value = "auto", env = "TIGHTFIT_BACKEND", help_heading = "Common options")]
     pub backend: String,
     /// Data types: f32, tf32, f16, f16-f32 or bf16
@@ -125,9 +125,10 @@ fn samples() -> impl TypedValueParser<Value = usize> {
 /// Which kernels to work on.
 #[derive(Args)]
 pub struct SelectionOptions {
-    /// Built-in network (see `tightfit networks`), network file (.json) or layer list
+    /// Built-in network (see `tightfit networks`), network file (.json), layer list, or the name of a program that ran
+    /// under `tightfit run`
     pub network: String,
-    /// Mini-batch size [default: as stated in the file]
+    /// Mini-batch size [default: as stated in the file, or as the program ran]
     #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
     pub batch: Option<usize>,
     /// Operations to include
@@ -196,7 +197,7 @@ pub enum Picture {
     Layers,
     /// How a total is divided among kernels
     Allotment,
-    /// Network time against the limit, for every policy
+    /// Network time against the limit, for every choice of --sizes
     Limits,
 }
 

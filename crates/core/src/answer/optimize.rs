@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::choose::{Choice, choose};
 use super::{Optimized, Profiling, profile};
 use crate::candidate::Limit;
-use crate::network::Selection;
+use crate::profile::Selection;
 use crate::survey::{Env, Scope, Sizes};
 use crate::{Backend, Error, Nanos};
 
@@ -77,14 +77,14 @@ pub fn optimize(request: &Request, backends: &mut [Box<dyn Backend>], env: &Env<
     let device = backends[0].device().clone();
     let time = if backends[0].is_replay() { found.spent.time } else { Nanos::from(started.elapsed()) };
     Ok(Optimized {
-        network: selection.network.name().to_owned(),
+        network: selection.model.name().to_owned(),
         batch: selection.batch,
         device,
         types: selection.types,
         layout: selection.layout,
         sizes: *sizes,
         limit: *limit,
-        groups: selection.network.concurrent(&kernels),
+        groups: selection.model.concurrent(&kernels),
         kernels: chosen,
         gap,
         stop,

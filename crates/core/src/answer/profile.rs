@@ -1,6 +1,7 @@
 //! `profile`: from a network to the measurements of its convolutions.
 
-use crate::network::{Kernel, Selection, distinct};
+use crate::network::{Kernel, distinct};
+use crate::profile::Selection;
 use crate::survey::{Env, Scope, Survey, survey};
 use crate::{Backend, Error, Problem};
 
@@ -31,7 +32,7 @@ pub fn profile(
 /// Lists the layers in the cache if the whole network is selected.
 fn list(selection: &Selection, kernels: &[Kernel], env: &Env<'_>) -> Result<(), Error> {
     match env.cache {
-        Some(cache) if selection.is_whole() => cache.keep_network(selection.network.name(), selection.batch, kernels),
+        Some(cache) if selection.is_whole() => cache.keep_network(selection.model.name(), selection.batch, kernels),
         _ => Ok(()),
     }
 }

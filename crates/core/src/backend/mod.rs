@@ -23,6 +23,34 @@ pub struct Device {
     pub threads: usize,
 }
 
+impl Device {
+    /// The more specific of two descriptions of one device; none if they describe two. Libraries are listed in order,
+    /// separated by ` / `, and older recordings list fewer of them.
+    ///
+    /// ```
+    /// use tightfit_core::Device;
+    /// let device = |library: &str| Device {
+    ///     backend: "cuda".to_owned(),
+    ///     name: "NVIDIA H200".to_owned(),
+    ///     library: library.to_owned(),
+    ///     threads: 0,
+    /// };
+    /// let (short, long) = (device("cudnn 9.19.0"), device("cudnn 9.19.0 / driver 580.159"));
+    /// assert_eq!(short.more_specific(&long), Some(&long));
+    /// assert_eq!(long.more_specific(&device("cudnn 9.19.0 / driver 570.10")), None);
+    /// ```
+    pub fn more_specific<'a>(&'a self, other: &'a Device) -> Option<&'a Device> {
+        let extends = |long: &Device, short: &Device| {
+            let rest = long.library.strip_prefix(&short.library);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" / "))
+        };
+        if (&self.backend, &self.name, self.threads) != (&other.backend, &other.name, other.threads) {
+            return None;
+        }
+        if extends(self, other) { Some(self) } else { extends(other, self).then_some(other) }
+    }
+}
+
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}", self.name, self.library)?;

@@ -10,9 +10,8 @@ use serde::{Serialize, Serializer};
 
 use super::{StepOptions, step_times};
 use crate::optimize::{check_samples, split};
-use crate::profile::Recording;
-use crate::profile::step_name;
-use crate::{Bytes, Error, Nanos, Network};
+use crate::profile::{Model, Recording, step_name};
+use crate::{Bytes, Error, Nanos};
 
 /// A device's allowed batches, each with its time.
 type Steps = Vec<(usize, Nanos)>;
@@ -81,7 +80,7 @@ fn some_micros<S: Serializer>(time: &Option<Nanos>, serializer: S) -> Result<S::
     time.map(Nanos::as_micros).serialize(serializer)
 }
 
-/// Splits the mini-batch of `network` over `devices` so that the slowest finishes as early as possible.
+/// Splits the mini-batch of `model` over `devices` so that the slowest finishes as early as possible.
 ///
 /// A device is given by its name, or by a part of its name and library that is unique among the recorded devices of
 /// this network; case is ignored, and a name may be repeated. `memory` has one limit per device, or is empty. The
@@ -98,7 +97,7 @@ fn some_micros<S: Serializer>(time: &Option<Nanos>, serializer: S) -> Result<S::
 pub fn split_network(
     recordings: &[Recording],
     devices: &[String],
-    network: &Network,
+    model: &Model,
     mini_batch: usize,
     options: &StepOptions,
     memory: &[Bytes],
@@ -120,7 +119,7 @@ pub fn split_network(
         let same = |&earlier: &usize| devices[earlier] == *name && memory.get(earlier) == memory.get(place);
         let device = match (0..place).find(same) {
             Some(earlier) => found[earlier].clone(),
-            None => find(&recordings, name, network, mini_batch, &options, stop)?,
+            None => find(&recordings, name, model, mini_batch, &options, stop)?,
         };
         found.push(device);
     }
@@ -128,7 +127,7 @@ pub fn split_network(
     let best = split(&times, mini_batch, stop)?;
 
     let even = even(mini_batch, devices.len(), options.multiple_of);
-    let name = step_name(network.name(), options.types);
+    let name = step_name(model.name(), options.types);
     let share = |place: usize| {
         let (recording, steps) = &found[place];
         let time = |batch: usize| match batch {
@@ -152,7 +151,7 @@ pub fn split_network(
     let alone_time = shares.iter().filter_map(|share| share.alone_time).min();
     let speedup = |time: Option<Nanos>| time.filter(|_| best.time > Nanos::ZERO).map(|time| time.ratio(best.time));
     Ok(MixedSplit {
-        network: network.name().to_owned(),
+        network: model.name().to_owned(),
         batch: mini_batch,
         time: best.time,
         even_time,
@@ -173,7 +172,7 @@ fn even(mini_batch: usize, devices: usize, unit: usize) -> Vec<usize> {
 fn find<'a>(
     recordings: &'a [Recording],
     name: &str,
-    network: &Network,
+    model: &Model,
     mini_batch: usize,
     options: &StepOptions,
     stop: &AtomicBool,
@@ -183,13 +182,13 @@ fn find<'a>(
     let anywhere = StepOptions { memory: Bytes::UNLIMITED, multiple_of: 1, ..options.clone() };
     let mut known = Vec::new();
     for recording in &named {
-        if !step_times(recording, network, mini_batch, &anywhere, stop)?.is_empty() {
+        if !step_times(recording, model, mini_batch, &anywhere, stop)?.is_empty() {
             known.push(*recording);
         }
     }
     match known[..] {
-        [] => Err(Error::NoStepTimes { device: named[0].device.to_string(), network: network.name().to_owned() }),
-        [only] => Ok((only, step_times(only, network, mini_batch, options, stop)?)),
+        [] => Err(Error::NoStepTimes { device: named[0].device.to_string(), network: model.name().to_owned() }),
+        [only] => Ok((only, step_times(only, model, mini_batch, options, stop)?)),
         _ => Err(Error::Ambiguous {
             what: "recorded devices",
             word: name.to_owned(),

@@ -13,9 +13,9 @@ use std::sync::atomic::AtomicBool;
 use crate::network::distinct;
 use crate::optimize::check_samples;
 use crate::optimize::times;
-use crate::profile::{Recording, step_name};
+use crate::profile::{Model, Recording, step_name};
 use crate::survey::Sizes;
-use crate::{Bytes, Candidate, DivisionCost, Error, Layout, Nanos, Network, Operation, Types};
+use crate::{Bytes, Candidate, DivisionCost, Error, Layout, Nanos, Operation, Types};
 
 /// The allowed steps of a device, and what they include.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,8 +53,10 @@ impl Default for StepOptions {
 /// Bytes for training a network at a batch if nothing is released early: every layer's output and its gradient, and the
 /// weights with their gradients and momentum. Workspace comes on top.
 ///
-/// An upper estimate: frameworks compute some layers in place and free gradients early.
-pub fn training_bytes(network: &Network, batch: usize, types: Types) -> Bytes {
+/// An upper estimate: frameworks compute some layers in place and free gradients early. Zero for a program, whose layers
+/// are not known.
+pub fn training_bytes(model: &Model, batch: usize, types: Types) -> Bytes {
+    let Model::Network(network) = model else { return Bytes::ZERO };
     let maps = network.layers().iter().fold(0_usize, |sum, layer| sum.saturating_add(layer.shape.len()));
     let numbers = maps.saturating_mul(2).saturating_mul(batch).saturating_add(network.parameters().saturating_mul(3));
     Bytes::of(numbers, types.storage().size())
@@ -78,7 +80,7 @@ const MOST_REST: Nanos = Nanos(3_600_000_000_000);
 /// soon after `stop` is set.
 pub fn step_times(
     recording: &Recording,
-    network: &Network,
+    model: &Model,
     mini_batch: usize,
     options: &StepOptions,
     stop: &AtomicBool,
@@ -92,9 +94,9 @@ pub fn step_times(
         let what = format!("the other layers take {} per sample; the maximum is {MOST_REST}", options.rest);
         return Err(Error::BadOption { what });
     }
-    let measured = recording.of(&step_name(network.name(), options.types));
+    let measured = recording.of(&step_name(model.name(), options.types));
     let mut steps: Vec<(usize, Nanos)> = if measured.is_empty() {
-        from_convolutions(recording, network, mini_batch, options, stop)?
+        from_convolutions(recording, model, mini_batch, options, stop)?
     } else {
         measured.iter().filter(|m| m.workspace <= options.memory).map(|m| (m.micro_batch, m.time)).collect()
     };
@@ -106,12 +108,12 @@ pub fn step_times(
 
 fn from_convolutions(
     recording: &Recording,
-    network: &Network,
+    model: &Model,
     mini_batch: usize,
     options: &StepOptions,
     stop: &AtomicBool,
 ) -> Result<Vec<(usize, Nanos)>, Error> {
-    let kernels = network.kernels(Some(mini_batch), &Operation::ALL, options.types, options.layout)?;
+    let kernels = model.kernels(Some(mini_batch), &Operation::ALL, options.types, options.layout)?;
     let mut steps = vec![Some(Nanos::ZERO); mini_batch + 1];
     let mut workspace = Bytes::ZERO;
     for (problem, members) in distinct(&kernels) {
@@ -125,7 +127,7 @@ fn from_convolutions(
             *step = step.zip(time).map(|(step, time)| step + time * members.len() as u64);
         }
     }
-    let fits = |batch: usize| training_bytes(network, batch, options.types) + workspace <= options.memory;
+    let fits = |batch: usize| training_bytes(model, batch, options.types) + workspace <= options.memory;
     let step = |(batch, time): (usize, Option<Nanos>)| Some((batch, time? + options.rest * batch as u64));
     Ok(steps.into_iter().enumerate().filter(|(batch, _)| fits(*batch)).filter_map(step).collect())
 }

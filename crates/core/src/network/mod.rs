@@ -24,7 +24,6 @@ mod layer;
 mod list;
 mod maps;
 mod pooling;
-mod selection;
 mod sgd;
 mod shape;
 
@@ -38,7 +37,6 @@ pub use kind::LayerKind;
 pub use layer::{Layer, LayerId};
 pub use maps::{FeatureMap, FeatureMaps, MapId};
 pub use pooling::{Pooling, PoolingMethod};
-pub use selection::Selection;
 pub use sgd::Sgd;
 pub use shape::Shape;
 

@@ -1,13 +1,13 @@
 //! Plans: one training or inference step in a fixed number of bytes.
 //!
 //! ```text
-//! workload (network, mini-batch, types) -> step -> policy -> schedule -> place (offsets) -> simulate -> check -> plan
-//!                                                                                               `-> carried out by `tightfit-train`
+//! workload (network, mini-batch, types) -> step
+//!   -> policy -> script -> schedule -> place (offsets) -> simulate -> check -> plan -> carried out by `tightfit-train`
 //! ```
 //!
 //! A network becomes a [`Step`], which has no notion of layers; everything after it works on the step alone. A policy
-//! only writes a [`Schedule`]: one checker accepts or rejects it, one simulator computes its time and peak, and one
-//! engine runs it on any backend. The only schedules that leave this module are [`Checked`] ones.
+//! only writes a script. One writer turns it into a [`Schedule`], one search places it in memory, one simulator computes
+//! its time and peak, one checker accepts or rejects it, and one engine runs it on any backend. The only schedules that leave this module are [`Checked`] ones.
 
 mod assemble;
 mod check;

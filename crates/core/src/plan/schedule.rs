@@ -1,4 +1,4 @@
-//! The program of a plan: a flat list of instructions on three streams, with a fixed place for every block.
+//! The schedule of a plan: a flat list of instructions on three streams, with a fixed place for every block.
 //!
 //! Instructions on one stream run in list order. Across streams, only waits order them:
 //!

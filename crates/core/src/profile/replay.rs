@@ -14,6 +14,7 @@ pub struct Replay {
 
 impl Replay {
     /// Replays recordings of one device as one; if two have the same measurement, the later one counts.
+    /// Recordings may list more or fewer of the device's libraries ([`Device::more_specific`]).
     ///
     /// # Errors
     /// [`Error::Backend`] naming both devices if there are several, or if there is no recording.
@@ -22,11 +23,12 @@ impl Replay {
         let mut recordings = recordings.into_iter();
         let mut all = recordings.next().ok_or_else(|| refuse("there is no recording to replay".to_owned()))?;
         for recording in recordings {
-            if recording.device != all.device {
+            let Some(device) = all.device.more_specific(&recording.device).cloned() else {
                 let (one, other) = (&all.device, &recording.device);
                 return Err(refuse(format!("a replay needs recordings of one device, but got {one} and {other}")));
-            }
+            };
             all.merge(recording);
+            all.device = device;
         }
         let device = Device { backend: "replay".to_owned(), ..all.device.clone() };
         Ok(Replay { device, recording: all })

@@ -11,8 +11,8 @@ struct Crate {
     layers: &'static [&'static [&'static str]],
 }
 
-/// Names that share a level import each other in a circle; each such level says why. Other crates' levels hold names that
-/// do not need each other.
+/// A level with a comment holds a circle of imports, and the comment says why; on all other levels no folder imports
+/// another.
 const CRATES: &[Crate] = &[
     Crate {
         name: "core",

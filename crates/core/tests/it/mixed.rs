@@ -6,6 +6,7 @@ use tightfit_core::mixed::{self, MixedSplit, StepOptions, training_bytes};
 use tightfit_core::network::Builder;
 use tightfit_core::optimize::check::check_split;
 use tightfit_core::optimize::{Split, divide};
+use tightfit_core::profile::Model;
 use tightfit_core::profile::Recording;
 use tightfit_core::profile::step_name;
 use tightfit_core::survey::Sizes;
@@ -46,7 +47,7 @@ fn step_times(
     mini_batch: usize,
     options: &StepOptions,
 ) -> Result<Vec<(usize, Nanos)>, Error> {
-    mixed::step_times(recording, network, mini_batch, options, &AtomicBool::new(false))
+    mixed::step_times(recording, &Model::Network(network.clone()), mini_batch, options, &AtomicBool::new(false))
 }
 
 fn split_network(
@@ -57,7 +58,15 @@ fn split_network(
     options: &StepOptions,
     memory: &[Bytes],
 ) -> Result<MixedSplit, Error> {
-    mixed::split_network(recordings, devices, network, mini_batch, options, memory, &AtomicBool::new(false))
+    mixed::split_network(
+        recordings,
+        devices,
+        &Model::Network(network.clone()),
+        mini_batch,
+        options,
+        memory,
+        &AtomicBool::new(false),
+    )
 }
 
 fn resnet() -> Network {
@@ -138,7 +147,7 @@ fn memory_and_multiples_leave_batches_out() {
     assert_eq!(batches(&plain), [1, 2, 3, 4, 5, 6]);
     assert_eq!(batches(&StepOptions { multiple_of: 2, ..plain.clone() }), [2, 4, 6]);
     // The largest workspace of any candidate, 360 bytes of winograd at 6, comes on top of the maps.
-    let memory = training_bytes(&network, 4, Types::F32) + Bytes(360);
+    let memory = training_bytes(&Model::Network(network.clone()), 4, Types::F32) + Bytes(360);
     assert_eq!(batches(&StepOptions { memory, ..plain.clone() }), [1, 2, 3, 4]);
     let memory = memory.saturating_sub(Bytes(1));
     assert_eq!(batches(&StepOptions { memory, ..plain.clone() }), [1, 2, 3]);
@@ -153,7 +162,7 @@ fn maps_gradients_and_weights_are_counted() {
     builder.input(tightfit_core::network::Shape::flat(10)).fully_connected("fc", 5);
     let network = builder.finish().unwrap();
     // Outputs of 10 + 5, each with its gradient, and 55 weights three times.
-    assert_eq!(training_bytes(&network, 4, Types::F32), Bytes(4 * (2 * 4 * 15 + 3 * 55)));
+    assert_eq!(training_bytes(&Model::Network(network.clone()), 4, Types::F32), Bytes(4 * (2 * 4 * 15 + 3 * 55)));
 }
 
 #[test]
@@ -242,6 +251,6 @@ fn an_oversized_mini_batch_is_refused_and_stop_is_obeyed() {
     }
     let network = small();
     let (recording, _) = recorded(&network, Layout::Nchw);
-    let stopped = mixed::step_times(&recording, &network, 6, &plain, &AtomicBool::new(true));
+    let stopped = mixed::step_times(&recording, &Model::Network(network.clone()), 6, &plain, &AtomicBool::new(true));
     assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
 }

@@ -167,15 +167,6 @@ impl CudaBackend {
         self.handle.context().memory()
     }
 
-    /// The device's unique identity. It is not part of a measurement's key: GPUs of the same model share their
-    /// measurements.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`].
-    pub fn uuid(&self) -> Result<String, CudaError> {
-        self.handle.context().uuid()
-    }
-
     /// Frees the memory used for measuring.
     ///
     /// # Errors

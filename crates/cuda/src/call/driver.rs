@@ -172,11 +172,6 @@ answers! {
     /// # Safety
     /// After [`init`].
     device_get = device_get "cuDeviceGet" (ordinal: c_int) -> Device = Device(0);
-    /// A device's identity.
-    ///
-    /// # Safety
-    /// As the module's.
-    device_get_uuid = device_get_uuid "cuDeviceGetUuid" (device: Device) -> Uuid = Uuid::default();
     /// The context that all users of a device in this process share.
     ///
     /// # Safety

@@ -52,7 +52,7 @@ pub use strided::{add, copy, copy_channels};
 pub use update::{Solver, update};
 pub use watch::ArenaWatch;
 
-/// PreparedAlgorithm work that can be enqueued any number of times. It keeps everything it uses alive.
+/// Prepared work that can be enqueued any number of times. It keeps everything it uses alive.
 pub type Work = Box<dyn Fn() -> Result<(), CudaError> + Send + Sync>;
 
 /// Bytes of [`Now`] on the device.

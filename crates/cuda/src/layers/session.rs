@@ -20,7 +20,7 @@ use crate::safe::{Capture, DeviceBuffer, Event, Graph, PinnedArena, Region, Stag
 /// One of a session's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// PreparedAlgorithm work.
+    /// Prepared work.
     Compute,
     /// Copies to the host.
     Offload,
@@ -30,7 +30,7 @@ pub enum Lane {
 
 /// Memory, streams and prepared work; nothing is allocated after preparation.
 ///
-/// PreparedAlgorithm work and recorded steps use only memory that they or the session hold, and fields drop in order: the recorded
+/// Prepared work and recorded steps use only memory that they or the session hold, and fields drop in order: the recorded
 /// step first.
 pub struct Session {
     recorded: Option<Graph>,

@@ -110,16 +110,6 @@ impl Context {
         unsafe { call::device_get_name(&self.driver, self.device) }
     }
 
-    /// The device's identity, which stays with it across programs and restarts, in hexadecimal.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`].
-    pub fn uuid(&self) -> Result<String, CudaError> {
-        // SAFETY: the device is the driver's.
-        let uuid = unsafe { call::device_get_uuid(&self.driver, self.device) }?;
-        Ok(uuid.0.iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-
     /// The newest CUDA version that the driver supports, such as `13.0`.
     ///
     /// # Errors

@@ -206,11 +206,6 @@ impl Slice<'_> {
 }
 
 impl<'a> SliceMut<'a> {
-    /// Reborrows this part.
-    pub fn reborrow(&mut self) -> SliceMut<'_> {
-        SliceMut { part: self.part }
-    }
-
     /// This part as readable, for in-place operations and for reading written data.
     pub fn as_slice(&self) -> Slice<'_> {
         self.part

@@ -183,11 +183,6 @@ pub const EVENT_DEFAULT: c_uint = 0;
 /// Flag of pinned memory that every context may use.
 pub const MEMHOSTALLOC_PORTABLE: c_uint = 1;
 
-/// A device's identity (`CUuuid`).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Uuid(pub [u8; 16]);
-
 functions! {
     /// The driver's functions.
     Driver, "libcuda.so.1",
@@ -196,7 +191,6 @@ functions! {
     device_get_count = "cuDeviceGetCount": fn(*mut c_int) -> DriverStatus;
     device_get = "cuDeviceGet": fn(*mut Device, c_int) -> DriverStatus;
     device_get_name = "cuDeviceGetName": fn(*mut c_char, c_int, Device) -> DriverStatus;
-    device_get_uuid = "cuDeviceGetUuid_v2": fn(*mut Uuid, Device) -> DriverStatus;
     primary_ctx_retain = "cuDevicePrimaryCtxRetain": fn(*mut Context, Device) -> DriverStatus;
     primary_ctx_release = "cuDevicePrimaryCtxRelease_v2": fn(Device) -> DriverStatus;
     ctx_set_current = "cuCtxSetCurrent": fn(Context) -> DriverStatus;

@@ -16,7 +16,6 @@ fn the_device_is_named_by_itself_and_its_libraries() {
     let device = backend.device();
     assert_eq!((device.backend.as_str(), device.name.as_str()), ("cuda", "Tightfit Mock GPU"));
     assert!(device.library.starts_with("cudnn 9.19.0 / ") && device.library.ends_with("cuda 13.0"), "{device}");
-    assert_eq!(backend.uuid().unwrap().len(), 32);
     let (free, total) = backend.memory().unwrap();
     assert!(free.0 > 0 && free <= total);
 }

@@ -1,20 +1,20 @@
-//! A network's time against its workspace limit, with one curve per policy.
+//! A network's time against its workspace limit, with one curve per choice of micro-batch sizes.
 
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, TEXT};
 use super::legend::{self, Entry};
 use crate::{Bytes, Nanos};
 
-/// The times of one policy.
+/// The times of one choice of sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Curve {
-    /// Name of the policy.
+    /// Name of the sizes.
     pub name: String,
     /// Rising limits, each with its time; limits that nothing fits are omitted.
     pub points: Vec<(Bytes, Nanos)>,
 }
 
-/// Draws one curve per policy; `limit` is the label of the horizontal axis.
+/// Draws one curve per choice of sizes; `limit` is the label of the horizontal axis.
 ///
 /// ```
 /// use tightfit_core::report::svg::{Curve, limits};

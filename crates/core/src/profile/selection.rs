@@ -1,13 +1,15 @@
 //! Selects convolutions of a network.
 
-use super::{Kernel, Network};
+use super::Model;
+use crate::network::{Kernel, Network};
 use crate::{Error, Layout, Operation, Types};
 
 /// Convolutions of a network at a mini-batch, in one type and layout.
 ///
 /// ```
-/// use tightfit_core::network::{Selection, built_in};
 /// use tightfit_core::Operation;
+/// use tightfit_core::network::built_in;
+/// use tightfit_core::profile::Selection;
 ///
 /// let every = Selection::new(built_in("alexnet")?, Some(128));
 /// assert_eq!(every.kernels()?.len(), 15);
@@ -17,8 +19,8 @@ use crate::{Error, Layout, Operation, Types};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selection {
-    /// The network.
-    pub network: Network,
+    /// The network or program.
+    pub model: Model,
     /// The mini-batch; `None` if the layers state their own.
     pub batch: Option<usize>,
     /// The operations, in any order.
@@ -35,7 +37,7 @@ impl Selection {
     /// All convolutions of `network`, all three operations, in 32-bit floating point and NCHW.
     pub fn new(network: Network, batch: Option<usize>) -> Selection {
         Selection {
-            network,
+            model: Model::Network(network),
             batch,
             operations: Operation::ALL.to_vec(),
             layers: Vec::new(),
@@ -48,12 +50,12 @@ impl Selection {
     ///
     /// # Errors
     /// [`Error::UnknownWord`] for a layer that the network lacks; [`Error::NoConvolutions`] if nothing is selected; the
-    /// errors of [`Network::kernels`].
+    /// errors of [`Model::kernels`].
     pub fn kernels(&self) -> Result<Vec<Kernel>, Error> {
         let mut operations = self.operations.clone();
         operations.sort();
         operations.dedup();
-        let mut kernels = self.network.kernels(self.batch, &operations, self.types, self.layout)?;
+        let mut kernels = self.model.kernels(self.batch, &operations, self.types, self.layout)?;
         for name in &self.layers {
             if !kernels.iter().any(|kernel| kernel.layer == *name) {
                 let mut known: Vec<String> = kernels.into_iter().map(|kernel| kernel.layer).collect();
@@ -63,13 +65,15 @@ impl Selection {
         }
         kernels.retain(|kernel| self.layers.is_empty() || self.layers.contains(&kernel.layer));
         if kernels.is_empty() {
-            return Err(Error::NoConvolutions { network: self.network.name().to_owned() });
+            return Err(Error::NoConvolutions { network: self.model.name().to_owned() });
         }
         Ok(kernels)
     }
 
-    /// Whether every convolution of the network is selected, in all three operations.
+    /// Whether every convolution of a network is selected, in all three operations.
     pub fn is_whole(&self) -> bool {
-        self.layers.is_empty() && Operation::ALL.iter().all(|operation| self.operations.contains(operation))
+        matches!(self.model, Model::Network(_))
+            && self.layers.is_empty()
+            && Operation::ALL.iter().all(|operation| self.operations.contains(operation))
     }
 }

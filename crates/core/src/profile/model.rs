@@ -1,0 +1,98 @@
+//! What a journey is about: a network whose layers are known, or a program of which only its convolutions are.
+
+use std::collections::HashSet;
+
+use super::{Owner, RecordedNetwork, Recording, step_name};
+use crate::network::{Kernel, Network};
+use crate::{Error, Layout, Operation, Problem, Types};
+
+/// A network, or a program that was recorded while it ran.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Model {
+    /// Every layer is known.
+    Network(Network),
+    /// A program under `tightfit run`, or training steps that were measured whole: its kernels and times are known, its
+    /// layers are not.
+    Program(RecordedNetwork),
+}
+
+impl Model {
+    /// The built-in network or network file of this name or path ([`Network::open`]); otherwise what was recorded under
+    /// this name: a program's convolutions, a list of layers, or training steps.
+    ///
+    /// # Errors
+    /// Those of [`Network::open`]; an unknown name is reported with the recorded names as well.
+    pub fn find(name: &str, recordings: &[Recording]) -> Result<Model, Error> {
+        let mut known = match Network::open(name) {
+            Ok(network) => return Ok(Model::Network(network)),
+            Err(Error::UnknownWord { known, .. }) => known,
+            Err(error) => return Err(error),
+        };
+        let networks = || recordings.iter().flat_map(|recording| &recording.networks);
+        let mut named: Vec<&RecordedNetwork> = networks().filter(|network| network.name == name).collect();
+        // A program rather than a network that was profiled under its name.
+        named.sort_by_key(|network| network.owner != Owner::Program);
+        let owner = named.first().map(|network| network.owner);
+        if let Some(owner) = owner {
+            // Each device has run some of its layers.
+            let mut seen = HashSet::new();
+            let layers = named.iter().filter(|network| network.owner == owner).flat_map(|network| &network.layers);
+            let layers = layers.filter(|layer| seen.insert(*layer)).cloned().collect();
+            return Ok(Model::Program(RecordedNetwork { name: name.to_owned(), owner, layers }));
+        }
+        let has_steps =
+            |recording: &Recording| Types::ALL.iter().any(|types| !recording.of(&step_name(name, *types)).is_empty());
+        if recordings.iter().any(has_steps) {
+            let (name, owner) = (name.to_owned(), Owner::Program);
+            return Ok(Model::Program(RecordedNetwork { name, owner, layers: Vec::new() }));
+        }
+        known.extend(networks().map(|network| network.name.clone()));
+        known.dedup();
+        Err(Error::unknown_word("built-in networks and recorded programs", name, known))
+    }
+
+    /// The network's or program's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Model::Network(network) => network.name(),
+            Model::Program(program) => &program.name,
+        }
+    }
+
+    /// Its convolutions, one kernel for each of `operations`.
+    ///
+    /// A program's kernels have the operations, types and layouts in which they ran, and without `batch` the mini-batches
+    /// as well; with it, each is listed once on that mini-batch.
+    ///
+    /// # Errors
+    /// As [`Network::kernels`]; [`Error::BadProblem`] for a recorded shape that is invalid.
+    pub fn kernels(
+        &self,
+        batch: Option<usize>,
+        operations: &[Operation],
+        types: Types,
+        layout: Layout,
+    ) -> Result<Vec<Kernel>, Error> {
+        let program = match self {
+            Model::Network(network) => return network.kernels(batch, operations, types, layout),
+            Model::Program(program) => program,
+        };
+        let (mut kernels, mut seen) = (Vec::new(), HashSet::new());
+        for (layer, shape, mini_batch) in &program.layers {
+            let problem: Problem = shape.parse()?;
+            let problem = problem.with_batch(batch.unwrap_or(*mini_batch))?;
+            if operations.contains(&problem.operation()) && seen.insert((layer, problem)) {
+                kernels.push(Kernel { layer: layer.clone(), problem });
+            }
+        }
+        Ok(kernels)
+    }
+
+    /// Groups of `kernels` that may run side by side ([`Network::concurrent`]); none are known of a program.
+    pub fn concurrent(&self, kernels: &[Kernel]) -> Vec<Vec<usize>> {
+        match self {
+            Model::Network(network) => network.concurrent(kernels),
+            Model::Program(_) => Vec::new(),
+        }
+    }
+}
