@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::step::{GroupId, OperationId, TensorId};
+use super::step::{Access, GroupId, OperationId, TensorId, Use};
 use crate::{Bytes, Configuration, Types};
 
 /// Every block, and every parameter inside its block, begins at a multiple of this many bytes. The fastest algorithms
@@ -133,6 +133,11 @@ pub struct Compute {
 }
 
 impl Compute {
+    /// What this run does with the tensor of one of its uses.
+    pub fn access(&self, used: &Use) -> Access {
+        if self.again { used.access_in_rerun() } else { used.access }
+    }
+
     /// Every block it accesses, workspace last.
     pub fn touched(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.blocks.iter().copied().chain(self.workspace)

@@ -305,9 +305,14 @@ impl Session {
         }
     }
 
-    /// Turns recording of times on or off, from the next step on.
-    pub fn keep_times(&mut self, keep: bool) {
-        self.timed = keep.then(WorkTimes::default);
+    /// Records times from the next step on.
+    pub fn start_timing(&mut self) {
+        self.timed = Some(WorkTimes::default());
+    }
+
+    /// Records no times from the next step on.
+    pub fn stop_timing(&mut self) {
+        self.timed = None;
     }
 
     /// Marks the beginning of a step on the compute stream, and clears the times of the previous step.

@@ -151,7 +151,7 @@ fn measure(
     let started = Instant::now();
     // Hardly any learning: losses of random data soon overflow.
     let solver = Solver { sgd: Sgd { learning_rate: 1e-6, ..Sgd::default() }, ..Solver::default() };
-    machine.set_trace(false);
+    machine.stop_trace();
     let mut engine = Engine::new(workload, &plan.schedule, machine, solver, Poison::Nothing)?;
     let prepared = started.elapsed().as_secs_f64();
     let step = |engine: &mut Engine<&mut CudaMachine>| -> Result<(f64, Nanos), Failure> {
@@ -167,7 +167,7 @@ fn measure(
         times.push(time);
     }
     // Of a step of its own, since events between all tasks cost a little.
-    engine.machine().set_trace(true);
+    engine.machine().start_trace();
     let (_, traced) = step(&mut engine)?;
     let spans = engine.spans().into_iter();
     let spans: Vec<Span> =

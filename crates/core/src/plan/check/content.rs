@@ -78,7 +78,7 @@ impl Progress {
         let uses = &step.operation(operation).uses;
         for (place, (used, block)) in uses.iter().zip(&compute.blocks).enumerate() {
             let (content, expected) = (&contents[block.0], &self.reads[operation.0][place]);
-            let reads = used.access_of_run(compute.again) != Access::Write;
+            let reads = compute.access(used) != Access::Write;
             // Empty blocks have been rejected already; a kept operand holds what the first run left.
             let is_kept = compute.again && used.rerun == Rerun::ReadOnly;
             if reads && !content.is_nothing() && !is_kept && content != expected {
@@ -86,7 +86,7 @@ impl Progress {
             }
         }
         for (used, BlockId(block)) in uses.iter().zip(&compute.blocks) {
-            contents[*block].access(used.access_of_run(compute.again), operation);
+            contents[*block].access(compute.access(used), operation);
         }
         found
     }

@@ -343,7 +343,7 @@ impl<'a> Checker<'a> {
                 let holds = self.holds(*block);
                 self.refuse(Violation::WrongTensor { operation: id, operand, holds, at });
             }
-            let access = used.access_of_run(compute.again);
+            let access = compute.access(used);
             self.access(*block, access, false, at);
             let mut before = operation.uses[..operand].iter().zip(&compute.blocks);
             // For a sum of a map with itself, the second gradient is added to the first.

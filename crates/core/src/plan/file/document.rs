@@ -174,7 +174,7 @@ fn written(compute: &Compute, lowered: &Lowered) -> ComputeObject {
     let uses = &lowered.step.operation(compute.operation).uses;
     let operands = pass.roles.iter().zip(uses).zip(&compute.blocks);
     let operands = operands.map(|((role, used), block)| {
-        let access = used.access_of_run(compute.again);
+        let access = compute.access(used);
         OperandObject { role: *role, block: *block, access }
     });
     let scratch = |block| OperandObject { role: Role::Workspace, block, access: Access::Write };
@@ -199,7 +199,9 @@ fn read(compute: ComputeObject, operation: OperationId, lowered: &Lowered) -> Re
     let mut blocks = Vec::new();
     for (role, used) in lowered.passes[operation.0].roles.iter().zip(&lowered.step.operation(operation).uses) {
         match take(*role) {
-            Some(operand) if operand.access == used.access_of_run(again) => blocks.push(operand.block),
+            Some(operand) if operand.access == if again { used.access_in_rerun() } else { used.access } => {
+                blocks.push(operand.block)
+            }
             Some(_) => return bad("has the wrong access", *role),
             None => return bad("is missing", *role),
         }

@@ -95,11 +95,11 @@ pub struct Use {
 }
 
 impl Use {
-    /// The access in a first run or a rerun.
-    pub fn access_of_run(&self, again: bool) -> Access {
+    /// The access in a rerun, as [`Use::access`] is that in the first run.
+    pub fn access_in_rerun(&self) -> Access {
         match self.rerun {
-            Rerun::ReadOnly if again => Access::Read,
-            Rerun::ReadOnly | Rerun::Same => self.access,
+            Rerun::ReadOnly => Access::Read,
+            Rerun::Same => self.access,
         }
     }
 }

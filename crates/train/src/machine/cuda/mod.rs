@@ -122,12 +122,16 @@ impl CudaMachine {
         self.session()?.step_time().map_err(|error| failed("querying a step's time", error))
     }
 
-    /// Turns recording of spans on or off from the next step on, as [`Modes::trace`] does.
-    pub fn set_trace(&mut self, trace: bool) {
-        self.modes.trace = trace;
-        if let Some(session) = &mut self.session {
-            session.keep_times(trace);
-        }
+    /// Records spans from the next step on, as [`Modes::trace`] does from the first.
+    pub fn start_trace(&mut self) {
+        self.modes.trace = true;
+        self.session.iter_mut().for_each(Session::start_timing);
+    }
+
+    /// Records no spans from the next step on.
+    pub fn stop_trace(&mut self) {
+        self.modes.trace = false;
+        self.session.iter_mut().for_each(Session::stop_timing);
     }
 
     fn session(&mut self) -> Result<&mut Session, Error> {
@@ -262,7 +266,7 @@ impl Machine for CudaMachine {
             session.watch().map_err(taking)?;
         }
         if self.modes.trace {
-            session.keep_times(true);
+            session.start_timing();
         }
         self.session = Some(session);
         Ok(())
