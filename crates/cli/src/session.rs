@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use tightfit_core::profile::{Cache, Model, Recording, Replay, Store};
 use tightfit_core::report::count;
 use tightfit_core::survey::{Env, Progress};
-use tightfit_core::{Backend, Device, Error};
+use tightfit_core::{Backend, Device};
 use tightfit_cpu::CpuBackend;
 use tightfit_cuda::CudaBackend;
 
@@ -106,8 +106,8 @@ pub fn recordings(common: &Common) -> Result<Vec<Recording>, Failure> {
 /// As [`Model::find`].
 pub fn model(name: &str, common: &Common) -> Result<Model, Failure> {
     match Model::find(name, &[]) {
-        Err(Error::UnknownWord { .. }) => Ok(Model::find(name, &recordings(common).unwrap_or_default())?),
-        found => Ok(found?),
+        Ok(model) => Ok(model),
+        Err(_) => Ok(Model::find(name, &recordings(common).unwrap_or_default())?),
     }
 }
 

@@ -11,7 +11,7 @@ use tightfit_core::profile::Cache;
 use tightfit_test_support::client::{self, Form};
 use tightfit_test_support::libraries::{self, library};
 
-fn tightfit(folder: &Path, arguments: &[&str]) -> Output {
+fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
         command.env_remove(name);
@@ -20,7 +20,12 @@ fn tightfit(folder: &Path, arguments: &[&str]) -> Output {
     command.env("TIGHTFIT_CUDA", &driver).env("TIGHTFIT_MOCK_CUDA", driver);
     command.env("TIGHTFIT_PRELOAD", libraries::folder());
     command.env("TIGHTFIT_CUDNN", folder.join("libcudnn.so.9")).env("TIGHTFIT_CACHE", folder.join("cache.db"));
-    let output = command.current_dir(folder).args(arguments).output().unwrap();
+    command.current_dir(folder);
+    command
+}
+
+fn tightfit(folder: &Path, arguments: &[&str]) -> Output {
+    let output = command(folder).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }
@@ -76,6 +81,77 @@ fn program_runs_divided_and_shares_the_cache() {
     let expected = "network,batch,layer,mini-batch,problem\nclient,,,12,forward ";
     assert!(list.starts_with(expected), "{list}");
     assert_eq!(list.lines().count(), 2, "{list}");
+}
+
+/// The loop of the papers: a program that runs on two devices leaves its convolutions in the cache, and the other commands
+/// take it by its name.
+#[test]
+fn recorded_program_is_optimized_and_split_by_its_name() {
+    let folder = with_client();
+    let path = folder.path();
+    let devices = ["Mock A", "Mock B"];
+    for name in devices {
+        let mut command = command(path);
+        command.env("TIGHTFIT_MOCK_CUDA_NAME", name);
+        command.args([
+            "run",
+            "--workspace",
+            "unlimited",
+            "--sizes",
+            "all",
+            "--",
+            "./client",
+            "engine=2",
+            "n=6",
+            "out=y",
+        ]);
+        assert!(command.output().unwrap().status.success());
+    }
+    let json = |arguments: &str| -> Value {
+        let arguments = format!("{arguments} --format json");
+        serde_json::from_slice(&tightfit(path, &arguments.split_whitespace().collect::<Vec<_>>()).stdout).unwrap()
+    };
+    let optimized = tightfit(
+        path,
+        &[
+            "optimize",
+            "client",
+            "--backend",
+            "replay",
+            "--devices",
+            devices[0],
+            "--workspace",
+            "16KiB",
+            "--format",
+            "json",
+            "--plot",
+            "picture.svg",
+        ],
+    );
+    let optimized: Value = serde_json::from_slice(&optimized.stdout).unwrap();
+    assert_eq!((&optimized["network"], &optimized["device"]["name"]), (&"client".into(), &devices[0].into()));
+    let parts = optimized["kernels"][0]["configuration"].as_array().unwrap();
+    assert_eq!(parts.iter().map(|part| part["micro_batch"].as_u64().unwrap()).sum::<u64>(), 6, "{optimized:#}");
+    assert!(std::fs::read_to_string(path.join("picture.svg")).unwrap().starts_with("<svg"));
+
+    let split = command(path)
+        .args(["split", "--network", "client", "--batch", "6", "--format", "json", "--devices", "Mock A,Mock B"])
+        .output()
+        .unwrap();
+    let split: Value = serde_json::from_slice(&split.stdout).unwrap_or_else(|_| panic!("{split:?}"));
+    let shares = split["devices"].as_array().unwrap();
+    assert_eq!(shares.iter().map(|share| share["batch"].as_u64().unwrap()).sum::<u64>(), 6, "{split:#}");
+
+    // A GPU or a CPU can take the program as well, by measuring.
+    let measured = json("optimize client --backend cpu --sizes undivided --workspace 1MiB --batch 2");
+    assert_eq!(measured["kernels"][0]["layer"], "conv1", "{measured:#}");
+    let unknown =
+        command(path).args(["optimize", "clint", "--workspace", "1MiB", "--backend", "replay"]).output().unwrap();
+    let message = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(
+        !unknown.status.success() && message.contains("recorded programs") && message.contains("client"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -23,10 +23,10 @@ impl Model {
     /// # Errors
     /// Those of [`Network::open`]; an unknown name is reported with the recorded names as well.
     pub fn find(name: &str, recordings: &[Recording]) -> Result<Model, Error> {
-        let mut known = match Network::open(name) {
+        // A program's own file may have its name, and is no network.
+        let error = match Network::open(name) {
             Ok(network) => return Ok(Model::Network(network)),
-            Err(Error::UnknownWord { known, .. }) => known,
-            Err(error) => return Err(error),
+            Err(error) => error,
         };
         let networks = || recordings.iter().flat_map(|recording| &recording.networks);
         let mut named: Vec<&RecordedNetwork> = networks().filter(|network| network.name == name).collect();
@@ -46,6 +46,7 @@ impl Model {
             let (name, owner) = (name.to_owned(), Owner::Program);
             return Ok(Model::Program(RecordedNetwork { name, owner, layers: Vec::new() }));
         }
+        let Error::UnknownWord { mut known, .. } = error else { return Err(error) };
         known.extend(networks().map(|network| network.name.clone()));
         known.dedup();
         Err(Error::unknown_word("built-in networks and recorded programs", name, known))
@@ -62,7 +63,7 @@ impl Model {
     /// Its convolutions, one kernel for each of `operations`.
     ///
     /// A program's kernels have the operations, types and layouts in which they ran, and without `batch` the mini-batches
-    /// as well; with it, each is listed once on that mini-batch.
+    /// as well; with it, each is listed once on that mini-batch. Unnamed layers are called `conv1`, `conv2`, .. by shape.
     ///
     /// # Errors
     /// As [`Network::kernels`]; [`Error::BadProblem`] for a recorded shape that is invalid.
@@ -77,13 +78,24 @@ impl Model {
             Model::Network(network) => return network.kernels(batch, operations, types, layout),
             Model::Program(program) => program,
         };
-        let (mut kernels, mut seen) = (Vec::new(), HashSet::new());
+        let (mut kernels, mut seen, mut unnamed) = (Vec::new(), HashSet::new(), Vec::new());
         for (layer, shape, mini_batch) in &program.layers {
             let problem: Problem = shape.parse()?;
             let problem = problem.with_batch(batch.unwrap_or(*mini_batch))?;
-            if operations.contains(&problem.operation()) && seen.insert((layer, problem)) {
-                kernels.push(Kernel { layer: layer.clone(), problem });
+            if !operations.contains(&problem.operation()) || !seen.insert((layer, problem)) {
+                continue;
             }
+            let layer = if layer.is_empty() {
+                let known = unnamed.iter().position(|known| known == problem.convolution());
+                let number = known.unwrap_or_else(|| {
+                    unnamed.push(*problem.convolution());
+                    unnamed.len() - 1
+                });
+                format!("conv{}", number + 1)
+            } else {
+                layer.clone()
+            };
+            kernels.push(Kernel { layer, problem });
         }
         Ok(kernels)
     }

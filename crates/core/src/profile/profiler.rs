@@ -85,6 +85,9 @@ impl Admission {
     }
 }
 
+/// What was measured in one run, by problem at its size; `None` for what failed.
+pub(crate) type Known = HashMap<(Problem, Algorithm), Option<Measurement>>;
+
 /// The measurements of one backend, made on demand and cached.
 pub struct Profiler<'a> {
     backend: &'a mut dyn Backend,
@@ -92,7 +95,7 @@ pub struct Profiler<'a> {
     stop: &'a AtomicBool,
     effort: Effort,
     admission: Admission,
-    known: HashMap<(Problem, Algorithm), Option<Measurement>>,
+    known: Known,
     workspaces: HashMap<(Problem, Algorithm), Option<Bytes>>,
     loaded: HashMap<Problem, Vec<Measurement>>,
     offers: HashMap<Problem, Vec<Offer>>,
@@ -120,6 +123,16 @@ impl<'a> Profiler<'a> {
     /// The cost so far.
     pub fn spent(&self) -> &Spent {
         &self.spent
+    }
+
+    /// Takes over what another profiler of the same kind of device has measured in this run.
+    pub(crate) fn know(&mut self, known: &Known) {
+        self.known.extend(known.iter().map(|(key, found)| (key.clone(), found.clone())));
+    }
+
+    /// Everything measured, and the total cost.
+    pub(crate) fn into_known(self) -> (Known, Spent) {
+        (self.known, self.spent)
     }
 
     /// The total cost.

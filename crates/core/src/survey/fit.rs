@@ -21,7 +21,7 @@ use crate::profile::Profiler;
 use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Problem};
 
 /// Sizes at which every algorithm is screened.
-const SCREEN: [usize; 2] = [4, 32];
+pub(super) const SCREEN: [usize; 2] = [4, 32];
 /// Fill in an algorithm if its time per sample is at most this many times that of the best one.
 const PROMISING: f64 = 1.2;
 /// Skip an algorithm if this many better ones reach at least as large a size.

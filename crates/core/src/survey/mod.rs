@@ -1,5 +1,6 @@
 //! Surveys: which micro-batch sizes to measure, for one kernel, and for all kernels of a network over several devices.
 
+mod ahead;
 mod env;
 mod fit;
 mod forecast;

@@ -89,7 +89,7 @@ pub fn candidates(
 }
 
 /// Measures every algorithm of one size whose workspace is within the limit.
-fn measure_size(
+pub(super) fn measure_size(
     problem: &Problem,
     limit: Bytes,
     profiler: &mut Profiler<'_>,

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::ahead::ahead;
 use super::env::Env;
 use super::sizes::{Sizes, candidates};
 use crate::candidate::Candidates;
 use crate::optimize::divide;
-use crate::profile::{Admission, Profiler, Spent};
+use crate::profile::{Admission, Known, Profiler, Spent};
 use crate::{Backend, Bytes, Candidate, Error, Nanos, Problem};
 
 /// The candidates of every distinct problem, and the cost of finding them.
@@ -44,7 +45,8 @@ impl Scope {
 }
 
 /// Surveys `problems`, which should be distinct. The backends share their measurements, so their devices must be of the
-/// same model (Oyama et al. 2018, III.B: parallel evaluation). Each free device takes the next problem, largest first.
+/// same model (Oyama et al. 2018, III.B: parallel evaluation). Sizes that are known in
+/// advance are shared out one by one; after that, each free device takes the next problem, largest first.
 ///
 /// # Errors
 /// [`Error::OverLimit`] with the least sufficient workspace if nothing fits the largest limit for some kernel;
@@ -58,10 +60,16 @@ pub fn survey(
 ) -> Result<Survey, Error> {
     let order = by_work(problems);
     let all: f64 = order.iter().map(|problem| problem.flops()).sum();
+    // The numerical class to stay in is only known once the whole mini-batch was measured.
+    let (known, spent) = match backends {
+        [_, _, ..] if !scope.exact_class => ahead(&order, scope, backends, env)?,
+        _ => (Known::default(), Spent::default()),
+    };
     let next = AtomicUsize::new(0);
-    let found = Mutex::new((Survey::default(), 0.0, None));
+    let found = Mutex::new((Survey { spent, ..Survey::default() }, 0.0, None));
     let work = |backend: &mut dyn Backend| {
         let mut profiler = Profiler::new(backend, env.cache, env.stop);
+        profiler.know(&known);
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
             let Some(&problem) = order.get(place) else { break };

@@ -13,6 +13,7 @@ mod mixed;
 mod networks;
 mod old_files;
 mod output;
+mod parallel;
 mod plan;
 mod plan_check;
 mod plan_facts;

@@ -17,29 +17,29 @@ use tightfit_core::{
     Algorithm, Backend, Bytes, Candidate, Configuration, Device, Error, Measurement, Nanos, Notes, Offer, Problem,
 };
 
-const BATCH: usize = 12;
+pub(crate) const BATCH: usize = 12;
 
-fn problem(batch: usize) -> Problem {
+pub(crate) fn problem(batch: usize) -> Problem {
     format!("forward n{batch} c3 h8 w8 k4 r3 s3 f32").parse().unwrap()
 }
 
 /// Time and workspace by algorithm and size.
-type Table = BTreeMap<(String, usize), (u64, u64)>;
+pub(crate) type Table = BTreeMap<(String, usize), (u64, u64)>;
 
 /// A device that answers from a table.
-struct Fake {
+pub(crate) struct Fake {
     device: Device,
     table: Table,
     /// Bytes that a measurement needs over what was asked for.
     excess: u64,
-    measured: Arc<AtomicUsize>,
+    pub(crate) measured: Arc<AtomicUsize>,
     /// Counts questions for workspaces down; the last one sets the flag.
     countdown: Option<(usize, Arc<AtomicBool>)>,
     asked_after: Arc<AtomicUsize>,
 }
 
 impl Fake {
-    fn new(table: &Table) -> Fake {
+    pub(crate) fn new(table: &Table) -> Fake {
         let device = Device { backend: "cuda".into(), name: "fake".into(), library: "1".into(), threads: 0 };
         let count = || Arc::new(AtomicUsize::new(0));
         Fake { device, table: table.clone(), excess: 0, measured: count(), countdown: None, asked_after: count() }
@@ -138,7 +138,7 @@ fn cache_of(folder: &tempfile::TempDir, rows: &Table) -> Cache {
     cache
 }
 
-fn table(rows: &[(usize, usize, u64, u64)]) -> Table {
+pub(crate) fn table(rows: &[(usize, usize, u64, u64)]) -> Table {
     rows.iter().map(|&(name, size, time, bytes)| ((format!("a{name}"), size), (time, bytes))).collect()
 }
 

@@ -1,0 +1,84 @@
+//! What several devices can measure of one kernel at once: the sizes that are known in advance.
+//!
+//! ```text
+//! problem A   1  2  4  8 .. 256     each size is a task of its own, the largest first,
+//! problem B   1  2  4  8 .. 256     and a free device takes the next one
+//! ```
+//!
+//! So one large kernel occupies all devices. `fit` finds most of its sizes while it measures; those are left to the device
+//! that completes the problem.
+//!
+//! **Source**: Oyama et al. 2018, III.B, parallel evaluation.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::Scope;
+use super::env::Env;
+use super::fit::SCREEN;
+use super::sizes::measure_size;
+use crate::profile::{Admission, Known, Profiler, Spent};
+use crate::{Backend, Bytes, Error, Problem};
+
+/// Measures the sizes of `problems` that are known in advance, and returns the measurements and what they cost.
+///
+/// # Errors
+/// The first fatal error of any device.
+pub(super) fn ahead(
+    problems: &[&Problem],
+    scope: &Scope,
+    backends: &mut [Box<dyn Backend>],
+    env: &Env<'_>,
+) -> Result<(Known, Spent), Error> {
+    let tasks = tasks(problems, scope)?;
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new((Known::default(), Spent::default(), None));
+    let work = |backend: &mut dyn Backend| {
+        let mut profiler = Profiler::new(backend, env.cache, env.stop);
+        profiler.admit(Admission { deterministic: scope.deterministic, ..Admission::default() });
+        let mut measure = || -> Result<(), Error> {
+            while let Some((problem, limit)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if profiler.sizes(problem).binary_search(&problem.batch()).is_ok() {
+                    measure_size(problem, *limit, &mut profiler, &mut Vec::new())?;
+                }
+            }
+            Ok(())
+        };
+        let error = measure().err();
+        if error.is_some() {
+            next.store(tasks.len(), Ordering::Relaxed);
+        }
+        let (known, spent) = profiler.into_known();
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.0.extend(known);
+        found.1.add(spent);
+        found.2 = found.2.take().or(error);
+    };
+    std::thread::scope(|threads| {
+        for backend in backends.iter_mut() {
+            threads.spawn(|| work(backend.as_mut()));
+        }
+    });
+    let (known, spent, error) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    error.map_or(Ok((known, spent)), Err)
+}
+
+/// The problems at each size that will certainly be asked for, with the limit at that size; most work first.
+fn tasks(problems: &[&Problem], scope: &Scope) -> Result<Vec<(Problem, Bytes)>, Error> {
+    let limit = scope.limits.iter().copied().max().unwrap_or_default();
+    let mut tasks = Vec::new();
+    for problem in problems {
+        let batch = problem.batch();
+        let mut sizes =
+            scope.sizes.up_to(batch).unwrap_or_else(|| SCREEN.into_iter().filter(|&size| size < batch).collect());
+        sizes.extend(scope.baseline.map(|_| batch));
+        sizes.sort_unstable();
+        sizes.dedup();
+        for size in sizes {
+            let baseline = scope.baseline.filter(|_| size == batch).unwrap_or_default();
+            tasks.push((problem.with_batch(size)?, limit.max(baseline)));
+        }
+    }
+    tasks.sort_by(|(a, _), (b, _)| b.flops().total_cmp(&a.flops()).then_with(|| a.cmp(b)));
+    Ok(tasks)
+}

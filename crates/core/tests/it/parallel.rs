@@ -1,0 +1,58 @@
+//! Several devices measure one kernel together, each candidate once, and find what one device finds.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tightfit_core::profile::Cache;
+use tightfit_core::survey::{Env, Scope, Sizes, Survey, survey};
+use tightfit_core::{Backend, Bytes};
+
+use crate::stale::{BATCH, Fake, Table, problem};
+
+/// Three algorithms at every size, the larger the faster per sample.
+fn table() -> Table {
+    let row = |name: u64, size: usize| {
+        ((format!("a{name}"), size), (1000 * size as u64 / name + 500, 10 * name * size as u64))
+    };
+    (1..=3).flat_map(|name| (1..=BATCH).map(move |size| row(name, size))).collect()
+}
+
+/// What so many devices find, and how many measurements each of them made.
+fn found(devices: usize, sizes: Sizes, env: &Env<'_>) -> (Survey, Vec<usize>) {
+    let fakes: Vec<Fake> = (0..devices).map(|_| Fake::new(&table())).collect();
+    let counts: Vec<_> = fakes.iter().map(|fake| Arc::clone(&fake.measured)).collect();
+    let mut backends: Vec<Box<dyn Backend>> = fakes.into_iter().map(|fake| Box::new(fake) as _).collect();
+    let limit = Bytes(200);
+    let scope = Scope { baseline: Some(limit), ..Scope::new(sizes, vec![limit]) };
+    let survey = survey(&[problem(BATCH)], &scope, &mut backends, env).unwrap();
+    (survey, counts.iter().map(|count| count.load(Ordering::Relaxed)).collect())
+}
+
+#[test]
+fn devices_share_the_sizes_of_one_kernel() {
+    for sizes in Sizes::ALL {
+        let (one, alone) = found(1, sizes, &Env::default());
+        let (two, shared) = found(2, sizes, &Env::default());
+        let key = problem(BATCH);
+        let (mut one_candidates, mut two_candidates) =
+            (one.candidates[&key].candidates.clone(), two.candidates[&key].candidates.clone());
+        one_candidates.sort();
+        two_candidates.sort();
+        assert_eq!(one_candidates, two_candidates, "{sizes}");
+        // `fit` screens every algorithm at sizes where one device would have given up on some.
+        let total: usize = shared.iter().sum();
+        assert!(total >= alone[0] && (sizes == Sizes::Fit || total == alone[0]), "{sizes}: {shared:?}, {alone:?}");
+        assert_eq!(two.spent.measured, total, "{sizes}");
+    }
+}
+
+#[test]
+fn nothing_is_measured_twice_with_a_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
+    let env = Env { cache: Some(&cache), ..Env::default() };
+    let (_, first) = found(3, Sizes::All, &env);
+    assert_eq!(first.iter().sum::<usize>(), cache.summary().unwrap()[0].measurements);
+    let (again, second) = found(3, Sizes::All, &env);
+    assert_eq!((second.iter().sum::<usize>(), again.spent.measured), (0, 0));
+}
