@@ -8,7 +8,7 @@
 //! a handle's session -> the map of totals                   allocating a total, or looking one up
 //! a handle's session -> a device's total                    while its kernel is enqueued
 //! the blocks of loans                                       while a call is enqueued in one, and nothing else is held
-//! kernels | map of sessions | map of backends | substitutes of loans | one shard of the shadows
+//! kernels | map of sessions | map of backends | substitutes of loans | one shard of the shadows | a kernel's others
 //!                                                           for a few statements, and nothing is taken meanwhile
 //! ```
 //!

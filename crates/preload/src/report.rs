@@ -93,7 +93,7 @@ fn write(process: &Process) {
 }
 
 fn json(process: &Process) -> Value {
-    let limit = of_layers(process, &mut [None].iter());
+    let limit = of_layers(process, [None].iter());
     let (kernels, planned_only) = process.kernels.called();
     let passed: Vec<Value> = process
         .counts
@@ -123,7 +123,7 @@ fn micros(time: Option<Nanos>) -> Value {
 }
 
 /// The limit that layers share now.
-fn of_layers<'a>(process: &Process, layers: &mut dyn Iterator<Item = &'a Layer>) -> Option<Limit> {
+fn of_layers<'a>(process: &Process, layers: impl Iterator<Item = &'a Layer>) -> Option<Limit> {
     process.limits.get().shared_terms(process.settings()?, layers).map(|terms| terms.limit)
 }
 
@@ -176,7 +176,7 @@ fn kernel_json(process: &Process, kernel: &Kernel, of_all: Option<Limit>) -> Val
         "ours": ours,
         "decision": decision,
     });
-    let limit = of_layers(process, &mut kernel.layers.iter());
+    let limit = of_layers(process, kernel.layers.iter());
     if limit != of_all || Some(kernel.terms.limit) != of_all {
         if let Some(limit) = limit {
             let (name, bytes) = named(limit);

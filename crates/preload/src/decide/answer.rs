@@ -27,8 +27,8 @@ pub fn device(host: &Host, settings: &Settings) -> Result<usize, Reason> {
     if is_asked_for { Ok(device) } else { Err(Reason::Device) }
 }
 
-/// The answer to a question on the terms of the calling thread's layer, found now if it is new. An answer found without measuring, because of a capture, holds for
-/// this plan alone: the next plan is decided again.
+/// The answer to a question on the terms of the calling thread's layer, found now if it is new. An answer found without
+/// measuring, because of a capture, holds for this plan alone: the next plan is decided again.
 ///
 /// # Errors
 /// [`Reason::NoLimit`] if nothing limits the layer; [`Reason::Capture`] if the memory of a total is not allocated yet,

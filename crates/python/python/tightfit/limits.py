@@ -2,9 +2,9 @@
 
     tightfit run --workspace 512MiB -- python train.py
 
-    names = tightfit.torch.name_layers(model)              # in train.py, before the first step
-    tightfit.set_limits(workspace="64MiB", layers=["features.0", "features.3"])
-    tightfit.set_limits(tune="cached")
+    names = tightfit.torch.name_layers(student, "student.")     # in train.py, before the first step
+    tightfit.set_limits(workspace="64MiB", layers=names.layers)
+    tightfit.set_limits(tune="cached")                          # for all convolutions
 """
 
 from __future__ import annotations
