@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-env-changed=CC");
     println!("cargo:rerun-if-changed=client");
     println!("cargo:rerun-if-changed={SYMBOLS}");
+    println!("cargo:rerun-if-changed={HEADER}");
     let out = env::var("OUT_DIR")?;
     let out = Path::new(&out);
     let cudnn = out.join("libcudnn.so.9");
@@ -34,6 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// What the library to preload declares for programs.
+const HEADER: &str = "../preload/include/tightfit.h";
 /// Names of all functions of cuDNN.
 const SYMBOLS: &str = "../preload/symbols.tsv";
 

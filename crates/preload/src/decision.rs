@@ -64,13 +64,31 @@ pub struct Setup {
     pub kernel: Arc<Kernel>,
     handle: usize,
     /// What was set up on the handle last; a kernel may run something else by now.
-    program: Latest<Option<(Arc<Configuration>, Arc<GuestProgram>)>>,
+    program: Latest<Option<Program>>,
+}
+
+/// A configuration with what was set up for it.
+struct Program {
+    configuration: Arc<Configuration>,
+    program: Arc<GuestProgram>,
+}
+
+impl Program {
+    fn new((configuration, program): (Arc<Configuration>, Arc<GuestProgram>)) -> Program {
+        Program { configuration, program }
+    }
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Program) -> bool {
+        Arc::ptr_eq(&self.configuration, &other.configuration) && Arc::ptr_eq(&self.program, &other.program)
+    }
 }
 
 impl Setup {
     /// A kernel on a handle, and its configuration set up there if it has one.
     pub fn new(kernel: Arc<Kernel>, handle: Handle, program: Option<(Arc<Configuration>, Arc<GuestProgram>)>) -> Setup {
-        Setup { kernel, handle: handle.0 as usize, program: Latest::new(program) }
+        Setup { kernel, handle: handle.0 as usize, program: Latest::new(program.map(Program::new)) }
     }
 
     /// Whether it is for this handle.
@@ -80,18 +98,18 @@ impl Setup {
 
     /// A configuration as it was set up on the handle; none if it was not. Takes no lock, because every execution asks.
     pub fn program(&self, configuration: &Arc<Configuration>) -> Option<&Arc<GuestProgram>> {
-        let (known, program) = self.program.get().as_ref()?;
+        let Program { configuration: known, program } = self.program.get().as_ref()?;
         Arc::ptr_eq(known, configuration).then_some(program)
     }
 
     /// What was set up on the handle last.
     pub fn last_program(&self) -> Option<&Arc<GuestProgram>> {
-        self.program.get().as_ref().map(|(_, program)| program)
+        self.program.get().as_ref().map(|known| &known.program)
     }
 
     /// Keeps what was set up on the handle.
     pub fn keep(&self, configuration: Arc<Configuration>, program: Arc<GuestProgram>) {
-        self.program.replace(Some((configuration, program)));
+        self.program.replace(Some(Program::new((configuration, program))));
     }
 }
 

@@ -1,41 +1,57 @@
 //! A value that every call reads and that is replaced now and then.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::lock::lock;
 
 /// The latest of a few values. Reading takes no lock and never waits; a value that was replaced stays until all are
-/// dropped, because a reader may still use it.
+/// dropped, because a reader may still use it, and is used again if an equal one comes back.
 #[derive(Debug)]
 pub struct Latest<T> {
-    value: T,
-    next: OnceLock<Box<Latest<T>>>,
+    /// One of `all`.
+    latest: AtomicPtr<T>,
+    /// Only ever added to.
+    all: Mutex<Vec<Arc<T>>>,
 }
 
 impl<T> Latest<T> {
     /// The first value.
-    pub const fn new(value: T) -> Latest<T> {
-        Latest { value, next: OnceLock::new() }
+    pub fn new(value: T) -> Latest<T> {
+        let first = Arc::new(value);
+        Latest { latest: AtomicPtr::new(Arc::as_ptr(&first).cast_mut()), all: Mutex::new(vec![first]) }
     }
 
-    /// The latest value, in as many steps as there were replacements.
+    /// The latest value.
     pub fn get(&self) -> &T {
-        let mut last = self;
-        while let Some(next) = last.next.get() {
-            last = next;
-        }
-        &last.value
+        // SAFETY: it points into an `Arc` of `all`, which lets go of none before `self` is dropped, and nobody writes
+        // there.
+        unsafe { &*self.latest.load(Ordering::Acquire) }
     }
+}
 
+impl<T: PartialEq> Latest<T> {
     /// Replaces the value for whoever reads it from now on.
     pub fn replace(&self, value: T) {
-        let mut last = self;
-        let mut new = Box::new(Latest::new(value));
-        while let Err(refused) = last.next.set(new) {
-            // Another thread was first, so there is a next one.
-            new = refused;
-            if let Some(next) = last.next.get() {
-                last = next;
-            }
-        }
+        self.update(|_| value);
+    }
+
+    /// As [`Latest::replace`], by a value made from the latest one, which no other thread replaces meanwhile.
+    pub fn update(&self, change: impl FnOnce(&T) -> T) {
+        let mut all = lock(&self.all);
+        let value = change(self.get());
+        let known = all.iter().find(|known| ***known == value).cloned();
+        let value = known.unwrap_or_else(|| {
+            all.push(Arc::new(value));
+            all[all.len() - 1].clone()
+        });
+        self.latest.store(Arc::as_ptr(&value).cast_mut(), Ordering::Release);
+    }
+}
+
+impl<T: Default> Default for Latest<T> {
+    fn default() -> Latest<T> {
+        Latest::new(T::default())
     }
 }
 
@@ -48,14 +64,24 @@ mod tests {
         let latest = Latest::new(0);
         let first = latest.get();
         std::thread::scope(|threads| {
-            for value in 1..=8 {
-                let latest = &latest;
-                threads.spawn(move || latest.replace(value));
+            for _ in 1..=8 {
+                threads.spawn(|| latest.update(|value| value + 1));
             }
         });
-        assert_ne!(*latest.get(), 0);
-        assert_eq!(*first, 0);
+        assert_eq!((*latest.get(), *first), (8, 0));
         latest.replace(9);
         assert_eq!(*latest.get(), 9);
+    }
+
+    #[test]
+    fn a_value_that_comes_back_takes_no_more_memory() {
+        let latest = Latest::new(1);
+        let first: *const i32 = latest.get();
+        for _ in 0..100 {
+            latest.replace(2);
+            latest.replace(1);
+        }
+        assert_eq!(latest.get() as *const i32, first);
+        assert_eq!(lock(&latest.all).len(), 2);
     }
 }

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Each layer knows only those below it. Loading does nothing: the first call opens the real library and reads the
-//! environment (`settings`). A call that is not recognized, fails or panics is passed to the real library unchanged, and
+//! environment (`settings`), which the program's own calls may change (`limits`). A call that is not recognized, fails or panics is passed to the real library unchanged, and
 //! counted (`reason`). What runs may change while the program runs; what it was told may not (`kernel`).
 //!
 //! Empty on processors other than x86-64, because the trampolines are written in its assembly.
@@ -33,6 +33,8 @@ mod forward;
 mod kernel;
 mod latest;
 mod layer;
+mod limits;
+mod list;
 mod lock;
 mod log;
 mod memory;

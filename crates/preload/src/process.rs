@@ -8,13 +8,14 @@
 //! a handle's session -> the map of totals                   allocating a total, or looking one up
 //! a handle's session -> a device's total                    while its kernel is enqueued
 //! the blocks of loans                                       while a call is enqueued in one, and nothing else is held
-//! kernels | map of sessions | map of backends | substitutes of loans | one shard of the shadows
+//! kernels | map of sessions | map of backends | substitutes of loans | one shard of the shadows | a kernel's others
 //!                                                           for a few statements, and nothing is taken meanwhile
 //! ```
 //!
 //! The map of totals is released before a device's total is locked. Waiting for a backend has a time limit, because the
 //! thread that measures may need what the waiting one has yet to enqueue; nobody waits for a session, since only one
-//! thread at a time uses a handle. What runs for a kernel (`Latest`), counts and the duty to report take no lock.
+//! thread at a time uses a handle. What runs for a kernel and what calls have set (`Latest`) is read without a lock, and
+//! replaced under one under which nothing is taken; counts and the duty to report take no lock.
 //! Cells that are filled once (settings, libraries, cache file, conclusions about a descriptor) may be filled while any
 //! of these locks is held; filling one takes no lock of this list, except that a decision about a configuration is made
 //! before its cell is filled. Locks inside other crates (the host's contexts, SQLite's) are taken last and released
@@ -22,7 +23,7 @@
 
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tightfit_cuda::Host;
@@ -31,6 +32,8 @@ use crate::choose::Chooser;
 use crate::decision::Shadows;
 use crate::duty::Duty;
 use crate::kernel::Kernels;
+use crate::latest::Latest;
+use crate::limits::{Change, Limits};
 use crate::memory::{Loans, Totals};
 use crate::original::Original;
 use crate::reason::Counts;
@@ -41,6 +44,10 @@ use crate::settings::{self, Settings};
 #[derive(Default)]
 pub struct Process {
     settings: OnceLock<Option<Settings>>,
+    /// What calls of the program set in place of settings.
+    pub limits: Latest<Limits>,
+    /// Whether a call ever set a limit. From then on plans may have been told less than cuDNN asks for.
+    is_limited: AtomicBool,
     original: OnceLock<Option<Arc<Original>>>,
     host: OnceLock<Option<Host>>,
     /// Whether a parent process ran convolutions before it forked this one.
@@ -113,7 +120,7 @@ impl Process {
     ///
     /// ```text
     /// real library        the same
-    /// settings            the same; but none, so that all is passed through, if the parent used CUDA through us or ran
+    /// settings, limits    the same; but none, so that all is passed through, if the parent used CUDA through us or ran
     ///                     convolutions: no work can follow in the child, and the report is the parent's
     /// shadows             taken over, except those whose locks another thread held
     /// host, sessions, backends, totals, loans, cache file, kernels, counts, report        new
@@ -121,6 +128,8 @@ impl Process {
     fn of_child(parent: &Process) -> Process {
         let child = Process {
             settings: parent.settings.clone(),
+            limits: Latest::new(parent.limits.get().clone()),
+            is_limited: AtomicBool::new(parent.is_limited.load(Ordering::Relaxed)),
             original: parent.original.clone(),
             is_severed: parent.is_severed || parent.duty.is_begun() || matches!(parent.host.get(), Some(Some(_))),
             ..Process::default()
@@ -131,9 +140,32 @@ impl Process {
         child
     }
 
-    /// The settings; none if every convolution is to be left unchanged.
+    /// The environment's settings; none if every convolution is to be left unchanged.
     pub fn settings(&self) -> Option<&Settings> {
         self.settings.get_or_init(settings::of_environment).as_ref().filter(|_| !self.is_severed)
+    }
+
+    /// Why no call can set limits here; none if calls can.
+    pub fn why_off(&self) -> Option<&'static str> {
+        if self.is_severed {
+            return Some("this process was forked from one that had used the GPU; its convolutions are left unchanged");
+        }
+        let why = "TIGHTFIT_OFF is set, or a TIGHTFIT_ variable is invalid, as standard error says; nothing is changed";
+        self.settings().is_none().then_some(why)
+    }
+
+    /// Sets limits for all convolutions, or for some layers.
+    pub fn set_limits(&self, change: &Change, layers: Option<&[String]>) {
+        self.limits.update(|limits| limits.after(change, layers));
+        if self.limits.get().is_any() {
+            self.is_limited.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the settings, or a call once, ask for any work of ours.
+    fn is_active(&self) -> bool {
+        let is_limited = |settings: &Settings| settings.limit.is_some() || self.is_limited.load(Ordering::Acquire);
+        self.settings().is_some_and(is_limited)
     }
 
     /// The real library; none if there is none, which is reported once.
@@ -152,9 +184,9 @@ impl Process {
     }
 }
 
-/// The state, if the settings ask for any work of ours.
+/// The state, if the settings or a call ask for any work of ours.
 pub fn active() -> Option<&'static Process> {
-    Some(process()).filter(|process| process.settings().is_some())
+    Some(process()).filter(|process| process.is_active())
 }
 
 #[cfg(test)]
@@ -186,14 +218,19 @@ mod tests {
         parent.shadows.finalize(64);
         let taken = || process().sessions.forget(Handle(std::ptr::null_mut()));
         let held = parent.sessions.hold();
+        parent.set_limits(&Change::read("workspace=1MiB").unwrap(), None);
         assert!(is_right_in_child(|| {
             taken();
             let child = process();
-            !std::ptr::eq(child, parent) && child.shadows.object(64).is_some() && !child.is_severed
+            child.limits.get() == parent.limits.get()
+                && child.is_active()
+                && !std::ptr::eq(child, parent)
+                && child.shadows.object(64).is_some()
+                && !child.is_severed
         }));
         // Once the parent has run a convolution, its child leaves all alone, and so do that child's own children.
         parent.duty.begin(|| parent.duty.take_over());
-        let is_idle = || process().is_severed && process().settings().is_none() && !process().duty.is_own();
+        let is_idle = || process().is_severed && process().why_off().is_some() && !process().duty.is_own();
         assert!(is_right_in_child(|| {
             taken();
             is_idle() && process().shadows.object(64).is_none() && is_right_in_child(is_idle)
@@ -201,5 +238,8 @@ mod tests {
         drop(held);
         assert!(std::ptr::eq(process(), parent) && parent.duty.is_own());
         parent.shadows.destroy(64);
+        // What was told under a limit holds after it was taken back.
+        parent.set_limits(&Change::read("workspace=default").unwrap(), None);
+        assert!(!parent.limits.get().is_any() && parent.is_active());
     }
 }

@@ -13,17 +13,17 @@ use crate::settings::Tune;
 
 /// Adds the kernels that ran to the program's layers in the cache; writes nothing if the cache is not in use.
 pub fn keep(process: &Process) {
-    let Some(settings) = process.settings().filter(|settings| settings.tune != Tune::Heuristic) else { return };
     let with_layer = |kernel: &Arc<Kernel>| {
-        let layer = kernel.layer.clone().unwrap_or_default();
+        let layer = kernel.layer().unwrap_or_default().to_owned();
         network::Kernel { layer, problem: kernel.question.problem }
     };
-    let kernels: Vec<network::Kernel> = process.kernels.called().0.iter().map(with_layer).collect();
-    if kernels.is_empty() {
-        return;
-    }
+    let called = process.kernels.called().0;
+    // With the mode of the first one that uses the cache.
+    let tune = called.iter().map(|kernel| kernel.terms.tune).find(|tune| *tune != Tune::Heuristic);
+    let (Some(settings), Some(tune)) = (process.settings(), tune) else { return };
+    let kernels: Vec<network::Kernel> = called.iter().map(with_layer).collect();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let Some(cache) = process.chooser.cache(settings) else { return };
+    let Some(cache) = process.chooser.cache(settings, tune) else { return };
     if let Err(error) = cache.add_to_program(&name(&arguments), &kernels) {
         trace!("could not save the layer names: {}", error.chain());
     }

@@ -50,6 +50,8 @@ reasons! {
     Shape = "shape";
     /// Work outside a device's primary context, or on a device that the settings exclude.
     Device = "device or context";
+    /// Nothing limits its layer.
+    NoLimit = "no limit";
     /// First seen while a graph was captured, before the memory of a total was allocated.
     Capture = "first seen under capture";
     /// Nothing fits the limit, however divided.

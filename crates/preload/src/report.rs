@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tightfit_core::{Candidate, Nanos, output};
 
 use crate::kernel::{Kernel, Running};
+use crate::layer::Layer;
 use crate::log::warn;
 use crate::pipe::shielded;
 use crate::process::{Process, existing};
@@ -92,11 +93,7 @@ fn write(process: &Process) {
 }
 
 fn json(process: &Process) -> Value {
-    let limit = match process.settings().map(|settings| settings.limit) {
-        Some(Limit::PerKernel(bytes)) => json!({"workspace_limit_bytes": bytes.0}),
-        Some(Limit::Total(bytes)) => json!({"total_workspace_bytes": bytes.0}),
-        None => json!({}),
-    };
+    let limit = of_layers(process, [None].iter());
     let (kernels, planned_only) = process.kernels.called();
     let passed: Vec<Value> = process
         .counts
@@ -109,12 +106,13 @@ fn json(process: &Process) -> Value {
         "pid": std::process::id(),
         "cudnn": process.original_path().map(|path| path.to_string_lossy()),
         "device": process.duty.device(),
-        "kernels": kernels.iter().map(|kernel| kernel_json(kernel)).collect::<Vec<_>>(),
+        "kernels": kernels.iter().map(|kernel| kernel_json(process, kernel, limit)).collect::<Vec<_>>(),
         "passed_through": passed,
         "totals": totals(process, &kernels, planned_only),
     });
-    if let (Value::Object(report), Value::Object(limit)) = (&mut report, limit) {
-        report.extend(limit);
+    if let Some(limit) = limit {
+        let (name, bytes) = named(limit);
+        report[name] = bytes;
     }
     report
 }
@@ -124,7 +122,22 @@ fn micros(time: Option<Nanos>) -> Value {
     time.filter(|time| *time > Nanos::ZERO).map_or(Value::Null, |time| json!(time.as_micros()))
 }
 
-fn kernel_json(kernel: &Kernel) -> Value {
+/// The limit that layers share now.
+fn of_layers<'a>(process: &Process, layers: impl Iterator<Item = &'a Layer>) -> Option<Limit> {
+    process.limits.get().shared_terms(process.settings()?, layers).map(|terms| terms.limit)
+}
+
+/// A limit with its name in the report.
+fn named(limit: Limit) -> (&'static str, Value) {
+    match limit {
+        Limit::PerKernel(bytes) => ("workspace_limit_bytes", json!(bytes.0)),
+        Limit::Total(bytes) => ("total_workspace_bytes", json!(bytes.0)),
+    }
+}
+
+/// A kernel; with its limit and what the program was told, if the limit that holds for it or that it was planned under
+/// differs from that of all.
+fn kernel_json(process: &Process, kernel: &Kernel, of_all: Option<Limit>) -> Value {
     let question = &kernel.question;
     let chosen = &question.chosen;
     let theirs = json!({
@@ -152,7 +165,7 @@ fn kernel_json(kernel: &Kernel) -> Value {
         Running::Left(reason) => (own_choice(kernel), reason.words()),
         Running::Kept => (own_choice(kernel), "kept"),
     };
-    json!({
+    let mut value = json!({
         "name": kernel.name(),
         "problem": question.problem.to_string(),
         "operation": question.problem.operation().name(),
@@ -162,7 +175,16 @@ fn kernel_json(kernel: &Kernel) -> Value {
         "framework": theirs,
         "ours": ours,
         "decision": decision,
-    })
+    });
+    let limit = of_layers(process, kernel.layers.iter());
+    if limit != of_all || Some(kernel.terms.limit) != of_all {
+        if let Some(limit) = limit {
+            let (name, bytes) = named(limit);
+            value[name] = bytes;
+        }
+        value["told_workspace_bytes"] = json!(kernel.told().workspace().0);
+    }
+    value
 }
 
 /// The framework's choice in the form of a configuration.
@@ -185,10 +207,9 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
         None => kernel.question.chosen.workspace.0,
     });
     // A total is allocated as a whole, however little of it is used.
-    let ours = match process.settings().map(|settings| settings.limit) {
-        Some(Limit::Total(total)) if kernels.iter().any(|kernel| kernel.share().is_some()) => ours.max(total.0),
-        _ => ours,
-    };
+    let total = |kernel: &&Arc<Kernel>| kernel.share().is_some();
+    let totals = kernels.iter().filter(total).map(|kernel| kernel.terms.limit.bytes().0).max();
+    let ours = ours.max(totals.unwrap_or(0));
     // Only if both times are known.
     let gained = |kernel: &Kernel| match (kernel.running().configuration(), kernel.framework_time) {
         (Some(ours), Some(theirs)) if ours.time() > Nanos::ZERO => {

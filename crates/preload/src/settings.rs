@@ -1,5 +1,5 @@
 //! Reads the settings from the environment. An invalid value is reported on standard error, and every convolution is
-//! left unchanged. Paths may be any bytes.
+//! left unchanged. Paths may be any bytes. Calls of the program can change some of them (`limits`).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,7 +12,7 @@ use tightfit_core::survey::Sizes;
 use crate::log::warn;
 
 /// How configurations are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tune {
     /// Measure what the cache lacks.
     Measure,
@@ -23,8 +23,20 @@ pub enum Tune {
     Heuristic,
 }
 
+impl Tune {
+    /// The mode of this name.
+    pub fn named(name: &str) -> Option<Tune> {
+        match name {
+            "measure" => Some(Tune::Measure),
+            "cached" => Some(Tune::Cached),
+            "heuristic" => Some(Tune::Heuristic),
+            _ => None,
+        }
+    }
+}
+
 /// Which workspace is limited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// The workspace of each convolution (WR).
     PerKernel(Bytes),
@@ -32,11 +44,31 @@ pub enum Limit {
     Total(Bytes),
 }
 
+impl Limit {
+    /// The most that one convolution may use.
+    pub fn bytes(self) -> Bytes {
+        let (Limit::PerKernel(bytes) | Limit::Total(bytes)) = self;
+        bytes
+    }
+}
+
+/// What a convolution is decided by: the environment's settings, or what the program's calls put in their place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// The limit.
+    pub limit: Limit,
+    /// The micro-batch sizes to measure and use.
+    pub sizes: Sizes,
+    /// How configurations are found.
+    pub tune: Tune,
+}
+
 /// The settings read from the environment variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `TIGHTFIT_WORKSPACE` or `TIGHTFIT_TOTAL_WORKSPACE`.
-    pub limit: Limit,
+    /// `TIGHTFIT_WORKSPACE` or `TIGHTFIT_TOTAL_WORKSPACE`; none if neither is set: nothing is changed then until a call
+    /// sets a limit.
+    pub limit: Option<Limit>,
     /// `TIGHTFIT_SIZES`, or its old name `TIGHTFIT_POLICY`.
     pub sizes: Sizes,
     /// `TIGHTFIT_TUNE`.
@@ -70,8 +102,7 @@ impl Settings {
     }
 }
 
-/// The settings of the environment; none if no limit is set, `TIGHTFIT_OFF` is set, or a value is invalid, which is
-/// reported.
+/// The settings of the environment; none if `TIGHTFIT_OFF` is set or a value is invalid, which is reported.
 pub fn of_environment() -> Option<Settings> {
     let environment = |name: &str| std::env::var_os(name);
     if set(&environment, "TIGHTFIT_SIZES").is_none() && set(&environment, "TIGHTFIT_POLICY").is_some() {
@@ -100,9 +131,9 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
         value.parse().map(Some).map_err(wrong)
     };
     let limit = match (bytes("TIGHTFIT_WORKSPACE")?, bytes("TIGHTFIT_TOTAL_WORKSPACE")?) {
-        (None, None) => return Ok(None),
-        (Some(each), None) => Limit::PerKernel(each),
-        (None, Some(total)) => Limit::Total(total),
+        (None, None) => None,
+        (Some(each), None) => Some(Limit::PerKernel(each)),
+        (None, Some(total)) => Some(Limit::Total(total)),
         (Some(_), Some(_)) => {
             return Err("TIGHTFIT_WORKSPACE and TIGHTFIT_TOTAL_WORKSPACE are both set; set only one".to_owned());
         }
@@ -113,11 +144,10 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
             sizes = value.parse().map_err(|error| format!("{name} is {value:?}: {error}"))?;
         }
     }
-    let tune = match text(environment, "TIGHTFIT_TUNE")?.as_deref() {
-        None | Some("measure") => Tune::Measure,
-        Some("cached") => Tune::Cached,
-        Some("heuristic") => Tune::Heuristic,
-        Some(value) => return Err(format!("TIGHTFIT_TUNE is {value:?}; use measure, cached or heuristic")),
+    let tune = match text(environment, "TIGHTFIT_TUNE")? {
+        None => Tune::Measure,
+        Some(value) => Tune::named(&value)
+            .ok_or_else(|| format!("TIGHTFIT_TUNE is {value:?}; use measure, cached or heuristic"))?,
     };
     let devices = text(environment, "TIGHTFIT_DEVICES")?.map(|value| {
         let numbers = value.split(',').map(|number| number.trim().parse::<usize>());
@@ -181,9 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_or_when_off_there_are_no_settings() {
-        assert_eq!(read_from(&[]), Ok(None));
-        assert_eq!(read_from(&[("TIGHTFIT_SIZES", "all")]), Ok(None));
+    fn when_off_there_are_no_settings_and_by_default_no_limit() {
+        assert_eq!(read_from(&[]).unwrap().unwrap().limit, None);
+        let all = read_from(&[("TIGHTFIT_SIZES", "all")]).unwrap().unwrap();
+        assert_eq!((all.limit, all.sizes), (None, Sizes::All));
         assert_eq!(read_from(&[("TIGHTFIT_WORKSPACE", "64MiB"), ("TIGHTFIT_OFF", "1")]), Ok(None));
     }
 
@@ -201,7 +232,7 @@ mod tests {
             ("TIGHTFIT_REPORT", "r-%p.json"),
         ]);
         let expected = Settings {
-            limit: Limit::Total(Bytes::gib(1)),
+            limit: Some(Limit::Total(Bytes::gib(1))),
             sizes: Sizes::PowerOfTwo,
             tune: Tune::Cached,
             cache: Some("/tmp/a.db".into()),

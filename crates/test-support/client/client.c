@@ -478,8 +478,9 @@ static void *in_thread(void *argument) {
 }
 
 #include "bench.h"
-#include "legacy.h"
 #include "network.h"
+#include "limits.h"
+#include "legacy.h"
 #include "real.h"
 
 /* However the program ends: how often the stand-ins were called, so that a test knows whether a failure was met. */
@@ -511,6 +512,8 @@ int main(int argc, char **argv) {
     printf("error %s\n", DNN(cudnnGetErrorString)(3000));
     void (*set_layer)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "tightfitSetLayer");
     if (set_layer && text("layer", NULL)) set_layer(text("layer", NULL));
+    /* `limits=`: set before anything is planned. */
+    if (text("limits", NULL)) set_limits(text("limits", NULL));
     if (option("real", 0)) {
         Problem p = problem_of_options(0);
         printf("status %d\n", real(&p));
@@ -526,14 +529,18 @@ int main(int argc, char **argv) {
     Status status = 0;
     if (option("forked", 0)) status = forked(text("out", NULL));
     else if (option("net", 0)) status = network(text("out", NULL));
+    else if (text("script", NULL)) status = script(text("out", NULL));
     else if (threads) {
-        pthread_t ids[64];
+        pthread_t ids[64], toggling;
+        if (option("toggled", 0)) pthread_create(&toggling, NULL, toggle, NULL);
         for (int64_t i = 0; i < threads; i++) pthread_create(&ids[i], NULL, in_thread, (void *)(intptr_t)i);
         for (int64_t i = 0; i < threads; i++) {
             void *result;
             pthread_join(ids[i], &result);
             if (result) status = (Status)(intptr_t)result;
         }
+        is_done = 1;
+        if (option("toggled", 0)) pthread_join(toggling, NULL);
     } else {
         Problem p = problem_of_options(0);
         int64_t rounds = option("rounds", 1);

@@ -158,6 +158,8 @@ static Status legacy(const Problem *p, const char *out) {
                                                                       algorithm, &asked));
     if (!count) bytes = asked;
     printf("workspace %zu %zu\n", bytes, asked);
+    /* `between=`: limits set between the query and the calls. */
+    if (text("between", NULL)) set_limits(text("between", NULL));
     bytes += (size_t)option("less", 0) ? -(size_t)option("less", 0) : 0;
     Address workspace = 0;
     if (bytes) MUST(CUDA(cuMemAlloc_v2, &workspace, bytes));

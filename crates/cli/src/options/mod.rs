@@ -67,8 +67,9 @@ pub struct Common {
     /// Threads of the CPU backend [default: one per core]
     #[arg(long, global = true, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024), env = "TIGHTFIT_THREADS", help_heading = "Common options")]
     pub threads: Option<usize>,
-    /// Numbers of the GPUs to measure on, all of the same model [default: 0]; for `run`, the GPUs whose convolutions to
-    /// divide [default: all]; for `split`, device names, such as K80,K80,K20Xm
+    /// Numbers of the GPUs to measure on, all of the same model [default: 0]; for `run`, of the GPUs whose convolutions
+    /// to measure and divide, while those on other GPUs stay unchanged [default: all]; for `split`, device names, such as
+    /// K80,K80,K20Xm
     #[arg(long, global = true, value_delimiter = ',', env = "TIGHTFIT_DEVICES", help_heading = "Common options")]
     pub devices: Vec<String>,
     /// cuDNN library, or its folder [default: search Python's packages and the system]
@@ -361,7 +362,8 @@ pub struct RunOptions {
     /// Workspace limit per kernel, such as 512MiB [default: 64MiB] [env: TIGHTFIT_WORKSPACE]
     #[arg(long, value_name = "SIZE", conflicts_with = "total_workspace")]
     pub workspace: Option<Bytes>,
-    /// Total workspace, divided among all kernels to minimize their total time [env: TIGHTFIT_TOTAL_WORKSPACE]
+    /// Total workspace of each GPU, divided among all kernels to minimize their total time; kernels of equal shape share
+    /// one part [env: TIGHTFIT_TOTAL_WORKSPACE]
     #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,
     #[command(flatten)]

@@ -13,7 +13,8 @@ pub struct WorkspaceOptions {
     /// Workspace limit per kernel, such as 64MiB [env: TIGHTFIT_WORKSPACE]
     #[arg(long, value_name = "SIZE")]
     pub workspace: Option<Bytes>,
-    /// Total workspace, divided among all kernels to minimize their total time [env: TIGHTFIT_TOTAL_WORKSPACE]
+    /// Total workspace, divided among all kernels to minimize their total time; every kernel gets a part of its own (under
+    /// `run`, kernels of equal shape share one) [env: TIGHTFIT_TOTAL_WORKSPACE]
     #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,
     /// Workspace that all kernels share, one after another [env: TIGHTFIT_ONE_WORKSPACE]

@@ -17,11 +17,11 @@ pub struct CacheFile {
 
 impl CacheFile {
     /// The cache; none if the settings name none or it cannot be opened, which is reported once.
-    pub fn open(&self, settings: &Settings) -> Option<&Cache> {
+    pub fn open(&self, settings: &Settings, tune: Tune) -> Option<&Cache> {
         self.opened
             .get_or_init(|| {
                 let path = settings.cache.as_ref()?;
-                let looked_up = |error| match settings.tune {
+                let looked_up = |error| match tune {
                     // A read-only cache serves too: only the layer names are not saved.
                     Tune::Cached => Cache::open_read_only(path).map_err(|_| error),
                     _ => Err(error),

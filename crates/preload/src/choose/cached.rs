@@ -6,7 +6,7 @@ use tightfit_cuda::Guest;
 
 use super::chooser::{Chooser, Knowledge, admission};
 use crate::kernel::Question;
-use crate::settings::{Limit, Settings};
+use crate::settings::{Limit, Settings, Terms};
 
 /// What was found in the cache.
 pub(super) struct Lookup {
@@ -17,21 +17,21 @@ pub(super) struct Lookup {
 }
 
 impl Chooser {
-    /// What the cache has for a question within a limit; none if there is no cache or no entry.
+    /// What the cache has for a question on these terms; none if there is no cache or no entry.
     ///
     /// Asks the library only for the workspaces of candidates that would be chosen.
     pub(super) fn look_up(
         &self,
         question: &Question,
-        limit: Bytes,
+        terms: Terms,
         settings: &Settings,
         guest: &mut Guest,
     ) -> Option<Lookup> {
-        let cache = self.cache.open(settings)?;
+        let (cache, limit) = (self.cache.open(settings, terms.tune)?, terms.limit.bytes());
         let found = self.cache.read(cache.measurements(guest.device(), &question.problem))?;
         let problem = &question.problem;
         let admission = admission(question, settings);
-        let sizes = settings.sizes.up_to(problem.batch());
+        let sizes = terms.sizes.up_to(problem.batch());
         let may_be_used = |measurement: &&Measurement| {
             let is_size = sizes.as_ref().is_none_or(|sizes| sizes.contains(&measurement.micro_batch));
             measurement.workspace <= limit && is_size && admission.admits(measurement.notes)
@@ -50,7 +50,7 @@ impl Chooser {
         };
         let kept = candidates.len();
         let chosen = |candidates: &[Candidate]| -> Vec<Configuration> {
-            match settings.limit {
+            match terms.limit {
                 Limit::PerKernel(_) => divide(problem, candidates, limit, cost).into_iter().collect(),
                 Limit::Total(_) => front(problem, candidates, limit, cost).unwrap_or_default(),
             }

@@ -7,7 +7,7 @@ use super::cache::CacheFile;
 use super::measurements::Measurements;
 use super::spending::Spending;
 use crate::kernel::Question;
-use crate::settings::Settings;
+use crate::settings::{Settings, Tune};
 
 /// What is known of a problem's candidates, and of the framework's choice among them.
 pub(super) struct Knowledge {
@@ -26,8 +26,8 @@ pub struct Chooser {
 
 impl Chooser {
     /// The cache; none if the settings name none or it cannot be opened.
-    pub fn cache(&self, settings: &Settings) -> Option<&Cache> {
-        self.cache.open(settings)
+    pub fn cache(&self, settings: &Settings, tune: Tune) -> Option<&Cache> {
+        self.cache.open(settings, tune)
     }
 
     /// What choosing has cost.

@@ -10,7 +10,7 @@ use tightfit_cuda::Guest;
 use super::chooser::admission;
 use crate::kernel::Question;
 use crate::session::Session;
-use crate::settings::Settings;
+use crate::settings::{Settings, Terms};
 
 /// The most parts to try before any other engine: each part has its own launches, and a small batch leaves the device
 /// idle.
@@ -30,17 +30,17 @@ const FEW: usize = 8;
 /// [`Error::Backend`] if cuDNN cannot be queried.
 pub(super) fn shrink(
     question: &Question,
-    limit: Bytes,
+    terms: Terms,
     settings: &Settings,
     session: &mut Session,
 ) -> Result<Option<Configuration>, Error> {
     let (problem, own) = (&question.problem, &question.chosen.algorithm);
     let batch = problem.batch();
-    let most = if settings.sizes == Sizes::Undivided { 1 } else { batch };
+    let most = if terms.sizes == Sizes::Undivided { 1 } else { batch };
     let few = most.min(FEW);
     let admission = admission(question, settings);
     let own_is_admitted = admission.admits(question.chosen.notes);
-    let mut search = Search { question, limit, session };
+    let mut search = Search { question, limit: terms.limit.bytes(), session };
     if own_is_admitted && let Some(found) = search.fewest_parts(own, 2..=few)? {
         return Ok(Some(found));
     }

@@ -19,7 +19,7 @@ use super::surveyed;
 use super::turn::{Turn, wait_for};
 use crate::kernel::Question;
 use crate::log::trace;
-use crate::settings::{self, Settings};
+use crate::settings::{Limit, Settings, Terms};
 
 /// Why nothing was measured.
 #[derive(Debug)]
@@ -36,9 +36,9 @@ impl<E: Into<String>> From<E> for Refusal {
 }
 
 impl Chooser {
-    /// What this process has measured so far.
-    pub(super) fn recall(&self, question: &Question, settings: &Settings) -> Option<Knowledge> {
-        let found = self.measurements.find(&key(question, admission(question, settings)))?;
+    /// What this process has measured so far on these terms.
+    pub(super) fn recall(&self, question: &Question, terms: Terms, settings: &Settings) -> Option<Knowledge> {
+        let found = self.measurements.find(&key(question, terms, admission(question, settings)))?;
         let framework_time = self.measurements.time(question);
         Some(Knowledge { candidates: found.candidates.clone(), cost: found.cost, framework_time })
     }
@@ -50,33 +50,30 @@ impl Chooser {
     pub(super) fn measure(
         &self,
         question: &Question,
-        limit: Bytes,
+        terms: Terms,
         settings: &Settings,
         host: &Host,
         guest: &mut Guest,
     ) -> Result<Knowledge, Refusal> {
-        let needs_time = question.chosen.workspace <= limit;
+        let needs_time = question.chosen.workspace <= terms.limit.bytes();
         let is_enough = |known: &Knowledge| known.framework_time.is_some() || !needs_time;
-        if let Some(known) = self.recall(question, settings).filter(is_enough) {
+        if let Some(known) = self.recall(question, terms, settings).filter(is_enough) {
             return Ok(known);
         }
         let started = Instant::now();
         let device = guest.device().clone();
-        let survey = surveyed::Survey::new(&self.cache, question, limit, settings, &device);
-        let looked_up = survey.is_done().then(|| self.look_up(question, limit, settings, guest)).flatten();
+        let survey = surveyed::Survey::new(&self.cache, question, terms, settings, &device);
+        let looked_up = survey.is_done().then(|| self.look_up(question, terms, settings, guest)).flatten();
         // Outdated measurements are repeated.
         let known = looked_up.filter(|found| !found.is_stale).map(|found| found.known);
         if let Some(Knowledge { candidates, cost, .. }) = &known {
             // If only the framework's choice is missing, only that is measured.
-            self.measurements.remember(
-                question,
-                admission(question, settings),
-                Candidates { candidates: candidates.clone(), cost: *cost },
-            );
+            let key = key(question, terms, admission(question, settings));
+            self.measurements.remember(key, Candidates { candidates: candidates.clone(), cost: *cost });
         }
         let result = match known.filter(is_enough) {
             Some(known) => Ok(known),
-            None => self.measure_now(question, limit, settings, host, needs_time, &survey),
+            None => self.measure_now(question, terms, settings, host, needs_time, &survey),
         };
         self.spending.add_time(started);
         result.inspect_err(|error| trace!("did not measure {}: {}", question.problem, error.words))
@@ -85,7 +82,7 @@ impl Chooser {
     fn measure_now(
         &self,
         question: &Question,
-        limit: Bytes,
+        terms: Terms,
         settings: &Settings,
         host: &Host,
         needs_time: bool,
@@ -98,7 +95,7 @@ impl Chooser {
             Some(backend) => backend,
             none => none.insert(host.backend(question.device).map_err(|error| error.to_string())?),
         };
-        let cache = self.cache.open(settings);
+        let cache = self.cache.open(settings, terms.tune);
         let _turn = cache.map(Turn::take).transpose()?.flatten();
         // The program's own work would disturb the measurements.
         backend
@@ -106,7 +103,7 @@ impl Chooser {
             .context()
             .synchronize()
             .map_err(|error| Refusal { is_capture: error.is_of_capture(), words: error.to_string() })?;
-        let measured = self.with_profiler(question, limit, settings, backend, cache, needs_time);
+        let measured = self.with_profiler(question, terms, settings, backend, cache, needs_time);
         // Give the memory used for measuring back to the program.
         let released = backend.release();
         let known = measured.map_err(|error| error.chain())?;
@@ -118,7 +115,7 @@ impl Chooser {
     fn with_profiler(
         &self,
         question: &Question,
-        limit: Bytes,
+        terms: Terms,
         settings: &Settings,
         backend: &mut CudaBackend,
         cache: Option<&Cache>,
@@ -127,12 +124,11 @@ impl Chooser {
         let admission = admission(question, settings);
         let mut profiler = Profiler::new(backend, cache.map(|cache| cache as &dyn Store), self.measurements.stop());
         profiler.admit(admission);
-        let remembered = self.measurements.find(&key(question, admission));
+        let (key, limit) = (key(question, terms, admission), terms.limit.bytes());
+        let remembered = self.measurements.find(&key);
         let found = match remembered {
             Some(found) => Ok(found),
-            None => {
-                candidates(settings.sizes, &question.problem, &ladder(limit, settings), &mut profiler).map(Arc::new)
-            }
+            None => candidates(terms.sizes, &question.problem, &ladder(terms.limit), &mut profiler).map(Arc::new),
         };
         let theirs = match &found {
             Ok(found) if needs_time => {
@@ -149,7 +145,7 @@ impl Chooser {
             trace!("could not save a measurement: {failure}");
         }
         let (found, framework_time) = (found?, theirs?.map(|measurement| measurement.time));
-        self.measurements.remember(question, admission, (*found).clone());
+        self.measurements.remember(key, (*found).clone());
         if let Some(time) = framework_time {
             self.measurements.remember_time(question, time);
         }
@@ -158,9 +154,9 @@ impl Chooser {
 }
 
 /// The limits for which to find candidates. Under a total, a kernel's share is not known yet.
-fn ladder(limit: Bytes, settings: &Settings) -> Vec<Bytes> {
-    match settings.limit {
-        settings::Limit::PerKernel(_) => vec![limit],
-        settings::Limit::Total(_) => tightfit_core::candidate::Limit::Total(limit).ladder(),
+fn ladder(limit: Limit) -> Vec<Bytes> {
+    match limit {
+        Limit::PerKernel(limit) => vec![limit],
+        Limit::Total(total) => tightfit_core::candidate::Limit::Total(total).ladder(),
     }
 }

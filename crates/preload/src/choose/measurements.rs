@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex};
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::profile::Admission;
+use tightfit_core::survey::Sizes;
 use tightfit_core::{Nanos, Problem};
 use tightfit_cuda::CudaBackend;
 
 use crate::kernel::Question;
 use crate::lock::lock;
+use crate::settings::{Limit, Terms};
 
 /// See [`key`].
-type Key = (usize, Problem, AdmissionKey);
+pub(super) type Key = (usize, Problem, Limit, Sizes, AdmissionKey);
 type AdmissionKey = (bool, Option<u32>, u32);
 
 /// What was measured, and what with.
@@ -37,8 +39,8 @@ impl Measurements {
     }
 
     /// Remembers the candidates of a question.
-    pub fn remember(&self, question: &Question, admission: Admission, candidates: Candidates) {
-        lock(&self.candidates).insert(key(question, admission), Arc::new(candidates));
+    pub fn remember(&self, key: Key, candidates: Candidates) {
+        lock(&self.candidates).insert(key, Arc::new(candidates));
     }
 
     /// The time of the framework's choice, if it was measured.
@@ -63,7 +65,7 @@ impl Measurements {
 }
 
 /// What candidates depend on.
-pub(super) fn key(question: &Question, admission: Admission) -> Key {
+pub(super) fn key(question: &Question, terms: Terms, admission: Admission) -> Key {
     let admission = (admission.deterministic, admission.class.map(|class| class.0), admission.without.0);
-    (question.device, question.problem, admission)
+    (question.device, question.problem, terms.limit, terms.sizes, admission)
 }

@@ -29,7 +29,7 @@ use crate::kernel::{Answer, Question, Share};
 use crate::log::trace;
 use crate::reason::Reason;
 use crate::session::Session;
-use crate::settings::{Limit, Settings, Tune};
+use crate::settings::{Limit, Settings, Terms, Tune};
 
 /// A configuration must be faster by more than this to be worth changing results for.
 const GAIN: f64 = 1.03;
@@ -45,61 +45,98 @@ pub struct Choice {
 }
 
 impl Chooser {
-    /// Answers a question under a limit.
+    /// Answers a question on these terms.
     ///
     /// Under capture, this measures, allocates and waits for nothing, and does not even open a file.
     pub fn choose(
         &self,
         question: &Question,
-        limit: Bytes,
+        terms: Terms,
         settings: &Settings,
         session: &mut Session,
         host: &Host,
         is_capturing: bool,
     ) -> Choice {
         let mut is_lasting = !is_capturing;
-        let known = match settings.tune {
-            _ if is_capturing => self.recall(question, settings),
-            Tune::Measure => match self.measure(question, limit, settings, host, &mut session.guest) {
+        let known = match terms.tune {
+            _ if is_capturing => self.recall(question, terms, settings),
+            Tune::Measure => match self.measure(question, terms, settings, host, &mut session.guest) {
                 Ok(known) => Some(known),
                 Err(failure) => {
                     is_lasting = !failure.is_capture;
                     None
                 }
             },
-            Tune::Cached => self.look_up(question, limit, settings, &mut session.guest).map(|found| found.known),
+            Tune::Cached => self.look_up(question, terms, settings, &mut session.guest).map(|found| found.known),
             Tune::Heuristic => None,
         };
-        let fits = question.chosen.workspace <= limit;
         let framework_time = known.as_ref().and_then(|known| known.framework_time);
-        let divide = |known: &Knowledge| divide(&question.problem, &known.candidates, limit, known.cost).ok();
-        let divided = known.as_ref().and_then(divide);
-        let is_worth_it = |ours: &Configuration| {
-            let is_faster = framework_time.is_some_and(|theirs| ours.time().ratio(theirs) * GAIN < 1.0);
-            !fits || (is_faster && !is_chosen(ours, question))
-        };
-        // A configuration that cannot be set up on the program's handle, for example for its alignment, is no choice.
-        let ours = divided.filter(is_worth_it).filter(|ours| {
-            let set_up = session.program(&question.problem, ours, question.scale(), question.base);
-            set_up.map_err(|error| trace!("{}: {}", question.problem, error.chain())).is_ok()
-        });
-        let answer = match (ours, fits) {
-            (Some(ours), _) => Answer::Ours(ours),
-            (None, true) => Answer::Kept,
-            (None, false) => match heuristic::shrink(question, limit, settings, session) {
-                Ok(Some(ours)) => Answer::Ours(ours),
-                Ok(None) => Answer::Left(Reason::NothingFits),
-                Err(error) => {
-                    trace!("{}: {error}", question.problem);
-                    Answer::Left(Reason::Failed)
-                }
-            },
-        };
-        let answer = match settings.limit {
+        let answer = answer(question, terms, known.as_ref(), settings, session);
+        let answer = match terms.limit {
             Limit::PerKernel(_) => answer,
-            Limit::Total(_) => answer_in_total(question, limit, answer, known, session),
+            Limit::Total(total) => answer_in_total(question, total, answer, known, session),
         };
         Choice { answer, framework_time, is_lasting }
+    }
+
+    /// Answers a question again on other terms than it was `asked` on, for a plan whose workspace the program was told.
+    ///
+    /// Measures nothing, because the plan is about to run: goes by what was measured when it was made, or is cached.
+    pub fn choose_again(
+        &self,
+        question: &Question,
+        asked: Terms,
+        terms: Terms,
+        settings: &Settings,
+        session: &mut Session,
+        is_capturing: bool,
+    ) -> Answer {
+        let is_looked_up = asked.tune == Tune::Cached && !is_capturing;
+        let mut look_up = || self.look_up(question, terms, settings, &mut session.guest).map(|found| found.known);
+        let measured = self.recall(question, asked, settings);
+        let mut known = measured.or_else(|| is_looked_up.then(&mut look_up).flatten());
+        if let Some(known) = &mut known
+            && let Some(sizes) = terms.sizes.up_to(question.problem.batch())
+        {
+            known.candidates.retain(|candidate| sizes.contains(&candidate.micro_batch));
+        }
+        answer(question, terms, known.as_ref(), settings, session)
+    }
+}
+
+/// What to run within a limit, by what is known.
+fn answer(
+    question: &Question,
+    terms: Terms,
+    known: Option<&Knowledge>,
+    settings: &Settings,
+    session: &mut Session,
+) -> Answer {
+    let limit = terms.limit.bytes();
+    let fits = question.chosen.workspace <= limit;
+    let framework_time = known.and_then(|known| known.framework_time);
+    let divide = |known: &Knowledge| divide(&question.problem, &known.candidates, limit, known.cost).ok();
+    let divided = known.and_then(divide);
+    let is_worth_it = |ours: &Configuration| {
+        let is_faster = framework_time.is_some_and(|theirs| ours.time().ratio(theirs) * GAIN < 1.0);
+        !fits || (is_faster && !is_chosen(ours, question))
+    };
+    // A configuration that cannot be set up on the program's handle, for example for its alignment, is no choice.
+    let ours = divided.filter(is_worth_it).filter(|ours| {
+        let set_up = session.program(&question.problem, ours, question.scale(), question.base);
+        set_up.map_err(|error| trace!("{}: {}", question.problem, error.chain())).is_ok()
+    });
+    match (ours, fits) {
+        (Some(ours), _) => Answer::Ours(ours),
+        (None, true) => Answer::Kept,
+        (None, false) => match heuristic::shrink(question, terms, settings, session) {
+            Ok(Some(ours)) => Answer::Ours(ours),
+            Ok(None) => Answer::Left(Reason::NothingFits),
+            Err(error) => {
+                trace!("{}: {error}", question.problem);
+                Answer::Left(Reason::Failed)
+            }
+        },
     }
 }
 

@@ -7,14 +7,15 @@ use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{Chosen, GuestProgram, Host};
 
 use crate::choose::Choice;
-use crate::kernel::{Answer, Kernel, Question, Share};
+use crate::kernel::{Answer, Kernel, Planned, Question, Share};
+use crate::layer;
 use crate::lock::lock;
 use crate::log::trace;
 use crate::process::Process;
 use crate::reason::{Reason, failed};
 use crate::recognize::Computation;
 use crate::session::Session;
-use crate::settings::{Limit, Settings};
+use crate::settings::{Limit, Settings, Terms};
 
 /// The device that the calling thread works on, if the settings include it.
 ///
@@ -26,11 +27,12 @@ pub fn device(host: &Host, settings: &Settings) -> Result<usize, Reason> {
     if is_asked_for { Ok(device) } else { Err(Reason::Device) }
 }
 
-/// The answer to a question, found now if it is new. An answer found without measuring, because of a capture, holds for
-/// this plan alone: the next plan is decided again.
+/// The answer to a question on the terms of the calling thread's layer, found now if it is new. An answer found without
+/// measuring, because of a capture, holds for this plan alone: the next plan is decided again.
 ///
 /// # Errors
-/// [`Reason::Capture`] if the memory of a total is not allocated yet, which is impossible under capture.
+/// [`Reason::NoLimit`] if nothing limits the layer; [`Reason::Capture`] if the memory of a total is not allocated yet,
+/// which is impossible under capture.
 pub fn answer(
     process: &Process,
     question: Question,
@@ -39,21 +41,28 @@ pub fn answer(
     host: &Host,
     is_capturing: bool,
 ) -> Result<Arc<Kernel>, Reason> {
-    if let Some(kernel) = process.kernels.find(&question) {
+    let (limits, layers) = (process.limits.get(), layer::sharing(question.device, &question.problem));
+    let mut terms = limits.shared_terms(settings, layers.iter()).ok_or(Reason::NoLimit)?;
+    if let Some(kernel) = process.kernels.find(&question, terms, &layers) {
         return Ok(kernel);
     }
-    let (Limit::PerKernel(limit) | Limit::Total(limit)) = settings.limit;
-    if let Limit::Total(bytes) = settings.limit {
-        process.totals.reserve(host, question.device, bytes, is_capturing)?;
+    if let Limit::Total(bytes) = terms.limit {
+        let there = process.totals.reserve(host, question.device, bytes, is_capturing)?;
+        terms = Terms { limit: Limit::Total(bytes.min(there)), ..terms };
+        if let Some(kernel) = process.kernels.find(&question, terms, &layers) {
+            return Ok(kernel);
+        }
     }
     let Choice { answer, framework_time, is_lasting } =
-        process.chooser.choose(&question, limit, settings, session, host, is_capturing);
+        process.chooser.choose(&question, terms, settings, session, host, is_capturing);
     process.duty.on_device(session.guest.device());
     trace!("{}: {}", question.problem, describe(&question, &answer));
-    Ok(process.kernels.keep(question, answer, framework_time, is_lasting))
+    let planned = Planned { question, terms, layers, answer, framework_time };
+    Ok(process.kernels.keep(planned, limits, is_lasting))
 }
 
-fn describe(question: &Question, answer: &Answer) -> String {
+/// An answer in words.
+pub(super) fn describe(question: &Question, answer: &Answer) -> String {
     let Chosen { algorithm, workspace, .. } = &question.chosen;
     match answer {
         Answer::Shared(Share { provisional, front }) => {

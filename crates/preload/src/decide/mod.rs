@@ -12,8 +12,10 @@ mod answer;
 mod descriptors;
 mod number;
 mod plan;
+mod settle;
 
 pub use answer::{device, set_up};
 pub use descriptors::{Descriptor, Descriptors};
 pub use number::{Action, Request};
 pub use plan::{decide_configuration, decide_plan, graph_of};
+pub use settle::settle;

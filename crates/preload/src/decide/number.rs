@@ -10,6 +10,7 @@ use tightfit_cuda::{Chosen, GuestProgram, legacy_chosen};
 
 use super::answer::{answer, device, set_up};
 use super::descriptors::Descriptors;
+use super::settle::settle;
 use crate::kernel::{Kernel, Number, Question, Running, bits};
 use crate::lock::lock;
 use crate::process::Process;
@@ -123,6 +124,8 @@ impl Request {
         computation.base = base;
         // SAFETY: forwarded to the caller.
         let kernel = unsafe { self.kernel_of(process, problem, workspace) }?;
+        // SAFETY: forwarded to the caller.
+        unsafe { settle(process, &kernel, self.handle) };
         let action = match kernel.running() {
             Running::Kept => Action::Kept,
             Running::Left(reason) => Action::Left(*reason),

@@ -8,11 +8,14 @@
 //!                       fused       bias and activation in the same call
 //! ```
 //!
+//! `limits` has functions of our own, which programs that know of us call.
+//!
 //! In the legacy interface the framework keeps its own algorithm number; what runs for it, and what workspace it
 //! reports, is decided as for a plan. A call that the program sized by one of these answers but that runs undivided,
 //! above all the fused call, borrows the rest of its workspace.
 
 mod backend;
 mod fused;
+mod limits;
 mod lists;
 mod numbered;

@@ -5,20 +5,24 @@ mod running;
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tightfit_core::backend::Scale;
+use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Configuration, Nanos, Notes, Problem};
 use tightfit_cuda::Chosen;
 
 use crate::latest::Latest;
-use crate::layer;
+use crate::layer::Layer;
+use crate::limits::Limits;
+use crate::list::List;
 use crate::lock::lock;
 use crate::reason::Reason;
+use crate::settings::{Limit, Terms};
 pub use running::{Running, Told};
 
-/// What to decide. Equal questions have one answer across all threads and handles.
+/// What to decide. Equal questions on equal terms have one answer across all threads and handles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Question {
     /// The device's ordinal.
@@ -70,17 +74,41 @@ pub struct Share {
     pub front: Vec<Configuration>,
 }
 
+/// A convolution that was decided about.
+#[derive(Debug)]
+pub struct Planned {
+    /// The question.
+    pub question: Question,
+    /// The terms of the decision.
+    pub terms: Terms,
+    /// The layer that it was planned for, and those that the thread planned it for before.
+    pub layers: Vec<Layer>,
+    /// The decision.
+    pub answer: Answer,
+    /// Time of the framework's choice, where it was measured.
+    pub framework_time: Option<Nanos>,
+}
+
 /// A convolution with its decision.
 #[derive(Debug)]
 pub struct Kernel {
-    /// The layer that was current when it was first planned, if the program named it.
-    pub layer: Option<String>,
+    /// The layer that was current when it was first planned, and all others that share it.
+    pub layers: List<Layer>,
     /// The question.
     pub question: Question,
+    /// The terms of the decision, from which follows what the program was told.
+    pub terms: Terms,
     /// Time of the framework's choice, where it was measured.
     pub framework_time: Option<Nanos>,
     told: Told,
+    /// What ran at first.
+    first: Running,
     running: Latest<Running>,
+    /// What was found to run on other terms.
+    others: Mutex<Vec<(Terms, Running)>>,
+    /// The address of the limits that what runs was last compared with.
+    settled: AtomicUsize,
+    is_captured: AtomicBool,
     share: Option<Share>,
     calls: AtomicU64,
     /// Its place among the kernels that were called.
@@ -115,6 +143,65 @@ impl Kernel {
         Ok(())
     }
 
+    /// These layers share it from now on.
+    fn add_layers(&self, layers: impl IntoIterator<Item = Layer>) {
+        for layer in layers {
+            self.layers.add(layer);
+        }
+    }
+
+    /// What is known to run on these terms, which need no more than was told; none if that is still to be found.
+    pub fn within(&self, terms: Terms) -> Option<Running> {
+        let own = self.question.chosen.workspace;
+        if terms.sizes == self.terms.sizes && self.first.needs(own) <= terms.limit.bytes() {
+            return Some(self.first.clone());
+        }
+        lock(&self.others).iter().find(|(known, _)| *known == terms).map(|(_, running)| running.clone())
+    }
+
+    /// Remembers what runs on these terms.
+    pub fn remember_within(&self, terms: Terms, running: Running) {
+        lock(&self.others).push((terms, running));
+    }
+
+    /// Whether what runs was compared with these limits.
+    pub fn is_settled(&self, limits: &Limits) -> bool {
+        self.settled.load(Ordering::Relaxed) == address(limits)
+    }
+
+    /// What runs is being compared with these limits.
+    pub fn set_settled(&self, limits: &Limits) {
+        self.settled.store(address(limits), Ordering::Relaxed);
+    }
+
+    /// Whether a graph was captured while a configuration of ours ran; the graph keeps it.
+    pub fn is_captured(&self) -> bool {
+        self.is_captured.load(Ordering::Relaxed)
+    }
+
+    /// A graph is captured while a configuration of ours runs.
+    pub fn set_captured(&self) {
+        self.is_captured.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether these terms can hold for it as for a plan made now; none for no limit at all. They cannot if the program
+    /// was told more, or less than it may now have, if nobody looked for what they allow, or if a graph keeps what ran.
+    pub fn follows(&self, terms: Option<Terms>) -> bool {
+        let Some(terms) = terms else { return false };
+        if terms == self.terms {
+            return true;
+        }
+        let is_within = match (self.terms.limit, terms.limit) {
+            (Limit::PerKernel(asked), Limit::PerKernel(limit)) => self.told.workspace() <= limit && limit <= asked,
+            (asked, limit) => asked == limit,
+        };
+        let is_surveyed = match (self.terms.sizes, terms.sizes) {
+            (_, Sizes::Undivided) | (Sizes::All, _) => true,
+            (asked, sizes) => asked == sizes,
+        };
+        is_within && is_surveyed && terms.tune == self.terms.tune && !self.is_captured()
+    }
+
     /// What it can do with a part of a total; none if it runs in the program's workspace.
     pub fn share(&self) -> Option<&Share> {
         self.share.as_ref()
@@ -128,10 +215,15 @@ impl Kernel {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The layer that was current when it was first planned, if the program named it.
+    pub fn layer(&self) -> Option<&str> {
+        self.layers.iter().next()?.as_deref()
+    }
+
     /// Its layer's name, otherwise a name by order of first call; none for an unnamed kernel that was never called.
     pub fn name(&self) -> Option<String> {
         let by_order = || self.place.get().map(|place| format!("conv{}", place + 1));
-        self.layer.clone().or_else(by_order)
+        self.layer().map(str::to_owned).or_else(by_order)
     }
 
     /// Calls so far.
@@ -153,7 +245,7 @@ pub struct Number {
 
 #[derive(Default)]
 struct Index {
-    by_question: HashMap<Question, Arc<Kernel>>,
+    by_question: HashMap<(Question, Terms), Arc<Kernel>>,
     /// So that a call need not query the workspace of an algorithm that it does not run. A decision made under capture
     /// is final here too: the program knows its workspace, and without a plan, calls before and after a new decision
     /// look alike.
@@ -169,9 +261,11 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// The kernel of a question that already has an answer.
-    pub fn find(&self, question: &Question) -> Option<Arc<Kernel>> {
-        lock(&self.index).by_question.get(question).cloned()
+    /// The kernel of a question that already has an answer on these terms; these layers share it from now on.
+    pub fn find(&self, question: &Question, terms: Terms, layers: &[Layer]) -> Option<Arc<Kernel>> {
+        let found = lock(&self.index).by_question.get(&(question.clone(), terms)).cloned()?;
+        found.add_layers(layers.iter().cloned());
+        Some(found)
     }
 
     /// The kernel of a number that was decided about.
@@ -184,16 +278,20 @@ impl Kernels {
         lock(&self.index).by_number.insert(number, kernel);
     }
 
-    /// Stores an answer; one that is final is found again. If another thread was first, its answer holds for both.
-    pub fn keep(
-        &self,
-        question: Question,
-        answer: Answer,
-        framework_time: Option<Nanos>,
-        is_lasting: bool,
-    ) -> Arc<Kernel> {
+    /// All kernels.
+    pub fn all(&self) -> Vec<Arc<Kernel>> {
+        lock(&self.index).all.clone()
+    }
+
+    /// Stores an answer found under these limits; one that is final is found again. If another thread was first, its answer holds for both.
+    pub fn keep(&self, planned: Planned, limits: &Limits, is_lasting: bool) -> Arc<Kernel> {
+        let Planned { question, terms, layers, answer, framework_time } = planned;
+        let key = (question.clone(), terms);
+        let mut layers = layers.into_iter();
+        let names = List::new(layers.next().flatten());
         let mut index = lock(&self.index);
-        if let Some(first) = index.by_question.get(&question) {
+        if let Some(first) = index.by_question.get(&key) {
+            first.add_layers(names.iter().cloned().chain(layers));
             return first.clone();
         }
         let own = Told::Own(question.chosen.workspace);
@@ -204,18 +302,24 @@ impl Kernels {
             Answer::Left(reason) => (own, Running::Left(reason), None),
         };
         let kernel = Arc::new(Kernel {
-            layer: layer::current(),
-            question: question.clone(),
+            layers: names,
+            question,
+            terms,
             framework_time,
             told,
+            first: running.clone(),
             running: Latest::new(running),
+            others: Mutex::default(),
+            settled: AtomicUsize::new(address(limits)),
+            is_captured: AtomicBool::new(false),
             share,
             calls: AtomicU64::new(0),
             place: OnceLock::new(),
             called: self.called.clone(),
         });
+        kernel.add_layers(layers);
         if is_lasting {
-            index.by_question.insert(question, kernel.clone());
+            index.by_question.insert(key, kernel.clone());
         }
         index.all.push(kernel.clone());
         kernel
@@ -223,11 +327,15 @@ impl Kernels {
 
     /// The kernels that were called, by order of first call, and how many were only planned.
     pub fn called(&self) -> (Vec<Arc<Kernel>>, usize) {
-        let all = lock(&self.index).all.clone();
-        let (mut called, planned): (Vec<_>, Vec<_>) = all.into_iter().partition(|kernel| kernel.calls() > 0);
+        let (mut called, planned): (Vec<_>, Vec<_>) = self.all().into_iter().partition(|kernel| kernel.calls() > 0);
         called.sort_by_key(|kernel| kernel.place.get().copied());
         (called, planned.len())
     }
+}
+
+/// By which limits are known: they live as long as the process, and equal ones are the same.
+fn address(limits: &Limits) -> usize {
+    std::ptr::from_ref(limits).addr()
 }
 
 #[cfg(test)]
@@ -235,11 +343,16 @@ mod tests {
     use tightfit_core::{Algorithm, Candidate, DivisionCost};
 
     use super::*;
+    use crate::settings::Tune;
 
     fn configuration(bytes: u64) -> Configuration {
         let part =
             Candidate { micro_batch: 4, algorithm: Algorithm::new("gemm"), time: Nanos(1), workspace: Bytes(bytes) };
         Configuration::new(vec![part], DivisionCost::default())
+    }
+
+    fn terms(limit: u64) -> Terms {
+        Terms { limit: Limit::PerKernel(Bytes(limit)), sizes: Sizes::Fit, tune: Tune::Measure }
     }
 
     fn kernel(answer: Answer) -> Arc<Kernel> {
@@ -251,7 +364,8 @@ mod tests {
             factors: bits(Scale::OVERWRITE),
             base: 16,
         };
-        Kernels::default().keep(question, answer, None, true)
+        let planned = Planned { question, terms: terms(1024), layers: vec![None], answer, framework_time: None };
+        Kernels::default().keep(planned, &Limits::default(), true)
     }
 
     #[test]
@@ -278,5 +392,36 @@ mod tests {
             assert_eq!(*kernel.running(), within);
             assert_eq!(kernel.told().workspace(), Bytes(told), "fixed");
         }
+    }
+
+    #[test]
+    fn terms_that_cannot_hold_for_what_was_told_are_known() {
+        let ours = kernel(Answer::Ours(configuration(64)));
+        let with = |sizes, tune| Some(Terms { sizes, tune, ..terms(1024) });
+        for (changed, follows) in [
+            (Some(terms(1024)), true),
+            (Some(terms(64)), true),
+            (Some(terms(63)), false),
+            (Some(terms(1025)), false),
+            (None, false),
+            (Some(Terms { limit: Limit::Total(Bytes(1024)), ..terms(1024) }), false),
+            (with(Sizes::Undivided, Tune::Measure), true),
+            (with(Sizes::PowerOfTwo, Tune::Measure), false),
+            (with(Sizes::Fit, Tune::Cached), false),
+        ] {
+            assert_eq!(ours.follows(changed), follows, "{changed:?}");
+        }
+        ours.set_captured();
+        assert!(ours.follows(Some(terms(1024))) && !ours.follows(Some(terms(64))));
+    }
+
+    #[test]
+    fn what_ran_at_first_runs_again_where_it_fits() {
+        let ours = kernel(Answer::Ours(configuration(64)));
+        assert_eq!(ours.within(terms(64)).as_ref(), Some(ours.running()));
+        assert_eq!(ours.within(terms(63)), None);
+        ours.remember_within(terms(63), Running::Left(Reason::NothingFits));
+        assert_eq!(ours.within(terms(63)), Some(Running::Left(Reason::NothingFits)));
+        assert_eq!(ours.within(Terms { sizes: Sizes::Undivided, ..terms(64) }), None);
     }
 }

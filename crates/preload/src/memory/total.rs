@@ -83,15 +83,17 @@ impl Part {
 pub struct Totals(Mutex<HashMap<usize, Arc<Mutex<Total>>>>);
 
 impl Totals {
-    /// Allocates the memory of a device, once.
+    /// Allocates the memory of a device, once; gives the bytes that it has, which may be others if there was a total
+    /// before.
     ///
     /// # Errors
     /// [`Reason::Capture`] if a capture forbids it, [`Reason::Failed`] if the device has too little.
-    pub fn reserve(&self, host: &Host, device: usize, bytes: Bytes, is_capturing: bool) -> Result<(), Reason> {
+    pub fn reserve(&self, host: &Host, device: usize, bytes: Bytes, is_capturing: bool) -> Result<Bytes, Reason> {
         // Locked meanwhile, so that two threads do not allocate it twice.
         let mut totals = lock(&self.0);
-        if totals.contains_key(&device) {
-            return Ok(());
+        if let Some(total) = totals.get(&device).cloned() {
+            drop(totals);
+            return Ok(Bytes(lock(&total).bytes));
         }
         if is_capturing {
             return Err(Reason::Capture);
@@ -107,7 +109,7 @@ impl Totals {
             order: Order::default(),
         };
         totals.insert(device, Arc::new(Mutex::new(total)));
-        Ok(())
+        Ok(bytes)
     }
 
     /// Runs a kernel in its part of the memory: `run` is given the program and the address of its workspace.
@@ -292,11 +294,14 @@ impl Total {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_core::survey::Sizes;
     use tightfit_core::{Algorithm, Candidate, DivisionCost, Notes};
     use tightfit_cuda::Chosen;
 
     use super::*;
-    use crate::kernel::{Answer, Kernels, Question, bits};
+    use crate::kernel::{Answer, Kernels, Planned, Question, bits};
+    use crate::limits::Limits;
+    use crate::settings::{Limit, Terms, Tune};
 
     fn configuration(algorithm: &str, bytes: u64) -> Configuration {
         let (algorithm, workspace) = (Algorithm::new(algorithm), Bytes(bytes));
@@ -317,7 +322,14 @@ mod tests {
         };
         let provisional = Arc::new(provisional);
         let share = Share { provisional: provisional.clone(), front: vec![fast.clone()] };
-        let kernel = Kernels::default().keep(question, Answer::Shared(share), None, false);
+        let planned = Planned {
+            question,
+            terms: Terms { limit: Limit::Total(Bytes(4096)), sizes: Sizes::Fit, tune: Tune::Measure },
+            layers: vec![None],
+            answer: Answer::Shared(share),
+            framework_time: None,
+        };
+        let kernel = Kernels::default().keep(planned, &Limits::default(), false);
         let mut total = Total {
             memory: DevicePtr(0),
             bytes: 4096,

@@ -8,7 +8,7 @@ use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, CudnnStatus, Handle, Kind};
 
 use super::device::{place, run_in_total, status_of};
-use crate::decide::set_up;
+use crate::decide::{set_up, settle};
 use crate::decision::{Decision, Object, Setup};
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
@@ -56,6 +56,8 @@ pub unsafe fn run_plan(
             return None;
         }
     };
+    // SAFETY: forwarded to the caller.
+    unsafe { settle(process, &setup.kernel, handle) };
     let running = setup.kernel.running();
     if let Running::Left(reason) = running {
         count(*reason);

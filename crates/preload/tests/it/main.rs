@@ -5,6 +5,7 @@ mod cache;
 mod faults;
 mod fused;
 mod legacy;
+mod limits;
 mod real;
 mod surroundings;
 mod total;

@@ -13,10 +13,11 @@ Profiles as data, mu-cuDNN's optimizers (WR, WD), and uneven mini-batches for mi
 Importing this package never imports torch, numpy, pandas or matplotlib. Import ``tightfit.torch`` explicitly.
 """
 
-from .errors import BackendError, BadInput, DoesNotFit, Error, FileError, NotProfiled
+from .errors import BackendError, BadInput, DoesNotFit, Error, FileError, NotPreloaded, NotProfiled
 from ._mixed import best_batch_size, record_steps, split, split_times
 from ._optimize import front, optimize
 from ._profile import Profile, default_cache, merge, network, networks
+from .limits import set_limits
 from .results import DeviceShare, Front, Kernel, MicroBatch, MixedSplit, Optimized, Point, Undivided
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Kernel",
     "MicroBatch",
     "MixedSplit",
+    "NotPreloaded",
     "NotProfiled",
     "Optimized",
     "Point",
@@ -43,6 +45,7 @@ __all__ = [
     "networks",
     "optimize",
     "record_steps",
+    "set_limits",
     "split",
     "split_times",
 ]

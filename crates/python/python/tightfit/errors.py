@@ -13,6 +13,10 @@ class NotProfiled(Error):
     """The profile has no measurements for the request, or not at enough batch sizes: profile it first."""
 
 
+class NotPreloaded(Error):
+    """Tightfit's library is not preloaded, or changes nothing in this process: start it with ``tightfit run``."""
+
+
 class BackendError(Error):
     """A device or a library failed, or a recording cannot do what was requested."""
 

@@ -1,0 +1,95 @@
+//! Brings what runs for a plan in line with what the program's calls have set since the plan was made.
+//!
+//! ```text
+//! a plan of conv1      told 64 MiB     runs 60 MiB
+//! workspace=16MiB                      runs 12 MiB     from the next execution on; 64 MiB stay the program's
+//! workspace=1GiB                       runs 60 MiB     what was told is not exceeded
+//! conv2, at most 8 MiB, runs the plan  runs  7 MiB     equal convolutions of a thread share the least limit
+//! ```
+
+use std::sync::Arc;
+
+use tightfit_cuda::sys::cudnn::Handle;
+
+use crate::kernel::{Answer, Kernel, Running};
+use crate::layer;
+use crate::limits::Limits;
+use crate::lock::lock;
+use crate::log::trace;
+use crate::process::Process;
+use crate::reason::{Reason, failed};
+use crate::settings::{Limit, Terms};
+
+/// Prepares an execution of a kernel: changes what runs if a call or another layer asks for it, and notes a capture.
+/// If nothing is to change, takes no lock.
+///
+/// # Safety
+/// `handle` is alive, on the kernel's device, and used on this thread.
+pub unsafe fn settle(process: &Process, kernel: &Kernel, handle: Handle) {
+    let limits = process.limits.get();
+    let is_known = |layer: Option<&str>| kernel.layers.iter().any(|known| known.as_deref() == layer);
+    let is_new = !layer::with_current(is_known);
+    if is_new {
+        kernel.layers.add(layer::with_current(|layer| layer.map(str::to_owned)));
+        layer::sharing(kernel.question.device, &kernel.question.problem);
+    }
+    if is_new || !kernel.is_settled(limits) {
+        // First, so that what fails is not tried at every execution.
+        kernel.set_settled(limits);
+        // SAFETY: forwarded to the caller.
+        if let Ok(Some(running)) = unsafe { changed(process, kernel, limits, handle) }
+            && let Err(needed) = kernel.change(running)
+        {
+            trace!("{}: {needed} would be more than was told", kernel.question.problem);
+        }
+    }
+    if !kernel.is_captured()
+        && matches!(kernel.running(), Running::Ours(_))
+        && let Some(host) = process.host()
+        // SAFETY: forwarded to the caller.
+        && unsafe { host.is_capturing(handle) }
+    {
+        kernel.set_captured();
+    }
+}
+
+/// What is to run under these limits; none if it stays as it is.
+///
+/// # Errors
+/// [`Reason::Failed`].
+///
+/// # Safety
+/// As [`settle`].
+unsafe fn changed(
+    process: &Process,
+    kernel: &Kernel,
+    limits: &Limits,
+    handle: Handle,
+) -> Result<Option<Running>, Reason> {
+    let settings = process.settings().ok_or(Reason::Failed)?;
+    let Some(terms) = limits.shared_terms(settings, kernel.layers.iter()) else { return Ok(None) };
+    // What runs in a total is our memory, whatever its size.
+    let (Limit::PerKernel(_), Limit::PerKernel(limit)) = (kernel.terms.limit, terms.limit) else { return Ok(None) };
+    let terms = Terms { limit: Limit::PerKernel(limit.min(kernel.told().workspace())), ..terms };
+    if let Some(known) = kernel.within(terms) {
+        return Ok(Some(known));
+    }
+    let host = process.host().ok_or(Reason::Failed)?;
+    let _beside = host.beside_captures().map_err(failed)?;
+    // SAFETY: forwarded to the caller.
+    let session = unsafe { process.sessions.on(host, handle, kernel.question.device) }.map_err(failed)?;
+    let mut session = lock(&session);
+    // SAFETY: forwarded to the caller.
+    let is_capturing = unsafe { host.is_capturing(handle) };
+    let (question, asked) = (&kernel.question, kernel.terms);
+    let answer = process.chooser.choose_again(question, asked, terms, settings, &mut session, is_capturing);
+    trace!("{}: now within {}: {}", question.problem, terms.limit.bytes(), super::answer::describe(question, &answer));
+    let running = match answer {
+        Answer::Ours(ours) => Running::Ours(Arc::new(ours)),
+        Answer::Kept => Running::Kept,
+        Answer::Left(reason) => Running::Left(reason),
+        Answer::Shared(_) => return Ok(None),
+    };
+    kernel.remember_within(terms, running.clone());
+    Ok(Some(running))
+}
