@@ -12,7 +12,7 @@ use tightfit_core::plan::{
 use tightfit_core::{Backend, Bytes, Candidate, Configuration, DivisionCost, Nanos, Network, Notes, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
-use tightfit_test_support::train::{THREADS, batch, bits, everything_resident, fork_and_join, residual};
+use tightfit_test_support::train::{THREADS, batch, bits, dense, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
 use tightfit_train::machine::cuda::{BESIDE, CudaMachine, Modes};
 use tightfit_train::{Engine, Error, Machine, Observation, Poison, Solver};
@@ -213,7 +213,7 @@ fn four_steps(
 
 #[test]
 fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
-    for network in [fork_and_join(), residual()] {
+    for network in [fork_and_join(), residual(), dense()] {
         let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
         let (mut want, mut compared) = (None, 0);
         for policy in Policy::ALL {
@@ -232,6 +232,26 @@ fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
             }
         }
         assert!(compared > 0, "{}: nothing was ever copied", network.name());
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn every_policy_gives_the_same_bits_on_a_gpu() {
+    let options = Options::default();
+    for network in [fork_and_join(), residual(), dense()] {
+        let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
+        let kernels = kernels(&workload, &options);
+        let mut want = None;
+        for policy in Policy::ALL {
+            let plan = plan_of(&workload, &kernels, policy);
+            for graph in [false, true] {
+                let machine = CudaMachine::open(&options, Modes { graph, ..Modes::default() }).unwrap();
+                let (got, _) = four_steps(&workload, &plan.schedule, machine).unwrap();
+                let same = *want.get_or_insert_with(|| got.clone()) == got;
+                assert!(same, "{} under {policy}, graph {graph}", network.name());
+            }
+        }
     }
 }
 

@@ -10,7 +10,9 @@ use tightfit_core::plan::{
     Schedule, Workload, plan,
 };
 use tightfit_core::{Bytes, DivisionCost, Network, Types};
-use tightfit_test_support::train::{THREADS, batch, bits, configuration, everything_resident, fork_and_join, residual};
+use tightfit_test_support::train::{
+    THREADS, batch, bits, configuration, dense, everything_resident, fork_and_join, residual,
+};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Machine, Observation, Poison, Solver};
 
@@ -114,6 +116,11 @@ fn forks_and_joins() {
 #[test]
 fn residual_blocks() {
     policies_train_alike(&residual());
+}
+
+#[test]
+fn dense_steps() {
+    policies_train_alike(&dense());
 }
 
 #[test]

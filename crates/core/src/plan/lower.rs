@@ -99,7 +99,8 @@ impl Workload<'_> {
     }
 
     fn operation(&self, layer: LayerId, pass: Pass, uses: Vec<Use>) -> Result<Operation, Error> {
-        let kind = &self.network.layer(layer).kind;
+        let node = self.network.layer(layer);
+        let (kind, behavior) = (&node.kind, node.kind.behavior());
         let problem = self.problem_of(layer, pass)?;
         Ok(Operation {
             group: GroupId(layer.index()),
@@ -111,10 +112,11 @@ impl Workload<'_> {
             },
             tag: match kind {
                 LayerKind::Convolution { .. } => Tag::Convolution,
-                LayerKind::Pooling(_) => Tag::Pooling,
+                // Vectors without spatial extents belong to the classifier.
+                _ if behavior.part == Part::Hidden && !node.shape.extents().is_empty() => Tag::Feature,
                 _ => Tag::Other,
             },
-            resource: match kind.behavior().work {
+            resource: match behavior.work {
                 Work::Upload => Resource::Link,
                 Work::Convolution | Work::Product | Work::Memory => Resource::Device,
             },
