@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tightfit_core::network::{Part, Sgd};
 use tightfit_core::plan::{
-    Action, Block, Checked, Holding, Lowered, NetworkTensor, Pass, Role, Schedule, Workload, channel_stride,
+    Action, Block, Checked, Holding, Lowered, Mode, NetworkTensor, Pass, Role, Schedule, Workload, channel_stride,
 };
 use tightfit_core::problem::Storage;
 use tightfit_core::{Bytes, Nanos};
@@ -71,7 +71,8 @@ impl<M: Machine> Engine<M> {
     /// Takes the memory, prepares every step, and writes the first weights. Nothing is allocated in the arenas after this.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for a schedule that was checked against another workload; those of the machine.
+    /// [`Error::Unsound`] for a schedule that was checked against another workload, and for a solver with momentum where the
+    /// workload has none; those of the machine.
     pub fn new(
         workload: &Workload<'_>,
         schedule: &Checked,
@@ -84,6 +85,10 @@ impl<M: Machine> Engine<M> {
             let (batch, types) = (schedule.batch, schedule.types);
             let what = format!("it is of another network, or of another use of it, on {batch} samples in {types}");
             return Err(Error::Unsound { what });
+        }
+        let momentum = solver.sgd.momentum;
+        if workload.mode == Mode::Training && !workload.momentum && momentum != 0.0 {
+            return Err(Error::Unsound { what: format!("it has no memory for the solver's momentum of {momentum}") });
         }
         let mut commands = resolve(workload, &lowered, schedule, poison)?;
         machine.reserve(schedule.device_bytes, schedule.host_bytes, commands.events)?;

@@ -274,7 +274,9 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
         let mut uses = Uses::new(layer, Pass::Update);
         uses.take(Role::W, NetworkTensor::Weights(layer), Access::Add);
         uses.take(Role::Dw, NetworkTensor::WeightGradient(layer), Access::Read);
-        uses.take(Role::Momentum, NetworkTensor::Momentum(layer), Access::Add);
+        if workload.momentum {
+            uses.take(Role::Momentum, NetworkTensor::Momentum(layer), Access::Add);
+        }
         if workload.has_master_weights(layer) {
             uses.take(Role::Master, NetworkTensor::MasterWeights(layer), Access::Add);
         }
@@ -340,6 +342,16 @@ mod tests {
         assert_eq!(text(&network, Mode::Training), expected);
         assert_eq!(text(&network, Mode::Inference).len(), 8);
         assert_eq!(text(&network, Mode::Inference)[3], "b.bn Forward: X(0) Y= W Statistics");
+    }
+
+    #[test]
+    fn without_momentum_nothing_holds_the_last_changes() {
+        let network = Network::open("lenet").unwrap();
+        let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap().with_momentum(false);
+        let lowered = workload.lower().unwrap();
+        assert!(!lowered.tensors.iter().any(|tensor| matches!(tensor, NetworkTensor::Momentum(_))));
+        let updates: Vec<&LayerPass> = lowered.passes.iter().filter(|pass| pass.pass == Pass::Update).collect();
+        assert!(!updates.is_empty() && updates.iter().all(|update| update.roles == [Role::W, Role::Dw]));
     }
 
     #[test]

@@ -281,8 +281,10 @@ impl Writer<'_> {
             let mut operands = vec![
                 self.operand(Role::W, NetworkTensor::Weights(id), Access::Add),
                 self.operand(Role::Dw, NetworkTensor::WeightGradient(id), Access::Read),
-                self.operand(Role::Momentum, NetworkTensor::Momentum(id), Access::Add),
             ];
+            if self.workload.momentum {
+                operands.push(self.operand(Role::Momentum, NetworkTensor::Momentum(id), Access::Add));
+            }
             if self.workload.has_master_weights(id) {
                 operands.push(self.operand(Role::Master, NetworkTensor::MasterWeights(id), Access::Add));
             }
