@@ -17,6 +17,22 @@ use crate::session::{Session, env, report_spent};
 /// The rates to assume if nothing is measured and the options name none.
 pub const RATES: &str = "h200";
 
+/// What a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Training, by a solver that has momentum or not.
+    Training { momentum: bool },
+    /// Forward passes alone.
+    Inference,
+}
+
+impl Goal {
+    /// Training with this momentum; without any, the solver keeps nothing.
+    pub fn training(momentum: f32) -> Goal {
+        Goal::Training { momentum: momentum != 0.0 }
+    }
+}
+
 /// Plans a network according to the options, after measuring the convolutions that are not known yet. Refuses a network
 /// whose tensors alone exceed the budget before measuring anything. `choices` names the options that measure less.
 ///
@@ -27,12 +43,12 @@ pub const RATES: &str = "h200";
 pub fn plan_of(
     planning: &Planning,
     network: &Network,
-    mode: Mode,
+    goal: Goal,
     session: &mut Session,
     common: &Common,
     choices: &str,
 ) -> Result<Plan, Failure> {
-    let workload = workload(planning, network, mode, common)?;
+    let workload = workload(planning, network, goal, common)?;
     let costs = costs(planning, session.device())?;
     let free = free(session);
     let options = options(planning, free)?;
@@ -64,10 +80,10 @@ fn free(session: &Session) -> Option<Bytes> {
 pub fn assumed_plan_of(
     planning: &Planning,
     network: &Network,
-    mode: Mode,
+    goal: Goal,
     common: &Common,
 ) -> Result<(Plan, Device), Failure> {
-    let workload = workload(planning, network, mode, common)?;
+    let workload = workload(planning, network, goal, common)?;
     let costs = CostModel::named(planning.costs.as_deref().unwrap_or(RATES))?;
     let fronts = Fronts::assumed(&workload, &costs)?;
     let device =
@@ -78,7 +94,7 @@ pub fn assumed_plan_of(
 fn workload<'a>(
     planning: &Planning,
     network: &'a Network,
-    mode: Mode,
+    goal: Goal,
     common: &Common,
 ) -> Result<Workload<'a>, Failure> {
     if common.layout != Layout::Nchw {
@@ -87,7 +103,11 @@ fn workload<'a>(
     let batch = planning
         .batch
         .ok_or_else(|| Failure::Usage("a plan needs a mini-batch size; set it with --batch N".to_owned()))?;
-    Ok(Workload::new(network, batch, common.types, mode)?)
+    let of = |mode| Workload::new(network, batch, common.types, mode);
+    Ok(match goal {
+        Goal::Training { momentum } => of(Mode::Training)?.with_momentum(momentum),
+        Goal::Inference => of(Mode::Inference)?,
+    })
 }
 
 fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure> {

@@ -95,6 +95,29 @@ fn plans_and_traces_are_written_and_read() {
 }
 
 #[test]
+fn momentum_takes_memory_only_where_there_is_some() {
+    let folder = folder();
+    let plan = "plan digits-net --batch 8 --budget 8MiB --policy baseline --format json --out";
+    let with = json(&succeed(folder.path(), &format!("{plan} with.json")));
+    let without = json(&succeed(folder.path(), &format!("{plan} without.json --momentum 0")));
+    let momentum = |plan: &serde_json::Value| plan["bytes_by_kind"]["momentum"].as_u64().unwrap();
+    assert!(momentum(&with) > 0 && momentum(&without) == 0);
+    assert_eq!((&with["momentum"], &without["momentum"]), (&true.into(), &false.into()));
+    let train = |options: &str| {
+        let train = format!("train digits-net --data digits --steps 4 --format json {options}");
+        json(&succeed(folder.path(), &train))
+    };
+    let [roomy, tight] = ["--plan with.json --momentum 0", "--plan without.json"].map(train);
+    assert_eq!(roomy["losses"], tight["losses"]);
+    assert!(tight["peak_bytes"].as_u64() < roomy["peak_bytes"].as_u64());
+    assert_ne!(train("--plan with.json")["losses"], tight["losses"], "0.9 without the option");
+    let planned = train("--batch 8 --budget 8MiB --policy baseline --momentum 0");
+    assert_eq!((&planned["losses"], &planned["peak_bytes"]), (&tight["losses"], &tight["peak_bytes"]));
+    let refused = fail(folder.path(), "train digits-net --plan without.json --data digits --steps 1 --momentum 0.9", 2);
+    assert!(refused.contains("no memory for momentum"), "{refused}");
+}
+
+#[test]
 fn impossible_training_explains_why() {
     let folder = folder();
     for (arguments, code, part) in [

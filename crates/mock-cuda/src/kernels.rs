@@ -250,13 +250,15 @@ impl Launch {
             "update" => {
                 let len = p[4] as usize;
                 let array = |address| Array::hold(address, Storage::F32, len);
-                let (w, dw, change) = (array(p[0])?, array(p[1])?, array(p[2])?);
+                let (w, dw) = (array(p[0])?, array(p[1])?);
+                let change = if p[2] == 0 { None } else { Some(array(p[2])?) };
                 let stored = if p[3] == 0 { None } else { Some(Array::hold(p[3], storage, len)?) };
                 let now = Now::read(p[5])?;
                 for i in 0..len {
                     let gradient = dw.get(i) / now.loss_scale + now.weight_decay * w.get(i);
-                    let moved = now.momentum * change.get(i) + now.learning_rate * gradient;
-                    change.set(i, moved);
+                    let last = change.as_ref().map_or(0.0, |change| change.get(i));
+                    let moved = now.momentum * last + now.learning_rate * gradient;
+                    change.iter().for_each(|change| change.set(i, moved));
                     let weight = w.get(i) - moved;
                     w.set(i, weight);
                     stored.iter().for_each(|stored| stored.set(i, weight));

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tightfit_core::network::{Part, Sgd};
 use tightfit_core::plan::{
-    Action, Block, Checked, Holding, Lowered, NetworkTensor, Pass, Role, Schedule, Workload, channel_stride,
+    Action, Block, Checked, Holding, Lowered, Mode, NetworkTensor, Pass, Role, Schedule, Workload, channel_stride,
 };
 use tightfit_core::problem::Storage;
 use tightfit_core::{Bytes, Nanos};
@@ -71,7 +71,8 @@ impl<M: Machine> Engine<M> {
     /// Reserves the memory, prepares every task, and writes the initial weights. Nothing is allocated afterwards.
     ///
     /// # Errors
-    /// [`Error::Unsound`] if the schedule was checked against another workload; the errors of the machine.
+    /// [`Error::Unsound`] if the schedule was checked against another workload, or if the solver has momentum and the
+    /// workload has none; the errors of the machine.
     pub fn new(
         workload: &Workload<'_>,
         schedule: &Checked,
@@ -84,6 +85,10 @@ impl<M: Machine> Engine<M> {
             let (batch, types) = (schedule.batch, schedule.types);
             let what = format!("it belongs to another network or workload, with {batch} samples in {types}");
             return Err(Error::Unsound { what });
+        }
+        let momentum = solver.sgd.momentum;
+        if workload.mode == Mode::Training && !workload.momentum && momentum != 0.0 {
+            return Err(Error::Unsound { what: format!("it has no memory for the solver's momentum of {momentum}") });
         }
         let mut commands = resolve(workload, &lowered, schedule, poison)?;
         machine.reserve(schedule.device_bytes, schedule.host_bytes, commands.events)?;

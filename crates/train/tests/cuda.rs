@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tightfit_core::candidate::Candidates;
-use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Shape, Window};
+use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Sgd, Shape, Window};
 use tightfit_core::plan::step::Cost;
 use tightfit_core::plan::{
     ALIGNMENT, Action, Algorithms, Block, BlockId, Budgets, Checked, CostModel, Fronts, Holding, Instruction, Mode,
@@ -12,7 +12,7 @@ use tightfit_core::plan::{
 use tightfit_core::{Backend, Bytes, Candidate, Configuration, DivisionCost, Nanos, Network, Notes, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
-use tightfit_test_support::train::{THREADS, batch, bits, everything_resident, fork_and_join, residual};
+use tightfit_test_support::train::{THREADS, batch, bits, dense, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
 use tightfit_train::machine::cuda::{CudaMachine, Modes, RESERVED};
 use tightfit_train::{Engine, Error, Machine, Observation, Poison, Solver};
@@ -213,7 +213,7 @@ fn four_steps(
 
 #[test]
 fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
-    for network in [fork_and_join(), residual()] {
+    for network in [fork_and_join(), residual(), dense()] {
         let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
         let (mut want, mut compared) = (None, 0);
         for policy in Policy::ALL {
@@ -232,6 +232,60 @@ fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
             }
         }
         assert!(compared > 0, "{}: nothing was ever copied", network.name());
+    }
+}
+
+/// Steps of a solver without momentum, with memory for it and without.
+fn without_momentum(options: &Options, types: Types) {
+    let network = residual();
+    let with = Workload::new(&network, BATCH, types, Mode::Training).unwrap();
+    let without = with.clone().with_momentum(false);
+    let solver = Solver { sgd: Sgd { momentum: 0.0, ..Sgd::default() }, ..Solver::default() };
+    let kernels = kernels(&with, options);
+    let steps = [&with, &without].map(|workload| {
+        let plan = plan_of(workload, &kernels, Policy::VdnnAll);
+        let machine = CudaMachine::open(options, Modes::default()).unwrap();
+        let mut engine = Engine::new(workload, &plan.schedule, machine, solver, Poison::Nothing).unwrap();
+        let losses = (0..3)
+            .map(|step| batch(workload, step))
+            .map(|(samples, labels)| engine.step(&samples, &labels).unwrap().loss.to_bits());
+        (losses.collect::<Vec<u64>>(), engine.learned().unwrap(), plan.peak)
+    });
+    let [full, less] = steps;
+    assert!((&full.0, &full.1) == (&less.0, &less.1), "{types}");
+    assert!(less.2 < full.2, "{types}");
+}
+
+#[test]
+fn without_momentum_it_learns_the_same_in_less_memory() {
+    let mocks = Mocks::new();
+    [Types::F32, Types::F16F32].into_iter().for_each(|types| without_momentum(&mocks.options(), types));
+    mocks.assert_nothing_left("training");
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn without_momentum_a_gpu_learns_the_same_in_less_memory() {
+    [Types::F32, Types::F16F32].into_iter().for_each(|types| without_momentum(&Options::default(), types));
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn every_policy_gives_the_same_bits_on_a_gpu() {
+    let options = Options::default();
+    for network in [fork_and_join(), residual(), dense()] {
+        let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
+        let kernels = kernels(&workload, &options);
+        let mut want = None;
+        for policy in Policy::ALL {
+            let plan = plan_of(&workload, &kernels, policy);
+            for graph in [false, true] {
+                let machine = CudaMachine::open(&options, Modes { graph, ..Modes::default() }).unwrap();
+                let (got, _) = four_steps(&workload, &plan.schedule, machine).unwrap();
+                let same = *want.get_or_insert_with(|| got.clone()) == got;
+                assert!(same, "{} under {policy}, graph {graph}", network.name());
+            }
+        }
     }
 }
 

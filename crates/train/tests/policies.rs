@@ -5,14 +5,17 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tightfit_core::candidate::Candidates;
+use tightfit_core::network::Sgd;
 use tightfit_core::plan::{
     Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy,
     Schedule, Workload, plan,
 };
 use tightfit_core::{Bytes, DivisionCost, Network, Types};
-use tightfit_test_support::train::{THREADS, batch, bits, configuration, everything_resident, fork_and_join, residual};
+use tightfit_test_support::train::{
+    THREADS, batch, bits, configuration, dense, everything_resident, fork_and_join, residual,
+};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
-use tightfit_train::{Engine, Machine, Observation, Poison, Solver};
+use tightfit_train::{Engine, Error, Machine, Observation, Poison, Solver};
 
 const BATCH: usize = 4;
 const STEPS: u64 = 5;
@@ -114,6 +117,39 @@ fn forks_and_joins() {
 #[test]
 fn residual_blocks() {
     policies_train_alike(&residual());
+}
+
+#[test]
+fn dense_steps() {
+    policies_train_alike(&dense());
+}
+
+#[test]
+fn without_momentum_every_policy_takes_less_and_trains_alike() {
+    let network = residual();
+    let with = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
+    let without = with.clone().with_momentum(false);
+    let kernels = kernels(&with, BATCH);
+    let none = Solver { sgd: Sgd { momentum: 0.0, ..Sgd::default() }, ..Solver::default() };
+    let losses = |workload: &Workload<'_>, plan: &Plan, solver| {
+        let machine = CpuMachine::new(Options { threads: Some(THREADS), ..Options::default() });
+        let mut engine = Engine::new(workload, &plan.schedule, machine, solver, Poison::Freed)?;
+        (0..STEPS)
+            .map(|step| batch(workload, step))
+            .map(|(samples, labels)| Ok(engine.step(&samples, &labels)?.loss.to_bits()))
+            .collect::<Result<Vec<u64>, Error>>()
+    };
+    let mut truth = None;
+    for policy in Policy::ALL {
+        let [full, less] =
+            [&with, &without].map(|workload| planned(workload, &kernels, policy, Bytes::gib(1)).unwrap());
+        assert!(less.peak < full.peak && less.min_feasible < full.min_feasible, "{policy}");
+        let trained = [losses(&with, &full, none), losses(&without, &less, none)].map(Result::unwrap);
+        let truth = truth.get_or_insert_with(|| trained[0].clone());
+        assert!(trained.iter().all(|losses| losses == truth), "{policy}");
+        let error = losses(&without, &less, Solver::default()).unwrap_err().to_string();
+        assert!(error.contains("no memory for the solver's momentum of 0.9"), "{error}");
+    }
 }
 
 #[test]

@@ -2,21 +2,20 @@
 
 use tightfit_core::Backend;
 use tightfit_core::network::Network;
-use tightfit_core::plan::Mode;
 use tightfit_core::report::plan as report;
 
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
 use crate::options::{Common, Format, PlanOptions};
-use crate::planning::{RATES, assumed_plan_of, plan_of};
+use crate::planning::{Goal, RATES, assumed_plan_of, plan_of};
 use crate::session::{Session, backends};
 
 /// How to measure less.
 const CHOICES: &str = "use a smaller --batch to measure less, or --assume or --backend replay:FILE to measure nothing";
 
 pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
-    let PlanOptions { planning, inference, .. } = options;
-    let mode = if *inference { Mode::Inference } else { Mode::Training };
+    let planning = &options.planning;
+    let goal = if options.inference { Goal::Inference } else { Goal::training(options.momentum) };
     if options.assume && options.out.is_some() {
         let why = "--assume cannot be used with --out: the assumed algorithms exist on no machine, so the plan could \
                    not run; use --measure instead of --assume, or save the figures with --format json";
@@ -34,10 +33,10 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     let (plan, device) = match measured {
         Some(backends) => {
             let mut session = Session::with(backends, common)?;
-            let plan = plan_of(planning, &network, mode, &mut session, common, CHOICES)?;
+            let plan = plan_of(planning, &network, goal, &mut session, common, CHOICES)?;
             (plan, session.device().clone())
         }
-        None => assumed_plan_of(planning, &network, mode, common)?,
+        None => assumed_plan_of(planning, &network, goal, common)?,
     };
     let printed = print(&match common.format {
         Format::Table => report::table(&plan, &device, super::terminal()),

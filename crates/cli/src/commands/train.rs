@@ -17,7 +17,7 @@ use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, T
 use super::print_grid;
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::options::{Common, Format, TrainOptions};
-use crate::planning::plan_of;
+use crate::planning::{Goal, plan_of};
 use crate::progress::Bar;
 use crate::session::{Session, cuda_options, device_numbers};
 
@@ -46,12 +46,23 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     let (network, plan) = match &options.plan {
         Some(path) => read_plan(path, &network)?,
         None => {
-            let plan = plan_of(&options.planning, &network, Mode::Training, &mut session, common, CHOICES)?;
+            let goal = Goal::training(options.momentum.unwrap_or(Sgd::default().momentum));
+            let plan = plan_of(&options.planning, &network, goal, &mut session, common, CHOICES)?;
             (network, plan)
         }
     };
+    let momentum = momentum(options, &plan)?;
     let device = session.device().clone();
-    let job = Job { options, common, network: &network, plan: &plan, dataset, device, stop: Arc::clone(&session.stop) };
+    let job = Job {
+        options,
+        momentum,
+        common,
+        network: &network,
+        plan: &plan,
+        dataset,
+        device,
+        stop: Arc::clone(&session.stop),
+    };
     // Free the measuring buffers before reserving the arenas.
     drop(session);
     if job.device.backend == "cpu" {
@@ -77,6 +88,18 @@ fn read_plan(path: &std::path::Path, network: &Network) -> Result<(Network, Plan
     Ok((planned, plan))
 }
 
+/// The momentum of the solver, if the plan has memory for it.
+fn momentum(options: &TrainOptions, plan: &Plan) -> Result<f32, Failure> {
+    let default = if plan.momentum { Sgd::default().momentum } else { 0.0 };
+    match options.momentum {
+        Some(momentum) if momentum != 0.0 && !plan.momentum => Err(Failure::Usage(format!(
+            "--momentum {momentum}: the plan has no memory for momentum; leave the option out, or make the plan with \
+             the same --momentum"
+        ))),
+        momentum => Ok(momentum.unwrap_or(default)),
+    }
+}
+
 /// The shape of a sample, and the number of classes.
 fn ends(network: &Network) -> Result<(Shape, usize), Failure> {
     let find = |wanted: fn(&LayerKind) -> bool| network.layers().iter().find(|layer| wanted(&layer.kind));
@@ -91,6 +114,7 @@ fn ends(network: &Network) -> Result<(Shape, usize), Failure> {
 /// A training run with everything it needs.
 struct Job<'a> {
     options: &'a TrainOptions,
+    momentum: f32,
     common: &'a Common,
     network: &'a Network,
     plan: &'a Plan,
@@ -126,12 +150,12 @@ impl Job<'_> {
     /// # Errors
     /// The first failure.
     fn carry_out<M: Machine>(&self, machine: impl Fn() -> Result<M, Failure>) -> Result<(), Failure> {
-        let workload = Workload::new(self.network, self.plan.batch, self.plan.types, Mode::Training)?;
+        let workload = self.plan.workload(self.network)?;
         let schedule = &self.plan.schedule;
         let solver = Solver {
             sgd: Sgd {
                 learning_rate: self.options.learning_rate,
-                momentum: self.options.momentum,
+                momentum: self.momentum,
                 weight_decay: self.options.weight_decay,
             },
             loss_scale: self.options.loss_scale,

@@ -276,6 +276,9 @@ pub struct PlanOptions {
     /// Plan the forward pass only, freeing each feature map after its last use
     #[arg(long)]
     pub inference: bool,
+    /// Momentum of the training that is planned; with 0, no memory is planned for it
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9, conflicts_with = "inference")]
+    pub momentum: f32,
     /// Measure nothing: assume convolutions without workspace that run at the rates of --costs (default: h200). This is
     /// the default if no GPU is found and no --backend is given. Cannot be used with --out
     #[arg(long)]
@@ -313,9 +316,9 @@ pub struct TrainOptions {
     /// Learning rate
     #[arg(long, value_name = "RATE", default_value_t = 0.01)]
     pub learning_rate: f32,
-    /// Momentum
-    #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
-    pub momentum: f32,
+    /// Momentum; 0 takes no memory [default: 0.9, or 0 with a plan made for --momentum 0]
+    #[arg(long, value_name = "SHARE")]
+    pub momentum: Option<f32>,
     /// Weight decay (L2 penalty)
     #[arg(long, value_name = "FACTOR", default_value_t = 5e-4)]
     pub weight_decay: f32,

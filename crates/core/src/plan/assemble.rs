@@ -5,8 +5,8 @@ use super::lives::Lives;
 use super::policies::{Floors, Outcome};
 use super::step::{Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
 use super::{
-    Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, Kind, KindBytes, LayerPlan, MapPlan, Plan,
-    Schedule, Simulation, Span, simulate,
+    Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, Kind, KindBytes, LayerPlan, MapPlan, Mode,
+    Plan, Schedule, Simulation, Span, simulate,
 };
 use crate::{Bytes, Error, Nanos};
 
@@ -39,6 +39,8 @@ pub(super) fn assemble(
         batch: step.batch,
         types: step.types,
         mode: step.mode,
+        // Inference has no solver, and so none without momentum.
+        momentum: step.mode == Mode::Inference || step.tensors.iter().any(|tensor| tensor.kind == Kind::Momentum),
         options: drafter.options,
         peak: draft.peak,
         most_live: draft.most_live,

@@ -99,7 +99,8 @@ impl Workload<'_> {
     }
 
     fn operation(&self, layer: LayerId, pass: Pass, uses: Vec<Use>) -> Result<Operation, Error> {
-        let kind = &self.network.layer(layer).kind;
+        let node = self.network.layer(layer);
+        let (kind, behavior) = (&node.kind, node.kind.behavior());
         let problem = self.problem_of(layer, pass)?;
         Ok(Operation {
             group: GroupId(layer.index()),
@@ -111,10 +112,11 @@ impl Workload<'_> {
             },
             tag: match kind {
                 LayerKind::Convolution { .. } => Tag::Convolution,
-                LayerKind::Pooling(_) => Tag::Pooling,
+                // Vectors without spatial extents belong to the classifier.
+                _ if behavior.part == Part::Hidden && !node.shape.extents().is_empty() => Tag::Feature,
                 _ => Tag::Other,
             },
-            resource: match kind.behavior().work {
+            resource: match behavior.work {
                 Work::Upload => Resource::Link,
                 Work::Convolution | Work::Product | Work::Memory => Resource::Device,
             },
@@ -272,7 +274,9 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
         let mut uses = Uses::new(layer, Pass::Update);
         uses.take(Role::W, NetworkTensor::Weights(layer), Access::Add);
         uses.take(Role::Dw, NetworkTensor::WeightGradient(layer), Access::Read);
-        uses.take(Role::Momentum, NetworkTensor::Momentum(layer), Access::Add);
+        if workload.momentum {
+            uses.take(Role::Momentum, NetworkTensor::Momentum(layer), Access::Add);
+        }
         if workload.has_master_weights(layer) {
             uses.take(Role::Master, NetworkTensor::MasterWeights(layer), Access::Add);
         }
@@ -338,6 +342,16 @@ mod tests {
         assert_eq!(text(&network, Mode::Training), expected);
         assert_eq!(text(&network, Mode::Inference).len(), 8);
         assert_eq!(text(&network, Mode::Inference)[3], "b.bn Forward: X(0) Y= W Statistics");
+    }
+
+    #[test]
+    fn without_momentum_nothing_holds_the_last_changes() {
+        let network = Network::open("lenet").unwrap();
+        let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap().with_momentum(false);
+        let lowered = workload.lower().unwrap();
+        assert!(!lowered.tensors.iter().any(|tensor| matches!(tensor, NetworkTensor::Momentum(_))));
+        let updates: Vec<&LayerPass> = lowered.passes.iter().filter(|pass| pass.pass == Pass::Update).collect();
+        assert!(!updates.is_empty() && updates.iter().all(|update| update.roles == [Role::W, Role::Dw]));
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::words::by_name;
 pub enum Policy {
     /// Every map stays on the device for the whole step; gradient maps share memory.
     Baseline,
-    /// Offloads the inputs of all convolutions and poolings. Source: Rhu et al. 2016, 3.3, vDNN_all.
+    /// Offloads the inputs of all layers of the feature extraction: convolutions, poolings, normalizations, activations,
+    /// concatenations and sums. Source: Rhu et al. 2016, 3.3, vDNN_all.
     VdnnAll,
     /// Offloads the inputs of all convolutions. Source: Rhu et al. 2016, 3.3, vDNN_conv.
     VdnnConv,

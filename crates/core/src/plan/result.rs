@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::step::TensorId;
-use super::{Checked, Mode, Options, Simulation};
-use crate::{Bytes, Nanos, Types};
+use super::{Checked, Mode, Options, Simulation, Workload};
+use crate::{Bytes, Error, Nanos, Network, Types};
 
 /// A category of memory in the device arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -204,6 +204,9 @@ pub struct Plan<S = Checked> {
     /// Training or inference.
     #[serde(rename = "inference")]
     pub mode: Mode,
+    /// Whether the solver keeps the last change of every parameter; true in files that do not say.
+    #[serde(default = "has_momentum")]
+    pub momentum: bool,
     /// The options it was made with.
     pub options: Options,
     /// The instructions and the place of every block.
@@ -252,6 +255,11 @@ pub struct Plan<S = Checked> {
     pub simulation: Simulation,
 }
 
+/// What files written before the key was added mean.
+fn has_momentum() -> bool {
+    true
+}
+
 impl<S> Plan<S> {
     /// The same plan with another schedule.
     pub(super) fn with_schedule<T>(self, schedule: T) -> Plan<T> {
@@ -260,6 +268,7 @@ impl<S> Plan<S> {
             batch: self.batch,
             types: self.types,
             mode: self.mode,
+            momentum: self.momentum,
             options: self.options,
             schedule,
             peak: self.peak,
@@ -284,6 +293,14 @@ impl<S> Plan<S> {
             decisions: self.decisions,
             simulation: self.simulation,
         }
+    }
+
+    /// The workload that it plans, of the network that it was made for.
+    ///
+    /// # Errors
+    /// Those of [`Workload::new`].
+    pub fn workload<'a>(&self, network: &'a Network) -> Result<Workload<'a>, Error> {
+        Ok(Workload::new(network, self.batch, self.types, self.mode)?.with_momentum(self.momentum))
     }
 
     /// The slowdown of a step compared with everything resident, as a fraction: 0.1 for 10%.

@@ -30,10 +30,12 @@ pub struct Workload<'a> {
     pub types: Types,
     /// Training or inference.
     pub mode: Mode,
+    /// Whether the solver keeps the last change of every parameter.
+    pub momentum: bool,
 }
 
 impl<'a> Workload<'a> {
-    /// A workload of `network` with `batch` samples per step.
+    /// A workload of `network` with `batch` samples per step, whose solver has momentum.
     ///
     /// # Errors
     /// [`Error::BadNetwork`] for a layer list, whose layers are not connected, and for training a network without a
@@ -67,7 +69,12 @@ impl<'a> Workload<'a> {
                 what: format!("{batch} samples of {largest} elements are more than 2^60 elements"),
             });
         }
-        Ok(Workload { network, maps: FeatureMaps::of(network), batch, types, mode })
+        Ok(Workload { network, maps: FeatureMaps::of(network), batch, types, mode, momentum: true })
+    }
+
+    /// The same workload, whose solver has momentum or not: without it, no memory holds the last changes.
+    pub fn with_momentum(self, momentum: bool) -> Workload<'a> {
+        Workload { momentum, ..self }
     }
 
     /// The parameters of a layer, in memory order.

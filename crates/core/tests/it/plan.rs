@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::ops::RangeBounds;
 
 use tightfit_core::candidate::Candidates;
-use tightfit_core::network::{Builder, Filters, Network, Shape, Window, names};
+use tightfit_core::network::{Builder, Filters, LayerId, Network, Shape, Window, names};
 use tightfit_core::plan::{
-    ALIGNMENT, Algorithms, Budgets, CostModel, Fate, Fronts, Kind, Mode, Options, Plan, Policy, Workload, check, plan,
+    ALIGNMENT, Algorithms, Budgets, CostModel, Fate, Fronts, Kind, Mode, NetworkTensor, Options, Plan, Policy,
+    Workload, check, plan,
 };
 use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem, Types};
 
@@ -284,6 +285,42 @@ fn dynamic_logs_the_papers_passes_in_order() {
     let plan = at(Bytes(least.0 - ALIGNMENT));
     assert!(!plan.decisions[0].fits && plan.decisions.last().is_some_and(|last| last.attempt.ends_with("limited")));
     accepted(&workload, &plan);
+}
+
+/// Their maps alone would not fit.
+#[test]
+fn networks_full_of_normalizations_train_in_a_fraction_of_their_maps() {
+    for (name, batch, budget) in [("resnet50", 64, Bytes::gib(2)), ("densenet40", 256, Bytes::gib(4))] {
+        let network = Network::open(name).unwrap();
+        let workload = Workload::new(&network, batch, Types::F32, Mode::Training).unwrap();
+        let step = workload.step(&kernels(&workload), &CostModel::h200()).unwrap();
+        for policy in [Policy::VdnnAll, Policy::VdnnDynamic] {
+            let options = Options { policy, budget, ..Options::default() };
+            let plan = plan(&step, &CostModel::h200(), &options).unwrap();
+            accepted(&workload, &plan);
+            let maps: u64 = plan.maps.iter().map(|map| map.bytes.0).sum();
+            assert!(maps > budget.0 * 2 && plan.offloaded > budget, "{name} {policy}");
+        }
+    }
+}
+
+#[test]
+fn vdnn_all_keeps_no_input_of_a_feature_layer() {
+    for name in ["resnet18", "densenet40", "googlenet", "alexnet", "vgg16"] {
+        let network = Network::open(name).unwrap();
+        let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
+        let tensors = workload.lower().unwrap().tensors;
+        let step = workload.step(&kernels(&workload), &CostModel::h200()).unwrap();
+        let options = Options { policy: Policy::VdnnAll, ..Options::default() };
+        let plan = plan(&step, &CostModel::h200(), &options).unwrap();
+        for map in &plan.maps {
+            let NetworkTensor::FeatureMap(id) = tensors[map.map.0] else { panic!("{:?} is no map", map.map) };
+            let reads = |layer: &LayerId| !network.layer(*layer).shape.extents().is_empty();
+            let is_input = workload.maps.get(id).readers.iter().any(reads);
+            let is_read_again = map.reuse_distance.is_some();
+            assert_eq!(map.fate == Fate::Offloaded, is_input && is_read_again, "{name} {:?}", map.layers);
+        }
+    }
 }
 
 #[test]

@@ -1,18 +1,29 @@
-//! Stochastic gradient descent with momentum and weight decay.
+//! Stochastic gradient descent with weight decay, with or without momentum.
 
 use tightfit_core::network::Sgd;
 
 use super::PIECE;
 use crate::team::Team;
 
-/// g = dw / loss scale + decay · w;  v = momentum · v + rate · g;  w = w - v.
-pub fn update(team: &Team, by: Sgd, loss_scale: f32, w: &mut [f32], dw: &[f32], v: &mut [f32]) {
+/// g = dw / loss scale + decay · w;  v = momentum · v + rate · g;  w = w - v. Without `v`, the last change counts as 0.
+pub fn update(team: &Team, by: Sgd, loss_scale: f32, w: &mut [f32], dw: &[f32], v: Option<&mut [f32]>) {
+    let step = |w: &mut f32, dw: f32, last: f32| {
+        let gradient = dw / loss_scale + by.weight_decay * *w;
+        let change = by.momentum * last + by.learning_rate * gradient;
+        *w -= change;
+        change
+    };
+    let Some(v) = v else {
+        let pieces = w.chunks_mut(PIECE).zip(dw.chunks(PIECE)).collect();
+        team.share(pieces, &mut [], |(w, dw): (&mut [f32], &[f32]), _, _| {
+            w.iter_mut().zip(dw).for_each(|(w, dw)| _ = step(w, *dw, 0.0));
+        });
+        return;
+    };
     let pieces = w.chunks_mut(PIECE).zip(dw.chunks(PIECE)).zip(v.chunks_mut(PIECE)).collect();
     team.share(pieces, &mut [], |((w, dw), v): ((&mut [f32], &[f32]), &mut [f32]), _, _| {
         for ((w, dw), v) in w.iter_mut().zip(dw).zip(v) {
-            let gradient = dw / loss_scale + by.weight_decay * *w;
-            *v = by.momentum * *v + by.learning_rate * gradient;
-            *w -= *v;
+            *v = step(w, *dw, *v);
         }
     });
 }

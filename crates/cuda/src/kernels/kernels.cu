@@ -122,14 +122,15 @@ extern "C" __global__ void sum_parts(const float *partial, float *db, u32 channe
     }
 }
 
-// Stochastic gradient descent with momentum and weight decay; `stored` gets the weights in the type of the arithmetic.
+// Stochastic gradient descent with weight decay, and with momentum unless `change` is null; `stored` gets the weights in the
+// type of the arithmetic.
 template <typename T>
 static __device__ void update(float *w, const float *dw, float *change, typename T::type *stored, u64 len,
                               const Iteration *now) {
     for (u64 i = thread(); i < len; i += threads()) {
         float gradient = dw[i] / now->loss_scale + now->weight_decay * w[i];
-        float moved = now->momentum * change[i] + now->learning_rate * gradient;
-        change[i] = moved;
+        float moved = now->momentum * (change ? change[i] : 0.0f) + now->learning_rate * gradient;
+        if (change) change[i] = moved;
         float weight = w[i] - moved;
         w[i] = weight;
         if (stored) T::store(stored, i, weight);

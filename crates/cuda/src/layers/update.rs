@@ -1,4 +1,4 @@
-//! Stochastic gradient descent with momentum and weight decay, on the device:
+//! Stochastic gradient descent with weight decay, with or without momentum, on the device:
 //!
 //! ```text
 //! change = momentum · change + learning rate · (dw / loss scale + weight decay · w)        w = w - change
@@ -19,8 +19,8 @@ pub struct Solver {
     pub weights: Region,
     /// Their gradients, times the loss scale.
     pub gradients: Region,
-    /// The last change.
-    pub change: Region,
+    /// The last change; `None` counts as 0.
+    pub change: Option<Region>,
     /// The parameters in the layer's 16-bit type, if it has one.
     pub stored: Option<(Region, Storage)>,
 }
@@ -30,7 +30,7 @@ pub struct Solver {
 /// # Errors
 /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
 pub fn update(libraries: &Arc<Libraries>, solver: &Solver, len: usize) -> Result<Work, CudaError> {
-    for region in [&solver.weights, &solver.gradients, &solver.change] {
+    for region in [&solver.weights, &solver.gradients].into_iter().chain(&solver.change) {
         region.must_hold(len * 4)?;
     }
     let storage = solver.stored.as_ref().map_or(Storage::F32, |(_, storage)| *storage);
@@ -40,15 +40,10 @@ pub fn update(libraries: &Arc<Libraries>, solver: &Solver, len: usize) -> Result
     let (kernel, solver, now) = (libraries.kernel("update", storage)?, solver.clone(), libraries.now.clone());
     Ok(Box::new(move || {
         let stored = solver.stored.as_ref().map_or(Argument::from(0_u64), |(stored, _)| stored.into());
-        let arguments = [
-            (&solver.weights).into(),
-            (&solver.gradients).into(),
-            (&solver.change).into(),
-            stored,
-            (len as u64).into(),
-            (&now).into(),
-        ];
-        // SAFETY: the kernel's parameters in its order, of which `stored` may be null; all memory is alive and was checked to
+        let change = solver.change.as_ref().map_or(Argument::from(0_u64), Argument::from);
+        let arguments =
+            [(&solver.weights).into(), (&solver.gradients).into(), change, stored, (len as u64).into(), (&now).into()];
+        // SAFETY: the kernel's parameters in its order, of which `change` and `stored` may be null; all memory is alive and was checked to
         // be long enough.
         unsafe { kernel.launch(blocks(len), &arguments) }
     }))

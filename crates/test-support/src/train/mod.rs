@@ -29,6 +29,11 @@ pub fn residual() -> Network {
     networks::residual(10, [6, 8]).unwrap()
 }
 
+/// A small network of dense steps, with local response normalization.
+pub fn dense() -> Network {
+    networks::dense(12, 4).unwrap()
+}
+
 /// The samples and labels of a step: the same for the same number.
 pub fn batch(workload: &Workload<'_>, step: u64) -> (Vec<f32>, Vec<u32>) {
     let sample = workload.network.layers()[0].shape.len();
@@ -276,8 +281,10 @@ impl Writer<'_> {
             let mut operands = vec![
                 self.operand(Role::W, NetworkTensor::Weights(id), Access::Add),
                 self.operand(Role::Dw, NetworkTensor::WeightGradient(id), Access::Read),
-                self.operand(Role::Momentum, NetworkTensor::Momentum(id), Access::Add),
             ];
+            if self.workload.momentum {
+                operands.push(self.operand(Role::Momentum, NetworkTensor::Momentum(id), Access::Add));
+            }
             if self.workload.has_master_weights(id) {
                 operands.push(self.operand(Role::Master, NetworkTensor::MasterWeights(id), Access::Add));
             }

@@ -21,6 +21,20 @@ pub fn fork_and_join(extent: usize, width: usize) -> Result<Network, Error> {
     net.finish()
 }
 
+/// Two dense steps after a local response normalization: each normalizes all maps so far and adds some to them.
+pub fn dense(extent: usize, growth: usize) -> Result<Network, Error> {
+    let mut net = Builder::new("dense");
+    net.input(Shape::image(3, extent, extent));
+    net.conv("conv1", Filters::new(2 * growth, 3).pad(1)).relu().lrn().max_pool("pool1", Window::new(2, 2));
+    for name in ["d1", "d2"] {
+        let from = net.here();
+        let grown = net.batch_norm().relu().conv(name, Filters::new(growth, 3).pad(1).no_bias()).here();
+        net.concat(format!("{name}.join"), &[from, grown]);
+    }
+    net.batch_norm().relu().global_average_pool("pool2").flatten().fully_connected("fc", 10).softmax_loss();
+    net.finish()
+}
+
 /// Three residual blocks, the second of which halves the extents and goes from the first width to the second.
 pub fn residual(extent: usize, [first, second]: [usize; 2]) -> Result<Network, Error> {
     let mut net = Builder::new("residual");

@@ -149,7 +149,7 @@ fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Acc
         (LayerKind::Flatten, _) => return None,
         (LayerKind::Input { .. }, Pass::Forward) => vec![(Role::Y, write), (Role::Labels, write)],
         (_, Pass::Forward) => inputs().chain([(Role::Y, write)]).collect(),
-        (_, Pass::Update) if layer.parameters > 0 => vec![(Role::W, add), (Role::Dw, read), (Role::Momentum, add)],
+        (_, Pass::Update) if layer.parameters > 0 => vec![(Role::W, add), (Role::Dw, read)],
         (LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. }, Pass::BackwardFilter) => {
             vec![(Role::X(0), read), (Role::Dy, read), (Role::Dw, write)]
         }
@@ -184,8 +184,13 @@ fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Acc
     } else if !trains {
         return None;
     }
-    if compute.pass == Pass::Update && workload.has_master_weights(compute.layer) {
-        roles.push((Role::Master, add));
+    if compute.pass == Pass::Update {
+        if workload.momentum {
+            roles.push((Role::Momentum, add));
+        }
+        if workload.has_master_weights(compute.layer) {
+            roles.push((Role::Master, add));
+        }
     }
     Some(roles)
 }
@@ -382,13 +387,21 @@ mod tests {
     fn fault(spoil: impl FnOnce(&mut Lowered, &dyn Fn(&Lowered, &str, Pass) -> usize)) -> String {
         let network = network();
         let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
-        let mut lowered = workload.lower().unwrap();
+        fault_of(&workload, workload.lower().unwrap(), spoil)
+    }
+
+    fn fault_of(
+        workload: &Workload<'_>,
+        mut lowered: Lowered,
+        spoil: impl FnOnce(&mut Lowered, &dyn Fn(&Lowered, &str, Pass) -> usize),
+    ) -> String {
+        let network = workload.network;
         let at = |lowered: &Lowered, layer: &str, pass: Pass| {
             let is_it = |of: &LayerPass| network.layer(of.layer).name == layer && of.pass == pass;
             lowered.passes.iter().position(is_it).unwrap()
         };
         spoil(&mut lowered, &at);
-        match verify(&workload, &lowered) {
+        match verify(workload, &lowered) {
             Err(Error::BadStep { what, .. }) => what,
             other => panic!("{other:?}"),
         }
@@ -421,6 +434,15 @@ mod tests {
             lowered.step.operations[place].uses[0].tensor = TensorId(0);
         });
         assert_eq!(other, "WrongRole(X(0))");
+    }
+
+    #[test]
+    fn momentum_must_be_there_where_the_solver_has_it_and_only_there() {
+        let network = network();
+        let with = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
+        let without = with.clone().with_momentum(false);
+        assert_eq!(fault_of(&with, without.lower().unwrap(), |_, _| {}), "MissingRole(Momentum)");
+        assert_eq!(fault_of(&without, with.lower().unwrap(), |_, _| {}), "WrongRole(Momentum)");
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod document;
 
 use document::Document as ScheduleDocument;
 
-use super::{Budgets, Checked, Plan, Workload};
+use super::{Budgets, Checked, Plan};
 use crate::{Bytes, Error, Network, bounded};
 
 /// Identifies a plan file.
@@ -59,7 +59,7 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsound`] if the plan is not for this network.
     pub fn to_json(&self, network: &Network) -> Result<String, Error> {
-        let lowered = Workload::new(network, self.batch, self.types, self.mode)?.lower()?;
+        let lowered = self.workload(network)?.lower()?;
         if *self.schedule.step() != lowered.step {
             return Err(Error::Unsound { what: format!("the plan is not for {}", network.name()) });
         }
@@ -122,7 +122,7 @@ impl Plan<ScheduleDocument> {
     /// Checks the schedule; fails if the checker rejects it or if it disagrees with the plan's facts.
     fn verified(self, network: &Network) -> Result<Plan, Error> {
         let schedule = &self.schedule;
-        let workload = Workload::new(network, self.batch, self.types, self.mode)?;
+        let workload = self.workload(network)?;
         for (fact, stated, actual) in [
             ("network", self.network.clone(), network.name().to_owned()),
             ("mini-batch", self.batch.to_string(), schedule.batch.to_string()),
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::candidate::Candidates;
-    use crate::plan::{CostModel, Fronts, Mode, Options, Policy, plan};
+    use crate::plan::{CostModel, Fronts, Kind, Mode, Options, Policy, Workload, plan};
     use crate::{Algorithm, Bytes, Candidate, DivisionCost, Nanos, Operation, Types};
 
     fn planned(network: &str, policy: Policy) -> (Network, Plan) {
@@ -171,6 +171,32 @@ mod tests {
             let read = Plan::from_json(&plan.to_json(&network).unwrap()).unwrap();
             assert!(read == (network, plan), "{name}");
         }
+    }
+
+    #[test]
+    fn files_that_do_not_say_have_momentum() {
+        let (network, plan) = planned("lenet", Policy::VdnnAll);
+        let text = plan.to_json(&network).unwrap();
+        assert!(text.contains("\"momentum\":true,"));
+        let silent = text.replacen("\"momentum\":true,", "", 1);
+        assert!(Plan::from_json(&silent).unwrap() == (network, plan));
+        let contrary = Plan::from_json(&text.replacen("\"momentum\":true", "\"momentum\":false", 1)).unwrap_err();
+        assert!(contrary.to_string().contains("the checker rejects its schedule"), "{contrary}");
+    }
+
+    #[test]
+    fn plans_without_momentum_round_trip_and_take_less() {
+        let (network, with) = planned("lenet", Policy::VdnnAll);
+        let workload = with.workload(&network).unwrap().with_momentum(false);
+        let fronts = Fronts::assumed(&workload, &CostModel::h200()).unwrap();
+        let step = workload.step(&fronts, &CostModel::h200()).unwrap();
+        let without = plan(&step, &CostModel::h200(), &with.options).unwrap();
+        let momentum = with.at_most.get(Kind::Momentum);
+        assert!(!without.momentum && momentum > Bytes::ZERO);
+        assert_eq!(without.at_most.get(Kind::Momentum), Bytes::ZERO);
+        assert_eq!(without.most_live + momentum, with.most_live);
+        let read = Plan::from_json(&without.to_json(&network).unwrap()).unwrap();
+        assert!(read == (network, without));
     }
 
     #[test]

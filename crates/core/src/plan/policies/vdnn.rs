@@ -1,4 +1,4 @@
-//! vDNN's static policies: offload the inputs of convolutions, or of convolutions and poolings.
+//! vDNN's static policies: offload the inputs of convolutions, or of all layers of the feature extraction.
 //!
 //! ```text
 //! forward n    compute n | wait                     backward m   compute m          | wait
@@ -6,7 +6,9 @@
 //! ```
 //!
 //! One memory stream carries both directions, and the compute stream waits for it at the end of each layer. If several
-//! layers read a map, the last of them going forward offloads it, which is the first to need it going backward.
+//! layers read a map, the last of them going forward offloads it, which is the first to need it going backward. A map
+//! that no backward pass reads is released without a copy. A layer in place needs no offload of its own: its input is
+//! gone, and its output is the input of the next layer.
 //!
 //! **Source**: Rhu et al. 2016, 3.2, 3.3 and figure 8.
 
@@ -15,7 +17,7 @@ use std::collections::HashSet;
 use crate::plan::draft::Drafter;
 use crate::plan::footprint;
 use crate::plan::script::{Move, Script};
-use crate::plan::step::{Access, Residence, Stage, Step, Tag, TensorId};
+use crate::plan::step::{Access, Operation, Residence, Stage, Step, Tag, TensorId};
 
 /// The operations whose inputs to offload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +26,7 @@ pub(super) enum Offloads {
     None,
     /// The convolutions.
     Convolutions,
-    /// The convolutions and the poolings.
+    /// All layers of the feature extraction; the classifier runs as without vDNN.
     All,
 }
 
@@ -32,7 +34,7 @@ impl Offloads {
     fn includes(self, tag: Tag) -> bool {
         match tag {
             Tag::Convolution => self != Offloads::None,
-            Tag::Pooling => self == Offloads::All,
+            Tag::Feature => self == Offloads::All,
             Tag::Other => false,
         }
     }
@@ -102,12 +104,18 @@ pub(super) fn script(drafter: &Drafter<'_>, moved: Offloads, mut room: Option<Ro
     script
 }
 
-/// The tensors read, going forward, by the operations whose inputs are offloaded.
+/// The tensors read and not overwritten, going forward, by the operations whose inputs are offloaded.
 fn inputs(step: &Step, moved: Offloads) -> HashSet<TensorId> {
     let going_forward = step.operations.iter().filter(|operation| operation.stage == Stage::Forward);
     let moving = going_forward.filter(|operation| moved.includes(operation.tag));
-    let read = moving.flat_map(|operation| operation.uses.iter().filter(|used| used.access == Access::Read));
-    read.map(|used| used.tensor).collect()
+    let is_changed = |operation: &Operation, tensor| {
+        operation.uses.iter().any(|used| used.tensor == tensor && used.access != Access::Read)
+    };
+    let read = moving.flat_map(|operation| {
+        let tensors = operation.uses.iter().map(|used| used.tensor);
+        tensors.filter(move |tensor| !is_changed(operation, *tensor))
+    });
+    read.collect()
 }
 
 /// The tensors that are offloaded and not yet fetched.
@@ -179,6 +187,45 @@ mod tests {
         net.conv("b", Filters::new(2, 1)).relu().conv("c", Filters::new(2, 1)).relu();
         net.flatten().fully_connected("fc", 3).softmax_loss();
         net.finish().unwrap()
+    }
+
+    /// Normalizations, a sum and a concatenation; the mean over windows reads nothing again.
+    fn joined() -> Network {
+        let mut net = Builder::new("joined");
+        net.input(Shape::image(2, 8, 8)).conv("a", Filters::new(2, 1).no_bias()).batch_norm().relu();
+        let fork = net.here();
+        let left = net.conv("b", Filters::new(2, 1)).lrn().here();
+        let mean = net.add("sum", &[left, fork]).average_pool("mean", Window::new(2, 2)).here();
+        let right = net.conv("c", Filters::new(2, 1)).here();
+        net.concat("join", &[mean, right]).flatten().fully_connected("fc", 3).softmax_loss();
+        net.finish().unwrap()
+    }
+
+    #[test]
+    fn all_offloads_inputs_of_normalizations_sums_and_concatenations() {
+        // Neither the sum, nor c, nor what the classifier reads: no backward pass reads them, or vDNN leaves it alone.
+        let expected = [
+            "a forward: offload input",
+            "a forward: leave input",
+            "a.bn forward: offload a",
+            "a.bn forward: leave a",
+            "b.lrn forward: offload b",
+            "b.lrn forward: leave b",
+            "sum forward: offload a.bn",
+            "sum forward: offload b.lrn",
+            "sum forward: leave a.bn",
+            "sum forward: leave b.lrn",
+            "join forward: offload mean",
+            "join forward: leave mean",
+        ];
+        let lines = text(&joined(), Offloads::All);
+        assert_eq!(lines[..expected.len()], expected);
+        let fetched: Vec<&str> = lines.iter().filter_map(|line| line.split("prefetch ").nth(1)).collect();
+        // What is nearest to the loss comes back first.
+        assert_eq!(fetched, ["mean", "a.bn", "b.lrn", "b", "a", "input"]);
+        let of_convolutions = text(&joined(), Offloads::Convolutions);
+        let fetched: Vec<&str> = of_convolutions.iter().filter_map(|line| line.split("prefetch ").nth(1)).collect();
+        assert_eq!(fetched, ["mean", "a.bn", "input"]);
     }
 
     #[test]

@@ -120,9 +120,10 @@ pub enum Stage {
 pub enum Tag {
     /// A convolution.
     Convolution,
-    /// A pooling.
-    Pooling,
-    /// Anything else.
+    /// Another layer of the feature extraction: pooling, normalization, activation, concatenation, sum, dropout of maps
+    /// that have spatial extents.
+    Feature,
+    /// Anything else: the input, the classifier, the solver's updates of its parameters.
     Other,
 }
 

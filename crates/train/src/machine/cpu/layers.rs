@@ -31,8 +31,8 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
     if !task.kind.behavior().samples_are_independent && task.samples != task.batch && task.mode == Mode::Training {
         return Err(failed(&task.name, "batch normalization needs the whole mini-batch at once"));
     }
-    if task.pass == Pass::Update && ![Role::W, Role::Dw, Role::Momentum].into_iter().all(operand) {
-        return Err(failed(&task.name, "the update needs weights, their gradient and momentum"));
+    if task.pass == Pass::Update && ![Role::W, Role::Dw].into_iter().all(operand) {
+        return Err(failed(&task.name, "the update needs weights and their gradient"));
     }
     if let Some(gradient) = task.place(Role::Dw).filter(|place| place.access == Access::Add)
         && let LayerKind::BatchNorm { .. } = task.kind
@@ -394,11 +394,14 @@ impl<'a> Runner<'a> {
 
     fn update(&self) -> Result<(), Error> {
         let Iteration { sgd, loss_scale, .. } = *self.iteration;
-        let (dw, (mut w, _), (mut v, _)) = (self.read(Role::Dw)?, self.write(Role::W)?, self.write(Role::Momentum)?);
-        let (dw, w, v) = (self.floats(&dw)?, self.floats_mut(&mut w)?, self.floats_mut(&mut v)?);
+        let (dw, (mut w, _)) = (self.read(Role::Dw)?, self.write(Role::W)?);
+        let (dw, w) = (self.floats(&dw)?, self.floats_mut(&mut w)?);
+        let mut momentum = self.task.place(Role::Momentum).map(|_| self.write(Role::Momentum)).transpose()?;
+        let mut v = momentum.as_mut().map(|(v, _)| self.floats_mut(v)).transpose()?;
         for parameter in &self.task.parameters {
             let range = parameter.offset..parameter.offset + parameter.elements;
-            solver::update(self.team, sgd, loss_scale, &mut w[range.clone()], &dw[range.clone()], &mut v[range]);
+            let (w, dw, v) = (&mut w[range.clone()], &dw[range.clone()], v.as_mut().map(|v| &mut v[range]));
+            solver::update(self.team, sgd, loss_scale, w, dw, v);
         }
         Ok(())
     }

@@ -388,7 +388,7 @@ impl Operands<'_> {
             Some(master) => (master, Some((stored, self.task.types.storage()))),
             None => (stored, None),
         };
-        let solver = Solver { weights, gradients: self.get(Role::Dw)?, change: self.get(Role::Momentum)?, stored };
+        let solver = Solver { weights, gradients: self.get(Role::Dw)?, change: self.find(Role::Momentum)?, stored };
         let work = cuda::update(libraries, &solver, len);
         work.map(|work| vec![work]).map_err(|error| self.failed(error))
     }
