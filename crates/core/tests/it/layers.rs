@@ -80,9 +80,11 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "preload",
         layers: &[
-            &["layer", "latest", "lock", "pipe"],
+            &["list", "lock", "pipe"],
+            &["latest", "layer"],
             &["log"],
             &["panics", "reason", "settings", "duty"],
+            &["limits"],
             // The real library; what the program said of its descriptors.
             &["original", "shadow"],
             &["recognize"],
