@@ -80,8 +80,7 @@ impl Model {
         };
         let (mut kernels, mut seen, mut unnamed) = (Vec::new(), HashSet::new(), Vec::new());
         for (layer, shape, mini_batch) in &program.layers {
-            let problem: Problem = shape.parse()?;
-            let problem = problem.with_batch(batch.unwrap_or(*mini_batch))?;
+            let problem: Problem = format!("{shape} n{}", batch.unwrap_or(*mini_batch)).parse()?;
             if !operations.contains(&problem.operation()) || !seen.insert((layer, problem)) {
                 continue;
             }
