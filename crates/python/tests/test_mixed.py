@@ -39,6 +39,18 @@ def test_the_papers_cluster(mixed):
     assert [device.even_time_us for device in two.devices] == [168430.0, 83030.0]
 
 
+def test_recorded_steps_are_split_by_their_name(tmp_path):
+    cache = tmp_path / "cache.db"
+    for device, us in [("Fast", 100.0), ("Slow", 300.0)]:
+        steps = [(n, us * n, 0) for n in range(1, 9)]
+        tightfit.record_steps(cache, device, "mymodel", steps, library="torch 2.11")
+    found = tightfit.split(8, ["Fast", "Slow"], network="mymodel", cache=cache)
+    assert (found.batches, found.time_us) == ([6, 2], 600.0)
+    assert tightfit.best_batch_size(8, ["Fast", "Slow"], network="mymodel", cache=cache) == [6, 2]
+    with pytest.raises(tightfit.BadInput, match="mymodl"):
+        tightfit.split(8, ["Fast", "Slow"], network="mymodl", cache=cache)
+
+
 def test_split_times_equals_exhaustive_search():
     generator = random.Random(5)
     for _ in range(60):
