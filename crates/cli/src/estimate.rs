@@ -73,13 +73,13 @@ pub fn foresee(
     drop(bar);
     let time = duration(found.time);
     if time > LONG || !found.is_complete {
-        message::say(told(&found, backend.device().threads, work.choices));
+        message::say(announcement(&found, backend.device().threads, work.choices));
     }
     Ok(Some(time).filter(|_| found.measurements > 0 && found.is_complete))
 }
 
 /// One line about the work ahead.
-fn told(found: &Forecast, threads: usize, choices: &str) -> String {
+fn announcement(found: &Forecast, threads: usize, choices: &str) -> String {
     let (threads, plural) = (threads.max(1), if threads > 1 { "s" } else { "" });
     let (time, memory) = (about(duration(found.time)), found.memory);
     let at_least = if found.is_complete { "about" } else { "more than" };
@@ -139,10 +139,10 @@ mod tests {
             memory: Bytes::gib(19),
             is_complete: true,
         };
-        let line = told(&found, 2, "--assume");
+        let line = announcement(&found, 2, "--assume");
         assert!(line.contains("57 problems on 2 threads: about 40 minutes, up to 19 GiB of memory"), "{line}");
         assert!(line.ends_with("--assume"), "{line}");
-        let line = told(&Forecast { is_complete: false, ..found }, 1, "--assume");
+        let line = announcement(&Forecast { is_complete: false, ..found }, 1, "--assume");
         assert!(line.contains("on 1 thread: more than 40 minutes"), "{line}");
     }
 

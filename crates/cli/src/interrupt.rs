@@ -20,17 +20,17 @@ use crate::message;
 /// Set once there is work that can be asked to stop.
 static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// Whether the signal handler is installed, or why it is not.
-static HEARD: LazyLock<Result<(), ctrlc::Error>> = LazyLock::new(|| ctrlc::set_handler(stop));
+static HANDLER: LazyLock<Result<(), ctrlc::Error>> = LazyLock::new(|| ctrlc::set_handler(stop));
 
 /// Installs the signal handler.
 pub fn listen() {
     // Without a handler, signals still end the program; `flag` warns about it.
-    let _ = LazyLock::force(&HEARD);
+    let _ = LazyLock::force(&HANDLER);
 }
 
 /// The flag that the first signal sets from here on; the current measurement is then finished and saved.
 pub fn flag() -> Arc<AtomicBool> {
-    if let Err(error) = &*HEARD {
+    if let Err(error) = &*HANDLER {
         message::note(format_args!("Ctrl-C will end the program immediately ({error})"));
     }
     Arc::clone(FLAG.get_or_init(|| Arc::new(AtomicBool::new(false))))

@@ -35,7 +35,8 @@ impl Tune {
     }
 }
 
-/// Which workspace is limited.
+/// Which workspace is limited. [`tightfit_core::candidate::Limit`] has a third: one workspace that all kernels share, which
+/// takes knowing in advance which of them overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// The workspace of each convolution (WR).
