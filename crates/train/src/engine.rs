@@ -242,6 +242,11 @@ impl<M: Machine> Engine<M> {
         Ok(())
     }
 
+    /// Samples of one mini-batch.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
     /// Classes that the network tells apart; 0 for one without a loss.
     pub fn classes(&self) -> usize {
         self.classes
