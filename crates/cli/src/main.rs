@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Command::Verify(arguments) => commands::verify::run(arguments, common),
         Command::Plan(arguments) => commands::plan::run(arguments, common),
         Command::Train(arguments) => commands::train::run(arguments, common),
+        Command::Predict(arguments) => commands::predict::run(arguments, common),
         Command::Split(arguments) => commands::split::run(arguments, common),
         Command::Run(arguments) => commands::run::run(arguments, common),
         Command::Cache(arguments) => commands::cache::run(arguments, common),

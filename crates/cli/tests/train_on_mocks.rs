@@ -43,6 +43,20 @@ impl Machine {
     }
 }
 
+#[test]
+fn gpu_predicts_in_less_than_it_trains_in() {
+    let machine = Machine { folder: tempfile::tempdir().unwrap() };
+    let large = 1_u64 << 30;
+    let trained = machine.succeed(large, "train --data synthetic --steps 2");
+    for graph in ["", "--graph"] {
+        let predicted = machine.succeed(large, &format!("predict --data digits --batches 4 --check {graph}"));
+        let of = |key: &str| predicted[key].as_u64().unwrap();
+        assert_eq!((&predicted["backend"], of("batches"), of("samples")), (&"cuda".into(), 4, 8), "{predicted}");
+        assert!(of("peak_bytes") <= of("planned_peak_bytes"), "{predicted}");
+        assert!(of("min_feasible_bytes") < trained["min_feasible_bytes"].as_u64().unwrap(), "{predicted}");
+    }
+}
+
 fn losses(trained: &Value) -> Vec<f64> {
     trained["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
 }

@@ -241,6 +241,11 @@ impl<M: Machine> Engine<M> {
         Ok(())
     }
 
+    /// Samples of one mini-batch.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
     /// Number of classes; 0 for a network without a loss.
     pub fn classes(&self) -> usize {
         self.classes

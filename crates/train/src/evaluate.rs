@@ -1,13 +1,14 @@
-//! Evaluates a network on samples it was not trained on.
+//! Forward passes over the samples of a source: predicts, and evaluates on samples that were not trained on.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::plan::{
     Action, Algorithms, Checked, CostModel, Fronts, LayerPass, Mode, Options, Pass, Policy, Schedule, Workload, plan,
 };
-use tightfit_core::{Bytes, DivisionCost, Operation, Problem};
+use tightfit_core::{Bytes, DivisionCost, Nanos, Operation, Problem};
 use tightfit_cpu::layers::softmax_loss;
 
 use crate::data::{Loader, Source};
@@ -29,6 +30,54 @@ impl Score {
     pub fn accuracy(&self) -> f64 {
         self.correct as f64 / self.samples.max(1) as f64
     }
+
+    /// The score of the samples of all these.
+    pub fn of(parts: &[Score]) -> Score {
+        let samples = parts.iter().map(|part| part.samples).sum();
+        let correct = parts.iter().map(|part| part.correct).sum();
+        let loss: f64 = parts.iter().map(|part| part.loss * part.samples as f64).sum();
+        Score { loss: loss / (samples as f64).max(1.0), correct, samples }
+    }
+}
+
+/// The result of one mini-batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction<'a> {
+    /// How well it did on those samples that count; without the ones that only fill the last mini-batch of a source.
+    pub score: Score,
+    /// The probabilities of those samples, samples by classes; none for a network without a loss.
+    pub probabilities: &'a [f32],
+    /// From handing the mini-batch over to the end of all streams.
+    pub time: Nanos,
+}
+
+/// Runs every sample of a source through an engine once, in order, until `each` breaks off.
+///
+/// Without a loss in the network there is nothing to score: only samples are counted.
+///
+/// # Errors
+/// Those of the source, and of [`Engine::step`].
+pub fn predict<M: Machine>(
+    engine: &mut Engine<M>,
+    source: Arc<dyn Source>,
+    mut each: impl FnMut(&Prediction<'_>) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    let classes = engine.classes();
+    for batch in Loader::in_order(source, engine.batch())? {
+        let batch = batch?;
+        let time = engine.step(&batch.samples, &batch.labels)?.time;
+        let probabilities = engine.probabilities()?;
+        let counted = &probabilities[..batch.counted * classes];
+        let (loss, correct) = match classes {
+            0 => (0.0, 0),
+            classes => softmax_loss::loss(classes, counted, &batch.labels[..batch.counted]),
+        };
+        let score = Score { loss, correct, samples: batch.counted };
+        if each(&Prediction { score, probabilities: counted, time }).is_break() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Runs every sample of a source through the trained network in inference mode: no dropout, running statistics.
@@ -58,20 +107,12 @@ pub fn evaluate<M: Machine>(
     let plan = plan(&step, &CostModel::cpu(), &options)?;
     let mut engine = Engine::new(&inference, &plan.schedule, machine, Solver::default(), Poison::Nothing)?;
     engine.take_over(learned)?;
-    let mut score = Score { loss: 0.0, correct: 0, samples: 0 };
-    for batch in Loader::in_order(source, training.batch)? {
-        let batch = batch?;
-        engine.step(&batch.samples, &batch.labels)?;
-        let classes = engine.classes();
-        let probabilities = engine.probabilities()?;
-        let counted = &batch.labels[..batch.counted];
-        let (loss, correct) = softmax_loss::loss(classes, &probabilities[..batch.counted * classes], counted);
-        score.loss += loss * batch.counted as f64;
-        score.correct += correct;
-        score.samples += batch.counted;
-    }
-    score.loss /= score.samples.max(1) as f64;
-    Ok(score)
+    let mut scores = Vec::new();
+    predict(&mut engine, source, |prediction| {
+        scores.push(prediction.score);
+        ControlFlow::Continue(())
+    })?;
+    Ok(Score::of(&scores))
 }
 
 /// The configurations of a schedule's forward convolutions, one per problem if layers with the same problem agree.

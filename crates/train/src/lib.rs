@@ -19,7 +19,7 @@ mod trace;
 
 pub use engine::{Engine, Learned, Outcome, Solver};
 pub use error::Error;
-pub use evaluate::{Score, evaluate};
+pub use evaluate::{Prediction, Score, evaluate, predict};
 pub use machine::Machine;
 pub use observe::Observation;
 pub use resolve::Poison;

@@ -235,6 +235,47 @@ fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
     }
 }
 
+/// Forward passes alone, under every policy and with everything resident.
+fn predictions_agree(options: &Options) {
+    for network in [fork_and_join(), residual(), dense()] {
+        let workload = Workload::new(&network, BATCH, Types::F32, Mode::Inference).unwrap();
+        let kernels = kernels(&workload, options);
+        let resident = for_cuda(&workload, everything_resident(&workload, "direct", BATCH), options, BATCH);
+        let budgets = Budgets { device: resident.device_bytes, host: resident.host_bytes };
+        let resident = Checked::new(&workload.lower().unwrap().step, resident, budgets).unwrap();
+        let predicted = |schedule: &Checked, graph| {
+            let machine = CudaMachine::open(options, Modes { graph, ..Modes::default() }).unwrap();
+            let mut engine = Engine::new(&workload, schedule, machine, Solver::default(), Poison::Freed).unwrap();
+            let bits = (0..3).map(|step| batch(&workload, step)).map(|(samples, labels)| {
+                engine.step(&samples, &labels).unwrap();
+                engine.probabilities().unwrap().into_iter().map(f32::to_bits).collect()
+            });
+            bits.collect::<Vec<Vec<u32>>>()
+        };
+        let want = predicted(&resident, false);
+        for policy in Policy::ALL {
+            let plan = plan_of(&workload, &kernels, policy);
+            assert!(plan.offloaded == Bytes::ZERO && plan.peak <= resident.device_bytes, "{policy}");
+            for graph in [false, true] {
+                assert!(predicted(&plan.schedule, graph) == want, "{} under {policy}, graph {graph}", network.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn forward_passes_predict_alike_under_every_policy() {
+    let mocks = Mocks::new();
+    predictions_agree(&mocks.options());
+    mocks.assert_nothing_left("predicting");
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn forward_passes_predict_alike_on_a_gpu_under_every_policy() {
+    predictions_agree(&Options::default());
+}
+
 /// Steps of a solver without momentum, with memory for it and without.
 fn without_momentum(options: &Options, types: Types) {
     let network = residual();

@@ -2,6 +2,8 @@
 //! copies compared.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tightfit_core::candidate::Candidates;
@@ -15,7 +17,7 @@ use tightfit_test_support::train::{
     THREADS, batch, bits, configuration, dense, everything_resident, fork_and_join, residual,
 };
 use tightfit_train::machine::cpu::{CpuMachine, Options};
-use tightfit_train::{Engine, Error, Machine, Observation, Poison, Solver};
+use tightfit_train::{Engine, Error, Machine, Observation, Poison, Score, Solver, data, predict};
 
 const BATCH: usize = 4;
 const STEPS: u64 = 5;
@@ -150,6 +152,76 @@ fn without_momentum_every_policy_takes_less_and_trains_alike() {
         let error = losses(&without, &less, Solver::default()).unwrap_err().to_string();
         assert!(error.contains("no memory for the solver's momentum of 0.9"), "{error}");
     }
+}
+
+/// The probabilities of some mini-batches as bits, and the bytes of the arena that were used.
+fn predicted(workload: &Workload<'_>, schedule: &Schedule) -> (Vec<Vec<u32>>, Bytes) {
+    let budgets = Budgets { device: schedule.device_bytes, host: schedule.host_bytes };
+    let checked = Checked::new(&workload.lower().unwrap().step, schedule.clone(), budgets).unwrap();
+    let machine = CpuMachine::new(Options { threads: Some(THREADS), checksums: true, ..Options::default() });
+    let mut engine = Engine::new(workload, &checked, machine, Solver::default(), Poison::Freed).unwrap();
+    let bits = (0..STEPS).map(|step| batch(workload, step)).map(|(samples, labels)| {
+        engine.step(&samples, &labels).unwrap();
+        engine.probabilities().unwrap().into_iter().map(f32::to_bits).collect()
+    });
+    let bits = bits.collect();
+    (bits, engine.machine().high_water().unwrap().unwrap())
+}
+
+#[test]
+fn forward_passes_predict_alike_under_every_policy_in_less_than_training() {
+    for network in [fork_and_join(), residual(), dense(), Network::open("lenet").unwrap()] {
+        let [training, inference] =
+            [Mode::Training, Mode::Inference].map(|mode| Workload::new(&network, BATCH, Types::F32, mode).unwrap());
+        let kernels = kernels(&training, BATCH);
+        let (truth, resident) = predicted(&inference, &everything_resident(&inference, ALGORITHM, BATCH));
+        assert!(truth.iter().flatten().all(|bits| f32::from_bits(*bits).is_finite()));
+        for policy in Policy::ALL {
+            let name = format!("{} under {policy}", network.name());
+            let roomy = planned(&inference, &kernels, policy, Bytes::gib(1)).unwrap();
+            let least = planned(&inference, &kernels, policy, roomy.min_feasible).unwrap();
+            let of_training = planned(&training, &kernels, policy, Bytes::gib(1)).unwrap().min_feasible;
+            for plan in [roomy, least] {
+                let (bits, used) = predicted(&inference, &plan.schedule);
+                assert!(bits == truth, "{name}");
+                assert!(used <= plan.peak && plan.peak < of_training, "{name}: {} of {of_training}", plan.peak);
+                assert!(policy == Policy::Baseline || used < resident, "{name}: {used} of {resident}");
+                assert_eq!(plan.offloaded, Bytes::ZERO, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_source_is_predicted_once_and_in_order() {
+    let network = Network::open("digits-net").unwrap();
+    let inference = Workload::new(&network, 64, Types::F32, Mode::Inference).unwrap();
+    let plan = planned(&inference, &kernels(&inference, 64), Policy::VdnnAll, Bytes::gib(1)).unwrap();
+    let machine = || CpuMachine::new(Options { threads: Some(THREADS), ..Options::default() });
+    let mut engine = Engine::new(&inference, &plan.schedule, machine(), Solver::default(), Poison::Nothing).unwrap();
+    let digits = data::open("digits", network.layers()[0].shape, 10, 0).unwrap().test.unwrap();
+    let run = |engine: &mut Engine<_>, most: usize| {
+        let (mut scores, mut probabilities) = (Vec::new(), Vec::new());
+        let ran = predict(engine, Arc::clone(&digits), |prediction| {
+            scores.push(prediction.score);
+            probabilities.extend_from_slice(prediction.probabilities);
+            if scores.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        ran.unwrap();
+        (scores, probabilities)
+    };
+    let (scores, all) = run(&mut engine, usize::MAX);
+    // 599 samples: the last mini-batch is filled up, and what fills it is not counted.
+    assert_eq!(scores.iter().map(|score| score.samples).collect::<Vec<_>>(), [[64; 9].as_slice(), &[23]].concat());
+    assert_eq!((all.len(), Score::of(&scores).samples), (5990, 599));
+    let (first, some) = run(&mut engine, 2);
+    assert_eq!((first.len(), &some[..]), (2, &all[..2 * 64 * 10]));
+    let right = all.chunks(10).enumerate().filter(|(index, probabilities)| {
+        let mut sample = vec![0.0; 64];
+        let label = digits.read(*index, &mut sample).unwrap();
+        (0..10).all(|class| probabilities[class] <= probabilities[label as usize])
+    });
+    assert_eq!(right.count(), Score::of(&scores).correct);
 }
 
 #[test]

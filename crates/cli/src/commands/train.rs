@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::json;
-use tightfit_core::network::{LayerKind, Network, Sgd, Shape};
+use tightfit_core::network::{Network, Sgd};
 use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
@@ -14,6 +14,7 @@ use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, Trace, evaluate};
 
+use super::networked::{Ends, ends, median, must_compute, read_plan};
 use super::print_grid;
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::options::{Common, Format, TrainOptions};
@@ -30,21 +31,14 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
         check_writable(path)?;
     }
     let network = Network::open(&options.network)?;
-    let (sample, classes) = ends(&network)?;
+    let Ends { sample, classes, has_loss: true } = ends(&network)? else {
+        return Err(Failure::Usage(format!("{} has no loss layer, so it cannot be trained", network.name())));
+    };
     let dataset = data::open(&options.data, sample, classes, common.seed)?;
     let mut session = Session::open(common)?;
-    match session.device().backend.as_str() {
-        "cpu" if options.graph => {
-            return Err(Failure::Usage("--graph needs a GPU: the CPU has no CUDA graphs".to_owned()));
-        }
-        "cpu" | "cuda" => {}
-        other => {
-            let why = format!("--backend {other} cannot train; use --backend cpu or cuda");
-            return Err(Failure::Usage(why));
-        }
-    }
+    must_compute(session.device(), options.graph, "train")?;
     let (network, plan) = match &options.plan {
-        Some(path) => read_plan(path, &network)?,
+        Some(path) => read_plan(path, &network, Mode::Training)?,
         None => {
             let goal = Goal::training(options.momentum.unwrap_or(Sgd::default().momentum));
             let plan = plan_of(&options.planning, &network, goal, &mut session, common, CHOICES)?;
@@ -72,22 +66,6 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     job.carry_out(|| Ok(CudaMachine::open(&opened, job.cuda_modes())?))
 }
 
-/// The plan in a file, if it is for this network.
-fn read_plan(path: &std::path::Path, network: &Network) -> Result<(Network, Plan), Failure> {
-    let (planned, plan) = Plan::read(path)?;
-    if planned.layers() != network.layers() {
-        let (planned, given) = (planned.name(), network.name());
-        return Err(Failure::Usage(format!("{} is a plan for {planned}, not for {given}", path.display())));
-    }
-    if plan.mode == Mode::Inference {
-        return Err(Failure::Usage(format!(
-            "{} is a plan for inference; make one without --inference",
-            path.display()
-        )));
-    }
-    Ok((planned, plan))
-}
-
 /// The momentum of the solver, if the plan has memory for it.
 fn momentum(options: &TrainOptions, plan: &Plan) -> Result<f32, Failure> {
     let default = if plan.momentum { Sgd::default().momentum } else { 0.0 };
@@ -97,17 +75,6 @@ fn momentum(options: &TrainOptions, plan: &Plan) -> Result<f32, Failure> {
              the same --momentum"
         ))),
         momentum => Ok(momentum.unwrap_or(default)),
-    }
-}
-
-/// The shape of a sample, and the number of classes.
-fn ends(network: &Network) -> Result<(Shape, usize), Failure> {
-    let find = |wanted: fn(&LayerKind) -> bool| network.layers().iter().find(|layer| wanted(&layer.kind));
-    let input = find(|kind| matches!(kind, LayerKind::Input { .. }));
-    let loss = find(|kind| *kind == LayerKind::SoftmaxLoss);
-    match (input, loss) {
-        (Some(input), Some(loss)) => Ok((input.shape, loss.shape.len())),
-        _ => Err(Failure::Usage(format!("{} has no loss layer, so it cannot be trained", network.name()))),
     }
 }
 
@@ -257,7 +224,11 @@ impl Job<'_> {
              {baseline}), host {host}, {offloaded} offloaded per step\n",
             self.dataset.name, self.device, options.policy, options.budget,
         );
-        let tail = format!("{}, {} per step (median)\n", count(outcomes.len(), "step"), median(outcomes));
+        let tail = format!(
+            "{}, {} per step (median)\n",
+            count(outcomes.len(), "step"),
+            median(outcomes.iter().map(|outcome| outcome.time))
+        );
         print(&format!("{head}\n{}\n{tail}", rows(outcomes, batch, every).table(super::terminal())))
     }
 
@@ -271,7 +242,7 @@ impl Job<'_> {
             "types": types.to_string(), "policy": options.policy.name(), "budget_bytes": options.budget.0,
             "peak_bytes": peak.0, "host_bytes": host.0, "min_feasible_bytes": min_feasible.0,
             "baseline_bytes": baseline.0, "offloaded_bytes": offloaded.0, "data": self.dataset.name,
-            "steps": outcomes.len(), "samples": samples, "step_time_us": median(outcomes).as_micros(),
+            "steps": outcomes.len(), "samples": samples, "step_time_us": median(outcomes.iter().map(|outcome| outcome.time)).as_micros(),
             "planned_step_time_us": self.plan.step_time.as_micros(),
             "loss": losses.last(), "losses": losses,
             "test_accuracy": score.map(|score| score.accuracy()), "test_loss": score.map(|score| score.loss),
@@ -306,11 +277,4 @@ fn rows(outcomes: &[Outcome], batch: &usize, every: usize) -> Grid {
         ]);
     }
     grid
-}
-
-/// The median step time, without the first step, which pays for first touches.
-fn median(outcomes: &[Outcome]) -> Nanos {
-    let mut times: Vec<Nanos> = outcomes.iter().skip(usize::from(outcomes.len() > 1)).map(|o| o.time).collect();
-    times.sort();
-    times.get(times.len() / 2).copied().unwrap_or_default()
 }

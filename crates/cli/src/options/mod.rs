@@ -44,6 +44,8 @@ pub enum Command {
     Plan(PlanOptions),
     /// Train a network within a memory budget and report speed and accuracy (weights are not saved)
     Train(TrainOptions),
+    /// Run a network's forward passes within a memory budget and report speed and memory (the weights are random)
+    Predict(PredictOptions),
     /// Split one mini-batch across unequal devices so that the slowest finishes as early as possible
     Split(SplitOptions),
     /// Run an unmodified program with its cuDNN convolutions divided
@@ -286,8 +288,8 @@ pub struct PlanOptions {
     /// Measure on the CPU if no GPU is found; a GPU, or the CPU under --backend cpu, is measured anyway
     #[arg(long, conflicts_with = "assume")]
     pub measure: bool,
-    /// Write the plan for `tightfit train --plan` (compressed if the name ends in .gz); without a GPU, add --measure or
-    /// --backend cpu
+    /// Write the plan for `tightfit train --plan`, or with --inference for `tightfit predict --plan` (compressed if the
+    /// name ends in .gz); without a GPU, add --measure or --backend cpu
     #[arg(long, value_name = "PLAN")]
     pub out: Option<PathBuf>,
     /// Write an HTML page with pictures
@@ -333,6 +335,30 @@ pub struct TrainOptions {
     pub check: bool,
     /// Launch each step after the first as one CUDA graph
     #[arg(long, conflicts_with = "trace")]
+    pub graph: bool,
+}
+
+#[derive(Args)]
+pub struct PredictOptions {
+    /// Built-in network (see `tightfit networks`) or network file (.json)
+    pub network: String,
+    #[command(flatten)]
+    pub planning: Planning,
+    /// Use a plan written by `tightfit plan --inference --out` instead of making one
+    #[arg(long, value_name = "PLAN")]
+    pub plan: Option<PathBuf>,
+    /// Data: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, or images in one subfolder per class); the part
+    /// held back for testing, if there is one
+    #[arg(long, value_name = "DATA")]
+    pub data: String,
+    /// Stop after this many mini-batches [default: all samples once; 100 of synthetic data]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
+    pub batches: Option<u64>,
+    /// Overwrite freed memory with NaN and measure how much of the arena is used
+    #[arg(long)]
+    pub check: bool,
+    /// Launch each mini-batch after the first as one CUDA graph
+    #[arg(long)]
     pub graph: bool,
 }
 

@@ -36,7 +36,8 @@ impl Options {
         if let Some(what) = matches.subcommand_matches("run").and_then(not_for_run) {
             command.error(ErrorKind::ArgumentConflict, what).exit()
         }
-        if let Some(name) = matches.subcommand_matches("train").and_then(said_beside_plan) {
+        let planned = ["train", "predict"].into_iter().find_map(|command| matches.subcommand_matches(command));
+        if let Some(name) = planned.and_then(said_beside_plan) {
             let name = name.replace('_', "-");
             let what =
                 format!("the argument '--plan <PLAN>' cannot be used with '--{name}', which the plan already sets");
@@ -47,8 +48,8 @@ impl Options {
 }
 
 /// The first command-line option that conflicts with a plan given there. Environment variables are for other commands.
-fn said_beside_plan(train: &ArgMatches) -> Option<&'static str> {
-    let is_said = |name: &&str| train.value_source(name) == Some(ValueSource::CommandLine);
+fn said_beside_plan(command: &ArgMatches) -> Option<&'static str> {
+    let is_said = |name: &&str| command.value_source(name) == Some(ValueSource::CommandLine);
     PLANNED.into_iter().find(|name| is_said(&"plan") && is_said(name))
 }
 
