@@ -84,7 +84,7 @@ impl Failure {
             Failure::Usage(text) | Failure::Wrong(text) | Failure::TooLarge(text) | Failure::Stopped(text) => {
                 text.clone()
             }
-            Failure::Error(error) => described(error),
+            Failure::Error(error) => described(error) + cache_advice(error),
             Failure::Train(error) => described(error) + &advice(error),
             Failure::Closed => "the reader of the output exited".to_owned(),
         }
@@ -105,6 +105,16 @@ impl Failure {
             Failure::Train(error) if error.is_over_limit() => 3,
             Failure::Error(_) | Failure::Train(_) => 1,
         }
+    }
+}
+
+/// The command-line option that helps past a damaged cache; empty for other errors.
+fn cache_advice(error: &Error) -> &'static str {
+    match error {
+        Error::File { what, .. } if what.starts_with("is damaged") => {
+            "\n  use --cache FILE for another cache, or --cache none"
+        }
+        _ => "",
     }
 }
 

@@ -240,7 +240,8 @@ impl Job<'_> {
         let object = json!({
             "network": network, "batch": batch, "backend": self.device.backend, "device": self.device.to_string(),
             "types": types.to_string(), "policy": options.policy.name(), "budget_bytes": options.budget.0,
-            "peak_bytes": peak.0, "host_bytes": host.0, "min_feasible_bytes": min_feasible.0,
+            "peak_bytes": peak.0, "planned_peak_bytes": self.plan.peak.0, "host_bytes": host.0,
+            "min_feasible_bytes": min_feasible.0,
             "baseline_bytes": baseline.0, "offloaded_bytes": offloaded.0, "data": self.dataset.name,
             "steps": outcomes.len(), "samples": samples, "step_time_us": median(outcomes.iter().map(|outcome| outcome.time)).as_micros(),
             "planned_step_time_us": self.plan.step_time.as_micros(),
