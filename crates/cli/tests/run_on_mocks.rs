@@ -129,7 +129,8 @@ fn recorded_program_is_optimized_and_split_by_its_name() {
         ],
     );
     let optimized: Value = serde_json::from_slice(&optimized.stdout).unwrap();
-    assert_eq!((&optimized["network"], &optimized["device"]["name"]), (&"client".into(), &devices[0].into()));
+    assert_eq!(optimized["network"], "client");
+    assert!(optimized["device"].to_string().contains(devices[0]), "{optimized:#}");
     let parts = optimized["kernels"][0]["configuration"].as_array().unwrap();
     assert_eq!(parts.iter().map(|part| part["micro_batch"].as_u64().unwrap()).sum::<u64>(), 6, "{optimized:#}");
     assert!(std::fs::read_to_string(path.join("picture.svg")).unwrap().starts_with("<svg"));

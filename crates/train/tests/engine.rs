@@ -173,7 +173,7 @@ fn batches_and_types_that_do_not_fit_are_refused() {
     let half = Workload::new(&network, 2, Types::Bf16, Mode::Training).unwrap();
     let schedule = assumed(&half, &everything_resident(&half, "direct", 2));
     let error = Engine::new(&half, &schedule, machine(), Solver::default(), Poison::Nothing).unwrap_err();
-    assert_eq!(error.to_string(), "cpu does not support bf16; use --types f32, or --backend cuda");
+    assert_eq!(error.to_string(), "cpu does not support bf16; use f32, or the cuda backend");
     let error = Engine::new(&workload, &schedule, machine(), Solver::default(), Poison::Nothing).unwrap_err();
     assert!(matches!(error, Error::Unsound { .. }), "{error}");
 }

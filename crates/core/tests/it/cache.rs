@@ -205,7 +205,10 @@ fn a_damaged_file_is_refused_and_unchanged() {
     for (damage, bytes) in [("cut off", &whole[..whole.len() / 2]), ("scribbled on", &scribbled[..])] {
         fs::write(&path, bytes).unwrap();
         let text = message(Cache::open(&path));
-        assert!(text.contains("cache.db") && text.contains("damaged") && text.contains("--cache"), "{damage}: {text}");
+        assert!(
+            text.contains("cache.db") && text.contains("damaged") && text.contains("use another file"),
+            "{damage}: {text}"
+        );
         assert_eq!(fs::read(&path).unwrap(), bytes, "{damage}");
     }
 }
@@ -226,7 +229,10 @@ fn damage_of_a_large_file_is_found_where_it_is_read() {
     for (damage, bytes) in [("cut off", &whole[..whole.len() / 2]), ("scribbled on", &scribbled[..])] {
         fs::write(&path, bytes).unwrap();
         let text = message(Cache::open(&path).and_then(|cache| cache.measurements(&device("a"), &problem(1))));
-        assert!(text.contains("cache.db") && text.contains("damaged") && text.contains("--cache"), "{damage}: {text}");
+        assert!(
+            text.contains("cache.db") && text.contains("damaged") && text.contains("use another file"),
+            "{damage}: {text}"
+        );
     }
 }
 
