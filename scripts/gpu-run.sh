@@ -124,6 +124,19 @@ capture() { # CUDA graphs
     under capture "--workspace 16MiB" capture.py $cases
 }
 
+anytime() { # a cold cache and the defaults beside plain, a process each, in turn; CASES and PAIRS choose
+    for case in ${CASES:-resnet50:64:tf32}; do
+        for pair in $(seq "${PAIRS:-1}"); do
+            plain anytime.py $case
+            cache=$output/anytime-$pair.db
+            rm -f "$cache"*
+            name=anytime-$(echo "$case" | tr ':' '-')-$pair
+            TIGHTFIT_CACHE=$cache under "$name" "${OPTIONS:-}" anytime.py --seconds "${SECONDS_TUNING:-14}" "$case"
+        done
+    done
+    rm -f "$output"/anytime-*.db*
+}
+
 jax() { # another framework
     plain jax_step.py
     under jax "--workspace 64MiB" jax_step.py

@@ -1,4 +1,4 @@
-//! `direct`: the convolution as its definition says, in plain loops without workspace, and the same in f64.
+//! `direct`: the convolution as its definition says, in plain loops without workspace; and in f64, by core's reference.
 //!
 //! ```text
 //! y[n, k, p] = sum over c, r of w[k, c, r] · x[n, c, p · stride - pad + r · dilation]
@@ -7,6 +7,7 @@
 //! The sums run over rows: one filter element times a plane of outputs, row by row, which are contiguous in nchw.
 
 use tightfit_core::backend::{Scale, Tensors};
+use tightfit_core::execute::{Elements, reference_of};
 use tightfit_core::{Layout, Operation, Problem};
 
 use crate::method::Call;
@@ -140,96 +141,10 @@ fn for_taps(shape: &Shape, mut visit: impl FnMut(usize, Rows)) {
     }
 }
 
-/// Chosen output elements in f64, straight from the definition: what every algorithm is compared with.
-///
-/// `at` holds flat indices into the output of the problem's operation, in the problem's layout; indices beyond the
-/// output give NaN. The data is used as it is, in f32, and every product and sum is in f64. With beta = 0 the output is
-/// not read. Cost: one filter's products per element; for backward-filter, one product per sample and output position.
+/// Chosen output elements in f64: what every algorithm is compared with. See [`reference_of`].
 pub fn reference(problem: &Problem, tensors: Tensors<'_>, scale: Scale, at: &[usize]) -> Vec<f64> {
-    let shape = Shape::new(problem);
-    at.iter().map(|&index| element(problem.operation(), &shape, tensors, scale, index).unwrap_or(f64::NAN)).collect()
-}
-
-/// One output element, or none if there is no such element.
-fn element(operation: Operation, shape: &Shape, tensors: Tensors<'_>, scale: Scale, index: usize) -> Option<f64> {
-    let strides = match operation {
-        Operation::Forward => shape.y,
-        Operation::BackwardData => shape.x,
-        Operation::BackwardFilter => shape.w,
-    };
-    let outer = index / strides[0];
-    let channels = match operation {
-        Operation::Forward => shape.groups * shape.k,
-        Operation::BackwardData => shape.groups * shape.c,
-        Operation::BackwardFilter => shape.c,
-    };
-    let extents = match operation {
-        Operation::Forward => shape.outputs,
-        Operation::BackwardData => shape.axes.map(|axis| axis.input),
-        Operation::BackwardFilter => shape.filter,
-    };
-    let count = [shape.n * strides[0], shape.n * strides[0], shape.groups * shape.k * strides[0]];
-    if index >= count[operation as usize] {
-        return None;
-    }
-    // A dimension's index: the remainder of the outer stride, divided by its own.
-    let along = |dimension: usize, extent: usize| index / strides[dimension] % extent;
-    let channel = along(1, channels);
-    let place = [along(2, extents[0]), along(3, extents[1]), along(4, extents[2])];
-    let offset = |strides: [usize; 5], outer: usize, channel: usize, [a, b, c]: [usize; 3]| {
-        outer * strides[0] + channel * strides[1] + a * strides[2] + b * strides[3] + c * strides[4]
-    };
-    let value = |slice: &[f32], index: usize| slice.get(index).map(|&value| f64::from(value));
-    let mut sum = 0.0;
-    match operation {
-        Operation::Forward => {
-            let group = channel / shape.k;
-            for c in 0..shape.c {
-                for tap in places(shape.filter) {
-                    let Some(input) = each(|i| input_at(&shape.axes[i], place[i], tap[i])) else { continue };
-                    sum += value(tensors.data, offset(shape.x, outer, group * shape.c + c, input))?
-                        * value(tensors.other, offset(shape.w, channel, c, tap))?;
-                }
-            }
-        }
-        Operation::BackwardData => {
-            let (group, c) = (channel / shape.c, channel % shape.c);
-            for k in group * shape.k..(group + 1) * shape.k {
-                for tap in places(shape.filter) {
-                    let Some(output) = each(|i| output_at(shape, i, place[i], tap[i])) else { continue };
-                    sum += value(tensors.data, offset(shape.y, outer, k, output))?
-                        * value(tensors.other, offset(shape.w, k, c, tap))?;
-                }
-            }
-        }
-        Operation::BackwardFilter => {
-            let group = outer / shape.k;
-            for n in 0..shape.n {
-                for output in places(shape.outputs) {
-                    let Some(input) = each(|i| input_at(&shape.axes[i], output[i], place[i])) else { continue };
-                    sum += value(tensors.data, offset(shape.x, n, group * shape.c + channel, input))?
-                        * value(tensors.other, offset(shape.y, n, outer, output))?;
-                }
-            }
-        }
-    }
-    let kept = if scale.beta == 0.0 { 0.0 } else { f64::from(scale.beta) * value(tensors.output, index)? };
-    Some(f64::from(scale.alpha) * sum + kept)
-}
-
-/// The output whose filter element `tap` lies on this input, or none.
-fn output_at(shape: &Shape, dimension: usize, input: usize, tap: usize) -> Option<usize> {
-    let axis = &shape.axes[dimension];
-    let steps = (input + axis.pad_before).checked_sub(tap * axis.dilation)?;
-    (steps.is_multiple_of(axis.stride)).then_some(steps / axis.stride).filter(|&at| at < shape.outputs[dimension])
-}
-
-/// All three, or `None`.
-fn each(index: impl Fn(usize) -> Option<usize>) -> Option<[usize; 3]> {
-    Some([index(0)?, index(1)?, index(2)?])
-}
-
-/// Every index of three dimensions.
-fn places([a, b, c]: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
-    (0..a).flat_map(move |i| (0..b).flat_map(move |j| (0..c).map(move |l| [i, j, l])))
+    let read = |tensor: &'_ [f32], index: usize| tensor.get(index).map_or(f64::NAN, |&value| f64::from(value));
+    let (data, other) = (|index| read(tensors.data, index), |index| read(tensors.other, index));
+    let output = |index| read(tensors.output, index);
+    reference_of(problem, Elements { data: &data, other: &other, output: &output }, scale, at)
 }

@@ -8,6 +8,7 @@
 //!            report        what was done                        /
 //!            decide        plans and algorithm numbers         '
 //!            process       the one state, made of the parts below
+//!            tune          measures between the program's calls, and changes what runs
 //!            choose        a configuration: measured, from the cache, or by workspace queries
 //!            memory        totals and loans        session     the program's handles
 //!            kernel        what was told, what runs
@@ -50,4 +51,6 @@ mod run;
 mod session;
 mod settings;
 mod shadow;
+mod torch;
 mod trampolines;
+mod tune;

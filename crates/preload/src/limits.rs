@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use tightfit_core::survey::Sizes;
+use tightfit_core::{Bytes, Error};
 
 use crate::layer::Layer;
 use crate::settings::{Limit, Settings, Terms, Tune};
@@ -45,10 +46,15 @@ impl Limits {
         })
     }
 
-    /// What a convolution goes by that these layers share: the terms of the first that has any, with the least limit of
-    /// the same kind among all.
-    pub fn shared_terms<'a>(&self, settings: &Settings, layers: impl Iterator<Item = &'a Layer>) -> Option<Terms> {
-        let mut all = layers.filter_map(|layer| self.terms(settings, layer.as_deref()));
+    /// What a convolution goes by whose own choice asks for so many bytes and that these layers share: the terms of the
+    /// first that has any, with the least limit of the same kind among all.
+    pub fn shared_terms<'a>(
+        &self,
+        settings: &Settings,
+        layers: impl Iterator<Item = &'a Layer>,
+        own: Bytes,
+    ) -> Option<Terms> {
+        let mut all = layers.filter_map(|layer| Some(self.terms(settings, layer.as_deref())?.of_choice(own)));
         let first = all.next()?;
         let limit = all.fold(first.limit, |least, Terms { limit, .. }| match (least, limit) {
             (Limit::PerKernel(one), Limit::PerKernel(other)) => Limit::PerKernel(one.min(other)),
@@ -94,23 +100,20 @@ impl Change {
                 return Err(format!("{word:?} is not of the form name=value, such as workspace=64MiB"));
             };
             let is_default = value == "default";
-            let size = |limit: fn(tightfit_core::Bytes) -> Limit| match is_default {
+            let size = |limit: fn(&str) -> Result<Limit, Error>| match is_default {
                 true => Ok(None),
-                false => value
-                    .parse()
-                    .map(|bytes| Some(limit(bytes)))
-                    .map_err(|error| format!("{name} is {value:?}: {error}, or default")),
+                false => limit(value).map(Some).map_err(|error| format!("{name} is {value:?}: {error}, or default")),
             };
             let is_first = match name {
-                "workspace" => change.limit.replace(size(Limit::PerKernel)?).is_none(),
-                "total-workspace" => change.limit.replace(size(Limit::Total)?).is_none(),
+                "workspace" => change.limit.replace(size(Limit::of_each)?).is_none(),
+                "total-workspace" => change.limit.replace(size(|value| value.parse().map(Limit::Total))?).is_none(),
                 "sizes" => {
                     let wrong = |error| format!("{name} is {value:?}: {error}, or default");
                     let sizes = if is_default { None } else { Some(value.parse().map_err(wrong)?) };
                     change.sizes.replace(sizes).is_none()
                 }
                 "tune" => {
-                    let wrong = || format!("{name} is {value:?}; use measure, cached, heuristic or default");
+                    let wrong = || format!("{name} is {value:?}; use measure, first, cached, heuristic or default");
                     let tune = if is_default { None } else { Some(Tune::named(value).ok_or_else(wrong)?) };
                     change.tune.replace(tune).is_none()
                 }
@@ -144,8 +147,6 @@ impl Change {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::Bytes;
-
     use super::*;
 
     fn settings(limit: Option<Limit>) -> Settings {
@@ -153,6 +154,8 @@ mod tests {
             limit,
             sizes: Sizes::Fit,
             tune: Tune::Measure,
+            budget: tightfit_core::survey::TuneBudget::default(),
+            is_quiet: false,
             cache: None,
             devices: None,
             is_exact_class: false,
@@ -192,17 +195,22 @@ mod tests {
     fn layers_that_share_a_convolution_share_the_least_limit() {
         let settings = settings(None);
         let layers = [None, Some("a".to_owned()), Some("b".to_owned())];
+        let own = Bytes::mib(8);
         let mut limits = Limits::default();
-        assert_eq!(limits.shared_terms(&settings, layers.iter()), None);
+        assert_eq!(limits.shared_terms(&settings, layers.iter(), own), None);
         for (layer, text) in [("a", "workspace=64MiB,sizes=all"), ("b", "workspace=16MiB")] {
             limits = limits.after(&Change::read(text).unwrap(), Some(&[layer.to_owned()]));
         }
-        let shared = limits.shared_terms(&settings, layers.iter()).unwrap();
+        let shared = limits.shared_terms(&settings, layers.iter(), own).unwrap();
         assert_eq!((shared.limit, shared.sizes), (mib(16), Sizes::All));
         // A total takes none of the program's memory, and is not compared with a limit.
         limits = limits.after(&Change::read("total-workspace=1MiB").unwrap(), None);
-        assert_eq!(limits.shared_terms(&settings, layers[1..].iter()).unwrap().limit, mib(16));
-        assert_eq!(limits.shared_terms(&settings, layers.iter()).unwrap().limit, Limit::Total(Bytes::mib(1)));
+        assert_eq!(limits.shared_terms(&settings, layers[1..].iter(), own).unwrap().limit, mib(16));
+        assert_eq!(limits.shared_terms(&settings, layers.iter(), own).unwrap().limit, Limit::Total(Bytes::mib(1)));
+        // What the own choice asks for is a limit like others.
+        limits = limits.after(&Change::read("workspace=auto").unwrap(), None);
+        assert_eq!(limits.shared_terms(&settings, layers.iter(), own).unwrap().limit, mib(8));
+        assert_eq!(limits.shared_terms(&settings, layers.iter(), Bytes::mib(32)).unwrap().limit, mib(16));
     }
 
     #[test]
@@ -214,7 +222,7 @@ mod tests {
             ("workspace=64 apples", &["workspace", "64 apples", "default"]),
             ("total-workspace=much", &["total-workspace", "much", "default"]),
             ("sizes=some", &["sizes", "some", "undivided", "power-of-two", "all", "fit", "default"]),
-            ("tune=guess", &["tune", "guess", "measure, cached, heuristic or default"]),
+            ("tune=guess", &["tune", "guess", "measure, first, cached, heuristic or default"]),
             ("workspace=1MiB,total-workspace=1MiB", &["twice", "workspace and total-workspace"]),
             ("tune=cached,tune=measure", &["tune", "twice"]),
         ] {

@@ -4,6 +4,7 @@
 //! connects are never held together:
 //!
 //! ```text
+//! the tuner -> a handle's session                           nobody waits for the tuner: one thread at a time tunes
 //! a handle's session -> a device's backend for measuring -> candidates | times | cache file
 //! a handle's session -> the map of totals                   allocating a total, or looking one up
 //! a handle's session -> a device's total                    while its kernel is enqueued
@@ -39,6 +40,7 @@ use crate::original::Original;
 use crate::reason::Counts;
 use crate::session::Sessions;
 use crate::settings::{self, Settings};
+use crate::tune::Tuner;
 
 /// The state of a process: parts that guard themselves. A part's own documentation says how.
 #[derive(Default)]
@@ -64,6 +66,8 @@ pub struct Process {
     pub loans: Loans,
     /// Chooses configurations.
     pub chooser: Chooser,
+    /// Measures between the program's calls.
+    pub tuner: Tuner,
     /// What was passed through.
     pub counts: Counts,
     /// The report.
@@ -123,7 +127,7 @@ impl Process {
     /// settings, limits    the same; but none, so that all is passed through, if the parent used CUDA through us or ran
     ///                     convolutions: no work can follow in the child, and the report is the parent's
     /// shadows             taken over, except those whose locks another thread held
-    /// host, sessions, backends, totals, loans, cache file, kernels, counts, report        new
+    /// host, sessions, backends, totals, loans, cache file, kernels, tuner, counts, report        new
     /// ```
     fn of_child(parent: &Process) -> Process {
         let child = Process {

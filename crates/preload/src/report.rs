@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use tightfit_core::{Candidate, Nanos, output};
 
 use crate::kernel::{Kernel, Running};
-use crate::layer::Layer;
 use crate::log::warn;
 use crate::pipe::shielded;
 use crate::process::{Process, existing};
@@ -76,6 +75,7 @@ extern "C" fn at_exit() {
     // Nothing may unwind into the C library.
     let _ = std::panic::catch_unwind(|| {
         if let Some(process) = existing().filter(|process| process.duty.is_own()) {
+            process.tuner.save(process);
             write(process);
             program::keep(process);
         }
@@ -93,7 +93,7 @@ fn write(process: &Process) {
 }
 
 fn json(process: &Process) -> Value {
-    let limit = of_layers(process, [None].iter());
+    let limit = of_all(process);
     let (kernels, planned_only) = process.kernels.called();
     let passed: Vec<Value> = process
         .counts
@@ -122,14 +122,21 @@ fn micros(time: Option<Nanos>) -> Value {
     time.filter(|time| *time > Nanos::ZERO).map_or(Value::Null, |time| json!(time.as_micros()))
 }
 
-/// The limit that layers share now.
-fn of_layers<'a>(process: &Process, layers: impl Iterator<Item = &'a Layer>) -> Option<Limit> {
-    process.limits.get().shared_terms(process.settings()?, layers).map(|terms| terms.limit)
+/// The limit of unnamed convolutions.
+fn of_all(process: &Process) -> Option<Limit> {
+    process.limits.get().terms(process.settings()?, None).map(|terms| terms.limit)
+}
+
+/// The limit that the layers of a kernel share now.
+fn of_kernel(process: &Process, kernel: &Kernel) -> Option<Limit> {
+    let (layers, own) = (kernel.layers.iter(), kernel.question.chosen.workspace);
+    process.limits.get().shared_terms(process.settings()?, layers, own).map(|terms| terms.limit)
 }
 
 /// A limit with its name in the report.
 fn named(limit: Limit) -> (&'static str, Value) {
     match limit {
+        Limit::Auto => ("workspace_limit", json!("auto")),
         Limit::PerKernel(bytes) => ("workspace_limit_bytes", json!(bytes.0)),
         Limit::Total(bytes) => ("total_workspace_bytes", json!(bytes.0)),
     }
@@ -142,7 +149,7 @@ fn kernel_json(process: &Process, kernel: &Kernel, of_all: Option<Limit>) -> Val
     let chosen = &question.chosen;
     let theirs = json!({
         "algorithm": chosen.algorithm.name(),
-        "time_us": micros(kernel.framework_time),
+        "time_us": micros(kernel.framework_time()),
         "workspace_bytes": chosen.workspace.0,
     });
     let part = |part: &Candidate| {
@@ -176,7 +183,9 @@ fn kernel_json(process: &Process, kernel: &Kernel, of_all: Option<Limit>) -> Val
         "ours": ours,
         "decision": decision,
     });
-    let limit = of_layers(process, kernel.layers.iter());
+    let limit = of_kernel(process, kernel);
+    let own = kernel.question.chosen.workspace;
+    let of_all = of_all.map(|all| if all == Limit::Auto { Limit::PerKernel(own) } else { all });
     if limit != of_all || Some(kernel.terms.limit) != of_all {
         if let Some(limit) = limit {
             let (name, bytes) = named(limit);
@@ -189,7 +198,7 @@ fn kernel_json(process: &Process, kernel: &Kernel, of_all: Option<Limit>) -> Val
 
 /// The framework's choice in the form of a configuration.
 fn own_choice(kernel: &Kernel) -> Value {
-    let (chosen, time) = (&kernel.question.chosen, micros(kernel.framework_time));
+    let (chosen, time) = (&kernel.question.chosen, micros(kernel.framework_time()));
     let part = json!({
         "micro_batch": kernel.question.problem.batch(),
         "algorithm": chosen.algorithm.name(),
@@ -211,7 +220,7 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
     let totals = kernels.iter().filter(total).map(|kernel| kernel.terms.limit.bytes().0).max();
     let ours = ours.max(totals.unwrap_or(0));
     // Only if both times are known.
-    let gained = |kernel: &Kernel| match (kernel.running().configuration(), kernel.framework_time) {
+    let gained = |kernel: &Kernel| match (kernel.running().configuration(), kernel.framework_time()) {
         (Some(ours), Some(theirs)) if ours.time() > Nanos::ZERO => {
             (theirs.as_micros() - ours.time().as_micros()) * kernel.calls() as f64
         }
@@ -224,6 +233,7 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
         "tuning_us": spent.time.as_micros(),
         "tuning_measurements": spent.measured,
         "cache_hits": spent.cached,
+        "less_accurate": process.tuner.inaccurate(),
         "planned_only": planned_only,
     })
 }

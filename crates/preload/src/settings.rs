@@ -5,17 +5,19 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use tightfit_core::Bytes;
 use tightfit_core::profile::Cache;
-use tightfit_core::survey::Sizes;
+use tightfit_core::survey::{Sizes, TuneBudget};
+use tightfit_core::{Bytes, Error};
 
 use crate::log::warn;
 
 /// How configurations are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tune {
-    /// Measure what the cache lacks.
+    /// Measure what the cache lacks between the program's calls, from its second step on.
     Measure,
+    /// Measure what the cache lacks before a convolution first runs.
+    First,
     /// Use the cache; fall back to [`Tune::Heuristic`] for what it lacks.
     Cached,
     /// Use workspace queries alone, and only if the framework's choice does not fit: its own engine on smaller batches,
@@ -28,6 +30,7 @@ impl Tune {
     pub fn named(name: &str) -> Option<Tune> {
         match name {
             "measure" => Some(Tune::Measure),
+            "first" => Some(Tune::First),
             "cached" => Some(Tune::Cached),
             "heuristic" => Some(Tune::Heuristic),
             _ => None,
@@ -39,6 +42,8 @@ impl Tune {
 /// takes knowing in advance which of them overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
+    /// The workspace of each convolution, to what the framework's own choice for it asks for.
+    Auto,
     /// The workspace of each convolution (WR).
     PerKernel(Bytes),
     /// The workspace of all convolutions together (WD).
@@ -46,10 +51,20 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The most that one convolution may use.
+    /// Reads `auto`, or the limit of each convolution.
+    ///
+    /// # Errors
+    /// [`Error::BadSize`].
+    pub fn of_each(value: &str) -> Result<Limit, Error> {
+        if value == "auto" { Ok(Limit::Auto) } else { value.parse().map(Limit::PerKernel) }
+    }
+
+    /// The most that one convolution may use; not known for [`Limit::Auto`], which [`Terms::of_choice`] resolves.
     pub fn bytes(self) -> Bytes {
-        let (Limit::PerKernel(bytes) | Limit::Total(bytes)) = self;
-        bytes
+        match self {
+            Limit::Auto => Bytes::UNLIMITED,
+            Limit::PerKernel(bytes) | Limit::Total(bytes) => bytes,
+        }
     }
 }
 
@@ -64,6 +79,20 @@ pub struct Terms {
     pub tune: Tune,
 }
 
+impl Terms {
+    /// These terms for a convolution whose own choice asks for so many bytes.
+    pub fn of_choice(self, own: Bytes) -> Terms {
+        let limit = if self.limit == Limit::Auto { Limit::PerKernel(own) } else { self.limit };
+        Terms { limit, ..self }
+    }
+
+    /// Whether configurations are measured between the program's calls. What shares a total is measured before it first runs,
+    /// because its part of the total is divided once.
+    pub fn is_anytime(self) -> bool {
+        self.tune == Tune::Measure && !matches!(self.limit, Limit::Total(_))
+    }
+}
+
 /// The settings read from the environment variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -74,6 +103,10 @@ pub struct Settings {
     pub sizes: Sizes,
     /// `TIGHTFIT_TUNE`.
     pub tune: Tune,
+    /// `TIGHTFIT_TUNE_BUDGET`: the most that measuring may take in this process.
+    pub budget: TuneBudget,
+    /// `TIGHTFIT_QUIET`: nothing is said of tuning.
+    pub is_quiet: bool,
     /// `TIGHTFIT_CACHE`; none for `none`, or if there is no folder for it.
     pub cache: Option<PathBuf>,
     /// `TIGHTFIT_DEVICES`: convolutions on other devices are left unchanged; none for all devices.
@@ -126,15 +159,14 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
     if flag(environment, "TIGHTFIT_OFF")? {
         return Ok(None);
     }
-    let bytes = |name: &str| -> Result<Option<Bytes>, String> {
+    let limit = |name: &str, read: fn(&str) -> Result<Limit, Error>| -> Result<Option<Limit>, String> {
         let Some(value) = text(environment, name)? else { return Ok(None) };
-        let wrong = |error| format!("{name} is {value:?}: {error}");
-        value.parse().map(Some).map_err(wrong)
+        read(&value).map(Some).map_err(|error| format!("{name} is {value:?}: {error}"))
     };
-    let limit = match (bytes("TIGHTFIT_WORKSPACE")?, bytes("TIGHTFIT_TOTAL_WORKSPACE")?) {
+    let total: fn(&str) -> Result<Limit, Error> = |value| value.parse().map(Limit::Total);
+    let limit = match (limit("TIGHTFIT_WORKSPACE", Limit::of_each)?, limit("TIGHTFIT_TOTAL_WORKSPACE", total)?) {
         (None, None) => None,
-        (Some(each), None) => Some(Limit::PerKernel(each)),
-        (None, Some(total)) => Some(Limit::Total(total)),
+        (Some(limit), None) | (None, Some(limit)) => Some(limit),
         (Some(_), Some(_)) => {
             return Err("TIGHTFIT_WORKSPACE and TIGHTFIT_TOTAL_WORKSPACE are both set; set only one".to_owned());
         }
@@ -148,7 +180,11 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
     let tune = match text(environment, "TIGHTFIT_TUNE")? {
         None => Tune::Measure,
         Some(value) => Tune::named(&value)
-            .ok_or_else(|| format!("TIGHTFIT_TUNE is {value:?}; use measure, cached or heuristic"))?,
+            .ok_or_else(|| format!("TIGHTFIT_TUNE is {value:?}; use measure, first, cached or heuristic"))?,
+    };
+    let budget = match text(environment, "TIGHTFIT_TUNE_BUDGET")? {
+        None => TuneBudget::default(),
+        Some(value) => value.parse().map_err(|error| format!("TIGHTFIT_TUNE_BUDGET is {value:?}: {error}"))?,
     };
     let devices = text(environment, "TIGHTFIT_DEVICES")?.map(|value| {
         let numbers = value.split(',').map(|number| number.trim().parse::<usize>());
@@ -160,6 +196,8 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
         limit,
         sizes,
         tune,
+        budget,
+        is_quiet: flag(environment, "TIGHTFIT_QUIET")?,
         cache: Cache::default_path(|name| environment(name)),
         devices: devices.transpose()?,
         is_exact_class: flag(environment, "TIGHTFIT_EXACT_CLASS")?,
@@ -226,6 +264,8 @@ mod tests {
             ("TIGHTFIT_POLICY", "all"),
             ("TIGHTFIT_SIZES", "power-of-two"),
             ("TIGHTFIT_TUNE", "cached"),
+            ("TIGHTFIT_TUNE_BUDGET", "30s"),
+            ("TIGHTFIT_QUIET", "1"),
             ("TIGHTFIT_CACHE", "/tmp/a.db"),
             ("TIGHTFIT_DEVICES", "0, 2"),
             ("TIGHTFIT_EXACT_CLASS", "1"),
@@ -236,6 +276,8 @@ mod tests {
             limit: Some(Limit::Total(Bytes::gib(1))),
             sizes: Sizes::PowerOfTwo,
             tune: Tune::Cached,
+            budget: "30s".parse().unwrap(),
+            is_quiet: true,
             cache: Some("/tmp/a.db".into()),
             devices: Some(vec![0, 2]),
             is_exact_class: true,
@@ -245,6 +287,9 @@ mod tests {
         assert_eq!(settings, Ok(Some(expected)));
         let default = read_from(&[("TIGHTFIT_WORKSPACE", "64MiB"), ("HOME", "/h")]).unwrap().unwrap();
         assert_eq!((default.sizes, default.tune), (Sizes::Fit, Tune::Measure));
+        assert_eq!((default.budget, default.is_quiet), ("10s".parse().unwrap(), false));
+        let auto = read_from(&[("TIGHTFIT_WORKSPACE", "auto"), ("TIGHTFIT_TUNE", "first")]).unwrap().unwrap();
+        assert_eq!((auto.limit, auto.tune), (Some(Limit::Auto), Tune::First));
         assert_eq!(default.cache, Some("/h/.cache/tightfit/cache.db".into()));
     }
 
@@ -257,6 +302,9 @@ mod tests {
             ("TIGHTFIT_SIZES", "some"),
             ("TIGHTFIT_POLICY", "some"),
             ("TIGHTFIT_TUNE", "guess"),
+            ("TIGHTFIT_TUNE_BUDGET", "soon"),
+            ("TIGHTFIT_QUIET", "maybe"),
+            ("TIGHTFIT_TOTAL_WORKSPACE", "auto"),
             ("TIGHTFIT_DEVICES", "first"),
             ("TIGHTFIT_EXACT_CLASS", "maybe"),
             ("TIGHTFIT_DETERMINISTIC", "maybe"),
@@ -275,6 +323,7 @@ mod tests {
             "TIGHTFIT_SIZES",
             "TIGHTFIT_POLICY",
             "TIGHTFIT_TUNE",
+            "TIGHTFIT_TUNE_BUDGET",
             "TIGHTFIT_DEVICES",
             "TIGHTFIT_EXACT_CLASS",
             "TIGHTFIT_DETERMINISTIC",

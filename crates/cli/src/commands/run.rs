@@ -8,26 +8,34 @@
 //! ```
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
 use clap::ValueEnum;
 use tightfit_core::Bytes;
-use tightfit_core::candidate::Limit;
 use tightfit_core::report::count;
 use tightfit_core::survey::Sizes;
 
 use super::run_report;
 use crate::failure::Failure;
 use crate::message;
-use crate::options::{Common, RunOptions};
+use crate::options::{AutoOrBytes, Common, RunOptions, Tune};
 use crate::preload::{Form, Preload, find_program, python_of};
 use crate::session::{cache_path, device_numbers};
 
-/// The default limit per kernel, the same as mu-cuDNN's.
-const WORKSPACE: Bytes = Bytes::mib(64);
+/// Which workspace is limited.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// That of each kernel.
+    PerKernel(AutoOrBytes),
+    /// That of all kernels of a GPU.
+    Total(Bytes),
+}
+
 /// The environment variables of a limit per kernel and of a total.
 const NAMES: [&str; 2] = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"];
 const OLD_SIZES: &str = "TIGHTFIT_POLICY";
@@ -66,7 +74,9 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         }
         variables.push((REPORT, report.into()));
     }
-    message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes), &cudnn, &preload)));
+    if !options.quiet {
+        message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes), &cudnn, &preload)));
+    }
     let mut command = Command::new(program);
     // Remove the limit that was not chosen, the old name of the sizes, and devices that cannot be read.
     for name in NAMES.into_iter().chain([OLD_SIZES, DEVICES]) {
@@ -120,21 +130,24 @@ fn limit(options: &RunOptions) -> Result<Limit, Failure> {
         (None, Some(total)) => return Ok(Limit::Total(total)),
         (None, None) => {}
     }
-    let size = |name: &str| match std::env::var_os(name).filter(|size| !size.is_empty()) {
-        None => Ok(None),
-        Some(size) => match size.into_string() {
-            Ok(size) => Ok(Some(size.parse::<Bytes>().map_err(|error| Failure::Usage(format!("{name}: {error}")))?)),
-            Err(size) => {
-                Err(Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB")))
-            }
-        },
-    };
-    match (size(NAMES[0])?, size(NAMES[1])?) {
+    match (of_environment(NAMES[0])?, of_environment(NAMES[1])?) {
         (Some(_), Some(_)) => Err(Failure::Usage(format!("{} and {} are both set; set only one", NAMES[0], NAMES[1]))),
         (Some(each), None) => Ok(Limit::PerKernel(each)),
         (None, Some(total)) => Ok(Limit::Total(total)),
-        (None, None) => Ok(Limit::PerKernel(WORKSPACE)),
+        (None, None) => Ok(Limit::PerKernel(AutoOrBytes::Auto)),
     }
+}
+
+/// A variable's size, if it is set.
+///
+/// # Errors
+/// [`Failure::Usage`] for one that cannot be read.
+fn of_environment<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Failure> {
+    let Some(size) = std::env::var_os(name).filter(|size| !size.is_empty()) else { return Ok(None) };
+    let size = size.into_string().map_err(|size| {
+        Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB"))
+    })?;
+    size.parse().map(Some).map_err(|error: T::Err| Failure::Usage(format!("{name}: {error}")))
 }
 
 /// The environment variables to add for the command.
@@ -156,9 +169,10 @@ fn variables(
             "{path}: LD_PRELOAD does not support paths with a colon or a space; move the library"
         )));
     }
-    let name = NAMES[usize::from(matches!(limit, Limit::Total(_)))];
-    let bytes = limit.bytes();
-    let size = if bytes == Bytes::UNLIMITED { "unlimited".to_owned() } else { bytes.0.to_string() };
+    let (name, size) = match limit {
+        Limit::PerKernel(each) => (NAMES[0], each.to_string()),
+        Limit::Total(total) => (NAMES[1], AutoOrBytes::Bytes(total).to_string()),
+    };
     let tune = options.tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let mut variables: Vec<(&'static str, OsString)> = vec![
         ("LD_PRELOAD", libraries),
@@ -166,9 +180,13 @@ fn variables(
         (name, size.into()),
         ("TIGHTFIT_SIZES", sizes.name().into()),
         ("TIGHTFIT_TUNE", tune.into()),
+        ("TIGHTFIT_TUNE_BUDGET", options.tune_budget.to_string().into()),
         // Absolute, since the command may change folders first.
         ("TIGHTFIT_CACHE", cache_path(common).map_or_else(|| "none".into(), |path| absolute(&path).into())),
     ];
+    if options.quiet {
+        variables.push(("TIGHTFIT_QUIET", "1".into()));
+    }
     if common.exact_class {
         variables.push(("TIGHTFIT_EXACT_CLASS", "1".into()));
     }
@@ -193,13 +211,21 @@ fn summary(
     cudnn: &Path,
     preload: &Preload,
 ) -> String {
-    let shared = if matches!(limit, Limit::Total(_)) { "in total" } else { "per kernel" };
-    let limit = match limit.bytes() {
-        Bytes::UNLIMITED => "unlimited workspace".to_owned(),
-        bytes => format!("{bytes} of workspace {shared}"),
+    let limit = match limit {
+        Limit::PerKernel(AutoOrBytes::Auto) => "the workspace of the program's own choices".to_owned(),
+        Limit::PerKernel(AutoOrBytes::Bytes(Bytes::UNLIMITED)) | Limit::Total(Bytes::UNLIMITED) => {
+            "unlimited workspace".to_owned()
+        }
+        Limit::PerKernel(AutoOrBytes::Bytes(each)) => format!("{each} of workspace per kernel"),
+        Limit::Total(total) => format!("{total} of workspace in total"),
     };
     let cache = cache_path(common).map_or_else(|| "none".to_owned(), |path| path.display().to_string());
     let tune = options.tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let budget = match options.tune {
+        Tune::Measure | Tune::First if options.tune_budget.limit().is_none() => " without limit".to_owned(),
+        Tune::Measure | Tune::First => format!(" within {}", options.tune_budget),
+        Tune::Cached | Tune::Heuristic => String::new(),
+    };
     let off = if std::env::var_os("TIGHTFIT_OFF").is_some_and(|value| value == "1") {
         "; switched off by TIGHTFIT_OFF"
     } else {
@@ -215,7 +241,7 @@ fn summary(
         _ => String::new(),
     };
     format!(
-        "{limit}, sizes {sizes}, tune {tune}, cache {cache}; preloading {} in front of {}{form}{off}",
+        "{limit}, sizes {sizes}, tune {tune}{budget}, cache {cache}; preloading {} in front of {}{form}{off}",
         preload.path.display(),
         cudnn.display()
     )

@@ -6,10 +6,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tightfit_core::Bytes;
-use tightfit_core::candidate::Limit;
 
+use super::run::Limit;
 use crate::failure::{Failure, write_file};
+use crate::options::AutoOrBytes;
 
 /// Writes a report without convolutions, if `path` is a file or does not exist yet; `%p` becomes this process's ID,
 /// which the program will keep. A pipe or a terminal gets only the program's own report.
@@ -26,9 +26,10 @@ pub fn write(path: &Path, limit: Limit, cudnn: &Path) -> Result<(), Failure> {
 
 /// The same form as the library writes (`report` in crates/preload).
 fn json(limit: Limit, cudnn: &Path) -> Value {
-    let (name, Bytes(bytes)) = match limit {
-        Limit::Total(_) => ("total_workspace_bytes", limit.bytes()),
-        _ => ("workspace_limit_bytes", limit.bytes()),
+    let (name, limit) = match limit {
+        Limit::PerKernel(AutoOrBytes::Auto) => ("workspace_limit", json!("auto")),
+        Limit::PerKernel(AutoOrBytes::Bytes(each)) => ("workspace_limit_bytes", json!(each.0)),
+        Limit::Total(total) => ("total_workspace_bytes", json!(total.0)),
     };
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -43,9 +44,10 @@ fn json(limit: Limit, cudnn: &Path) -> Value {
             "tuning_us": 0.0,
             "tuning_measurements": 0,
             "cache_hits": 0,
+            "less_accurate": 0,
             "planned_only": 0,
         },
-        name: bytes,
+        name: limit,
     })
 }
 

@@ -5,13 +5,15 @@ mod sizes;
 mod workspace;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::plan::{self, Algorithms};
-use tightfit_core::survey::Sizes;
+use tightfit_core::survey::{Sizes, TuneBudget};
 use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
 
 pub use sizes::{SizeOption, sizes};
@@ -388,9 +390,10 @@ pub struct SplitOptions {
 
 #[derive(Args)]
 pub struct RunOptions {
-    /// Workspace limit per kernel, such as 512MiB [default: 64MiB] [env: TIGHTFIT_WORKSPACE]
+    /// Workspace limit per kernel: auto for what the program's own choice asks for, or a size such as 512MiB
+    /// [default: auto] [env: TIGHTFIT_WORKSPACE]
     #[arg(long, value_name = "SIZE", conflicts_with = "total_workspace")]
-    pub workspace: Option<Bytes>,
+    pub workspace: Option<AutoOrBytes>,
     /// Total workspace of each GPU, divided among all kernels to minimize their total time; kernels of equal shape share
     /// one part [env: TIGHTFIT_TOTAL_WORKSPACE]
     #[arg(long, value_name = "SIZE")]
@@ -400,6 +403,12 @@ pub struct RunOptions {
     /// How to choose configurations
     #[arg(long, value_enum, default_value = "measure", env = "TIGHTFIT_TUNE")]
     pub tune: Tune,
+    /// Time that measuring may take in each process, such as 30s or 2m; 0 measures nothing, unlimited is thorough
+    #[arg(long, value_name = "TIME", default_value = "10s", env = "TIGHTFIT_TUNE_BUDGET")]
+    pub tune_budget: TuneBudget,
+    /// Say nothing about tuning
+    #[arg(long)]
+    pub quiet: bool,
     /// Write what was done to each kernel as JSON when the program exits (%p becomes the process ID); the list is empty
     /// if no convolution ran [env: TIGHTFIT_REPORT]
     #[arg(long, value_name = "FILE")]
@@ -409,11 +418,43 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
 }
 
+/// A limit per kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AutoOrBytes {
+    /// What the program's own choice asks for.
+    Auto,
+    /// A size.
+    Bytes(Bytes),
+}
+
+impl FromStr for AutoOrBytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AutoOrBytes, String> {
+        match text {
+            "auto" => Ok(AutoOrBytes::Auto),
+            size => size.parse().map(AutoOrBytes::Bytes).map_err(|error: tightfit_core::Error| format!("{error}, or auto")),
+        }
+    }
+}
+
+impl fmt::Display for AutoOrBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AutoOrBytes::Auto => f.write_str("auto"),
+            AutoOrBytes::Bytes(Bytes::UNLIMITED) => f.write_str("unlimited"),
+            AutoOrBytes::Bytes(bytes) => write!(f, "{}", bytes.0),
+        }
+    }
+}
+
 /// How `run` chooses configurations.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Tune {
-    /// Measure what is missing from the cache, when a kernel is first prepared
+    /// Measure what is missing from the cache between the program's calls, from its second step on
     Measure,
+    /// Measure what is missing from the cache before a kernel first runs
+    First,
     /// Measure nothing: use the cache, and `heuristic` for kernels that are not in it
     Cached,
     /// Measure nothing and use no cache: change only kernels that do not fit, using the framework's own algorithm on

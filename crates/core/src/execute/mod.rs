@@ -4,8 +4,10 @@
 mod class;
 mod concurrent;
 mod data;
+mod reference;
 mod verify;
 
 pub use concurrent::{Overlapped, verify_together};
 pub use data::{Data, Values};
+pub use reference::{Elements, products, reference_of};
 pub use verify::{Reference, SAMPLED_OUTPUTS, Trial, Verified, verify};

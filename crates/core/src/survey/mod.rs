@@ -1,6 +1,7 @@
 //! Surveys: which micro-batch sizes to measure, for one kernel, and for all kernels of a network over several devices.
 
 mod ahead;
+mod budget;
 mod env;
 mod fit;
 mod forecast;
@@ -8,6 +9,7 @@ mod sizes;
 #[expect(clippy::module_inception, reason = "the survey itself, beside the sizes that it measures")]
 mod survey;
 
+pub use budget::TuneBudget;
 pub use env::{Env, Progress, Silent};
 pub use forecast::{Expected, Forecast, forecast, tensor_memory};
 pub use sizes::{Sizes, candidates};

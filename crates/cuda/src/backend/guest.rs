@@ -12,9 +12,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tightfit_core::backend::{Backend, Offer, Scale};
+use tightfit_core::problem::Storage;
 use tightfit_core::{Algorithm, Bytes, Configuration, Device, Error, Notes, Operation, Problem};
 
 use super::launches::Program;
+use super::measure::starts;
+use super::trial::{Buffers, Pattern};
 use super::{CudaBackend, Options};
 use crate::convolution::{Family, Name, Proposal, legacy_names, legacy_notes, proposal, tensor_bytes};
 use crate::load::{self, CudnnLibrary, OpenLibrary};
@@ -30,6 +33,9 @@ pub struct Host {
     path: PathBuf,
     cudnn: Arc<CudnnLibrary>,
     contexts: Mutex<HashMap<usize, Arc<Context>>>,
+    /// Random data for trials, by device and type.
+    pub(super) patterns: Mutex<HashMap<(usize, Storage), Arc<Pattern>>>,
+    pub(super) buffers: Arc<Buffers>,
 }
 
 impl Host {
@@ -39,7 +45,14 @@ impl Host {
     /// As [`load::driver`].
     pub fn open(cudnn: Arc<CudnnLibrary>) -> Result<Host, CudaError> {
         let OpenLibrary { table, path } = load::driver(None)?;
-        Ok(Host { driver: Arc::new(table), path, cudnn, contexts: Mutex::new(HashMap::new()) })
+        Ok(Host {
+            driver: Arc::new(table),
+            path,
+            cudnn,
+            contexts: Mutex::default(),
+            patterns: Mutex::default(),
+            buffers: Arc::default(),
+        })
     }
 
     /// cuDNN's functions.
@@ -166,7 +179,7 @@ impl Host {
         Ok(Guest { backend: CudaBackend::on(Arc::new(handle), &Options::default())? })
     }
 
-    fn context(&self, device: usize) -> Result<Arc<Context>, CudaError> {
+    pub(super) fn context(&self, device: usize) -> Result<Arc<Context>, CudaError> {
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = contexts.get(&device) {
             return Ok(context.clone());
@@ -290,8 +303,31 @@ impl Guest {
         self.backend.base = base.clamp(1, crate::convolution::MOST_ALIGNMENT);
         let program = self.backend.program(problem, configuration, scale);
         self.backend.base = crate::convolution::MOST_ALIGNMENT;
-        let bytes = tensor_bytes(problem, problem.types().storage());
-        Ok(GuestProgram { program: program?, context: self.backend.handle.context().clone(), bytes })
+        Ok(self.guest_program(problem, program?, [0; 3]))
+    }
+
+    /// Prepares one micro-batch of a division, to be timed: its tensors begin at the lowest alignment that it can have.
+    ///
+    /// # Errors
+    /// As [`Guest::program`].
+    pub fn part(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<GuestProgram, Error> {
+        let program = self.backend.part_program(problem, algorithm)?;
+        Ok(self.guest_program(problem, program, starts(problem, problem.types().storage())))
+    }
+
+    /// Prepares what dividing a problem costs on top of its micro-batches; none if that is nothing.
+    ///
+    /// # Errors
+    /// As [`Guest::program`].
+    pub fn division(&mut self, problem: &Problem) -> Result<Option<GuestProgram>, Error> {
+        let program = self.backend.division_program(problem)?;
+        Ok(program.map(|program| self.guest_program(problem, program, [0; 3])))
+    }
+
+    fn guest_program(&self, problem: &Problem, program: Program, starts: [usize; 3]) -> GuestProgram {
+        let storage = problem.types().storage();
+        let bytes = tensor_bytes(problem, storage);
+        GuestProgram { program, context: self.backend.handle.context().clone(), bytes, starts, storage }
     }
 }
 
@@ -318,6 +354,9 @@ pub struct GuestProgram {
     program: Program,
     context: Arc<Context>,
     bytes: [usize; 3],
+    /// Where its tensors begin in memory of ours.
+    starts: [usize; 3],
+    storage: Storage,
 }
 
 /// Why a program was not enqueued.
@@ -330,6 +369,21 @@ pub struct NotEnqueued {
 }
 
 impl GuestProgram {
+    /// Bytes of memory for data, other and output, each with its offset.
+    pub(super) fn tensors(&self) -> [usize; 3] {
+        std::array::from_fn(|place| self.starts[place] + self.bytes[place])
+    }
+
+    /// The offsets of data, other and output.
+    pub(super) fn starts(&self) -> [usize; 3] {
+        self.starts
+    }
+
+    /// The type of its tensors.
+    pub(super) fn storage(&self) -> Storage {
+        self.storage
+    }
+
     /// Bytes of workspace it needs.
     pub fn workspace(&self) -> usize {
         self.program.workspace

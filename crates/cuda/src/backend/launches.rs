@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use tightfit_core::backend::{Scale, Tensors};
 use tightfit_core::problem::Storage;
-use tightfit_core::{Bytes, Candidate, Configuration, Error, Operation, Problem};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Error, Operation, Problem};
 
 use super::CudaBackend;
+use super::measure::TimedStep;
 use super::steps::{Places, Step, sum_bytes, sums_in_scratch};
 use crate::CudaError;
 use crate::convolution::{Elementwise, Launch, tensor_bytes};
@@ -18,6 +19,8 @@ pub(super) struct Program {
     problem: Problem,
     steps: Vec<(Step, usize)>,
     elementwise: Option<Arc<Elementwise>>,
+    /// Whether the f32 sum is converted at the end.
+    narrows: bool,
     /// Bytes of workspace, the f32 sum included.
     pub workspace: usize,
 }
@@ -60,7 +63,39 @@ impl CudaBackend {
             let reason = format!("needs {needed} with alpha {} and beta {}, over {workspace}", scale.alpha, scale.beta);
             return Err(Error::Refused { algorithm: configuration.to_string(), problem: Box::new(*problem), reason });
         }
-        Ok(Program { problem: *problem, steps, elementwise, workspace })
+        Ok(Program { problem: *problem, steps, elementwise, narrows: true, workspace })
+    }
+
+    /// Prepares one micro-batch of a division alone, as measuring times it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the algorithm is not supported.
+    pub(super) fn part_program(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Program, Error> {
+        let (typed, family) = self.resolve(problem, algorithm)?;
+        let timed = self.timed_step(&typed, &family).map_err(|error| self.failed(problem, algorithm, error))?;
+        let TimedStep { step, elementwise } = timed;
+        let workspace = step.workspace() + if elementwise.is_some() { sum_bytes(problem) } else { 0 };
+        Ok(Program { problem: *problem, steps: vec![(step, problem.batch())], elementwise, narrows: false, workspace })
+    }
+
+    /// Prepares what a division costs on top of its micro-batches; none if that is nothing.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] or [`Error::Backend`] if cuDNN has no engine for it.
+    pub(super) fn division_program(&mut self, problem: &Problem) -> Result<Option<Program>, Error> {
+        if !sums_in_scratch(problem) {
+            return Ok(None);
+        }
+        let elementwise = self.elementwise(problem);
+        let elementwise = elementwise.map_err(|error| error.while_doing(format_args!("the sum of {problem}")))?;
+        let workspace = sum_bytes(problem);
+        Ok(Some(Program {
+            problem: *problem,
+            steps: Vec::new(),
+            elementwise: Some(elementwise),
+            narrows: true,
+            workspace,
+        }))
     }
 }
 
@@ -100,7 +135,7 @@ impl Program {
             step.bind(places, self.elementwise.as_deref(), &mut launches)?;
             done += samples;
         }
-        if let Some(steps) = &self.elementwise {
+        if let Some(steps) = self.elementwise.as_ref().filter(|_| self.narrows) {
             launches.push(Launch::Plan(steps.narrow.bind(&[sum], output, rest)?));
         }
         Ok(launches)

@@ -1,5 +1,7 @@
 //! Times calls back to back, on random data, at the lowest alignment that a micro-batch's offset can have.
 
+use std::sync::Arc;
+
 use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::problem::Storage;
 use tightfit_core::profile::Sample;
@@ -10,6 +12,14 @@ use super::timing::time;
 use super::{ACCUMULATE, CudaBackend, excluded, is_refusal};
 use crate::CudaError;
 use crate::convolution::{Elementwise, Family, Launch, alignment, tensor_bytes};
+
+/// A micro-batch as it is timed, and what adds it up.
+pub(super) struct TimedStep {
+    /// The micro-batch.
+    pub step: Step,
+    /// The steps around it, if half-precision filter gradients add up in f32.
+    pub elementwise: Option<Arc<Elementwise>>,
+}
 
 impl CudaBackend {
     pub(super) fn measure_algorithm(
@@ -49,22 +59,31 @@ impl CudaBackend {
         workspace: Bytes,
         effort: &Effort,
     ) -> Result<(Sample, Nanos), CudaError> {
-        let mut elementwise = None;
-        let step = if !sums_in_scratch(problem) {
-            let adds = problem.operation() == Operation::BackwardFilter;
-            self.plain_step(problem, family, if adds { ACCUMULATE } else { Scale::OVERWRITE })?
-        } else {
-            match self.elementwise(problem) {
-                Ok(steps) => {
-                    elementwise = Some(steps);
-                    self.summing_step(problem, family, Scale::OVERWRITE, false)?
-                }
-                // Without these steps the mini-batch cannot be divided, but it can run as a whole.
-                Err(error) if is_refusal(&error) => self.plain_step(problem, family, Scale::OVERWRITE)?,
-                Err(error) => return Err(error),
-            }
-        };
+        let TimedStep { step, elementwise } = self.timed_step(problem, family)?;
         self.time_step(problem, &step, elementwise.as_deref(), workspace, effort)
+    }
+
+    /// What is timed of an algorithm: one micro-batch of a division, which for backward-filter adds to the output.
+    ///
+    /// # Errors
+    /// [`CudaError`]; [`is_refusal`] says whether the algorithm is unsupported.
+    pub(super) fn timed_step(&mut self, problem: &Problem, family: &Family) -> Result<TimedStep, CudaError> {
+        if !sums_in_scratch(problem) {
+            let adds = problem.operation() == Operation::BackwardFilter;
+            let scale = if adds { ACCUMULATE } else { Scale::OVERWRITE };
+            return Ok(TimedStep { step: self.plain_step(problem, family, scale)?, elementwise: None });
+        }
+        match self.elementwise(problem) {
+            Ok(steps) => {
+                let step = self.summing_step(problem, family, Scale::OVERWRITE, false)?;
+                Ok(TimedStep { step, elementwise: Some(steps) })
+            }
+            // Without these steps the mini-batch cannot be divided, but it can run as a whole.
+            Err(error) if is_refusal(&error) => {
+                Ok(TimedStep { step: self.plain_step(problem, family, Scale::OVERWRITE)?, elementwise: None })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn time_step(
@@ -125,7 +144,7 @@ impl CudaBackend {
 
 /// The offsets of data, other and output in their buffers: the lowest alignment that a micro-batch of this size can
 /// have. Filters always begin a buffer.
-fn starts(problem: &Problem, storage: Storage) -> [usize; 3] {
+pub(super) fn starts(problem: &Problem, storage: Storage) -> [usize; 3] {
     let convolution = problem.convolution();
     let x = alignment(problem.batch(), convolution.input_len(), storage);
     let y = alignment(problem.batch(), convolution.output_len(), storage);

@@ -19,6 +19,7 @@ mod scratch;
 mod segments;
 mod steps;
 mod timing;
+mod trial;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub use guest::{BesideCaptures, Chosen, Guest, GuestProgram, Host, Lane, NotEnqu
 use recent::Recent;
 use scratch::Scratch;
 use steps::sums_in_scratch;
+pub use trial::{Course, Outcome, Pattern, Trial};
 
 /// How many calls to keep set up: enough for every algorithm of a kernel at every size that a policy needs.
 const CALLS: usize = 2048;

@@ -86,7 +86,7 @@ impl Scratch {
 
 /// `len` values between -1 and 1 in a type, the same at every call: times depend on the data only in that it must be
 /// neither zeros nor infinities.
-fn random(len: usize, storage: Storage) -> Vec<u8> {
+pub(super) fn random(len: usize, storage: Storage) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut next = || {
         // Xorshift (Marsaglia 2003), the triple 13, 7, 17.

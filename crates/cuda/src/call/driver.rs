@@ -61,6 +61,11 @@ calls! {
     /// # Safety
     /// From [`mem_alloc`], freed once, and no work still queued uses it.
     mem_free = mem_free "cuMemFree" (address: DevicePtr);
+    /// Frees device memory once the stream has done its work so far.
+    ///
+    /// # Safety
+    /// From [`mem_alloc_async`], freed once, and no work on other streams uses it then.
+    mem_free_async = mem_free_async "cuMemFreeAsync" (address: DevicePtr, stream: Stream);
     /// Frees pinned host memory.
     ///
     /// # Safety
@@ -192,6 +197,11 @@ answers! {
     /// # Safety
     /// As the module's; `bytes` is not 0.
     mem_alloc = mem_alloc "cuMemAlloc" (bytes: usize) -> DevicePtr = DevicePtr(0);
+    /// Takes device memory for the stream's work from here on.
+    ///
+    /// # Safety
+    /// As the module's; `bytes` is not 0.
+    mem_alloc_async = mem_alloc_async "cuMemAllocAsync" (bytes: usize, stream: Stream) -> DevicePtr = DevicePtr(0);
     /// Takes pinned host memory.
     ///
     /// # Safety

@@ -22,6 +22,7 @@ mod pinned;
 mod plan;
 mod region;
 mod stream;
+mod stream_memory;
 
 pub use blas::Blas;
 pub(crate) use blas::matrix;
@@ -41,3 +42,4 @@ pub use pinned::{PinnedArena, Staging};
 pub(crate) use plan::{BoundPlan, Packed, Plan, TensorSpec};
 pub use region::Region;
 pub use stream::Stream;
+pub use stream_memory::StreamMemory;

@@ -200,6 +200,8 @@ functions! {
     mem_get_info = "cuMemGetInfo_v2": fn(*mut usize, *mut usize) -> DriverStatus;
     mem_alloc = "cuMemAlloc_v2": fn(*mut DevicePtr, usize) -> DriverStatus;
     mem_free = "cuMemFree_v2": fn(DevicePtr) -> DriverStatus;
+    mem_alloc_async = "cuMemAllocAsync": fn(*mut DevicePtr, usize, Stream) -> DriverStatus;
+    mem_free_async = "cuMemFreeAsync": fn(DevicePtr, Stream) -> DriverStatus;
     mem_host_alloc = "cuMemHostAlloc": fn(*mut *mut c_void, usize, c_uint) -> DriverStatus;
     mem_free_host = "cuMemFreeHost": fn(*mut c_void) -> DriverStatus;
     memcpy_htod = "cuMemcpyHtoD_v2": fn(DevicePtr, *const c_void, usize) -> DriverStatus;

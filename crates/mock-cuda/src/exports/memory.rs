@@ -56,6 +56,30 @@ pub extern "C" fn cuMemFree_v2(pointer: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cuMemAllocAsync(pointer: Out<u64>, bytes: usize, stream: Handle) -> c_int {
+    call("cuMemAllocAsync", || {
+        let pointer = room(pointer)?;
+        let mut state = state();
+        let device = state.healthy_device()?;
+        // In a captured stream it would become a node of the graph, which this library has none of.
+        if let Some((_, capture)) = state.capture(stream) {
+            capture.invalid = true;
+            return Err(Code::CAPTURE_UNSUPPORTED);
+        }
+        pointer.write(state.memory.allocate(bytes, Place::Device(device), description().memory)? as u64);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemFreeAsync(pointer: u64, stream: Handle) -> c_int {
+    release("cuMemFreeAsync", || {
+        let run = move || state().memory.free(pointer as usize, false);
+        submit(stream, Work { run: Arc::new(run), nanos: 0 }, false)
+    })
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cuMemHostAlloc(pointer: Out<*mut c_void>, bytes: usize, flags: c_uint) -> c_int {
     call("cuMemHostAlloc", || {
         let pointer = room(pointer)?;

@@ -51,7 +51,7 @@ impl Chooser {
         let kept = candidates.len();
         let chosen = |candidates: &[Candidate]| -> Vec<Configuration> {
             match terms.limit {
-                Limit::PerKernel(_) => divide(problem, candidates, limit, cost).into_iter().collect(),
+                Limit::PerKernel(_) | Limit::Auto => divide(problem, candidates, limit, cost).into_iter().collect(),
                 Limit::Total(_) => front(problem, candidates, limit, cost).unwrap_or_default(),
             }
         };

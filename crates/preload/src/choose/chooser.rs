@@ -8,6 +8,7 @@ use super::measurements::Measurements;
 use super::spending::Spending;
 use crate::kernel::Question;
 use crate::settings::{Settings, Tune};
+use crate::torch;
 
 /// What is known of a problem's candidates, and of the framework's choice among them.
 pub(super) struct Knowledge {
@@ -36,13 +37,18 @@ impl Chooser {
     }
 }
 
+/// Whether the settings or the program ask for the same bits from run to run.
+pub fn is_deterministic(settings: &Settings) -> bool {
+    settings.is_deterministic || torch::asks_for_determinism()
+}
+
 /// Which algorithms the framework's own mode allows. Tensor cores matter only for f32: half types always use them.
-pub(super) fn admission(question: &Question, settings: &Settings) -> Admission {
+pub fn admission(question: &Question, settings: &Settings) -> Admission {
     let is_single = matches!(question.problem.types(), Types::F32 | Types::Tf32);
     let guarded = Notes::DOWN_CONVERT.with(Notes::REDUCED_PRECISION);
     let guarded = if is_single { guarded.with(Notes::TENSOR_CORE) } else { guarded };
     Admission {
-        deterministic: settings.is_deterministic || !question.admitted.contains(Notes::NONDETERMINISTIC),
+        deterministic: is_deterministic(settings) || !question.admitted.contains(Notes::NONDETERMINISTIC),
         class: settings.is_exact_class.then(|| question.chosen.notes.class()),
         without: Notes(guarded.0 & !question.admitted.0),
     }

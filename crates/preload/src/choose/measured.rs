@@ -156,7 +156,7 @@ impl Chooser {
 /// The limits for which to find candidates. Under a total, a kernel's share is not known yet.
 fn ladder(limit: Limit) -> Vec<Bytes> {
     match limit {
-        Limit::PerKernel(limit) => vec![limit],
+        Limit::PerKernel(_) | Limit::Auto => vec![limit.bytes()],
         Limit::Total(total) => tightfit_core::candidate::Limit::Total(total).ladder(),
     }
 }

@@ -1,7 +1,8 @@
 //! Which configuration runs in place of the framework's choice.
 //!
 //! ```text
-//! measure     measures what the cache lacks        ours if faster, or if the framework's choice does not fit
+//! measure     an earlier process's decision        otherwise the heuristic, until `tune` has found what is faster
+//! first       measures what the cache lacks        ours if faster, or if the framework's choice does not fit
 //! cached      what the cache has                   the same
 //! heuristic   workspace queries                    ours only if the framework's choice does not fit
 //! ```
@@ -10,6 +11,7 @@
 mod cache;
 mod cached;
 mod chooser;
+mod decided;
 mod heuristic;
 mod measured;
 mod measurements;
@@ -19,8 +21,8 @@ mod turn;
 
 use std::sync::Arc;
 
-pub use chooser::Chooser;
 use chooser::Knowledge;
+pub use chooser::{Chooser, admission};
 use tightfit_core::optimize::{divide, front};
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Host;
@@ -38,6 +40,10 @@ const GAIN: f64 = 1.03;
 pub struct Choice {
     /// What is done.
     pub answer: Answer,
+    /// What to tell the program at least.
+    pub told: Option<Bytes>,
+    /// Whether what runs is still to be found.
+    pub is_open: bool,
     /// Time of the framework's choice, if known.
     pub framework_time: Option<Nanos>,
     /// Whether the answer is final: one found during a capture lacks measurements.
@@ -57,10 +63,17 @@ impl Chooser {
         host: &Host,
         is_capturing: bool,
     ) -> Choice {
+        if terms.is_anytime() {
+            return self.choose_anytime(question, terms, settings, session, is_capturing);
+        }
         let mut is_lasting = !is_capturing;
+        let decided = terms.tune == Tune::Cached && !is_capturing;
+        if decided && let Some(choice) = self.decided(question, terms, settings, session) {
+            return choice;
+        }
         let known = match terms.tune {
             _ if is_capturing => self.recall(question, terms, settings),
-            Tune::Measure => match self.measure(question, terms, settings, host, &mut session.guest) {
+            Tune::Measure | Tune::First => match self.measure(question, terms, settings, host, &mut session.guest) {
                 Ok(known) => Some(known),
                 Err(failure) => {
                     is_lasting = !failure.is_capture;
@@ -73,10 +86,10 @@ impl Chooser {
         let framework_time = known.as_ref().and_then(|known| known.framework_time);
         let answer = answer(question, terms, known.as_ref(), settings, session);
         let answer = match terms.limit {
-            Limit::PerKernel(_) => answer,
+            Limit::PerKernel(_) | Limit::Auto => answer,
             Limit::Total(total) => answer_in_total(question, total, answer, known, session),
         };
-        Choice { answer, framework_time, is_lasting }
+        Choice { answer, told: None, is_open: false, framework_time, is_lasting }
     }
 
     /// Answers a question again on other terms than it was `asked` on, for a plan whose workspace the program was told.

@@ -42,7 +42,8 @@ pub fn answer(
     is_capturing: bool,
 ) -> Result<Arc<Kernel>, Reason> {
     let (limits, layers) = (process.limits.get(), layer::sharing(question.device, &question.problem));
-    let mut terms = limits.shared_terms(settings, layers.iter()).ok_or(Reason::NoLimit)?;
+    let own = question.chosen.workspace;
+    let mut terms = limits.shared_terms(settings, layers.iter(), own).ok_or(Reason::NoLimit)?;
     if let Some(kernel) = process.kernels.find(&question, terms, &layers) {
         return Ok(kernel);
     }
@@ -53,11 +54,14 @@ pub fn answer(
             return Ok(kernel);
         }
     }
-    let Choice { answer, framework_time, is_lasting } =
+    let Choice { answer, told, is_open, framework_time, is_lasting } =
         process.chooser.choose(&question, terms, settings, session, host, is_capturing);
     process.duty.on_device(session.guest.device());
     trace!("{}: {}", question.problem, describe(&question, &answer));
-    let planned = Planned { question, terms, layers, answer, framework_time };
+    if is_open {
+        process.tuner.wake();
+    }
+    let planned = Planned { question, terms, layers, answer, told, is_open, framework_time };
     Ok(process.kernels.keep(planned, limits, is_lasting))
 }
 

@@ -126,7 +126,9 @@ impl Request {
         let kernel = unsafe { self.kernel_of(process, problem, workspace) }?;
         // SAFETY: forwarded to the caller.
         unsafe { settle(process, &kernel, self.handle) };
-        let action = match kernel.running() {
+        // SAFETY: forwarded to the caller.
+        unsafe { process.tuner.between_calls(process, &kernel, self.handle) };
+        let action = match kernel.running_now() {
             Running::Kept => Action::Kept,
             Running::Left(reason) => Action::Left(*reason),
             Running::Shared(_) => Action::Shared,

@@ -44,12 +44,13 @@ pub unsafe fn settle(process: &Process, kernel: &Kernel, handle: Handle) {
         }
     }
     if !kernel.is_captured()
-        && matches!(kernel.running(), Running::Ours(_))
+        && (kernel.is_open() || matches!(kernel.running(), Running::Ours(_)))
         && let Some(host) = process.host()
         // SAFETY: forwarded to the caller.
         && unsafe { host.is_capturing(handle) }
     {
         kernel.set_captured();
+        kernel.close();
     }
 }
 
@@ -67,7 +68,8 @@ unsafe fn changed(
     handle: Handle,
 ) -> Result<Option<Running>, Reason> {
     let settings = process.settings().ok_or(Reason::Failed)?;
-    let Some(terms) = limits.shared_terms(settings, kernel.layers.iter()) else { return Ok(None) };
+    let own = kernel.question.chosen.workspace;
+    let Some(terms) = limits.shared_terms(settings, kernel.layers.iter(), own) else { return Ok(None) };
     // What runs in a total is our memory, whatever its size.
     let (Limit::PerKernel(_), Limit::PerKernel(limit)) = (kernel.terms.limit, terms.limit) else { return Ok(None) };
     let terms = Terms { limit: Limit::PerKernel(limit.min(kernel.told().workspace())), ..terms };

@@ -2,6 +2,7 @@
 //! decided once and then counted.
 
 mod running;
+mod trial;
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -21,6 +22,10 @@ use crate::lock::lock;
 use crate::reason::Reason;
 use crate::settings::{Limit, Terms};
 pub use running::{Running, Told};
+use trial::Trial;
+
+/// A choice that was executed more often than this is not being tried, though nothing else ran in between.
+const MOST_TRIED: u64 = 200;
 
 /// What to decide. Equal questions on equal terms have one answer across all threads and handles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -85,6 +90,10 @@ pub struct Planned {
     pub layers: Vec<Layer>,
     /// The decision.
     pub answer: Answer,
+    /// What to tell the program at least, if what is still to be found may need more than the decision.
+    pub told: Option<Bytes>,
+    /// Whether what runs is still to be found between the program's calls.
+    pub is_open: bool,
     /// Time of the framework's choice, where it was measured.
     pub framework_time: Option<Nanos>,
 }
@@ -98,12 +107,14 @@ pub struct Kernel {
     pub question: Question,
     /// The terms of the decision, from which follows what the program was told.
     pub terms: Terms,
-    /// Time of the framework's choice, where it was measured.
-    pub framework_time: Option<Nanos>,
     told: Told,
-    /// What ran at first.
-    first: Running,
+    /// Time of the framework's choice, once it was measured.
+    framework_time: OnceLock<Nanos>,
+    /// What runs on the terms of the decision: what was known then, or what was found since.
+    best: Latest<Running>,
     running: Latest<Running>,
+    is_open: AtomicBool,
+    trial: Trial,
     /// What was found to run on other terms.
     others: Mutex<Vec<(Terms, Running)>>,
     /// The address of the limits that what runs was last compared with.
@@ -126,6 +137,41 @@ impl Kernel {
     /// What runs now. Takes no lock, because every execution asks.
     pub fn running(&self) -> &Running {
         self.running.get()
+    }
+
+    /// Time of the framework's choice, if it was measured.
+    pub fn framework_time(&self) -> Option<Nanos> {
+        self.framework_time.get().copied()
+    }
+
+    /// Remembers the time of the framework's choice; the first one counts.
+    pub fn set_framework_time(&self, time: Nanos) {
+        self.framework_time.get_or_init(|| time);
+    }
+
+    /// Whether what runs is still to be found.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    /// What runs is found.
+    pub fn close(&self) {
+        self.is_open.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the framework's choice fits what the program was told, so that it can run at any time.
+    pub fn can_run_own(&self) -> bool {
+        self.question.chosen.workspace <= self.told.workspace()
+    }
+
+    /// Runs what was found on the terms of the decision, from the next execution on; not while other limits hold.
+    ///
+    /// # Errors
+    /// As [`Kernel::change`].
+    pub fn adopt(&self, running: Running) -> Result<(), Bytes> {
+        let is_on_own_terms = self.running() == self.best.get();
+        self.best.replace(running.clone());
+        if is_on_own_terms { self.change(running) } else { Ok(()) }
     }
 
     /// Changes what runs from the next execution on; what is being executed goes on.
@@ -153,8 +199,9 @@ impl Kernel {
     /// What is known to run on these terms, which need no more than was told; none if that is still to be found.
     pub fn within(&self, terms: Terms) -> Option<Running> {
         let own = self.question.chosen.workspace;
-        if terms.sizes == self.terms.sizes && self.first.needs(own) <= terms.limit.bytes() {
-            return Some(self.first.clone());
+        let best = self.best.get();
+        if terms.sizes == self.terms.sizes && best.needs(own) <= terms.limit.bytes() {
+            return Some(best.clone());
         }
         lock(&self.others).iter().find(|(known, _)| *known == terms).map(|(_, running)| running.clone())
     }
@@ -174,12 +221,12 @@ impl Kernel {
         self.settled.store(address(limits), Ordering::Relaxed);
     }
 
-    /// Whether a graph was captured while a configuration of ours ran; the graph keeps it.
+    /// Whether a graph was captured while a configuration of ours ran, or one was still to be found; the graph keeps what ran.
     pub fn is_captured(&self) -> bool {
         self.is_captured.load(Ordering::Relaxed)
     }
 
-    /// A graph is captured while a configuration of ours runs.
+    /// A graph is captured.
     pub fn set_captured(&self) {
         self.is_captured.store(true, Ordering::Relaxed);
     }
@@ -205,6 +252,30 @@ impl Kernel {
     /// What it can do with a part of a total; none if it runs in the program's workspace.
     pub fn share(&self) -> Option<&Share> {
         self.share.as_ref()
+    }
+
+    /// What runs at this execution: the framework's choice itself as long as it is one of several that are being tried.
+    pub fn running_now(&self) -> &Running {
+        let running = self.running();
+        let is_replaced = matches!(running, Running::Ours(_)) && self.can_run_own();
+        if !self.may_be_replaced() && is_replaced { &Running::Kept } else { running }
+    }
+
+    /// What ran has failed: from now on the framework's choice runs.
+    pub fn give_up(&self) {
+        self.close();
+        // It can run, or nobody would give up.
+        let _ = self.adopt(Running::Left(Reason::Failed));
+    }
+
+    /// Whether it goes on being executed, or is the only choice for its convolution.
+    pub fn goes_on(&self) -> bool {
+        self.trial.goes_on() || self.calls() > MOST_TRIED
+    }
+
+    /// Whether it may be replaced at this execution: not while the framework tries several choices for the convolution.
+    fn may_be_replaced(&self) -> bool {
+        self.trial.is_over(&self.question.problem) || self.calls() > MOST_TRIED
     }
 
     /// Counts a call.
@@ -250,6 +321,8 @@ struct Index {
     /// is final here too: the program knows its workspace, and without a plan, calls before and after a new decision
     /// look alike.
     by_number: HashMap<Number, Arc<Kernel>>,
+    /// By device and convolution, whatever the framework's choice.
+    by_problem: HashMap<(usize, Problem), Vec<Arc<Kernel>>>,
     all: Vec<Arc<Kernel>>,
 }
 
@@ -285,7 +358,7 @@ impl Kernels {
 
     /// Stores an answer found under these limits; one that is final is found again. If another thread was first, its answer holds for both.
     pub fn keep(&self, planned: Planned, limits: &Limits, is_lasting: bool) -> Arc<Kernel> {
-        let Planned { question, terms, layers, answer, framework_time } = planned;
+        let Planned { question, terms, layers, answer, told: least, is_open, framework_time } = planned;
         let key = (question.clone(), terms);
         let mut layers = layers.into_iter();
         let names = List::new(layers.next().flatten());
@@ -301,14 +374,21 @@ impl Kernels {
             Answer::Kept => (own, Running::Kept, None),
             Answer::Left(reason) => (own, Running::Left(reason), None),
         };
+        let told = match least {
+            Some(bytes) if bytes > told.workspace() => Told::Ours(bytes),
+            _ => told,
+        };
+        let alike = index.by_problem.entry((question.device, question.problem)).or_default();
         let kernel = Arc::new(Kernel {
             layers: names,
+            trial: Trial::new(alike),
             question,
             terms,
-            framework_time,
+            framework_time: framework_time.map(OnceLock::from).unwrap_or_default(),
             told,
-            first: running.clone(),
+            best: Latest::new(running.clone()),
             running: Latest::new(running),
+            is_open: AtomicBool::new(is_open),
             others: Mutex::default(),
             settled: AtomicUsize::new(address(limits)),
             is_captured: AtomicBool::new(false),
@@ -317,6 +397,7 @@ impl Kernels {
             place: OnceLock::new(),
             called: self.called.clone(),
         });
+        alike.push(kernel.clone());
         kernel.add_layers(layers);
         if is_lasting {
             index.by_question.insert(key, kernel.clone());
@@ -364,7 +445,15 @@ mod tests {
             factors: bits(Scale::OVERWRITE),
             base: 16,
         };
-        let planned = Planned { question, terms: terms(1024), layers: vec![None], answer, framework_time: None };
+        let planned = Planned {
+            question,
+            terms: terms(1024),
+            layers: vec![None],
+            answer,
+            told: None,
+            is_open: false,
+            framework_time: None,
+        };
         Kernels::default().keep(planned, &Limits::default(), true)
     }
 

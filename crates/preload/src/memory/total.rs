@@ -327,6 +327,8 @@ mod tests {
             terms: Terms { limit: Limit::Total(Bytes(4096)), sizes: Sizes::Fit, tune: Tune::Measure },
             layers: vec![None],
             answer: Answer::Shared(share),
+            told: None,
+            is_open: false,
             framework_time: None,
         };
         let kernel = Kernels::default().keep(planned, &Limits::default(), false);

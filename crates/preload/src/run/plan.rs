@@ -14,7 +14,7 @@ use crate::kernel::{Kernel, Running};
 use crate::log::trace;
 use crate::panics::panic_if_asked;
 use crate::process::Process;
-use crate::reason::{Function, Reason};
+use crate::reason::{Function, Reason, failed};
 use crate::recognize::{Addresses, Computation, Graph};
 use crate::report;
 use crate::shadow::Address;
@@ -58,7 +58,9 @@ pub unsafe fn run_plan(
     };
     // SAFETY: forwarded to the caller.
     unsafe { settle(process, &setup.kernel, handle) };
-    let running = setup.kernel.running();
+    // SAFETY: forwarded to the caller.
+    unsafe { process.tuner.between_calls(process, &setup.kernel, handle) };
+    let running = setup.kernel.running_now();
     if let Running::Left(reason) = running {
         count(*reason);
         setup.kernel.count();
@@ -70,6 +72,7 @@ pub unsafe fn run_plan(
     if *running == Running::Kept {
         return None;
     }
+    let is_own_possible = setup.kernel.can_run_own();
     // Found when the plan was decided about.
     let graph = plan.notes.graph.get().and_then(|graph| graph.as_deref());
     let arguments = match Arguments::read(process, graph, pack) {
@@ -81,8 +84,16 @@ pub unsafe fn run_plan(
         Running::Ours(configuration) => {
             // SAFETY: forwarded to the caller.
             let program = unsafe { program(process, setup, configuration, computation, handle) };
-            // SAFETY: the caller owes tensors of the graph's sizes and a workspace of the size that it was told.
-            program.map(|program| status_of(unsafe { program.enqueue(tensors, workspace) }))
+            program.and_then(|program| {
+                // SAFETY: the caller owes tensors of the graph's sizes and a workspace of the size that it was told.
+                match unsafe { program.enqueue(tensors, workspace) } {
+                    Err(failure) if is_own_possible && (!failure.is_begun || computation.scale.beta == 0.0) => {
+                        setup.kernel.give_up();
+                        Err(failed(failure.error))
+                    }
+                    ended => Ok(status_of(ended)),
+                }
+            })
         }
         _ => {
             let Computation { scale, base, .. } = *computation;
@@ -93,7 +104,7 @@ pub unsafe fn run_plan(
     ran.map(Some).unwrap_or_else(|reason| {
         count(reason);
         // If the program was told less than its own plan needs, an error is the only option left.
-        setup.kernel.told().replacement().map(|_| CudnnStatus::EXECUTION_FAILED)
+        (!is_own_possible).then_some(CudnnStatus::EXECUTION_FAILED)
     })
 }
 

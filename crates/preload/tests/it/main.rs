@@ -9,3 +9,4 @@ mod limits;
 mod real;
 mod surroundings;
 mod total;
+mod tune;

@@ -65,6 +65,7 @@ impl Cache {
                 transaction.execute(&format!("DELETE FROM {table} WHERE {condition}"), [])?;
             }
             let named = "SELECT id FROM device WHERE ?1 = '' OR instr(name, ?1) > 0";
+            transaction.execute("DELETE FROM decision WHERE ?1 = '' OR instr(device, ?1) > 0", [part])?;
             // The triggers delete the marks along with the rows.
             transaction.execute(&format!("DELETE FROM division WHERE device IN ({named})"), [part])?;
             let gone = transaction.execute(&format!("DELETE FROM measurement WHERE device IN ({named})"), [part])?;

@@ -4,6 +4,7 @@
 //! micro-batch. The workspace limit is not part of it: a measurement made under one limit is valid under any other, and
 //! hits are filtered by the current limit. `docs/cache-format.md` describes the tables.
 
+mod decisions;
 mod fault;
 mod layers;
 mod marks;
@@ -21,6 +22,7 @@ use super::bounds;
 use super::{Recording, Store};
 use crate::network::Kernel;
 use crate::{Device, DivisionCost, Error, Measurement, Problem};
+pub use decisions::{Decision, DecisionKey};
 use fault::{Fault, refuse};
 pub use marks::Mark;
 use rows::{
@@ -110,6 +112,14 @@ impl Cache {
     /// for an impossible measurement, such as a time of 0.
     pub fn keep(&self, device: &Device, problem: &Problem, measurement: &Measurement) -> Result<(), Error> {
         self.write_all(device, &problem.shape(), std::slice::from_ref(measurement), Precedence::Today)
+    }
+
+    /// Saves new measurements of the problem's shape in one transaction, each as [`Cache::keep`] does.
+    ///
+    /// # Errors
+    /// As [`Cache::keep`]; none of them is kept then.
+    pub fn keep_new(&self, device: &Device, problem: &Problem, measurements: &[Measurement]) -> Result<(), Error> {
+        self.write_all(device, &problem.shape(), measurements, Precedence::Today)
     }
 
     /// Saves measurements of one shape in one transaction. One with fewer repeats does not replace one with more.

@@ -1,0 +1,87 @@
+//! How long measuring may take.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::Error;
+
+/// The most wall-clock time that measuring may take in one process; 10 s by default.
+///
+/// ```
+/// use tightfit_core::survey::TuneBudget;
+/// let budget: TuneBudget = "1.5s".parse()?;
+/// assert_eq!(budget.to_string(), "1.5s");
+/// assert_eq!("unlimited".parse::<TuneBudget>()?.limit(), None);
+/// # Ok::<(), tightfit_core::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TuneBudget(Option<Duration>);
+
+/// The largest number of seconds, which is a year: more is unlimited.
+const MOST_SECONDS: f64 = 31_557_600.0;
+
+impl TuneBudget {
+    /// The time; none if there is no limit.
+    pub fn limit(self) -> Option<Duration> {
+        self.0
+    }
+}
+
+impl Default for TuneBudget {
+    fn default() -> TuneBudget {
+        TuneBudget(Some(Duration::from_secs(10)))
+    }
+}
+
+impl FromStr for TuneBudget {
+    type Err = Error;
+
+    /// Reads `10s`, `500ms`, `2m`, plain seconds, or `unlimited`.
+    fn from_str(text: &str) -> Result<TuneBudget, Error> {
+        let bad = || Error::BadOption {
+            what: format!("{text:?} is not a time; use one such as 10s, 500ms, 2m, 0 or unlimited"),
+        };
+        let lower = text.trim().to_ascii_lowercase();
+        if lower == "unlimited" {
+            return Ok(TuneBudget(None));
+        }
+        let split = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
+        let unit = match lower[split..].trim() {
+            "" | "s" => 1.0,
+            "ms" => 1e-3,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(bad()),
+        };
+        let seconds = lower[..split].parse::<f64>().map_err(|_| bad())? * unit;
+        if seconds > MOST_SECONDS { Ok(TuneBudget(None)) } else { Ok(TuneBudget(Some(Duration::from_secs_f64(seconds)))) }
+    }
+}
+
+impl fmt::Display for TuneBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.pad("unlimited"),
+            Some(limit) => f.pad(&format!("{}s", limit.as_secs_f64())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_printed() {
+        let read = |text: &str| text.parse::<TuneBudget>().unwrap();
+        assert_eq!(read("10s"), TuneBudget::default());
+        assert_eq!(read(" 500 ms ").limit(), Some(Duration::from_millis(500)));
+        assert_eq!((read("2m").to_string(), read("0").to_string()), ("120s".to_owned(), "0s".to_owned()));
+        assert_eq!(read("99999h").to_string(), "unlimited");
+        for wrong in ["", "soon", "-1s", "10 apples", "1.2.3s", "s"] {
+            let error = wrong.parse::<TuneBudget>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{wrong:?}")) && error.contains("unlimited"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Times programs inside a running one: between its calls, on its stream, on memory that is taken and given back in the
+//! stream's order. Nothing waits; the times are read at some later call.
+//!
+//! ```text
+//! the program's stream    its call | take memory, fill it | a b a b a b | give it back | its next call
+//! host                    enqueues all of this and goes on;          later: times of a and b
+//! ```
+
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tightfit_core::problem::Storage;
+use tightfit_core::{Bytes, Nanos};
+
+use super::guest::{GuestProgram, Host};
+use super::scratch::random;
+use crate::CudaError;
+use crate::safe::{Event, PinnedBuffer, StreamMemory};
+use crate::sys::driver;
+
+/// Elements of random data. A prime, so that no dimension of a tensor repeats in step with it.
+const PATTERN: usize = 262_139;
+/// The alignment of each tensor's memory.
+const ALIGNMENT: usize = 256;
+
+/// Random numbers that fill the tensors of trials, over and over: each tensor begins at its own place among them.
+pub struct Pattern {
+    values: Vec<f32>,
+    /// All of them twice, so that every place has as many after it.
+    pinned: PinnedBuffer,
+    storage: Storage,
+}
+
+impl Pattern {
+    /// The bytes that a tensor begins with and repeats.
+    fn part(&self, tensor: usize) -> &[u8] {
+        let begin = place(tensor) * self.storage.size();
+        &self.pinned[begin..begin + PATTERN * self.storage.size()]
+    }
+
+    /// The element of a tensor (0 for data, 1 for other, 2 for output) at a flat index.
+    pub fn element(&self, tensor: usize, index: usize) -> f32 {
+        self.values[(place(tensor) + index) % PATTERN]
+    }
+}
+
+/// Where a tensor begins.
+fn place(tensor: usize) -> usize {
+    tensor * PATTERN / 3
+}
+
+/// What to run.
+#[derive(Clone, Copy)]
+pub struct Course<'a> {
+    /// Programs on tensors of one problem, in the order of a round.
+    pub programs: &'a [Arc<GuestProgram>],
+    /// How often each runs.
+    pub rounds: usize,
+    /// Outputs to bring back from each program's run in the first round, by flat index.
+    pub outputs: &'a [usize],
+    /// Free device memory to leave alone.
+    pub reserve: Bytes,
+}
+
+/// A course on its way. Dropping it before its end keeps what it uses for the life of the process, and waits for nothing.
+pub struct Trial {
+    /// Alive until all is done.
+    programs: Vec<Arc<GuestProgram>>,
+    /// Start and end of each run, by round.
+    runs: Vec<[Event; 2]>,
+    done: Event,
+    /// The outputs asked for, if any.
+    outputs: Option<PinnedBuffer>,
+    /// Bytes of them.
+    brought: usize,
+    buffers: Arc<Buffers>,
+    storage: Storage,
+}
+
+/// Pinned memory for outputs. Freeing any would wait for the device, so it is used again.
+pub(super) type Buffers = Mutex<Vec<PinnedBuffer>>;
+
+/// Bytes of each; a course may ask for no more outputs.
+const BUFFER: usize = 1 << 14;
+
+/// What a course has shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Times by program, in the order of the rounds.
+    pub times: Vec<Vec<Nanos>>,
+    /// The outputs that were asked for, by program.
+    pub outputs: Vec<Vec<f32>>,
+}
+
+impl Host {
+    /// The random data of trials on a device.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn pattern(&self, device: usize, storage: Storage) -> Result<Arc<Pattern>, CudaError> {
+        let context = self.context(device)?;
+        let mut patterns = self.patterns.lock().unwrap_or_else(PoisonError::into_inner);
+        match patterns.entry((device, storage)) {
+            Entry::Occupied(known) => Ok(known.get().clone()),
+            Entry::Vacant(new) => {
+                let bytes = random(PATTERN, storage);
+                let mut pinned = PinnedBuffer::new(&context, 2 * bytes.len())?;
+                pinned[..bytes.len()].copy_from_slice(&bytes);
+                pinned[bytes.len()..].copy_from_slice(&bytes);
+                let values = storage.decode(&bytes);
+                Ok(new.insert(Arc::new(Pattern { values, pinned, storage })).clone())
+            }
+        }
+    }
+
+    /// Free bytes of a device.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn free_memory(&self, device: usize) -> Result<Bytes, CudaError> {
+        self.context(device)?.memory().map(|(free, _)| free)
+    }
+
+    /// Enqueues a course on a stream of the program's.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`] if it needs more than is free beyond the reserve; [`CudaError::Driver`] and
+    /// [`CudaError::Cudnn`] of what was enqueued. The memory is given back in any case.
+    ///
+    /// # Safety
+    /// The stream is alive until it has done the work, on the device, not capturing, and the programs were made for a
+    /// handle that works on it now and that no other thread uses.
+    pub unsafe fn trial(
+        &self,
+        device: usize,
+        stream: driver::Stream,
+        course: Course<'_>,
+    ) -> Result<Trial, CudaError> {
+        let Course { programs, rounds, outputs, reserve } = course;
+        let context = self.context(device)?;
+        let largest = |bytes: &dyn Fn(&GuestProgram) -> usize| programs.iter().map(|one| bytes(one)).max().unwrap_or(0);
+        let lengths: [usize; 4] = std::array::from_fn(|place| match place {
+            3 => largest(&|program| program.workspace()),
+            tensor => largest(&|program| program.tensors()[tensor]),
+        });
+        let storage = programs.first().map_or(Storage::F32, |program| program.storage());
+        let pattern = self.pattern(device, storage)?;
+        let total = lengths.iter().fold(0usize, |sum, len| sum.saturating_add(len.next_multiple_of(ALIGNMENT)));
+        let free = self.free_memory(device)?;
+        let wanted = Bytes(total as u64);
+        if wanted.0.saturating_add(reserve.0) > free.0 {
+            return Err(CudaError::OutOfMemory { wanted, free });
+        }
+        let brought = programs.len() * outputs.len() * storage.size();
+        if brought > BUFFER {
+            return Err(CudaError::OutOfBounds { start: 0, end: brought, len: BUFFER });
+        }
+        let mut trial = Trial {
+            programs: programs.to_vec(),
+            runs: Vec::with_capacity(programs.len() * rounds),
+            done: Event::untimed(&context)?,
+            outputs: None,
+            brought,
+            buffers: self.buffers.clone(),
+            storage,
+        };
+        if brought > 0 {
+            let known = lock(&trial.buffers).pop();
+            trial.outputs = Some(known.map_or_else(|| PinnedBuffer::new(&context, BUFFER), Ok)?);
+        }
+        for _ in 0..programs.len() * rounds {
+            trial.runs.push([Event::new(&context)?, Event::new(&context)?]);
+        }
+        // SAFETY: forwarded to the caller.
+        let memory = unsafe { StreamMemory::take(&context, stream, total) }?;
+        let mut begin = 0;
+        let places = lengths.map(|len| {
+            let place = begin;
+            begin += len.next_multiple_of(ALIGNMENT);
+            place
+        });
+        // SAFETY: forwarded to the caller; the places are as long as the programs ask for.
+        let enqueued = unsafe { trial.enqueue(&pattern, stream, &memory, (places, lengths), rounds, outputs) };
+        // Also after a failure: the stream gives it back when it has done what was enqueued.
+        drop(memory);
+        // SAFETY: forwarded to the caller.
+        let marked = unsafe { trial.done.record_on(stream) };
+        match enqueued.and(marked) {
+            Ok(()) => Ok(trial),
+            Err(error) => {
+                // Part of it may be on its way, and nobody will ask whether it has ended.
+                std::mem::forget(trial);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Trial {
+    /// Enqueues everything.
+    ///
+    /// # Safety
+    /// As [`Host::trial`]; the places are offsets of so many bytes of the memory.
+    unsafe fn enqueue(
+        &mut self,
+        pattern: &Pattern,
+        stream: driver::Stream,
+        memory: &StreamMemory,
+        (places, lengths): ([usize; 4], [usize; 4]),
+        rounds: usize,
+        outputs: &[usize],
+    ) -> Result<(), CudaError> {
+        let fill = |tensor: usize| {
+            // SAFETY: the host keeps its patterns, and nobody writes to them.
+            unsafe { memory.fill(places[tensor], lengths[tensor], pattern.part(tensor)) }
+        };
+        for tensor in 0..3 {
+            fill(tensor)?;
+        }
+        let size = self.storage.size();
+        for round in 0..rounds {
+            for (index, program) in self.programs.iter().enumerate() {
+                let is_sampled = round == 0 && !outputs.is_empty();
+                if is_sampled && index > 0 {
+                    fill(2)?;
+                }
+                let starts = program.starts();
+                let at = |tensor: usize| memory.address().offset(places[tensor] + starts[tensor]);
+                let [start, end] = &self.runs[round * self.programs.len() + index];
+                // SAFETY: forwarded to the caller.
+                unsafe { start.record_on(stream) }?;
+                let workspace = memory.address().offset(places[3]);
+                // SAFETY: the places are as long as the program asks for, and the stream's until it has done the work.
+                unsafe { program.enqueue([at(0), at(1), at(2)], workspace) }.map_err(|failure| failure.error)?;
+                // SAFETY: forwarded to the caller.
+                unsafe { end.record_on(stream) }?;
+                let Some(brought) = self.outputs.as_mut().filter(|_| is_sampled) else { continue };
+                for (nth, output) in outputs.iter().enumerate() {
+                    let (from, to) = (places[2] + starts[2] + output * size, (index * outputs.len() + nth) * size);
+                    // SAFETY: the trial keeps the buffer until all is done, and reads it only then.
+                    unsafe { memory.bring(from, size, brought, to) }?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What it has shown; none until all is done. Waits for nothing.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] with any error of the work before its end.
+    pub fn outcome(&self) -> Result<Option<Outcome>, CudaError> {
+        if !self.done.is_done()? {
+            return Ok(None);
+        }
+        let count = self.programs.len();
+        let of_program = |index: usize| {
+            let runs = self.runs.iter().skip(index).step_by(count.max(1));
+            runs.map(|[start, end]| end.since(start)).collect()
+        };
+        let times = (0..count).map(of_program).collect::<Result<Vec<Vec<Nanos>>, CudaError>>()?;
+        let values = self.outputs.as_deref().map_or(Vec::new(), |bytes| self.storage.decode(&bytes[..self.brought]));
+        let each = values.len() / count.max(1);
+        let outputs = (0..count).map(|index| values[index * each..(index + 1) * each].to_vec()).collect();
+        Ok(Some(Outcome { times, outputs }))
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        let outputs = self.outputs.take();
+        if self.done.is_done().unwrap_or(false) {
+            lock(&self.buffers).extend(outputs);
+        } else {
+            std::mem::forget(std::mem::take(&mut self.programs));
+            std::mem::forget(outputs);
+        }
+    }
+}
+
+fn lock(buffers: &Buffers) -> MutexGuard<'_, Vec<PinnedBuffer>> {
+    buffers.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_begin_at_places_of_their_own() {
+        assert!((2..=512).all(|factor| PATTERN % factor != 0), "a prime");
+        assert_eq!([place(0), place(1), place(2)], [0, PATTERN / 3, PATTERN * 2 / 3]);
+    }
+}

@@ -1,0 +1,155 @@
+//! Answers that take no measuring: an earlier process's decision, or what runs until `tune` has found better.
+
+use std::time::Duration;
+
+use tightfit_core::profile::{Decision, DecisionKey};
+use tightfit_core::survey::Sizes;
+use tightfit_core::{Bytes, Configuration, Device, DivisionCost, Measurement};
+
+use super::chooser::{Chooser, admission, is_deterministic};
+use super::{Choice, answer};
+use crate::kernel::{Answer, Kernel, Question};
+use crate::log::trace;
+use crate::session::Session;
+use crate::settings::{Limit, Settings, Terms};
+
+/// Everything a decision depends on.
+fn key(question: &Question, terms: Terms, settings: &Settings) -> DecisionKey {
+    DecisionKey {
+        problem: question.problem,
+        chosen: question.chosen.algorithm.clone(),
+        chosen_workspace: question.chosen.workspace,
+        limit: terms.limit.bytes(),
+        sizes: terms.sizes.to_string(),
+        admission: admission(question, settings),
+        factors: question.factors,
+        base: question.base,
+    }
+}
+
+impl Chooser {
+    /// An earlier process's decision, if it can be set up; opens the cache.
+    pub(super) fn decided(
+        &self,
+        question: &Question,
+        terms: Terms,
+        settings: &Settings,
+        session: &mut Session,
+    ) -> Option<Choice> {
+        if matches!(terms.limit, Limit::Total(_)) {
+            return None;
+        }
+        let Decision { configuration, framework_time, is_final } =
+            self.decision(question, terms, settings, session.guest.device())?;
+        let answer = match configuration {
+            None => Answer::Kept,
+            Some(ours) if is_usable(question, &ours, terms, session) => Answer::Ours(ours),
+            Some(_) => return None,
+        };
+        self.spending().add_cached(1);
+        let is_open = !is_final && can_tune(terms, settings);
+        Some(Choice { answer, told: None, is_open, framework_time, is_lasting: true })
+    }
+
+    /// A decision that the cache holds.
+    pub fn decision(&self, question: &Question, terms: Terms, settings: &Settings, device: &Device) -> Option<Decision> {
+        let cache = self.cache(settings, terms.tune)?;
+        self.cache.read(cache.decision(device, &key(question, terms, settings))).flatten()
+    }
+
+    /// Saves a decision for later processes.
+    pub fn keep_decision(
+        &self,
+        question: &Question,
+        terms: Terms,
+        settings: &Settings,
+        device: &Device,
+        decision: &Decision,
+    ) {
+        let Some(cache) = self.cache(settings, terms.tune) else { return };
+        if let Err(error) = cache.keep_decision(device, &key(question, terms, settings), decision) {
+            trace!("could not save a decision: {}", error.chain());
+        }
+    }
+
+    /// What the cache has of a convolution: times, and what dividing costs.
+    pub fn known(
+        &self,
+        question: &Question,
+        terms: Terms,
+        settings: &Settings,
+        device: &Device,
+    ) -> (Vec<Measurement>, Option<DivisionCost>) {
+        let Some(cache) = self.cache(settings, terms.tune) else { return (Vec::new(), None) };
+        let measured = self.cache.read(cache.measurements(device, &question.problem)).unwrap_or_default();
+        (measured, self.cache.read(cache.division_cost(device, &question.problem)).flatten())
+    }
+
+    /// Saves new times of a convolution.
+    pub fn keep_measured(&self, kernel: &Kernel, settings: &Settings, device: &Device, new: &[Measurement]) {
+        self.spending().add_measured(new.len());
+        if new.is_empty() {
+            return;
+        }
+        let Some(cache) = self.cache(settings, kernel.terms.tune) else { return };
+        if let Err(error) = cache.keep_new(device, &kernel.question.problem, new) {
+            trace!("could not save measurements: {}", error.chain());
+        }
+    }
+
+    /// What runs until something faster is found.
+    pub(super) fn choose_anytime(
+        &self,
+        question: &Question,
+        terms: Terms,
+        settings: &Settings,
+        session: &mut Session,
+        is_capturing: bool,
+    ) -> Choice {
+        if !is_capturing && let Some(choice) = self.decided(question, terms, settings, session) {
+            return choice;
+        }
+        let answer = answer(question, terms, None, settings, session);
+        let is_open = !is_capturing && can_tune(terms, settings);
+        let told = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
+        Choice { answer, told, is_open, framework_time: None, is_lasting: !is_capturing }
+    }
+}
+
+/// Whether anything may be measured between the program's calls.
+fn can_tune(terms: Terms, settings: &Settings) -> bool {
+    terms.is_anytime() && !is_deterministic(settings) && settings.budget.limit() != Some(Duration::ZERO)
+}
+
+/// Whether a decision can still be carried out: within the limit, and set up on the program's handle.
+fn is_usable(question: &Question, ours: &Configuration, terms: Terms, session: &mut Session) -> bool {
+    let set_up = session.program(&question.problem, ours, question.scale(), question.base);
+    let set_up = set_up.map_err(|error| trace!("{}: {}", question.problem, error.chain()));
+    ours.workspace() <= terms.limit.bytes() && set_up.is_ok()
+}
+
+/// The largest workspace within the limit that a configuration may ask for, by queries alone; none if that is no more than the
+/// framework's own choice asks for.
+fn most_in_play(question: &Question, terms: Terms, settings: &Settings, session: &mut Session) -> Option<Bytes> {
+    let (problem, limit) = (&question.problem, terms.limit.bytes());
+    if limit <= question.chosen.workspace {
+        // Nothing that fits needs more; where the own choice does not fit, anything up to the limit may.
+        return (limit < question.chosen.workspace).then_some(limit);
+    }
+    let admission = admission(question, settings);
+    let offers = session.guest.offers(problem).unwrap_or_default();
+    let mut most = Bytes::ZERO;
+    for offer in offers.iter().filter(|offer| admission.admits(offer.notes)) {
+        let Ok(workspace) = offer.workspace else { continue };
+        let mut fitting = (workspace <= limit).then_some(workspace);
+        let mut parts = 2;
+        while fitting.is_none() && parts <= problem.batch() && terms.sizes != Sizes::Undivided {
+            let part = problem.with_batch(problem.batch().div_ceil(parts)).ok();
+            let bytes = part.and_then(|part| session.guest.workspace(&part, &offer.algorithm).ok().flatten());
+            fitting = bytes.filter(|bytes| *bytes <= limit);
+            parts *= 2;
+        }
+        most = most.max(fitting.unwrap_or_default());
+    }
+    (most > question.chosen.workspace).then_some(most)
+}

@@ -1,0 +1,111 @@
+//! Whether a configuration is as accurate as what it replaces: both against 64-bit arithmetic, on the same data of ours.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tightfit_core::Problem;
+use tightfit_core::backend::Scale;
+use tightfit_core::execute::{Elements, products, reference_of};
+use tightfit_core::problem::Storage;
+use tightfit_cuda::Pattern;
+
+/// Products to spend on a comparison, which takes about a fifth of a second of one core.
+const PRODUCTS: usize = 20_000_000;
+/// Outputs to compare at least and at most.
+const OUTPUTS: [usize; 2] = [4, 64];
+/// How much larger the error may be.
+const ALLOWED: f64 = 2.0;
+
+/// The outputs to compare, by flat index: evenly spread, with the first and the last.
+pub(super) fn sampled(problem: &Problem) -> Vec<usize> {
+    let len = output_len(problem);
+    let count = (PRODUCTS / products(problem).max(1)).clamp(OUTPUTS[0], OUTPUTS[1]).min(len);
+    (0..count).map(|nth| (nth as u128 * (len - 1) as u128 / (count - 1).max(1) as u128) as usize).collect()
+}
+
+fn output_len(problem: &Problem) -> usize {
+    use tightfit_core::Operation;
+    match problem.operation() {
+        Operation::Forward => problem.output_len(),
+        Operation::BackwardData => problem.input_len(),
+        Operation::BackwardFilter => problem.filter_len(),
+    }
+}
+
+/// The outputs in 64-bit arithmetic, computed on a thread of its own so that the program need not wait.
+pub(super) struct Truth(JoinHandle<Vec<f64>>);
+
+impl Truth {
+    /// Begins to compute; none if there is no thread to be had.
+    pub fn begin(problem: Problem, scale: Scale, pattern: Arc<Pattern>, at: Vec<usize>) -> Option<Truth> {
+        let compute = move || {
+            let element = |tensor: usize| {
+                let pattern = &pattern;
+                move |index: usize| f64::from(pattern.element(tensor, index))
+            };
+            let (data, other, output) = (element(0), element(1), element(2));
+            reference_of(&problem, Elements { data: &data, other: &other, output: &output }, scale, &at)
+        };
+        std::thread::Builder::new().name("tightfit-compare".to_owned()).spawn(compute).map(Truth).ok()
+    }
+
+    /// Whether it is known by now.
+    pub fn is_known(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Whether the second outputs are as accurate as the first; waits if the truth is not known yet.
+    pub fn allows(self, storage: Storage, theirs: &[f32], ours: &[f32]) -> bool {
+        let Ok(truth) = self.0.join() else { return false };
+        let [theirs, ours] = [theirs, ours].map(|outputs| error(&truth, outputs));
+        ours <= ALLOWED * theirs.max(rounding(storage))
+    }
+}
+
+/// The root of the mean square of the differences, over the largest magnitude; infinite if anything is not a number.
+fn error(truth: &[f64], outputs: &[f32]) -> f64 {
+    let magnitude = truth.iter().fold(0.0f64, |most, value| most.max(value.abs()));
+    let squares = truth.iter().zip(outputs).map(|(truth, output)| (f64::from(*output) - truth).powi(2));
+    let error = (squares.sum::<f64>() / truth.len().max(1) as f64).sqrt() / magnitude.max(f64::MIN_POSITIVE);
+    if error.is_finite() && truth.len() == outputs.len() { error } else { f64::INFINITY }
+}
+
+/// What rounding a result to its type alone may err, on average.
+fn rounding(storage: Storage) -> f64 {
+    match storage {
+        Storage::F32 => 2f64.powi(-25),
+        Storage::F16 => 2f64.powi(-13),
+        Storage::Bf16 => 2f64.powi(-10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_seen_and_rounding_is_not() {
+        let truth = [1.0, -2.0, 0.5, 4.0];
+        let allows = |theirs: [f32; 4], ours: [f32; 4], storage| {
+            let truth = truth.to_vec();
+            Truth(std::thread::spawn(move || truth)).allows(storage, &theirs, &ours)
+        };
+        let exact = [1.0, -2.0, 0.5, 4.0];
+        let off = |by: f32| [1.0 + by, -2.0, 0.5, 4.0 - by];
+        assert!(allows(exact, exact, Storage::F32));
+        assert!(allows(off(1e-4), off(2e-4), Storage::F32) && !allows(off(1e-4), off(2.1e-4), Storage::F32));
+        assert!(!allows(exact, off(1e-5), Storage::F32) && allows(exact, off(2e-4), Storage::F16));
+        assert!(!allows(exact, [f32::NAN, -2.0, 0.5, 4.0], Storage::Bf16));
+        assert!(!allows(exact, [1.0, -2.0, 0.5, f32::INFINITY], Storage::Bf16));
+    }
+
+    #[test]
+    fn few_outputs_of_many_products_are_compared_and_both_ends_are() {
+        let few: Problem = "backward-filter n256 c64 h112 w112 k64 r3 s3 pad1 f32".parse().unwrap();
+        let many: Problem = "forward n4 c3 h8 w8 k4 r3 s3 f32".parse().unwrap();
+        assert_eq!((sampled(&few).len(), sampled(&many).len()), (6, 64));
+        assert_eq!((sampled(&few)[0], sampled(&few)[5]), (0, few.filter_len() - 1));
+        let tiny: Problem = "backward-filter n2 c1 h4 w4 k1 r1 s1 f32".parse().unwrap();
+        assert_eq!(sampled(&tiny), [0]);
+    }
+}

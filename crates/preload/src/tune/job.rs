@@ -1,0 +1,454 @@
+//! One kernel's way to a decision.
+//!
+//! ```text
+//! own        times the framework's choice                     -> how much could be gained
+//! survey     times candidates, one after another              -> the fastest configuration within what was told
+//! duel       it and what runs now, in turns, on the same data -> faster by more than the noise?
+//! compare    the outputs of both, against 64-bit arithmetic   -> as accurate?
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tightfit_core::optimize::divide;
+use tightfit_core::profile::{Admission, Profiler};
+use tightfit_core::survey::candidates;
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+use tightfit_cuda::{Course, GuestProgram, Outcome};
+
+use super::accuracy::{Truth, sampled};
+use super::ledger::{Asking, Ledger, Wanted};
+use super::rates::expected;
+use crate::kernel::{Kernel, Running};
+use crate::log::trace;
+use crate::session::Session;
+
+/// A configuration must be faster by more than this.
+const GAIN: f64 = 1.03;
+/// Runs of a candidate: the first is not judged, because it loads kernels.
+const CALLS: usize = 2;
+/// Rounds of a duel, of which the first is not judged.
+const ROUNDS: usize = 6;
+/// Configurations to compare before the framework's choice stays.
+const ATTEMPTS: usize = 3;
+
+/// A kernel on its way.
+pub(super) struct Job {
+    pub kernel: Arc<Kernel>,
+    stage: Stage,
+    ledger: Ledger,
+    admission: Admission,
+    /// Time of the framework's choice, once measured.
+    theirs: Option<Nanos>,
+    /// Algorithms that were less accurate than the framework's choice.
+    inaccurate: Vec<Algorithm>,
+    attempts: usize,
+    /// Whether every candidate was measured that the survey asks for.
+    is_surveyed: bool,
+}
+
+enum Stage {
+    Own,
+    Survey,
+    Duel(Configuration),
+    Compare(Box<Comparison>),
+    Done(Verdict),
+}
+
+/// A faster configuration whose outputs are still to be compared.
+struct Comparison {
+    ours: Configuration,
+    truth: Truth,
+    /// Of what runs now, and of the configuration.
+    outputs: [Vec<f32>; 2],
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// What runs stays.
+    Stays,
+    /// This runs from now on.
+    Ours(Configuration),
+}
+
+/// What is being measured.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Purpose {
+    Own,
+    Part(Problem, Algorithm),
+    Division,
+    Duel,
+}
+
+/// Something to run.
+pub(super) struct Task {
+    pub purpose: Purpose,
+    pub programs: Vec<Arc<GuestProgram>>,
+    pub rounds: usize,
+    pub outputs: Vec<usize>,
+    /// How long it may take.
+    pub expected: Nanos,
+}
+
+impl Task {
+    /// The course to run.
+    pub fn course(&self, reserve: Bytes) -> Course<'_> {
+        Course { programs: &self.programs, rounds: self.rounds, outputs: &self.outputs, reserve }
+    }
+}
+
+/// What comes next.
+pub(super) enum Next {
+    Run(Task),
+    /// Nothing yet: something is being computed.
+    Wait,
+    End(Verdict),
+}
+
+impl Job {
+    /// A kernel, with what is known of its candidates.
+    pub fn new(kernel: Arc<Kernel>, ledger: Ledger, admission: Admission) -> Job {
+        Job {
+            kernel,
+            stage: Stage::Own,
+            ledger,
+            admission,
+            theirs: None,
+            inaccurate: Vec::new(),
+            attempts: 0,
+            is_surveyed: false,
+        }
+    }
+
+    /// Time of the framework's choice, once known.
+    pub fn theirs(&self) -> Option<Nanos> {
+        self.theirs
+    }
+
+    /// Whether the framework's choice is still to be timed.
+    pub fn is_untimed(&self) -> bool {
+        matches!(self.stage, Stage::Own)
+    }
+
+    /// Whether every candidate was measured.
+    pub fn is_surveyed(&self) -> bool {
+        self.is_surveyed
+    }
+
+    /// What was measured and is not in the cache yet.
+    pub fn ledger(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
+    /// The convolution.
+    pub fn problem(&self) -> &Problem {
+        &self.kernel.question.problem
+    }
+
+    /// What was told, within the limit of the decision.
+    fn limit(&self) -> Bytes {
+        self.kernel.terms.limit.bytes().min(self.kernel.told().workspace())
+    }
+
+    /// What to do next on this handle; if it is late, decides by what is known.
+    pub fn next(&mut self, session: &mut Session, is_late: bool) -> Next {
+        loop {
+            match &self.stage {
+                Stage::Own => match self.own(session) {
+                    Some(task) => return Next::Run(task),
+                    None => self.stage = Stage::Survey,
+                },
+                Stage::Survey => match self.survey(session, is_late) {
+                    Some(task) => return Next::Run(task),
+                    None => self.choose(),
+                },
+                Stage::Duel(ours) => match self.duel(ours.clone(), session) {
+                    Some(task) => return Next::Run(task),
+                    None => self.stage = Stage::Done(Verdict::Stays),
+                },
+                Stage::Compare(comparison) if !comparison.truth.is_known() => return Next::Wait,
+                Stage::Compare(_) => self.compare(),
+                Stage::Done(verdict) => return Next::End(verdict.clone()),
+            }
+        }
+    }
+
+    /// The framework's choice as it would run; where it does not fit what was told, so that it can be compared with.
+    fn own(&self, session: &mut Session) -> Option<Task> {
+        let program = self.own_program(session)?;
+        let expected = expected(self.problem()) * CALLS as u64;
+        Some(Task { purpose: Purpose::Own, programs: vec![program], rounds: CALLS, outputs: Vec::new(), expected })
+    }
+
+    fn own_program(&self, session: &mut Session) -> Option<Arc<GuestProgram>> {
+        let chosen = &self.kernel.question.chosen;
+        let own = Candidate {
+            micro_batch: self.problem().batch(),
+            algorithm: chosen.algorithm.clone(),
+            time: Nanos::ZERO,
+            workspace: chosen.workspace,
+        };
+        self.program(&Configuration::new(vec![own], DivisionCost::default()), session)
+    }
+
+    fn program(&self, configuration: &Configuration, session: &mut Session) -> Option<Arc<GuestProgram>> {
+        let question = &self.kernel.question;
+        let program = session.program(&question.problem, configuration, question.scale(), question.base);
+        program.map_err(|error| trace!("{}: {}", question.problem, error.chain())).ok()
+    }
+
+    /// The next candidate to time; none if there is none.
+    fn survey(&mut self, session: &mut Session, is_late: bool) -> Option<Task> {
+        while !is_late {
+            match self.wanted(session) {
+                Some(Wanted::Part(problem, algorithm)) => match session.guest.part(&problem, &algorithm) {
+                    Ok(program) => return Some(self.part(problem, algorithm, program)),
+                    Err(error) => {
+                        trace!("{algorithm} on {problem}: {}", error.chain());
+                        self.ledger.refuse(problem, algorithm);
+                    }
+                },
+                Some(Wanted::Division(problem)) => match session.guest.division(&problem) {
+                    Ok(Some(program)) => {
+                        let (programs, outputs) = (vec![Arc::new(program)], Vec::new());
+                        let expected = expected(&problem);
+                        return Some(Task { purpose: Purpose::Division, programs, rounds: CALLS, outputs, expected });
+                    }
+                    Ok(None) => self.ledger.take_down_division(DivisionCost::default()),
+                    Err(error) => {
+                        trace!("dividing {problem}: {}", error.chain());
+                        self.ledger.take_down_division(DivisionCost::NEVER);
+                    }
+                },
+                None => {
+                    self.is_surveyed = true;
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// What stops the survey; none if it is complete.
+    fn wanted(&mut self, session: &mut Session) -> Option<Wanted> {
+        let (sizes, problem, limit) = (self.kernel.terms.sizes, *self.problem(), self.limit());
+        let mut asking = Asking { ledger: &mut self.ledger, guest: &mut session.guest, wanted: None };
+        let stop = AtomicBool::new(false);
+        let mut profiler = Profiler::new(&mut asking, None, &stop);
+        profiler.admit(self.admission);
+        match candidates(sizes, &problem, &[limit], &mut profiler) {
+            Ok(_) | Err(Error::Interrupted) => {}
+            Err(error) => trace!("{problem}: {}", error.chain()),
+        }
+        asking.wanted
+    }
+
+    fn part(&self, problem: Problem, algorithm: Algorithm, program: GuestProgram) -> Task {
+        let share = problem.batch() as f64 / self.problem().batch() as f64;
+        let theirs = self.theirs.map_or(Nanos::ZERO, |time| Nanos((time.0 as f64 * share) as u64));
+        Task {
+            expected: (theirs * 2).max(expected(&problem)) * CALLS as u64,
+            purpose: Purpose::Part(problem, algorithm),
+            programs: vec![Arc::new(program)],
+            rounds: CALLS,
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Chooses the fastest configuration of what was measured, if it promises to be faster than what runs.
+    fn choose(&mut self) {
+        let admits = |notes| self.admission.admits(notes);
+        let (mut known, cost) = self.ledger.candidates(self.limit(), admits);
+        known.retain(|candidate| !self.inaccurate.contains(&candidate.algorithm));
+        let best = divide(self.problem(), &known, self.limit(), cost).ok();
+        let running = self.kernel.running();
+        let against = match running.configuration() {
+            Some(now) => Some(now.time()),
+            None => self.theirs,
+        };
+        let is_better = |ours: &Configuration| {
+            let is_faster = against.is_none_or(|theirs| theirs == Nanos::ZERO || ours.time().ratio(theirs) * GAIN < 1.0);
+            is_faster && running.configuration().is_none_or(|now| **now != *ours) && !self.is_own(ours)
+        };
+        self.stage = match best.filter(is_better) {
+            Some(ours) => Stage::Duel(ours),
+            None => Stage::Done(Verdict::Stays),
+        };
+    }
+
+    /// Whether a configuration is the framework's choice itself.
+    fn is_own(&self, ours: &Configuration) -> bool {
+        let chosen = &self.kernel.question.chosen.algorithm;
+        self.kernel.can_run_own() && matches!(ours.parts(), [part] if part.algorithm == *chosen)
+    }
+
+    /// The configuration and what runs now, in turns; none if one of them cannot be set up.
+    fn duel(&self, ours: Configuration, session: &mut Session) -> Option<Task> {
+        let now = match self.kernel.running() {
+            Running::Ours(now) => self.program(now, session)?,
+            _ => self.own_program(session)?,
+        };
+        let expected = (self.theirs.unwrap_or_default().max(expected(self.problem())) * 2) * ROUNDS as u64;
+        let programs = vec![now, self.program(&ours, session)?];
+        let outputs = sampled(self.problem());
+        Some(Task { purpose: Purpose::Duel, programs, rounds: ROUNDS, outputs, expected })
+    }
+
+    /// Takes what a task has shown; none if it failed. Begins to compute the truth where there is a faster configuration.
+    pub fn receive(&mut self, task: Task, outcome: Option<Outcome>, truth: impl FnOnce(Vec<usize>) -> Option<Truth>) {
+        let last = |outcome: &Outcome| outcome.times.first().and_then(|times| times.last().copied());
+        let time = outcome.as_ref().and_then(last);
+        match (task.purpose, std::mem::replace(&mut self.stage, Stage::Survey)) {
+            (Purpose::Own, _) => match time {
+                Some(time) => self.theirs = Some(time.max(Nanos(1))),
+                // Without its time nothing can be judged, unless it cannot run anyway.
+                None if self.kernel.can_run_own() => self.stage = Stage::Done(Verdict::Stays),
+                None => {}
+            },
+            (Purpose::Part(problem, algorithm), _) => match time {
+                Some(time) => self.ledger.take_down(problem, algorithm, time),
+                None => self.ledger.refuse(problem, algorithm),
+            },
+            (Purpose::Division, _) => {
+                let workspace = tightfit_cuda::Guest::division_workspace(self.problem());
+                let cost = time.map_or(DivisionCost::NEVER, |time| DivisionCost { time, workspace });
+                self.ledger.take_down_division(cost);
+            }
+            (Purpose::Duel, Stage::Duel(ours)) => {
+                let won = outcome.and_then(|outcome| Some((outcome.speedup()?, outcome)));
+                self.stage = match won {
+                    Some((speedup, outcome)) if speedup.is_clear => {
+                        self.set_theirs(speedup.theirs);
+                        match (<[Vec<f32>; 2]>::try_from(outcome.outputs), truth(task.outputs)) {
+                            (Ok(outputs), Some(truth)) => {
+                                let ours = timed(ours, speedup.ours);
+                                Stage::Compare(Box::new(Comparison { ours, truth, outputs }))
+                            }
+                            _ => Stage::Done(Verdict::Stays),
+                        }
+                    }
+                    Some((speedup, _)) => {
+                        self.set_theirs(speedup.theirs);
+                        Stage::Done(self.stays(speedup.theirs))
+                    }
+                    None => Stage::Done(Verdict::Stays),
+                };
+            }
+            (Purpose::Duel, stage) => self.stage = stage,
+        }
+    }
+
+    /// What runs stays, with its time if that was not known.
+    fn stays(&self, time: Nanos) -> Verdict {
+        match self.kernel.running().configuration() {
+            Some(now) if now.time() == Nanos::ZERO => Verdict::Ours(timed((**now).clone(), time)),
+            _ => Verdict::Stays,
+        }
+    }
+
+    /// The time in turns counts, if the framework's choice took part.
+    fn set_theirs(&mut self, time: Nanos) {
+        if self.kernel.can_run_own() && !matches!(self.kernel.running(), Running::Ours(_)) {
+            self.theirs = Some(time);
+        }
+    }
+
+    fn compare(&mut self) {
+        let Stage::Compare(comparison) = std::mem::replace(&mut self.stage, Stage::Done(Verdict::Stays)) else { return };
+        let Comparison { ours, truth, outputs: [theirs, own] } = *comparison;
+        if truth.allows(self.problem().types().storage(), &theirs, &own) {
+            self.stage = Stage::Done(Verdict::Ours(ours));
+            return;
+        }
+        trace!("{}: {ours} is less accurate than {}", self.problem(), self.kernel.question.chosen.algorithm);
+        let chosen = &self.kernel.question.chosen.algorithm;
+        self.inaccurate.extend(ours.parts().iter().map(|part| part.algorithm.clone()).filter(|one| one != chosen));
+        self.attempts += 1;
+        if self.attempts < ATTEMPTS {
+            self.choose();
+        }
+    }
+
+    /// Whether a configuration was left out for its error.
+    pub fn was_inaccurate(&self) -> bool {
+        !self.inaccurate.is_empty() || self.attempts > 0
+    }
+}
+
+/// A configuration with its time as a whole: each part's share changes alike, and parts without times share it by samples.
+fn timed(ours: Configuration, time: Nanos) -> Configuration {
+    let batch = ours.batch().max(1) as u64;
+    if ours.time() == Nanos::ZERO {
+        let share = |part: &Candidate| Candidate { time: Nanos(time.0 * part.micro_batch as u64 / batch), ..part.clone() };
+        return Configuration::new(ours.parts().iter().map(share).collect(), ours.cost());
+    }
+    let factor = time.ratio(ours.time());
+    let scale = |time: Nanos| Nanos((time.0 as f64 * factor).round() as u64);
+    let part = |part: &Candidate| Candidate { time: scale(part.time), ..part.clone() };
+    let cost = DivisionCost { time: scale(ours.cost().time), ..ours.cost() };
+    Configuration::new(ours.parts().iter().map(part).collect(), cost)
+}
+
+/// How a configuration did against what runs now.
+struct Speedup {
+    theirs: Nanos,
+    ours: Nanos,
+    /// Whether it is faster by more than the noise.
+    is_clear: bool,
+}
+
+trait Judged {
+    fn speedup(&self) -> Option<Speedup>;
+}
+
+impl Judged for Outcome {
+    /// By the medians of all rounds but the first; the noise is half the distance between quartiles, of both.
+    fn speedup(&self) -> Option<Speedup> {
+        let [theirs, ours] = self.times.as_slice() else { return None };
+        let judged = |times: &[Nanos]| -> Option<(Nanos, Nanos)> {
+            let mut times = times.get(1..)?.to_vec();
+            times.sort_unstable();
+            let at = |share: usize| times.get((times.len().checked_sub(1)? * share + 2) / 4).copied();
+            Some((at(2)?, Nanos((at(3)?.0 - at(1)?.0) / 2)))
+        };
+        let ((theirs, noise), (ours, other)) = (judged(theirs)?, judged(ours)?);
+        let is_clear = ours.ratio(theirs) * GAIN < 1.0 && ours + noise + other < theirs;
+        Some(Speedup { theirs, ours, is_clear })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(theirs: [u64; 6], ours: [u64; 6]) -> Outcome {
+        Outcome { times: vec![theirs.map(Nanos).to_vec(), ours.map(Nanos).to_vec()], outputs: Vec::new() }
+    }
+
+    #[test]
+    fn only_a_gain_beyond_the_noise_is_clear() {
+        let clear = |theirs, ours| outcome(theirs, ours).speedup().unwrap().is_clear;
+        let steady = [900, 100, 100, 101, 100, 99];
+        assert!(clear(steady, [500, 90, 90, 91, 90, 89]));
+        assert!(!clear(steady, [100, 98, 98, 98, 98, 98]), "two percent");
+        assert!(!clear(steady, [90, 60, 90, 140, 91, 60]), "as noisy as that");
+        assert!(!clear(steady, steady));
+        let judged = outcome(steady, steady).speedup().unwrap();
+        assert_eq!((judged.theirs, judged.ours), (Nanos(100), Nanos(100)));
+        assert!(outcome(steady, steady).times[..1].len() == 1);
+    }
+
+    #[test]
+    fn a_configuration_takes_its_measured_time() {
+        let part = |time| Candidate {
+            micro_batch: 2,
+            algorithm: Algorithm::new("gemm"),
+            time: Nanos(time),
+            workspace: Bytes(8),
+        };
+        let cost = DivisionCost { time: Nanos(50), workspace: Bytes(1) };
+        let ours = timed(Configuration::new(vec![part(100), part(100)], cost), Nanos(500));
+        assert_eq!((ours.time(), ours.cost().time, ours.parts()[0].time), (Nanos(500), Nanos(100), Nanos(200)));
+    }
+}

@@ -1,0 +1,185 @@
+//! What is known of one kernel's candidates, as a backend: it answers from what was measured, and stops the survey at the
+//! first candidate that was not.
+//!
+//! ```text
+//! survey -> a known, b known, c?            stops; c is measured between the program's calls
+//! survey -> a known, b known, c known, d?   stops; ..
+//! survey -> all known                       candidates
+//! ```
+//!
+//! A survey asks for the same candidates in the same order wherever its answers are the same, so it is run again from its
+//! beginning; what it asks of the library is kept.
+
+use std::collections::HashMap;
+
+use tightfit_core::backend::{Backend, Effort, Offer, Run, Scale, Tensors};
+use tightfit_core::{
+    Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Error, Measurement, Nanos, Notes, Problem,
+};
+use tightfit_cuda::Guest;
+
+/// What the survey asked for and nobody knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The time of an algorithm.
+    Part(Problem, Algorithm),
+    /// What dividing the problem costs.
+    Division(Problem),
+}
+
+/// By problem at its size.
+type Of<T> = HashMap<(Problem, Algorithm), T>;
+
+/// Everything known.
+#[derive(Default)]
+pub(super) struct Ledger {
+    offers: HashMap<Problem, Vec<Offer>>,
+    workspaces: Of<Option<Bytes>>,
+    /// None for what cannot be measured.
+    measured: Of<Option<Measurement>>,
+    division: Option<DivisionCost>,
+    /// Those that were not in the cache.
+    new: Vec<Measurement>,
+}
+
+impl Ledger {
+    /// A ledger that begins with what a cache has.
+    pub fn new(problem: &Problem, cached: Vec<Measurement>, division: Option<DivisionCost>) -> Ledger {
+        let mut ledger = Ledger { division, ..Ledger::default() };
+        for measurement in cached {
+            if let Ok(part) = problem.with_batch(measurement.micro_batch) {
+                ledger.measured.insert((part, measurement.algorithm.clone()), Some(measurement));
+            }
+        }
+        ledger
+    }
+
+    /// Takes down a time.
+    pub fn take_down(&mut self, problem: Problem, algorithm: Algorithm, time: Nanos) {
+        let offer = self.offers.get(&problem).and_then(|all| all.iter().find(|offer| offer.algorithm == algorithm));
+        let workspace = match offer {
+            Some(offer) => offer.workspace.as_ref().ok().copied(),
+            None => self.workspaces.get(&(problem, algorithm.clone())).copied().flatten(),
+        };
+        let Some(workspace) = workspace else { return self.refuse(problem, algorithm) };
+        let notes = self.notes(&algorithm);
+        let time = time.max(Nanos(1));
+        let measurement = Measurement {
+            algorithm: algorithm.clone(),
+            micro_batch: problem.batch(),
+            time,
+            single: Some(time),
+            workspace,
+            spread: 0.0,
+            repeats: 1,
+            notes,
+        };
+        self.new.push(measurement.clone());
+        self.measured.insert((problem, algorithm), Some(measurement));
+    }
+
+    /// Takes down that an algorithm cannot be measured.
+    pub fn refuse(&mut self, problem: Problem, algorithm: Algorithm) {
+        self.measured.insert((problem, algorithm), None);
+    }
+
+    /// Takes down what dividing costs.
+    pub fn take_down_division(&mut self, cost: DivisionCost) {
+        self.division = Some(cost);
+    }
+
+    /// What was measured since this was last asked, for the cache.
+    pub fn take_new(&mut self) -> Vec<Measurement> {
+        std::mem::take(&mut self.new)
+    }
+
+    /// Every candidate known so far within a limit, and what dividing costs as far as known.
+    pub fn candidates(&self, limit: Bytes, admits: impl Fn(Notes) -> bool) -> (Vec<Candidate>, DivisionCost) {
+        let known = self.measured.values().flatten();
+        let fitting = known.filter(|one| one.workspace <= limit && admits(one.notes)).map(Measurement::candidate);
+        (fitting.collect(), self.division.unwrap_or(DivisionCost::NEVER))
+    }
+
+    fn notes(&self, algorithm: &Algorithm) -> Notes {
+        let mut offers = self.offers.values().flatten();
+        offers.find(|offer| offer.algorithm == *algorithm).map_or(Notes::NONE, |offer| offer.notes)
+    }
+}
+
+/// A ledger with the handle on which the library is asked.
+pub(super) struct Asking<'a> {
+    pub ledger: &'a mut Ledger,
+    pub guest: &'a mut Guest,
+    /// What stopped the survey.
+    pub wanted: Option<Wanted>,
+}
+
+impl Asking<'_> {
+    fn ask(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Bytes>, Error> {
+        let key = (*problem, algorithm.clone());
+        if let Some(known) = self.ledger.workspaces.get(&key) {
+            return Ok(*known);
+        }
+        let workspace = self.guest.workspace(problem, algorithm)?;
+        self.ledger.workspaces.insert(key, workspace);
+        Ok(workspace)
+    }
+}
+
+impl Backend for Asking<'_> {
+    fn device(&self) -> &Device {
+        self.guest.device()
+    }
+
+    fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
+        if let Some(known) = self.ledger.offers.get(problem) {
+            return Ok(known.clone());
+        }
+        let mut offers = self.guest.offers(problem)?;
+        // With groups they launch a kernel for each, so that trying one takes longer than all others together.
+        if problem.convolution().groups() > 1 {
+            offers.retain(|offer| !offer.algorithm.name().starts_with("legacy:"));
+        }
+        self.ledger.offers.insert(*problem, offers.clone());
+        Ok(offers)
+    }
+
+    fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error> {
+        self.ask(problem, algorithm)?.ok_or_else(|| Error::Refused {
+            algorithm: algorithm.name().to_owned(),
+            problem: Box::new(*problem),
+            reason: "is not supported".to_owned(),
+        })
+    }
+
+    fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, _: &Effort) -> Result<Measurement, Error> {
+        let key = (*problem, algorithm.clone());
+        match self.ledger.measured.get(&key).cloned() {
+            // Another version of the library asks for another workspace: measured again.
+            Some(Some(known)) if self.ask(problem, algorithm)? == Some(known.workspace) => Ok(known),
+            Some(None) => Err(Error::Refused {
+                algorithm: algorithm.name().to_owned(),
+                problem: Box::new(*problem),
+                reason: "could not be measured".to_owned(),
+            }),
+            _ => {
+                self.wanted = Some(Wanted::Part(*problem, algorithm.clone()));
+                Err(Error::Interrupted)
+            }
+        }
+    }
+
+    fn division_cost(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
+        if Guest::division_workspace(problem) == Bytes::ZERO {
+            self.ledger.division = Some(DivisionCost::default());
+        }
+        self.ledger.division.ok_or_else(|| {
+            self.wanted = Some(Wanted::Division(*problem));
+            Error::Interrupted
+        })
+    }
+
+    fn run(&mut self, _: &Problem, _: &Configuration, _: Tensors<'_>, _: Scale) -> Result<Run, Error> {
+        Err(Error::Interrupted)
+    }
+}

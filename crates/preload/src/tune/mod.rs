@@ -1,0 +1,389 @@
+//! Measures between the program's calls, and changes what runs.
+//!
+//! ```text
+//! first step     nothing: the program's own choices run, or what earlier processes decided
+//! then           a call comes | read what has ended, enqueue what comes next | the call itself
+//! in the end     all is measured, what could still be gained is less than a hundredth of a step, or the budget is spent
+//! ```
+//!
+//! Nothing waits: not for the device, whose times are read when they are there; not for another thread, which tunes instead;
+//! not for another process. What runs changes between two executions, never within one, and only to what needs no more than
+//! the program was told. Memory is taken in the order of the stream, from what is free beyond a reserve, and given back behind
+//! each measurement. Nothing is measured on a stream that captures.
+
+mod accuracy;
+mod job;
+mod ledger;
+mod pace;
+mod rates;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+use tightfit_core::profile::Decision;
+use tightfit_core::{Bytes, Configuration, Device, Nanos};
+use tightfit_cuda::sys::cudnn::Handle;
+use tightfit_cuda::{CudaError, Host, Trial};
+
+use crate::choose::admission;
+use crate::kernel::{Kernel, Running};
+use crate::lock::lock;
+use crate::log::trace;
+use crate::process::Process;
+use crate::session::Session;
+use crate::settings::Settings;
+use accuracy::Truth;
+use job::{Job, Next, Task, Verdict};
+use ledger::Ledger;
+use pace::Pace;
+use rates::Rates;
+
+/// Device memory that is left to the program while measuring.
+const RESERVE: Bytes = Bytes::mib(512);
+/// Measurements on their way at most.
+const FLIGHTS: usize = 32;
+/// What runs in place of a choice that does not fit is expected to take this many times as long.
+const OVER_LIMIT: u64 = 4;
+/// Tuning ends when less than this share of a step could be gained.
+const LITTLE: f64 = 0.01;
+
+/// What tuning has come to.
+#[derive(Default)]
+pub struct Tuner {
+    /// Whether there is nothing to do at a call.
+    is_idle: AtomicBool,
+    /// Configurations left out for their error.
+    inaccurate: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    pace: Pace,
+    rates: Rates,
+    /// The kernels met, by address.
+    met: HashSet<usize>,
+    kernels: Vec<Arc<Kernel>>,
+    jobs: Vec<Job>,
+    flights: Vec<Flight>,
+    /// When the current step began, and how long the last one took.
+    step: Option<(Instant, u64)>,
+    step_time: Duration,
+    measured: u64,
+    is_over: bool,
+    /// What measurements are valid for.
+    device: Option<Device>,
+}
+
+/// A measurement on its way.
+struct Flight {
+    job: usize,
+    task: Task,
+    trial: Trial,
+}
+
+impl Tuner {
+    /// Configurations left out because they were less accurate than the framework's choice.
+    pub fn inaccurate(&self) -> u64 {
+        self.inaccurate.load(Ordering::Relaxed)
+    }
+
+    /// A new kernel may be worth tuning.
+    pub fn wake(&self) {
+        self.is_idle.store(false, Ordering::Relaxed);
+    }
+
+    /// Called before a kernel is executed: goes on measuring if it is time, and changes what runs.
+    ///
+    /// # Safety
+    /// `handle` is alive, on the kernel's device, and used on this thread.
+    pub unsafe fn between_calls(&self, process: &Process, kernel: &Arc<Kernel>, handle: Handle) {
+        if self.is_idle.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Another thread is at it.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let (Some(settings), Some(host)) = (process.settings(), process.host()) else { return };
+        state.meet(kernel);
+        if state.is_over {
+            self.is_idle.store(true, Ordering::Relaxed);
+            return;
+        }
+        if !state.pace.is_steady() && state.flights.is_empty() {
+            return;
+        }
+        // SAFETY: forwarded to the caller.
+        if unsafe { host.is_capturing(handle) } {
+            return;
+        }
+        let Ok(_beside) = host.beside_captures() else { return };
+        let device = kernel.question.device;
+        // SAFETY: forwarded to the caller.
+        let Ok(session) = (unsafe { process.sessions.on(host, handle, device) }) else { return };
+        let started = Instant::now();
+        let mut session = lock(&session);
+        let call = Call { process, settings, host, handle, device, tuner: self };
+        state.receive(&call);
+        if state.pace.is_steady() {
+            // SAFETY: forwarded to the caller.
+            unsafe { state.go_on(&call, &mut session) };
+        }
+        process.chooser.spending().add_time(started);
+        state.pace.spend(started.elapsed());
+        if state.is_over {
+            state.end(&call, session.guest.device());
+            self.is_idle.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Saves what was measured so far; called when the process ends.
+    pub fn save(&self, process: &Process) {
+        let Some(settings) = process.settings() else { return };
+        if let Ok(mut state) = self.state.try_lock() {
+            let State { jobs, device, .. } = &mut *state;
+            let Some(device) = device else { return };
+            jobs.iter_mut().for_each(|job| save(process, settings, job, device));
+        }
+    }
+}
+
+/// The call that is about to be executed.
+struct Call<'a> {
+    process: &'a Process,
+    settings: &'a Settings,
+    host: &'a Host,
+    handle: Handle,
+    device: usize,
+    tuner: &'a Tuner,
+}
+
+impl State {
+    /// Takes down an execution.
+    fn meet(&mut self, kernel: &Arc<Kernel>) {
+        let is_new = self.met.insert(Arc::as_ptr(kernel).addr());
+        if is_new {
+            self.kernels.push(kernel.clone());
+            self.is_over &= !kernel.is_open();
+        }
+        let kernels = &self.kernels;
+        self.pace.on_execution(is_new, || {
+            let mut calls: Vec<u64> = kernels.iter().map(|kernel| kernel.calls()).collect();
+            calls.sort_unstable();
+            calls.get(calls.len() / 2).copied().unwrap_or(1)
+        });
+        let calls = kernel.calls();
+        let is_anchor = self.kernels.first().is_some_and(|first| Arc::ptr_eq(first, kernel));
+        if is_anchor {
+            if let Some((began, before)) = self.step.filter(|(_, before)| calls > *before) {
+                self.step_time = began.elapsed() / u32::try_from(calls - before).unwrap_or(1);
+            }
+            self.step = Some((Instant::now(), calls));
+        }
+    }
+
+    /// Reads what has ended.
+    fn receive(&mut self, call: &Call<'_>) {
+        let mut place = 0;
+        while let Some(flight) = self.flights.get(place) {
+            let outcome = match flight.trial.outcome() {
+                Ok(None) => {
+                    place += 1;
+                    continue;
+                }
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    trace!("a measurement failed: {error}");
+                    None
+                }
+            };
+            let Flight { job, task, trial } = self.flights.swap_remove(place);
+            drop(trial);
+            let Some(job) = self.jobs.iter_mut().find(|known| id(known) == job) else { continue };
+            if let Some(outcome) = &outcome {
+                let times = outcome.times.iter().flatten();
+                let spent: Nanos = times.clone().copied().sum();
+                self.pace.spend(Duration::from_nanos(spent.0));
+                self.measured += times.count() as u64;
+                if let (job::Purpose::Part(problem, _), Some(time)) =
+                    (&task.purpose, outcome.times.first().and_then(|times| times.last()))
+                {
+                    self.rates.add(problem, *time);
+                }
+            }
+            let (problem, scale) = (*job.problem(), job.kernel.question.scale());
+            let device = job.kernel.question.device;
+            let truth = |at| {
+                let pattern = call.host.pattern(device, problem.types().storage()).ok()?;
+                Truth::begin(problem, scale, pattern, at)
+            };
+            job.receive(task, outcome, truth);
+            if let Some(theirs) = job.theirs() {
+                self.rates.add(&problem, theirs);
+                job.kernel.set_framework_time(theirs);
+            }
+        }
+    }
+
+    /// Begins jobs and enqueues their next measurements, while this step has room.
+    ///
+    /// # Safety
+    /// As [`Tuner::between_calls`].
+    unsafe fn go_on(&mut self, call: &Call<'_>, session: &mut Session) {
+        self.begin_jobs(call, session.guest.device());
+        let (started, budget) = (Instant::now(), call.settings.budget);
+        // SAFETY: forwarded to the caller.
+        let Ok(stream) = (unsafe { call.host.stream(call.handle) }) else { return };
+        let mut waiting = HashSet::new();
+        loop {
+            if self.pace.is_over(budget) {
+                self.is_over = true;
+                return;
+            }
+            let coming: Nanos = self.flights.iter().map(|flight| flight.task.expected).sum();
+            let coming = Duration::from_nanos(coming.0) + started.elapsed();
+            if self.flights.len() >= FLIGHTS || !self.pace.has_room(coming) {
+                return;
+            }
+            if budget.limit().is_some() && self.is_little_left() {
+                let gone = std::mem::take(&mut self.jobs);
+                gone.iter().for_each(|job| job.kernel.close());
+            }
+            let Some(place) = self.most_promising(call.device, &waiting) else {
+                self.is_over = self.jobs.is_empty() && self.flights.is_empty();
+                return;
+            };
+            let is_late = self.pace.is_late(budget);
+            let job = &mut self.jobs[place];
+            match job.next(session, is_late) {
+                Next::Wait => {
+                    waiting.insert(id(job));
+                }
+                Next::End(verdict) => {
+                    let job = self.jobs.swap_remove(place);
+                    finish(call, job, verdict, session.guest.device());
+                }
+                Next::Run(task) => {
+                    // SAFETY: the stream is that of the handle, on the device, and not capturing; the programs were made on
+                    // the handle just now.
+                    let trial = unsafe { call.host.trial(call.device, stream, task.course(RESERVE)) };
+                    match trial {
+                        Ok(trial) => self.flights.push(Flight { job: id(job), task, trial }),
+                        Err(error) => {
+                            trace!("{}: not measured: {error}", job.problem());
+                            if matches!(error, CudaError::Driver { .. }) && !error.is_out_of_memory() {
+                                // The program will see it soon enough.
+                                self.is_over = true;
+                                return;
+                            }
+                            job.receive(task, None, |_| None);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A job for each kernel that goes on being executed.
+    fn begin_jobs(&mut self, call: &Call<'_>, device: &Device) {
+        self.device.get_or_insert_with(|| device.clone());
+        let has_job: HashSet<usize> = self.jobs.iter().map(id).collect();
+        let is_due = |kernel: &&Arc<Kernel>| {
+            kernel.is_open() && kernel.calls() > 1 && kernel.goes_on() && !has_job.contains(&Arc::as_ptr(kernel).addr())
+        };
+        let due: Vec<Arc<Kernel>> = self.kernels.iter().filter(is_due).cloned().collect();
+        for kernel in due {
+            let (question, process) = (&kernel.question, call.process);
+            let (cached, division) = process.chooser.known(question, kernel.terms, call.settings, device);
+            let ledger = Ledger::new(&question.problem, cached, division);
+            let admission = admission(question, call.settings);
+            self.jobs.push(Job::new(kernel, ledger, admission));
+        }
+        let is_open = |job: &Job| job.kernel.is_open() && !job.kernel.is_captured();
+        self.jobs.retain(is_open);
+    }
+
+    /// What a job could gain in a step, in nanoseconds.
+    fn gain(&self, job: &Job) -> f64 {
+        let executions: u64 = self.kernels.iter().map(|kernel| kernel.calls()).sum();
+        let steps = (executions / self.pace.step()).max(1);
+        let calls = job.kernel.calls() as f64 / steps as f64;
+        let gain = |theirs: Nanos| match job.kernel.can_run_own() {
+            true => self.rates.gain(job.problem(), theirs),
+            false => theirs * OVER_LIMIT,
+        };
+        job.theirs().map_or(f64::INFINITY, |theirs| gain(theirs).0 as f64 * calls)
+    }
+
+    /// Whether all that is left could gain too little.
+    fn is_little_left(&self) -> bool {
+        let left: f64 = self.jobs.iter().map(|job| self.gain(job)).sum();
+        left < LITTLE * self.step_time.as_nanos() as f64
+    }
+
+    /// The place of the job to go on with: own choices first, then what could gain most; none if no job can go on.
+    fn most_promising(&self, device: usize, waiting: &HashSet<usize>) -> Option<usize> {
+        let in_flight: HashSet<usize> = self.flights.iter().map(|flight| flight.job).collect();
+        let is_free = |job: &Job| {
+            let is_here = job.kernel.question.device == device;
+            is_here && !in_flight.contains(&id(job)) && !waiting.contains(&id(job))
+        };
+        let free = self.jobs.iter().enumerate().filter(|(_, job)| is_free(job));
+        let best = free.max_by(|(_, a), (_, b)| {
+            a.is_untimed().cmp(&b.is_untimed()).then_with(|| self.gain(a).total_cmp(&self.gain(b)))
+        });
+        best.map(|(place, _)| place)
+    }
+
+    /// Saves what the jobs that are left have measured, and lets them go.
+    fn end(&mut self, call: &Call<'_>, device: &Device) {
+        for mut job in std::mem::take(&mut self.jobs) {
+            save(call.process, call.settings, &mut job, device);
+            job.kernel.close();
+        }
+        trace!("tuned for {:.1} s, {} calls", self.pace.spent().as_secs_f64(), self.measured);
+    }
+}
+
+/// A job's own number: its kernel's address.
+fn id(job: &Job) -> usize {
+    Arc::as_ptr(&job.kernel).addr()
+}
+
+/// Carries a verdict out, and saves it for later processes.
+fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict, device: &Device) {
+    save(call.process, call.settings, &mut job, device);
+    let kernel = &job.kernel;
+    if job.was_inaccurate() {
+        call.tuner.inaccurate.fetch_add(1, Ordering::Relaxed);
+    }
+    let configuration: Option<Configuration> = match verdict {
+        Verdict::Ours(ours) => {
+            trace!("{}: {ours} from now on, {} in place of {:?}", job.problem(), ours.time(), job.theirs());
+            if let Err(needed) = kernel.adopt(Running::Ours(Arc::new(ours.clone()))) {
+                trace!("{}: {needed} would be more than was told", job.problem());
+            }
+            Some(ours)
+        }
+        Verdict::Stays => kernel.running().configuration().map(|now| (**now).clone()),
+    };
+    kernel.close();
+    // What only a first guess found is not worth remembering.
+    let is_known = job.theirs().is_some() || configuration.as_ref().is_some_and(|ours| ours.time() > Nanos::ZERO);
+    if is_known {
+        let decision = Decision { configuration, framework_time: job.theirs(), is_final: job.is_surveyed() };
+        call.process.chooser.keep_decision(&kernel.question, kernel.terms, call.settings, device, &decision);
+    }
+}
+
+/// Saves what a job has measured.
+fn save(process: &Process, settings: &Settings, job: &mut Job, device: &Device) {
+    let new = job.ledger().take_new();
+    process.chooser.keep_measured(&job.kernel, settings, device, &new);
+}
+

@@ -1,0 +1,119 @@
+//! How much measuring may hold up: nothing before the second step, a quarter of a second a step, and the budget in all.
+//!
+//! Nobody says where a step begins. A program is taken to be in its first step until it has met no new convolution for twice
+//! as many executions as it has convolutions.
+
+use std::time::Duration;
+
+use tightfit_core::survey::TuneBudget;
+
+/// The most that measuring may hold up one step, host and device together.
+const STEP: Duration = Duration::from_millis(250);
+/// The share of the budget for finding candidates; the rest is for comparing them with what runs.
+const SEARCH: f64 = 0.8;
+
+/// Keeps the pace.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// Convolutions met.
+    met: u64,
+    executions: u64,
+    /// Executions since the last new convolution.
+    since_new: u64,
+    /// Executions of a step, as far as known.
+    step: u64,
+    /// The execution with which the current step began.
+    began: u64,
+    held_up: Duration,
+    spent: Duration,
+}
+
+impl Pace {
+    /// A convolution is executed, perhaps a new one; `steps` is how often a typical one was.
+    pub fn on_execution(&mut self, is_new: bool, steps: impl FnOnce() -> u64) {
+        self.executions += 1;
+        self.since_new += 1;
+        if is_new {
+            self.met += 1;
+            self.since_new = 0;
+        }
+        if self.executions >= self.began + self.step {
+            self.step = (self.executions / steps().max(1)).max(self.met);
+            self.began = self.executions;
+            self.held_up = Duration::ZERO;
+        }
+    }
+
+    /// Whether the program is past its first step.
+    pub fn is_steady(&self) -> bool {
+        self.since_new >= 2 * self.met
+    }
+
+    /// Executions of a step.
+    pub fn step(&self) -> u64 {
+        self.step.max(1)
+    }
+
+    /// Takes down what was spent.
+    pub fn spend(&mut self, time: Duration) {
+        self.held_up += time;
+        self.spent += time;
+    }
+
+    /// What was spent in all.
+    pub fn spent(&self) -> Duration {
+        self.spent
+    }
+
+    /// Whether this step allows more, if what is on its way will take so long.
+    pub fn has_room(&self, coming: Duration) -> bool {
+        self.held_up + coming < STEP
+    }
+
+    /// Whether the time for finding candidates is over.
+    pub fn is_late(&self, budget: TuneBudget) -> bool {
+        budget.limit().is_some_and(|limit| self.spent >= limit.mul_f64(SEARCH))
+    }
+
+    /// Whether the budget is spent.
+    pub fn is_over(&self, budget: TuneBudget) -> bool {
+        budget.limit().is_some_and(|limit| self.spent >= limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_step_is_over_when_nothing_new_is_met() {
+        let mut pace = Pace::default();
+        let mut calls = 0;
+        for step in 0..3 {
+            for kernel in 0..10 {
+                pace.on_execution(step == 0, || step);
+                calls += 1;
+                assert_eq!(pace.is_steady(), calls > 29, "step {step}, kernel {kernel}");
+            }
+        }
+        pace.on_execution(true, || 3);
+        assert!(!pace.is_steady(), "a new convolution is a new first step");
+    }
+
+    #[test]
+    fn a_step_and_the_budget_bound_what_is_spent() {
+        let mut pace = Pace::default();
+        (0..4).for_each(|_| pace.on_execution(true, || 1));
+        let budget = "1s".parse().unwrap();
+        assert!(pace.has_room(Duration::ZERO) && !pace.has_room(STEP));
+        pace.spend(STEP);
+        assert!(!pace.has_room(Duration::ZERO) && !pace.is_late(budget));
+        (0..8).for_each(|_| pace.on_execution(false, || 3));
+        assert!(pace.has_room(Duration::ZERO), "the next step");
+        pace.spend(Duration::from_millis(600));
+        assert!(pace.is_late(budget) && !pace.is_over(budget));
+        pace.spend(Duration::from_millis(200));
+        assert!(pace.is_over(budget) && !pace.is_over("unlimited".parse().unwrap()));
+        assert_eq!(pace.spent(), Duration::from_millis(1050));
+    }
+}

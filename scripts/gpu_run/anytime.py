@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Training steps from the first on, while `tightfit run` tunes and afterwards: one JSON line for each NETWORK:BATCH:PRECISION[:SIZE].
+
+usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--seconds N] [--steps N] CASE
+
+Takes steps for so many seconds, then times some more. A case per process, because what was tuned once stays tuned.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+from measure import Peak, milliseconds, tell
+from models import build, loss_of
+
+
+def measure(case, options):
+    network, batch, precision, *size = case.split(":")
+    model, x, target = build(network, int(batch), precision, size=int(size[0]) if size else None)
+    solver = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def step():
+        solver.zero_grad(set_to_none=True)
+        loss_of(model, x, target).backward()
+        solver.step()
+
+    def timed():
+        begin = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
+    with Peak() as tuning:
+        first, times, begin = timed(), [], time.perf_counter()
+        while time.perf_counter() - begin < options.seconds:
+            times.append(timed())
+    figures = {f"tuning_{name}": value for name, value in tuning.gib().items()}
+    with Peak() as peak:
+        figures["step_ms"] = milliseconds(step, options.steps)
+    figures.update(peak.gib())
+    figures.update(steps=len(times), longest_step_ms=1e3 * max(times), early_step_ms=1e3 * statistics.median(times[:10]))
+    # When the last step ran that took a tenth longer than those at the end.
+    late = statistics.median(times[-10:])
+    slow = [place for place, taken in enumerate(times) if taken > 1.1 * late + 5e-3]
+    figures["settled_s"] = sum(times[: slow[-1] + 1]) if slow else 0.0
+    tell(label=options.label, case=case, benchmark=options.benchmark, first_step_s=first, **figures)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case")
+    parser.add_argument("--label", default="plain")
+    parser.add_argument("--benchmark", action="store_true")
+    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--steps", type=int, default=20)
+    options = parser.parse_args()
+    torch.backends.cudnn.benchmark = options.benchmark
+    try:
+        measure(options.case, options)
+    except (RuntimeError, torch.OutOfMemoryError) as error:
+        tell(label=options.label, case=options.case, benchmark=options.benchmark, error=str(error).splitlines()[0][:200])
+
+
+if __name__ == "__main__":
+    main()
