@@ -21,7 +21,7 @@ use super::trial::{Buffers, Pattern};
 use super::{CudaBackend, Options};
 use crate::convolution::{Family, Name, Proposal, legacy_names, legacy_notes, proposal, tensor_bytes};
 use crate::load::{self, CudnnLibrary, OpenLibrary};
-use crate::safe::{Context, Descriptor, DeviceBuffer, Event, Handle, Slice};
+use crate::safe::{Context, Descriptor, DeviceBuffer, Event, Handle, Plan, Slice, TensorSpec};
 use crate::sys::cudnn::{self as sys, Cudnn};
 use crate::sys::driver::{CaptureMode, CaptureStatus, Driver};
 use crate::sys::{DevicePtr, driver};
@@ -313,6 +313,26 @@ impl Guest {
     pub fn part(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<GuestProgram, Error> {
         let program = self.backend.part_program(problem, algorithm)?;
         Ok(self.guest_program(problem, program, starts(problem, problem.types().storage())))
+    }
+
+    /// The program's own plan for a problem, to be timed; `ids` are those of data, other and output in its graph.
+    ///
+    /// # Safety
+    /// `plan` is a finalized plan of the program's for this problem with these ids and this workspace, and alive at least
+    /// until what is enqueued of the result has run.
+    pub unsafe fn own(
+        &self,
+        problem: &Problem,
+        plan: sys::BackendDescriptor,
+        ids: [i64; 3],
+        workspace: Bytes,
+    ) -> GuestProgram {
+        let bytes = tensor_bytes(problem, problem.types().storage());
+        let tensors = std::array::from_fn::<_, 3, _>(|place| TensorSpec { id: ids[place], bytes: bytes[place], alignment: 1 });
+        let workspace = usize::try_from(workspace.0).unwrap_or(usize::MAX);
+        // SAFETY: forwarded to the caller.
+        let plan = unsafe { Plan::of_program(&self.backend.handle, plan, tensors.to_vec(), workspace) };
+        self.guest_program(problem, self.backend.program_of_plan(problem, plan), [0; 3])
     }
 
     /// Prepares what dividing a problem costs on top of its micro-batches; none if that is nothing.

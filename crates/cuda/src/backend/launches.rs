@@ -11,8 +11,8 @@ use super::CudaBackend;
 use super::measure::TimedStep;
 use super::steps::{Places, Step, sum_bytes, sums_in_scratch};
 use crate::CudaError;
-use crate::convolution::{Elementwise, Launch, tensor_bytes};
-use crate::safe::{Context, DeviceBuffer, Graph, Slice, Stream};
+use crate::convolution::{Elementwise, Launch, PreparedAlgorithm, tensor_bytes};
+use crate::safe::{Context, DeviceBuffer, Graph, Plan, Slice, Stream};
 
 /// The steps of a configuration in the order in which they run.
 pub(super) struct Program {
@@ -76,6 +76,14 @@ impl CudaBackend {
         let TimedStep { step, elementwise } = timed;
         let workspace = step.workspace() + if elementwise.is_some() { sum_bytes(problem) } else { 0 };
         Ok(Program { problem: *problem, steps: vec![(step, problem.batch())], elementwise, narrows: false, workspace })
+    }
+
+    /// A plan of the host program's as the only step.
+    pub(super) fn program_of_plan(&self, problem: &Problem, plan: Plan) -> Program {
+        let call = PreparedAlgorithm::theirs(plan);
+        let workspace = call.workspace();
+        let steps = vec![(Step::of_plan(call), problem.batch())];
+        Program { problem: *problem, steps, elementwise: None, narrows: false, workspace }
     }
 
     /// Prepares what a division costs on top of its micro-batches; none if that is nothing.

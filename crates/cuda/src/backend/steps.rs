@@ -62,6 +62,11 @@ pub(super) fn sum_bytes(problem: &Problem) -> usize {
 }
 
 impl Step {
+    /// A call whose factors are its plan's own.
+    pub fn of_plan(call: PreparedAlgorithm) -> Step {
+        Step { call: Arc::new(call), scale: Scale::OVERWRITE, before: None, after: None, into_sum: false }
+    }
+
     /// Exact workspace of the call.
     pub fn workspace(&self) -> usize {
         self.call.workspace()

@@ -45,6 +45,8 @@ enum Form {
         tensors: Vec<TensorSpec>,
         plan: OnceLock<Arc<Plan>>,
     },
+    /// A plan of the host program's.
+    Theirs(Plan),
 }
 
 impl PreparedAlgorithm {
@@ -67,6 +69,11 @@ impl PreparedAlgorithm {
         let (config, workspace, notes) = configure(graph, engine)?;
         let form = Form::Engine { config, tensors: graph.tensors.clone(), plan: OnceLock::new() };
         Ok(PreparedAlgorithm { form, workspace, notes })
+    }
+
+    /// A plan of the host program's.
+    pub fn theirs(plan: Plan) -> PreparedAlgorithm {
+        PreparedAlgorithm { workspace: plan.workspace(), form: Form::Theirs(plan), notes: Notes::NONE }
     }
 
     /// Exact workspace bytes.
@@ -111,6 +118,7 @@ impl PreparedAlgorithm {
                 }
                 Ok(Launch::Legacy { legacy, algorithm: *algorithm, parts, workspace, scale })
             }
+            Form::Theirs(plan) => Ok(Launch::Plan(plan.bind(&[data, other], output, workspace)?)),
             Form::Engine { plan, .. } => {
                 self.build()?;
                 match plan.get() {
@@ -145,6 +153,7 @@ impl Fixed {
                 // `build` has set it or failed.
                 None => Err(CudaError::Answer { what: "a plan", count: 0, expected: "one" }),
             },
+            Form::Theirs(_) => Err(CudaError::Answer { what: "a plan of our own", count: 0, expected: "one" }),
             Form::Legacy { .. } => {
                 let fixed = Fixed::Legacy(call.clone(), memory, scale);
                 fixed.bind_legacy()?;

@@ -1,12 +1,14 @@
 //! A plan of the backend interface, and its launch on memory checked against the plan's requirements.
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{Descriptor, Region, Slice};
+use super::{Descriptor, Handle, Region, Slice};
 use crate::CudaError;
 use crate::call::cudnn as call;
-use crate::sys::cudnn::{Attribute, Kind};
+use crate::sys::cudnn::{Attribute, BackendDescriptor, Kind};
 
 /// A plan's requirements on one tensor's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +23,26 @@ pub(crate) struct TensorSpec {
 
 /// An engine's program for an operation graph.
 pub(crate) struct Plan {
-    descriptor: Arc<Descriptor>,
+    descriptor: Held,
     tensors: Vec<TensorSpec>,
     workspace: usize,
+}
+
+/// A plan's descriptor, ours or the host program's.
+enum Held {
+    Ours(Arc<Descriptor>),
+    Theirs(ManuallyDrop<Descriptor>),
+}
+
+impl Deref for Held {
+    type Target = Descriptor;
+
+    fn deref(&self) -> &Descriptor {
+        match self {
+            Held::Ours(descriptor) => descriptor,
+            Held::Theirs(descriptor) => descriptor,
+        }
+    }
 }
 
 impl Plan {
@@ -42,7 +61,22 @@ impl Plan {
             count: bytes,
             expected: "0 or more",
         })?;
-        Ok(Plan { descriptor, tensors, workspace })
+        Ok(Plan { descriptor: Held::Ours(descriptor), tensors, workspace })
+    }
+
+    /// A finalized plan of the host program, used as it is.
+    ///
+    /// # Safety
+    /// As [`Descriptor::of_program`]; the plan computes with these tensors, inputs first, and needs no more workspace.
+    pub unsafe fn of_program(
+        handle: &Arc<Handle>,
+        raw: BackendDescriptor,
+        tensors: Vec<TensorSpec>,
+        workspace: usize,
+    ) -> Plan {
+        // SAFETY: forwarded to the caller.
+        let descriptor = unsafe { Descriptor::of_program(handle, raw) };
+        Plan { descriptor: Held::Theirs(descriptor), tensors, workspace }
     }
 
     /// Its workspace in bytes.

@@ -58,8 +58,11 @@ pub unsafe fn run_plan(
     };
     // SAFETY: forwarded to the caller.
     unsafe { settle(process, &setup.kernel, handle) };
-    // SAFETY: forwarded to the caller.
-    unsafe { process.tuner.between_calls(process, &setup.kernel, handle) };
+    // Found when the plan was decided about.
+    let graph = plan.notes.graph.get().and_then(|graph| graph.as_deref());
+    let ids = graph.and_then(|graph| graph.computation.as_ref().ok()).map(|computation| computation.ids);
+    // SAFETY: forwarded to the caller, who executes this plan on the handle.
+    unsafe { process.tuner.between_calls(process, &setup.kernel, handle, ids.map(|ids| (descriptor, ids))) };
     let running = setup.kernel.running_now();
     if let Running::Left(reason) = running {
         count(*reason);
@@ -73,8 +76,6 @@ pub unsafe fn run_plan(
         return None;
     }
     let is_own_possible = setup.kernel.can_run_own();
-    // Found when the plan was decided about.
-    let graph = plan.notes.graph.get().and_then(|graph| graph.as_deref());
     let arguments = match Arguments::read(process, graph, pack) {
         Ok(arguments) => arguments,
         Err(status) => return Some(status),

@@ -9,11 +9,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Profiler};
 use tightfit_core::survey::candidates;
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+use tightfit_cuda::sys::cudnn::BackendDescriptor;
 use tightfit_cuda::{Course, GuestProgram, Outcome};
 
 use super::accuracy::{Truth, sampled};
@@ -45,6 +47,8 @@ pub(super) struct Job {
     attempts: usize,
     /// Whether every candidate was measured that the survey asks for.
     is_surveyed: bool,
+    /// What its measurements have cost so far, and their number.
+    spent: (Duration, u32),
 }
 
 enum Stage {
@@ -98,10 +102,17 @@ impl Task {
     }
 }
 
+/// The framework's choice for the kernel that is about to be executed.
+pub(super) struct Own<'a> {
+    pub kernel: &'a Arc<Kernel>,
+    /// Its plan and the ids of its tensors, if the program has one.
+    pub plan: Option<(BackendDescriptor, [i64; 3])>,
+}
+
 /// What comes next.
 pub(super) enum Next {
     Run(Task),
-    /// Nothing yet: something is being computed.
+    /// Nothing yet: something is being computed, or the kernel must be about to be executed.
     Wait,
     End(Verdict),
 }
@@ -118,17 +129,23 @@ impl Job {
             inaccurate: Vec::new(),
             attempts: 0,
             is_surveyed: false,
+            spent: (Duration::ZERO, 0),
         }
+    }
+
+    /// Adds what was spent on it.
+    pub fn spend(&mut self, time: Duration, measurements: u32) {
+        self.spent = (self.spent.0 + time, self.spent.1 + measurements);
+    }
+
+    /// What a measurement costs, if there were any.
+    pub fn cost(&self) -> Option<Duration> {
+        self.spent.0.checked_div(self.spent.1)
     }
 
     /// Time of the framework's choice, once known.
     pub fn theirs(&self) -> Option<Nanos> {
         self.theirs
-    }
-
-    /// Whether the framework's choice is still to be timed.
-    pub fn is_untimed(&self) -> bool {
-        matches!(self.stage, Stage::Own)
     }
 
     /// Whether every candidate was measured.
@@ -151,11 +168,20 @@ impl Job {
         self.kernel.terms.limit.bytes().min(self.kernel.told().workspace())
     }
 
-    /// What to do next on this handle; if it is late, decides by what is known.
-    pub fn next(&mut self, session: &mut Session, is_late: bool) -> Next {
+    /// Whether what comes next runs the framework's own choice, for which its plan must be at hand.
+    pub fn needs_own(&self) -> bool {
+        let is_own_running = !matches!(self.kernel.running(), Running::Ours(_));
+        matches!(self.stage, Stage::Own) || (is_own_running && matches!(self.stage, Stage::Duel(_)))
+    }
+
+    /// What to do next on this handle, where `own` is the framework's choice; if it is late, decides by what is known.
+    pub fn next(&mut self, session: &mut Session, own: Option<&Own>, is_late: bool) -> Next {
         loop {
+            if self.needs_own() && own.is_none_or(|own| !Arc::ptr_eq(own.kernel, &self.kernel)) {
+                return Next::Wait;
+            }
             match &self.stage {
-                Stage::Own => match self.own(session) {
+                Stage::Own => match self.own(session, own) {
                     Some(task) => return Next::Run(task),
                     None => self.stage = Stage::Survey,
                 },
@@ -163,7 +189,7 @@ impl Job {
                     Some(task) => return Next::Run(task),
                     None => self.choose(),
                 },
-                Stage::Duel(ours) => match self.duel(ours.clone(), session) {
+                Stage::Duel(ours) => match self.duel(ours.clone(), session, own) {
                     Some(task) => return Next::Run(task),
                     None => self.stage = Stage::Done(Verdict::Stays),
                 },
@@ -175,14 +201,20 @@ impl Job {
     }
 
     /// The framework's choice as it would run; where it does not fit what was told, so that it can be compared with.
-    fn own(&self, session: &mut Session) -> Option<Task> {
-        let program = self.own_program(session)?;
+    fn own(&self, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
+        let program = self.own_program(session, own)?;
         let expected = expected(self.problem()) * CALLS as u64;
         Some(Task { purpose: Purpose::Own, programs: vec![program], rounds: CALLS, outputs: Vec::new(), expected })
     }
 
-    fn own_program(&self, session: &mut Session) -> Option<Arc<GuestProgram>> {
+    fn own_program(&self, session: &mut Session, own: Option<&Own<'_>>) -> Option<Arc<GuestProgram>> {
         let chosen = &self.kernel.question.chosen;
+        if let Some(Own { plan: Some((plan, ids)), .. }) = own {
+            // SAFETY: the plan is about to be executed by the program, for this convolution, so it is alive and stays so until
+            // the stream has done what is enqueued before that execution.
+            let program = unsafe { session.guest.own(self.problem(), *plan, *ids, chosen.workspace) };
+            return Some(Arc::new(program));
+        }
         let own = Candidate {
             micro_batch: self.problem().batch(),
             algorithm: chosen.algorithm.clone(),
@@ -234,6 +266,10 @@ impl Job {
     fn wanted(&mut self, session: &mut Session) -> Option<Wanted> {
         let (sizes, problem, limit) = (self.kernel.terms.sizes, *self.problem(), self.limit());
         let mut asking = Asking { ledger: &mut self.ledger, guest: &mut session.guest, wanted: None };
+        if let Err(error) = asking.begin(&problem) {
+            trace!("{problem}: {}", error.chain());
+            return None;
+        }
         let stop = AtomicBool::new(false);
         let mut profiler = Profiler::new(&mut asking, None, &stop);
         profiler.admit(self.admission);
@@ -284,10 +320,10 @@ impl Job {
     }
 
     /// The configuration and what runs now, in turns; none if one of them cannot be set up.
-    fn duel(&self, ours: Configuration, session: &mut Session) -> Option<Task> {
+    fn duel(&self, ours: Configuration, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
         let now = match self.kernel.running() {
             Running::Ours(now) => self.program(now, session)?,
-            _ => self.own_program(session)?,
+            _ => self.own_program(session, own)?,
         };
         let expected = (self.theirs.unwrap_or_default().max(expected(self.problem())) * 2) * ROUNDS as u64;
         let programs = vec![now, self.program(&ours, session)?];

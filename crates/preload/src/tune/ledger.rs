@@ -27,6 +27,9 @@ pub(super) enum Wanted {
     Division(Problem),
 }
 
+/// Sizes at which to ask which engines there are, beside the whole mini-batch: where the survey screens.
+const ASKED: [usize; 2] = [32, 4];
+
 /// By problem at its size.
 type Of<T> = HashMap<(Problem, Algorithm), T>;
 
@@ -115,6 +118,28 @@ pub(super) struct Asking<'a> {
 }
 
 impl Asking<'_> {
+    /// Asks which engines there are. That takes long, and asking an engine for its workspace does not: so it is asked at few sizes,
+    /// and other sizes are taken to have the engines of these.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if the library cannot be queried.
+    pub fn begin(&mut self, whole: &Problem) -> Result<(), Error> {
+        if !self.ledger.offers.is_empty() {
+            return Ok(());
+        }
+        let batch = whole.batch();
+        for size in std::iter::once(batch).chain(ASKED.into_iter().filter(|size| *size < batch)) {
+            let problem = whole.with_batch(size)?;
+            let mut offers = self.guest.offers(&problem)?;
+            // With groups they launch a kernel for each, so that trying one takes longer than all others together.
+            if problem.convolution().groups() > 1 {
+                offers.retain(|offer| !offer.algorithm.name().starts_with("legacy:"));
+            }
+            self.ledger.offers.insert(problem, offers);
+        }
+        Ok(())
+    }
+
     fn ask(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Bytes>, Error> {
         let key = (*problem, algorithm.clone());
         if let Some(known) = self.ledger.workspaces.get(&key) {
@@ -135,13 +160,15 @@ impl Backend for Asking<'_> {
         if let Some(known) = self.ledger.offers.get(problem) {
             return Ok(known.clone());
         }
-        let mut offers = self.guest.offers(problem)?;
-        // With groups they launch a kernel for each, so that trying one takes longer than all others together.
-        if problem.convolution().groups() > 1 {
-            offers.retain(|offer| !offer.algorithm.name().starts_with("legacy:"));
+        let mut known: Vec<Offer> = self.ledger.offers.values().flatten().cloned().collect();
+        known.sort_by(|a, b| a.algorithm.cmp(&b.algorithm));
+        known.dedup_by(|a, b| a.algorithm == b.algorithm);
+        for offer in &mut known {
+            let workspace = self.ask(problem, &offer.algorithm)?;
+            offer.workspace = workspace.ok_or_else(|| "is not supported".to_owned());
         }
-        self.ledger.offers.insert(*problem, offers.clone());
-        Ok(offers)
+        self.ledger.offers.insert(*problem, known.clone());
+        Ok(known)
     }
 
     fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error> {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use tightfit_core::profile::Decision;
 use tightfit_core::{Bytes, Configuration, Device, Nanos};
-use tightfit_cuda::sys::cudnn::Handle;
+use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 use tightfit_cuda::{CudaError, Host, Trial};
 
 use crate::choose::admission;
@@ -35,7 +35,7 @@ use crate::process::Process;
 use crate::session::Session;
 use crate::settings::Settings;
 use accuracy::Truth;
-use job::{Job, Next, Task, Verdict};
+use job::{Job, Next, Own, Task, Verdict};
 use ledger::Ledger;
 use pace::Pace;
 use rates::Rates;
@@ -68,9 +68,10 @@ struct State {
     kernels: Vec<Arc<Kernel>>,
     jobs: Vec<Job>,
     flights: Vec<Flight>,
-    /// When the current step began, and how long the last one took.
+    /// When the first kernel was last executed, and how often it was before.
     step: Option<(Instant, u64)>,
-    step_time: Duration,
+    /// The shortest step so far: others were held up.
+    step_time: Option<Duration>,
     measured: u64,
     is_over: bool,
     /// What measurements are valid for.
@@ -98,8 +99,15 @@ impl Tuner {
     /// Called before a kernel is executed: goes on measuring if it is time, and changes what runs.
     ///
     /// # Safety
-    /// `handle` is alive, on the kernel's device, and used on this thread.
-    pub unsafe fn between_calls(&self, process: &Process, kernel: &Arc<Kernel>, handle: Handle) {
+    /// `handle` is alive, on the kernel's device, and used on this thread; `plan`, if the program has one, is the kernel's,
+    /// with the ids of data, other and output, and is executed next on the handle.
+    pub unsafe fn between_calls(
+        &self,
+        process: &Process,
+        kernel: &Arc<Kernel>,
+        handle: Handle,
+        plan: Option<(BackendDescriptor, [i64; 3])>,
+    ) {
         if self.is_idle.load(Ordering::Relaxed) {
             return;
         }
@@ -128,7 +136,8 @@ impl Tuner {
         let Ok(session) = (unsafe { process.sessions.on(host, handle, device) }) else { return };
         let started = Instant::now();
         let mut session = lock(&session);
-        let call = Call { process, settings, host, handle, device, tuner: self };
+        let own = Own { kernel, plan };
+        let call = Call { process, settings, host, handle, device, tuner: self, own };
         state.receive(&call);
         if state.pace.is_steady() {
             // SAFETY: forwarded to the caller.
@@ -161,6 +170,7 @@ struct Call<'a> {
     handle: Handle,
     device: usize,
     tuner: &'a Tuner,
+    own: Own<'a>,
 }
 
 impl State {
@@ -181,7 +191,8 @@ impl State {
         let is_anchor = self.kernels.first().is_some_and(|first| Arc::ptr_eq(first, kernel));
         if is_anchor {
             if let Some((began, before)) = self.step.filter(|(_, before)| calls > *before) {
-                self.step_time = began.elapsed() / u32::try_from(calls - before).unwrap_or(1);
+                let took = began.elapsed() / u32::try_from(calls - before).unwrap_or(1);
+                self.step_time = Some(self.step_time.map_or(took, |least| least.min(took)));
             }
             self.step = Some((Instant::now(), calls));
         }
@@ -207,8 +218,9 @@ impl State {
             let Some(job) = self.jobs.iter_mut().find(|known| id(known) == job) else { continue };
             if let Some(outcome) = &outcome {
                 let times = outcome.times.iter().flatten();
-                let spent: Nanos = times.clone().copied().sum();
-                self.pace.spend(Duration::from_nanos(spent.0));
+                let spent = Duration::from_nanos(times.clone().copied().sum::<Nanos>().0);
+                self.pace.spend(spent);
+                job.spend(spent, 1);
                 self.measured += times.count() as u64;
                 if let (job::Purpose::Part(problem, _), Some(time)) =
                     (&task.purpose, outcome.times.first().and_then(|times| times.last()))
@@ -254,13 +266,15 @@ impl State {
                 let gone = std::mem::take(&mut self.jobs);
                 gone.iter().for_each(|job| job.kernel.close());
             }
-            let Some(place) = self.most_promising(call.device, &waiting) else {
+            let Some(place) = self.most_promising(call, &waiting) else {
                 self.is_over = self.jobs.is_empty() && self.flights.is_empty();
                 return;
             };
             let is_late = self.pace.is_late(budget);
-            let job = &mut self.jobs[place];
-            match job.next(session, is_late) {
+            let (job, begun) = (&mut self.jobs[place], Instant::now());
+            let next = job.next(session, Some(&call.own), is_late);
+            job.spend(begun.elapsed(), 0);
+            match next {
                 Next::Wait => {
                     waiting.insert(id(job));
                 }
@@ -323,20 +337,24 @@ impl State {
     /// Whether all that is left could gain too little.
     fn is_little_left(&self) -> bool {
         let left: f64 = self.jobs.iter().map(|job| self.gain(job)).sum();
-        left < LITTLE * self.step_time.as_nanos() as f64
+        self.step_time.is_some_and(|step| left < LITTLE * step.as_nanos() as f64)
     }
 
-    /// The place of the job to go on with: own choices first, then what could gain most; none if no job can go on.
-    fn most_promising(&self, device: usize, waiting: &HashSet<usize>) -> Option<usize> {
+    /// The place of the job to go on with: own choices first, then what could gain most for what it costs; none if no job can
+    /// go on.
+    fn most_promising(&self, call: &Call<'_>, waiting: &HashSet<usize>) -> Option<usize> {
         let in_flight: HashSet<usize> = self.flights.iter().map(|flight| flight.job).collect();
         let is_free = |job: &Job| {
-            let is_here = job.kernel.question.device == device;
-            is_here && !in_flight.contains(&id(job)) && !waiting.contains(&id(job))
+            let is_here = job.kernel.question.device == call.device;
+            let is_possible = !job.needs_own() || Arc::ptr_eq(&job.kernel, call.own.kernel);
+            is_here && is_possible && !in_flight.contains(&id(job)) && !waiting.contains(&id(job))
         };
+        let costs: Vec<Duration> = self.jobs.iter().filter_map(Job::cost).collect();
+        let typical = costs.iter().sum::<Duration>() / u32::try_from(costs.len().max(1)).unwrap_or(1);
+        let worth = |job: &Job| self.gain(job) / job.cost().unwrap_or(typical).as_nanos().max(1) as f64;
         let free = self.jobs.iter().enumerate().filter(|(_, job)| is_free(job));
-        let best = free.max_by(|(_, a), (_, b)| {
-            a.is_untimed().cmp(&b.is_untimed()).then_with(|| self.gain(a).total_cmp(&self.gain(b)))
-        });
+        let best =
+            free.max_by(|(_, a), (_, b)| a.needs_own().cmp(&b.needs_own()).then_with(|| worth(a).total_cmp(&worth(b))));
         best.map(|(place, _)| place)
     }
 
