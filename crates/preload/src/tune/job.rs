@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Profiler};
-use tightfit_core::survey::candidates;
+use tightfit_core::survey::{Sizes, candidates};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 use tightfit_cuda::sys::cudnn::BackendDescriptor;
 use tightfit_cuda::{Course, GuestProgram, Outcome};
@@ -31,6 +31,8 @@ const GAIN: f64 = 1.03;
 const CALLS: usize = 2;
 /// Rounds of a duel, of which the first is not judged.
 const ROUNDS: usize = 6;
+/// Each measurement is expected to gain this share of what the one before it did: libraries name their best algorithms first.
+const PROSPECTS: f64 = 0.85;
 /// Configurations to compare before the framework's choice stays.
 const ATTEMPTS: usize = 3;
 
@@ -136,6 +138,11 @@ impl Job {
     /// Adds what was spent on it.
     pub fn spend(&mut self, time: Duration, measurements: u32) {
         self.spent = (self.spent.0 + time, self.spent.1 + measurements);
+    }
+
+    /// How much less the next measurement is expected to gain than the first.
+    pub fn prospects(&self) -> f64 {
+        PROSPECTS.powi(self.spent.1 as i32)
     }
 
     /// What a measurement costs, if there were any.
@@ -265,11 +272,17 @@ impl Job {
     /// What stops the survey; none if it is complete.
     fn wanted(&mut self, session: &mut Session) -> Option<Wanted> {
         let (sizes, problem, limit) = (self.kernel.terms.sizes, *self.problem(), self.limit());
-        let mut asking = Asking { ledger: &mut self.ledger, guest: &mut session.guest, wanted: None };
-        if let Err(error) = asking.begin(&problem) {
-            trace!("{problem}: {}", error.chain());
-            return None;
-        }
+        let is_fit = sizes == Sizes::Fit;
+        let mut asking = Asking { ledger: &mut self.ledger, guest: &mut session.guest, is_fit, wanted: None };
+        let admits = |notes| self.admission.admits(notes);
+        let sizes = match asking.is_worth_dividing(&problem, limit, admits) {
+            Ok(true) => sizes,
+            Ok(false) => Sizes::Undivided,
+            Err(error) => {
+                trace!("{problem}: {}", error.chain());
+                return None;
+            }
+        };
         let stop = AtomicBool::new(false);
         let mut profiler = Profiler::new(&mut asking, None, &stop);
         profiler.admit(self.admission);

@@ -113,6 +113,8 @@ impl Ledger {
 pub(super) struct Asking<'a> {
     pub ledger: &'a mut Ledger,
     pub guest: &'a mut Guest,
+    /// Whether the survey finds its sizes itself.
+    pub is_fit: bool,
     /// What stopped the survey.
     pub wanted: Option<Wanted>,
 }
@@ -120,24 +122,42 @@ pub(super) struct Asking<'a> {
 impl Asking<'_> {
     /// Asks which engines there are. That takes long, and asking an engine for its workspace does not: so it is asked at few sizes,
     /// and other sizes are taken to have the engines of these.
+    fn begin(&mut self, problem: &Problem) -> Result<(), Error> {
+        if self.ledger.offers.contains_key(problem) {
+            return Ok(());
+        }
+        let mut offers = self.guest.offers(problem)?;
+        // With groups they launch a kernel for each, so that trying one takes longer than all others together.
+        if problem.convolution().groups() > 1 {
+            offers.retain(|offer| !offer.algorithm.name().starts_with("legacy:"));
+        }
+        // cuDNN lists engines by preference, and what is there first is measured first.
+        offers.sort_by_key(|offer| offer.algorithm.name().starts_with("legacy:"));
+        self.ledger.offers.insert(*problem, offers);
+        Ok(())
+    }
+
+    /// Asks which engines there are for the whole mini-batch, and for parts of it if some algorithm could run within the limit
+    /// only on a part; otherwise dividing gains nothing. Gives whether it may.
     ///
     /// # Errors
     /// [`Error::Backend`] if the library cannot be queried.
-    pub fn begin(&mut self, whole: &Problem) -> Result<(), Error> {
-        if !self.ledger.offers.is_empty() {
-            return Ok(());
+    pub fn is_worth_dividing(
+        &mut self,
+        whole: &Problem,
+        limit: Bytes,
+        admits: impl Fn(Notes) -> bool,
+    ) -> Result<bool, Error> {
+        self.begin(whole)?;
+        let offers = self.ledger.offers.get(whole).map_or(&[][..], Vec::as_slice);
+        let is_over = |offer: &Offer| offer.workspace.as_ref().is_ok_and(|bytes| *bytes > limit);
+        if !offers.iter().any(|offer| admits(offer.notes) && is_over(offer)) {
+            return Ok(false);
         }
-        let batch = whole.batch();
-        for size in std::iter::once(batch).chain(ASKED.into_iter().filter(|size| *size < batch)) {
-            let problem = whole.with_batch(size)?;
-            let mut offers = self.guest.offers(&problem)?;
-            // With groups they launch a kernel for each, so that trying one takes longer than all others together.
-            if problem.convolution().groups() > 1 {
-                offers.retain(|offer| !offer.algorithm.name().starts_with("legacy:"));
-            }
-            self.ledger.offers.insert(problem, offers);
+        for size in ASKED.into_iter().filter(|size| *size < whole.batch()) {
+            self.begin(&whole.with_batch(size)?)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn ask(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Bytes>, Error> {
@@ -159,6 +179,10 @@ impl Backend for Asking<'_> {
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
         if let Some(known) = self.ledger.offers.get(problem) {
             return Ok(known.clone());
+        }
+        if self.is_fit {
+            // It takes all names from the sizes asked, and asks for each workspace by itself.
+            return Ok(Vec::new());
         }
         let mut known: Vec<Offer> = self.ledger.offers.values().flatten().cloned().collect();
         known.sort_by(|a, b| a.algorithm.cmp(&b.algorithm));
