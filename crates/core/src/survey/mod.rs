@@ -1,6 +1,7 @@
 //! Surveys: which micro-batch sizes to measure, for one kernel, and for all kernels of a network over several devices.
 
 mod ahead;
+mod devices;
 mod env;
 mod fit;
 mod forecast;
