@@ -11,11 +11,10 @@ use tightfit_core::profile::Cache;
 use tightfit_test_support::client::{self, Form};
 use tightfit_test_support::libraries::{self, library};
 
+use crate::folder::{TIGHTFIT, clean};
+
 fn command(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
-        command.env_remove(name);
-    }
+    let mut command = clean(TIGHTFIT);
     let driver = library("mock_cuda");
     command.env("TIGHTFIT_CUDA", &driver).env("TIGHTFIT_MOCK_CUDA", driver);
     command.env("TIGHTFIT_PRELOAD", libraries::folder());
