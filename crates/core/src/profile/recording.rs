@@ -16,7 +16,7 @@
 mod devices;
 mod line;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, Write};
 use std::path::Path;
 
@@ -90,22 +90,15 @@ impl Recording {
             }
         }
         self.divisions.extend(other.divisions);
-        for network in other.networks {
-            if !self.networks.contains(&network) {
-                self.networks.push(network);
-            }
-        }
+        let known: HashSet<&RecordedNetwork> = self.networks.iter().collect();
+        let new: Vec<RecordedNetwork> = other.networks.into_iter().filter(|network| !known.contains(network)).collect();
+        self.networks.extend(new);
     }
 
     /// The networks of all recordings, each once: recordings of one file or cache share theirs.
     pub fn all_networks(recordings: &[Recording]) -> Vec<&RecordedNetwork> {
-        let mut networks: Vec<&RecordedNetwork> = Vec::new();
-        for network in recordings.iter().flat_map(|recording| &recording.networks) {
-            if !networks.contains(&network) {
-                networks.push(network);
-            }
-        }
-        networks
+        let mut seen = HashSet::new();
+        recordings.iter().flat_map(|recording| &recording.networks).filter(|network| seen.insert(*network)).collect()
     }
 
     /// Adds the cost of dividing a problem's shape.

@@ -283,6 +283,33 @@ fn older_and_later_recordings_of_a_device_are_one_device() {
     assert!(message.contains("but got K80 (cudnn 7.1.2 / driver 390) and K80 (cudnn 7.1.2)"), "{message}");
 }
 
+/// Every set of eight descriptions, in two orders, against the definition.
+#[test]
+fn each_device_is_the_most_specific_one_that_nothing_contradicts() {
+    let libraries = ["a", "a / b", "a / b / c", "a / b / d", "a / e", "a b", "ab", "b"];
+    for set in 0..1 << libraries.len() {
+        let mut devices: Vec<Device> = (0..libraries.len())
+            .filter(|place| set >> place & 1 == 1)
+            .map(|place| Device { library: libraries[place].to_owned(), ..device("K80") })
+            .collect();
+        for _ in 0..2 {
+            devices.reverse();
+            let fullest = |device: &Device| {
+                let mut fuller = devices.iter().filter(|other| device.more_specific(other) == Some(*other));
+                fuller.try_fold(device, |fullest, other| fullest.more_specific(other)).unwrap_or(device).clone()
+            };
+            let mut expected: Vec<Device> = Vec::new();
+            for device in devices.iter().map(fullest) {
+                if !expected.contains(&device) {
+                    expected.push(device);
+                }
+            }
+            let found = Recording::by_device(devices.iter().cloned().map(Recording::new));
+            assert_eq!(found.into_iter().map(|one| one.device).collect::<Vec<_>>(), expected, "{devices:?}");
+        }
+    }
+}
+
 #[test]
 fn merged_recordings_of_one_cache_list_their_networks_once() {
     let networks = |batch: usize| RecordedNetwork {
