@@ -37,10 +37,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--workspace", default="64MiB", help="limit per kernel [default: 64MiB]")
     parser.add_argument("--cache", type=Path, default=Path("program_to_split.db"), help="where measurements stay")
     parser.add_argument("--picture", type=Path, default=Path("program_to_split.svg"), help="the picture to draw")
-    default = Path(__file__).with_name("train_cnn.py")
-    parser.add_argument("program", nargs=argparse.REMAINDER, default=[default], help="what to run, and its arguments")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="what to run, and its arguments")
     options = parser.parse_args()
-    options.program = options.program or [default]
+    options.program = options.program or [Path(__file__).with_name("train_cnn.py")]
     return options
 
 
