@@ -8,7 +8,7 @@ use tightfit_core::{Bytes, Problem};
 
 use crate::estimate::{Work, foresee};
 use crate::failure::Failure;
-use crate::options::{Common, SelectionOptions, SizeOption, WorkspaceOptions};
+use crate::options::{Common, RequestOptions, SelectionOptions};
 use crate::progress::Measuring;
 use crate::session::{Session, env, model, report_spent};
 
@@ -30,19 +30,15 @@ pub fn selection(options: &SelectionOptions, common: &Common) -> Result<Selectio
 /// What the options ask to optimize.
 ///
 /// # Errors
-/// As [`selection`], [`WorkspaceOptions::limit`] and [`SizeOption::get`].
-pub fn request(
-    selected: &SelectionOptions,
-    bound: &WorkspaceOptions,
-    sizes: &SizeOption,
-    common: &Common,
-) -> Result<Request, Failure> {
-    let limit = bound.limit()?;
+/// As [`selection`], and those of the limit and the sizes.
+pub fn request(options: &RequestOptions, common: &Common) -> Result<Request, Failure> {
+    let limit = options.bound.limit()?;
     Ok(Request {
-        sizes: sizes.get()?,
+        sizes: options.sizes.get()?,
+        baseline: !options.no_baseline,
         deterministic: common.deterministic,
         exact_class: common.exact_class,
-        ..Request::new(selection(selected, common)?, limit)
+        ..Request::new(selection(&options.selection, common)?, limit)
     })
 }
 

@@ -15,6 +15,8 @@ pub struct Levers {
     workspace_lie: i64,
     /// Executions until one whose first element is wrong; 0 for never.
     spoil: u64,
+    /// Factor of the virtual time per product, so that two mock devices can differ in speed.
+    slowdown: u64,
     executions: u64,
 }
 
@@ -24,6 +26,7 @@ impl Settings for Levers {
             version: variable("TIGHTFIT_MOCK_CUDNN_VERSION").unwrap_or(91900),
             workspace_lie: variable("TIGHTFIT_MOCK_CUDNN_LIE_WORKSPACE").unwrap_or(0),
             spoil: variable("TIGHTFIT_MOCK_CUDNN_SPOIL").unwrap_or(0),
+            slowdown: variable("TIGHTFIT_MOCK_CUDNN_SLOWDOWN").unwrap_or(1),
             executions: 0,
         }
     }
@@ -48,6 +51,11 @@ pub fn version() -> usize {
 /// The workspace to report if `bytes` are used.
 pub fn reported(bytes: u64) -> u64 {
     bytes.saturating_add_signed(CONTROL.settings(|asked| asked.workspace_lie))
+}
+
+/// How many times slower than usual this device computes.
+pub fn slowdown() -> u64 {
+    CONTROL.settings(|asked| asked.slowdown)
 }
 
 /// Counts an execution, and returns whether to corrupt its result.

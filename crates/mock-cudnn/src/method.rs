@@ -8,6 +8,7 @@
 //!       |____/________ implicit: none, slow            batch ->
 //! ```
 
+use crate::control::slowdown;
 use crate::number::DataType;
 use crate::problem::{Operation, Problem};
 use crate::status::Status;
@@ -212,7 +213,8 @@ impl Choice {
             Method::DownConvert => (6_000, 700),
         };
         let backward = 4 + u64::from(problem.operation != Operation::Forward);
-        launch + problem.products().saturating_mul(femtos) / 1_000_000 * backward / 4
+        let femtos = problem.products().saturating_mul(femtos).saturating_mul(slowdown());
+        (femtos / 1_000_000 * backward / 4).saturating_add(launch)
     }
 
     /// The notes that the backend API tells, for the problem's types.

@@ -29,7 +29,7 @@ impl Recordings {
             for path in &paths {
                 all.extend(read(path)?);
             }
-            Ok(Recordings(Recording::by_device(&all)))
+            Ok(Recordings(Recording::by_device(all)))
         })
     }
 
@@ -61,9 +61,7 @@ impl Recordings {
 
     /// Layers of the networks that were profiled, as a JSON list of objects.
     fn layers(&self) -> String {
-        let mut networks: Vec<_> = self.0.iter().flat_map(|recording| &recording.networks).collect();
-        networks.dedup();
-        let layers = networks.into_iter().flat_map(|network| {
+        let layers = Recording::all_networks(&self.0).into_iter().flat_map(|network| {
             network.layers.iter().map(|(layer, problem, mini_batch)| {
                 json!({
                     "network": network.name, "batch": network.owner.batch().unwrap_or(0), "layer": layer, "problem": problem,

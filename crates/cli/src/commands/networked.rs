@@ -1,10 +1,11 @@
-//! What `train` and `predict` share: the network's ends, the device, the plan in a file, and times.
+//! What `train` and `predict` share: the network's ends, the device, the plan in a file, times, and memory.
 
 use std::path::Path;
 
 use tightfit_core::network::{LayerKind, Network, Shape};
 use tightfit_core::plan::{Mode, Plan};
-use tightfit_core::{Device, Nanos};
+use tightfit_core::{Bytes, Device, Nanos};
+use tightfit_train::{Engine, Machine};
 
 use crate::failure::Failure;
 
@@ -73,4 +74,14 @@ pub fn median(times: impl ExactSizeIterator<Item = Nanos>) -> Nanos {
     let mut times: Vec<Nanos> = times.skip(first).collect();
     times.sort();
     times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// The most device memory in use so far, and whether it could be read; the planned peak where the machine does not track
+/// it. An error of reading it is reported only if the run itself `ended` without one.
+pub fn peak<M: Machine>(engine: &mut Engine<M>, ended: &Result<(), Failure>) -> (Bytes, Result<(), Failure>) {
+    match engine.machine().high_water() {
+        Ok(peak) => (peak.unwrap_or(engine.peak()), Ok(())),
+        Err(_) if ended.is_err() => (engine.peak(), Ok(())),
+        Err(error) => (engine.peak(), Err(error.into())),
+    }
 }

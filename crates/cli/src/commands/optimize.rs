@@ -13,8 +13,7 @@ use crate::session::Session;
 use crate::solve::{optimize, request};
 
 pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
-    let request = request(&options.selection, &options.bound, &options.sizes, common)?;
-    let request = Request { baseline: !options.no_baseline, ..request };
+    let request = request(&options.request, common)?;
     if let Some(path) = &options.plot {
         check_writable(path)?;
     }

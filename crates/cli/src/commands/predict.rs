@@ -14,7 +14,7 @@ use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Score, Solver, predict};
 
-use super::networked::{Ends, ends, median, must_compute, read_plan};
+use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use crate::failure::{Failure, first, print};
 use crate::options::{Common, Format, PredictOptions};
@@ -93,12 +93,7 @@ impl Job<'_> {
         if done.is_empty() {
             return ended;
         }
-        let (peak, counted) = match engine.machine().high_water() {
-            Ok(peak) => (peak.unwrap_or(engine.peak()), Ok(())),
-            // Report the earlier failure instead.
-            Err(_) if ended.is_err() => (engine.peak(), Ok(())),
-            Err(error) => (engine.peak(), Err(error.into())),
-        };
+        let (peak, counted) = peak(&mut engine, &ended);
         let printed = match self.common.format {
             Format::Table => self.print(&done, peak),
             Format::Csv => print_grid(&self.rows(&done, 1), Format::Csv),

@@ -14,7 +14,7 @@ use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, Trace, evaluate};
 
-use super::networked::{Ends, ends, median, must_compute, read_plan};
+use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::options::{Common, Format, TrainOptions};
@@ -136,12 +136,7 @@ impl Job<'_> {
         if outcomes.is_empty() {
             return ended;
         }
-        let (peak, counted) = match engine.machine().high_water() {
-            Ok(peak) => (peak.unwrap_or(engine.peak()), Ok(())),
-            // Report the earlier failure instead.
-            Err(_) if ended.is_err() => (engine.peak(), Ok(())),
-            Err(error) => (engine.peak(), Err(error.into())),
-        };
+        let (peak, counted) = peak(&mut engine, &ended);
         let printed = if self.common.format == Format::Json { Ok(()) } else { self.print(&outcomes, peak) };
         let (score, tested) = match (&ended, &self.dataset.test) {
             (Ok(()), Some(test)) => {

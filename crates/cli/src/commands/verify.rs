@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tightfit_core::answer::{Optimized, OptimizedKernel, Request};
+use tightfit_core::answer::{Optimized, OptimizedKernel};
 use tightfit_core::backend::Scale;
 use tightfit_core::candidate::Limit;
 use tightfit_core::execute::{Data, SAMPLED_OUTPUTS, Trial, Values, verify, verify_together};
@@ -16,8 +16,7 @@ use crate::session::Session;
 use crate::solve::{optimize, request};
 
 pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
-    let request = request(&options.selection, &options.bound, &options.sizes, common)?;
-    let request = Request { baseline: !options.no_baseline, ..request };
+    let request = request(&options.request, common)?;
     let beside = request.selection.kernels()?.iter().map(|kernel| compared(&kernel.problem)).max();
     let mut session = Session::open(common)?;
     let mut optimized = optimize(&request, beside.unwrap_or_default(), &mut session, common)?;

@@ -174,8 +174,9 @@ pub struct ProfileOptions {
     pub workspace: Vec<Bytes>,
 }
 
+/// What to optimize, and within which limit.
 #[derive(Args)]
-pub struct OptimizeOptions {
+pub struct RequestOptions {
     #[command(flatten)]
     pub selection: SelectionOptions,
     #[command(flatten)]
@@ -185,6 +186,12 @@ pub struct OptimizeOptions {
     /// Measure only the sizes to use; "undivided" is then the best of what they need, not of all algorithms
     #[arg(long)]
     pub no_baseline: bool,
+}
+
+#[derive(Args)]
+pub struct OptimizeOptions {
+    #[command(flatten)]
+    pub request: RequestOptions,
     /// Draw the result to an SVG file
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
@@ -209,14 +216,7 @@ pub enum Picture {
 #[derive(Args)]
 pub struct VerifyOptions {
     #[command(flatten)]
-    pub selection: SelectionOptions,
-    #[command(flatten)]
-    pub bound: WorkspaceOptions,
-    #[command(flatten)]
-    pub sizes: SizeOption,
-    /// Measure only the sizes to use; "undivided" is then the best of what they need, not of all algorithms
-    #[arg(long)]
-    pub no_baseline: bool,
+    pub request: RequestOptions,
     /// Compare every output with 64-bit arithmetic, instead of 4096 per kernel
     #[arg(long)]
     pub full: bool,

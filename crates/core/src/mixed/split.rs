@@ -112,7 +112,7 @@ pub fn split_network(
         );
         return Err(Error::BadOption { what });
     }
-    let recordings = Recording::by_device(recordings);
+    let recordings = Recording::by_device(recordings.to_vec());
     let mut found: Vec<(&Recording, Steps)> = Vec::with_capacity(devices.len());
     for (place, name) in devices.iter().enumerate() {
         let options = StepOptions { memory: memory.get(place).copied().unwrap_or(options.memory), ..options.clone() };

@@ -26,7 +26,7 @@ impl Owner {
 }
 
 /// Names and order of a network's or a program's kernels.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "NetworkFields", into = "NetworkFields")]
 pub struct RecordedNetwork {
     /// Name of the network or program.

@@ -13,9 +13,10 @@
 //! `lines` gives the number of lines that follow, so that a truncated file is detected; files without it are not
 //! checked. A time of null stands for a candidate whose workspace is known but that was not run.
 
+mod devices;
 mod line;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, Write};
 use std::path::Path;
 
@@ -89,39 +90,15 @@ impl Recording {
             }
         }
         self.divisions.extend(other.divisions);
-        self.networks.extend(other.networks);
+        let known: HashSet<&RecordedNetwork> = self.networks.iter().collect();
+        let new: Vec<RecordedNetwork> = other.networks.into_iter().filter(|network| !known.contains(network)).collect();
+        self.networks.extend(new);
     }
 
-    /// One recording per device, in order of appearance.
-    pub fn by_device(recordings: &[Recording]) -> Vec<Recording> {
-        let mut each: Vec<Recording> = Vec::new();
-        for recording in recordings {
-            match each.iter_mut().find(|known| known.device == recording.device) {
-                Some(known) => known.merge(recording.clone()),
-                None => each.push(recording.clone()),
-            }
-        }
-        each
-    }
-
-    /// The recordings of devices with this name or, if there are none, with this text in their name and library; case
-    /// is ignored.
-    ///
-    /// # Errors
-    /// [`Error::UnknownWord`], which lists the recorded devices, if none matches.
-    pub fn named<'a>(recordings: &'a [Recording], name: &str) -> Result<Vec<&'a Recording>, Error> {
-        let exact: Vec<&Recording> = recordings.iter().filter(|r| r.device.name.eq_ignore_ascii_case(name)).collect();
-        if !exact.is_empty() {
-            return Ok(exact);
-        }
-        let part = name.to_lowercase();
-        let fits = |recording: &&Recording| recording.device.to_string().to_lowercase().contains(&part);
-        let partly: Vec<&Recording> = recordings.iter().filter(fits).collect();
-        if partly.is_empty() {
-            let known = recordings.iter().map(|recording| recording.device.to_string());
-            return Err(Error::unknown_word("recorded devices", name, known));
-        }
-        Ok(partly)
+    /// The networks of all recordings, each once: recordings of one file or cache share theirs.
+    pub fn all_networks(recordings: &[Recording]) -> Vec<&RecordedNetwork> {
+        let mut seen = HashSet::new();
+        recordings.iter().flat_map(|recording| &recording.networks).filter(|network| seen.insert(*network)).collect()
     }
 
     /// Adds the cost of dividing a problem's shape.
@@ -332,14 +309,7 @@ fn for_lines(
     spreads: Spreads,
     mut line: impl FnMut(Line) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
-    let mut networks: Vec<&RecordedNetwork> = Vec::new();
-    for network in recordings.iter().flat_map(|recording| &recording.networks) {
-        // Recordings of one file or cache share their networks.
-        if !networks.contains(&network) {
-            networks.push(network);
-        }
-    }
-    for network in networks {
+    for network in Recording::all_networks(recordings) {
         line(Line::Network { network: network.clone() })?;
     }
     for recording in recordings {

@@ -13,25 +13,20 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Replays recordings of one device as one; if two have the same measurement, the later one counts.
-    /// Recordings may list more or fewer of the device's libraries ([`Device::more_specific`]).
+    /// Replays recordings of one device as one, as [`Recording::by_device`] merges them.
     ///
     /// # Errors
     /// [`Error::Backend`] naming both devices if there are several, or if there is no recording.
     pub fn of(recordings: impl IntoIterator<Item = Recording>) -> Result<Replay, Error> {
         let refuse = |what| Error::Backend { backend: "replay".to_owned(), what, source: None };
-        let mut recordings = recordings.into_iter();
-        let mut all = recordings.next().ok_or_else(|| refuse("there is no recording to replay".to_owned()))?;
-        for recording in recordings {
-            let Some(device) = all.device.more_specific(&recording.device).cloned() else {
-                let (one, other) = (&all.device, &recording.device);
-                return Err(refuse(format!("a replay needs recordings of one device, but got {one} and {other}")));
-            };
-            all.merge(recording);
-            all.device = device;
+        let mut devices = Recording::by_device(recordings).into_iter();
+        let recording = devices.next().ok_or_else(|| refuse("there is no recording to replay".to_owned()))?;
+        if let Some(other) = devices.next() {
+            let (one, other) = (&recording.device, &other.device);
+            return Err(refuse(format!("a replay needs recordings of one device, but got {one} and {other}")));
         }
-        let device = Device { backend: "replay".to_owned(), ..all.device.clone() };
-        Ok(Replay { device, recording: all })
+        let device = Device { backend: "replay".to_owned(), ..recording.device.clone() };
+        Ok(Replay { device, recording })
     }
 
     fn refused(problem: &Problem, algorithm: &Algorithm, reason: &str) -> Error {

@@ -10,14 +10,12 @@
 //!
 //! **Source**: Oyama et al. 2018, III.B, parallel evaluation.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use super::Scope;
+use super::devices::each_task;
 use super::env::Env;
 use super::fit::SCREEN;
 use super::sizes::measure_size;
-use crate::profile::{Admission, Known, Profiler, Spent};
+use crate::profile::{Admission, Known, Spent};
 use crate::{Backend, Bytes, Error, Problem};
 
 /// Measures the sizes of `problems` that are known in advance, and returns the measurements and what they cost.
@@ -31,36 +29,20 @@ pub(super) fn ahead(
     env: &Env<'_>,
 ) -> Result<(Known, Spent), Error> {
     let tasks = tasks(problems, scope)?;
-    let next = AtomicUsize::new(0);
-    let found = Mutex::new((Known::default(), Spent::default(), None));
-    let work = |backend: &mut dyn Backend| {
-        let mut profiler = Profiler::new(backend, env.cache, env.stop);
-        profiler.admit(Admission { deterministic: scope.deterministic, ..Admission::default() });
-        let mut measure = || -> Result<(), Error> {
-            while let Some((problem, limit)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if profiler.sizes(problem).binary_search(&problem.batch()).is_ok() {
-                    measure_size(problem, *limit, &mut profiler, &mut Vec::new())?;
-                }
+    let admission = Admission { deterministic: scope.deterministic, ..Admission::default() };
+    each_task(
+        backends,
+        env,
+        tasks.len(),
+        |profiler| profiler.admit(admission),
+        |profiler, place| {
+            let (problem, limit) = &tasks[place];
+            if profiler.sizes(problem).binary_search(&problem.batch()).is_ok() {
+                measure_size(problem, *limit, profiler, &mut Vec::new())?;
             }
             Ok(())
-        };
-        let error = measure().err();
-        if error.is_some() {
-            next.store(tasks.len(), Ordering::Relaxed);
-        }
-        let (known, spent) = profiler.into_known();
-        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.0.extend(known);
-        found.1.add(spent);
-        found.2 = found.2.take().or(error);
-    };
-    std::thread::scope(|threads| {
-        for backend in backends.iter_mut() {
-            threads.spawn(|| work(backend.as_mut()));
-        }
-    });
-    let (known, spent, error) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    error.map_or(Ok((known, spent)), Err)
+        },
+    )
 }
 
 /// The problems at each size that will certainly be asked for, with the limit at that size; most work first.

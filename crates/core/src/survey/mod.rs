@@ -2,6 +2,8 @@
 
 mod ahead;
 mod budget;
+mod devices;
+||||||| 73ee4cd
 mod env;
 mod fit;
 mod forecast;

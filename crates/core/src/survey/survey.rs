@@ -1,10 +1,10 @@
 //! Finds the candidates of a whole network's kernels: each distinct problem once, over all available devices.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::ahead::ahead;
+use super::devices::each_task;
 use super::env::Env;
 use super::sizes::{Sizes, candidates};
 use crate::candidate::Candidates;
@@ -61,51 +61,31 @@ pub fn survey(
     let order = by_work(problems);
     let all: f64 = order.iter().map(|problem| problem.flops()).sum();
     // The numerical class to stay in is only known once the whole mini-batch was measured.
-    let (known, spent) = match backends {
+    // The numerical class to stay in is only known once the whole mini-batch was measured.
+    let (known, mut spent) = match backends {
         [_, _, ..] if !scope.exact_class => ahead(&order, scope, backends, env)?,
         _ => (Known::default(), Spent::default()),
     };
-    let next = AtomicUsize::new(0);
-    let found = Mutex::new((Survey { spent, ..Survey::default() }, 0.0, None));
-    let work = |backend: &mut dyn Backend| {
-        let mut profiler = Profiler::new(backend, env.cache, env.stop);
-        profiler.know(&known);
-        loop {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&problem) = order.get(place) else { break };
+    let found = Mutex::new((HashMap::new(), 0.0));
+    let (_, rest) = each_task(
+        backends,
+        env,
+        order.len(),
+        |profiler| profiler.know(&known),
+        |profiler, place| {
+            let problem = order[place];
             env.progress.begin(problem, place, order.len());
-            let result = survey_one(problem, scope, &mut profiler);
+            let candidates = survey_one(problem, scope, profiler)?;
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            match result {
-                Ok(candidates) => {
-                    found.0.candidates.insert(*problem, candidates);
-                    found.1 += problem.flops();
-                    env.progress.done(found.1 / all);
-                }
-                Err(error) => {
-                    found.2.get_or_insert(error);
-                    // The other devices finish their current problem.
-                    next.store(order.len(), Ordering::Relaxed);
-                    break;
-                }
-            }
-        }
-        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.0.spent.add(profiler.into_spent());
-    };
-    match backends {
-        [backend] => work(backend.as_mut()),
-        _ => std::thread::scope(|threads| {
-            for backend in backends.iter_mut() {
-                threads.spawn(|| work(backend.as_mut()));
-            }
-        }),
-    }
-    let (survey, _, error) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match error {
-        Some(error) => Err(error),
-        None => Ok(survey),
-    }
+            found.0.insert(*problem, candidates);
+            found.1 += problem.flops();
+            env.progress.done(found.1 / all);
+            Ok(())
+        },
+    )?;
+    spent.add(rest);
+    let (candidates, _) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Survey { candidates, spent })
 }
 
 /// The problems in survey order: most work first.

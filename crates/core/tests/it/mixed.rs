@@ -6,9 +6,7 @@ use tightfit_core::mixed::{self, MixedSplit, StepOptions, training_bytes};
 use tightfit_core::network::Builder;
 use tightfit_core::optimize::check::check_split;
 use tightfit_core::optimize::{Split, divide};
-use tightfit_core::profile::Model;
-use tightfit_core::profile::Recording;
-use tightfit_core::profile::step_name;
+use tightfit_core::profile::{Model, Owner, RecordedNetwork, Recording, Replay, step_name};
 use tightfit_core::survey::Sizes;
 use tightfit_core::{
     Algorithm, Bytes, Candidate, Device, DivisionCost, Error, Layout, Measurement, Nanos, Network, Notes, Operation,
@@ -253,4 +251,78 @@ fn an_oversized_mini_batch_is_refused_and_stop_is_obeyed() {
     let (recording, _) = recorded(&network, Layout::Nchw);
     let stopped = mixed::step_times(&recording, &Model::Network(network.clone()), 6, &plain, &AtomicBool::new(true));
     assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
+}
+
+/// Recordings of one device that list more and more of its libraries are of one device, which `split` finds and lists once.
+#[test]
+fn older_and_later_recordings_of_a_device_are_one_device() {
+    let recording = |libraries: &str, batches: std::ops::RangeInclusive<usize>| {
+        let mut recording = Recording::new(Device { library: libraries.to_owned(), ..device("K80") });
+        for n in batches {
+            recording.add(&step_name("resnet18", Types::F32), measurement("measured", n, 100 * n as u64, 0));
+        }
+        recording
+    };
+    let [old, late] = [recording("cudnn 7.1.2", 1..=4), recording("cudnn 7.1.2 / driver 390", 3..=8)];
+    for recordings in [vec![old.clone(), late.clone()], vec![late.clone(), old.clone()]] {
+        let each = Recording::by_device(recordings.clone());
+        assert_eq!(each.iter().map(|one| &one.device).collect::<Vec<_>>(), [&late.device]);
+        assert_eq!(each[0].of(&step_name("resnet18", Types::F32)).len(), 8);
+        assert!(Replay::of(recordings.clone()).is_ok());
+        let names = ["K80".to_owned(), "k80".to_owned()];
+        let found = split_network(&recordings, &names, &resnet(), 16, &StepOptions::default(), &[]).unwrap();
+        assert_eq!(found.devices.iter().map(|share| share.batch).collect::<Vec<_>>(), [8, 8]);
+        assert!(found.devices.iter().all(|share| share.device == late.device.to_string()), "{found:?}");
+    }
+
+    // One that fits two devices is of neither.
+    let other = recording("cudnn 7.1.2 / driver 410", 1..=2);
+    let three = [late.clone(), old.clone(), other.clone()];
+    assert_eq!(Recording::by_device(three.clone()), three);
+    let message = Replay::of(three).unwrap_err().to_string();
+    assert!(message.contains("but got K80 (cudnn 7.1.2 / driver 390) and K80 (cudnn 7.1.2)"), "{message}");
+}
+
+/// Every set of eight descriptions, in two orders, against the definition.
+#[test]
+fn each_device_is_the_most_specific_one_that_nothing_contradicts() {
+    let libraries = ["a", "a / b", "a / b / c", "a / b / d", "a / e", "a b", "ab", "b"];
+    for set in 0..1 << libraries.len() {
+        let mut devices: Vec<Device> = (0..libraries.len())
+            .filter(|place| set >> place & 1 == 1)
+            .map(|place| Device { library: libraries[place].to_owned(), ..device("K80") })
+            .collect();
+        for _ in 0..2 {
+            devices.reverse();
+            let fullest = |device: &Device| {
+                let mut fuller = devices.iter().filter(|other| device.more_specific(other) == Some(*other));
+                fuller.try_fold(device, |fullest, other| fullest.more_specific(other)).unwrap_or(device).clone()
+            };
+            let mut expected: Vec<Device> = Vec::new();
+            for device in devices.iter().map(fullest) {
+                if !expected.contains(&device) {
+                    expected.push(device);
+                }
+            }
+            let found = Recording::by_device(devices.iter().cloned().map(Recording::new));
+            assert_eq!(found.into_iter().map(|one| one.device).collect::<Vec<_>>(), expected, "{devices:?}");
+        }
+    }
+}
+
+#[test]
+fn merged_recordings_of_one_cache_list_their_networks_once() {
+    let networks = |batch: usize| RecordedNetwork {
+        name: "small".to_owned(),
+        owner: Owner::Network { batch: Some(batch) },
+        layers: vec![("a".to_owned(), "forward c3 h12 w12 k8 r3 s3 f32".to_owned(), batch)],
+    };
+    let both = vec![networks(2), networks(4)];
+    let [one, other] = ["K80", "K20Xm"].map(|name| {
+        let mut recording = Recording::new(device(name));
+        recording.networks.clone_from(&both);
+        recording
+    });
+    assert_eq!(Recording::all_networks(&[one.clone(), other]), both.iter().collect::<Vec<_>>());
+    assert_eq!(Recording::by_device([one.clone(), one])[0].networks, both);
 }

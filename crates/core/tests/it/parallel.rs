@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tightfit_core::backend::{Effort, Run, Scale, Tensors};
 use tightfit_core::profile::Cache;
 use tightfit_core::survey::{Env, Scope, Sizes, Survey, survey};
-use tightfit_core::{Backend, Bytes};
+use tightfit_core::{Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement, Offer, Problem};
 
 use crate::stale::{BATCH, Fake, Table, problem};
 
@@ -55,4 +56,41 @@ fn nothing_is_measured_twice_with_a_cache() {
     assert_eq!(first.iter().sum::<usize>(), cache.summary().unwrap()[0].measurements);
     let (again, second) = found(3, Sizes::All, &env);
     assert_eq!((second.iter().sum::<usize>(), again.spent.measured), (0, 0));
+}
+
+/// A device that is lost at its first measurement.
+struct Lost(Fake);
+
+impl Backend for Lost {
+    fn device(&self) -> &Device {
+        self.0.device()
+    }
+
+    fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
+        self.0.offers(problem)
+    }
+
+    fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error> {
+        self.0.workspace(problem, algorithm)
+    }
+
+    fn measure(&mut self, _: &Problem, _: &Algorithm, _: &Effort) -> Result<Measurement, Error> {
+        Err(Error::DeviceLost { backend: "fake".to_owned(), what: "the device is lost".to_owned(), source: None })
+    }
+
+    fn run(&mut self, _: &Problem, _: &Configuration, _: Tensors<'_>, _: Scale) -> Result<Run, Error> {
+        unreachable!("nothing is run here")
+    }
+}
+
+#[test]
+fn error_of_any_device_is_the_error_of_the_survey() {
+    let problems: Vec<Problem> = (1..=BATCH).map(problem).collect();
+    for (devices, exact_class) in [(1, false), (3, false), (3, true)] {
+        let mut backends: Vec<Box<dyn Backend>> = Vec::new();
+        backends.extend((0..devices).map(|_| Box::new(Lost(Fake::new(&table()))) as Box<dyn Backend>));
+        let scope = Scope { exact_class, ..Scope::new(Sizes::All, vec![Bytes(200)]) };
+        let error = survey(&problems, &scope, &mut backends, &Env::default()).unwrap_err();
+        assert!(error.to_string().contains("the device is lost"), "{devices} devices: {error}");
+    }
 }

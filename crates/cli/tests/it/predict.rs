@@ -1,82 +1,44 @@
 //! `tightfit predict` as a person or a script meets it.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use serde_json::Value;
-use tempfile::TempDir;
-
-/// The command with nothing of this machine's settings, its cache and its files in `folder`.
-fn tightfit(folder: &Path, arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
-        command.env_remove(name);
-    }
-    command.env("TIGHTFIT_CACHE", folder.join("cache.db")).env("TIGHTFIT_BACKEND", "cpu").env("TIGHTFIT_THREADS", "2");
-    command.args(arguments.split_whitespace()).current_dir(folder).stdin(Stdio::null());
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn succeed(folder: &Path, arguments: &str) -> String {
-    let Output { status, stdout, stderr } = tightfit(folder, arguments).output().unwrap();
-    assert!(status.success(), "{arguments}: {}", text(&stderr));
-    text(&stdout)
-}
-
-fn fail(folder: &Path, arguments: &str, code: i32) -> String {
-    let output = tightfit(folder, arguments).output().unwrap();
-    let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments}: {message}");
-    message
-}
-
-fn json(folder: &Path, arguments: &str) -> Value {
-    serde_json::from_str(&succeed(folder, &format!("{arguments} --format json"))).unwrap()
-}
-
-fn folder() -> TempDir {
-    tempfile::tempdir().unwrap()
-}
+use crate::folder::{Folder, text};
 
 #[test]
 fn what_is_planned_runs_in_less_than_training_takes() {
-    let folder = folder();
+    let folder = Folder::on_cpu();
     let options = "digits-net --batch 32 --budget 8MiB --data digits";
-    let predicted = json(folder.path(), &format!("predict {options} --check"));
+    let predicted = folder.json(&format!("predict {options} --check"));
     let of = |key: &str| predicted[key].as_u64().unwrap();
     assert_eq!((of("batches"), of("samples"), &predicted["weights"]), (19, 599, &"random".into()));
     assert_eq!(predicted["batch_times_us"].as_array().unwrap().len(), 19);
     assert!(of("peak_bytes") <= of("planned_peak_bytes") && of("planned_peak_bytes") <= of("budget_bytes"));
     let accuracy = predicted["accuracy"].as_f64().unwrap();
     assert!((accuracy - of("correct") as f64 / 599.0).abs() < 1e-9 && predicted["loss"].is_f64());
-    let trained = json(folder.path(), &format!("train {options} --steps 2"));
+    let trained = folder.json(&format!("train {options} --steps 2"));
     let least = of("min_feasible_bytes");
     assert!(least < trained["min_feasible_bytes"].as_u64().unwrap(), "{predicted}");
 
     let memory = format!("predict {options} --algorithms memory --policy");
-    let roomy = json(folder.path(), &format!("{memory} baseline"));
-    let tight = json(folder.path(), &format!("{memory} overlap").replace("8MiB", &least.to_string()));
+    let roomy = folder.json(&format!("{memory} baseline"));
+    let tight = folder.json(&format!("{memory} overlap").replace("8MiB", &least.to_string()));
     assert!(tight["planned_peak_bytes"].as_u64().unwrap() <= least);
     assert_eq!((&roomy["correct"], &roomy["loss"]), (&tight["correct"], &tight["loss"]));
-    assert_ne!(json(folder.path(), &format!("predict {options} --seed 5"))["loss"], predicted["loss"]);
+    assert_ne!(folder.json(&format!("predict {options} --seed 5"))["loss"], predicted["loss"]);
 }
 
 #[test]
 fn plans_for_inference_are_carried_out_and_others_refused() {
-    let folder = folder();
-    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --inference --out plan.json.gz");
-    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out training.json");
-    let table = succeed(folder.path(), "predict digits-net --plan plan.json.gz --data synthetic --batches 3");
+    let folder = Folder::on_cpu();
+    folder.succeed("plan digits-net --batch 8 --budget 8MiB --inference --out plan.json.gz");
+    folder.succeed("plan digits-net --batch 8 --budget 8MiB --out training.json");
+    let table = folder.succeed("predict digits-net --plan plan.json.gz --data synthetic --batches 3");
     assert!(table.contains("3 mini-batches, 24 samples") && table.contains("random weights"), "{table}");
     assert!(!table.contains("accuracy") && !table.contains("correct"), "synthetic labels are no truth: {table}");
-    let digits = succeed(folder.path(), "predict digits-net --plan plan.json.gz --data digits");
+    let digits = folder.succeed("predict digits-net --plan plan.json.gz --data digits");
     assert!(digits.contains("75 mini-batches, 599 samples") && digits.contains("of 599)"), "{digits}");
-    let rows = succeed(folder.path(), "predict digits-net --plan plan.json.gz --data digits --format csv");
+    let rows = folder.succeed("predict digits-net --plan plan.json.gz --data digits --format csv");
     assert_eq!(rows.lines().count(), 76, "{rows}");
 
     for (arguments, part) in [
@@ -87,18 +49,18 @@ fn plans_for_inference_are_carried_out_and_others_refused() {
         ("predict digits-net --data digits --graph", "no CUDA graphs"),
         ("predict deepbench --batch 8 --data digits", "is a layer list"),
     ] {
-        let message = fail(folder.path(), arguments, 2);
+        let message = folder.fail(arguments, 2);
         assert!(message.contains(part), "{arguments}: {message}");
     }
-    let message = fail(folder.path(), "predict digits-net --batch 32 --budget 1KiB --data digits", 3);
+    let message = folder.fail("predict digits-net --batch 32 --budget 1KiB --data digits", 3);
     assert!(message.contains("needs at least"), "{message}");
 }
 
 #[test]
 fn interrupted_runs_report_what_was_done() {
-    let folder = folder();
+    let folder = Folder::on_cpu();
     let predict = "predict digits-net --batch 1 --budget 8MiB --data synthetic --batches 65536 -v";
-    let mut child = tightfit(folder.path(), predict).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = folder.tightfit(predict).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut told = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("mini-batch 3:") {

@@ -1,7 +1,8 @@
 //! The README's commands run as printed, and what it shows of them is what they print.
 
 use std::path::Path;
-use std::process::Command;
+
+use crate::folder::{TIGHTFIT, clean};
 
 #[test]
 fn readme_console_blocks_match_real_output() {
@@ -12,7 +13,7 @@ fn readme_console_blocks_match_real_output() {
         let block = block.split("```").next().unwrap();
         let (command, expected) = block.split_once('\n').unwrap();
         let arguments = command.strip_prefix("$ tightfit ").expect(command);
-        let output = Command::new(env!("CARGO_BIN_EXE_tightfit"))
+        let output = clean(TIGHTFIT)
             .args(arguments.split_whitespace())
             .current_dir(&root)
             .env("TIGHTFIT_CACHE", "none")

@@ -11,11 +11,10 @@ use tightfit_core::profile::Cache;
 use tightfit_test_support::client::{self, Form};
 use tightfit_test_support::libraries::{self, library};
 
+use crate::folder::{TIGHTFIT, clean};
+
 fn command(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
-        command.env_remove(name);
-    }
+    let mut command = clean(TIGHTFIT);
     let driver = library("mock_cuda");
     command.env("TIGHTFIT_CUDA", &driver).env("TIGHTFIT_MOCK_CUDA", driver);
     command.env("TIGHTFIT_PRELOAD", libraries::folder());
@@ -90,9 +89,9 @@ fn recorded_program_is_optimized_and_split_by_its_name() {
     let folder = with_client();
     let path = folder.path();
     let devices = ["Mock A", "Mock B"];
-    for name in devices {
+    for (name, slowdown) in devices.into_iter().zip(["200", "600"]) {
         let mut command = command(path);
-        command.env("TIGHTFIT_MOCK_CUDA_NAME", name);
+        command.env("TIGHTFIT_MOCK_CUDA_NAME", name).env("TIGHTFIT_MOCK_CUDNN_SLOWDOWN", slowdown);
         command.args([
             "run",
             "--workspace",
@@ -141,7 +140,9 @@ fn recorded_program_is_optimized_and_split_by_its_name() {
         .unwrap();
     let split: Value = serde_json::from_slice(&split.stdout).unwrap_or_else(|_| panic!("{split:?}"));
     let shares = split["devices"].as_array().unwrap();
-    assert_eq!(shares.iter().map(|share| share["batch"].as_u64().unwrap()).sum::<u64>(), 6, "{split:#}");
+    let samples: Vec<u64> = shares.iter().map(|share| share["batch"].as_u64().unwrap()).collect();
+    assert!(samples.iter().sum::<u64>() == 6 && samples[0] >= samples[1], "{split:#}");
+    assert!(shares[0]["alone_time_us"].as_f64() < shares[1]["alone_time_us"].as_f64(), "{split:#}");
 
     // A GPU or a CPU can take the program as well, by measuring.
     let measured = json("optimize client --backend cpu --sizes undivided --workspace 1MiB --batch 2");

@@ -1,46 +1,8 @@
 //! `tightfit plan` as a person or a script meets it: words, exit codes, what it prints and writes.
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
-
 use serde_json::Value;
 
-const TIGHTFIT: &str = env!("CARGO_BIN_EXE_tightfit");
-const RECORDED: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz");
-
-/// On a machine without a GPU, whatever this one has.
-fn run(folder: &Path, arguments: &str) -> Output {
-    let mut command = Command::new(TIGHTFIT);
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
-        command.env_remove(name);
-    }
-    command.env("TIGHTFIT_CACHE", folder.join("cache.db")).env("TIGHTFIT_THREADS", "1").stdin(Stdio::null());
-    command.env("TIGHTFIT_CUDA", folder.join("no-driver.so"));
-    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn succeed(folder: &Path, arguments: &str) -> String {
-    let output = run(folder, arguments);
-    assert!(output.status.success(), "{arguments}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-fn fail(folder: &Path, arguments: &str, code: i32) -> String {
-    let output = run(folder, arguments);
-    let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments}: {message}");
-    assert!(!message.contains("panicked"), "{arguments}: {message}");
-    message
-}
-
-fn json(folder: &Path, arguments: &str) -> Value {
-    serde_json::from_str(&succeed(folder, &format!("{arguments} --format json"))).unwrap()
-}
+use crate::folder::{Folder, RECORDED, text};
 
 fn replayed(rest: &str) -> String {
     format!("plan alexnet-1col --batch 256 --backend replay:{RECORDED} {rest}")
@@ -48,7 +10,7 @@ fn replayed(rest: &str) -> String {
 
 #[test]
 fn unknown_words_are_listed_with_valid_ones() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     for (arguments, parts) in [
         ("plan lenet --batch 4 --budget 1MiB --policy optimal", &["no optimal policy", "vdnn-dynamic"][..]),
         ("plan lenet --batch 4 --budget 1MiB --policy best", &["best", "baseline", "overlap"]),
@@ -63,18 +25,18 @@ fn unknown_words_are_listed_with_valid_ones() {
         ("plan lenet --batch 4 --budget 1MiB --assume --layout nhwc", &["nhwc", "nchw"]),
         ("plan alexnett --batch 4 --budget 1MiB", &["alexnett", "alexnet"]),
     ] {
-        let message = fail(folder.path(), arguments, 2);
+        let message = folder.fail(arguments, 2);
         assert!(parts.iter().all(|part| message.contains(part)), "{arguments}: {message}");
     }
-    let list = fail(folder.path(), "plan deepbench --batch 4 --budget 1MiB --assume", 1);
+    let list = folder.fail("plan deepbench --batch 4 --budget 1MiB --assume", 1);
     assert!(list.contains("layer lists are not networks"), "{list}");
 }
 
 #[test]
 fn plan_json_has_all_documented_keys() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     for policy in ["baseline", "vdnn-all", "vdnn-conv", "vdnn-dynamic", "overlap"] {
-        let plan = json(folder.path(), &replayed(&format!("--budget 3GiB --policy {policy}")));
+        let plan = folder.json(&replayed(&format!("--budget 3GiB --policy {policy}")));
         let keys = "network batch budget_bytes policy peak_bytes average_bytes host_bytes min_feasible_bytes baseline_bytes \
                     step_time_us baseline_time_us overhead gap offloaded_bytes recomputed_us maps steps";
         for key in keys.split_whitespace() {
@@ -98,21 +60,21 @@ fn plan_json_has_all_documented_keys() {
 
 #[test]
 fn too_small_a_budget_names_the_smallest_that_works() {
-    let folder = tempfile::tempdir().unwrap();
-    let message = fail(folder.path(), &replayed("--budget 64MiB --policy vdnn-all --algorithms memory"), 3);
+    let folder = Folder::new();
+    let message = folder.fail(&replayed("--budget 64MiB --policy vdnn-all --algorithms memory"), 3);
     assert!(message.contains("the budget is 64 MiB") && message.contains("pool1"), "{message}");
-    let plan = json(folder.path(), &replayed("--budget 3GiB --policy vdnn-all --algorithms memory"));
+    let plan = folder.json(&replayed("--budget 3GiB --policy vdnn-all --algorithms memory"));
     let least = plan["min_feasible_bytes"].as_u64().unwrap();
-    let at_least = json(folder.path(), &replayed(&format!("--budget {least} --policy vdnn-all --algorithms memory")));
+    let at_least = folder.json(&replayed(&format!("--budget {least} --policy vdnn-all --algorithms memory")));
     assert_eq!(at_least["peak_bytes"].as_u64(), Some(least));
-    fail(folder.path(), &replayed(&format!("--budget {} --policy vdnn-all --algorithms memory", least - 256)), 3);
+    folder.fail(&replayed(&format!("--budget {} --policy vdnn-all --algorithms memory", least - 256)), 3);
 }
 
 #[test]
 fn undivided_plans_have_undivided_convolutions() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let configurations = |rest: &str| -> Vec<String> {
-        let plan = json(folder.path(), &replayed(rest));
+        let plan = folder.json(&replayed(rest));
         let steps = plan["steps"].as_array().unwrap().iter();
         steps.filter_map(|step| Some(step.get("configuration")?.as_str()?.to_owned())).collect()
     };
@@ -126,42 +88,42 @@ fn undivided_plans_have_undivided_convolutions() {
 
 #[test]
 fn cpu_measurements_are_cached() {
-    let folder = tempfile::tempdir().unwrap();
-    let first = json(folder.path(), "plan digits-net --batch 4 --backend cpu --sizes undivided");
+    let folder = Folder::new();
+    let first = folder.json("plan digits-net --batch 4 --backend cpu --sizes undivided");
     assert_eq!(first["backend"], "cpu");
     assert!(first["budget_bytes"].as_u64().unwrap() > 1 << 20, "the memory that is free");
-    let again = json(folder.path(), "plan digits-net --batch 4 --backend cpu --sizes undivided --budget 4MiB");
+    let again = folder.json("plan digits-net --batch 4 --backend cpu --sizes undivided --budget 4MiB");
     assert_eq!(first["step_time_us"], again["step_time_us"], "from the cache");
 }
 
 #[test]
 fn plans_networks_and_pages_round_trip() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let at = |name: &str| folder.path().join(name);
-    succeed(folder.path(), "networks lenet --out mine.json");
+    folder.succeed("networks lenet --out mine.json");
     let measured = "--batch 8 --budget 8MiB --backend cpu --sizes undivided";
-    succeed(folder.path(), &format!("plan mine.json {measured} --out plan.json.gz --html plan.html"));
+    folder.succeed(&format!("plan mine.json {measured} --out plan.json.gz --html plan.html"));
     assert!(std::fs::read_to_string(at("plan.html")).unwrap().starts_with("<!DOCTYPE html>"));
     let (network, plan) = tightfit_core::plan::Plan::read(&at("plan.json.gz")).unwrap();
     assert_eq!(network, tightfit_core::Network::open("lenet").unwrap());
     assert_eq!((plan.batch, plan.network.as_str()), (8, "lenet"));
-    let table = succeed(folder.path(), "plan lenet --batch 8 --assume --budget 8MiB");
+    let table = folder.succeed("plan lenet --batch 8 --assume --budget 8MiB");
     assert!(table.contains("policy vdnn-dynamic, algorithms fit, budget 8 MiB"), "{table}");
-    let csv = succeed(folder.path(), "plan lenet --batch 8 --assume --budget 8MiB --format csv");
+    let csv = folder.succeed("plan lenet --batch 8 --assume --budget 8MiB --format csv");
     assert!(csv.starts_with("layer,output,weights,"), "{csv}");
 
     std::fs::write(at("bad.json"), "{}").unwrap();
-    let message = fail(folder.path(), "plan bad.json --batch 8 --assume --budget 8MiB", 1);
+    let message = folder.fail("plan bad.json --batch 8 --assume --budget 8MiB", 1);
     assert!(message.contains("cannot be read as a network: field `format` is missing"), "{message}");
-    fail(folder.path(), &format!("plan lenet {measured} --out missing/plan.json"), 1);
+    folder.fail(&format!("plan lenet {measured} --out missing/plan.json"), 1);
 }
 
 #[test]
 fn without_a_gpu_plan_assumes_rates_and_prints_one_note() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     // Measuring these convolutions on one thread takes hours.
     let vgg19 = "plan vgg19 --batch 128 --budget 8GiB --format json";
-    let output = run(folder.path(), vgg19);
+    let output = folder.run(vgg19);
     let note = text(&output.stderr);
     assert!(output.status.success(), "{note}");
     assert_eq!(note.lines().count(), 1, "{note}");
@@ -170,13 +132,13 @@ fn without_a_gpu_plan_assumes_rates_and_prints_one_note() {
     }
     let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&plan["backend"], &plan["device"]), (&"assumed".into(), &"h200".into()));
-    let assumed = run(folder.path(), &format!("{vgg19} --assume"));
+    let assumed = folder.run(&format!("{vgg19} --assume"));
     assert_eq!(assumed.stdout, output.stdout);
     assert_eq!(text(&assumed.stderr), "", "who asks for it need not be told");
-    let k40 = run(folder.path(), &format!("{vgg19} --costs k40"));
+    let k40 = folder.run(&format!("{vgg19} --costs k40"));
     assert!(text(&k40.stderr).contains("rates of k40"), "{}", text(&k40.stderr));
     // Without a budget either: what the step takes with all of it resident.
-    let resident = json(folder.path(), "plan vgg19 --batch 128");
+    let resident = folder.json("plan vgg19 --batch 128");
     assert_eq!((&resident["budget_bytes"], &resident["offloaded_bytes"]), (&Value::Null, &0.into()));
     assert!(resident["peak_bytes"].as_u64() > plan["peak_bytes"].as_u64(), "{}", resident["peak_bytes"]);
     assert!(!folder.path().join("cache.db").exists(), "nothing is kept");
@@ -184,28 +146,19 @@ fn without_a_gpu_plan_assumes_rates_and_prints_one_note() {
 
 #[test]
 fn plan_file_requires_measurements() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let digits = "plan digits-net --batch 4 --budget 8MiB --sizes undivided --out plan.json";
-    let message = fail(folder.path(), digits, 2);
+    let message = folder.fail(digits, 2);
     assert!(message.contains("--out") && message.contains("add --measure"), "{message}");
-    let measured = json(folder.path(), &format!("{digits} --measure"));
+    let measured = folder.json(&format!("{digits} --measure"));
     assert_eq!(measured["backend"], "cpu");
-    assert!(folder.path().join("plan.json").exists() && measurements(folder.path()) > 0);
-}
-
-/// Measurements in the cache.
-fn measurements(folder: &Path) -> u64 {
-    if !folder.join("cache.db").exists() {
-        return 0;
-    }
-    let rows = json(folder, "cache list");
-    rows.as_array().unwrap().iter().map(|row| row["measurements"].as_u64().unwrap()).sum()
+    assert!(folder.path().join("plan.json").exists() && folder.measurements() > 0);
 }
 
 /// Weights, gradients and momentum of 6.6 GiB: whatever its convolutions take, it fits no 512 MiB.
 #[test]
 fn impossible_budget_is_refused_before_measuring() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let digits = tightfit_core::Network::open("digits-net").unwrap().to_json();
     let wide = digits.replacen("\"outputs\": 64", "\"outputs\": 1150000", 1);
     assert_ne!(digits, wide);
@@ -216,13 +169,13 @@ fn impossible_budget_is_refused_before_measuring() {
         ("train vgg16 --batch 64 --budget 1MiB --data synthetic", "conv1_2", "1 MiB"),
         ("train wide.json --batch 8 --budget 512MiB --data digits", "fc2", "512 MiB"),
     ] {
-        let message = fail(folder.path(), arguments, 3);
+        let message = folder.fail(arguments, 3);
         for part in ["needs at least", "GiB", layer, &format!("the budget is {budget}")] {
             assert!(message.contains(part), "{arguments}: {part}: {message}");
         }
-        assert_eq!(measurements(folder.path()), 0, "{arguments}");
+        assert_eq!(folder.measurements(), 0, "{arguments}");
     }
-    let told = fail(folder.path(), "plan vgg16 --batch 64 --budget 1MiB", 3);
+    let told = folder.fail("plan vgg16 --batch 64 --budget 1MiB", 3);
     assert!(told.contains("no GPU was found") && told.contains("needs at least"), "{told}");
 }
 
@@ -230,7 +183,7 @@ fn impossible_budget_is_refused_before_measuring() {
 #[cfg(target_os = "linux")]
 #[test]
 fn work_beyond_the_machines_memory_is_refused_with_alternatives() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     for (arguments, choices) in [
         ("plan vgg19 --batch 1048576 --budget unlimited --measure", &["--batch", "--assume", "replay:FILE"][..]),
         ("train vgg19 --batch 1048576 --budget unlimited --data synthetic", &["--batch", "plan --assume"]),
@@ -238,11 +191,11 @@ fn work_beyond_the_machines_memory_is_refused_with_alternatives() {
         ("profile vgg19 --batch 1048576 --workspace 1MiB --policy all", &["--batch", "limit", "replay:FILE"]),
         ("verify vgg19 --batch 1048576 --workspace 1MiB", &["--batch", "limit"]),
     ] {
-        let message = fail(folder.path(), arguments, 3);
+        let message = folder.fail(arguments, 3);
         let parts = ["vgg19 takes at least", "TiB of memory", "may be used", "nothing was measured"];
         for part in parts.iter().chain(choices) {
             assert!(message.contains(part), "{arguments}: {part}: {message}");
         }
-        assert_eq!(measurements(folder.path()), 0, "{arguments}");
+        assert_eq!(folder.measurements(), 0, "{arguments}");
     }
 }

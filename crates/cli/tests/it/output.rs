@@ -4,55 +4,18 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
+use crate::folder::{Folder, RECORDED, text};
 
-const TIGHTFIT: &str = env!("CARGO_BIN_EXE_tightfit");
-const RECORDED: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz");
 /// Long after everything here has ended.
 const LONG: Duration = Duration::from_secs(120);
 
-/// The command with nothing of this machine's settings, its cache in `folder`, from where it runs.
-fn tightfit(folder: &Path) -> Command {
-    settle(Command::new(TIGHTFIT), folder)
-}
-
-/// A shell that finds the command as `$tightfit`.
-fn shell(folder: &Path, script: &str) -> Command {
-    let mut shell = settle(Command::new("bash"), folder);
-    shell.env("tightfit", TIGHTFIT).args(["-c", script]);
-    shell
-}
-
-fn settle(mut command: Command, folder: &Path) -> Command {
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
-        command.env_remove(name);
-    }
-    command.env("TIGHTFIT_CACHE", folder.join("cache.db")).env("TIGHTFIT_THREADS", "1");
-    command.current_dir(folder).stdin(Stdio::null());
-    command
-}
-
-fn run(folder: &Path, arguments: &str) -> Output {
-    tightfit(folder).args(arguments.split_whitespace()).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn folder() -> TempDir {
-    tempfile::tempdir().unwrap()
-}
-
 /// A folder whose cache holds the recorded profile.
-fn imported() -> TempDir {
-    let folder = folder();
-    let output = run(folder.path(), &format!("cache import {RECORDED}"));
-    assert!(output.status.success(), "{}", text(&output.stderr));
+fn imported() -> Folder {
+    let folder = Folder::new();
+    folder.succeed(&format!("cache import {RECORDED}"));
     folder
 }
 
@@ -97,20 +60,19 @@ fn every_command_writes_into_pipes_and_devices() {
         let [null, pipe] = ["null", "pipe"].map(|kind| folder.path().join(format!("{name}-{kind}")));
         symlink("/dev/null", &null).unwrap();
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let output = run(folder.path(), &format!("{command} {}", null.display()));
+        let output = folder.run(&format!("{command} {}", null.display()));
         assert!(output.status.success(), "{command}: {}", text(&output.stderr));
         assert_eq!(fs::read_link(&null).unwrap(), Path::new("/dev/null"), "{command}");
         assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device(), "{command}");
 
-        let unread = run(folder.path(), &format!("{command} {}", pipe.display()));
+        let unread = folder.run(&format!("{command} {}", pipe.display()));
         let message = text(&unread.stderr);
         assert_eq!(unread.status.code(), Some(1), "{command}: {message}");
         assert!(message.contains("is a pipe that nobody reads"), "{command}: {message}");
         // Opened for both, so that it is there before the command, and neither waits for the other.
         let mut reader = File::options().read(true).write(true).open(&pipe).unwrap();
-        let mut child = tightfit(folder.path());
-        child.args(command.split_whitespace()).arg(&pipe).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = child.spawn().unwrap();
+        let mut child = folder.tightfit(&command);
+        let mut child = child.arg(&pipe).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let mut first = [0; 1];
         reader.read_exact(&mut first).unwrap();
         assert!(b"{<\x1f".contains(&first[0]), "{command}: {first:?}");
@@ -134,26 +96,25 @@ fn exporting_to_standard_output_writes_only_the_profile() {
     let script = "echo before > out.jsonl; \"$tightfit\" cache export /dev/stdout >> out.jsonl; echo after >> out.jsonl
                   \"$tightfit\" cache export /dev/stdout | cat > piped.jsonl
                   \"$tightfit\" cache export plain.jsonl > said";
-    let output = shell(folder.path(), script).output().unwrap();
+    let output = folder.shell(script).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
     assert_eq!(read("said"), "wrote 1 device to plain.jsonl\n");
     assert_eq!(read("piped.jsonl"), read("plain.jsonl"));
     assert_eq!(read("out.jsonl"), format!("before\n{}after\n", read("plain.jsonl")));
     // A reader that goes away ends it quietly.
-    let output =
-        shell(folder.path(), "\"$tightfit\" cache export /dev/stdout | true; exit ${PIPESTATUS[0]}").output().unwrap();
+    let output = folder.shell("\"$tightfit\" cache export /dev/stdout | true; exit ${PIPESTATUS[0]}").output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
 }
 
 #[test]
 fn full_disk_leaves_only_the_old_file() {
-    let folder = folder();
+    let folder = Folder::new();
     fs::write(folder.path().join("out"), "old").unwrap();
     for command in ["networks resnet152 --out out", "plan lenet --batch 4 --budget 16MiB --assume --html out"] {
         // Files may not grow past 4 KiB: what a full disk is to a program.
         let limited = format!("trap '' XFSZ; ulimit -f 4; exec \"$tightfit\" {command}");
-        let output = shell(folder.path(), &limited).output().unwrap();
+        let output = folder.shell(&limited).output().unwrap();
         let message = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{command}: {message}");
         assert!(message.contains("out: cannot be written: the disk is full"), "{command}: {message}");
@@ -166,7 +127,7 @@ fn full_disk_leaves_only_the_old_file() {
 fn full_disk_does_not_hide_the_cache() {
     let folder = imported();
     let list = |before: &str| {
-        let output = shell(folder.path(), &format!("{before} exec \"$tightfit\" cache list")).output().unwrap();
+        let output = folder.shell(&format!("{before} exec \"$tightfit\" cache list")).output().unwrap();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
     let expected = list("");
@@ -176,18 +137,17 @@ fn full_disk_does_not_hide_the_cache() {
 
 #[test]
 fn full_disk_costs_training_only_its_trace() {
-    let folder = folder();
+    let folder = Folder::new();
     let train =
         "train digits-net --batch 8 --budget 16MiB --backend cpu --data digits --steps 30 --cache none --trace t.json";
-    let output =
-        shell(folder.path(), &format!("trap '' XFSZ; ulimit -f 4; exec \"$tightfit\" {train}")).output().unwrap();
+    let output = folder.shell(&format!("trap '' XFSZ; ulimit -f 4; exec \"$tightfit\" {train}")).output().unwrap();
     let (table, message) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("t.json: cannot be written: the disk is full"), "{message}");
     assert!(table.contains("30 steps") && table.contains("test accuracy"), "{table}");
     assert_eq!(parts(folder.path()), [""; 0]);
     // The other way round: results that cannot be shown do not cost the trace.
-    let shown = shell(folder.path(), &format!("exec \"$tightfit\" {train} > /dev/full")).output().unwrap();
+    let shown = folder.shell(&format!("exec \"$tightfit\" {train} > /dev/full")).output().unwrap();
     assert_eq!(shown.status.code(), Some(1), "{}", text(&shown.stderr));
     assert!(fs::read_to_string(folder.path().join("t.json")).unwrap().contains("traceEvents"));
 }
@@ -196,9 +156,8 @@ fn full_disk_costs_training_only_its_trace() {
 fn stopped_command_leaves_no_partial_file() {
     let folder = imported();
     for signal in ["-INT", "-TERM", "-HUP"] {
-        let mut child = tightfit(folder.path());
         // Packing takes long enough to be met in the middle of it.
-        let mut child = child.args(["cache", "export", "out.jsonl.gz"]).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = folder.tightfit("cache export out.jsonl.gz").stdout(Stdio::null()).spawn().unwrap();
         wait_until("a part is made", || !parts(folder.path()).is_empty());
         send("-STOP", &child);
         assert_eq!(parts(folder.path()).len(), 1, "it was stopped in the middle");
@@ -211,17 +170,15 @@ fn stopped_command_leaves_no_partial_file() {
 }
 
 /// The exit codes of `arguments` with standard error full, and closed at its other end.
-fn codes_unheard(folder: &Path, arguments: &str) -> [Option<i32>; 2] {
+fn codes_unheard(folder: &Folder, arguments: &str) -> [Option<i32>; 2] {
     let full = File::options().write(true).open("/dev/full").unwrap();
-    [full.into(), closed_pipe()].map(|stderr| {
-        let mut command = tightfit(folder);
-        command.args(arguments.split_whitespace()).stdout(Stdio::null()).stderr(stderr).status().unwrap().code()
-    })
+    [full.into(), closed_pipe()]
+        .map(|stderr| folder.tightfit(arguments).stdout(Stdio::null()).stderr(stderr).status().unwrap().code())
 }
 
 #[test]
 fn exit_codes_do_not_depend_on_standard_error() {
-    let folder = folder();
+    let folder = Folder::new();
     for (arguments, code) in [
         ("optimize nosuch --batch 3 --workspace 1MiB", 2),
         ("optimize lenet", 2),
@@ -230,19 +187,17 @@ fn exit_codes_do_not_depend_on_standard_error() {
         ("optimize lenet --batch 1 --workspace 1MiB --sizes undivided --layers conv1 --operations forward -vvv", 0),
         ("train digits-net --batch 8 --budget 16MiB --backend cpu --data digits --steps 2 --cache none -vvv", 0),
     ] {
-        assert_eq!(codes_unheard(folder.path(), arguments), [Some(code); 2], "{arguments}");
+        assert_eq!(codes_unheard(&folder, arguments), [Some(code); 2], "{arguments}");
     }
 }
 
 #[test]
 fn closing_the_terminal_stops_work_like_ctrl_c() {
     for signal in ["-HUP", "-INT"] {
-        let folder = folder();
-        let mut child = tightfit(folder.path());
-        child.args("profile vgg16 --batch 2 --workspace 64MiB --sizes all".split_whitespace());
+        let folder = Folder::new();
+        let mut child = folder.tightfit("profile vgg16 --batch 2 --workspace 64MiB --sizes all");
         let mut child = child.stdout(Stdio::null()).stderr(closed_pipe()).spawn().unwrap();
-        let kept =
-            || run(folder.path(), "cache list --format csv").stdout.iter().filter(|byte| **byte == b'\n').count();
+        let kept = || folder.run("cache list --format csv").stdout.iter().filter(|byte| **byte == b'\n').count();
         wait_until("something is kept", || kept() > 1);
         send(signal, &child);
         assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
@@ -251,15 +206,12 @@ fn closing_the_terminal_stops_work_like_ctrl_c() {
 
 #[test]
 fn interrupt_message_tells_whether_measurements_are_saved() {
-    let folder = folder();
+    let folder = Folder::new();
     for (cache, said) in [("none", "nothing was saved"), ("cache.db", "measurements are saved")] {
         // A signal before the measuring begins ends the command without a word; then it comes too early.
         let interrupted = |after: u64| {
-            let mut child = tightfit(folder.path());
-            child.args(
-                format!("profile vgg16 --batch 2 --workspace 64MiB --sizes all --cache {cache}").split_whitespace(),
-            );
-            let child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let profile = format!("profile vgg16 --batch 2 --workspace 64MiB --sizes all --cache {cache}");
+            let child = folder.tightfit(&profile).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
             std::thread::sleep(Duration::from_millis(after));
             send("-INT", &child);
             text(&child.wait_with_output().unwrap().stderr)
@@ -274,11 +226,10 @@ fn interrupt_message_tells_whether_measurements_are_saved() {
 
 #[test]
 fn missing_gpu_is_reported_once_in_plain_words() {
-    let folder = folder();
+    let folder = Folder::new();
     let nowhere = folder.path().join("libcuda.so.1");
     let command = |arguments: &str| {
-        let mut command = tightfit(folder.path());
-        let output = command.env("TIGHTFIT_CUDA", &nowhere).args(arguments.split_whitespace()).output().unwrap();
+        let output = folder.tightfit(arguments).env("TIGHTFIT_CUDA", &nowhere).output().unwrap();
         (output.status.code(), text(&output.stderr))
     };
     let optimize = "optimize lenet --batch 1 --workspace 1MiB --sizes undivided --layers conv1 --operations forward";

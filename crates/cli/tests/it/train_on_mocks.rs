@@ -1,11 +1,13 @@
 //! `tightfit train --backend cuda` over the mock libraries: the memory of the device is the budget, less what libraries
 //! take; a smaller budget offloads, and one that no policy can meet is refused.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tightfit_test_support::libraries::library;
+
+use crate::folder::{TIGHTFIT, clean};
 
 /// A folder with a cache, and a device of so many bytes.
 struct Machine {
@@ -14,10 +16,7 @@ struct Machine {
 
 impl Machine {
     fn run(&self, memory: u64, arguments: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
-            command.env_remove(name);
-        }
+        let mut command = clean(TIGHTFIT);
         for (name, mock) in [("CUDA", "mock_cuda"), ("CUDNN", "mock_cudnn"), ("CUBLAS", "mock_cublas")] {
             command.env(format!("TIGHTFIT_{name}"), library(mock));
         }

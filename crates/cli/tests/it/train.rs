@@ -1,68 +1,31 @@
 //! `tightfit train` as a person or a script meets it.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
-
-/// The command with nothing of this machine's settings, its cache and its files in `folder`.
-fn tightfit(folder: &Path, arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
-        command.env_remove(name);
-    }
-    command.env("TIGHTFIT_CACHE", folder.join("cache.db")).env("TIGHTFIT_BACKEND", "cpu").env("TIGHTFIT_THREADS", "2");
-    command.args(arguments.split_whitespace()).current_dir(folder).stdin(Stdio::null());
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn succeed(folder: &Path, arguments: &str) -> String {
-    let Output { status, stdout, stderr } = tightfit(folder, arguments).output().unwrap();
-    assert!(status.success(), "{arguments}: {}", text(&stderr));
-    text(&stdout)
-}
-
-fn fail(folder: &Path, arguments: &str, code: i32) -> String {
-    let output = tightfit(folder, arguments).output().unwrap();
-    let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments}: {message}");
-    message
-}
-
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).unwrap()
-}
-
-fn folder() -> TempDir {
-    tempfile::tempdir().unwrap()
-}
+use crate::folder::{Folder, json, text};
 
 #[test]
 fn digits_are_learned_to_97_percent() {
-    let folder = folder();
+    let folder = Folder::on_cpu();
     let learn = "train digits-net --batch 32 --data digits --epochs 8 --learning-rate 0.02 --format json";
-    let roomy = json(&succeed(folder.path(), &format!("{learn} --budget 64MiB --policy baseline")));
+    let roomy = json(&folder.succeed(&format!("{learn} --budget 64MiB --policy baseline")));
     let least = roomy["min_feasible_bytes"].as_u64().unwrap();
     assert!(roomy["test_accuracy"].as_f64().unwrap() >= 0.97, "{roomy}");
     assert_eq!((&roomy["steps"], &roomy["test_samples"]), (&304.into(), &599.into()), "{roomy}");
     assert_eq!(roomy["losses"].as_array().unwrap().len(), 304);
     assert!(roomy["peak_bytes"].as_u64().unwrap() >= least && roomy["offloaded_bytes"] == 0);
 
-    let all = json(&succeed(folder.path(), &format!("{learn} --budget 64MiB --policy vdnn-all --check")));
+    let all = json(&folder.succeed(&format!("{learn} --budget 64MiB --policy vdnn-all --check")));
     assert!(all["test_accuracy"].as_f64().unwrap() >= 0.97 && all["offloaded_bytes"].as_u64().unwrap() > 0, "{all}");
 }
 
 #[test]
 fn plans_and_traces_are_written_and_read() {
-    let folder = folder();
-    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --policy vdnn-conv --out plan.json.gz");
+    let folder = Folder::on_cpu();
+    folder.succeed("plan digits-net --batch 8 --budget 8MiB --policy vdnn-conv --out plan.json.gz");
     let train = "train digits-net --plan plan.json.gz --data synthetic --steps 3 --trace trace.json";
-    let table = succeed(folder.path(), train);
+    let table = folder.succeed(train);
     assert!(table.contains("policy vdnn-conv") && table.contains("3 steps"), "{table}");
     assert!(!table.contains("test accuracy"), "synthetic data has no test part: {table}");
 
@@ -77,18 +40,18 @@ fn plans_and_traces_are_written_and_read() {
     let event = |name: &str| events.iter().find(|event| event["pid"] == 1 && event["name"] == name).unwrap();
     assert!(ends(event("offload feature map input")) <= event("prefetch feature map input")["ts"].as_f64().unwrap());
 
-    let other = fail(folder.path(), "train lenet --plan plan.json.gz --data synthetic --steps 1", 2);
+    let other = folder.fail("train lenet --plan plan.json.gz --data synthetic --steps 1", 2);
     assert!(other.contains("is a plan for digits-net, not for lenet"), "{other}");
-    let both = fail(folder.path(), "train digits-net --plan plan.json.gz --batch 8 --data digits", 2);
+    let both = folder.fail("train digits-net --plan plan.json.gz --batch 8 --data digits", 2);
     assert!(both.contains("cannot be used with"), "{both}");
     for option in ["--host-budget 1MiB", "--costs cpu", "--types f16", "--policy baseline"] {
-        let both = fail(folder.path(), &format!("train digits-net --plan plan.json.gz --data digits {option}"), 2);
+        let both = folder.fail(&format!("train digits-net --plan plan.json.gz --data digits {option}"), 2);
         assert!(both.contains("cannot be used with"), "{option}: {both}");
         let before = option.starts_with("--types");
         let both = format!("{option} train digits-net --plan plan.json.gz --data digits");
-        assert!(!before || fail(folder.path(), &both, 2).contains("cannot be used with"), "{both}");
+        assert!(!before || folder.fail(&both, 2).contains("cannot be used with"), "{both}");
     }
-    let mut command = tightfit(folder.path(), "train digits-net --plan plan.json.gz --data synthetic --steps 1");
+    let mut command = folder.tightfit("train digits-net --plan plan.json.gz --data synthetic --steps 1");
     command.env("TIGHTFIT_BATCH", "64").env("TIGHTFIT_BUDGET", "1MiB").env("TIGHTFIT_SIZES", "all");
     let output = command.env("TIGHTFIT_TYPES", "f16").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -96,16 +59,16 @@ fn plans_and_traces_are_written_and_read() {
 
 #[test]
 fn momentum_takes_memory_only_where_there_is_some() {
-    let folder = folder();
+    let folder = Folder::on_cpu();
     let plan = "plan digits-net --batch 8 --budget 8MiB --policy baseline --format json --out";
-    let with = json(&succeed(folder.path(), &format!("{plan} with.json")));
-    let without = json(&succeed(folder.path(), &format!("{plan} without.json --momentum 0")));
+    let with = json(&folder.succeed(&format!("{plan} with.json")));
+    let without = json(&folder.succeed(&format!("{plan} without.json --momentum 0")));
     let momentum = |plan: &serde_json::Value| plan["bytes_by_kind"]["momentum"].as_u64().unwrap();
     assert!(momentum(&with) > 0 && momentum(&without) == 0);
     assert_eq!((&with["momentum"], &without["momentum"]), (&true.into(), &false.into()));
     let train = |options: &str| {
         let train = format!("train digits-net --data digits --steps 4 --format json {options}");
-        json(&succeed(folder.path(), &train))
+        json(&folder.succeed(&train))
     };
     let [roomy, tight] = ["--plan with.json --momentum 0", "--plan without.json"].map(train);
     assert_eq!(roomy["losses"], tight["losses"]);
@@ -113,13 +76,13 @@ fn momentum_takes_memory_only_where_there_is_some() {
     assert_ne!(train("--plan with.json")["losses"], tight["losses"], "0.9 without the option");
     let planned = train("--batch 8 --budget 8MiB --policy baseline --momentum 0");
     assert_eq!((&planned["losses"], &planned["peak_bytes"]), (&tight["losses"], &tight["peak_bytes"]));
-    let refused = fail(folder.path(), "train digits-net --plan without.json --data digits --steps 1 --momentum 0.9", 2);
+    let refused = folder.fail("train digits-net --plan without.json --data digits --steps 1 --momentum 0.9", 2);
     assert!(refused.contains("no memory for momentum"), "{refused}");
 }
 
 #[test]
 fn impossible_training_explains_why() {
-    let folder = folder();
+    let folder = Folder::on_cpu();
     for (arguments, code, part) in [
         ("train digits-net --data digits --budget 8MiB", 2, "--batch"),
         ("train digits-net --batch 8 --data nowhere --budget 8MiB", 1, "digits, synthetic, or a folder"),
@@ -128,7 +91,7 @@ fn impossible_training_explains_why() {
         ("train digits-net --batch 8 --data digits --budget 8MiB --types bf16", 1, "f32"),
         ("train digits-net --batch 8 --data digits --budget 8MiB --learning-rate 1e30 --steps 9", 1, "--learning-rate"),
     ] {
-        let message = fail(folder.path(), arguments, code);
+        let message = folder.fail(arguments, code);
         assert!(message.contains(part), "{arguments}: {message}");
     }
 }
@@ -136,7 +99,7 @@ fn impossible_training_explains_why() {
 /// Without a mini-batch nothing can be planned, so these messages come before anything is measured.
 #[test]
 fn options_are_checked_before_anything_is_measured() {
-    let folder = folder();
+    let folder = Folder::on_cpu();
     for (arguments, code, part) in [
         ("train digits-net --data nowhere", 1, "digits, synthetic, or a folder"),
         ("train digits-net --data digits --graph", 2, "no CUDA graphs"),
@@ -144,7 +107,7 @@ fn options_are_checked_before_anything_is_measured() {
         ("train digits-net --data digits --trace .", 1, "is a folder"),
         ("plan digits-net --out nowhere/plan.json", 1, "cannot be written"),
     ] {
-        let message = fail(folder.path(), arguments, code);
+        let message = folder.fail(arguments, code);
         assert!(message.contains(part), "{arguments}: {message}");
     }
     let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
@@ -154,10 +117,10 @@ fn options_are_checked_before_anything_is_measured() {
 
 #[test]
 fn infinite_loss_stops_training_and_keeps_results() {
-    let folder = folder();
-    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out plan.json");
+    let folder = Folder::on_cpu();
+    folder.succeed("plan digits-net --batch 8 --budget 8MiB --out plan.json");
     let train = "train digits-net --plan plan.json --data digits --learning-rate 1e30 --steps 99 --trace trace.json";
-    let output = tightfit(folder.path(), &format!("{train} --format json")).output().unwrap();
+    let output = folder.tightfit(&format!("{train} --format json")).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("--learning-rate"));
     let told = json(&text(&output.stdout));
@@ -165,15 +128,15 @@ fn infinite_loss_stops_training_and_keeps_results() {
     assert!((1..99).contains(&steps) && told["losses"].as_array().unwrap().len() as u64 == steps, "{told}");
     assert!(told["loss"].is_null() && told["test_accuracy"].is_null(), "{told}");
     assert!(folder.path().join("trace.json").exists());
-    let table = tightfit(folder.path(), train).output().unwrap();
+    let table = folder.tightfit(train).output().unwrap();
     assert!(text(&table.stdout).contains(" steps, "), "{}", text(&table.stdout));
 }
 
 #[test]
 fn a_trace_holds_the_last_steps() {
-    let folder = folder();
-    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out plan.json");
-    succeed(folder.path(), "train digits-net --plan plan.json --data synthetic --steps 13 --trace trace.json");
+    let folder = Folder::on_cpu();
+    folder.succeed("plan digits-net --batch 8 --budget 8MiB --out plan.json");
+    folder.succeed("train digits-net --plan plan.json --data synthetic --steps 13 --trace trace.json");
     let trace = json(&std::fs::read_to_string(folder.path().join("trace.json")).unwrap());
     let events = trace["traceEvents"].as_array().unwrap();
     let ran = events.iter().filter(|event| event["pid"] == 1 && event["name"] == "conv1 forward").count();
@@ -182,11 +145,11 @@ fn a_trace_holds_the_last_steps() {
 
 #[test]
 fn same_seed_gives_the_same_losses() {
-    let folder = folder();
-    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out plan.json");
+    let folder = Folder::on_cpu();
+    folder.succeed("plan digits-net --batch 8 --budget 8MiB --out plan.json");
     let losses = |seed: u32| {
         let train = format!("train digits-net --plan plan.json --data digits --steps 5 --format json --seed {seed}");
-        json(&succeed(folder.path(), &train))["losses"].clone()
+        json(&folder.succeed(&train))["losses"].clone()
     };
     let first = losses(7);
     assert_eq!(first, losses(7));
@@ -195,10 +158,10 @@ fn same_seed_gives_the_same_losses() {
 
 #[test]
 fn interrupted_training_finishes_its_step_and_reports() {
-    let folder = folder();
-    succeed(folder.path(), "plan digits-net --batch 8 --budget 8MiB --out plan.json");
+    let folder = Folder::on_cpu();
+    folder.succeed("plan digits-net --batch 8 --budget 8MiB --out plan.json");
     let train = "train digits-net --plan plan.json --data digits --steps 1000000000 -v";
-    let mut child = tightfit(folder.path(), train).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = folder.tightfit(train).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut told = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("step 3:") {

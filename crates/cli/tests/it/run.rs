@@ -1,104 +1,15 @@
-//! `tightfit run` and `doctor --preload` on libraries made for the test by the C compiler and a Python that is a shell
-//! script: what the command is given, what passes through, which form is chosen, and what is said where something is missing.
+//! `tightfit run`: what the command is given, what passes through, which form of the library is chosen, and what is said where
+//! something is missing.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
-
-const REAL: &str = "int cudnnCreate(void) { return 0; } int cudnnGetVersion(void) { return 91900; }";
-const NEWER: &str = "int cudnnCreate(void) { return 0; } int cudnnNewThing(void) { return 0; }";
-const OURS: &str = "int cudnnCreate(void) { return 0; } int cudnnGetVersion(void) { return 91900; } \
-                    void tightfitSetLayer(const char *name) { (void)name; }";
-
-/// A virtual environment with cuDNN's wheel, and our library in a folder of its own.
-struct Place {
-    folder: TempDir,
-}
-
-impl Place {
-    fn new(real: &str) -> Place {
-        let place = Place { folder: tempfile::tempdir().unwrap() };
-        for folder in ["venv/bin", "preload", "venv/lib/python3.12/site-packages/nvidia/cudnn/lib"] {
-            fs::create_dir_all(place.path(folder)).unwrap();
-        }
-        let soname = ["-Wl,-soname,libcudnn.so.9"];
-        place.compile(real, &place.cudnn(), &soname);
-        place.compile(OURS, &place.path("preload/libtightfit_preload.so"), &soname);
-        place.compile(OURS, &place.path("preload/libtightfit_preload_plain.so"), &[]);
-        let answer = format!("#!/bin/sh\nprintf '%s\\n' \"$0\" 3.12.1 '{}'\n", place.site().display());
-        place.executable("venv/bin/python3", &answer);
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        // What the command prints has no links in it.
-        fs::canonicalize(self.folder.path()).unwrap().join(name)
-    }
-
-    fn site(&self) -> PathBuf {
-        self.path("venv/lib/python3.12/site-packages")
-    }
-
-    fn cudnn(&self) -> PathBuf {
-        self.site().join("nvidia/cudnn/lib/libcudnn.so.9")
-    }
-
-    fn python(&self) -> String {
-        self.path("venv/bin/python3").display().to_string()
-    }
-
-    fn executable(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).unwrap();
-        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    fn compile(&self, source: &str, library: &Path, options: &[&str]) {
-        let file = self.path("source.c");
-        fs::write(&file, source).unwrap();
-        let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(library).arg(&file).args(options).status();
-        assert!(status.unwrap().success(), "{source}");
-    }
-
-    /// The command with nothing of this machine's settings.
-    fn tightfit(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIGHTFIT_")) {
-            command.env_remove(name);
-        }
-        for name in ["LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX"] {
-            command.env_remove(name);
-        }
-        command.env("TIGHTFIT_PRELOAD", self.path("preload")).args(arguments).stdin(Stdio::null());
-        command.current_dir(self.path("preload"));
-        command
-    }
-
-    /// Runs `script` through `run` with options, cuDNN being that of the fake environment.
-    fn run(&self, options: &str, script: &str) -> Output {
-        let cudnn = self.cudnn().display().to_string();
-        let mut arguments: Vec<&str> = vec!["run", "--cudnn", &cudnn];
-        arguments.extend(options.split_whitespace());
-        arguments.extend(["--", "sh", "-c", script]);
-        self.tightfit(&arguments).output().unwrap()
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// What the command saw of a variable; `None` if it was not set.
-fn seen(output: &Output, name: &str) -> Option<String> {
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let environment = text(&output.stdout);
-    environment.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
-}
+use crate::folder::text;
+use crate::place::{NEWER, OURS, Place, REAL, seen};
 
 #[test]
 fn settings_reach_the_command_as_environment_variables() {
@@ -436,69 +347,4 @@ fn switched_off_is_reported() {
     let output = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]).env("TIGHTFIT_OFF", "1").output().unwrap();
     assert_eq!(seen(&output, "TIGHTFIT_OFF").as_deref(), Some("1"));
     assert!(text(&output.stderr).contains("switched off"));
-}
-
-/// Puts a torch into the environment whose CUDA library is linked with `options`.
-fn install_torch(place: &Place, options: &[&str]) {
-    let torch = place.site().join("torch");
-    fs::create_dir_all(torch.join("lib")).unwrap();
-    fs::write(torch.join("version.py"), "debug = False\n__version__ = '2.11.0+cu130'\n").unwrap();
-    fs::create_dir_all(place.site().join("nvidia_cudnn_cu13-9.19.0.56.dist-info")).unwrap();
-    place.compile(
-        "int cudnnCreate(void); int use(void) { return cudnnCreate(); }",
-        &torch.join("lib/libtorch_cuda.so"),
-        options,
-    );
-}
-
-fn doctor(place: &Place) -> (i32, String, String) {
-    let python = place.python();
-    let output = place.tightfit(&["doctor", "--preload", "--python", &python, "--format", "csv"]).output().unwrap();
-    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
-}
-
-#[test]
-fn doctor_checks_a_python_environment_from_its_files() {
-    let place = Place::new(REAL);
-    let cudnn = place.cudnn().display().to_string();
-    let (code, table, message) = doctor(&place);
-    assert_eq!(code, 1, "{table}");
-    assert!(message.contains("torch: not installed") && table.contains("will not work"), "{table}{message}");
-
-    install_torch(&place, &[&cudnn, "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../../nvidia/cudnn/lib"]);
-    let (code, table, message) = doctor(&place);
-    assert_eq!(code, 0, "{table}{message}");
-    for part in
-        ["2.11.0+cu130", "DT_RPATH", "9.19.0.56", "all of this cuDNN's functions are known", "will intercept", "3.12.1"]
-    {
-        assert!(table.contains(part), "{part}: {table}");
-    }
-
-    install_torch(&place, &[]);
-    let (code, table, message) = doctor(&place);
-    assert_eq!(code, 1, "{table}");
-    assert!(table.contains("does not link cuDNN") && message.contains("will not work"), "{table}{message}");
-}
-
-#[test]
-fn doctor_knows_which_packages_a_newer_cudnn_still_allows() {
-    let place = Place::new(NEWER);
-    fs::create_dir(place.site().join("jax_cuda13_plugin-0.10.2.dist-info")).unwrap();
-    let (code, table, _) = doctor(&place);
-    assert_eq!(code, 1, "JAX opens cuDNN by name: {table}");
-    assert!(table.contains("1 unknown (cudnnNewThing"), "{table}");
-    install_torch(&place, &[&place.cudnn().display().to_string()]);
-    assert_eq!(doctor(&place).0, 0, "PyTorch links it");
-    fs::remove_file(place.cudnn()).unwrap();
-    let (code, table, _) = doctor(&place);
-    assert!(code == 1 && table.contains("pip install nvidia-cudnn-cu13"), "{table}");
-}
-
-#[test]
-fn doctor_needs_a_working_python() {
-    let place = Place::new(REAL);
-    let output = place.tightfit(&["doctor", "--preload", "--python", "/no/python"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).contains("--python"));
-    assert_eq!(place.tightfit(&["doctor", "--python", "python3"]).output().unwrap().status.code(), Some(2));
 }

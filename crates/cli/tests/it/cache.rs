@@ -1,0 +1,152 @@
+//! What the cache keeps from one command to the next, and what is said of a damaged one.
+
+use std::fs;
+use std::process::Command;
+
+use crate::folder::{Folder, json, text};
+
+#[test]
+fn a_second_run_measures_nothing() {
+    let folder = Folder::new();
+    let arguments = "profile lenet --batch 4 --workspace 1MiB --sizes power-of-two --format json";
+    let figures = |text: &str| {
+        let object = json(text);
+        (object["measured"].as_u64().unwrap(), object["cached"].as_u64().unwrap())
+    };
+    let (measured, cached) = figures(&folder.succeed(arguments));
+    assert!(measured > 0 && cached == 0);
+    assert_eq!(figures(&folder.succeed(arguments)), (0, measured));
+    // Another limit uses the same measurements, filtered.
+    let smaller = folder.succeed("optimize lenet --batch 4 --workspace 10KiB --sizes power-of-two --format json");
+    assert!(
+        json(&smaller)["kernels"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|k| k["workspace_bytes"].as_u64().unwrap() <= 10 << 10)
+    );
+    // Other threads are another device.
+    assert_eq!(figures(&folder.succeed(&format!("{arguments} --threads 2"))), (measured, 0));
+}
+
+#[test]
+fn optimizing_part_of_a_network_keeps_all_its_cached_layers() {
+    let folder = Folder::new();
+    let layers = || {
+        let file = folder.path().join("out.jsonl");
+        folder.succeed(&format!("cache export {}", file.display()));
+        let network = fs::read_to_string(&file).unwrap().lines().nth(1).unwrap().to_owned();
+        json(&network)["network"]["layers"].as_array().unwrap().len()
+    };
+    folder.succeed("profile lenet --batch 2 --workspace 1MiB --sizes undivided");
+    assert_eq!(layers(), 6);
+    folder.succeed("optimize lenet --batch 2 --workspace 1MiB --layers conv2 --operations forward");
+    assert_eq!(layers(), 6);
+}
+
+#[test]
+fn caches_can_be_exported_imported_and_merged() {
+    let one = Folder::new();
+    let two = Folder::new();
+    one.succeed("profile lenet --batch 4 --workspace 1MiB --sizes all");
+    let file = one.path().join("lenet.jsonl.gz");
+    one.succeed(&format!("cache export {}", file.display()));
+    two.succeed(&format!("cache import {}", file.display()));
+    assert_eq!(two.measurements(), one.measurements());
+    let replay = format!(
+        "optimize lenet --batch 4 --workspace 1MiB --sizes all --format csv --backend replay:{}",
+        file.display()
+    );
+    let here = one.succeed("optimize lenet --batch 4 --workspace 1MiB --sizes all --format csv");
+    assert_eq!(two.succeed(&replay), here);
+    let merged = Folder::new();
+    merged.succeed(&format!(
+        "cache merge {} {}",
+        one.path().join("cache.db").display(),
+        two.path().join("cache.db").display()
+    ));
+    assert_eq!(merged.measurements(), one.measurements());
+    // Files beside a cache are not the cache's own.
+    let beside = ["cache.surveyed", "cache.turn"].map(|name| merged.path().join(name));
+    beside.iter().for_each(|file| fs::write(file, "one").unwrap());
+    assert!(merged.succeed("cache clear").contains("deleted"));
+    assert!(beside.iter().all(|file| fs::read(file).unwrap() == b"one"));
+    assert_eq!(merged.measurements(), 0);
+}
+
+#[test]
+fn invalid_profile_changes_no_cache() {
+    let folder = Folder::new();
+    folder.succeed("profile lenet --batch 2 --workspace 1MiB --sizes undivided");
+    let before = folder.measurements();
+    let bad = folder.path().join("bad.jsonl");
+    let shape = "forward c3 h8 w8 k4 r3 s3 f32";
+    let lines = |batch: &str, threads: &str, rows: &str| {
+        let head = r#"{"format":"tightfit-profile","version":1}"#;
+        let network = format!(r#"{{"network":{{"name":"n","batch":{batch},"layers":[["conv1","{shape}",4]]}}}}"#);
+        let device = format!(r#"{{"device":{{"backend":"cpu","name":"X","library":"y","threads":{threads}}}}}"#);
+        let problem = format!(r#"{{"problem":"{shape}","algorithm":"direct","notes":0,"rows":[{rows}]}}"#);
+        format!("{head}\n{network}\n{device}\n{problem}\n")
+    };
+    for (text, line) in [
+        (lines("18446744073709551615", "1", "[4,1000,0,0.0,3,null]"), "line 2"),
+        (lines("4", "9223372036854775808", "[4,1000,0,0.0,3,null]"), "line 3"),
+        (lines("4", "1", "[4,0,0,0.0,3,null]"), "line 4"),
+        (lines("4", "1", "[4,1000,0,1e308,3,null]"), "line 4"),
+    ] {
+        fs::write(&bad, text).unwrap();
+        let message = folder.fail(&format!("cache import {}", bad.display()), 1);
+        assert!(message.contains(line), "{message}");
+        folder.succeed(&format!("cache export {}", folder.path().join("all.jsonl").display()));
+        folder.succeed("cache list --layers");
+        assert_eq!(folder.measurements(), before);
+    }
+}
+
+#[test]
+fn invalid_cache_rows_are_reported_and_cleared() {
+    let folder = Folder::new();
+    folder.succeed("profile lenet --batch 2 --workspace 1MiB --sizes undivided");
+    let database = rusqlite::Connection::open(folder.path().join("cache.db")).unwrap();
+    database.execute_batch("UPDATE measurement SET time_ns = 0; UPDATE network SET batch = -1").unwrap();
+    drop(database);
+    for arguments in ["cache list", "cache list --layers"] {
+        let listed = folder.run(arguments);
+        let message = text(&listed.stderr);
+        assert!(
+            listed.status.success() && message.contains("ignoring") && message.contains("cache clear"),
+            "{message}"
+        );
+    }
+    folder.succeed("cache clear");
+    let listed = folder.run("cache list --layers");
+    assert!(listed.status.success() && listed.stderr.is_empty(), "{}", text(&listed.stderr));
+}
+
+#[test]
+fn damaged_cache_is_named_and_left_unchanged() {
+    let folder = Folder::new();
+    folder.succeed("profile lenet --batch 4 --workspace 1MiB --sizes all");
+    let path = folder.path().join("cache.db");
+    let whole = fs::read(&path).unwrap();
+    let half = &whole[..whole.len() / 2];
+    fs::write(&path, half).unwrap();
+    let message = folder.fail("optimize lenet --batch 4 --workspace 1MiB", 1);
+    assert!(message.contains("cache.db") && message.contains("damaged") && message.contains("--cache"), "{message}");
+    assert_eq!(fs::read(&path).unwrap(), half);
+    assert!(folder.succeed("doctor").contains("unusable"));
+    folder.succeed("optimize lenet --batch 4 --workspace 1MiB --cache none");
+}
+
+#[test]
+fn cache_that_is_not_a_regular_file_is_refused() {
+    let folder = Folder::new();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for arguments in ["cache list", "optimize lenet --batch 2 --workspace 1MiB --backend cpu", "cache clear"] {
+        for cache in [pipe.to_str().unwrap(), "/dev/null"] {
+            let message = folder.fail(&format!("{arguments} --cache {cache}"), 1);
+            assert!(message.contains(cache) && message.contains("not a regular file"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Measurements survive kills, signals, full disks, and other processes on the same cache.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::folder::{Folder, text};
+
+/// A long profile in the background, once it has kept `count` measurements.
+fn profiling(folder: &Folder, count: u64) -> Child {
+    let mut child = folder
+        .tightfit("profile vgg16 --batch 2 --workspace 64MiB --sizes all")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while folder.measurements() < count {
+        assert!(started.elapsed() < Duration::from_secs(120), "nothing was kept");
+        assert!(child.try_wait().unwrap().is_none(), "it ended early");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    child
+}
+
+#[test]
+fn killed_profile_keeps_its_measurements() {
+    let folder = Folder::new();
+    let mut child = profiling(&folder, 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let kept = folder.measurements();
+    assert!(kept >= 3);
+    folder.succeed("profile lenet --batch 2 --workspace 1MiB --sizes undivided");
+    assert!(folder.measurements() > kept);
+}
+
+#[test]
+fn interrupted_profile_keeps_its_measurements_and_says_so() {
+    let folder = Folder::new();
+    let child = profiling(&folder, 2);
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{message}");
+    assert!(message.contains("interrupted; measurements are saved"), "{message}");
+    assert!(folder.measurements() >= 2);
+}
+
+#[test]
+fn two_processes_share_one_cache() {
+    let folder = Folder::new();
+    let start = || {
+        folder
+            .tightfit("profile lenet --batch 8 --workspace 1MiB --sizes all")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let children: Vec<Child> = (0..3).map(|_| start()).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let together = folder.measurements();
+    folder.succeed("profile lenet --batch 8 --workspace 1MiB --sizes all");
+    assert_eq!(folder.measurements(), together, "nothing was lost between them");
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let folder = Folder::new();
+    folder.succeed("profile lenet --batch 2 --workspace 1MiB --sizes undivided");
+    let before = folder.measurements();
+    // Files may not grow past 60 KiB: what a full disk is to a program, without filling one.
+    let limited = |arguments: &str| {
+        let script = format!("trap '' XFSZ; ulimit -f 60; exec \"$tightfit\" {arguments}");
+        folder.shell(&script).output().unwrap()
+    };
+    let profile = limited("profile lenet --batch 9 --workspace 4MiB --sizes all");
+    let message = text(&profile.stderr);
+    assert_eq!(profile.status.code(), Some(1), "{message}");
+    assert!(message.contains("cache.db") && message.contains("disk is full"), "{message}");
+    assert!(text(&profile.stdout).contains("measurements"), "the result is shown all the same");
+    // The optimizer needs no disk: it warns, and answers.
+    let optimize = limited("optimize lenet --batch 9 --workspace 4MiB --sizes all");
+    assert!(optimize.status.success(), "{}", text(&optimize.stderr));
+    assert!(text(&optimize.stderr).contains("warning") && text(&optimize.stdout).contains("conv2"));
+    assert!(folder.measurements() >= before);
+}

@@ -1,0 +1,21 @@
+//! The command as a person or a script meets it: words, exit codes, messages, what it writes, and what survives bad luck.
+//!
+//! `folder` and `place` are what the tests run it in; every other module is named after a command or a subject.
+
+mod folder;
+mod place;
+
+mod cache;
+mod doctor;
+mod interrupted;
+mod optimize;
+mod output;
+mod plan;
+mod predict;
+mod readme;
+mod run;
+mod run_on_mocks;
+mod split;
+mod train;
+mod train_on_mocks;
+mod words;

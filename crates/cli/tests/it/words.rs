@@ -1,0 +1,133 @@
+//! The words of the command line: which count, and what is said of wrong and impossible ones.
+
+use std::fs;
+
+use crate::folder::{Folder, RECORDED, json, text};
+
+#[test]
+fn command_line_overrides_the_environment() {
+    let folder = Folder::new();
+    let replay =
+        format!("--backend replay:{RECORDED} --format json --batch 256 --operations forward --sizes undivided");
+    let limits = |variables: &[(&str, &str)], arguments: &str| {
+        let mut command = folder.tightfit(&format!("optimize alexnet-1col {arguments} {replay}"));
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        let keys = ["workspace_limit_bytes", "total_workspace_bytes", "one_workspace_bytes"];
+        let found = output.status.success().then(|| json(&text(&output.stdout)));
+        (output.status.code(), keys.map(|key| found.as_ref().and_then(|found| found.get(key)?.as_u64())))
+    };
+    let workspace = ("TIGHTFIT_WORKSPACE", "1GiB");
+    let total = ("TIGHTFIT_TOTAL_WORKSPACE", "2GiB");
+    const GIB: u64 = 1 << 30;
+    assert_eq!(limits(&[workspace], ""), (Some(0), [Some(GIB), None, None]));
+    assert_eq!(limits(&[workspace], "--total-workspace 3GiB"), (Some(0), [None, Some(3 * GIB), None]));
+    assert_eq!(limits(&[total], "--one-workspace 1GiB"), (Some(0), [None, None, Some(GIB)]));
+    assert_eq!(limits(&[workspace, total], ""), (Some(2), [None; 3]));
+    assert_eq!(limits(&[("TIGHTFIT_WORKSPACE", "much")], ""), (Some(2), [None; 3]));
+    assert_eq!(limits(&[("TIGHTFIT_WORKSPACE", "much")], "--workspace 1GiB"), (Some(0), [Some(GIB), None, None]));
+}
+
+#[test]
+fn unknown_words_are_listed_with_valid_ones() {
+    let folder = Folder::new();
+    for (arguments, parts) in [
+        ("optimize alexnett --batch 4 --workspace 1MiB", &["alexnett", "alexnet"][..]),
+        ("optimize lenet --batch 4 --workspace 1Mi", &["1Mi", "64MiB"]),
+        ("optimize lenet --batch 4", &["--workspace", "--total-workspace"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --total-workspace 1MiB", &["cannot be used with"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --sizes best", &["best", "power-of-two"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --layers conv9", &["conv9", "conv1"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --types f64", &["f64", "tf32"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --backend abacus", &["abacus", "cpu"]),
+        ("optimize lenet --batch 0 --workspace 1MiB", &["0 is not in 1..=1048576"]),
+        ("optimize lenet --batch 99999999999999 --workspace 1MiB", &["99999999999999", "1048576"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --threads 100000", &["100000", "1024"]),
+        ("divide lenet", &["divide"]),
+    ] {
+        let message = folder.fail(arguments, 2);
+        for part in parts {
+            assert!(message.contains(part), "{arguments}: {message}");
+        }
+    }
+    assert!(!folder.path().join("cache.db").exists(), "nothing was measured");
+}
+
+#[test]
+fn old_names_of_sizes_still_work_with_a_warning() {
+    let folder = Folder::new();
+    let common =
+        format!("optimize alexnet-1col --batch 256 --workspace 64MiB --backend replay:{RECORDED} --format json");
+    let with = |option: &str, variables: &[(&str, &str)]| {
+        let mut command = folder.tightfit(&format!("{common} {option}"));
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let (undivided, quiet) = with("--sizes undivided", &[]);
+    assert!(!quiet.contains("is now called"), "{quiet}");
+    for (option, variables, warning) in [
+        ("--policy undivided", &[][..], "--policy is now called --sizes"),
+        ("", &[("TIGHTFIT_POLICY", "undivided")], "TIGHTFIT_POLICY is now called TIGHTFIT_SIZES"),
+        ("", &[("TIGHTFIT_SIZES", "undivided"), ("TIGHTFIT_POLICY", "all")], ""),
+        ("--sizes undivided", &[("TIGHTFIT_SIZES", "all")], ""),
+    ] {
+        let (found, said) = with(option, variables);
+        assert_eq!(found, undivided, "{option} {variables:?}");
+        assert!(said.contains(warning) && (!warning.is_empty() || !said.contains("is now called")), "{said}");
+    }
+    let both = folder.fail(&format!("{common} --sizes all --policy all"), 2);
+    assert!(both.contains("cannot be used with"), "{both}");
+}
+
+#[test]
+fn impossible_requests_explain_why() {
+    let folder = Folder::new();
+    for (arguments, parts) in [
+        ("optimize lenet --workspace 1MiB", &["conv1", "mini-batch"][..]),
+        ("optimize missing.txt --batch 4 --workspace 1MiB", &["missing.txt"]),
+        ("optimize lenet --batch 4 --workspace 1MiB --backend replay:missing.gz", &["missing.gz"]),
+        ("optimize lenet --batch 2 --workspace 1MiB --plot no/such/folder.svg", &["folder.svg"]),
+    ] {
+        let message = folder.fail(arguments, 1);
+        for part in parts {
+            assert!(message.contains(part), "{arguments}: {message}");
+        }
+    }
+    let verify = format!("verify alexnet-1col --batch 256 --workspace 64MiB --backend replay:{RECORDED}");
+    assert!(folder.fail(&verify, 1).contains("cannot run anything"));
+}
+
+#[test]
+fn too_small_a_limit_exits_with_3_and_names_the_smallest_that_works() {
+    let folder = Folder::new();
+    let list = folder.path().join("wide.txt");
+    fs::write(&list, "only c64 h27 w27 k192 r5 s5 pad2\n").unwrap();
+    let profile = folder.path().join("fft.jsonl");
+    fs::write(
+        &profile,
+        r#"{"format":"tightfit-profile","version":1}
+{"device":{"backend":"cuda","name":"X","library":"1","threads":0}}
+{"problem":"forward c64 h27 w27 k192 r5 s5 pad2 f32","algorithm":"fft","notes":8,"rows":[[1,1000,1000,0.0,3,null],[2,1500,2000,0.0,3,null],[4,2500,4000,0.0,3,null]]}
+"#,
+    )
+    .unwrap();
+    let common = format!("{} --batch 4 --operations forward --backend replay:{}", list.display(), profile.display());
+    for (bound, least) in
+        [("--workspace 999", "1000 B"), ("--total-workspace 999", "1000 B"), ("--one-workspace 999", "1000 B")]
+    {
+        let message = folder.fail(&format!("optimize {common} {bound}"), 3);
+        assert!(message.contains(&format!("at least {least}")), "{bound}: {message}");
+    }
+    let undivided = folder.fail(&format!("optimize {common} --workspace 1000 --sizes undivided"), 3);
+    assert!(undivided.contains("3.9 KiB"), "{undivided}");
+    let fits = folder.json(&format!("optimize {common} --workspace 1000"));
+    assert_eq!(fits["kernels"][0]["configuration"].as_array().unwrap().len(), 4);
+    assert_eq!(fits["undivided_time_us"], serde_json::Value::Null);
+}
+
+#[test]
+fn unsupported_types_of_a_backend_are_explained() {
+    let folder = Folder::new();
+    let message = folder.fail("optimize lenet --batch 4 --workspace 1MiB --types f16 --backend cpu", 1);
+    assert!(message.contains("f32") && !message.contains("profile it first"), "{message}");
+}
