@@ -21,7 +21,7 @@ pub use corrections::corrected;
 pub use key::{is_step_name, step_name};
 pub use model::Model;
 pub use owner::{Owner, RecordedNetwork};
-pub(crate) use profiler::Known;
+pub(crate) use profiler::{Known, Rivals};
 pub use profiler::{Admission, Profiler, Skipped, Spent};
 pub use recording::Recording;
 pub use replay::Replay;

@@ -1,9 +1,11 @@
 //! Surveys: which micro-batch sizes to measure, for one kernel, and for all kernels of a network over several devices.
 
 mod ahead;
+mod bounds;
 mod env;
 mod fit;
 mod forecast;
+mod grouped;
 mod sizes;
 #[expect(clippy::module_inception, reason = "the survey itself, beside the sizes that it measures")]
 mod survey;

@@ -1,0 +1,39 @@
+//! Leaves out an interface that computes a convolution of many groups by one kernel per group.
+//!
+//! cuDNN's legacy interface does so: a depthwise layer of 240 channels takes 240 launches a call, at any size. Its
+//! algorithms are screened last, and if one is hopeless at the first screening size, larger sizes do not run it.
+
+use super::fit::SCREEN;
+use crate::profile::Profiler;
+use crate::{Algorithm, Bytes, Error, Problem};
+
+/// Fewest groups at which the launches decide. With two, an algorithm of a recorded H200 takes 6.3 times the best at 4
+/// samples and 1.2 times at 256.
+const MANY: usize = 16;
+/// Times the best time at the first screening size at which an algorithm is hopeless.
+const HOPELESS: u64 = 5;
+
+/// Whether `algorithm` may launch a kernel per group of `problem`, which has many.
+pub(super) fn launches_per_group(problem: &Problem, algorithm: &Algorithm) -> bool {
+    problem.convolution().groups() >= MANY && algorithm.name().starts_with("legacy:")
+}
+
+/// Whether the measurements at the first screening size show that `algorithm` is hopeless at the problem's larger one,
+/// compared with algorithms that need no more workspace, or a negligible one.
+///
+/// # Errors
+/// None that a problem of a valid size has.
+pub(super) fn is_hopeless(
+    problem: &Problem,
+    algorithm: &Algorithm,
+    negligible: Bytes,
+    profiler: &Profiler<'_>,
+) -> Result<bool, Error> {
+    if problem.batch() <= SCREEN[0] || !launches_per_group(problem, algorithm) {
+        return Ok(false);
+    }
+    let screened = profiler.known_of(&problem.with_batch(SCREEN[0])?);
+    let Some(own) = screened.iter().find(|measurement| measurement.algorithm == *algorithm) else { return Ok(false) };
+    let workspace = own.workspace.max(negligible);
+    Ok(screened.iter().any(|other| other.workspace <= workspace && own.time > other.time * HOPELESS))
+}
