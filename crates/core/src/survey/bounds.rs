@@ -25,20 +25,9 @@ use crate::optimize::front;
 use crate::profile::Rivals;
 use crate::{Bytes, Candidate, DivisionCost, Nanos, Problem};
 
-/// Workspaces up to this fraction of the limit count as none: a kernel worth dividing always gets more of a total.
-const NEGLIGIBLE_SHARE: u64 = 1024;
-/// The most that counts as none, whatever the limit.
-const NEGLIGIBLE_MOST: Bytes = Bytes::mib(1);
-
-/// The workspace that counts as none under limits of up to `limit`.
-pub(super) fn negligible(limit: Bytes) -> Bytes {
-    Bytes(limit.0 / NEGLIGIBLE_SHARE).min(NEGLIGIBLE_MOST)
-}
-
 /// The bounds of one kernel's candidates.
 pub(super) struct Bounds {
     problem: Problem,
-    negligible: Bytes,
     known: Vec<Candidate>,
     by_size: HashMap<usize, Vec<(Bytes, Nanos)>>,
     levels: Vec<Level>,
@@ -56,11 +45,10 @@ struct Level {
 }
 
 impl Bounds {
-    /// The bounds for candidates of `problem` under limits of up to `limit`.
-    pub(super) fn new(problem: &Problem, limit: Bytes) -> Bounds {
-        let negligible = negligible(limit);
+    /// The bounds for candidates of `problem`, of which none is known.
+    pub(super) fn new(problem: &Problem) -> Bounds {
         let (known, by_size, levels) = (Vec::new(), HashMap::new(), Vec::new());
-        Bounds { problem: *problem, negligible, known, by_size, levels, leveled: 0 }
+        Bounds { problem: *problem, known, by_size, levels, leveled: 0 }
     }
 
     /// Takes one more candidate into account.
@@ -73,7 +61,6 @@ impl Bounds {
     ///
     /// - Cost: that of a front, whenever a tenth more candidates are known than at the last.
     pub(super) fn rivals(&mut self, size: usize, workspace: Bytes) -> Rivals {
-        let workspace = workspace.max(self.negligible);
         let same = self.by_size.get(&size).map_or(&[][..], Vec::as_slice);
         let best = same.iter().map(|&(_, time)| time).min();
         let smaller = same.iter().filter(|(bytes, _)| *bytes <= workspace).map(|&(_, time)| time).min();
@@ -121,7 +108,7 @@ mod tests {
     /// Bounds of 12 samples, of candidates given by size, time and workspace.
     fn bounds(rows: &[(usize, u64, u64)]) -> Bounds {
         let problem = "forward n12 c3 h8 w8 k4 r3 s3 f32".parse().unwrap();
-        let mut bounds = Bounds::new(&problem, Bytes(0));
+        let mut bounds = Bounds::new(&problem);
         for &(micro_batch, time, workspace) in rows {
             let algorithm = Algorithm::new("a");
             bounds.add(&Candidate { micro_batch, algorithm, time: Nanos(time), workspace: Bytes(workspace) });
@@ -168,14 +155,5 @@ mod tests {
     fn the_whole_mini_batch_competes_only_with_its_size() {
         assert_eq!(bound(&[(4, 10, 0)], 12, 0), None);
         assert_eq!(bound(&[(4, 10, 0), (12, 90, 0), (12, 50, 8)], 12, 0), Some(90));
-    }
-
-    #[test]
-    fn tiny_workspaces_count_as_none() {
-        let problem = "forward n12 c3 h8 w8 k4 r3 s3 f32".parse().unwrap();
-        let mut bounds = Bounds::new(&problem, Bytes::mib(64));
-        let algorithm = Algorithm::new("a");
-        bounds.add(&Candidate { micro_batch: 4, algorithm, time: Nanos(9), workspace: Bytes(131) });
-        assert_eq!(bounds.rivals(4, Bytes(0)).bound, Some(Nanos(9)));
     }
 }

@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bounds::{Bounds, negligible};
+use super::bounds::Bounds;
 use super::grouped;
 use crate::optimize::divide;
 use crate::profile::Profiler;
@@ -46,7 +46,7 @@ const ROUNDS: usize = 4;
 /// # Errors
 /// The errors of [`Profiler::measure`].
 pub(super) fn fit(problem: &Problem, limits: &[Bytes], profiler: &mut Profiler<'_>) -> Result<Vec<Candidate>, Error> {
-    let mut search = Search::new(problem, limits.iter().copied().max().unwrap_or_default(), profiler)?;
+    let mut search = Search::new(problem, profiler)?;
     let mut filled = BTreeMap::new();
     for &limit in limits {
         let largest = search.largest_sizes(limit)?;
@@ -88,12 +88,10 @@ struct Search<'p, 'b> {
     failed: BTreeSet<(usize, usize)>,
     /// Of everything measured.
     bounds: Bounds,
-    /// Workspace that counts as none.
-    negligible: Bytes,
 }
 
 impl<'p, 'b> Search<'p, 'b> {
-    fn new(problem: &Problem, limit: Bytes, profiler: &'p mut Profiler<'b>) -> Result<Search<'p, 'b>, Error> {
+    fn new(problem: &Problem, profiler: &'p mut Profiler<'b>) -> Result<Search<'p, 'b>, Error> {
         let sizes = profiler.sizes(problem);
         // Libraries list different engines at different sizes. The whole mini-batch and the screening sizes show nearly
         // all of them, and each query takes as long as some measurements. In a recording of few sizes, any algorithm
@@ -118,8 +116,7 @@ impl<'p, 'b> Search<'p, 'b> {
             workspaces: BTreeMap::new(),
             measured: BTreeMap::new(),
             failed: BTreeSet::new(),
-            bounds: Bounds::new(problem, limit),
-            negligible: negligible(limit),
+            bounds: Bounds::new(problem),
         })
     }
 
@@ -189,7 +186,7 @@ impl<'p, 'b> Search<'p, 'b> {
     fn measure(&mut self, algorithm: usize, size: usize, limit: Bytes) -> Result<Option<Nanos>, Error> {
         let Some(size) = self.snap(size) else { return Ok(None) };
         let problem = self.problem.with_batch(size)?;
-        if grouped::is_hopeless(&problem, &self.algorithms[algorithm], self.negligible, self.profiler)? {
+        if grouped::is_hopeless(&problem, &self.algorithms[algorithm], limit, self.profiler)? {
             return Ok(None);
         }
         self.measure_anyway(algorithm, size, limit)

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::bounds::{Bounds, negligible};
+use super::bounds::Bounds;
 use super::fit::fit;
 use super::grouped;
 use crate::candidate::Candidates;
@@ -79,7 +79,7 @@ pub fn candidates(
     let mut found = match sizes.up_to(problem.batch()) {
         Some(sizes) => {
             let known = profiler.sizes(problem);
-            let (mut found, mut bounds) = (Vec::new(), Bounds::new(problem, largest));
+            let (mut found, mut bounds) = (Vec::new(), Bounds::new(problem));
             for size in sizes.into_iter().filter(|size| known.binary_search(size).is_ok()) {
                 measure_all(&problem.with_batch(size)?, largest, profiler, &mut bounds, &mut found)?;
             }
@@ -101,7 +101,7 @@ pub(super) fn measure_size(
     profiler: &mut Profiler<'_>,
     found: &mut Vec<Candidate>,
 ) -> Result<(), Error> {
-    measure_all(problem, limit, profiler, &mut Bounds::new(problem, limit), found)
+    measure_all(problem, limit, profiler, &mut Bounds::new(problem), found)
 }
 
 /// The same, each against its rivals among the candidates of all sizes.
@@ -118,7 +118,7 @@ fn measure_all(
     for offer in offers {
         let Some(workspace) = offer.workspace.ok().filter(|bytes| *bytes <= limit) else { continue };
         // A hopeless algorithm is better than none.
-        if found.len() > before && grouped::is_hopeless(problem, &offer.algorithm, negligible(limit), profiler)? {
+        if found.len() > before && grouped::is_hopeless(problem, &offer.algorithm, limit, profiler)? {
             continue;
         }
         let rivals = bounds.rivals(problem.batch(), workspace);
