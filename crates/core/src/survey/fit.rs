@@ -10,6 +10,8 @@
 //! refine   the algorithms of the winning division at round sizes between m/2 and m, then between its neighbors
 //! ```
 //!
+//! All of them are measured against the time that they must beat, see [`Bounds`]; most lose, and cost a call or two.
+//!
 //! Predicted times also give the cost of power-of-two, and thus the budget. The constants were chosen on one recorded
 //! network (AlexNet, one column, f32, all 256 sizes, limits of 8 to 512 MiB) and then checked on seven others; the
 //! table is in `docs/results.md`.
