@@ -4,7 +4,7 @@
 //! warm-up | 1 | 2 | 3 | ..      at least `least`, then until (q3 - q1) / median is small, or `most`, or time is up
 //!     |     |
 //!     |     over three times the best so far: this one is enough
-//!     both far over the bound: these are enough
+//!     all far over the bound: these are enough
 //! ```
 
 use crate::backend::Effort;

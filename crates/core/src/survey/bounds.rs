@@ -72,7 +72,7 @@ impl Bounds {
     fn in_divisions(&mut self, size: usize, workspace: Bytes) -> Option<Nanos> {
         // A few candidates more hardly change what has added up before.
         if self.known.len() * 10 > self.leveled * 11 {
-            self.levels = self.level();
+            self.levels = self.levels();
             self.leveled = self.known.len();
         }
         let first = self.levels.partition_point(|level| level.workspace <= workspace).checked_sub(1)?;
@@ -84,7 +84,7 @@ impl Bounds {
         Some(Nanos(bound.round() as u64))
     }
 
-    fn level(&self) -> Vec<Level> {
+    fn levels(&self) -> Vec<Level> {
         let mut rising: Vec<(Bytes, f64)> =
             self.known.iter().map(|c| (c.workspace, c.time.0 as f64 / c.micro_batch as f64)).collect();
         rising.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.total_cmp(&b.1)));

@@ -1,4 +1,4 @@
-//! Leaves out an interface that computes a convolution of many groups by one kernel per group.
+//! Spares algorithms that compute a convolution of many groups by one kernel per group.
 //!
 //! cuDNN's legacy interface does so: a depthwise layer of 240 channels takes 240 launches a call, at any size. Its
 //! algorithms are screened last, and if one is hopeless at the first screening size, larger sizes do not run it.
@@ -27,7 +27,7 @@ pub(super) fn launches_per_group(problem: &Problem, algorithm: &Algorithm) -> bo
 /// compared with algorithms that need no more workspace, or next to none of `limit`.
 ///
 /// # Errors
-/// None that a problem of a valid size has.
+/// Those of [`Problem::with_batch`].
 pub(super) fn is_hopeless(
     problem: &Problem,
     algorithm: &Algorithm,
