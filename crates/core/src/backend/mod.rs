@@ -84,11 +84,32 @@ pub struct Effort {
     pub cap: Nanos,
     /// Time of the best algorithm of this size so far; an algorithm over three times slower is run only once.
     pub best: Option<Nanos>,
+    /// The time that a candidate must beat for any choice among the candidates known so far to include it, under any
+    /// limit. One that loses to it after two calls, the warm-up included, is left at that: its time is right but less
+    /// precise, and has one repeat.
+    pub bound: Option<Nanos>,
 }
 
 impl Default for Effort {
     fn default() -> Effort {
-        Effort { warm_up: 1, least: 3, most: 15, spread: 0.05, cap: Nanos(250_000_000), best: None }
+        Effort { warm_up: 1, least: 3, most: 15, spread: 0.05, cap: Nanos(250_000_000), best: None, bound: None }
+    }
+}
+
+impl Effort {
+    /// The most that the gaps between the kernels of a single call add to its time.
+    pub const LAUNCH_GAPS: Nanos = Nanos(50_000);
+
+    /// Whether the time of a single call, without the gaps that it may have, is over `margin` times the bound.
+    ///
+    /// ```
+    /// use tightfit_core::{Nanos, backend::Effort};
+    /// let effort = Effort { bound: Some(Nanos(100_000)), ..Effort::default() };
+    /// assert!(effort.is_lost(Nanos(161_000), 1.1));
+    /// assert!(!effort.is_lost(Nanos(159_000), 1.1), "up to 50 us of it may be gaps");
+    /// ```
+    pub fn is_lost(&self, single: Nanos, margin: f64) -> bool {
+        self.bound.is_some_and(|bound| (single - Effort::LAUNCH_GAPS).0 as f64 > bound.0 as f64 * margin)
     }
 }
 

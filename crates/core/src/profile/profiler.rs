@@ -85,6 +85,15 @@ impl Admission {
     }
 }
 
+/// What a candidate competes with; see [`Effort`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rivals {
+    /// [`Effort::best`].
+    pub best: Option<Nanos>,
+    /// [`Effort::bound`].
+    pub bound: Option<Nanos>,
+}
+
 /// What was measured in one run, by problem at its size; `None` for what failed.
 pub(crate) type Known = HashMap<(Problem, Algorithm), Option<Measurement>>;
 
@@ -217,6 +226,16 @@ impl<'a> Profiler<'a> {
         algorithm: &Algorithm,
         best: Option<Nanos>,
     ) -> Result<Option<Measurement>, Error> {
+        self.measure_against(problem, algorithm, Rivals { best, bound: None })
+    }
+
+    /// The same; a candidate without a chance against its rivals costs two calls.
+    pub(crate) fn measure_against(
+        &mut self,
+        problem: &Problem,
+        algorithm: &Algorithm,
+        rivals: Rivals,
+    ) -> Result<Option<Measurement>, Error> {
         self.check_stop()?;
         let key = (*problem, algorithm.clone());
         if let Some(known) = self.known.get(&key) {
@@ -227,12 +246,39 @@ impl<'a> Profiler<'a> {
                 self.spent.cached += 1;
                 Some(cached)
             }
-            None => self.run(problem, algorithm, best)?,
+            None => self.run(problem, algorithm, rivals)?,
         };
         if let Some(measurement) = &measurement {
             self.spent.kernel_time = self.spent.kernel_time + measurement.time;
         }
         self.known.insert(key, measurement.clone());
+        Ok(measurement)
+    }
+
+    /// Everything measured of the problem at its batch so far.
+    pub(crate) fn known_of(&self, problem: &Problem) -> Vec<&Measurement> {
+        self.known.iter().filter(|((known, _), _)| known == problem).filter_map(|(_, found)| found.as_ref()).collect()
+    }
+
+    /// Whether the candidate was given up after a single timed call although more were possible; false in a replay.
+    pub(crate) fn is_hasty(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
+        let known = self.known.get(&(*problem, algorithm.clone()));
+        let hasty = |found: &Measurement| found.repeats <= 1 && found.time < self.effort.cap;
+        !self.backend.is_replay() && known.and_then(Option::as_ref).is_some_and(hasty)
+    }
+
+    /// Measures a known candidate again, with all repeats; none if it fails this time.
+    ///
+    /// # Errors
+    /// As [`Profiler::measure`].
+    pub(crate) fn measure_again(
+        &mut self,
+        problem: &Problem,
+        algorithm: &Algorithm,
+    ) -> Result<Option<Measurement>, Error> {
+        self.check_stop()?;
+        let measurement = self.run(problem, algorithm, Rivals::default())?;
+        self.known.insert((*problem, algorithm.clone()), measurement.clone());
         Ok(measurement)
     }
 
@@ -276,10 +322,10 @@ impl<'a> Profiler<'a> {
         &mut self,
         problem: &Problem,
         algorithm: &Algorithm,
-        best: Option<Nanos>,
+        Rivals { best, bound }: Rivals,
     ) -> Result<Option<Measurement>, Error> {
         let started = Instant::now();
-        let effort = Effort { best, ..self.effort };
+        let effort = Effort { best, bound, ..self.effort };
         match self.backend.measure(problem, algorithm, &effort) {
             Ok(mut measurement) => {
                 // A time of zero only means that the clock is too coarse.

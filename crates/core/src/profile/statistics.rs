@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! warm-up | 1 | 2 | 3 | ..      at least `least`, then until (q3 - q1) / median is small, or `most`, or time is up
-//!           |
-//!           over three times the best so far: this one is enough
+//!     |     |
+//!     |     over three times the best so far: this one is enough
+//!     all far over the bound: these are enough
 //! ```
 
 use crate::backend::Effort;
@@ -20,6 +21,10 @@ pub struct Sample {
     pub repeats: u32,
 }
 
+/// How far over the bound a candidate must be in every call before it is given up. On a machine that other programs
+/// use too, a few calls in a row may easily take a third longer than usual.
+const MARGIN: f64 = 1.5;
+
 /// Calls `run`, which returns the time of one run, as often as `effort` requires.
 ///
 /// At least one run counts, whatever `effort` says.
@@ -27,12 +32,15 @@ pub struct Sample {
 /// # Errors
 /// The first error of `run`.
 pub fn sample(effort: &Effort, mut run: impl FnMut() -> Result<Nanos, Error>) -> Result<Sample, Error> {
+    let mut least: Option<Nanos> = None;
     for _ in 0..effort.warm_up {
-        run()?;
+        let time = run()?;
+        least = Some(least.map_or(time, |least| least.min(time)));
     }
     let mut times = vec![run()?];
     let mut spent = times[0];
-    let hopeless = effort.best.is_some_and(|best| times[0] > best * 3);
+    let least = least.map_or(times[0], |least| least.min(times[0]));
+    let hopeless = effort.best.is_some_and(|best| times[0] > best * 3) || effort.is_lost(least, MARGIN);
     let most = if hopeless { 1 } else { effort.most.max(1) as usize };
     while times.len() < most && spent < effort.cap {
         if times.len() >= effort.least.max(2) as usize && summarize(&mut times).spread <= effort.spread {
@@ -72,7 +80,8 @@ mod tests {
         (sample.unwrap(), asked)
     }
 
-    const EFFORT: Effort = Effort { warm_up: 1, least: 3, most: 9, spread: 0.05, cap: Nanos(1_000_000), best: None };
+    const EFFORT: Effort =
+        Effort { warm_up: 1, least: 3, most: 9, spread: 0.05, cap: Nanos(1_000_000), best: None, bound: None };
 
     #[test]
     fn steady_times_stop_at_the_minimum() {
@@ -98,6 +107,15 @@ mod tests {
         let effort = Effort { best: Some(Nanos(100)), ..EFFORT };
         assert_eq!(feed(&effort, &[0, 301]).0.repeats, 1);
         assert_eq!(feed(&effort, &[0, 300]).0.repeats, 3);
+    }
+
+    #[test]
+    fn a_candidate_far_over_the_bound_costs_two_calls() {
+        let effort = Effort { bound: Some(Nanos(100_000)), cap: Nanos(1_000_000_000), ..EFFORT };
+        let (sample, asked) = feed(&effort, &[900_000, 201_000, 200_000]);
+        assert_eq!((sample.median, sample.repeats, asked), (Nanos(201_000), 1, 2));
+        assert_eq!(feed(&effort, &[900_000, 200_000]).0.repeats, 3, "a third of it may be gaps and noise");
+        assert!(feed(&effort, &[150_000, 900_000, 150_000]).0.repeats > 1, "one slow call says nothing");
     }
 
     #[test]

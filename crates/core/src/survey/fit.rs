@@ -10,12 +10,16 @@
 //! refine   the algorithms of the winning division at round sizes between m/2 and m, then between its neighbors
 //! ```
 //!
+//! All of them are measured against the time that they must beat, see [`Bounds`]; most lose, and cost a call or two.
+//!
 //! Predicted times also give the cost of power-of-two, and thus the budget. The constants were chosen on one recorded
 //! network (AlexNet, one column, f32, all 256 sizes, limits of 8 to 512 MiB) and then checked on seven others; the
 //! table is in `docs/results.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::bounds::Bounds;
+use super::grouped;
 use crate::optimize::divide;
 use crate::profile::Profiler;
 use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Problem};
@@ -84,6 +88,8 @@ struct Search<'p, 'b> {
     /// By algorithm (index into `algorithms`) and size.
     measured: BTreeMap<(usize, usize), Candidate>,
     failed: BTreeSet<(usize, usize)>,
+    /// Of everything measured.
+    bounds: Bounds,
 }
 
 impl<'p, 'b> Search<'p, 'b> {
@@ -92,21 +98,27 @@ impl<'p, 'b> Search<'p, 'b> {
         // Libraries list different engines at different sizes. The whole mini-batch and the screening sizes show nearly
         // all of them, and each query takes as long as some measurements. In a recording of few sizes, any algorithm
         // may appear at any size.
-        let mut algorithms = BTreeSet::new();
+        let mut algorithms: Vec<Algorithm> = Vec::new();
         let ends = sizes.last().copied().into_iter().chain(SCREEN);
         let asked: Vec<usize> = if sizes.len() <= FEW { sizes.clone() } else { ends.collect() };
         for size in asked.into_iter().filter(|size| sizes.binary_search(size).is_ok()) {
             let offers = profiler.offers(&problem.with_batch(size)?)?;
-            algorithms.extend(offers.iter().filter(|o| o.workspace.is_ok()).map(|o| o.algorithm.clone()));
+            for offer in offers.iter().filter(|offer| offer.workspace.is_ok()) {
+                if !algorithms.contains(&offer.algorithm) {
+                    algorithms.push(offer.algorithm.clone());
+                }
+            }
         }
+        algorithms.sort_by_key(|algorithm| grouped::launches_per_group(problem, algorithm));
         Ok(Search {
             problem: *problem,
             profiler,
-            algorithms: algorithms.into_iter().collect(),
+            algorithms,
             sizes,
             workspaces: BTreeMap::new(),
             measured: BTreeMap::new(),
             failed: BTreeSet::new(),
+            bounds: Bounds::new(problem),
         })
     }
 
@@ -172,20 +184,32 @@ impl<'p, 'b> Search<'p, 'b> {
         self.sizes[..self.sizes.partition_point(|&known| known <= size)].last().copied()
     }
 
+    /// The time of an algorithm at a size; none if it fails, has no chance, or does not fit.
     fn measure(&mut self, algorithm: usize, size: usize, limit: Bytes) -> Result<Option<Nanos>, Error> {
         let Some(size) = self.snap(size) else { return Ok(None) };
+        let problem = self.problem.with_batch(size)?;
+        if grouped::is_hopeless(&problem, &self.algorithms[algorithm], limit, self.profiler)? {
+            return Ok(None);
+        }
+        self.measure_anyway(algorithm, size, limit)
+    }
+
+    fn measure_anyway(&mut self, algorithm: usize, size: usize, limit: Bytes) -> Result<Option<Nanos>, Error> {
         if let Some(candidate) = self.measured.get(&(algorithm, size)) {
             return Ok(Some(candidate.time));
         }
         if !self.fits(algorithm, size, limit)? {
             return Ok(None);
         }
-        let best = self.measured.values().filter(|c| c.micro_batch == size).map(|c| c.time).min();
+        let workspace = self.workspaces.get(&(algorithm, size)).copied().flatten().unwrap_or_default();
+        let rivals = self.bounds.rivals(size, workspace);
         let problem = self.problem.with_batch(size)?;
-        let Some(measurement) = self.profiler.measure(&problem, &self.algorithms[algorithm].clone(), best)? else {
+        let measured = self.profiler.measure_against(&problem, &self.algorithms[algorithm], rivals)?;
+        let Some(measurement) = measured else {
             self.failed.insert((algorithm, size));
             return Ok(None);
         };
+        self.bounds.add(&measurement.candidate());
         self.measured.insert((algorithm, size), measurement.candidate());
         Ok(Some(measurement.time))
     }
@@ -223,7 +247,7 @@ impl<'p, 'b> Search<'p, 'b> {
         if let Some(algorithm) = whole
             && !self.measured.values().any(|c| c.micro_batch == batch && c.workspace <= limit)
         {
-            self.measure(algorithm, batch, limit)?;
+            self.measure_anyway(algorithm, batch, limit)?;
         }
         let spent = self.spent();
         let share = (REFINE_SHARE * power_of_two).max(spent * (1.0 + REFINE_LEAST));
@@ -245,7 +269,7 @@ impl<'p, 'b> Search<'p, 'b> {
             // at least one part is new, and is measured or fails. There are finitely many, so this terminates.
             for part in fewest.parts() {
                 if let Some(algorithm) = self.algorithms.iter().position(|known| *known == part.algorithm) {
-                    self.measure(algorithm, part.micro_batch, limit)?;
+                    self.measure_anyway(algorithm, part.micro_batch, limit)?;
                 }
             }
             if self.measured.len() + self.failed.len() == before {

@@ -3,10 +3,11 @@
 mod ahead;
 mod budget;
 mod devices;
-||||||| 73ee4cd
+mod bounds;
 mod env;
 mod fit;
 mod forecast;
+mod grouped;
 mod sizes;
 #[expect(clippy::module_inception, reason = "the survey itself, beside the sizes that it measures")]
 mod survey;

@@ -2,11 +2,16 @@
 //!
 //! **Source**: Oyama et al. 2018, III.B, for undivided, power-of-two and all; `fit` is our own, see [`super::fit`].
 
+use std::collections::BTreeSet;
+
+use super::bounds::Bounds;
 use super::fit::fit;
+use super::grouped;
 use crate::candidate::Candidates;
+use crate::optimize::{divide, undivided};
 use crate::profile::Profiler;
 use crate::words::by_name;
-use crate::{Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem};
+use crate::{Bytes, Candidate, DivisionCost, Error, Operation, Problem};
 
 /// A rule for micro-batch sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -74,9 +79,9 @@ pub fn candidates(
     let mut found = match sizes.up_to(problem.batch()) {
         Some(sizes) => {
             let known = profiler.sizes(problem);
-            let mut found = Vec::new();
+            let (mut found, mut bounds) = (Vec::new(), Bounds::new(problem));
             for size in sizes.into_iter().filter(|size| known.binary_search(size).is_ok()) {
-                measure_size(&problem.with_batch(size)?, largest, profiler, &mut found)?;
+                measure_all(&problem.with_batch(size)?, largest, profiler, &mut bounds, &mut found)?;
             }
             found
         }
@@ -85,6 +90,7 @@ pub fn candidates(
     found.sort();
     let divides = sizes != Sizes::Undivided && problem.operation() == Operation::BackwardFilter;
     let cost = if divides { profiler.division_cost(problem)? } else { DivisionCost::default() };
+    settle(problem, limits, cost, profiler, &mut found)?;
     Ok(Candidates { candidates: found, cost })
 }
 
@@ -95,16 +101,67 @@ pub(super) fn measure_size(
     profiler: &mut Profiler<'_>,
     found: &mut Vec<Candidate>,
 ) -> Result<(), Error> {
-    let offers = profiler.offers(problem)?.to_vec();
-    let mut best: Option<Nanos> = None;
+    measure_all(problem, limit, profiler, &mut Bounds::new(problem), found)
+}
+
+/// The same, each against its rivals among the candidates of all sizes.
+fn measure_all(
+    problem: &Problem,
+    limit: Bytes,
+    profiler: &mut Profiler<'_>,
+    bounds: &mut Bounds,
+    found: &mut Vec<Candidate>,
+) -> Result<(), Error> {
+    let mut offers = profiler.offers(problem)?.to_vec();
+    offers.sort_by_key(|offer| grouped::launches_per_group(problem, &offer.algorithm));
+    let before = found.len();
     for offer in offers {
-        if !offer.workspace.is_ok_and(|bytes| bytes <= limit) {
+        let Some(workspace) = offer.workspace.ok().filter(|bytes| *bytes <= limit) else { continue };
+        // A hopeless algorithm is better than none.
+        if found.len() > before && grouped::is_hopeless(problem, &offer.algorithm, limit, profiler)? {
             continue;
         }
-        if let Some(measurement) = profiler.measure(problem, &offer.algorithm, best)? {
-            best = Some(best.map_or(measurement.time, |best| best.min(measurement.time)));
-            found.push(measurement.candidate());
+        let rivals = bounds.rivals(problem.batch(), workspace);
+        if let Some(measurement) = profiler.measure_against(problem, &offer.algorithm, rivals)? {
+            let candidate = measurement.candidate();
+            bounds.add(&candidate);
+            found.push(candidate);
         }
     }
     Ok(())
+}
+
+/// Measures the parts of the answers under `limits` again, divided and undivided, that were given up after a single
+/// timed call: with fewer rivals than when it was made, such a measurement may decide.
+fn settle(
+    problem: &Problem,
+    limits: &[Bytes],
+    cost: DivisionCost,
+    profiler: &mut Profiler<'_>,
+    found: &mut Vec<Candidate>,
+) -> Result<(), Error> {
+    let mut settled = BTreeSet::new();
+    loop {
+        let mut hasty = Vec::new();
+        for &limit in limits {
+            let answers = [divide(problem, found, limit, cost).ok(), undivided(problem, found, limit)];
+            for part in answers.iter().flatten().flat_map(|answer| answer.parts()) {
+                let part_problem = problem.with_batch(part.micro_batch)?;
+                if profiler.is_hasty(&part_problem, &part.algorithm)
+                    && settled.insert((part.micro_batch, part.algorithm.clone()))
+                {
+                    hasty.push((part_problem, part.algorithm.clone()));
+                }
+            }
+        }
+        if hasty.is_empty() {
+            return Ok(());
+        }
+        for (part, algorithm) in hasty {
+            let measured = profiler.measure_again(&part, &algorithm)?;
+            found.retain(|known| (known.micro_batch, &known.algorithm) != (part.batch(), &algorithm));
+            found.extend(measured.map(|measurement| measurement.candidate()));
+        }
+        found.sort();
+    }
 }

@@ -3,6 +3,7 @@
 mod admission;
 mod allot;
 mod cache;
+mod cheap;
 mod concurrent;
 mod divide;
 mod fit;

@@ -101,7 +101,7 @@ impl Backend for Fake {
     }
 }
 
-fn row(algorithm: &str, micro_batch: usize, time: u64, workspace: u64) -> Measurement {
+pub(crate) fn row(algorithm: &str, micro_batch: usize, time: u64, workspace: u64) -> Measurement {
     Measurement {
         algorithm: Algorithm::new(algorithm),
         micro_batch,

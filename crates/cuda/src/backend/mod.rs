@@ -269,13 +269,15 @@ impl CudaBackend {
 
     /// The offers of one set of types.
     fn offers_in(&mut self, problem: &Problem, wide: bool) -> Result<Vec<Offer>, CudaError> {
-        let legacy = legacy_names(problem.operation()).map(|name| Family::Legacy(name.to_owned()));
-        let mut families: Vec<(Family, Notes)> = legacy.map(|family| (family, Notes::NONE)).collect();
+        // Engines first, in the order of cuDNN's heuristics: measured early, a fast one spares the slow ones repeats.
+        let mut families: Vec<(Family, Notes)> = Vec::new();
         match self.graph(problem, Output::Own, Scale::OVERWRITE).and_then(|graph| proposals(&graph, self.search)) {
             Ok(found) => families.extend(found.into_iter().map(|found| (Family::Engine(found.engine), found.notes))),
             Err(error) if is_refusal(&error) => {}
             Err(error) => return Err(error),
         }
+        let legacy = legacy_names(problem.operation()).map(|name| Family::Legacy(name.to_owned()));
+        families.extend(legacy.map(|family| (family, Notes::NONE)));
         let mut offers = Vec::with_capacity(families.len());
         for (family, mut notes) in families {
             let workspace = match (excluded(problem.types(), notes), self.requirement(problem, &family)) {

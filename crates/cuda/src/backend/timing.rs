@@ -7,6 +7,14 @@
 //!
 //! While the call ahead of a series runs, the host enqueues the series, so that it begins without a gap, like one
 //! micro-batch after another. Calls that take far longer than a gap are timed alone.
+//!
+//! A candidate that loses to its bound costs little, because most of them do:
+//!
+//! ```text
+//! untimed call | single call |                     over the bound and so long that gaps hardly count: no more
+//!              |             | series |            over the bound: no more
+//!              |             |        | .. ..      the same as without a bound
+//! ```
 
 use tightfit_core::backend::Effort;
 use tightfit_core::profile::{Sample, sample};
@@ -23,6 +31,12 @@ const SHORT: Nanos = Nanos(1_000_000);
 const CALLS: u64 = 10;
 /// A first call loads its kernels, which takes milliseconds; one that takes longer than this does so by itself.
 const LOADING: Nanos = Nanos(20_000_000);
+
+/// A single call shorter than this is not judged, because gaps may be much of its time. The series that judges it takes
+/// about as long.
+const JUDGED: Nanos = Nanos(500_000);
+/// How far over the bound a candidate is given up. Times of one call repeat within a few percent.
+const MARGIN: f64 = 1.1;
 
 /// Enqueues the work once on its stream.
 pub(super) type Enqueue<'a> = &'a dyn Fn() -> Result<(), CudaError>;
@@ -70,16 +84,25 @@ fn time_series(stream: &Stream, effort: &Effort, enqueue: Enqueue<'_>) -> Result
     let first = span(false, 1)?;
     let hopeless = effort.best.is_some_and(|best| first > LOADING && first > best * 3);
     let mut single = if hopeless { first } else { span(false, 1)? };
+    // No call takes less than its kernels do, so the faster of the two says more; the first may have loaded something.
+    let least = single.min(first);
+    if least >= JUDGED && effort.is_lost(least, MARGIN) {
+        return Ok((Sample { median: least, spread: 0.0, repeats: 1 }, least));
+    }
     let calls = if single >= SPAN { 1 } else { (SPAN.0 / single.0.max(1) + 1).min(CALLS) };
+    let ahead = single < SHORT;
+    // A long call was timed already; the calls so far have warmed up the device.
+    let first = if ahead { span(ahead, calls)? } else { single };
+    if ahead && effort.bound.is_some_and(|bound| first.0 as f64 > bound.0 as f64 * MARGIN) {
+        return Ok((Sample { median: first, spread: 0.0, repeats: 1 }, single));
+    }
     if calls > 1 {
         let mut singles = [single, span(false, 1)?, span(false, 1)?];
         singles.sort_unstable();
         single = singles[1];
     }
-    let ahead = single < SHORT;
-    // A long call was timed already; the calls so far have warmed up the device.
-    let mut known = (!ahead).then_some(single);
-    let effort = Effort { warm_up: effort.warm_up.saturating_sub(2), ..*effort };
+    let mut known = Some(first);
+    let effort = Effort { warm_up: effort.warm_up.saturating_sub(2), bound: None, ..*effort };
     let mut failure = None;
     let sampled = sample(&effort, || match known.take() {
         Some(time) => Ok(time),

@@ -237,6 +237,33 @@ fn a_slow_candidate_is_run_once_more_at_most() {
 }
 
 #[test]
+fn a_hopeless_candidate_costs_two_calls_and_a_good_one_many() {
+    let mocks = Mocks::new();
+    let mut backend = mocks.backend();
+    let algorithm = Algorithm::new("legacy:implicit-gemm");
+    let mut cost = |problem: &Problem, bound: Option<Nanos>| {
+        let before = mocks.count("executions");
+        let measured = backend.measure(problem, &algorithm, &Effort { bound, ..Effort::default() }).unwrap();
+        (measured, mocks.count("executions") - before)
+    };
+    // Gaps hardly count in a call of over half a millisecond, and may be all of a short one, which a series judges.
+    let [long, short] =
+        ["n4 c32 h28 w28 k32", "n1 c8 h8 w8 k8"].map(|shape| problem(&format!("forward {shape} r3 s3 pad1 f32")));
+    for (problem, is_long) in [(long, true), (short, false)] {
+        let (careful, executions) = cost(&problem, None);
+        assert_eq!(careful.time > Nanos(550_000), is_long, "{problem}: {}", careful.time);
+        assert!(careful.repeats >= 3 && executions > 3, "{problem}: {executions}");
+        let (good, again) = cost(&problem, Some(careful.time));
+        assert!(good.repeats >= 3 && again > 3, "{problem}: {again}");
+        let (hopeless, few) = cost(&problem, Some(Nanos(careful.time.0 / 2)));
+        assert_eq!(hopeless.repeats, 1, "{problem}");
+        assert!(few <= if is_long { 2 } else { 2 + 11 }, "{problem}: {few}");
+        // The mocks' times are functions of the calls.
+        assert!(hopeless.time >= careful.time && hopeless.time <= careful.time + Effort::LAUNCH_GAPS, "{problem}");
+    }
+}
+
+#[test]
 fn wider_sums_compete_with_f16_alone() {
     let mocks = Mocks::new();
     let mut backend = mocks.backend();
