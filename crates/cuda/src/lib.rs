@@ -37,8 +37,8 @@ pub mod safe;
 pub mod sys;
 
 pub use backend::{
-    BesideCaptures, Chosen, Course, CudaBackend, Guest, GuestProgram, Host, Lane, NotEnqueued, Options, Outcome, Pattern,
-    Trial, legacy_chosen,
+    BesideCaptures, Chosen, Course, CudaBackend, Guest, GuestProgram, Host, Lane, NotEnqueued, Options, Outcome,
+    Pattern, Trial, legacy_chosen,
 };
 pub use error::{Attempt, CudaError};
 pub use load::CudnnVersion;

@@ -13,7 +13,9 @@ const LOADED_ONLY: i32 = 4;
 /// Cost: two lookups by name. Asked for once per convolution, because the program may turn the switches at any time.
 pub fn asks_for_determinism() -> bool {
     // SAFETY: nothing is loaded, so nothing is initialized.
-    let Ok(library) = (unsafe { Library::open(Some("libtorch_cpu.so"), RTLD_LAZY | LOADED_ONLY) }) else { return false };
+    let Ok(library) = (unsafe { Library::open(Some("libtorch_cpu.so"), RTLD_LAZY | LOADED_ONLY) }) else {
+        return false;
+    };
     type Global = unsafe extern "C" fn() -> *mut c_void;
     type Asked = unsafe extern "C" fn(*const c_void) -> bool;
     // SAFETY: `at::globalContext()` returns a reference, which is an address, to an object that lives as long as the process.

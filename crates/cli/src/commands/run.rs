@@ -144,9 +144,9 @@ fn limit(options: &RunOptions) -> Result<Limit, Failure> {
 /// [`Failure::Usage`] for one that cannot be read.
 fn of_environment<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Failure> {
     let Some(size) = std::env::var_os(name).filter(|size| !size.is_empty()) else { return Ok(None) };
-    let size = size.into_string().map_err(|size| {
-        Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB"))
-    })?;
+    let size = size
+        .into_string()
+        .map_err(|size| Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB")))?;
     size.parse().map(Some).map_err(|error: T::Err| Failure::Usage(format!("{name}: {error}")))
 }
 

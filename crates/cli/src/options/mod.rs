@@ -433,7 +433,9 @@ impl FromStr for AutoOrBytes {
     fn from_str(text: &str) -> Result<AutoOrBytes, String> {
         match text {
             "auto" => Ok(AutoOrBytes::Auto),
-            size => size.parse().map(AutoOrBytes::Bytes).map_err(|error: tightfit_core::Error| format!("{error}, or auto")),
+            size => {
+                size.parse().map(AutoOrBytes::Bytes).map_err(|error: tightfit_core::Error| format!("{error}, or auto"))
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ mod statistics;
 mod store;
 
 #[cfg(feature = "cache")]
-pub use cache::{Decision, DecisionKey, Cache, Mark, Summary};
+pub use cache::{Cache, Decision, DecisionKey, Mark, Summary};
 pub use corrections::corrected;
 pub use key::{is_step_name, step_name};
 pub use model::Model;

@@ -55,7 +55,11 @@ impl FromStr for TuneBudget {
             _ => return Err(bad()),
         };
         let seconds = lower[..split].parse::<f64>().map_err(|_| bad())? * unit;
-        if seconds > MOST_SECONDS { Ok(TuneBudget(None)) } else { Ok(TuneBudget(Some(Duration::from_secs_f64(seconds)))) }
+        if seconds > MOST_SECONDS {
+            Ok(TuneBudget(None))
+        } else {
+            Ok(TuneBudget(Some(Duration::from_secs_f64(seconds))))
+        }
     }
 }
 

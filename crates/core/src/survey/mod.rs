@@ -1,9 +1,9 @@
 //! Surveys: which micro-batch sizes to measure, for one kernel, and for all kernels of a network over several devices.
 
 mod ahead;
+mod bounds;
 mod budget;
 mod devices;
-mod bounds;
 mod env;
 mod fit;
 mod forecast;

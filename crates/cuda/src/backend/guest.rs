@@ -328,7 +328,8 @@ impl Guest {
         workspace: Bytes,
     ) -> GuestProgram {
         let bytes = tensor_bytes(problem, problem.types().storage());
-        let tensors = std::array::from_fn::<_, 3, _>(|place| TensorSpec { id: ids[place], bytes: bytes[place], alignment: 1 });
+        let tensors =
+            std::array::from_fn::<_, 3, _>(|place| TensorSpec { id: ids[place], bytes: bytes[place], alignment: 1 });
         let workspace = usize::try_from(workspace.0).unwrap_or(usize::MAX);
         // SAFETY: forwarded to the caller.
         let plan = unsafe { Plan::of_program(&self.backend.handle, plan, tensors.to_vec(), workspace) };

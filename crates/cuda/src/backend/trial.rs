@@ -130,12 +130,7 @@ impl Host {
     /// # Safety
     /// The stream is alive until it has done the work, on the device, not capturing, and the programs were made for a
     /// handle that works on it now and that no other thread uses.
-    pub unsafe fn trial(
-        &self,
-        device: usize,
-        stream: driver::Stream,
-        course: Course<'_>,
-    ) -> Result<Trial, CudaError> {
+    pub unsafe fn trial(&self, device: usize, stream: driver::Stream, course: Course<'_>) -> Result<Trial, CudaError> {
         let Course { programs, rounds, outputs, reserve } = course;
         let context = self.context(device)?;
         let largest = |bytes: &dyn Fn(&GuestProgram) -> usize| programs.iter().map(|one| bytes(one)).max().unwrap_or(0);

@@ -52,7 +52,13 @@ impl Chooser {
     }
 
     /// A decision that the cache holds.
-    pub fn decision(&self, question: &Question, terms: Terms, settings: &Settings, device: &Device) -> Option<Decision> {
+    pub fn decision(
+        &self,
+        question: &Question,
+        terms: Terms,
+        settings: &Settings,
+        device: &Device,
+    ) -> Option<Decision> {
         let cache = self.cache(settings, terms.tune)?;
         self.cache.read(cache.decision(device, &key(question, terms, settings))).flatten()
     }

@@ -317,7 +317,8 @@ impl Job {
             None => self.theirs,
         };
         let is_better = |ours: &Configuration| {
-            let is_faster = against.is_none_or(|theirs| theirs == Nanos::ZERO || ours.time().ratio(theirs) * GAIN < 1.0);
+            let is_faster =
+                against.is_none_or(|theirs| theirs == Nanos::ZERO || ours.time().ratio(theirs) * GAIN < 1.0);
             is_faster && running.configuration().is_none_or(|now| **now != *ours) && !self.is_own(ours)
         };
         self.stage = match best.filter(is_better) {
@@ -404,7 +405,9 @@ impl Job {
     }
 
     fn compare(&mut self) {
-        let Stage::Compare(comparison) = std::mem::replace(&mut self.stage, Stage::Done(Verdict::Stays)) else { return };
+        let Stage::Compare(comparison) = std::mem::replace(&mut self.stage, Stage::Done(Verdict::Stays)) else {
+            return;
+        };
         let Comparison { ours, truth, outputs: [theirs, own] } = *comparison;
         if truth.allows(self.problem().types().storage(), &theirs, &own) {
             self.stage = Stage::Done(Verdict::Ours(ours));
@@ -429,7 +432,8 @@ impl Job {
 fn timed(ours: Configuration, time: Nanos) -> Configuration {
     let batch = ours.batch().max(1) as u64;
     if ours.time() == Nanos::ZERO {
-        let share = |part: &Candidate| Candidate { time: Nanos(time.0 * part.micro_batch as u64 / batch), ..part.clone() };
+        let share =
+            |part: &Candidate| Candidate { time: Nanos(time.0 * part.micro_batch as u64 / batch), ..part.clone() };
         return Configuration::new(ours.parts().iter().map(share).collect(), ours.cost());
     }
     let factor = time.ratio(ours.time());
