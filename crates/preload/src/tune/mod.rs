@@ -34,6 +34,7 @@ use crate::log::trace;
 use crate::process::Process;
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::{ranks, report};
 use accuracy::Truth;
 use job::{Job, Next, Own, Task, Verdict};
 use ledger::Ledger;
@@ -44,6 +45,9 @@ use rates::Rates;
 const RESERVE: Bytes = Bytes::mib(512);
 /// Measurements on their way at most.
 const FLIGHTS: usize = 32;
+/// How often the cache is asked for what other ranks have decided, and how long after the last news their share becomes one's own.
+const ASKING: Duration = Duration::from_millis(500);
+const SILENCE: Duration = Duration::from_secs(5);
 /// What runs in place of a choice that does not fit is expected to take this many times as long.
 const OVER_LIMIT: u64 = 4;
 /// Tuning ends when less than this share of a step could be gained.
@@ -67,6 +71,11 @@ struct State {
     met: HashSet<usize>,
     kernels: Vec<Arc<Kernel>>,
     jobs: Vec<Job>,
+    /// Kernels that another rank measures.
+    others: Vec<Arc<Kernel>>,
+    /// When the cache last had something of theirs, and when it was last asked.
+    heard: Option<Instant>,
+    asked: Option<Instant>,
     flights: Vec<Flight>,
     /// When the first kernel was last executed, and how often it was before.
     step: Option<(Instant, u64)>,
@@ -148,6 +157,14 @@ impl Tuner {
         if state.is_over {
             state.end(&call, session.guest.device());
             self.is_idle.store(true, Ordering::Relaxed);
+            drop(session);
+            let spent = state.pace.spent();
+            drop(state);
+            process.voice.tuned(process, settings, spent);
+            // A program that is killed leaves this one.
+            report::write(process);
+        } else {
+            state.show(&call);
         }
     }
 
@@ -267,7 +284,7 @@ impl State {
                 gone.iter().for_each(|job| job.kernel.close());
             }
             let Some(place) = self.most_promising(call, &waiting) else {
-                self.is_over = self.jobs.is_empty() && self.flights.is_empty();
+                self.is_over = self.jobs.is_empty() && self.flights.is_empty() && self.others.is_empty();
                 return;
             };
             let is_late = self.pace.is_late(budget);
@@ -306,37 +323,86 @@ impl State {
     /// A job for each kernel that goes on being executed.
     fn begin_jobs(&mut self, call: &Call<'_>, device: &Device) {
         self.device.get_or_insert_with(|| device.clone());
-        let has_job: HashSet<usize> = self.jobs.iter().map(id).collect();
+        self.listen(call, device);
+        let of_others = self.others.iter().map(|kernel| Arc::as_ptr(kernel).addr());
+        let has_job: HashSet<usize> = self.jobs.iter().map(id).chain(of_others).collect();
         let is_due = |kernel: &&Arc<Kernel>| {
             kernel.is_open() && kernel.calls() > 1 && kernel.goes_on() && !has_job.contains(&Arc::as_ptr(kernel).addr())
         };
         let due: Vec<Arc<Kernel>> = self.kernels.iter().filter(is_due).cloned().collect();
         for kernel in due {
-            let (question, process) = (&kernel.question, call.process);
-            let (cached, division) = process.chooser.known(question, kernel.terms, call.settings, device);
-            let ledger = Ledger::new(&question.problem, cached, division);
-            let admission = admission(question, call.settings);
-            self.jobs.push(Job::new(kernel, ledger, admission));
+            if !ranks::is_own(&kernel.question.problem)
+                && call.process.chooser.cache(call.settings, kernel.terms.tune).is_some()
+            {
+                self.heard.get_or_insert_with(Instant::now);
+                self.others.push(kernel);
+            } else {
+                self.begin(kernel, call, device);
+            }
         }
-        let is_open = |job: &Job| job.kernel.is_open() && !job.kernel.is_captured();
-        self.jobs.retain(is_open);
+        let is_open = |kernel: &Kernel| kernel.is_open() && !kernel.is_captured();
+        self.jobs.retain(|job| is_open(&job.kernel));
+        self.others.retain(|kernel| is_open(kernel));
     }
 
-    /// What a job could gain in a step, in nanoseconds.
-    fn gain(&self, job: &Job) -> f64 {
+    fn begin(&mut self, kernel: Arc<Kernel>, call: &Call<'_>, device: &Device) {
+        let (question, process) = (&kernel.question, call.process);
+        let (cached, division) = process.chooser.known(question, kernel.terms, call.settings, device);
+        let ledger = Ledger::new(&question.problem, cached, division);
+        let admission = admission(question, call.settings);
+        self.jobs.push(Job::new(kernel, ledger, admission));
+    }
+
+    /// Takes over what other ranks have decided; what they leave undone for long becomes a job of this one.
+    fn listen(&mut self, call: &Call<'_>, device: &Device) {
+        if self.others.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < ASKING) {
+            return;
+        }
+        self.asked = Some(Instant::now());
+        let mut left = Vec::new();
+        for kernel in std::mem::take(&mut self.others) {
+            let decision = call.process.chooser.decision(&kernel.question, kernel.terms, call.settings, device);
+            let Some(Decision { configuration, framework_time, .. }) = decision else {
+                left.push(kernel);
+                continue;
+            };
+            self.heard = Some(Instant::now());
+            if let Some(ours) = configuration
+                && let Err(needed) = kernel.adopt(Running::Ours(Arc::new(ours)))
+            {
+                trace!("{}: {needed} would be more than was told", kernel.question.problem);
+            }
+            if let Some(time) = framework_time {
+                kernel.set_framework_time(time);
+            }
+            kernel.close();
+        }
+        let is_silent = self.heard.is_none_or(|heard| heard.elapsed() > SILENCE);
+        if self.jobs.is_empty() && self.flights.is_empty() && is_silent {
+            left.drain(..).for_each(|kernel| self.begin(kernel, call, device));
+        }
+        self.others = left;
+    }
+
+    /// Steps so far, as far as known.
+    fn steps(&self) -> f64 {
         let executions: u64 = self.kernels.iter().map(|kernel| kernel.calls()).sum();
-        let steps = (executions / self.pace.step()).max(1);
-        let calls = job.kernel.calls() as f64 / steps as f64;
+        (executions / self.pace.step()).max(1) as f64
+    }
+
+    /// What a job could gain in a step of so many so far, in nanoseconds.
+    fn gain(&self, job: &Job, steps: f64) -> f64 {
         let gain = |theirs: Nanos| match job.kernel.can_run_own() {
             true => self.rates.gain(job.problem(), theirs),
             false => theirs * OVER_LIMIT,
         };
-        job.theirs().map_or(f64::INFINITY, |theirs| gain(theirs).0 as f64 * calls)
+        job.theirs().map_or(f64::INFINITY, |theirs| gain(theirs).0 as f64 * job.kernel.calls() as f64 / steps)
     }
 
     /// Whether all that is left could gain too little.
     fn is_little_left(&self) -> bool {
-        let left: f64 = self.jobs.iter().map(|job| self.gain(job)).sum();
+        let steps = self.steps();
+        let left: f64 = self.jobs.iter().map(|job| self.gain(job, steps)).sum();
         self.step_time.is_some_and(|step| left < LITTLE * step.as_nanos() as f64)
     }
 
@@ -359,12 +425,20 @@ impl State {
         best.map(|(place, _)| place)
     }
 
+    /// Shows on a terminal how far it is.
+    fn show(&self, call: &Call<'_>) {
+        let done = self.kernels.iter().filter(|kernel| !kernel.is_open()).count();
+        let left = call.settings.budget.limit().map(|limit| limit.saturating_sub(self.pace.spent()));
+        call.process.voice.progress(call.settings, done, self.kernels.len(), left);
+    }
+
     /// Saves what the jobs that are left have measured, and lets them go.
     fn end(&mut self, call: &Call<'_>, device: &Device) {
         for mut job in std::mem::take(&mut self.jobs) {
             save(call.process, call.settings, &mut job, device);
             job.kernel.close();
         }
+        self.others.drain(..).for_each(|kernel| kernel.close());
         trace!("tuned for {:.1} s, {} calls", self.pace.spent().as_secs_f64(), self.measured);
     }
 }
