@@ -417,8 +417,9 @@ impl State {
         };
         let costs: Vec<Duration> = self.jobs.iter().filter_map(Job::cost).collect();
         let typical = costs.iter().sum::<Duration>() / u32::try_from(costs.len().max(1)).unwrap_or(1);
-        let worth =
-            |job: &Job| self.gain(job) * job.prospects() / job.cost().unwrap_or(typical).as_nanos().max(1) as f64;
+        let worth = |job: &Job| {
+            self.gain(job, steps) * job.prospects() / job.cost().unwrap_or(typical).as_nanos().max(1) as f64
+        };
         let free = self.jobs.iter().enumerate().filter(|(_, job)| is_free(job));
         let best =
             free.max_by(|(_, a), (_, b)| a.needs_own().cmp(&b.needs_own()).then_with(|| worth(a).total_cmp(&worth(b))));
