@@ -417,6 +417,7 @@ impl State {
         };
         let costs: Vec<Duration> = self.jobs.iter().filter_map(Job::cost).collect();
         let typical = costs.iter().sum::<Duration>() / u32::try_from(costs.len().max(1)).unwrap_or(1);
+        let steps = self.steps();
         let worth = |job: &Job| {
             self.gain(job, steps) * job.prospects() / job.cost().unwrap_or(typical).as_nanos().max(1) as f64
         };
