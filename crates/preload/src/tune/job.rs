@@ -4,7 +4,7 @@
 //! own        times the framework's choice                     -> how much could be gained
 //! survey     times candidates, one after another              -> the fastest configuration within what was told
 //! duel       it and what runs now, in turns, on the same data -> faster by more than the noise?
-//! compare    the outputs of both, against 64-bit arithmetic   -> as accurate?
+//! compare    the outputs of both, against 64-bit arithmetic   -> as accurate? (under a limit: not plainly wrong?)
 //! ```
 
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use crate::session::Session;
 const GAIN: f64 = 1.03;
 /// Runs of a candidate: the first is not judged, because it loads kernels.
 const CALLS: usize = 2;
-/// Rounds of a duel, of which the first is not judged.
-const ROUNDS: usize = 6;
+/// Rounds of a duel of calls up to so long, of which the first is not judged: longer calls are steadier.
+const ROUNDS: [(Nanos, usize); 3] = [(Nanos(1_000_000), 6), (Nanos(5_000_000), 4), (Nanos(u64::MAX), 3)];
 /// Each measurement is expected to gain this share of what the one before it did: libraries name their best algorithms first.
 const PROSPECTS: f64 = 0.85;
 /// Configurations to compare before the framework's choice stays.
@@ -345,8 +345,9 @@ impl Job {
         if matches!(self.kernel.running(), Running::Ours(_)) && self.is_own_there {
             programs.extend(self.own_program(session, own));
         }
-        let outputs = sampled(self.problem());
-        Some(Task { purpose: Purpose::Duel, programs, rounds: ROUNDS, outputs, expected: Nanos::ZERO })
+        let (theirs, outputs) = (self.theirs.unwrap_or_default(), sampled(self.problem()));
+        let rounds = ROUNDS.iter().find(|(longest, _)| theirs <= *longest).map_or(CALLS, |(_, rounds)| *rounds);
+        Some(Task { purpose: Purpose::Duel, programs, rounds, outputs, expected: Nanos::ZERO })
     }
 
     /// Takes what a task has shown; none if it failed. Begins to compute the truth where there is a faster configuration.
@@ -424,7 +425,8 @@ impl Job {
             return;
         };
         let Comparison { ours, truth, outputs: [theirs, own] } = *comparison;
-        if truth.allows(self.problem().types().storage(), &theirs, &own) {
+        let is_strict = self.kernel.terms.is_auto;
+        if truth.allows(self.problem().types().storage(), is_strict, &theirs, &own) {
             self.stage = Stage::Done(Verdict::Ours(ours));
             return;
         }
