@@ -110,8 +110,9 @@ impl Task {
         let problem = if let Purpose::Part(part, _) = &self.purpose { part } else { whole };
         let share = problem.batch() as f64 / whole.batch() as f64;
         let call = theirs.map_or(Nanos::ZERO, |time| Nanos((time.0 as f64 * share * 1.5) as u64));
-        let expected = call.max(rates.expected(problem)) * (self.programs.len() * self.rounds) as u64;
-        Task { expected, ..self }
+        let calls = (self.programs.len() * self.rounds) as f64;
+        let expected = call.max(rates.expected(problem)).0 as f64 * calls * rates.overrun();
+        Task { expected: Nanos(expected as u64), ..self }
     }
 
     /// The course to run.

@@ -238,6 +238,7 @@ impl State {
                 let spent = Duration::from_nanos(times.clone().copied().sum::<Nanos>().0);
                 self.pace.spend(spent);
                 job.spend(spent, 1);
+                self.rates.exceed(spent.as_nanos() as f64 * self.rates.overrun() / task.expected.0.max(1) as f64);
                 self.measured += times.count() as u64;
                 if let (job::Purpose::Part(problem, _), Some(time)) =
                     (&task.purpose, outcome.times.first().and_then(|times| times.last()))

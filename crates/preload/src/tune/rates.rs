@@ -10,28 +10,43 @@ use std::collections::HashMap;
 
 use tightfit_core::{Nanos, Operation, Problem, Types};
 
-/// The best rates by number types, each per nanosecond: arithmetic, bytes of tensors.
+/// The best rates by number types, each per nanosecond: arithmetic, bytes of tensors; and how far expectations were exceeded.
 #[derive(Default)]
-pub(super) struct Rates(HashMap<Types, [f64; 2]>);
+pub(super) struct Rates {
+    best: HashMap<Types, [f64; 2]>,
+    overrun: f64,
+}
 
 /// Rates of a small device, to expect times by before anything was measured: 5 TFLOP/s and 0.5 TB/s.
 const EXPECTED: [f64; 2] = [5e3, 500.0];
+/// How fast an exceeded expectation is forgotten, by measurements.
+const FORGETTING: f64 = 0.9;
 /// A better algorithm may exceed every rate seen so far by this much.
 const BETTER: f64 = 1.3;
 
 impl Rates {
     /// Takes down what a measurement reached.
     pub fn add(&mut self, problem: &Problem, time: Nanos) {
-        let best = self.0.entry(problem.types()).or_default();
+        let best = self.best.entry(problem.types()).or_default();
         let nanos = time.0.max(1) as f64;
         for (best, work) in best.iter_mut().zip(work(problem)) {
             *best = best.max(work / nanos);
         }
     }
 
+    /// Takes down that a measurement took this many times as long as expected: those that follow are expected to take longer too.
+    pub fn exceed(&mut self, factor: f64) {
+        self.overrun = factor.max(self.overrun * FORGETTING);
+    }
+
+    /// By what to multiply what is expected.
+    pub fn overrun(&self) -> f64 {
+        self.overrun.max(1.0)
+    }
+
     /// What a call may take: twice as long as at the best rates, or as on a small device if none are known.
     pub fn expected(&self, problem: &Problem) -> Nanos {
-        let nanos = match self.0.get(&problem.types()) {
+        let nanos = match self.best.get(&problem.types()) {
             Some(best) => 2.0 * nanos(problem, *best),
             None => nanos(problem, EXPECTED),
         };
@@ -40,7 +55,7 @@ impl Rates {
 
     /// What a call might be shortened by.
     pub fn gain(&self, problem: &Problem, time: Nanos) -> Nanos {
-        let Some(best) = self.0.get(&problem.types()) else { return time };
+        let Some(best) = self.best.get(&problem.types()) else { return time };
         let bound = nanos(problem, best.map(|rate| rate * BETTER));
         Nanos(time.0.saturating_sub(bound as u64))
     }
@@ -76,5 +91,9 @@ mod tests {
         assert!(rates.gain(&slow, Nanos(100_000)) > Nanos(70_000));
         assert_eq!((rates.expected(&fast), rates.expected(&slow)), (Nanos(200_000), Nanos(50_000)));
         assert!(Rates::default().expected(&fast) > Nanos(100));
+        rates.exceed(10.0);
+        assert!(rates.overrun() == 10.0);
+        (0..50).for_each(|_| rates.exceed(0.5));
+        assert!(rates.overrun() == 1.0);
     }
 }
