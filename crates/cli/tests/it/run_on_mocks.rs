@@ -23,14 +23,14 @@ fn command(folder: &Path) -> Command {
     command
 }
 
-fn tightfit(folder: &Path, arguments: &[&str]) -> Output {
+pub fn tightfit(folder: &Path, arguments: &[&str]) -> Output {
     let output = command(folder).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }
 
 /// A folder with the C program and a cuDNN to find.
-fn with_client() -> tempfile::TempDir {
+pub fn with_client() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     symlink(library("mock_cudnn"), folder.path().join("libcudnn.so.9")).unwrap();
     client::install(Form::Linked, &folder.path().join("client"));
