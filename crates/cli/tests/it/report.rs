@@ -80,8 +80,8 @@ kernel  operation  problem                               calls  own choice  time
 -------------------------------------------------------------------------------------------------------------------------------------------------------------------
 conv1   forward    n256 c64 h27 w27 k192 r5 s5 pad2 f32     10  engine0        1600.0     96 MiB  2 x 128 fft      800.0     48 MiB  2.00x  divided
 conv2   forward    n256 c64 h27 w27 k192 r5 s5 pad2 f32     10  engine0         300.0     96 MiB  256 gemm         150.0        0 B  2.00x  replaced
-conv3   forward    n256 c64 h27 w27 k192 r5 s5 pad2 f32     10  engine0          50.0     96 MiB  256 engine0       50.0     96 MiB  1.00x  kept
-conv4   forward    n256 c64 h27 w27 k192 r5 s5 pad2 f32     10  engine0             -     96 MiB  256 engine0          -     96 MiB      -  nothing fits the limit
+conv3   forward    n256 c64 h27 w27 k192 r5 s5 pad2 f32     10  engine0          50.0     96 MiB  own choice        50.0     96 MiB      -  kept
+conv4   forward    n256 c64 h27 w27 k192 r5 s5 pad2 f32     10  engine0             -     96 MiB  own choice           -     96 MiB      -  nothing fits the limit
 
 time        19.50 ms plain, 10.00 ms now, 1.95x as fast, over all calls; 1 kernel without both times left out
 workspace   96 MiB plain, 96 MiB now, the largest of a kernel

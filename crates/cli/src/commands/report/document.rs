@@ -149,6 +149,11 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// Whether the program's own choice runs.
+    pub fn runs_own(&self) -> bool {
+        matches!(self.ours.configuration.parts(), [part] if part.algorithm.name() == self.framework.algorithm)
+    }
+
     /// How many times as fast it runs as the program's own choice; none if either time is unknown.
     pub fn gain(&self) -> Option<f64> {
         Some(self.framework.time?.ratio(self.ours.time?))

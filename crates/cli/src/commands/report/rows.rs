@@ -39,10 +39,10 @@ pub fn table(report: &Report, terminal: Terminal) -> String {
             kernel.framework.algorithm.clone(),
             micros(kernel.framework.time),
             kernel.framework.workspace.to_string(),
-            kernel.ours.configuration.to_string(),
+            runs(kernel),
             micros(kernel.ours.time),
             kernel.ours.workspace.to_string(),
-            kernel.gain().map_or_else(unknown, |gain| format!("{gain:.2}x")),
+            kernel.gain().filter(|_| !kernel.runs_own()).map_or_else(unknown, |gain| format!("{gain:.2}x")),
             kernel.decision.clone(),
         ]);
         grid.push(row);
@@ -102,6 +102,11 @@ pub fn object(kernel: &Kernel) -> Value {
         "workspace_bytes": kernel.ours.workspace.0,
         "decision": kernel.decision,
     })
+}
+
+/// What runs; most kernels keep their own choice, and the others should catch the eye.
+fn runs(kernel: &Kernel) -> String {
+    if kernel.runs_own() { "own choice".to_owned() } else { kernel.ours.configuration.to_string() }
 }
 
 /// The problem without its operation.
