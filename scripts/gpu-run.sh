@@ -132,7 +132,7 @@ anytime() { # a cold cache and the defaults beside plain, a process each, in tur
             cache=$output/anytime-$pair.db
             rm -f "$cache"*
             name=anytime-$(echo "$case" | tr ':' '-')-$pair
-            TIGHTFIT_CACHE=$cache under "$name" "--tune measure ${OPTIONS:-}" anytime.py --seconds "${SECONDS_TUNING:-14}" "$case"
+            TIGHTFIT_TUNE=measure TIGHTFIT_CACHE=$cache under "$name" "${OPTIONS:-}" anytime.py --seconds "${SECONDS_TUNING:-14}" "$case"
         done
     done
     rm -f "$output"/anytime-*.db*

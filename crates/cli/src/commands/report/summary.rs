@@ -82,8 +82,9 @@ impl Summary<'_> {
             );
         } else {
             let ([theirs, ours], [own, now]) = (self.times, self.workspaces);
-            let time =
-                self.gain().map(|gain| format!("{theirs} plain, {ours} now, {gain:.2}x as fast (of a call, times calls)"));
+            let time = self
+                .gain()
+                .map(|gain| format!("{theirs} plain, {ours} now, {gain:.2}x as fast (of a call, times calls)"));
             let untimed = match self.untimed {
                 0 => String::new(),
                 n if n == self.kernels => "not measured".to_owned(),
