@@ -52,7 +52,7 @@ pub enum Command {
     Split(SplitOptions),
     /// Run an unmodified program with its cuDNN convolutions divided
     Run(RunOptions),
-    /// Show what `tightfit run --report` wrote: what ran for each kernel, time and workspace saved, and what tuning cost
+    /// Show reports of `tightfit run`: what runs for each kernel, time and workspace saved, what tuning cost
     Report(ReportOptions),
     /// Manage the measurement cache
     Cache(CacheOptions),

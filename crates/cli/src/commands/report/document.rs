@@ -12,7 +12,7 @@ use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Na
 
 use crate::failure::Failure;
 
-/// The largest report to read. One kernel takes about a kilobyte, and at most 100 times as much if it runs one by one.
+/// The largest report to read. One kernel takes about a kilobyte, and each of its micro-batches 150 bytes.
 const MOST: Bytes = Bytes::mib(256);
 /// The longest time that a report may hold, in microseconds; the same bound as in the cache.
 const MOST_MICROS: f64 = (1_u64 << 53) as f64 / 1e3;

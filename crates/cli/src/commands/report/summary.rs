@@ -82,15 +82,15 @@ impl Summary<'_> {
             );
         } else {
             let ([theirs, ours], [own, now]) = (self.times, self.workspaces);
-            let time = self
-                .gain()
-                .map(|gain| format!("{theirs} plain, {ours} now, {gain:.2}x as fast (of a call, times calls)"));
             let untimed = match self.untimed {
                 0 => String::new(),
-                n if n == self.kernels => "not measured".to_owned(),
                 n => format!("; {} without both times left out", count(n, "kernel")),
             };
-            lines.push(format!("time        {}{untimed}", time.unwrap_or_default()));
+            let time = self.gain().map_or_else(
+                || "not measured".to_owned(),
+                |gain| format!("{theirs} plain, {ours} now, {gain:.2}x as fast (calls x time of a call){untimed}"),
+            );
+            lines.push(format!("time        {time}"));
             lines.push(format!("workspace   {own} plain, {now} now, the largest of a kernel"));
         }
         let [divided, replaced, kept] = DECISIONS.map(|decision| self.decided(decision));
@@ -105,7 +105,7 @@ impl Summary<'_> {
         let tuning = tuning.map_or_else(|| "-".to_owned(), |time| time.to_string());
         let mut tuning = format!("tuning      {tuning}, {tuning_measurements} measured, {cache_hits} from the cache");
         if less_accurate > 0 {
-            tuning += &format!("; {less_accurate} not used because they were less accurate");
+            tuning += &format!("; {less_accurate} left out as less accurate");
         }
         lines.push(tuning);
         if !self.passed.is_empty() {
