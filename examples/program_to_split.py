@@ -49,7 +49,8 @@ def record(program: list[str | Path], gpu: str, workspace: str, cache: Path) -> 
     python = [sys.executable] if Path(program[0]).suffix == ".py" else []
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        options = ["--workspace", workspace, "--sizes", "all", "--cache", cache, "--report", report]
+        # A split needs every size of every convolution, so measure them all before the first step.
+        options = ["--workspace", workspace, "--sizes", "all", "--tune", "first", "--cache", cache, "--report", report]
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
         try:
             subprocess.run([command, "run", *options, "--", *python, *program], env=environment, check=True)

@@ -5,14 +5,15 @@
 #
 # FOLDER holds tightfit and libtightfit_preload.so. Each STAGE below appends its JSON lines to OUTPUT/STAGE.jsonl, the
 # reports of the library to OUTPUT/report-LABEL.json, and everything on standard error to OUTPUT/STAGE.log.
-# PYTHON (python3) is the environment's interpreter. Every stage measures into the cache OUTPUT/../cache.db or $TIGHTFIT_CACHE.
+# PYTHON (python3) is the environment's interpreter. Every stage measures into the cache OUTPUT/../cache.db or $TIGHTFIT_CACHE,
+# before the first step, so that the steps after it are all alike; only the stage `anytime` tunes as programs do by default.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)/gpu_run
 folder=$(cd "$1" && pwd) output=$2
 shift 2
 python=${PYTHON:-python3}
 mkdir -p "$output"
-export TIGHTFIT_PRELOAD=$folder TIGHTFIT_CACHE=${TIGHTFIT_CACHE:-$output/../cache.db} PYTHONUNBUFFERED=1
+export TIGHTFIT_PRELOAD=$folder TIGHTFIT_CACHE=${TIGHTFIT_CACHE:-$output/../cache.db} TIGHTFIT_TUNE=first PYTHONUNBUFFERED=1
 stage=
 
 # plain SCRIPT ARGUMENTS ..; a run gets at most SECONDS_EACH seconds
@@ -131,7 +132,7 @@ anytime() { # a cold cache and the defaults beside plain, a process each, in tur
             cache=$output/anytime-$pair.db
             rm -f "$cache"*
             name=anytime-$(echo "$case" | tr ':' '-')-$pair
-            TIGHTFIT_CACHE=$cache under "$name" "${OPTIONS:-}" anytime.py --seconds "${SECONDS_TUNING:-14}" "$case"
+            TIGHTFIT_TUNE=measure TIGHTFIT_CACHE=$cache under "$name" "${OPTIONS:-}" anytime.py --seconds "${SECONDS_TUNING:-14}" "$case"
         done
     done
     rm -f "$output"/anytime-*.db*
@@ -222,7 +223,7 @@ legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOL
 
 parallel() { # several GPUs, a thread each
     plain parallel.py resnet18:128:fp32 alexnet:256:fp32
-    under parallel "--workspace 64MiB --tune ${TUNE:-measure}" parallel.py resnet18:128:fp32 alexnet:256:fp32
+    under parallel "--workspace 64MiB --tune ${TUNE:-first}" parallel.py resnet18:128:fp32 alexnet:256:fp32
 }
 
 for stage in "$@"; do

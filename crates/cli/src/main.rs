@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Predict(arguments) => commands::predict::run(arguments, common),
         Command::Split(arguments) => commands::split::run(arguments, common),
         Command::Run(arguments) => commands::run::run(arguments, common),
+        Command::Report(arguments) => commands::report::run(arguments, common),
         Command::Cache(arguments) => commands::cache::run(arguments, common),
     };
     match result {

@@ -25,10 +25,12 @@ enum {
 /* Sets limits and more for the convolutions that the process plans from now on.
  *
  * settings   what to set, separated by commas; what is not named stays as it is:
- *              workspace=64MiB         the most that each convolution may use: bytes, KiB, MiB, GiB, or unlimited
+ *              workspace=64MiB         the most that each convolution may use: bytes, KiB, MiB, GiB, or unlimited;
+ *                                      auto for what the program's own choice for it asks for
  *              total-workspace=1GiB    instead, the most that all together may use; only for all layers
  *              sizes=fit               micro-batch sizes: undivided, power-of-two, all or fit
- *              tune=measure            how configurations are found: measure, cached or heuristic
+ *              tune=measure            how configurations are found: measure (between the program's calls), first (before
+ *                                      a convolution first runs), cached or heuristic
  *            The value `default` takes back what a call set.
  * layers     the names of `count` layers, as tightfitSetLayer gives them; null, with a count of 0, for all convolutions.
  *            What is set for a layer comes before what is set for all, and that before the environment's settings.

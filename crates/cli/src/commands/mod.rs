@@ -10,6 +10,7 @@ pub mod optimize;
 pub mod plan;
 pub mod predict;
 pub mod profile;
+pub mod report;
 pub mod run;
 mod run_report;
 pub mod split;
@@ -19,7 +20,7 @@ pub mod verify;
 use std::io::IsTerminal;
 
 use tightfit_core::answer::Optimized;
-use tightfit_core::report::{self, Grid, Terminal};
+use tightfit_core::report::{Grid, Terminal, csv, json, table};
 
 use crate::failure::{Failure, print};
 use crate::options::Format;
@@ -33,9 +34,9 @@ fn terminal() -> Terminal {
 
 fn print_optimized(optimized: &Optimized, format: Format) -> Result<(), Failure> {
     print(&match format {
-        Format::Table => report::table(optimized, terminal()),
-        Format::Json => report::json(optimized),
-        Format::Csv => report::csv(optimized),
+        Format::Table => table(optimized, terminal()),
+        Format::Json => json(optimized),
+        Format::Csv => csv(optimized),
     })
 }
 

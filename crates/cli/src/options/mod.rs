@@ -52,6 +52,8 @@ pub enum Command {
     Split(SplitOptions),
     /// Run an unmodified program with its cuDNN convolutions divided
     Run(RunOptions),
+    /// Show reports of `tightfit run`: what runs for each kernel, time and workspace saved, what tuning cost
+    Report(ReportOptions),
     /// Manage the measurement cache
     Cache(CacheOptions),
 }
@@ -416,6 +418,19 @@ pub struct RunOptions {
     /// Program to run and its arguments, after `--`
     #[arg(last = true, required = true)]
     pub command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub struct ReportOptions {
+    /// Reports to show, one after another
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Draw workspace and time of each kernel, plain and now, to an SVG file (for a single report)
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// Write an HTML page with summaries, pictures and tables
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
 }
 
 /// A limit per kernel.

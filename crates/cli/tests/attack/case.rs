@@ -10,13 +10,13 @@ use tempfile::TempDir;
 use super::bench::Bench;
 use super::child::{self, Ending, Setup, Trouble};
 use super::generator::Generator;
-use super::{caches, data, environment, lists, networks, outputs, plans, recordings, values};
+use super::{caches, data, environment, lists, networks, outputs, plans, recordings, reports, values};
 
 /// Makes an input of a kind and runs commands with it.
 type Attack = fn(&mut Case);
 
 /// Every kind of input by its name, with what is done with one.
-pub const KINDS: [(&str, Attack); 9] = [
+pub const KINDS: [(&str, Attack); 10] = [
     ("networks", networks::attack),
     ("lists", lists::attack),
     ("plans", plans::attack),
@@ -26,6 +26,7 @@ pub const KINDS: [(&str, Attack); 9] = [
     ("environment", environment::attack),
     ("outputs", outputs::attack),
     ("data", data::attack),
+    ("reports", reports::attack),
 ];
 
 /// One input.

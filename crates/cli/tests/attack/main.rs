@@ -21,6 +21,7 @@ mod networks;
 mod outputs;
 mod plans;
 mod recordings;
+mod reports;
 mod signals;
 mod values;
 mod writers;
@@ -33,7 +34,7 @@ use bench::Bench;
 use case::{Case, KINDS, Tally};
 
 /// Inputs of each kind in the ordinary test.
-const FEW: [u64; KINDS.len()] = [16, 16, 40, 12, 52, 90, 50, 40, 8];
+const FEW: [u64; KINDS.len()] = [16, 16, 40, 12, 52, 90, 50, 40, 8, 24];
 
 /// What the environment asks of the long test.
 enum Asked {

@@ -13,6 +13,7 @@ mod output;
 mod plan;
 mod predict;
 mod readme;
+mod report;
 mod run;
 mod run_on_mocks;
 mod split;

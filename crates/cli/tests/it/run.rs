@@ -63,10 +63,15 @@ fn program_starts_even_if_standard_error_is_full_or_closed() {
 fn defaults_are_printed_and_paths_are_absolute() {
     let place = Place::new(REAL);
     let output = place.run("", "env");
-    assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE").as_deref(), Some("67108864"));
+    assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE").as_deref(), Some("auto"));
     assert_eq!(seen(&output, "TIGHTFIT_SIZES").as_deref(), Some("fit"));
     assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some("measure"));
-    assert!(text(&output.stderr).contains("64 MiB of workspace per kernel"));
+    assert_eq!(seen(&output, "TIGHTFIT_TUNE_BUDGET").as_deref(), Some("10s"));
+    let said = text(&output.stderr);
+    assert!(said.contains("the workspace of the program's own choices") && said.contains("within 10s"), "{said}");
+    assert!(text(&place.run("--quiet", "env").stderr).is_empty());
+    let said = text(&place.run("--workspace 64MiB", "env").stderr);
+    assert!(said.contains("64 MiB of workspace per kernel"), "{said}");
     let output = place.run("--total-workspace 1GiB --report out-%p.json --cache here.db", "env");
     assert_eq!(seen(&output, "TIGHTFIT_TOTAL_WORKSPACE").as_deref(), Some("1073741824"));
     assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE"), None);

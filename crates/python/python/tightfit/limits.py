@@ -1,6 +1,6 @@
 """Workspace limits of convolutions, set by the program itself while it runs under ``tightfit run``::
 
-    tightfit run --workspace 512MiB -- python train.py
+    tightfit run -- python train.py
 
     names = tightfit.torch.name_layers(student, "student.")     # in train.py, before the first step
     tightfit.set_limits(workspace="64MiB", layers=names.layers)
@@ -38,14 +38,16 @@ def set_limits(
     Parameters
     ----------
     workspace
-        The most that each convolution may use, such as ``"64MiB"``, or in bytes.
+        The most that each convolution may use, such as ``"64MiB"``, or in bytes; ``"auto"`` for what the framework's own
+        choice for it asks for.
     total_workspace
         Instead, the most that all convolutions of a device may use together; not with ``layers``. It keeps its size on a
         device where it is in use.
     sizes
         Micro-batch sizes: ``"undivided"``, ``"power-of-two"``, ``"all"`` or ``"fit"``.
     tune
-        How configurations are found: ``"measure"``, ``"cached"`` or ``"heuristic"``.
+        How configurations are found: ``"measure"`` (between the program's calls), ``"first"`` (before a convolution first
+        runs), ``"cached"`` or ``"heuristic"``.
     layers
         The layers to set this for, by the names of :func:`tightfit.torch.name_layers`; ``None`` for all convolutions. What
         is set for a layer comes before what is set for all.

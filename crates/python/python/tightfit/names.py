@@ -2,7 +2,7 @@
 
 Unmodified programs::
 
-    tightfit run --workspace 512MiB -- python -m tightfit.names train.py --epochs 3
+    tightfit run -- python -m tightfit.names train.py --epochs 3
 
 or one line in the program, which does nothing if tightfit's library is not preloaded::
 

@@ -1,0 +1,67 @@
+//! Memory and time of each kernel, plain and now: the picture of layers that `optimize --plot` draws under two limits.
+
+use tightfit_core::answer::{Optimized, OptimizedKernel, Profiling};
+use tightfit_core::candidate::Limit;
+use tightfit_core::report::{count, svg};
+use tightfit_core::survey::Sizes;
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Problem};
+
+use super::document::{Kernel, Report};
+
+/// Draws the kernels whose two times are known; kernels of one layer are added up.
+pub fn draw(report: &Report) -> String {
+    let timed = report.kernels.iter().filter_map(|kernel| Some((kernel, kernel.framework.time?, kernel.ours.time?)));
+    let timed: Vec<(&Kernel, Nanos, Nanos)> = timed.collect();
+    let left_out = match report.kernels.len() - timed.len() {
+        0 => String::new(),
+        n => format!(", {} without times left out", count(n, "kernel")),
+    };
+    let title = format!("{}, {}{left_out}", report.file, report.device.as_deref().unwrap_or("no device"));
+    let plain = timed.iter().map(|(kernel, theirs, _)| bar(report, kernel, *theirs, kernel.framework.workspace));
+    let now = timed.iter().map(|(kernel, _, ours)| bar(report, kernel, *ours, kernel.ours.workspace));
+    let (plain, now) = (result(plain.collect()), result(now.collect()));
+    svg::per_layer(&title, &[("plain", &plain), ("now", &now)])
+}
+
+/// A kernel with a time and a workspace, whatever ran in them.
+fn bar(report: &Report, kernel: &Kernel, time: Nanos, workspace: Bytes) -> OptimizedKernel {
+    let candidate = Candidate {
+        micro_batch: kernel.problem.batch(),
+        algorithm: Algorithm::new(&kernel.framework.algorithm),
+        time,
+        workspace,
+    };
+    let layer = match report.has_devices() {
+        true => format!("{} on {}", kernel.name, kernel.device),
+        false => kernel.name.clone(),
+    };
+    OptimizedKernel {
+        layer,
+        problem: kernel.problem,
+        undivided: None,
+        configuration: Configuration::new(vec![candidate], DivisionCost::default()),
+        front: None,
+        verification: None,
+    }
+}
+
+/// Kernels in the form that pictures are drawn from. What the picture does not show is left at a neutral value.
+fn result(kernels: Vec<OptimizedKernel>) -> Optimized {
+    let first = kernels.first().map(|kernel| kernel.problem);
+    Optimized {
+        network: String::new(),
+        batch: None,
+        device: Device { backend: String::new(), name: String::new(), library: String::new(), threads: 0 },
+        types: first.map_or(tightfit_core::Types::F32, |problem| problem.types()),
+        layout: first.as_ref().map(Problem::layout).unwrap_or_default(),
+        sizes: Sizes::default(),
+        limit: Limit::PerKernel(Bytes::UNLIMITED),
+        kernels,
+        gap: 0.0,
+        stop: None,
+        profiling: Profiling::default(),
+        least_workspace: None,
+        groups: Vec::new(),
+        overlapped: Vec::new(),
+    }
+}
