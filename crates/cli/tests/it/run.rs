@@ -63,10 +63,13 @@ fn program_starts_even_if_standard_error_is_full_or_closed() {
 fn defaults_are_printed_and_paths_are_absolute() {
     let place = Place::new(REAL);
     let output = place.run("", "env");
-    assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE").as_deref(), Some("67108864"));
+    assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE").as_deref(), Some("auto"));
     assert_eq!(seen(&output, "TIGHTFIT_SIZES").as_deref(), Some("fit"));
     assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some("measure"));
-    assert!(text(&output.stderr).contains("64 MiB of workspace per kernel"));
+    assert_eq!(seen(&output, "TIGHTFIT_TUNE_BUDGET").as_deref(), Some("10s"));
+    assert_eq!(seen(&output, "TIGHTFIT_QUIET"), None);
+    let said = text(&output.stderr);
+    assert!(said.contains("the workspace of the program's own choices") && said.contains("within 10s"), "{said}");
     let output = place.run("--total-workspace 1GiB --report out-%p.json --cache here.db", "env");
     assert_eq!(seen(&output, "TIGHTFIT_TOTAL_WORKSPACE").as_deref(), Some("1073741824"));
     assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE"), None);
@@ -75,6 +78,38 @@ fn defaults_are_printed_and_paths_are_absolute() {
     assert_eq!(seen(&output, "TIGHTFIT_REPORT"), Some(here.join("out-%p.json").display().to_string()));
     assert_eq!(seen(&place.run("--cache none", "env"), "TIGHTFIT_CACHE").as_deref(), Some("none"));
     assert_eq!(seen(&place.run("--workspace unlimited", "env"), "TIGHTFIT_WORKSPACE").as_deref(), Some("unlimited"));
+}
+
+#[test]
+fn tuning_is_told_how_long_and_how_loud() {
+    let place = Place::new(REAL);
+    for (budget, passed, words) in [
+        ("30s", "30s", "within 30s"),
+        ("2m", "120s", "within 120s"),
+        ("0", "0s", "within 0s"),
+        ("unlimited", "unlimited", "without limit"),
+    ] {
+        for tune in ["measure", "first"] {
+            let output = place.run(&format!("--tune {tune} --tune-budget {budget}"), "env");
+            assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some(tune));
+            assert_eq!(seen(&output, "TIGHTFIT_TUNE_BUDGET").as_deref(), Some(passed), "{budget}");
+            let said = text(&output.stderr);
+            assert!(said.contains(&format!("tune {tune} {words}")), "{said}");
+        }
+    }
+    assert!(!text(&place.run("--tune cached", "env").stderr).contains("within"), "nothing is measured");
+    let cudnn = place.cudnn().display().to_string();
+    let run = |budget: &str| {
+        let mut command = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]);
+        command.env("TIGHTFIT_TUNE_BUDGET", budget).output().unwrap()
+    };
+    assert_eq!(seen(&run("1m"), "TIGHTFIT_TUNE_BUDGET").as_deref(), Some("60s"));
+    let wrong = run("soon");
+    let message = text(&wrong.stderr);
+    assert_eq!(wrong.status.code(), Some(2), "{message}");
+    assert!(message.contains("soon") && message.contains("unlimited"), "{message}");
+    let quiet = place.run("--quiet", "env");
+    assert_eq!((seen(&quiet, "TIGHTFIT_QUIET").as_deref(), text(&quiet.stderr).as_str()), (Some("1"), ""));
 }
 
 #[test]
@@ -95,6 +130,10 @@ fn command_line_overrides_the_environment() {
     assert_eq!(limits(&[total], ""), (Some(0), None, bytes("2048")));
     assert_eq!(limits(&[each], "--total-workspace 3KiB"), (Some(0), None, bytes("3072")));
     assert_eq!(limits(&[each, total], "--workspace 4KiB"), (Some(0), bytes("4096"), None));
+    let auto = || Some("auto".to_owned());
+    assert_eq!(limits(&[("TIGHTFIT_WORKSPACE", "auto")], ""), (Some(0), auto(), None));
+    assert_eq!(limits(&[each], "--workspace auto"), (Some(0), auto(), None));
+    assert_eq!(limits(&[], "--total-workspace auto"), (Some(2), None, None));
     assert_eq!(limits(&[each, total], ""), (Some(2), None, None));
     assert_eq!(limits(&[("TIGHTFIT_WORKSPACE", "much")], ""), (Some(2), None, None));
 }

@@ -47,7 +47,7 @@ fn program_runs_divided_and_shares_the_cache() {
         tightfit(path, &[&["run"], options, &program[..]].concat());
     };
     run(&["--workspace", "unlimited", "--tune", "heuristic"], "whole");
-    run(&["--workspace", "16KiB", "--report", "report.json"], "divided");
+    run(&["--workspace", "16KiB", "--tune", "first", "--report", "report.json"], "divided");
 
     let report: Value = serde_json::from_slice(&std::fs::read(path.join("report.json")).unwrap()).unwrap();
     let kernel = &report["kernels"][0];
@@ -98,6 +98,8 @@ fn recorded_program_is_optimized_and_split_by_its_name() {
             "unlimited",
             "--sizes",
             "all",
+            "--tune",
+            "first",
             "--",
             "./client",
             "engine=2",
