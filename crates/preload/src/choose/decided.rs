@@ -48,7 +48,9 @@ impl Chooser {
         };
         self.spending().add_cached(1);
         let is_open = !is_final && can_tune(terms, settings);
-        Some(Choice { answer, told: None, is_open, framework_time, is_lasting: true })
+        // As the process that decided told it: the framework's choice can run while it is tried, and in place of what fails.
+        let told = Some(question.chosen.workspace).filter(|own| *own <= terms.limit.bytes());
+        Some(Choice { answer, told, is_open, framework_time, is_lasting: true })
     }
 
     /// A decision that the cache holds.
