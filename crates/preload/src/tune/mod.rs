@@ -73,6 +73,8 @@ struct State {
     /// The shortest step so far: others were held up.
     step_time: Option<Duration>,
     measured: u64,
+    /// How many of these the log has told of.
+    told: u64,
     is_over: bool,
     /// What measurements are valid for.
     device: Option<Device>,
@@ -108,7 +110,8 @@ impl Tuner {
         handle: Handle,
         plan: Option<(BackendDescriptor, [i64; 3])>,
     ) {
-        if self.is_idle.load(Ordering::Relaxed) {
+        // A kernel that is still open was tried among others, or hardly executed, when nothing else was left to do.
+        if self.is_idle.load(Ordering::Relaxed) && !kernel.is_open() {
             return;
         }
         let mut state = match self.state.try_lock() {
@@ -179,8 +182,8 @@ impl State {
         let is_new = self.met.insert(Arc::as_ptr(kernel).addr());
         if is_new {
             self.kernels.push(kernel.clone());
-            self.is_over &= !kernel.is_open();
         }
+        self.is_over &= !kernel.is_open();
         let kernels = &self.kernels;
         self.pace.on_execution(is_new, || {
             let mut calls: Vec<u64> = kernels.iter().map(|kernel| kernel.calls()).collect();
@@ -254,7 +257,7 @@ impl State {
         let mut waiting = HashSet::new();
         loop {
             if self.pace.is_over(budget) {
-                self.is_over = true;
+                self.give_up();
                 return;
             }
             let coming: Nanos = self.flights.iter().map(|flight| flight.task.expected).sum();
@@ -292,7 +295,7 @@ impl State {
                             trace!("{}: not measured: {error}", job.problem());
                             if matches!(error, CudaError::Driver { .. }) && !error.is_out_of_memory() {
                                 // The program will see it soon enough.
-                                self.is_over = true;
+                                self.give_up();
                                 return;
                             }
                             job.receive(task, None, |_| None);
@@ -301,6 +304,12 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Whatever is not found by now stays as it is.
+    fn give_up(&mut self) {
+        self.kernels.iter().for_each(|kernel| kernel.close());
+        self.is_over = true;
     }
 
     /// A job for each kernel that goes on being executed.
@@ -365,7 +374,10 @@ impl State {
             save(call.process, call.settings, &mut job, device);
             job.kernel.close();
         }
-        trace!("tuned for {:.1} s, {} calls", self.pace.spent().as_secs_f64(), self.measured);
+        if self.measured > self.told {
+            self.told = self.measured;
+            trace!("tuned for {:.1} s, {} calls", self.pace.spent().as_secs_f64(), self.measured);
+        }
     }
 }
 
