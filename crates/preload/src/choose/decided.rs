@@ -114,7 +114,9 @@ impl Chooser {
         session: &mut Session,
         is_capturing: bool,
     ) -> Choice {
-        if !is_capturing && let Some(choice) = self.decided(question, terms, settings, session) {
+        // What was found by measuring depends on when it was.
+        let may_follow = !is_capturing && !is_deterministic(settings);
+        if may_follow && let Some(choice) = self.decided(question, terms, settings, session) {
             return choice;
         }
         let answer = answer(question, terms, None, settings, session);
