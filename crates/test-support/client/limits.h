@@ -70,7 +70,7 @@ static Status timed_run(Layer *layer) {
 }
 
 static Status script(const char *out) {
-    char steps[1024], *rest = NULL;
+    char steps[4096], *rest = NULL;
     void *recorded = NULL, *executable = NULL;
     snprintf(steps, sizeof steps, "%s", text("script", ""));
     void (*set_layer)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "tightfitSetLayer");
