@@ -15,6 +15,8 @@ pub struct Levers {
     workspace_lie: i64,
     /// Executions until one whose first element is wrong; 0 for never.
     spoil: u64,
+    /// The engine whose every execution writes a wrong first element; none below 0.
+    spoiled_engine: i64,
     /// Factor of the virtual time per product, so that two mock devices can differ in speed.
     slowdown: u64,
     executions: u64,
@@ -26,6 +28,7 @@ impl Settings for Levers {
             version: variable("TIGHTFIT_MOCK_CUDNN_VERSION").unwrap_or(91900),
             workspace_lie: variable("TIGHTFIT_MOCK_CUDNN_LIE_WORKSPACE").unwrap_or(0),
             spoil: variable("TIGHTFIT_MOCK_CUDNN_SPOIL").unwrap_or(0),
+            spoiled_engine: variable("TIGHTFIT_MOCK_CUDNN_SPOIL_ENGINE").unwrap_or(-1),
             slowdown: variable("TIGHTFIT_MOCK_CUDNN_SLOWDOWN").unwrap_or(1),
             executions: 0,
         }
@@ -58,11 +61,11 @@ pub fn slowdown() -> u64 {
     CONTROL.settings(|asked| asked.slowdown)
 }
 
-/// Counts an execution, and returns whether to corrupt its result.
-pub fn on_execution() -> bool {
+/// Counts an execution, by an engine of this index if it is a convolution, and returns whether to corrupt its result.
+pub fn on_execution(engine: Option<i64>) -> bool {
     CONTROL.settings(|asked| {
         asked.executions += 1;
-        let spoiled = asked.spoil == 1;
+        let spoiled = asked.spoil == 1 || engine == Some(asked.spoiled_engine);
         asked.spoil = asked.spoil.saturating_sub(1);
         spoiled
     })
@@ -101,6 +104,12 @@ pub extern "C" fn tightfitMockCudnnSetVersion(version: usize) {
 #[unsafe(no_mangle)]
 pub extern "C" fn tightfitMockCudnnLieWorkspace(bytes: i64) {
     CONTROL.settings(|asked| asked.workspace_lie = bytes);
+}
+
+/// Makes every convolution of an engine, by its global index, write a wrong first element; none below 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn tightfitMockCudnnSpoilEngine(index: i64) {
+    CONTROL.settings(|asked| asked.spoiled_engine = index);
 }
 
 /// Makes the `nth` execution from now on write a wrong first element.

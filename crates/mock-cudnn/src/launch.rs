@@ -10,6 +10,7 @@ use std::ffi::c_int;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::backend::index_of;
 use crate::compute::{Addresses, convolve};
 use crate::control;
 use crate::method::Choice;
@@ -40,7 +41,7 @@ pub fn convolution(
     if needed > 0 && !workspace.is_multiple_of(16) {
         return Err(Status::MISALIGNED_POINTER);
     }
-    let spoiled = control::on_execution();
+    let spoiled = control::on_execution(index_of(choice.method));
     let (nanos, problem) = (choice.nanos(problem), problem.clone());
     let work: Work = Box::new(move || {
         if code.as_ref().is_some_and(|code| code.strong_count() == 0) {

@@ -100,7 +100,7 @@ static void shape(Problem *p, int which, int64_t outer, int64_t inner, int64_t s
     p->length[which] = d[0] * s[0];
 }
 
-static Problem problem_of_options(int64_t more) {
+static Problem problem_of(int64_t n, int64_t c, int64_t k) {
     Problem p = {0};
     const char *operation = text("op", "forward"), *types = text("types", "f32");
     p.operation = !strcmp(operation, "forward") ? FORWARD : !strcmp(operation, "data") ? DATA : FILTER;
@@ -108,7 +108,7 @@ static Problem problem_of_options(int64_t more) {
     p.arithmetic = !strcmp(types, "f16") ? 2 : 0;
     p.spatial = (int)option("spatial", 2);
     p.nhwc = (int)option("nhwc", 0);
-    p.n = option("n", 7) + more, p.c = option("c", 8), p.k = option("k", 8), p.groups = option("groups", 1);
+    p.n = n, p.c = c, p.k = k, p.groups = option("groups", 1);
     p.size = option("size", 9), p.filter = option("filter", 3), p.pad = option("pad", 1), p.stride = option("stride", 1);
     p.alignment = option("alignment", 16), p.offset = option("offset", 0);
     p.alpha = (float)atof(text("alpha", "1")), p.beta = (float)atof(text("beta", "0"));
@@ -119,6 +119,8 @@ static Problem problem_of_options(int64_t more) {
     if (option("gap", 0)) p.strides[0][0] += 16, p.length[0] += 16 * p.n;
     return p;
 }
+
+static Problem problem_of_options(int64_t more) { return problem_of(option("n", 7) + more, option("c", 8), option("k", 8)); }
 
 /* Small whole numbers, so that sums are exact in any order. */
 static float value_at(int which, int64_t i) { return (float)((i * 7 + i / 5 + which * 3) % 5) - 2; }
@@ -145,12 +147,9 @@ static float of_half(int type, uint16_t word) {
     return (float)half;
 }
 
-static Address upload(const Problem *p, int which) {
-    int64_t bytes = p->length[which] * bytes_of(p->type);
-    Address address;
-    MUST(CUDA(cuMemAlloc_v2, &address, bytes + p->offset));
-    address += p->offset;
-    char *host = malloc(bytes);
+/* What a tensor holds at first, in its type. */
+static char *content(const Problem *p, int which) {
+    char *host = malloc(p->length[which] * bytes_of(p->type));
     for (int64_t i = 0; i < p->length[which]; i++) {
         float value = value_at(which, i);
         if (p->type == 0) memcpy(host + 4 * i, &value, 4);
@@ -159,6 +158,15 @@ static Address upload(const Problem *p, int which) {
             memcpy(host + 2 * i, &word, 2);
         }
     }
+    return host;
+}
+
+static Address upload(const Problem *p, int which) {
+    int64_t bytes = p->length[which] * bytes_of(p->type);
+    Address address;
+    MUST(CUDA(cuMemAlloc_v2, &address, bytes + p->offset));
+    address += p->offset;
+    char *host = content(p, which);
     MUST(CUDA(cuMemcpyHtoD_v2, address, host, bytes));
     MUST(CUDA(cuCtxSynchronize));
     free(host);
@@ -266,9 +274,12 @@ static Descriptor graph(const Problem *p, Handle handle) {
     return graph;
 }
 
+/* An engine in place of the option's; none below 0. */
+static int64_t next_engine = -1;
+
 /* The configuration of an engine by its number, or the heuristics' n-th. */
 static Descriptor configuration(Descriptor graph) {
-    int64_t index = option("engine", -1), rank = option("result", 0);
+    int64_t index = next_engine < 0 ? option("engine", -1) : next_engine, rank = option("result", 0);
     if (index >= 0) {
         Descriptor engine = create(2), config = create(3);
         MUST(set(engine, 1300, T_DESC, 1, &graph));
@@ -352,6 +363,8 @@ static void write_output(const Problem *p, const Address *addresses, const char 
 
 static pthread_mutex_t print = PTHREAD_MUTEX_INITIALIZER;
 
+#include "watch.h"
+
 static void begin(void);
 
 /* Another thread's capture, in the mode that the runtime has by default: unsafe calls of any thread break it. */
@@ -359,6 +372,15 @@ static void *capture_beside(void *stream) {
     begin();
     MUST(CUDA(cuStreamBeginCapture_v2, stream, 0));
     return NULL;
+}
+
+static void *captured_beside(void) {
+    pthread_t thread;
+    void *stream;
+    MUST(CUDA(cuStreamCreate, &stream, 1));
+    pthread_create(&thread, NULL, capture_beside, stream);
+    pthread_join(thread, NULL);
+    return stream;
 }
 
 /* The plan of a plan's text, which knows nothing of a graph. */
@@ -397,13 +419,7 @@ static Status convolve(const Problem *p, const char *out) {
     void *recorded = NULL, *executable = NULL;
     uint64_t before = unsafe_calls();
     if (capture == 2) MUST(CUDA(cuStreamBeginCapture_v2, w.stream, 2));
-    void *beside = NULL;
-    if (option("beside", 0)) {
-        pthread_t thread;
-        MUST(CUDA(cuStreamCreate, &beside, 1));
-        pthread_create(&thread, NULL, capture_beside, beside);
-        pthread_join(thread, NULL);
-    }
+    void *beside = option("beside", 0) == 1 ? captured_beside() : NULL;
     Descriptor g = graph(p, w.handle), config = configuration(g);
     int64_t of_config = -1, of_plan = -1, count = 0;
     if (option("ask", 1)) MUST(DNN(cudnnBackendGetAttribute)(config, 303, T_INT, 1, &count, &of_config));
@@ -434,11 +450,20 @@ static Status convolve(const Problem *p, const char *out) {
     for (int i = 0; i < 2; i++) MUST(DNN(cudnnBackendDestroyDescriptor)(gone[i]));
     if (capture == 1) before = unsafe_calls();
     if (capture == 1) MUST(CUDA(cuStreamBeginCapture_v2, w.stream, 2));
+    /* `beside=2`: during the executions. */
+    if (option("beside", 0) == 2) beside = captured_beside();
+    Watch watch = watch_of(p, addresses);
     for (int64_t i = 0; i < option("times", 1); i++) {
         if (i == option("signal", -1)) kill(getpid(), SIGUSR1);
+        before_execution(&watch);
         status = DNN(cudnnBackendExecute)(w.handle, plan, packed);
         if (status) break;
+        after_execution(&watch, w.stream);
     }
+    end_watch(&watch);
+    if (option("beside", 0) == 2) printf("beside %d\n", CUDA(cuStreamEndCapture, beside, &recorded)), recorded = NULL;
+    /* `leave=1`: the program ends without waiting for anything. */
+    if (option("leave", 0)) return status;
     if (captures) {
         printf("unsafe %llu\n", (unsigned long long)(unsafe_calls() - before));
         MUST(CUDA(cuStreamEndCapture, w.stream, &recorded));
@@ -481,6 +506,7 @@ static void *in_thread(void *argument) {
 #include "network.h"
 #include "limits.h"
 #include "legacy.h"
+#include "many.h"
 #include "real.h"
 
 /* However the program ends: how often the stand-ins were called, so that a test knows whether a failure was met. */
@@ -525,11 +551,14 @@ int main(int argc, char **argv) {
         return 9;
     }
     begin();
+    /* `torch=`: a library that the program has loaded. */
+    if (text("torch", NULL)) required(dlopen(text("torch", NULL), RTLD_NOW | RTLD_GLOBAL), "_ZN2at13globalContextEv");
     int64_t threads = option("threads", 0);
     Status status = 0;
     if (option("forked", 0)) status = forked(text("out", NULL));
     else if (option("net", 0)) status = network(text("out", NULL));
     else if (text("script", NULL)) status = script(text("out", NULL));
+    else if (option("many", 0)) status = many();
     else if (threads) {
         pthread_t ids[64], toggling;
         if (option("toggled", 0)) pthread_create(&toggling, NULL, toggle, NULL);
@@ -549,6 +578,7 @@ int main(int argc, char **argv) {
                      : option("bench", 0) ? bench(&p)
                                           : convolve(&p, text("out", NULL));
     }
+    if (option("counts", 0)) print_counts();
     printf("status %d\n", status);
     if (option("abort", 0)) abort();
     if (option("fork", 0)) {

@@ -176,7 +176,9 @@ static Status legacy(const Problem *p, const char *out) {
     }
     void *recorded = NULL, *executable = NULL;
     if (option("capture", 0)) MUST(CUDA(cuStreamBeginCapture_v2, worker_.stream, 2));
+    Watch watch = watch_of(p, addresses);
     for (int64_t i = 0; i < option("times", 1) && !status; i++) {
+        before_execution(&watch);
         Handle h = workers[i % handles].handle;
         Address in = workspaces[i % handles], to = outputs[i % handles];
         status = f.activation ? DNN(cudnnConvolutionBiasActivationForward)(h, &p->alpha, d[0], addresses[0], d[1], addresses[1], window,
@@ -186,7 +188,9 @@ static Status legacy(const Problem *p, const char *out) {
                               : BY_OPERATION(p->operation, cudnnConvolution, )(h, &p->alpha, d[o[0]], addresses[o[0]], d[o[1]],
                                                                              addresses[o[1]], window, algorithm, in, bytes,
                                                                              &p->beta, d[o[2]], to);
+        if (!status) after_execution(&watch, workers[i % handles].stream);
     }
+    end_watch(&watch);
     if (option("capture", 0)) {
         MUST(CUDA(cuStreamEndCapture, worker_.stream, &recorded));
         MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));

@@ -35,8 +35,10 @@ static void *toggle(void *nothing) {
 /* `script=`: steps separated by `;`. Plans are those of the network, by place: equal places have equal problems.
  *
  *   set:TEXT     as above                          layer:NAME   the layer of this thread; none without a name
- *   plan:PLACE   one more plan                     run:N        executes the N-th plan
- *   graph:N      captures and launches it          away:NAME:PLACE   one more plan, on a thread and for a layer of its own */
+ *   plan:PLACE   one more plan                     run:N, run:NxTIMES   executes the N-th plan
+ *   graph:N      captures and launches it          away:NAME:PLACE      one more plan, on a thread and for a layer of its own
+ *   launch:xTIMES   launches the last graph again  engine:E             makes the next plans with this engine
+ *   time:N       executes it, and prints `time MILLISECONDS` of the device's clock */
 static Layer scripted[32];
 static int planned;
 
@@ -52,8 +54,24 @@ static void *plan_away(void *argument) {
     return NULL;
 }
 
+/* Executes it between two events. */
+static Status timed_run(Layer *layer) {
+    void *begun = NULL, *ended = NULL;
+    float milliseconds = 0;
+    MUST(CUDA(cuEventCreate, &begun, 0));
+    MUST(CUDA(cuEventCreate, &ended, 0));
+    MUST(CUDA(cuEventRecord, begun, layer->worker.stream));
+    Status status = DNN(cudnnBackendExecute)(layer->worker.handle, layer->plan, layer->pack);
+    MUST(CUDA(cuEventRecord, ended, layer->worker.stream));
+    wait_for(layer->worker.stream);
+    MUST(CUDA(cuEventElapsedTime, &milliseconds, begun, ended));
+    printf("time %.6f\n", milliseconds);
+    return status;
+}
+
 static Status script(const char *out) {
-    char steps[1024], *rest = NULL;
+    char steps[4096], *rest = NULL;
+    void *recorded = NULL, *executable = NULL;
     snprintf(steps, sizeof steps, "%s", text("script", ""));
     void (*set_layer)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "tightfitSetLayer");
     Worker own = worker();
@@ -69,18 +87,25 @@ static Status script(const char *out) {
             pthread_t thread;
             pthread_create(&thread, NULL, plan_away, argument);
             pthread_join(thread, NULL);
-        } else {
-            int is_graph = !strcmp(step, "graph");
-            void *recorded = NULL, *executable = NULL, *stream = layer->worker.stream;
-            if (is_graph) MUST(CUDA(cuStreamBeginCapture_v2, stream, 2));
-            Status status = DNN(cudnnBackendExecute)(layer->worker.handle, layer->plan, layer->pack);
+        } else if (!strcmp(step, "engine")) next_engine = atoi(argument);
+        else if (!strcmp(step, "time")) {
+            Status status = timed_run(layer);
             if (status) return status;
-            if (is_graph) {
-                MUST(CUDA(cuStreamEndCapture, stream, &recorded));
-                MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));
-                MUST(CUDA(cuGraphLaunch, executable, stream));
+        } else {
+            int is_graph = !strcmp(step, "graph"), is_launch = !strcmp(step, "launch");
+            const char *factor = strchr(argument, 'x');
+            void *stream = is_launch ? own.stream : layer->worker.stream;
+            for (int i = factor ? atoi(factor + 1) : 1; i > 0; i--) {
+                if (is_graph) MUST(CUDA(cuStreamBeginCapture_v2, stream, 2));
+                Status status = is_launch ? 0 : DNN(cudnnBackendExecute)(layer->worker.handle, layer->plan, layer->pack);
+                if (status) return status;
+                if (is_graph) {
+                    MUST(CUDA(cuStreamEndCapture, stream, &recorded));
+                    MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));
+                }
+                if (is_graph || is_launch) MUST(CUDA(cuGraphLaunch, executable, stream));
+                MUST(CUDA(cuStreamSynchronize, stream));
             }
-            MUST(CUDA(cuStreamSynchronize, stream));
         }
     }
     for (int i = 0; i < planned && out; i++) {

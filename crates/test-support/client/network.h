@@ -1,5 +1,6 @@
 /* Several convolutions, step after step: `net=` how many, `steps=`, `handles=` streams that take turns, `late=` how many of
- * them come only with the third step, `capture=` the step that is captured, launched, and launched again in the end. */
+ * them come only with the third step, `capture=` the step that is captured, launched, and launched again in the end. With
+ * `sync=1`, every other step ends with waiting. */
 typedef struct {
     Problem problem;
     Descriptor plan, pack;
@@ -55,7 +56,8 @@ static Status network(const char *out) {
             MUST(CUDA(cuStreamEndCapture, workers[0].stream, &recorded));
             MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));
             MUST(CUDA(cuGraphLaunch, executable, workers[0].stream));
-        }
+        } else
+            for (int64_t i = 0; i < handles && option("sync", 0); i++) wait_for(workers[i].stream);
     }
     if (executable) MUST(CUDA(cuGraphLaunch, executable, workers[0].stream));
     for (int64_t i = 0; i < handles; i++) {

@@ -108,6 +108,11 @@ impl Client {
         self
     }
 
+    /// Whether it is with the library.
+    pub fn is_preloaded(&self) -> bool {
+        self.library.is_some()
+    }
+
     /// With the form of the library that has no SONAME.
     pub fn plain(mut self) -> Client {
         self.library = Some(library("preload_plain"));

@@ -67,6 +67,7 @@ fn defaults_are_printed_and_paths_are_absolute() {
     assert_eq!(seen(&output, "TIGHTFIT_SIZES").as_deref(), Some("fit"));
     assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some("measure"));
     assert_eq!(seen(&output, "TIGHTFIT_TUNE_BUDGET").as_deref(), Some("10s"));
+    assert_eq!(seen(&output, "TIGHTFIT_QUIET"), None);
     let said = text(&output.stderr);
     assert!(said.contains("the workspace of the program's own choices") && said.contains("within 10s"), "{said}");
     assert!(text(&place.run("--quiet", "env").stderr).is_empty());
@@ -80,6 +81,38 @@ fn defaults_are_printed_and_paths_are_absolute() {
     assert_eq!(seen(&output, "TIGHTFIT_REPORT"), Some(here.join("out-%p.json").display().to_string()));
     assert_eq!(seen(&place.run("--cache none", "env"), "TIGHTFIT_CACHE").as_deref(), Some("none"));
     assert_eq!(seen(&place.run("--workspace unlimited", "env"), "TIGHTFIT_WORKSPACE").as_deref(), Some("unlimited"));
+}
+
+#[test]
+fn tuning_is_told_how_long_and_how_loud() {
+    let place = Place::new(REAL);
+    for (budget, passed, words) in [
+        ("30s", "30s", "within 30s"),
+        ("2m", "120s", "within 120s"),
+        ("0", "0s", "within 0s"),
+        ("unlimited", "unlimited", "without limit"),
+    ] {
+        for tune in ["measure", "first"] {
+            let output = place.run(&format!("--tune {tune} --tune-budget {budget}"), "env");
+            assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some(tune));
+            assert_eq!(seen(&output, "TIGHTFIT_TUNE_BUDGET").as_deref(), Some(passed), "{budget}");
+            let said = text(&output.stderr);
+            assert!(said.contains(&format!("tune {tune} {words}")), "{said}");
+        }
+    }
+    assert!(!text(&place.run("--tune cached", "env").stderr).contains("within"), "nothing is measured");
+    let cudnn = place.cudnn().display().to_string();
+    let run = |budget: &str| {
+        let mut command = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]);
+        command.env("TIGHTFIT_TUNE_BUDGET", budget).output().unwrap()
+    };
+    assert_eq!(seen(&run("1m"), "TIGHTFIT_TUNE_BUDGET").as_deref(), Some("60s"));
+    let wrong = run("soon");
+    let message = text(&wrong.stderr);
+    assert_eq!(wrong.status.code(), Some(2), "{message}");
+    assert!(message.contains("soon") && message.contains("unlimited"), "{message}");
+    let quiet = place.run("--quiet", "env");
+    assert_eq!((seen(&quiet, "TIGHTFIT_QUIET").as_deref(), text(&quiet.stderr).as_str()), (Some("1"), ""));
 }
 
 #[test]
@@ -100,6 +133,10 @@ fn command_line_overrides_the_environment() {
     assert_eq!(limits(&[total], ""), (Some(0), None, bytes("2048")));
     assert_eq!(limits(&[each], "--total-workspace 3KiB"), (Some(0), None, bytes("3072")));
     assert_eq!(limits(&[each, total], "--workspace 4KiB"), (Some(0), bytes("4096"), None));
+    let auto = || Some("auto".to_owned());
+    assert_eq!(limits(&[("TIGHTFIT_WORKSPACE", "auto")], ""), (Some(0), auto(), None));
+    assert_eq!(limits(&[each], "--workspace auto"), (Some(0), auto(), None));
+    assert_eq!(limits(&[], "--total-workspace auto"), (Some(2), None, None));
     assert_eq!(limits(&[each, total], ""), (Some(2), None, None));
     assert_eq!(limits(&[("TIGHTFIT_WORKSPACE", "much")], ""), (Some(2), None, None));
 }

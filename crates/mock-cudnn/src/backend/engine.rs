@@ -24,6 +24,11 @@ const ENGINES: [Method; 11] = [
     Method::Winograd,
 ];
 
+/// The global index of the engine that computes by a method.
+pub fn index_of(method: Method) -> Option<i64> {
+    ENGINES.iter().position(|one| *one == method).and_then(|index| i64::try_from(index).ok())
+}
+
 /// `CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION`
 pub const COMPILES: i32 = 0;
 

@@ -18,6 +18,7 @@ use std::sync::Mutex;
 
 use attribute::{Attributes, Kind};
 use build::Built;
+pub use engine::index_of;
 
 use tightfit_mock_support::{Table, lock};
 

@@ -312,6 +312,14 @@ fn one_wrong_element_on_request() {
         let got = set.output(Operation::Forward);
         assert_eq!((got[0] != right[0], &got[1..]), (spoiled, &right[1..]));
     }
+    // Of one engine, which algorithm 0 is.
+    for (engine, spoiled) in [(0, true), (1, false), (-1, false)] {
+        client.dnn.tightfitMockCudnnSpoilEngine(engine);
+        for _ in 0..2 {
+            set.run(Operation::Forward, 0, [1.0, 0.0], (0, 0));
+            assert_eq!(set.output(Operation::Forward)[0] != right[0], spoiled, "{engine}");
+        }
+    }
 }
 
 #[test]

@@ -50,7 +50,9 @@ impl Chooser {
         };
         self.spending().add_cached(1);
         let is_open = !is_final && can_tune(terms, settings);
-        Some(Choice { answer, told: None, is_open, framework_time, is_lasting: true })
+        // As the process that decided told it: the framework's choice can run while it is tried, and in place of what fails.
+        let told = Some(question.chosen.workspace).filter(|own| *own <= terms.limit.bytes());
+        Some(Choice { answer, told, is_open, framework_time, is_lasting: true })
     }
 
     /// A decision that the cache holds.
@@ -114,7 +116,9 @@ impl Chooser {
         session: &mut Session,
         is_capturing: bool,
     ) -> Choice {
-        if !is_capturing && let Some(choice) = self.decided(question, terms, settings, session) {
+        // What was found by measuring depends on when it was.
+        let may_follow = !is_capturing && !is_deterministic(settings);
+        if may_follow && let Some(choice) = self.decided(question, terms, settings, session) {
             return choice;
         }
         let answer = answer(question, terms, None, settings, session);

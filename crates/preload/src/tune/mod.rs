@@ -82,6 +82,8 @@ struct State {
     /// The shortest step so far: others were held up.
     step_time: Option<Duration>,
     measured: u64,
+    /// How many of these the log has told of.
+    told: u64,
     is_over: bool,
     /// What measurements are valid for.
     device: Option<Device>,
@@ -117,7 +119,8 @@ impl Tuner {
         handle: Handle,
         plan: Option<(BackendDescriptor, [i64; 3])>,
     ) {
-        if self.is_idle.load(Ordering::Relaxed) {
+        // A kernel that is still open was tried among others, or hardly executed, when nothing else was left to do.
+        if self.is_idle.load(Ordering::Relaxed) && !kernel.is_open() {
             return;
         }
         let mut state = match self.state.try_lock() {
@@ -155,14 +158,16 @@ impl Tuner {
         process.chooser.spending().add_time(started);
         state.pace.spend(started.elapsed());
         if state.is_over {
-            state.end(&call, session.guest.device());
+            let is_news = state.end(&call, session.guest.device());
             self.is_idle.store(true, Ordering::Relaxed);
             drop(session);
             let spent = state.pace.spent();
             drop(state);
-            process.voice.tuned(process, settings, spent);
-            // A program that is killed leaves this one.
-            report::write(process);
+            if is_news {
+                process.voice.tuned(process, settings, spent);
+                // A program that is killed leaves this one.
+                report::write(process);
+            }
         } else {
             state.show(&call);
         }
@@ -196,8 +201,8 @@ impl State {
         let is_new = self.met.insert(Arc::as_ptr(kernel).addr());
         if is_new {
             self.kernels.push(kernel.clone());
-            self.is_over &= !kernel.is_open();
         }
+        self.is_over &= !kernel.is_open();
         let kernels = &self.kernels;
         self.pace.on_execution(is_new, || {
             let mut calls: Vec<u64> = kernels.iter().map(|kernel| kernel.calls()).collect();
@@ -272,7 +277,7 @@ impl State {
         let mut waiting = HashSet::new();
         loop {
             if self.pace.is_over(budget) {
-                self.is_over = true;
+                self.give_up();
                 return;
             }
             let coming: Nanos = self.flights.iter().map(|flight| flight.task.expected).sum();
@@ -311,7 +316,7 @@ impl State {
                             trace!("{}: not measured: {error}", job.problem());
                             if matches!(error, CudaError::Driver { .. }) && !error.is_out_of_memory() {
                                 // The program will see it soon enough.
-                                self.is_over = true;
+                                self.give_up();
                                 return;
                             }
                             job.receive(task, None, |_| None);
@@ -320,6 +325,12 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Whatever is not found by now stays as it is.
+    fn give_up(&mut self) {
+        self.kernels.iter().for_each(|kernel| kernel.close());
+        self.is_over = true;
     }
 
     /// A job for each kernel that goes on being executed.
@@ -436,14 +447,17 @@ impl State {
         call.process.voice.progress(call.settings, done, self.kernels.len(), left);
     }
 
-    /// Saves what the jobs that are left have measured, and lets them go.
-    fn end(&mut self, call: &Call<'_>, device: &Device) {
+    /// Saves what the jobs that are left have measured, and lets them go. Gives whether anything was measured since the last
+    /// end.
+    fn end(&mut self, call: &Call<'_>, device: &Device) -> bool {
         for mut job in std::mem::take(&mut self.jobs) {
             save(call.process, call.settings, &mut job, device);
             job.kernel.close();
         }
         self.others.drain(..).for_each(|kernel| kernel.close());
-        trace!("tuned for {:.1} s, {} calls", self.pace.spent().as_secs_f64(), self.measured);
+        let is_news = self.measured > self.told;
+        self.told = self.measured;
+        is_news
     }
 }
 

@@ -109,11 +109,11 @@ fn measured_once_and_then_taken_from_the_cache() {
         let with = |tune| [("WORKSPACE", "64KiB"), ("EXACT_CLASS", "1"), ("TUNE", tune), ("CACHE", cache)];
         let empty = divided(Form::Linked, &arguments, &with("cached"));
         empty.assert_gives(&alone.output, "an empty cache");
-        let first = divided(Form::Linked, &arguments, &with("measure"));
+        let first = divided(Form::Linked, &arguments, &with("first"));
         first.assert_gives(&alone.output, "measured");
         let totals = |run: &Run, what: &str| run.report.as_ref().unwrap()["totals"][what].as_u64().unwrap();
         assert!(totals(&first, "tuning_measurements") > 0 && first.workspace() <= 64 << 10);
-        for tune in ["measure", "cached"] {
+        for tune in ["first", "cached"] {
             let again = divided(Form::Linked, &arguments, &with(tune));
             again.assert_gives(&alone.output, tune);
             assert_eq!(totals(&again, "tuning_measurements"), 0, "{tune} measured again");
@@ -127,8 +127,9 @@ fn measured_once_and_then_taken_from_the_cache() {
 fn a_faster_measured_configuration_replaces_one_that_fits() {
     // The heuristics' last choice is slow, and everything fits.
     let alone = Client::new(Form::Linked, "engine=0 c=4 k=4").run();
-    let run =
-        Client::new(Form::Linked, "engine=0 c=4 k=4").preloaded(&[("WORKSPACE", "1GiB"), ("EXACT_CLASS", "1")]).run();
+    let run = Client::new(Form::Linked, "engine=0 c=4 k=4")
+        .preloaded(&[("WORKSPACE", "1GiB"), ("TUNE", "first"), ("EXACT_CLASS", "1")])
+        .run();
     run.assert_gives(&alone.output, "measured");
     let kernel = &run.kernels()[0];
     let [theirs, ours] = ["framework", "ours"].map(|whose| kernel[whose]["time_us"].as_f64().unwrap());
@@ -142,7 +143,7 @@ fn arithmetic_that_the_framework_did_not_choose_is_not_used() {
     let alone = Client::new(Form::Linked, "engine=1 c=4 k=4").run();
     for class in ["0", "1"] {
         let run = Client::new(Form::Linked, "engine=1 c=4 k=4")
-            .preloaded(&[("WORKSPACE", "1GiB"), ("EXACT_CLASS", class)])
+            .preloaded(&[("WORKSPACE", "1GiB"), ("TUNE", "first"), ("EXACT_CLASS", class)])
             .run();
         assert_eq!(run.status(), "0");
         for part in run.kernels()[0]["ours"]["configuration"].as_array().unwrap() {

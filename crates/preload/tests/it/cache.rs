@@ -22,7 +22,7 @@ fn run(cache: &Path, tune: &str, policy: &str) -> Run {
 }
 
 fn measure(cache: &Path) -> Run {
-    run(cache, "measure", "undivided")
+    run(cache, "first", "undivided")
 }
 
 fn measurements(run: &Run) -> u64 {
@@ -84,7 +84,7 @@ fn caches_with_the_same_stem_are_independent() {
 fn a_pipe_in_place_of_a_cache_does_not_stop_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let cache = pipe(folder.path().join("cache.db"));
-    for tune in ["measure", "cached"] {
+    for tune in ["measure", "first", "cached"] {
         let run = run(&cache, tune, "undivided");
         assert!(run.errors.contains("continuing without a cache") && run.errors.contains("pipe"), "{}", run.errors);
     }
@@ -94,9 +94,9 @@ fn a_pipe_in_place_of_a_cache_does_not_stop_the_program() {
 fn a_search_ends_where_the_cache_says_more_workspace_than_the_library() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");
-    let first = run(&cache, "measure", "fit");
+    let first = run(&cache, "first", "fit");
     alter(&cache, "UPDATE measurement SET workspace_bytes = workspace_bytes + 65537");
-    let again = run(&cache, "measure", "fit");
+    let again = run(&cache, "first", "fit");
     assert_eq!(measurements(&again), measurements(&first));
     assert_eq!(again.workspace(), first.workspace());
 }

@@ -33,7 +33,7 @@ const SCENARIOS: [Scenario; 4] = [
 ];
 
 /// How often each function was called.
-type Calls = BTreeMap<String, u64>;
+pub type Calls = BTreeMap<String, u64>;
 
 #[test]
 fn the_first_and_the_last_call_of_every_function_may_fail() {
@@ -82,14 +82,21 @@ fn survive_faults((form, arguments, variables): Scenario, which: impl Fn(u64) ->
 
 /// The client under the library, with a count of all calls at its end.
 fn counted(form: Form, arguments: &str, variables: &[(&str, &str)]) -> Client {
-    let libraries = format!("{}:{}", library("preload").display(), counter().display());
-    Client::new(form, arguments)
-        .preloaded(variables)
-        .with("LD_PRELOAD", &libraries)
+    counted_by(Client::new(form, arguments).preloaded(variables))
+}
+
+/// A client with a count of all calls at its end.
+pub fn counted_by(client: Client) -> Client {
+    let preload = client.is_preloaded().then(|| library("preload").display().to_string());
+    let libraries: Vec<String> = preload.into_iter().chain([counter().display().to_string()]).collect();
+    client
+        .with("LD_PRELOAD", &libraries.join(":"))
+        .with("TIGHTFIT_CUDNN", &library("mock_cudnn").display().to_string())
         .with("TIGHTFIT_TEST_NAMES", names())
 }
 
-fn calls(run: &Run) -> Calls {
+/// How often each function was called in a run.
+pub fn calls(run: &Run) -> Calls {
     let count = |line: &str| -> Option<(String, u64)> {
         let (name, count) = line.split_once(' ')?;
         Some((name.to_owned(), count.parse().ok()?))

@@ -42,7 +42,10 @@ fn the_backward_operations_are_measured_and_replaced_or_kept() {
                 let arguments = format!("legacy={way} op={operation} algorithm=1 types={types} n=5 size=5 c=4 k=4");
                 let alone = alone(&arguments);
                 for limit in ["64KiB", "2KiB"] {
-                    let run = preloaded(&arguments, &[("WORKSPACE", limit), ("EXACT_CLASS", "1"), ("CACHE", cache)]);
+                    let run = preloaded(
+                        &arguments,
+                        &[("WORKSPACE", limit), ("TUNE", "first"), ("EXACT_CLASS", "1"), ("CACHE", cache)],
+                    );
                     run.assert_gives(&alone.output, &format!("{arguments} {limit}"));
                 }
             }
@@ -53,7 +56,7 @@ fn the_backward_operations_are_measured_and_replaced_or_kept() {
 #[test]
 fn lists_stay_sorted_and_describe_what_will_run() {
     let alone = alone("legacy=find c=4 k=4");
-    let run = preloaded("legacy=find c=4 k=4", &[("WORKSPACE", "64KiB"), ("EXACT_CLASS", "1")]);
+    let run = preloaded("legacy=find c=4 k=4", &[("WORKSPACE", "64KiB"), ("TUNE", "first"), ("EXACT_CLASS", "1")]);
     let read = |run: &Run| -> Vec<(i32, i32, u64, f64)> {
         let one = |line: &&str| {
             let words: Vec<&str> = line.split(' ').collect();

@@ -108,7 +108,7 @@ fn plans_that_were_told_keep_their_bytes_and_run_in_less() {
 fn sizes_change_what_runs_for_plans_that_were_told() {
     let low = told(&script("plan:0;run:0", PLENTY))[0] / 2;
     let steps = format!("set:workspace={low};plan:0;run:0;set:sizes=undivided;run:0");
-    for variables in [PLENTY, &[("WORKSPACE", "1MiB"), ("EXACT_CLASS", "1")]] {
+    for variables in [PLENTY, &[("WORKSPACE", "1MiB"), ("TUNE", "first"), ("EXACT_CLASS", "1")]] {
         let run = script(&steps, variables);
         let kernel = &run.kernels()[0];
         assert_eq!(kernel["micro_batches"], 1, "{kernel}");
@@ -157,7 +157,7 @@ fn captured_graphs_keep_what_they_captured() {
 
 #[test]
 fn measured_choices_stay_within_the_latest_limit() {
-    let measure: &[(&str, &str)] = &[("WORKSPACE", "1MiB"), ("EXACT_CLASS", "1")];
+    let measure: &[(&str, &str)] = &[("WORKSPACE", "1MiB"), ("TUNE", "first"), ("EXACT_CLASS", "1")];
     let run = script("plan:0;run:0;set:workspace=2KiB;run:0;plan:0;run:1;set:workspace=1MiB;run:0;run:1", measure);
     let told = told(&run);
     assert!(told[1] <= 2048, "{told:?}");
@@ -204,7 +204,7 @@ fn a_call_is_enough_without_a_limit_of_the_environment() {
 fn what_is_wrong_is_an_error_with_words() {
     for (text, words) in [
         ("workspace=64apples", &["-1", "workspace", "64apples", "default"][..]),
-        ("tune=guess", &["-1", "guess", "measure, cached, heuristic or default"]),
+        ("tune=guess", &["-1", "guess", "measure, first, cached, heuristic or default"]),
         ("sizes=some", &["-1", "some", "undivided"]),
         ("speed=3", &["-1", "speed", "workspace, total-workspace, sizes or tune"]),
         ("total-workspace=1GiB@a", &["-1", "total-workspace", "layers"]),

@@ -8,7 +8,7 @@ use tightfit_test_support::client::{Client, Form, Run};
 
 const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
 /// For problems of few channels, because measuring computes.
-const MEASURE: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "measure"), ("EXACT_CLASS", "1")];
+const MEASURE: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "first"), ("EXACT_CLASS", "1")];
 
 fn alone(arguments: &str) -> Run {
     let run = Client::new(Form::Linked, arguments).run();
@@ -178,7 +178,7 @@ fn a_file_that_is_not_a_cache_is_reported_once_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache.db");
     std::fs::write(&path, "no database").unwrap();
-    for (tune, lines) in [("measure", 1), ("cached", 1), ("heuristic", 0)] {
+    for (tune, lines) in [("measure", 1), ("first", 1), ("cached", 1), ("heuristic", 0)] {
         let run =
             preloaded("engine=2 c=4 k=4", &[("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", path.to_str().unwrap())]);
         assert_eq!(
@@ -197,11 +197,13 @@ fn a_read_only_cache_is_looked_up_in() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");
     let with = |tune| [("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", cache.to_str().unwrap())];
-    preloaded("engine=2 c=4 k=4", &with("measure"));
+    preloaded("engine=2 c=4 k=4", &with("first"));
     std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o444)).unwrap();
     let bound = |tune| Client::new(Form::Linked, "engine=2 c=4 k=4").preloaded(&with(tune)).bound().run();
-    let refused = bound("measure").errors;
-    assert!(refused.contains("continuing without a cache") && refused.contains("read-only"), "{refused}");
+    for tune in ["measure", "first"] {
+        let refused = bound(tune).errors;
+        assert!(refused.contains("continuing without a cache") && refused.contains("read-only"), "{tune}: {refused}");
+    }
     let run = bound("cached");
     assert_eq!((run.code, run.status(), run.errors.as_str()), (Some(0), "0", ""));
     assert_ne!(run.report.unwrap()["totals"]["cache_hits"], 0);
@@ -212,7 +214,7 @@ fn a_damaged_cache_is_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache.db");
     let with = |tune| [("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", path.to_str().unwrap())];
-    preloaded("engine=2 c=4 k=4", &with("measure"));
+    preloaded("engine=2 c=4 k=4", &with("first"));
     let cache = Cache::open(&path).unwrap();
     let recording = cache.recordings().unwrap().remove(0);
     let (shape, measurements) = recording.measurements().next().unwrap();
@@ -329,6 +331,7 @@ fn deterministic_mode_uses_no_nondeterministic_algorithm() {
     };
     assert!(run("heuristic", "0"), "the framework's own engine on smaller batches");
     assert!(!run("heuristic", "1"));
+    assert!(!run("first", "1"));
     assert!(!run("measure", "1"));
     // What the program chose and what fits stays its own.
     let roomy = [("WORKSPACE", "1GiB"), ("TUNE", "heuristic"), ("DETERMINISTIC", "1")];

@@ -49,6 +49,7 @@ tightfit_test_support::functions!(Cudnn {
     fn tightfitMockCudnnSetVersion(version: usize);
     fn tightfitMockCudnnLieWorkspace(bytes: i64);
     fn tightfitMockCudnnSpoil(nth: u64);
+    fn tightfitMockCudnnSpoilEngine(index: i64);
     fn tightfitMockCudnnCalls(name: *const c_char) -> u64;
     fn tightfitMockCudnnCount(kind: *const c_char) -> u64;
 });

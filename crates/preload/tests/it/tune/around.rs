@@ -1,0 +1,154 @@
+//! What happens around tuning: a slow device, threads, captured graphs, many convolutions, other processes.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+#[test]
+fn a_slow_device_changes_nothing() {
+    for arguments in [REPLACED, DIVIDED] {
+        let arguments = format!("{arguments} {WATCHED}");
+        let alone = alone(&arguments);
+        let run = right(tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDA_DELAY", "all:100"), &alone, "delays");
+        assert_ne!(decisions(&run), ["kept"], "{}", run.errors);
+    }
+    // Nothing is waited for, so that hundreds of executions are on their way at once.
+    let arguments = format!("{DIVIDED} times=300");
+    right(tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDA_DELAY", "all:50"), &alone(&arguments), "never waits");
+}
+
+#[test]
+fn eight_threads_get_their_own_results() {
+    for delay in ["none:0", "all:50"] {
+        let arguments = format!("{DIVIDED} threads=8 rounds=2 times=60 sync=1");
+        let (_, expected) = all_alone(&arguments);
+        let run = all_right(tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDA_DELAY", delay), &expected, delay);
+        assert_eq!((run.kernels().len(), expected.len()), (3, 8), "three batch sizes");
+        assert!(decisions(&run).contains(&"divided"), "{}", run.errors);
+        let calls: u64 = run.kernels().iter().map(|kernel| kernel["calls"].as_u64().unwrap()).sum();
+        assert_eq!(calls, 8 * 2 * 60);
+    }
+}
+
+#[test]
+fn plans_run_on_any_handle() {
+    let arguments = "net=6 steps=60 handles=3 late=1 sync=1 engine=1 size=5 c=4 k=4";
+    let (_, expected) = all_alone(arguments);
+    for delay in ["none:0", "1:200,2:50"] {
+        let run = all_right(tuned(arguments, &[]).with("TIGHTFIT_MOCK_CUDA_DELAY", delay), &expected, delay);
+        assert!(decisions(&run).contains(&"divided"), "{}", run.errors);
+    }
+}
+
+#[test]
+fn a_graph_keeps_what_ran_when_its_capture_began() {
+    let steps = |steps: &str| format!("{DIVIDED} script=plan:2;{steps}");
+    // Without a capture it would be replaced; captured in its first steps, it is left alone.
+    let free = steps("run:0x200");
+    let (_, expected) = all_alone(&free);
+    assert_eq!(decisions(&all_right(tuned(&free, &[]), &expected, &free)), ["divided"]);
+    for before in [1, 4, 9] {
+        let captured = steps(&format!("run:0x{before};graph:0;run:0x200;launch:x3"));
+        let run = all_right(tuned(&captured, &[]), &expected, &captured);
+        assert_eq!(decisions(&run), ["kept"], "{}", run.errors);
+    }
+    // Captured after it was replaced, the graph has what replaced it, and runs as long as the program.
+    let late = steps("run:0x200;graph:0;run:0x3;launch:x3;run:0");
+    let run = all_right(tuned(&late, &[]), &expected, &late);
+    assert_eq!(decisions(&run), ["divided"], "{}", run.errors);
+}
+
+#[test]
+fn a_captured_step_takes_nothing_and_waits_for_nothing() {
+    let arguments = |captured: usize| format!("net=6 steps=70 capture={captured} sync=1 engine=1 size=5 c=4 k=4");
+    let (_, expected) = all_alone(&arguments(0));
+    for step in [0, 3, 8, 60] {
+        let arguments = arguments(step);
+        let run = all_right(tuned(&arguments, &[]), &expected, &arguments);
+        // Step 0 plans as well, and the client itself takes memory then.
+        assert!(step == 0 || run.lines("unsafe") == ["0"], "{arguments}: {}", run.words);
+        assert_eq!(run.kernels().len(), 6);
+    }
+}
+
+#[test]
+fn a_capture_on_another_thread_is_not_broken() {
+    for arguments in [REPLACED, DIVIDED] {
+        let arguments = format!("{arguments} times=200 beside=2 pause=300");
+        let run = right(tuned(&arguments, &[]), &alone(&arguments), &arguments);
+        assert_eq!(run.lines("beside"), ["0"], "{}", run.errors);
+        assert!(total(&run, "tuning_measurements") > 0, "it was to be measured beside the capture: {}", run.errors);
+    }
+}
+
+#[test]
+fn the_host_waits_no_more_often_than_without_the_library() {
+    for arguments in
+        [format!("{DIVIDED} times=200 sync=1"), format!("{DIVIDED} {WATCHED}"), format!("{REPLACED} times=50")]
+    {
+        let arguments = format!("{arguments} counts=1");
+        let alone = alone(&arguments);
+        let run = right(tuned(&arguments, &[]), &alone, &arguments);
+        for name in ["synchronizations", "allocations"] {
+            assert_eq!(count(&run, name), count(&alone, name), "{arguments}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_measurement_that_hangs_does_not_hold_up_calls_or_the_end() {
+    // The client's stream takes a minute for each piece of work, and nobody waits for it.
+    let arguments = format!("{DIVIDED} times=40 leave=1");
+    let begun = Instant::now();
+    let run = tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDA_DELAY", "0:60000000").run();
+    assert!(begun.elapsed() < Duration::from_secs(50), "{}", run.errors);
+    assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
+    let kernel = &run.kernels()[0];
+    assert_eq!((&kernel["calls"], &kernel["decision"]), (&40.into(), &"kept".into()));
+    assert!(run.report.as_ref().unwrap()["totals"]["tuning_us"].as_f64() > Some(0.0), "a measurement was to begin");
+}
+
+#[test]
+fn a_thousand_convolutions_are_right_in_bounded_memory() {
+    for (arguments, is_swapped) in
+        [("many=1000 steps=4 size=4 engine=1", false), ("many=40 steps=60 size=4 engine=1 op=filter", true)]
+    {
+        let arguments = format!("{arguments} counts=1");
+        let alone = alone(&arguments);
+        let run = tuned(&arguments, &[]).run();
+        assert_eq!((run.code, run.status()), (Some(0), "0"), "{arguments}: {}{}", run.words, run.errors);
+        assert_eq!(run.lines("hash"), alone.lines("hash"), "{arguments}");
+        assert!(total(&run, "tuning_measurements") > 0, "{arguments}");
+        assert_eq!(decisions(&run).contains(&"divided"), is_swapped, "{arguments}");
+        assert_eq!(count(&run, "allocations"), count(&alone, "allocations"), "{arguments}");
+        // At most 32 measurements are on their way, each on no more than the program's largest tensors and workspace.
+        assert!(count(&run, "peak-bytes") <= 33 * count(&alone, "peak-bytes"), "{arguments}: {}", run.words);
+        assert!(count(&run, "host-bytes") <= 4 << 20, "{arguments}: {}", run.words);
+        assert!(
+            count(&run, "resident-kib") <= count(&alone, "resident-kib") + (96 << 10),
+            "{arguments}: {}",
+            run.words
+        );
+    }
+}
+
+#[test]
+fn ranks_tune_on_one_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    let arguments = "net=6 steps=60 sync=1 engine=1 size=5 c=4 k=4";
+    let (_, expected) = all_alone(arguments);
+    let rank = |delay: &str| {
+        let client = tuned(arguments, &[("CACHE", cache.to_str().unwrap())]);
+        let run = all_right(client.with("TIGHTFIT_MOCK_CUDA_DELAY", delay), &expected, delay);
+        assert!(!run.errors.contains("could not save"), "{}", run.errors);
+        assert!(decisions(&run).contains(&"divided"), "{}", run.errors);
+    };
+    std::thread::scope(|threads| {
+        for delay in ["all:50", "0:200", "all:20", "none:0"] {
+            threads.spawn(move || rank(delay));
+        }
+    });
+    let later = all_right(tuned(arguments, &[("CACHE", cache.to_str().unwrap())]), &expected, "afterwards");
+    assert_eq!((total(&later, "cache_hits"), total(&later, "tuning_measurements")), (6, 0), "{}", later.errors);
+}

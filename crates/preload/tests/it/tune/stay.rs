@@ -1,0 +1,155 @@
+//! Choices that stay the program's own: for their accuracy, for determinism, and while the framework tries several.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::*;
+
+#[test]
+fn a_less_accurate_configuration_is_not_used_and_is_counted() {
+    for (arguments, transforms) in [
+        ("engine=1 size=5 c=4 k=4", "winograd"),
+        ("engine=2 size=5 c=4 k=4", "fft"),
+        ("legacy=size algorithm=2 size=5 c=4 k=4", "winograd"),
+    ] {
+        let arguments = format!("{arguments} {WATCHED}");
+        let run = right(tuned(&arguments, &[]), &alone(&arguments), &arguments);
+        assert_eq!((decisions(&run), total(&run, "less_accurate")), (vec!["kept"], 1), "{}", run.errors);
+        let is_said = |line: &str| line.contains("is less accurate than") && line.contains(transforms);
+        assert!(run.errors.lines().any(is_said), "{}", run.errors);
+    }
+    // A transform is as accurate as another, and for half types the error drowns in rounding.
+    let arguments = format!("engine=5 size=5 c=4 k=4 {WATCHED}");
+    assert_eq!(total(&tuned(&arguments, &[]).run(), "less_accurate"), 0);
+    let halves = tuned(&format!("engine=2 op=filter types=f16-f32 size=5 c=4 k=4 {WATCHED}"), &[]).run();
+    assert_eq!((halves.code, halves.status(), total(&halves, "less_accurate")), (Some(0), "0", 0));
+    assert_ne!(decisions(&halves), ["kept"], "{}", halves.errors);
+}
+
+#[test]
+fn an_algorithm_that_computes_wrongly_is_not_used() {
+    for (arguments, engine) in [(REPLACED, 3), (DIVIDED, 2)] {
+        let arguments = format!("{arguments} {WATCHED}");
+        let fails = tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDNN_SPOIL_ENGINE", &engine.to_string());
+        let run = right(fails, &alone(&arguments), &arguments);
+        assert_eq!(total(&run, "less_accurate"), 1, "{}", run.errors);
+        let wrong = format!("engine{engine}");
+        assert!(!algorithms(&run).iter().any(|name| name.starts_with(&wrong)), "{:#}", run.kernels()[0]);
+        // The tensor core has a legacy algorithm too, which is as wrong.
+        assert!(run.errors.contains(&wrong), "it was never tried: {}", run.errors);
+    }
+}
+
+#[test]
+fn deterministic_programs_keep_their_choices() {
+    for arguments in [REPLACED, DIVIDED] {
+        let arguments = format!("{arguments} {WATCHED}");
+        let alone = alone(&arguments);
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("cache.db");
+        let in_cache = ("CACHE", cache.to_str().unwrap());
+        // Nor does an earlier process's decision run, made without the switch.
+        for before in [None, Some(in_cache)] {
+            if let Some(in_cache) = before {
+                assert_ne!(decisions(&right(tuned(&arguments, &[in_cache]), &alone, "fills the cache")), ["kept"]);
+            }
+            let run = right(tuned(&arguments, &[in_cache, ("DETERMINISTIC", "1")]), &alone, &arguments);
+            assert_eq!((decisions(&run), total(&run, "tuning_measurements")), (vec!["kept"], 0), "{}", run.errors);
+        }
+    }
+}
+
+#[test]
+fn nondeterministic_algorithms_do_not_replace_deterministic_ones() {
+    // Engine 6 sums in another order each time, and is the fastest that needs so little.
+    let arguments = format!("engine=2 op=filter size=5 c=4 k=4 {WATCHED}");
+    let run = right(tuned(&arguments, &[]), &alone(&arguments), &arguments);
+    let forbidden = ["engine6", "legacy:algo-0", "legacy:algo-3"];
+    assert!(!algorithms(&run).iter().any(|name| forbidden.contains(name)), "{:#}", run.kernels()[0]);
+}
+
+/// A library under the name and with the functions of PyTorch's, which answers as the variable `TEST_TORCH` says.
+fn torch(folder: &Path) -> PathBuf {
+    let (source, library) = (folder.join("torch.c"), folder.join("libtorch_cpu.so"));
+    let code = "#include <stdbool.h>\n#include <stdlib.h>\n#include <string.h>\n\
+        static int context;\n\
+        void *_ZN2at13globalContextEv(void) { return &context; }\n\
+        static bool is(const void *self, const char *name) {\n\
+            const char *on = getenv(\"TEST_TORCH\");\n\
+            return self == &context && on && !strcmp(on, name);\n}\n\
+        bool _ZNK2at7Context18deterministicCuDNNEv(const void *self) { return is(self, \"cudnn\"); }\n\
+        bool _ZNK2at7Context23deterministicAlgorithmsEv(const void *self) { return is(self, \"all\"); }\n";
+    std::fs::write(&source, code).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-Wall", "-Werror", "-Wl,-soname,libtorch_cpu.so", "-o"]);
+    assert!(compiler.args([&library, &source]).status().unwrap().success());
+    library
+}
+
+#[test]
+fn the_switches_of_pytorch_are_obeyed() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = torch(folder.path());
+    for arguments in [REPLACED, DIVIDED] {
+        let arguments = format!("{arguments} {WATCHED} torch={}", library.display());
+        let alone = alone(&arguments);
+        for (switch, is_on) in [("none", false), ("cudnn", true), ("all", true)] {
+            let run = right(tuned(&arguments, &[]).with("TEST_TORCH", switch), &alone, switch);
+            assert_eq!(
+                (decisions(&run) == ["kept"], total(&run, "tuning_measurements") == 0),
+                (is_on, is_on),
+                "{switch}"
+            );
+        }
+        // Nor does an earlier process's decision run, made while they were off.
+        let cache = folder.path().join("cache.db");
+        let in_cache = [("CACHE", cache.to_str().unwrap())];
+        right(tuned(&arguments, &in_cache), &alone, "fills the cache");
+        let run = right(tuned(&arguments, &in_cache).with("TEST_TORCH", "cudnn"), &alone, "cached");
+        assert_eq!(decisions(&run), ["kept"], "{}", run.errors);
+    }
+}
+
+/// As `torch.backends.cudnn.benchmark` does: several plans of one convolution, each executed and timed, of which the fastest
+/// goes on.
+const PLANS: &str = "size=5 c=4 k=4 script=engine:0;plan:2;engine:1;plan:2;engine:2;plan:2;engine:1;plan:5;";
+
+#[test]
+fn plans_that_are_tried_run_as_themselves() {
+    let arguments = format!("{PLANS}time:0;time:0;time:0;time:1;time:1;time:1;time:2;time:2;time:2;run:3");
+    let (expected, outputs) = all_alone(&arguments);
+    assert_eq!(expected.lines("time").len(), 9);
+    let run = all_right(tuned(&arguments, &[]), &outputs, "tried");
+    assert_eq!(run.lines("time"), expected.lines("time"));
+    assert_eq!(run.lines("workspace"), expected.lines("workspace"));
+    // Also in a process that begins with decisions about each.
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    let in_cache = [("CACHE", cache.to_str().unwrap())];
+    for engine in [0, 1, 2] {
+        let one = format!("engine={engine} size=5 c=4 k=4 script=plan:2;run:0x200");
+        tuned(&one, &in_cache).run();
+    }
+    let run = all_right(tuned(&arguments, &in_cache), &outputs, "tried, decided before");
+    assert!(total(&run, "cache_hits") >= 3, "{}", run.errors);
+    assert_eq!(run.lines("time"), expected.lines("time"), "a plan was timed that ran as another");
+    assert_eq!(run.lines("workspace"), expected.lines("workspace"));
+}
+
+#[test]
+fn the_plan_that_goes_on_is_replaced() {
+    // Each is tried at length, so that nothing new is met for long while nothing may be measured; then steps begin.
+    let step = "run:1;run:3;".repeat(40);
+    let arguments = format!("{PLANS}run:0x20;run:1x20;run:2x20;{step}time:1;run:3;time:1");
+    let (expected, outputs) = all_alone(&arguments);
+    let run = all_right(tuned(&arguments, &[]), &outputs, "goes on");
+    let of = |engine: &str| {
+        let found =
+            run.kernels().iter().find(|one| one["framework"]["algorithm"].as_str().unwrap().starts_with(engine));
+        found.unwrap()["decision"].as_str().unwrap()
+    };
+    assert_eq!([of("engine0"), of("engine2")], ["kept"; 2], "not executed any more: {}", run.errors);
+    assert_eq!(of("engine1"), "divided", "{}", run.errors);
+    let last = |run: &Run| run.lines("time")[1].parse::<f64>().unwrap();
+    assert!(last(&run) < last(&expected), "{} {}", run.words, expected.words);
+}
