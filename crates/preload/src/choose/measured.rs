@@ -4,7 +4,7 @@
 //! briefly for its results. Without a file, every process measures for itself.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::optimize::divide;
@@ -14,6 +14,7 @@ use tightfit_core::{Bytes, Error};
 use tightfit_cuda::{CudaBackend, Guest, Host};
 
 use super::chooser::{Chooser, Knowledge, admission};
+use super::deadline::Deadline;
 use super::measurements::key;
 use super::surveyed;
 use super::turn::{Turn, wait_for};
@@ -122,7 +123,13 @@ impl Chooser {
         needs_time: bool,
     ) -> Result<Knowledge, Error> {
         let admission = admission(question, settings);
-        let mut profiler = Profiler::new(backend, cache.map(|cache| cache as &dyn Store), self.measurements.stop());
+        let left = settings
+            .budget
+            .limit()
+            .map(|limit| limit.saturating_sub(Duration::from_nanos(self.spending.so_far().time.0)));
+        let mut backend = Deadline { backend, end: left.map(|left| Instant::now() + left) };
+        let mut profiler =
+            Profiler::new(&mut backend, cache.map(|cache| cache as &dyn Store), self.measurements.stop());
         profiler.admit(admission);
         let (key, limit) = (key(question, terms, admission), terms.limit.bytes());
         let remembered = self.measurements.find(&key);

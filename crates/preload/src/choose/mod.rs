@@ -11,6 +11,7 @@
 mod cache;
 mod cached;
 mod chooser;
+mod deadline;
 mod decided;
 mod heuristic;
 mod measured;
@@ -75,9 +76,10 @@ impl Chooser {
             _ if is_capturing => self.recall(question, terms, settings),
             Tune::Measure | Tune::First => match self.measure(question, terms, settings, host, &mut session.guest) {
                 Ok(known) => Some(known),
+                // Perhaps the time for it was over; then what was measured so far is in the cache.
                 Err(failure) => {
                     is_lasting = !failure.is_capture;
-                    None
+                    self.look_up(question, terms, settings, &mut session.guest).map(|found| found.known)
                 }
             },
             Tune::Cached => self.look_up(question, terms, settings, &mut session.guest).map(|found| found.known),

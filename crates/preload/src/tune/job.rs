@@ -84,7 +84,7 @@ pub(super) enum Verdict {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Purpose {
     Own,
-    Part(Problem, Algorithm),
+    Part(Box<Problem>, Algorithm),
     Division,
     Duel,
 }
@@ -130,7 +130,7 @@ pub(super) struct Own<'a> {
 
 /// What comes next.
 pub(super) enum Next {
-    Run(Task),
+    Run(Box<Task>),
     /// Nothing yet: something is being computed, or the kernel must be about to be executed.
     Wait,
     End(Verdict),
@@ -206,15 +206,15 @@ impl Job {
             }
             match &self.stage {
                 Stage::Own => match self.own(session, own) {
-                    Some(task) => return Next::Run(task),
+                    Some(task) => return Next::Run(Box::new(task)),
                     None => self.stage = Stage::Survey,
                 },
                 Stage::Survey => match self.survey(session, is_late) {
-                    Some(task) => return Next::Run(task),
+                    Some(task) => return Next::Run(Box::new(task)),
                     None => self.choose(),
                 },
                 Stage::Duel(ours) => match self.duel(ours.clone(), session, own) {
-                    Some(task) => return Next::Run(task),
+                    Some(task) => return Next::Run(Box::new(task)),
                     None => self.stage = Stage::Done(Verdict::Stays),
                 },
                 Stage::Compare(comparison) if !comparison.truth.is_known() => return Next::Wait,
@@ -255,10 +255,15 @@ impl Job {
 
     /// The next candidate to time; none if there is none.
     fn survey(&mut self, session: &mut Session, is_late: bool) -> Option<Task> {
-        while !is_late {
+        if is_late {
+            return None;
+        }
+        loop {
             match self.wanted(session) {
                 Some(Wanted::Part(problem, algorithm)) => match session.guest.part(&problem, &algorithm) {
-                    Ok(program) => return Some(Task::alone(Purpose::Part(problem, algorithm), Arc::new(program))),
+                    Ok(program) => {
+                        return Some(Task::alone(Purpose::Part(Box::new(problem), algorithm), Arc::new(program)));
+                    }
                     Err(error) => {
                         trace!("{algorithm} on {problem}: {}", error.chain());
                         self.ledger.refuse(problem, algorithm);
@@ -280,7 +285,6 @@ impl Job {
                 }
             }
         }
-        None
     }
 
     /// What stops the survey; none if it is complete.
@@ -363,8 +367,8 @@ impl Job {
                 None => {}
             },
             (Purpose::Part(problem, algorithm), _) => match time {
-                Some(time) => self.ledger.take_down(problem, algorithm, time),
-                None => self.ledger.refuse(problem, algorithm),
+                Some(time) => self.ledger.take_down(*problem, algorithm, time),
+                None => self.ledger.refuse(*problem, algorithm),
             },
             (Purpose::Division, _) => {
                 let workspace = tightfit_cuda::Guest::division_workspace(self.problem());

@@ -306,7 +306,7 @@ impl State {
                     finish(call, job, verdict, session.guest.device());
                 }
                 Next::Run(task) => {
-                    let task = task.expecting(job.problem(), job.theirs(), &self.rates);
+                    let task = (*task).expecting(job.problem(), job.theirs(), &self.rates);
                     // SAFETY: the stream is that of the handle, on the device, and not capturing; the programs were made on
                     // the handle just now.
                     let trial = unsafe { call.host.trial(call.device, stream, task.course(RESERVE)) };
