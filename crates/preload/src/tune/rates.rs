@@ -89,7 +89,9 @@ mod tests {
         rates.add(&fast, Nanos(100_000));
         assert!(rates.gain(&fast, Nanos(100_000)) < Nanos(25_000));
         assert!(rates.gain(&slow, Nanos(100_000)) > Nanos(70_000));
-        assert_eq!((rates.expected(&fast), rates.expected(&slow)), (Nanos(200_000), Nanos(50_000)));
+        assert_eq!(rates.expected(&fast), Nanos(200_000));
+        // A quarter of the work, but the same filters.
+        assert!((Nanos(50_000)..Nanos(60_000)).contains(&rates.expected(&slow)));
         assert!(Rates::default().expected(&fast) > Nanos(100));
         rates.exceed(10.0);
         assert!(rates.overrun() == 10.0);
