@@ -15,22 +15,16 @@ use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Profiler};
 use tightfit_core::survey::{Sizes, candidates};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
-use tightfit_cuda::sys::cudnn::BackendDescriptor;
-use tightfit_cuda::{Course, GuestProgram, Outcome};
+use tightfit_cuda::{GuestProgram, Outcome};
 
 use super::accuracy::{Truth, sampled};
+use super::duel::{GAIN, Speedup, rounds};
 use super::ledger::{Asking, Ledger, Wanted};
-use super::rates::Rates;
+use super::task::{Own, Purpose, Task};
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
 use crate::session::Session;
 
-/// A configuration must be faster by more than this.
-const GAIN: f64 = 1.03;
-/// Runs of a candidate: the first is not judged, because it loads kernels.
-const CALLS: usize = 2;
-/// Rounds of a duel of calls up to so long, of which the first is not judged: longer calls are steadier.
-const ROUNDS: [(Nanos, usize); 3] = [(Nanos(1_000_000), 6), (Nanos(5_000_000), 4), (Nanos(u64::MAX), 3)];
 /// Each measurement is expected to gain this share of what the one before it did: libraries name their best algorithms first.
 const PROSPECTS: f64 = 0.85;
 /// Configurations to compare before the framework's choice stays.
@@ -78,54 +72,6 @@ pub(super) enum Verdict {
     Stays,
     /// This runs from now on.
     Ours(Configuration),
-}
-
-/// What is being measured.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Purpose {
-    Own,
-    Part(Box<Problem>, Algorithm),
-    Division,
-    Duel,
-}
-
-/// Something to run.
-pub(super) struct Task {
-    pub purpose: Purpose,
-    pub programs: Vec<Arc<GuestProgram>>,
-    pub rounds: usize,
-    pub outputs: Vec<usize>,
-    /// How long it may take.
-    pub expected: Nanos,
-}
-
-impl Task {
-    /// One program, to be timed.
-    fn alone(purpose: Purpose, program: Arc<GuestProgram>) -> Task {
-        Task { purpose, programs: vec![program], rounds: CALLS, outputs: Vec::new(), expected: Nanos::ZERO }
-    }
-
-    /// With how long it may take, for a kernel whose own choice takes so long if that is known.
-    pub fn expecting(self, whole: &Problem, theirs: Option<Nanos>, rates: &Rates) -> Task {
-        let problem = if let Purpose::Part(part, _) = &self.purpose { part } else { whole };
-        let share = problem.batch() as f64 / whole.batch() as f64;
-        let call = theirs.map_or(Nanos::ZERO, |time| Nanos((time.0 as f64 * share * 1.5) as u64));
-        let calls = (self.programs.len() * self.rounds) as f64;
-        let expected = call.max(rates.expected(problem)).0 as f64 * calls * rates.overrun();
-        Task { expected: Nanos(expected as u64), ..self }
-    }
-
-    /// The course to run.
-    pub fn course(&self, reserve: Bytes) -> Course<'_> {
-        Course { programs: &self.programs, rounds: self.rounds, outputs: &self.outputs, reserve }
-    }
-}
-
-/// The framework's choice for the kernel that is about to be executed.
-pub(super) struct Own<'a> {
-    pub kernel: &'a Arc<Kernel>,
-    /// Its plan and the ids of its tensors, if the program has one.
-    pub plan: Option<(BackendDescriptor, [i64; 3])>,
 }
 
 /// What comes next.
@@ -350,8 +296,8 @@ impl Job {
         if matches!(self.kernel.running(), Running::Ours(_)) && self.is_own_there {
             programs.extend(self.own_program(session, own));
         }
-        let (theirs, outputs) = (self.theirs.unwrap_or_default(), sampled(self.problem()));
-        let rounds = ROUNDS.iter().find(|(longest, _)| theirs <= *longest).map_or(CALLS, |(_, rounds)| *rounds);
+        let rounds = rounds(self.theirs.unwrap_or_default());
+        let outputs = sampled(self.problem());
         Some(Task { purpose: Purpose::Duel, programs, rounds, outputs, expected: Nanos::ZERO })
     }
 
@@ -381,7 +327,7 @@ impl Job {
             }
             (Purpose::Duel, Stage::Duel(ours)) => {
                 let is_comparable = task.programs.len() > 2 || self.kernel.can_run_own();
-                let won = outcome.and_then(|outcome| Some((outcome.speedup()?, outcome)));
+                let won = outcome.and_then(|outcome| Some((Speedup::of(&outcome)?, outcome)));
                 self.stage = match won {
                     Some((speedup, outcome)) if speedup.is_clear => {
                         self.set_theirs(speedup.theirs);
@@ -465,54 +411,9 @@ fn timed(ours: Configuration, time: Nanos) -> Configuration {
     Configuration::new(ours.parts().iter().map(part).collect(), cost)
 }
 
-/// How a configuration did against what runs now.
-struct Speedup {
-    theirs: Nanos,
-    ours: Nanos,
-    /// Whether it is faster by more than the noise.
-    is_clear: bool,
-}
-
-trait Judged {
-    fn speedup(&self) -> Option<Speedup>;
-}
-
-impl Judged for Outcome {
-    /// By the medians of all rounds but the first; the noise is half the distance between quartiles, of both.
-    fn speedup(&self) -> Option<Speedup> {
-        let [theirs, ours, ..] = self.times.as_slice() else { return None };
-        let judged = |times: &[Nanos]| -> Option<(Nanos, Nanos)> {
-            let mut times = times.get(1..)?.to_vec();
-            times.sort_unstable();
-            let at = |share: usize| times.get((times.len().checked_sub(1)? * share + 2) / 4).copied();
-            Some((at(2)?, Nanos((at(3)?.0 - at(1)?.0) / 2)))
-        };
-        let ((theirs, noise), (ours, other)) = (judged(theirs)?, judged(ours)?);
-        let is_clear = ours.ratio(theirs) * GAIN < 1.0 && ours + noise + other < theirs;
-        Some(Speedup { theirs, ours, is_clear })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn outcome(theirs: [u64; 6], ours: [u64; 6]) -> Outcome {
-        Outcome { times: vec![theirs.map(Nanos).to_vec(), ours.map(Nanos).to_vec()], outputs: Vec::new() }
-    }
-
-    #[test]
-    fn only_a_gain_beyond_the_noise_is_clear() {
-        let clear = |theirs, ours| outcome(theirs, ours).speedup().unwrap().is_clear;
-        let steady = [900, 100, 100, 101, 100, 99];
-        assert!(clear(steady, [500, 90, 90, 91, 90, 89]));
-        assert!(!clear(steady, [100, 98, 98, 98, 98, 98]), "two percent");
-        assert!(!clear(steady, [90, 60, 90, 140, 91, 60]), "as noisy as that");
-        assert!(!clear(steady, steady));
-        let judged = outcome(steady, steady).speedup().unwrap();
-        assert_eq!((judged.theirs, judged.ours), (Nanos(100), Nanos(100)));
-        assert!(outcome(steady, steady).times[..1].len() == 1);
-    }
 
     #[test]
     fn a_configuration_takes_its_measured_time() {

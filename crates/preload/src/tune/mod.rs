@@ -12,46 +12,29 @@
 //! each measurement. Nothing is measured on a stream that captures.
 
 mod accuracy;
+mod duel;
 mod job;
 mod ledger;
+mod outcome;
 mod pace;
 mod rates;
+mod state;
+mod task;
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tightfit_core::profile::Decision;
-use tightfit_core::{Bytes, Configuration, Device, Nanos};
+use tightfit_cuda::Host;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
-use tightfit_cuda::{CudaError, Host, Trial};
 
-use crate::choose::admission;
-use crate::kernel::{Kernel, Running};
+use crate::kernel::Kernel;
 use crate::lock::lock;
-use crate::log::trace;
 use crate::process::Process;
-use crate::session::Session;
+use crate::report;
 use crate::settings::Settings;
-use crate::{ranks, report};
-use accuracy::Truth;
-use job::{Job, Next, Own, Task, Verdict};
-use ledger::Ledger;
-use pace::Pace;
-use rates::Rates;
-
-/// Device memory that is left to the program while measuring.
-const RESERVE: Bytes = Bytes::mib(512);
-/// Measurements on their way at most.
-const FLIGHTS: usize = 32;
-/// How often the cache is asked for what other ranks have decided, and how long after the last news their share becomes one's own.
-const ASKING: Duration = Duration::from_millis(500);
-const SILENCE: Duration = Duration::from_secs(5);
-/// What runs in place of a choice that does not fit is expected to take this many times as long.
-const OVER_LIMIT: u64 = 4;
-/// Tuning ends when less than this share of a step could be gained.
-const LITTLE: f64 = 0.01;
+use state::State;
+use task::Own;
 
 /// What tuning has come to.
 #[derive(Default)]
@@ -61,39 +44,6 @@ pub struct Tuner {
     /// Configurations left out for their error.
     inaccurate: AtomicU64,
     state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    pace: Pace,
-    rates: Rates,
-    /// The kernels met, by address.
-    met: HashSet<usize>,
-    kernels: Vec<Arc<Kernel>>,
-    jobs: Vec<Job>,
-    /// Kernels that another rank measures.
-    others: Vec<Arc<Kernel>>,
-    /// When the cache last had something of theirs, and when it was last asked.
-    heard: Option<Instant>,
-    asked: Option<Instant>,
-    flights: Vec<Flight>,
-    /// When the first kernel was last executed, and how often it was before.
-    step: Option<(Instant, u64)>,
-    /// The shortest step so far: others were held up.
-    step_time: Option<Duration>,
-    measured: u64,
-    /// How many of these the log has told of.
-    told: u64,
-    is_over: bool,
-    /// What measurements are valid for.
-    device: Option<Device>,
-}
-
-/// A measurement on its way.
-struct Flight {
-    job: usize,
-    task: Task,
-    trial: Trial,
 }
 
 impl Tuner {
@@ -131,11 +81,11 @@ impl Tuner {
         };
         let (Some(settings), Some(host)) = (process.settings(), process.host()) else { return };
         state.meet(kernel);
-        if state.is_over {
+        if state.is_over() {
             self.is_idle.store(true, Ordering::Relaxed);
             return;
         }
-        if !state.pace.is_steady() && state.flights.is_empty() {
+        if !state.has_work() {
             return;
         }
         // SAFETY: forwarded to the caller.
@@ -150,18 +100,15 @@ impl Tuner {
         let mut session = lock(&session);
         let own = Own { kernel, plan };
         let call = Call { process, settings, host, handle, device, tuner: self, own };
-        state.receive(&call);
-        if state.pace.is_steady() {
-            // SAFETY: forwarded to the caller.
-            unsafe { state.go_on(&call, &mut session) };
-        }
+        // SAFETY: forwarded to the caller.
+        unsafe { state.go_on(&call, &mut session) };
         process.chooser.spending().add_time(started);
-        state.pace.spend(started.elapsed());
-        if state.is_over {
+        state.spend(started.elapsed());
+        if state.is_over() {
             let is_news = state.end(&call, session.guest.device());
             self.is_idle.store(true, Ordering::Relaxed);
             drop(session);
-            let spent = state.pace.spent();
+            let spent = state.spent();
             drop(state);
             if is_news {
                 process.voice.tuned(process, settings, spent);
@@ -177,9 +124,7 @@ impl Tuner {
     pub fn save(&self, process: &Process) {
         let Some(settings) = process.settings() else { return };
         if let Ok(mut state) = self.state.try_lock() {
-            let State { jobs, device, .. } = &mut *state;
-            let Some(device) = device else { return };
-            jobs.iter_mut().for_each(|job| save(process, settings, job, device));
+            state.save(process, settings);
         }
     }
 }
@@ -193,307 +138,4 @@ struct Call<'a> {
     device: usize,
     tuner: &'a Tuner,
     own: Own<'a>,
-}
-
-impl State {
-    /// Takes down an execution.
-    fn meet(&mut self, kernel: &Arc<Kernel>) {
-        let is_new = self.met.insert(Arc::as_ptr(kernel).addr());
-        if is_new {
-            self.kernels.push(kernel.clone());
-        }
-        self.is_over &= !kernel.is_open();
-        let kernels = &self.kernels;
-        self.pace.on_execution(is_new, || {
-            let mut calls: Vec<u64> = kernels.iter().map(|kernel| kernel.calls()).collect();
-            calls.sort_unstable();
-            calls.get(calls.len() / 2).copied().unwrap_or(1)
-        });
-        let calls = kernel.calls();
-        let is_anchor = self.kernels.first().is_some_and(|first| Arc::ptr_eq(first, kernel));
-        if is_anchor {
-            if let Some((began, before)) = self.step.filter(|(_, before)| calls > *before) {
-                let took = began.elapsed() / u32::try_from(calls - before).unwrap_or(1);
-                self.step_time = Some(self.step_time.map_or(took, |least| least.min(took)));
-            }
-            self.step = Some((Instant::now(), calls));
-        }
-    }
-
-    /// Reads what has ended.
-    fn receive(&mut self, call: &Call<'_>) {
-        let mut place = 0;
-        while let Some(flight) = self.flights.get(place) {
-            let outcome = match flight.trial.outcome() {
-                Ok(None) => {
-                    place += 1;
-                    continue;
-                }
-                Ok(outcome) => outcome,
-                Err(error) => {
-                    trace!("a measurement failed: {error}");
-                    None
-                }
-            };
-            let Flight { job, task, trial } = self.flights.swap_remove(place);
-            drop(trial);
-            let Some(job) = self.jobs.iter_mut().find(|known| id(known) == job) else { continue };
-            if let Some(outcome) = &outcome {
-                let times = outcome.times.iter().flatten();
-                let spent = Duration::from_nanos(times.clone().copied().sum::<Nanos>().0);
-                self.pace.spend(spent);
-                job.spend(spent, 1);
-                self.rates.exceed(spent.as_nanos() as f64 * self.rates.overrun() / task.expected.0.max(1) as f64);
-                self.measured += times.count() as u64;
-                if let (job::Purpose::Part(problem, _), Some(time)) =
-                    (&task.purpose, outcome.times.first().and_then(|times| times.last()))
-                {
-                    self.rates.add(problem, *time);
-                }
-            }
-            let (problem, scale) = (*job.problem(), job.kernel.question.scale());
-            let device = job.kernel.question.device;
-            let truth = |at| {
-                let pattern = call.host.pattern(device, problem.types().storage()).ok()?;
-                Truth::begin(problem, scale, pattern, at)
-            };
-            job.receive(task, outcome, truth);
-            if let Some(theirs) = job.theirs() {
-                self.rates.add(&problem, theirs);
-                job.kernel.set_framework_time(theirs);
-            }
-        }
-    }
-
-    /// Begins jobs and enqueues their next measurements, while this step has room.
-    ///
-    /// # Safety
-    /// As [`Tuner::between_calls`].
-    unsafe fn go_on(&mut self, call: &Call<'_>, session: &mut Session) {
-        self.begin_jobs(call, session.guest.device());
-        let (started, budget) = (Instant::now(), call.settings.budget);
-        // SAFETY: forwarded to the caller.
-        let Ok(stream) = (unsafe { call.host.stream(call.handle) }) else { return };
-        let mut waiting = HashSet::new();
-        loop {
-            if self.pace.is_over(budget) {
-                self.give_up();
-                return;
-            }
-            let coming: Nanos = self.flights.iter().map(|flight| flight.task.expected).sum();
-            let coming = Duration::from_nanos(coming.0) + started.elapsed();
-            if self.flights.len() >= FLIGHTS || !self.pace.has_room(coming) {
-                return;
-            }
-            if budget.limit().is_some() && self.is_little_left() {
-                let gone = std::mem::take(&mut self.jobs);
-                gone.iter().for_each(|job| job.kernel.close());
-            }
-            let Some(place) = self.most_promising(call, &waiting) else {
-                self.is_over = self.jobs.is_empty() && self.flights.is_empty() && self.others.is_empty();
-                return;
-            };
-            let is_late = self.pace.is_late(budget);
-            let (job, begun) = (&mut self.jobs[place], Instant::now());
-            let next = job.next(session, Some(&call.own), is_late);
-            job.spend(begun.elapsed(), 0);
-            match next {
-                Next::Wait => {
-                    waiting.insert(id(job));
-                }
-                Next::End(verdict) => {
-                    let job = self.jobs.swap_remove(place);
-                    finish(call, job, verdict, session.guest.device());
-                }
-                Next::Run(task) => {
-                    let task = (*task).expecting(job.problem(), job.theirs(), &self.rates);
-                    // SAFETY: the stream is that of the handle, on the device, and not capturing; the programs were made on
-                    // the handle just now.
-                    let trial = unsafe { call.host.trial(call.device, stream, task.course(RESERVE)) };
-                    match trial {
-                        Ok(trial) => self.flights.push(Flight { job: id(job), task, trial }),
-                        Err(error) => {
-                            trace!("{}: not measured: {error}", job.problem());
-                            if matches!(error, CudaError::Driver { .. }) && !error.is_out_of_memory() {
-                                // The program will see it soon enough.
-                                self.give_up();
-                                return;
-                            }
-                            job.receive(task, None, |_| None);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whatever is not found by now stays as it is.
-    fn give_up(&mut self) {
-        self.kernels.iter().for_each(|kernel| kernel.close());
-        self.is_over = true;
-    }
-
-    /// A job for each kernel that goes on being executed.
-    fn begin_jobs(&mut self, call: &Call<'_>, device: &Device) {
-        self.device.get_or_insert_with(|| device.clone());
-        self.listen(call, device);
-        let of_others = self.others.iter().map(|kernel| Arc::as_ptr(kernel).addr());
-        let has_job: HashSet<usize> = self.jobs.iter().map(id).chain(of_others).collect();
-        let is_due = |kernel: &&Arc<Kernel>| {
-            kernel.is_open() && kernel.calls() > 1 && kernel.goes_on() && !has_job.contains(&Arc::as_ptr(kernel).addr())
-        };
-        let due: Vec<Arc<Kernel>> = self.kernels.iter().filter(is_due).cloned().collect();
-        for kernel in due {
-            if !ranks::is_own(&kernel.question.problem)
-                && call.process.chooser.cache(call.settings, kernel.terms.tune).is_some()
-            {
-                self.heard.get_or_insert_with(Instant::now);
-                self.others.push(kernel);
-            } else {
-                self.begin(kernel, call, device);
-            }
-        }
-        let is_open = |kernel: &Kernel| kernel.is_open() && !kernel.is_captured();
-        self.jobs.retain(|job| is_open(&job.kernel));
-        self.others.retain(|kernel| is_open(kernel));
-    }
-
-    fn begin(&mut self, kernel: Arc<Kernel>, call: &Call<'_>, device: &Device) {
-        let (question, process) = (&kernel.question, call.process);
-        let (cached, division) = process.chooser.known(question, kernel.terms, call.settings, device);
-        let ledger = Ledger::new(&question.problem, cached, division);
-        let admission = admission(question, call.settings);
-        self.jobs.push(Job::new(kernel, ledger, admission));
-    }
-
-    /// Takes over what other ranks have decided; what they leave undone for long becomes a job of this one.
-    fn listen(&mut self, call: &Call<'_>, device: &Device) {
-        if self.others.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < ASKING) {
-            return;
-        }
-        self.asked = Some(Instant::now());
-        let mut left = Vec::new();
-        for kernel in std::mem::take(&mut self.others) {
-            let decision = call.process.chooser.decision(&kernel.question, kernel.terms, call.settings, device);
-            let Some(Decision { configuration, framework_time, .. }) = decision else {
-                left.push(kernel);
-                continue;
-            };
-            self.heard = Some(Instant::now());
-            if let Some(ours) = configuration
-                && let Err(needed) = kernel.adopt(Running::Ours(Arc::new(ours)))
-            {
-                trace!("{}: {needed} would be more than was told", kernel.question.problem);
-            }
-            if let Some(time) = framework_time {
-                kernel.set_framework_time(time);
-            }
-            kernel.close();
-        }
-        let is_silent = self.heard.is_none_or(|heard| heard.elapsed() > SILENCE);
-        if self.jobs.is_empty() && self.flights.is_empty() && is_silent {
-            left.drain(..).for_each(|kernel| self.begin(kernel, call, device));
-        }
-        self.others = left;
-    }
-
-    /// Steps so far, as far as known.
-    fn steps(&self) -> f64 {
-        let executions: u64 = self.kernels.iter().map(|kernel| kernel.calls()).sum();
-        (executions / self.pace.step()).max(1) as f64
-    }
-
-    /// What a job could gain in a step of so many so far, in nanoseconds.
-    fn gain(&self, job: &Job, steps: f64) -> f64 {
-        let gain = |theirs: Nanos| match job.kernel.can_run_own() {
-            true => self.rates.gain(job.problem(), theirs),
-            false => theirs * OVER_LIMIT,
-        };
-        job.theirs().map_or(f64::INFINITY, |theirs| gain(theirs).0 as f64 * job.kernel.calls() as f64 / steps)
-    }
-
-    /// Whether all that is left could gain too little.
-    fn is_little_left(&self) -> bool {
-        let steps = self.steps();
-        let left: f64 = self.jobs.iter().map(|job| self.gain(job, steps)).sum();
-        self.step_time.is_some_and(|step| left < LITTLE * step.as_nanos() as f64)
-    }
-
-    /// The place of the job to go on with: own choices first, then what could gain most for what it costs; none if no job can
-    /// go on.
-    fn most_promising(&self, call: &Call<'_>, waiting: &HashSet<usize>) -> Option<usize> {
-        let in_flight: HashSet<usize> = self.flights.iter().map(|flight| flight.job).collect();
-        let is_free = |job: &Job| {
-            let is_here = job.kernel.question.device == call.device;
-            let is_possible = !job.needs_own() || Arc::ptr_eq(&job.kernel, call.own.kernel);
-            is_here && is_possible && !in_flight.contains(&id(job)) && !waiting.contains(&id(job))
-        };
-        let costs: Vec<Duration> = self.jobs.iter().filter_map(Job::cost).collect();
-        let typical = costs.iter().sum::<Duration>() / u32::try_from(costs.len().max(1)).unwrap_or(1);
-        let steps = self.steps();
-        let worth = |job: &Job| {
-            self.gain(job, steps) * job.prospects() / job.cost().unwrap_or(typical).as_nanos().max(1) as f64
-        };
-        let free = self.jobs.iter().enumerate().filter(|(_, job)| is_free(job));
-        let best =
-            free.max_by(|(_, a), (_, b)| a.needs_own().cmp(&b.needs_own()).then_with(|| worth(a).total_cmp(&worth(b))));
-        best.map(|(place, _)| place)
-    }
-
-    /// Shows on a terminal how far it is.
-    fn show(&self, call: &Call<'_>) {
-        let done = self.kernels.iter().filter(|kernel| !kernel.is_open()).count();
-        let left = call.settings.budget.limit().map(|limit| limit.saturating_sub(self.pace.spent()));
-        call.process.voice.progress(call.settings, done, self.kernels.len(), left);
-    }
-
-    /// Saves what the jobs that are left have measured, and lets them go. Gives whether anything was measured since the last
-    /// end.
-    fn end(&mut self, call: &Call<'_>, device: &Device) -> bool {
-        for mut job in std::mem::take(&mut self.jobs) {
-            save(call.process, call.settings, &mut job, device);
-            job.kernel.close();
-        }
-        self.others.drain(..).for_each(|kernel| kernel.close());
-        let is_news = self.measured > self.told;
-        self.told = self.measured;
-        is_news
-    }
-}
-
-/// A job's own number: its kernel's address.
-fn id(job: &Job) -> usize {
-    Arc::as_ptr(&job.kernel).addr()
-}
-
-/// Carries a verdict out, and saves it for later processes.
-fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict, device: &Device) {
-    save(call.process, call.settings, &mut job, device);
-    let kernel = &job.kernel;
-    if job.was_inaccurate() {
-        call.tuner.inaccurate.fetch_add(1, Ordering::Relaxed);
-    }
-    let configuration: Option<Configuration> = match verdict {
-        Verdict::Ours(ours) => {
-            trace!("{}: {ours} from now on, {} in place of {:?}", job.problem(), ours.time(), job.theirs());
-            if let Err(needed) = kernel.adopt(Running::Ours(Arc::new(ours.clone()))) {
-                trace!("{}: {needed} would be more than was told", job.problem());
-            }
-            Some(ours)
-        }
-        Verdict::Stays => kernel.running().configuration().map(|now| (**now).clone()),
-    };
-    kernel.close();
-    // What only a first guess found is not worth remembering.
-    let is_known = job.theirs().is_some() || configuration.as_ref().is_some_and(|ours| ours.time() > Nanos::ZERO);
-    if is_known {
-        let decision = Decision { configuration, framework_time: job.theirs(), is_final: job.is_surveyed() };
-        call.process.chooser.keep_decision(&kernel.question, kernel.terms, call.settings, device, &decision);
-    }
-}
-
-/// Saves what a job has measured.
-fn save(process: &Process, settings: &Settings, job: &mut Job, device: &Device) {
-    let new = job.ledger().take_new();
-    process.chooser.keep_measured(&job.kernel, settings, device, &new);
 }

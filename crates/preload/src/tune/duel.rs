@@ -1,0 +1,64 @@
+//! A configuration and what runs now, in turns: whether it is faster by more than the noise.
+
+use tightfit_core::Nanos;
+use tightfit_cuda::Outcome;
+
+/// A configuration must be faster by more than this.
+pub(super) const GAIN: f64 = 1.03;
+/// Rounds of a duel of calls up to so long, of which the first is not judged: longer calls are steadier.
+const ROUNDS: [(Nanos, usize); 3] = [(Nanos(1_000_000), 6), (Nanos(5_000_000), 4), (Nanos(u64::MAX), 3)];
+
+/// Rounds of a duel where what runs now takes so long.
+pub(super) fn rounds(theirs: Nanos) -> usize {
+    ROUNDS.iter().find(|(longest, _)| theirs <= *longest).map_or(3, |(_, rounds)| *rounds)
+}
+
+/// How a configuration did against what runs now.
+pub(super) struct Speedup {
+    /// Time of what runs now.
+    pub theirs: Nanos,
+    /// Time of the configuration.
+    pub ours: Nanos,
+    /// Whether it is faster by more than the noise.
+    pub is_clear: bool,
+}
+
+impl Speedup {
+    /// By the medians of all rounds but the first; the noise is half the distance between quartiles, of both. None if they did not
+    /// run in turns.
+    pub fn of(outcome: &Outcome) -> Option<Speedup> {
+        let [theirs, ours, ..] = outcome.times.as_slice() else { return None };
+        let judged = |times: &[Nanos]| -> Option<(Nanos, Nanos)> {
+            let mut times = times.get(1..)?.to_vec();
+            times.sort_unstable();
+            let at = |share: usize| times.get((times.len().checked_sub(1)? * share + 2) / 4).copied();
+            Some((at(2)?, Nanos((at(3)?.0 - at(1)?.0) / 2)))
+        };
+        let ((theirs, noise), (ours, other)) = (judged(theirs)?, judged(ours)?);
+        let is_clear = ours.ratio(theirs) * GAIN < 1.0 && ours + noise + other < theirs;
+        Some(Speedup { theirs, ours, is_clear })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(theirs: [u64; 6], ours: [u64; 6]) -> Outcome {
+        Outcome { times: vec![theirs.map(Nanos).to_vec(), ours.map(Nanos).to_vec()], outputs: Vec::new() }
+    }
+
+    #[test]
+    fn only_a_gain_beyond_the_noise_is_clear() {
+        let clear = |theirs, ours| Speedup::of(&outcome(theirs, ours)).unwrap().is_clear;
+        let steady = [900, 100, 100, 101, 100, 99];
+        assert!(clear(steady, [500, 90, 90, 91, 90, 89]));
+        assert!(!clear(steady, [100, 98, 98, 98, 98, 98]), "two percent");
+        assert!(!clear(steady, [90, 60, 90, 140, 91, 60]), "as noisy as that");
+        assert!(!clear(steady, steady));
+        let judged = Speedup::of(&outcome(steady, steady)).unwrap();
+        assert_eq!((judged.theirs, judged.ours), (Nanos(100), Nanos(100)));
+        assert!(Speedup::of(&Outcome { times: vec![vec![Nanos(1)]], outputs: Vec::new() }).is_none());
+        assert_eq!([Nanos(10_000), Nanos(2_000_000), Nanos(u64::MAX)].map(rounds), [6, 4, 3]);
+    }
+}

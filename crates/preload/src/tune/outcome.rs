@@ -1,0 +1,62 @@
+//! What becomes of a job: the kernel runs what was found, and later processes know it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tightfit_core::profile::Decision;
+use tightfit_core::{Configuration, Device, Nanos};
+
+use super::Call;
+use super::job::{Job, Verdict};
+use crate::kernel::{Kernel, Running};
+use crate::log::trace;
+use crate::process::Process;
+use crate::settings::Settings;
+
+/// Takes over what another process has decided.
+pub(super) fn adopt(kernel: &Kernel, decision: Decision) {
+    if let Some(time) = decision.framework_time {
+        kernel.set_framework_time(time);
+    }
+    if let Some(ours) = decision.configuration {
+        run(kernel, ours);
+    }
+    kernel.close();
+}
+
+/// Runs a configuration from now on.
+fn run(kernel: &Kernel, ours: Configuration) {
+    if let Err(needed) = kernel.adopt(Running::Ours(Arc::new(ours))) {
+        trace!("{}: {needed} would be more than was told", kernel.question.problem);
+    }
+}
+
+/// Carries a verdict out, and saves it for later processes.
+pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict, device: &Device) {
+    save(call.process, call.settings, &mut job, device);
+    let kernel = &job.kernel;
+    if job.was_inaccurate() {
+        call.tuner.inaccurate.fetch_add(1, Ordering::Relaxed);
+    }
+    let configuration: Option<Configuration> = match verdict {
+        Verdict::Ours(ours) => {
+            trace!("{}: {ours} from now on, {} in place of {:?}", job.problem(), ours.time(), job.theirs());
+            run(kernel, ours.clone());
+            Some(ours)
+        }
+        Verdict::Stays => kernel.running().configuration().map(|now| (**now).clone()),
+    };
+    kernel.close();
+    // What only a first guess found is not worth remembering.
+    let is_known = job.theirs().is_some() || configuration.as_ref().is_some_and(|ours| ours.time() > Nanos::ZERO);
+    if is_known {
+        let decision = Decision { configuration, framework_time: job.theirs(), is_final: job.is_surveyed() };
+        call.process.chooser.keep_decision(&kernel.question, kernel.terms, call.settings, device, &decision);
+    }
+}
+
+/// Saves what a job has measured.
+pub(super) fn save(process: &Process, settings: &Settings, job: &mut Job, device: &Device) {
+    let new = job.ledger().take_new();
+    process.chooser.keep_measured(&job.kernel, settings, device, &new);
+}

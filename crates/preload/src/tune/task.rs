@@ -1,0 +1,70 @@
+//! Something to run between two calls.
+
+use std::sync::Arc;
+
+use tightfit_core::{Algorithm, Bytes, Nanos, Problem};
+use tightfit_cuda::sys::cudnn::BackendDescriptor;
+use tightfit_cuda::{Course, GuestProgram};
+
+use super::rates::Rates;
+use crate::kernel::Kernel;
+
+/// Runs of a candidate: the first is not judged, because it loads kernels.
+const CALLS: usize = 2;
+
+/// What is being measured.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Purpose {
+    /// The framework's choice.
+    Own,
+    /// A candidate.
+    Part(Box<Problem>, Algorithm),
+    /// What dividing costs.
+    Division,
+    /// A configuration and what runs now.
+    Duel,
+}
+
+/// Something to run.
+pub(super) struct Task {
+    /// Why.
+    pub purpose: Purpose,
+    /// What, in the order of a round.
+    pub programs: Vec<Arc<GuestProgram>>,
+    /// How often.
+    pub rounds: usize,
+    /// Outputs to look at, by flat index.
+    pub outputs: Vec<usize>,
+    /// How long it may take.
+    pub expected: Nanos,
+}
+
+impl Task {
+    /// One program, to be timed.
+    pub fn alone(purpose: Purpose, program: Arc<GuestProgram>) -> Task {
+        Task { purpose, programs: vec![program], rounds: CALLS, outputs: Vec::new(), expected: Nanos::ZERO }
+    }
+
+    /// With how long it may take, for a kernel whose own choice takes so long if that is known.
+    pub fn expecting(self, whole: &Problem, theirs: Option<Nanos>, rates: &Rates) -> Task {
+        let problem = if let Purpose::Part(part, _) = &self.purpose { part } else { whole };
+        let share = problem.batch() as f64 / whole.batch() as f64;
+        let call = theirs.map_or(Nanos::ZERO, |time| Nanos((time.0 as f64 * share * 1.5) as u64));
+        let calls = (self.programs.len() * self.rounds) as f64;
+        let expected = call.max(rates.expected(problem)).0 as f64 * calls * rates.overrun();
+        Task { expected: Nanos(expected as u64), ..self }
+    }
+
+    /// The course to run.
+    pub fn course(&self, reserve: Bytes) -> Course<'_> {
+        Course { programs: &self.programs, rounds: self.rounds, outputs: &self.outputs, reserve }
+    }
+}
+
+/// The framework's choice for the kernel that is about to be executed.
+pub(super) struct Own<'a> {
+    /// The kernel.
+    pub kernel: &'a Arc<Kernel>,
+    /// Its plan and the ids of its tensors, if the program has one.
+    pub plan: Option<(BackendDescriptor, [i64; 3])>,
+}
