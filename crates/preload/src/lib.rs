@@ -5,7 +5,7 @@
 //! program    trampolines   what is only forwarded              .
 //!            exports       what is not: the C functions         \
 //!            run           what was decided, on the device       > forward -> the real libcudnn.so.9
-//!            report        what was done                        /
+//!            report, summary   what was done                    /
 //!            decide        plans and algorithm numbers         '
 //!            process       the one state, made of the parts below
 //!            tune          measures between the program's calls, and changes what runs
@@ -44,6 +44,7 @@ mod panics;
 mod pipe;
 mod process;
 mod program;
+mod ranks;
 mod reason;
 mod recognize;
 mod report;
@@ -51,6 +52,7 @@ mod run;
 mod session;
 mod settings;
 mod shadow;
+mod summary;
 mod torch;
 mod trampolines;
 mod tune;

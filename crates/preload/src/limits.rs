@@ -43,6 +43,7 @@ impl Limits {
             limit: layer.limit.or(self.all.limit).or(settings.limit)?,
             sizes: layer.sizes.or(self.all.sizes).unwrap_or(settings.sizes),
             tune: layer.tune.or(self.all.tune).unwrap_or(settings.tune),
+            is_auto: false,
         })
     }
 
@@ -179,7 +180,7 @@ mod tests {
         assert!(limits.is_any());
         let limits = set(limits, "sizes=all", None);
         let terms = |limits: &Limits, layer| {
-            let Terms { limit, sizes, tune } = limits.terms(&settings, layer).unwrap();
+            let Terms { limit, sizes, tune, .. } = limits.terms(&settings, layer).unwrap();
             (limit, sizes, tune)
         };
         assert_eq!(terms(&limits, Some("conv2")), (mib(16), Sizes::All, Tune::Cached));

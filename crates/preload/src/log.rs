@@ -16,6 +16,11 @@ pub fn line(text: Arguments<'_>) {
     let _ = shielded(|| std::io::stderr().write_all(format!("tightfit: {text}\n").as_bytes()));
 }
 
+/// Writes part of a line, for a terminal.
+pub fn part(text: Arguments<'_>) {
+    let _ = shielded(|| std::io::stderr().write_all(text.to_string().as_bytes()));
+}
+
 /// Whether `TIGHTFIT_LOG` requests a line per decision.
 pub fn is_verbose() -> bool {
     *VERBOSE.get_or_init(|| std::env::var_os("TIGHTFIT_LOG").is_some_and(|value| !value.is_empty() && value != "0"))

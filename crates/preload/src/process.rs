@@ -40,6 +40,7 @@ use crate::original::Original;
 use crate::reason::Counts;
 use crate::session::Sessions;
 use crate::settings::{self, Settings};
+use crate::summary::Voice;
 use crate::tune::Tuner;
 
 /// The state of a process: parts that guard themselves. A part's own documentation says how.
@@ -70,6 +71,8 @@ pub struct Process {
     pub tuner: Tuner,
     /// What was passed through.
     pub counts: Counts,
+    /// What the user was told of tuning.
+    pub voice: Voice,
     /// The report.
     pub duty: Duty,
 }

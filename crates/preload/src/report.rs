@@ -19,6 +19,7 @@ use crate::pipe::shielded;
 use crate::process::{Process, existing};
 use crate::program;
 use crate::settings::{Limit, Settings};
+use crate::summary;
 
 /// How long the program waits at exit for the reader of a report that goes to a pipe.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -78,11 +79,13 @@ extern "C" fn at_exit() {
             process.tuner.save(process);
             write(process);
             program::keep(process);
+            summary::at_exit(process);
         }
     });
 }
 
-fn write(process: &Process) {
+/// Writes the report, if one is asked for.
+pub fn write(process: &Process) {
     let Some(path) = process.settings().and_then(Settings::report_path) else { return };
     let written = serde_json::to_vec_pretty(&json(process))
         .map_err(|error| error.to_string())

@@ -77,13 +77,17 @@ pub struct Terms {
     pub sizes: Sizes,
     /// How configurations are found.
     pub tune: Tune,
+    /// Whether the limit is what the framework's own choice asks for: then nothing may be worse than that choice.
+    pub is_auto: bool,
 }
 
 impl Terms {
     /// These terms for a convolution whose own choice asks for so many bytes.
     pub fn of_choice(self, own: Bytes) -> Terms {
-        let limit = if self.limit == Limit::Auto { Limit::PerKernel(own) } else { self.limit };
-        Terms { limit, ..self }
+        match self.limit {
+            Limit::Auto => Terms { limit: Limit::PerKernel(own), is_auto: true, ..self },
+            _ => self,
+        }
     }
 
     /// Whether configurations are measured between the program's calls. What shares a total is measured before it first runs,

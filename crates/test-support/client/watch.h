@@ -4,6 +4,7 @@
  *   pause=N      sleeps so many microseconds instead, without a call of the driver
  *   watch=1      waits as well; gives the output its first content before each execution, and compares what it holds then with
  *                what the first execution left: prints `differing COUNT EXECUTIONS`
+ *   failing=N    makes the `nth=` call from the N-th execution on of cudnnBackendExecute fail, whoever calls it
  *   counts=1     prints in the end what is alive on the device, and how often the host waited */
 typedef struct {
     int64_t bytes, seen, differing;
@@ -20,7 +21,13 @@ static Watch watch_of(const Problem *p, const Address *addresses) {
     return w;
 }
 
+static void fail_execution(int64_t nth) {
+    void *library = getenv("TIGHTFIT_CUDNN") ? dlopen(getenv("TIGHTFIT_CUDNN"), RTLD_LAZY | RTLD_NOLOAD) : RTLD_DEFAULT;
+    ((void (*)(const char *, uint64_t, int))required(library, "tightfitMockCudnnFail"))("cudnnBackendExecute", nth, 4000);
+}
+
 static void before_execution(Watch *w) {
+    if (w->seen == option("failing", -1)) fail_execution(option("nth", 1));
     if (!w->bytes) return;
     MUST(CUDA(cuMemcpyHtoD_v2, w->output, w->content, w->bytes));
     MUST(CUDA(cuCtxSynchronize));

@@ -15,12 +15,14 @@ use crate::settings::{Limit, Settings, Terms};
 
 /// Everything a decision depends on.
 fn key(question: &Question, terms: Terms, settings: &Settings) -> DecisionKey {
+    // What an explicit limit allows may be less accurate.
+    let of_auto = if terms.is_auto { " auto" } else { "" };
     DecisionKey {
         problem: question.problem,
         chosen: question.chosen.algorithm.clone(),
         chosen_workspace: question.chosen.workspace,
         limit: terms.limit.bytes(),
-        sizes: terms.sizes.to_string(),
+        sizes: format!("{}{of_auto}", terms.sizes),
         admission: admission(question, settings),
         factors: question.factors,
         base: question.base,

@@ -433,7 +433,7 @@ mod tests {
     }
 
     fn terms(limit: u64) -> Terms {
-        Terms { limit: Limit::PerKernel(Bytes(limit)), sizes: Sizes::Fit, tune: Tune::Measure }
+        Terms { limit: Limit::PerKernel(Bytes(limit)), sizes: Sizes::Fit, tune: Tune::Measure, is_auto: false }
     }
 
     fn kernel(answer: Answer) -> Arc<Kernel> {

@@ -324,7 +324,7 @@ mod tests {
         let share = Share { provisional: provisional.clone(), front: vec![fast.clone()] };
         let planned = Planned {
             question,
-            terms: Terms { limit: Limit::Total(Bytes(4096)), sizes: Sizes::Fit, tune: Tune::Measure },
+            terms: Terms { limit: Limit::Total(Bytes(4096)), sizes: Sizes::Fit, tune: Tune::Measure, is_auto: false },
             layers: vec![None],
             answer: Answer::Shared(share),
             told: None,

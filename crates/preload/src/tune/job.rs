@@ -4,7 +4,7 @@
 //! own        times the framework's choice                     -> how much could be gained
 //! survey     times candidates, one after another              -> the fastest configuration within what was told
 //! duel       it and what runs now, in turns, on the same data -> faster by more than the noise?
-//! compare    the outputs of both, against 64-bit arithmetic   -> as accurate?
+//! compare    the outputs of both, against 64-bit arithmetic   -> as accurate? (under a limit: not plainly wrong?)
 //! ```
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tightfit_cuda::{Course, GuestProgram, Outcome};
 
 use super::accuracy::{Truth, sampled};
 use super::ledger::{Asking, Ledger, Wanted};
-use super::rates::expected;
+use super::rates::Rates;
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
 use crate::session::Session;
@@ -29,8 +29,8 @@ use crate::session::Session;
 const GAIN: f64 = 1.03;
 /// Runs of a candidate: the first is not judged, because it loads kernels.
 const CALLS: usize = 2;
-/// Rounds of a duel, of which the first is not judged.
-const ROUNDS: usize = 6;
+/// Rounds of a duel of calls up to so long, of which the first is not judged: longer calls are steadier.
+const ROUNDS: [(Nanos, usize); 3] = [(Nanos(1_000_000), 6), (Nanos(5_000_000), 4), (Nanos(u64::MAX), 3)];
 /// Each measurement is expected to gain this share of what the one before it did: libraries name their best algorithms first.
 const PROSPECTS: f64 = 0.85;
 /// Configurations to compare before the framework's choice stays.
@@ -49,6 +49,8 @@ pub(super) struct Job {
     attempts: usize,
     /// Whether every candidate was measured that the survey asks for.
     is_surveyed: bool,
+    /// Whether there is memory for the framework's choice beside what runs in its place.
+    is_own_there: bool,
     /// What its measurements have cost so far, and their number.
     spent: (Duration, u32),
 }
@@ -65,7 +67,7 @@ enum Stage {
 struct Comparison {
     ours: Configuration,
     truth: Truth,
-    /// Of what runs now, and of the configuration.
+    /// Of the framework's choice, and of the configuration.
     outputs: [Vec<f32>; 2],
 }
 
@@ -98,6 +100,20 @@ pub(super) struct Task {
 }
 
 impl Task {
+    /// One program, to be timed.
+    fn alone(purpose: Purpose, program: Arc<GuestProgram>) -> Task {
+        Task { purpose, programs: vec![program], rounds: CALLS, outputs: Vec::new(), expected: Nanos::ZERO }
+    }
+
+    /// With how long it may take, for a kernel whose own choice takes so long if that is known.
+    pub fn expecting(self, whole: &Problem, theirs: Option<Nanos>, rates: &Rates) -> Task {
+        let problem = if let Purpose::Part(part, _) = &self.purpose { part } else { whole };
+        let share = problem.batch() as f64 / whole.batch() as f64;
+        let call = theirs.map_or(Nanos::ZERO, |time| Nanos((time.0 as f64 * share * 1.5) as u64));
+        let expected = call.max(rates.expected(problem)) * (self.programs.len() * self.rounds) as u64;
+        Task { expected, ..self }
+    }
+
     /// The course to run.
     pub fn course(&self, reserve: Bytes) -> Course<'_> {
         Course { programs: &self.programs, rounds: self.rounds, outputs: &self.outputs, reserve }
@@ -131,6 +147,7 @@ impl Job {
             inaccurate: Vec::new(),
             attempts: 0,
             is_surveyed: false,
+            is_own_there: true,
             spent: (Duration::ZERO, 0),
         }
     }
@@ -177,8 +194,7 @@ impl Job {
 
     /// Whether what comes next runs the framework's own choice, for which its plan must be at hand.
     pub fn needs_own(&self) -> bool {
-        let is_own_running = !matches!(self.kernel.running(), Running::Ours(_));
-        matches!(self.stage, Stage::Own) || (is_own_running && matches!(self.stage, Stage::Duel(_)))
+        matches!(self.stage, Stage::Own | Stage::Duel(_))
     }
 
     /// What to do next on this handle, where `own` is the framework's choice; if it is late, decides by what is known.
@@ -210,8 +226,7 @@ impl Job {
     /// The framework's choice as it would run; where it does not fit what was told, so that it can be compared with.
     fn own(&self, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
         let program = self.own_program(session, own)?;
-        let expected = expected(self.problem()) * CALLS as u64;
-        Some(Task { purpose: Purpose::Own, programs: vec![program], rounds: CALLS, outputs: Vec::new(), expected })
+        Some(Task::alone(Purpose::Own, program))
     }
 
     fn own_program(&self, session: &mut Session, own: Option<&Own<'_>>) -> Option<Arc<GuestProgram>> {
@@ -242,7 +257,7 @@ impl Job {
         while !is_late {
             match self.wanted(session) {
                 Some(Wanted::Part(problem, algorithm)) => match session.guest.part(&problem, &algorithm) {
-                    Ok(program) => return Some(self.part(problem, algorithm, program)),
+                    Ok(program) => return Some(Task::alone(Purpose::Part(problem, algorithm), Arc::new(program))),
                     Err(error) => {
                         trace!("{algorithm} on {problem}: {}", error.chain());
                         self.ledger.refuse(problem, algorithm);
@@ -250,9 +265,7 @@ impl Job {
                 },
                 Some(Wanted::Division(problem)) => match session.guest.division(&problem) {
                     Ok(Some(program)) => {
-                        let (programs, outputs) = (vec![Arc::new(program)], Vec::new());
-                        let expected = expected(&problem);
-                        return Some(Task { purpose: Purpose::Division, programs, rounds: CALLS, outputs, expected });
+                        return Some(Task::alone(Purpose::Division, Arc::new(program)));
                     }
                     Ok(None) => self.ledger.take_down_division(DivisionCost::default()),
                     Err(error) => {
@@ -293,18 +306,6 @@ impl Job {
         asking.wanted
     }
 
-    fn part(&self, problem: Problem, algorithm: Algorithm, program: GuestProgram) -> Task {
-        let share = problem.batch() as f64 / self.problem().batch() as f64;
-        let theirs = self.theirs.map_or(Nanos::ZERO, |time| Nanos((time.0 as f64 * share) as u64));
-        Task {
-            expected: (theirs * 2).max(expected(&problem)) * CALLS as u64,
-            purpose: Purpose::Part(problem, algorithm),
-            programs: vec![Arc::new(program)],
-            rounds: CALLS,
-            outputs: Vec::new(),
-        }
-    }
-
     /// Chooses the fastest configuration of what was measured, if it promises to be faster than what runs.
     fn choose(&mut self) {
         let admits = |notes| self.admission.admits(notes);
@@ -333,16 +334,20 @@ impl Job {
         self.kernel.can_run_own() && matches!(ours.parts(), [part] if part.algorithm == *chosen)
     }
 
-    /// The configuration and what runs now, in turns; none if one of them cannot be set up.
+    /// The configuration and what runs now, in turns; none if one of them cannot be set up. With the framework's choice if that
+    /// is neither, to compare with, as long as there is memory for it.
     fn duel(&self, ours: Configuration, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
-        let now = match self.kernel.running() {
-            Running::Ours(now) => self.program(now, session)?,
-            _ => self.own_program(session, own)?,
+        let mut programs = match self.kernel.running() {
+            Running::Ours(now) => vec![self.program(now, session)?],
+            _ => vec![self.own_program(session, own)?],
         };
-        let expected = (self.theirs.unwrap_or_default().max(expected(self.problem())) * 2) * ROUNDS as u64;
-        let programs = vec![now, self.program(&ours, session)?];
-        let outputs = sampled(self.problem());
-        Some(Task { purpose: Purpose::Duel, programs, rounds: ROUNDS, outputs, expected })
+        programs.push(self.program(&ours, session)?);
+        if matches!(self.kernel.running(), Running::Ours(_)) && self.is_own_there {
+            programs.extend(self.own_program(session, own));
+        }
+        let (theirs, outputs) = (self.theirs.unwrap_or_default(), sampled(self.problem()));
+        let rounds = ROUNDS.iter().find(|(longest, _)| theirs <= *longest).map_or(CALLS, |(_, rounds)| *rounds);
+        Some(Task { purpose: Purpose::Duel, programs, rounds, outputs, expected: Nanos::ZERO })
     }
 
     /// Takes what a task has shown; none if it failed. Begins to compute the truth where there is a faster configuration.
@@ -365,17 +370,28 @@ impl Job {
                 let cost = time.map_or(DivisionCost::NEVER, |time| DivisionCost { time, workspace });
                 self.ledger.take_down_division(cost);
             }
+            (Purpose::Duel, Stage::Duel(ours)) if outcome.is_none() && task.programs.len() > 2 && self.is_own_there => {
+                self.is_own_there = false;
+                self.stage = Stage::Duel(ours);
+            }
             (Purpose::Duel, Stage::Duel(ours)) => {
+                let is_comparable = task.programs.len() > 2 || self.kernel.can_run_own();
                 let won = outcome.and_then(|outcome| Some((outcome.speedup()?, outcome)));
                 self.stage = match won {
                     Some((speedup, outcome)) if speedup.is_clear => {
                         self.set_theirs(speedup.theirs);
-                        match (<[Vec<f32>; 2]>::try_from(outcome.outputs), truth(task.outputs)) {
-                            (Ok(outputs), Some(truth)) => {
-                                let ours = timed(ours, speedup.ours);
-                                Stage::Compare(Box::new(Comparison { ours, truth, outputs }))
+                        let ours = timed(ours, speedup.ours);
+                        // Of the framework's choice, which is the last if it is not what runs now.
+                        let mut outputs = outcome.outputs;
+                        let theirs = if outputs.len() > 2 { outputs.pop() } else { outputs.first().cloned() };
+                        let of_both = theirs.zip(outputs.pop());
+                        match of_both.zip(is_comparable.then(|| truth(task.outputs)).flatten()) {
+                            Some(((theirs, own), truth)) => {
+                                Stage::Compare(Box::new(Comparison { ours, truth, outputs: [theirs, own] }))
                             }
-                            _ => Stage::Done(Verdict::Stays),
+                            // Where the framework's choice has no room, the limit alone decides.
+                            None if !is_comparable => Stage::Done(Verdict::Ours(ours)),
+                            None => Stage::Done(Verdict::Stays),
                         }
                     }
                     Some((speedup, _)) => {
@@ -409,7 +425,8 @@ impl Job {
             return;
         };
         let Comparison { ours, truth, outputs: [theirs, own] } = *comparison;
-        if truth.allows(self.problem().types().storage(), &theirs, &own) {
+        let is_strict = self.kernel.terms.is_auto;
+        if truth.allows(self.problem().types().storage(), is_strict, &theirs, &own) {
             self.stage = Stage::Done(Verdict::Ours(ours));
             return;
         }
@@ -458,7 +475,7 @@ trait Judged {
 impl Judged for Outcome {
     /// By the medians of all rounds but the first; the noise is half the distance between quartiles, of both.
     fn speedup(&self) -> Option<Speedup> {
-        let [theirs, ours] = self.times.as_slice() else { return None };
+        let [theirs, ours, ..] = self.times.as_slice() else { return None };
         let judged = |times: &[Nanos]| -> Option<(Nanos, Nanos)> {
             let mut times = times.get(1..)?.to_vec();
             times.sort_unstable();

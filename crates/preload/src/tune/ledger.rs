@@ -48,6 +48,8 @@ pub(super) struct Ledger {
 impl Ledger {
     /// A ledger that begins with what a cache has.
     pub fn new(problem: &Problem, cached: Vec<Measurement>, division: Option<DivisionCost>) -> Ledger {
+        let is_free = Guest::division_workspace(problem) == Bytes::ZERO;
+        let division = if is_free { Some(DivisionCost::default()) } else { division };
         let mut ledger = Ledger { division, ..Ledger::default() };
         for measurement in cached {
             if let Ok(part) = problem.with_batch(measurement.micro_batch) {
@@ -221,9 +223,6 @@ impl Backend for Asking<'_> {
     }
 
     fn division_cost(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
-        if Guest::division_workspace(problem) == Bytes::ZERO {
-            self.ledger.division = Some(DivisionCost::default());
-        }
         self.ledger.division.ok_or_else(|| {
             self.wanted = Some(Wanted::Division(*problem));
             Error::Interrupted

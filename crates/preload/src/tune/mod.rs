@@ -34,6 +34,7 @@ use crate::log::trace;
 use crate::process::Process;
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::{ranks, report};
 use accuracy::Truth;
 use job::{Job, Next, Own, Task, Verdict};
 use ledger::Ledger;
@@ -44,6 +45,9 @@ use rates::Rates;
 const RESERVE: Bytes = Bytes::mib(512);
 /// Measurements on their way at most.
 const FLIGHTS: usize = 32;
+/// How often the cache is asked for what other ranks have decided, and how long after the last news their share becomes one's own.
+const ASKING: Duration = Duration::from_millis(500);
+const SILENCE: Duration = Duration::from_secs(5);
 /// What runs in place of a choice that does not fit is expected to take this many times as long.
 const OVER_LIMIT: u64 = 4;
 /// Tuning ends when less than this share of a step could be gained.
@@ -67,14 +71,19 @@ struct State {
     met: HashSet<usize>,
     kernels: Vec<Arc<Kernel>>,
     jobs: Vec<Job>,
+    /// Kernels that another rank measures.
+    others: Vec<Arc<Kernel>>,
+    /// When the cache last had something of theirs, and when it was last asked.
+    heard: Option<Instant>,
+    asked: Option<Instant>,
     flights: Vec<Flight>,
     /// When the first kernel was last executed, and how often it was before.
     step: Option<(Instant, u64)>,
     /// The shortest step so far: others were held up.
     step_time: Option<Duration>,
     measured: u64,
-    /// How many of these the log has told of.
-    told: u64,
+    /// Whether anything was found since the user was last told.
+    has_news: bool,
     is_over: bool,
     /// What measurements are valid for.
     device: Option<Device>,
@@ -149,8 +158,18 @@ impl Tuner {
         process.chooser.spending().add_time(started);
         state.pace.spend(started.elapsed());
         if state.is_over {
-            state.end(&call, session.guest.device());
+            let is_news = state.end(&call, session.guest.device());
             self.is_idle.store(true, Ordering::Relaxed);
+            drop(session);
+            let spent = state.pace.spent();
+            drop(state);
+            if is_news {
+                process.voice.tuned(process, settings, spent);
+                // A program that is killed leaves this one.
+                report::write(process);
+            }
+        } else {
+            state.show(&call);
         }
     }
 
@@ -267,10 +286,11 @@ impl State {
             }
             if budget.limit().is_some() && self.is_little_left() {
                 let gone = std::mem::take(&mut self.jobs);
+                self.has_news |= !gone.is_empty();
                 gone.iter().for_each(|job| job.kernel.close());
             }
             let Some(place) = self.most_promising(call, &waiting) else {
-                self.is_over = self.jobs.is_empty() && self.flights.is_empty();
+                self.is_over = self.jobs.is_empty() && self.flights.is_empty() && self.others.is_empty();
                 return;
             };
             let is_late = self.pace.is_late(budget);
@@ -283,9 +303,11 @@ impl State {
                 }
                 Next::End(verdict) => {
                     let job = self.jobs.swap_remove(place);
+                    self.has_news = true;
                     finish(call, job, verdict, session.guest.device());
                 }
                 Next::Run(task) => {
+                    let task = task.expecting(job.problem(), job.theirs(), &self.rates);
                     // SAFETY: the stream is that of the handle, on the device, and not capturing; the programs were made on
                     // the handle just now.
                     let trial = unsafe { call.host.trial(call.device, stream, task.course(RESERVE)) };
@@ -315,37 +337,87 @@ impl State {
     /// A job for each kernel that goes on being executed.
     fn begin_jobs(&mut self, call: &Call<'_>, device: &Device) {
         self.device.get_or_insert_with(|| device.clone());
-        let has_job: HashSet<usize> = self.jobs.iter().map(id).collect();
+        self.listen(call, device);
+        let of_others = self.others.iter().map(|kernel| Arc::as_ptr(kernel).addr());
+        let has_job: HashSet<usize> = self.jobs.iter().map(id).chain(of_others).collect();
         let is_due = |kernel: &&Arc<Kernel>| {
             kernel.is_open() && kernel.calls() > 1 && kernel.goes_on() && !has_job.contains(&Arc::as_ptr(kernel).addr())
         };
         let due: Vec<Arc<Kernel>> = self.kernels.iter().filter(is_due).cloned().collect();
         for kernel in due {
-            let (question, process) = (&kernel.question, call.process);
-            let (cached, division) = process.chooser.known(question, kernel.terms, call.settings, device);
-            let ledger = Ledger::new(&question.problem, cached, division);
-            let admission = admission(question, call.settings);
-            self.jobs.push(Job::new(kernel, ledger, admission));
+            if !ranks::is_own(&kernel.question.problem)
+                && call.process.chooser.cache(call.settings, kernel.terms.tune).is_some()
+            {
+                self.heard.get_or_insert_with(Instant::now);
+                self.others.push(kernel);
+            } else {
+                self.begin(kernel, call, device);
+            }
         }
-        let is_open = |job: &Job| job.kernel.is_open() && !job.kernel.is_captured();
-        self.jobs.retain(is_open);
+        let is_open = |kernel: &Kernel| kernel.is_open() && !kernel.is_captured();
+        self.jobs.retain(|job| is_open(&job.kernel));
+        self.others.retain(|kernel| is_open(kernel));
     }
 
-    /// What a job could gain in a step, in nanoseconds.
-    fn gain(&self, job: &Job) -> f64 {
+    fn begin(&mut self, kernel: Arc<Kernel>, call: &Call<'_>, device: &Device) {
+        let (question, process) = (&kernel.question, call.process);
+        let (cached, division) = process.chooser.known(question, kernel.terms, call.settings, device);
+        let ledger = Ledger::new(&question.problem, cached, division);
+        let admission = admission(question, call.settings);
+        self.jobs.push(Job::new(kernel, ledger, admission));
+    }
+
+    /// Takes over what other ranks have decided; what they leave undone for long becomes a job of this one.
+    fn listen(&mut self, call: &Call<'_>, device: &Device) {
+        if self.others.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < ASKING) {
+            return;
+        }
+        self.asked = Some(Instant::now());
+        let mut left = Vec::new();
+        for kernel in std::mem::take(&mut self.others) {
+            let decision = call.process.chooser.decision(&kernel.question, kernel.terms, call.settings, device);
+            let Some(Decision { configuration, framework_time, .. }) = decision else {
+                left.push(kernel);
+                continue;
+            };
+            self.heard = Some(Instant::now());
+            self.has_news = true;
+            if let Some(ours) = configuration
+                && let Err(needed) = kernel.adopt(Running::Ours(Arc::new(ours)))
+            {
+                trace!("{}: {needed} would be more than was told", kernel.question.problem);
+            }
+            if let Some(time) = framework_time {
+                kernel.set_framework_time(time);
+            }
+            kernel.close();
+        }
+        let is_silent = self.heard.is_none_or(|heard| heard.elapsed() > SILENCE);
+        if self.jobs.is_empty() && self.flights.is_empty() && is_silent {
+            left.drain(..).for_each(|kernel| self.begin(kernel, call, device));
+        }
+        self.others = left;
+    }
+
+    /// Steps so far, as far as known.
+    fn steps(&self) -> f64 {
         let executions: u64 = self.kernels.iter().map(|kernel| kernel.calls()).sum();
-        let steps = (executions / self.pace.step()).max(1);
-        let calls = job.kernel.calls() as f64 / steps as f64;
+        (executions / self.pace.step()).max(1) as f64
+    }
+
+    /// What a job could gain in a step of so many so far, in nanoseconds.
+    fn gain(&self, job: &Job, steps: f64) -> f64 {
         let gain = |theirs: Nanos| match job.kernel.can_run_own() {
             true => self.rates.gain(job.problem(), theirs),
             false => theirs * OVER_LIMIT,
         };
-        job.theirs().map_or(f64::INFINITY, |theirs| gain(theirs).0 as f64 * calls)
+        job.theirs().map_or(f64::INFINITY, |theirs| gain(theirs).0 as f64 * job.kernel.calls() as f64 / steps)
     }
 
     /// Whether all that is left could gain too little.
     fn is_little_left(&self) -> bool {
-        let left: f64 = self.jobs.iter().map(|job| self.gain(job)).sum();
+        let steps = self.steps();
+        let left: f64 = self.jobs.iter().map(|job| self.gain(job, steps)).sum();
         self.step_time.is_some_and(|step| left < LITTLE * step.as_nanos() as f64)
     }
 
@@ -360,24 +432,33 @@ impl State {
         };
         let costs: Vec<Duration> = self.jobs.iter().filter_map(Job::cost).collect();
         let typical = costs.iter().sum::<Duration>() / u32::try_from(costs.len().max(1)).unwrap_or(1);
-        let worth =
-            |job: &Job| self.gain(job) * job.prospects() / job.cost().unwrap_or(typical).as_nanos().max(1) as f64;
+        let steps = self.steps();
+        let worth = |job: &Job| {
+            self.gain(job, steps) * job.prospects() / job.cost().unwrap_or(typical).as_nanos().max(1) as f64
+        };
         let free = self.jobs.iter().enumerate().filter(|(_, job)| is_free(job));
         let best =
             free.max_by(|(_, a), (_, b)| a.needs_own().cmp(&b.needs_own()).then_with(|| worth(a).total_cmp(&worth(b))));
         best.map(|(place, _)| place)
     }
 
-    /// Saves what the jobs that are left have measured, and lets them go.
-    fn end(&mut self, call: &Call<'_>, device: &Device) {
+    /// Shows on a terminal how far it is.
+    fn show(&self, call: &Call<'_>) {
+        let done = self.kernels.iter().filter(|kernel| !kernel.is_open()).count();
+        let left = call.settings.budget.limit().map(|limit| limit.saturating_sub(self.pace.spent()));
+        call.process.voice.progress(call.settings, done, self.kernels.len(), left);
+    }
+
+    /// Saves what the jobs that are left have measured, and lets them go. Gives whether there is news since the last end.
+    fn end(&mut self, call: &Call<'_>, device: &Device) -> bool {
+        self.has_news |= !self.jobs.is_empty();
         for mut job in std::mem::take(&mut self.jobs) {
             save(call.process, call.settings, &mut job, device);
             job.kernel.close();
         }
-        if self.measured > self.told {
-            self.told = self.measured;
-            trace!("tuned for {:.1} s, {} calls", self.pace.spent().as_secs_f64(), self.measured);
-        }
+        self.others.drain(..).for_each(|kernel| kernel.close());
+        trace!("tuned for {:.1} s, {} calls", self.pace.spent().as_secs_f64(), self.measured);
+        std::mem::take(&mut self.has_news)
     }
 }
 

@@ -29,17 +29,21 @@ impl Rates {
         }
     }
 
+    /// What a call may take: twice as long as at the best rates, or as on a small device if none are known.
+    pub fn expected(&self, problem: &Problem) -> Nanos {
+        let nanos = match self.0.get(&problem.types()) {
+            Some(best) => 2.0 * nanos(problem, *best),
+            None => nanos(problem, EXPECTED),
+        };
+        Nanos(nanos as u64)
+    }
+
     /// What a call might be shortened by.
     pub fn gain(&self, problem: &Problem, time: Nanos) -> Nanos {
         let Some(best) = self.0.get(&problem.types()) else { return time };
         let bound = nanos(problem, best.map(|rate| rate * BETTER));
         Nanos(time.0.saturating_sub(bound as u64))
     }
-}
-
-/// What a call may take on an ordinary device.
-pub(super) fn expected(problem: &Problem) -> Nanos {
-    Nanos(nanos(problem, EXPECTED) as u64)
 }
 
 /// The longer of the times for arithmetic and for memory.
@@ -70,6 +74,7 @@ mod tests {
         rates.add(&fast, Nanos(100_000));
         assert!(rates.gain(&fast, Nanos(100_000)) < Nanos(25_000));
         assert!(rates.gain(&slow, Nanos(100_000)) > Nanos(70_000));
-        assert!(expected(&fast) > expected(&slow));
+        assert_eq!((rates.expected(&fast), rates.expected(&slow)), (Nanos(200_000), Nanos(50_000)));
+        assert!(Rates::default().expected(&fast) > Nanos(100));
     }
 }

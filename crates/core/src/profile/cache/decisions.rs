@@ -33,7 +33,7 @@ pub struct DecisionKey {
     pub chosen_workspace: Bytes,
     /// The largest workspace.
     pub limit: Bytes,
-    /// Name of the rule that chose the sizes, such as `fit`.
+    /// Name of the rule that chose the sizes, such as `fit`; with ` auto` if the limit is the own choice's workspace.
     pub sizes: String,
     /// Which algorithms.
     pub admission: Admission,
