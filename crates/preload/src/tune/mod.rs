@@ -457,7 +457,9 @@ impl State {
             job.kernel.close();
         }
         self.others.drain(..).for_each(|kernel| kernel.close());
-        trace!("tuned for {:.1} s, {} calls", self.pace.spent().as_secs_f64(), self.measured);
+        if self.has_news {
+            trace!("tuned for {:.1} s, {} calls", self.pace.spent().as_secs_f64(), self.measured);
+        }
         std::mem::take(&mut self.has_news)
     }
 }
