@@ -1,6 +1,7 @@
 /* What a program does between executions.
  *
- *   sync=1       waits for the stream after each execution, as reading a loss does
+ *   sync=1       waits for the stream after each execution, as reading a loss does; and, so that tests do not depend on how busy
+ *                the machine is, for what the library computes on threads of its own
  *   pause=N      sleeps so many microseconds instead, without a call of the driver
  *   watch=1      waits as well; gives the output its first content before each execution, and compares what it holds then with
  *                what the first execution left: prints `differing COUNT EXECUTIONS`
@@ -33,14 +34,36 @@ static void before_execution(Watch *w) {
     MUST(CUDA(cuCtxSynchronize));
 }
 
+/* Whether a thread has a name that begins with `tightfit`. */
+static int is_computing(void) {
+    DIR *threads = opendir("/proc/self/task");
+    int found = 0;
+    for (struct dirent *one; threads && (one = readdir(threads));) {
+        char path[300], name[32] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%.200s/comm", one->d_name);
+        FILE *file = one->d_name[0] == '.' ? NULL : fopen(path, "r");
+        if (!file) continue;
+        found |= fgets(name, sizeof name, file) && !strncmp(name, "tightfit", 8);
+        fclose(file);
+    }
+    if (threads) closedir(threads);
+    return found;
+}
+
+/* For ten seconds at most. */
+static void wait_for_threads(void) {
+    for (int i = 0; i < 10000 && is_computing(); i++) usleep(1000);
+}
+
 static void wait_for(void *stream) {
     int synchronized = CUDA(cuStreamSynchronize, stream);
     if (synchronized) printf("stream %d\n", synchronized);
+    wait_for_threads();
 }
 
 static void after_execution(Watch *w, void *stream) {
     if (w->bytes || option("sync", 0)) wait_for(stream);
-    if (option("pause", 0)) usleep((useconds_t)option("pause", 0));
+    if (option("pause", 0)) usleep((useconds_t)option("pause", 0)), wait_for_threads();
     if (!w->bytes) return;
     MUST(CUDA(cuMemcpyDtoH_v2, w->seen ? w->now : w->first, w->output, w->bytes));
     w->differing += w->seen++ && memcmp(w->first, w->now, w->bytes);

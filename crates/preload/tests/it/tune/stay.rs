@@ -143,7 +143,7 @@ fn plans_that_are_tried_run_as_themselves() {
 #[test]
 fn the_plan_that_goes_on_is_replaced() {
     // Each is tried at length, so that nothing new is met for long while nothing may be measured; then steps begin.
-    let step = "run:1;run:3;".repeat(40);
+    let step = "run:1;run:3;".repeat(120);
     let arguments = format!("{PLANS}run:0x20;run:1x20;run:2x20;{step}time:1;run:3;time:1");
     let (expected, outputs) = all_alone(&arguments);
     let run = all_right(tuned(&arguments, &[]), &outputs, "goes on");
