@@ -4,6 +4,7 @@
  *
  * Built linked (-DLINKED: cuDNN by DT_NEEDED, as PyTorch) or not (dlopen and dlsym, as JAX). Prints one line a fact. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>

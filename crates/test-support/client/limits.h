@@ -104,7 +104,7 @@ static Status script(const char *out) {
                     MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));
                 }
                 if (is_graph || is_launch) MUST(CUDA(cuGraphLaunch, executable, stream));
-                MUST(CUDA(cuStreamSynchronize, stream));
+                wait_for(stream);
             }
         }
     }

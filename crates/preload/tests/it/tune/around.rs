@@ -74,7 +74,7 @@ fn a_captured_step_takes_nothing_and_waits_for_nothing() {
 #[test]
 fn a_capture_on_another_thread_is_not_broken() {
     for arguments in [REPLACED, DIVIDED] {
-        let arguments = format!("{arguments} times=200 beside=2 pause=300");
+        let arguments = format!("{arguments} times=200 beside=2 pause=1500");
         let run = right(tuned(&arguments, &[]), &alone(&arguments), &arguments);
         assert_eq!(run.lines("beside"), ["0"], "{}", run.errors);
         assert!(total(&run, "tuning_measurements") > 0, "it was to be measured beside the capture: {}", run.errors);

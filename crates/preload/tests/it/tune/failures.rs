@@ -23,7 +23,7 @@ fn counted(client: Client) -> Run {
 
 #[test]
 fn every_function_that_measuring_calls_may_fail() {
-    for arguments in [REPLACED, DIVIDED, &DIVIDED.replace("types=f32", "types=f16-f32")] {
+    for arguments in [REPLACED, DIVIDED] {
         let [once, often] = ["times=1 watch=1", "times=60 watch=1"].map(|times| format!("{arguments} {times}"));
         let alone = [&once, &often].map(|arguments| calls(&counted(slow(Client::new(Form::Linked, arguments)))));
         let [before, in_all] = [&once, &often].map(|arguments| calls(&counted(tuned(arguments, &[]))));
@@ -53,7 +53,7 @@ fn every_function_that_measuring_calls_may_fail() {
             } else {
                 ("TIGHTFIT_MOCK_CUDA_FAIL", 2)
             };
-            let mut places: Vec<u64> = vec![first, (first + last) / 2, last];
+            let mut places = vec![first, last - (last - first) / 3];
             places.dedup();
             for nth in places {
                 let after = format!("{often}: {name} {nth} of {last}");
@@ -82,14 +82,11 @@ fn a_configuration_that_fails_gives_way_to_the_programs_own_choice() {
     for arguments in [REPLACED, DIVIDED] {
         let arguments = format!("{arguments} {WATCHED}");
         let expected = alone(&arguments);
-        let whole = counted(tuned(&arguments, &[]));
-        assert_ne!(decisions(&whole), ["kept"], "{}", whole.errors);
-        // The last executions of all are the parts of a configuration of ours.
-        let executions = calls(&whole)["cudnnBackendExecute"];
-        for back in [0, 3, 70] {
-            let failure = format!("cudnnBackendExecute:{}:4000", executions - back);
-            let run = right(tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDNN_FAIL", &failure), &expected, &failure);
-            assert_eq!(decisions(&run), ["failed"], "{failure}: {}", run.errors);
+        // By the 190th, it is a configuration of ours that runs; if it has several parts, the others may be on their way.
+        for nth in if arguments.starts_with(DIVIDED) { vec![1, 4, 7] } else { vec![1] } {
+            let failing = format!("{arguments} failing=190 nth={nth}");
+            let run = right(tuned(&failing, &[]), &expected, &failing);
+            assert_eq!(decisions(&run), ["failed"], "{failing}: {}", run.errors);
             let failed: BTreeMap<String, u64> = run.reasons().into_iter().collect();
             assert!(failed.get("failed").is_some_and(|calls| *calls >= 1), "{failed:?}");
         }

@@ -21,7 +21,7 @@ use tightfit_test_support::client::{Client, Form, Run};
 const ANYTIME: &[(&str, &str)] = &[("WORKSPACE", "auto"), ("TUNE_BUDGET", "unlimited"), ("LOG", "1")];
 
 /// The sums of half types are exact on the tensor cores of engine 3, which needs no workspace here either.
-const REPLACED: &str = "engine=0 types=f16-f32 nhwc=1";
+const REPLACED: &str = "engine=0 types=f16-f32 nhwc=1 size=5";
 /// One sample after another, engine 2 needs no more than engine 1 and is faster.
 const DIVIDED: &str = "engine=1 op=filter size=5 c=4 k=4";
 /// Executions in which tuning of one convolution comes to its end, each of which is waited for and looked at.

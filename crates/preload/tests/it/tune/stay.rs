@@ -15,7 +15,10 @@ fn a_less_accurate_configuration_is_not_used_and_is_counted() {
         let arguments = format!("{arguments} {WATCHED}");
         let run = right(tuned(&arguments, &[]), &alone(&arguments), &arguments);
         assert_eq!(total(&run, "less_accurate"), 1, "{}", run.errors);
-        assert!(!algorithms(&run).iter().any(|name| name.contains(transforms)), "{:#}", run.kernels()[0]);
+        let is_transform = |name: &&str| {
+            ["fft", "winograd", "engine4", "engine5", "engine9", "engine10"].iter().any(|one| name.contains(one))
+        };
+        assert!(!algorithms(&run).iter().any(is_transform), "{:#}", run.kernels()[0]);
         let is_said = |line: &str| line.contains("is less accurate than") && line.contains(transforms);
         assert!(run.errors.lines().any(is_said), "{}", run.errors);
     }
@@ -140,7 +143,7 @@ fn plans_that_are_tried_run_as_themselves() {
 #[test]
 fn the_plan_that_goes_on_is_replaced() {
     // Each is tried at length, so that nothing new is met for long while nothing may be measured; then steps begin.
-    let step = "run:1;run:3;".repeat(40);
+    let step = "run:1;run:3;".repeat(120);
     let arguments = format!("{PLANS}run:0x20;run:1x20;run:2x20;{step}time:1;run:3;time:1");
     let (expected, outputs) = all_alone(&arguments);
     let run = all_right(tuned(&arguments, &[]), &outputs, "goes on");
