@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn tensors_begin_at_places_of_their_own() {
-        assert!((2..=512).all(|factor| PATTERN % factor != 0), "a prime");
+        assert!((2..=512).all(|factor: usize| !PATTERN.is_multiple_of(factor)), "a prime");
         assert_eq!([place(0), place(1), place(2)], [0, PATTERN / 3, PATTERN * 2 / 3]);
     }
 }
