@@ -50,7 +50,8 @@ def record(program: list[str | Path], gpu: str, workspace: str, cache: Path) -> 
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         # A split needs every size of every convolution, so measure them all before the first step.
-        options = ["--workspace", workspace, "--sizes", "all", "--tune", "first", "--cache", cache, "--report", report]
+        thorough = ["--sizes", "all", "--tune", "first", "--tune-budget", "unlimited"]
+        options = ["--workspace", workspace, *thorough, "--cache", cache, "--report", report]
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
         try:
             subprocess.run([command, "run", *options, "--", *python, *program], env=environment, check=True)

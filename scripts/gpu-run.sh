@@ -13,7 +13,8 @@ folder=$(cd "$1" && pwd) output=$2
 shift 2
 python=${PYTHON:-python3}
 mkdir -p "$output"
-export TIGHTFIT_PRELOAD=$folder TIGHTFIT_CACHE=${TIGHTFIT_CACHE:-$output/../cache.db} TIGHTFIT_TUNE=first PYTHONUNBUFFERED=1
+export TIGHTFIT_PRELOAD=$folder TIGHTFIT_CACHE=${TIGHTFIT_CACHE:-$output/../cache.db} TIGHTFIT_TUNE=first \
+    TIGHTFIT_TUNE_BUDGET=unlimited PYTHONUNBUFFERED=1
 stage=
 
 # plain SCRIPT ARGUMENTS ..; a run gets at most SECONDS_EACH seconds
@@ -132,7 +133,7 @@ anytime() { # a cold cache and the defaults beside plain, a process each, in tur
             cache=$output/anytime-$pair.db
             rm -f "$cache"*
             name=anytime-$(echo "$case" | tr ':' '-')-$pair
-            TIGHTFIT_TUNE=measure TIGHTFIT_CACHE=$cache under "$name" "${OPTIONS:-}" anytime.py --seconds "${SECONDS_TUNING:-14}" "$case"
+            TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s TIGHTFIT_CACHE=$cache under "$name" "${OPTIONS:-}" anytime.py --seconds "${SECONDS_TUNING:-14}" "$case"
         done
     done
     rm -f "$output"/anytime-*.db*
