@@ -5,6 +5,7 @@ mod allot;
 mod cache;
 mod cheap;
 mod concurrent;
+mod decisions;
 mod divide;
 mod fit;
 mod forecast;

@@ -7,3 +7,4 @@ mod failures;
 mod layers;
 mod loading;
 mod reference;
+mod trial;

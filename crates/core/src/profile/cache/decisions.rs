@@ -119,6 +119,19 @@ impl Cache {
     }
 }
 
+/// Deletes the decisions of devices whose name contains `part`. The rest of a row's device, in parentheses, is its library's.
+pub(super) fn clear(connection: &Connection, part: &str) -> rusqlite::Result<()> {
+    let mut find = connection.prepare("SELECT DISTINCT device FROM decision")?;
+    let devices = find.query_map([], |row| text(row, 0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+    for device in devices {
+        let name = device.rsplit_once(" (").map_or(device.as_str(), |(name, _)| name);
+        if name.contains(part) {
+            connection.execute("DELETE FROM decision WHERE device = ?", [&device])?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether the table exists: a file written by an older program lacks it until it is opened for writing.
 fn has_decisions(connection: &Connection) -> rusqlite::Result<bool> {
     connection

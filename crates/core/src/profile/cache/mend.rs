@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::Cache;
 use super::rows::{SOUND_LAYER, SOUND_MEASUREMENT, unreadable};
+use super::{Cache, decisions};
 use crate::Error;
 
 /// The ignored rows of each table.
@@ -65,7 +65,7 @@ impl Cache {
                 transaction.execute(&format!("DELETE FROM {table} WHERE {condition}"), [])?;
             }
             let named = "SELECT id FROM device WHERE ?1 = '' OR instr(name, ?1) > 0";
-            transaction.execute("DELETE FROM decision WHERE ?1 = '' OR instr(device, ?1) > 0", [part])?;
+            decisions::clear(&transaction, part)?;
             // The triggers delete the marks along with the rows.
             transaction.execute(&format!("DELETE FROM division WHERE device IN ({named})"), [part])?;
             let gone = transaction.execute(&format!("DELETE FROM measurement WHERE device IN ({named})"), [part])?;
