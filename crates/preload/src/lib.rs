@@ -56,3 +56,4 @@ mod summary;
 mod torch;
 mod trampolines;
 mod tune;
+mod voice;

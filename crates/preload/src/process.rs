@@ -28,11 +28,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tightfit_cuda::Host;
+use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 
 use crate::choose::Chooser;
 use crate::decision::Shadows;
 use crate::duty::Duty;
-use crate::kernel::Kernels;
+use crate::kernel::{Kernel, Kernels};
 use crate::latest::Latest;
 use crate::limits::{Change, Limits};
 use crate::memory::{Loans, Totals};
@@ -40,8 +41,8 @@ use crate::original::Original;
 use crate::reason::Counts;
 use crate::session::Sessions;
 use crate::settings::{self, Settings};
-use crate::summary::Voice;
-use crate::tune::Tuner;
+use crate::tune::{Around, Tuner};
+use crate::voice::Voice;
 
 /// The state of a process: parts that guard themselves. A part's own documentation says how.
 #[derive(Default)]
@@ -185,6 +186,24 @@ impl Process {
         self.original().map(Original::path)
     }
 
+    /// Tunes before a kernel is executed, as [`Tuner::between_calls`]; requests the report when that has come to an end.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn tune(&self, kernel: &Arc<Kernel>, handle: Handle, plan: Option<(BackendDescriptor, [i64; 3])>) {
+        if !self.tuner.concerns(kernel) {
+            return;
+        }
+        let (Some(settings), Some(host)) = (self.settings(), self.host()) else { return };
+        let Process { chooser, sessions, kernels, voice, .. } = self;
+        let around = Around { settings, host, chooser, sessions, kernels, voice };
+        // SAFETY: forwarded to the caller.
+        if unsafe { self.tuner.between_calls(&around, kernel, handle, plan) } {
+            // A program that is killed leaves one.
+            self.duty.request();
+        }
+    }
+
     /// Driver and cuDNN for our own work; none if they cannot be opened, which is reported once.
     pub fn host(&self) -> Option<&Host> {
         self.host.get_or_init(|| self.original()?.host()).as_ref()
@@ -218,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_forked_child_has_a_state_of_its_own_with_free_locks() {
-        use tightfit_cuda::sys::cudnn::{Handle, Kind};
+        use tightfit_cuda::sys::cudnn::Kind;
 
         let parent = process();
         parent.shadows.create(64, Kind::TENSOR);

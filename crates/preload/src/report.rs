@@ -76,7 +76,9 @@ extern "C" fn at_exit() {
     // Nothing may unwind into the C library.
     let _ = std::panic::catch_unwind(|| {
         if let Some(process) = existing().filter(|process| process.duty.is_own()) {
-            process.tuner.save(process);
+            if let Some(settings) = process.settings() {
+                process.tuner.save(&process.chooser, settings);
+            }
             write(process);
             program::keep(process);
             summary::at_exit(process);
@@ -84,8 +86,7 @@ extern "C" fn at_exit() {
     });
 }
 
-/// Writes the report, if one is asked for.
-pub fn write(process: &Process) {
+fn write(process: &Process) {
     let Some(path) = process.settings().and_then(Settings::report_path) else { return };
     let written = serde_json::to_vec_pretty(&json(process))
         .map_err(|error| error.to_string())

@@ -1,67 +1,19 @@
-//! What the user sees of tuning, on standard error: a line while it goes on if that is a terminal, a line at its end, and one
-//! summary when the program exits. Of several ranks on one machine, only the first speaks.
+//! The summary of a program on standard error, when it exits.
 
-use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use tightfit_core::report::count;
 use tightfit_core::{Bytes, Nanos};
 
-use crate::kernel::{Kernel, Running};
+use crate::kernel::Kernel;
 use crate::log;
 use crate::process::Process;
-use crate::ranks::local_rank;
-use crate::settings::Settings;
+use crate::voice::{Tally, speaks};
 
-/// How often the line on a terminal changes.
-const EVERY: Duration = Duration::from_millis(200);
 /// A kernel is worth a line of its own if a limit makes it slower by this factor.
 const SLOWER: f64 = 1.1;
 /// Lines of such kernels at most.
 const LINES: usize = 3;
-
-/// What was said so far.
-#[derive(Default)]
-pub struct Voice {
-    /// Whether a line on the terminal is unfinished.
-    is_line_open: AtomicBool,
-    /// When it last changed, in milliseconds since the process first spoke.
-    last: AtomicU64,
-    begun: std::sync::OnceLock<Instant>,
-}
-
-impl Voice {
-    /// Tuning goes on: so many kernels are done, and so much of the budget is left.
-    pub fn progress(&self, settings: &Settings, done: usize, all: usize, left: Option<Duration>) {
-        if !speaks(settings) || !std::io::stderr().is_terminal() {
-            return;
-        }
-        let begun = *self.begun.get_or_init(Instant::now);
-        let now = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        if self.is_line_open.load(Ordering::Relaxed)
-            && now < self.last.load(Ordering::Relaxed) + EVERY.as_millis() as u64
-        {
-            return;
-        }
-        self.last.store(now, Ordering::Relaxed);
-        self.is_line_open.store(true, Ordering::Relaxed);
-        let left = left.map_or_else(String::new, |left| format!(", {:.0} s of the budget left", left.as_secs_f64()));
-        log::part(format_args!("\r\x1b[Ktightfit: tuning: {done} of {all} kernels done{left}"));
-    }
-
-    /// Tuning has ended for now.
-    pub fn tuned(&self, process: &Process, settings: &Settings, spent: Duration) {
-        if self.is_line_open.swap(false, Ordering::Relaxed) {
-            log::part(format_args!("\r\x1b[K"));
-        }
-        if speaks(settings) {
-            let kernels = Kernels::of(process);
-            log::line(format_args!("tuned for {:.1} s: {}", spent.as_secs_f64(), kernels.words()));
-        }
-    }
-}
 
 /// Says what was done, when the program exits; nothing if nothing is known of any convolution.
 pub fn at_exit(process: &Process) {
@@ -74,7 +26,7 @@ pub fn at_exit(process: &Process) {
     if times.known == 0 {
         return;
     }
-    let kernels = Kernels::of(process);
+    let kernels = Tally::of(&process.kernels);
     let spent = process.chooser.spending().so_far().time;
     log::line(format_args!("{}; {}; tuned for {:.1} s", times.words(), kernels.words(), spent.0 as f64 * 1e-9));
     let mut slower: Vec<(f64, &Arc<Kernel>)> =
@@ -90,43 +42,11 @@ pub fn at_exit(process: &Process) {
     }
 }
 
-/// Whether this process says anything.
-fn speaks(settings: &Settings) -> bool {
-    !settings.is_quiet && local_rank() == 0
-}
-
 /// By how much a limit makes a kernel slower than the program's own choice; none if it does not, or nothing is known.
 fn slowdown(kernel: &Kernel) -> Option<f64> {
     let (ours, theirs) = (kernel.running().configuration()?.time(), kernel.framework_time()?);
     let is_known = ours > Nanos::ZERO && theirs > Nanos::ZERO && !kernel.can_run_own();
     Some(ours.ratio(theirs)).filter(|factor| is_known && *factor > SLOWER)
-}
-
-/// Kernels by what became of them.
-#[derive(Default)]
-struct Kernels {
-    divided: usize,
-    replaced: usize,
-    kept: usize,
-}
-
-impl Kernels {
-    fn of(process: &Process) -> Kernels {
-        let mut kernels = Kernels::default();
-        for kernel in process.kernels.called().0 {
-            match kernel.running() {
-                Running::Ours(ours) | Running::Shared(ours) if ours.is_divided() => kernels.divided += 1,
-                Running::Ours(_) | Running::Shared(_) => kernels.replaced += 1,
-                Running::Kept | Running::Left(_) => kernels.kept += 1,
-            }
-        }
-        kernels
-    }
-
-    fn words(&self) -> String {
-        let Kernels { divided, replaced, kept } = self;
-        format!("{} divided, {replaced} replaced, {kept} kept", count(*divided, "kernel"))
-    }
 }
 
 /// Times and workspaces of the convolutions whose times are known.

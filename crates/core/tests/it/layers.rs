@@ -80,7 +80,7 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "preload",
         layers: &[
-            &["list", "lock", "pipe"],
+            &["list", "lock", "pipe", "ranks", "torch"],
             &["latest", "layer"],
             &["log"],
             &["panics", "reason", "settings", "duty"],
@@ -89,13 +89,14 @@ const CRATES: &[Crate] = &[
             &["original", "shadow"],
             &["recognize"],
             &["kernel"],
-            &["session", "decision"],
+            &["session", "decision", "voice"],
             &["memory", "choose"],
+            &["tune"],
             // The one state, made of what stands above; what stands below uses all of it.
             &["process"],
             &["forward"],
             &["decide"],
-            &["program"],
+            &["program", "summary"],
             &["report"],
             &["run"],
             &["exports"],

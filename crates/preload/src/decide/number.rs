@@ -127,7 +127,7 @@ impl Request {
         // SAFETY: forwarded to the caller.
         unsafe { settle(process, &kernel, self.handle) };
         // SAFETY: forwarded to the caller.
-        unsafe { process.tuner.between_calls(process, &kernel, self.handle, None) };
+        unsafe { process.tune(&kernel, self.handle, None) };
         let action = match kernel.running_now() {
             Running::Kept => Action::Kept,
             Running::Left(reason) => Action::Left(*reason),

@@ -62,7 +62,7 @@ pub unsafe fn run_plan(
     let graph = plan.notes.graph.get().and_then(|graph| graph.as_deref());
     let ids = graph.and_then(|graph| graph.computation.as_ref().ok()).map(|computation| computation.ids);
     // SAFETY: forwarded to the caller, who executes this plan on the handle.
-    unsafe { process.tuner.between_calls(process, &setup.kernel, handle, ids.map(|ids| (descriptor, ids))) };
+    unsafe { process.tune(&setup.kernel, handle, ids.map(|ids| (descriptor, ids))) };
     let running = setup.kernel.running_now();
     if let Running::Left(reason) = running {
         count(*reason);

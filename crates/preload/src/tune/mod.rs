@@ -28,11 +28,12 @@ use std::time::Instant;
 use tightfit_cuda::Host;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 
-use crate::kernel::Kernel;
+use crate::choose::Chooser;
+use crate::kernel::{Kernel, Kernels};
 use crate::lock::lock;
-use crate::process::Process;
-use crate::report;
+use crate::session::Sessions;
 use crate::settings::Settings;
+use crate::voice::Voice;
 use state::State;
 use task::Own;
 
@@ -57,83 +58,95 @@ impl Tuner {
         self.is_idle.store(false, Ordering::Relaxed);
     }
 
-    /// Called before a kernel is executed: goes on measuring if it is time, and changes what runs.
+    /// Whether there may be something to do when a kernel is executed. One that is still open was tried among others, or hardly
+    /// executed, when nothing else was left to do.
+    pub fn concerns(&self, kernel: &Kernel) -> bool {
+        !self.is_idle.load(Ordering::Relaxed) || kernel.is_open()
+    }
+
+    /// Called before a kernel is executed: goes on measuring if it is time, and changes what runs. Gives whether tuning has come
+    /// to an end with something new.
     ///
     /// # Safety
     /// `handle` is alive, on the kernel's device, and used on this thread; `plan`, if the program has one, is the kernel's,
     /// with the ids of data, other and output, and is executed next on the handle.
     pub unsafe fn between_calls(
         &self,
-        process: &Process,
+        around: &Around<'_>,
         kernel: &Arc<Kernel>,
         handle: Handle,
         plan: Option<(BackendDescriptor, [i64; 3])>,
-    ) {
-        // A kernel that is still open was tried among others, or hardly executed, when nothing else was left to do.
-        if self.is_idle.load(Ordering::Relaxed) && !kernel.is_open() {
-            return;
-        }
+    ) -> bool {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Another thread is at it.
-            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::WouldBlock) => return false,
         };
-        let (Some(settings), Some(host)) = (process.settings(), process.host()) else { return };
         state.meet(kernel);
         if state.is_over() {
             self.is_idle.store(true, Ordering::Relaxed);
-            return;
+            return false;
         }
         if !state.has_work() {
-            return;
+            return false;
         }
+        let Around { settings, host, chooser, sessions, .. } = *around;
         // SAFETY: forwarded to the caller.
         if unsafe { host.is_capturing(handle) } {
-            return;
+            return false;
         }
-        let Ok(_beside) = host.beside_captures() else { return };
+        let Ok(_beside) = host.beside_captures() else { return false };
         let device = kernel.question.device;
         // SAFETY: forwarded to the caller.
-        let Ok(session) = (unsafe { process.sessions.on(host, handle, device) }) else { return };
+        let Ok(session) = (unsafe { sessions.on(host, handle, device) }) else { return false };
         let started = Instant::now();
         let mut session = lock(&session);
-        let own = Own { kernel, plan };
-        let call = Call { process, settings, host, handle, device, tuner: self, own };
+        let call = Call { around, handle, device, tuner: self, own: Own { kernel, plan } };
         // SAFETY: forwarded to the caller.
         unsafe { state.go_on(&call, &mut session) };
-        process.chooser.spending().add_time(started);
+        chooser.spending().add_time(started);
         state.spend(started.elapsed());
-        if state.is_over() {
-            let is_news = state.end(&call, session.guest.device());
-            self.is_idle.store(true, Ordering::Relaxed);
-            drop(session);
-            let spent = state.spent();
-            drop(state);
-            if is_news {
-                process.voice.tuned(process, settings, spent);
-                // A program that is killed leaves this one.
-                report::write(process);
-            }
-        } else {
+        if !state.is_over() {
             state.show(&call);
+            return false;
         }
+        let is_news = state.end(&call, session.guest.device());
+        self.is_idle.store(true, Ordering::Relaxed);
+        if is_news {
+            around.voice.tuned(around.kernels, settings, state.spent());
+        }
+        is_news
     }
 
     /// Saves what was measured so far; called when the process ends.
-    pub fn save(&self, process: &Process) {
-        let Some(settings) = process.settings() else { return };
+    pub fn save(&self, chooser: &Chooser, settings: &Settings) {
         if let Ok(mut state) = self.state.try_lock() {
-            state.save(process, settings);
+            state.save(chooser, settings);
         }
     }
 }
 
+/// What tuning needs of the process.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    /// The settings.
+    pub settings: &'a Settings,
+    /// Driver and cuDNN.
+    pub host: &'a Host,
+    /// The cache, and what choosing has cost.
+    pub chooser: &'a Chooser,
+    /// The program's handles.
+    pub sessions: &'a Sessions,
+    /// The convolutions.
+    pub kernels: &'a Kernels,
+    /// What the user is told.
+    pub voice: &'a Voice,
+}
+
 /// The call that is about to be executed.
 struct Call<'a> {
-    process: &'a Process,
-    settings: &'a Settings,
-    host: &'a Host,
+    around: &'a Around<'a>,
     handle: Handle,
     device: usize,
     tuner: &'a Tuner,

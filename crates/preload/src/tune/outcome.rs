@@ -8,9 +8,9 @@ use tightfit_core::{Configuration, Device, Nanos};
 
 use super::Call;
 use super::job::{Job, Verdict};
+use crate::choose::Chooser;
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
-use crate::process::Process;
 use crate::settings::Settings;
 
 /// Takes over what another process has decided.
@@ -33,7 +33,7 @@ fn run(kernel: &Kernel, ours: Configuration) {
 
 /// Carries a verdict out, and saves it for later processes.
 pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict, device: &Device) {
-    save(call.process, call.settings, &mut job, device);
+    save(call.around.chooser, call.around.settings, &mut job, device);
     let kernel = &job.kernel;
     if job.was_inaccurate() {
         call.tuner.inaccurate.fetch_add(1, Ordering::Relaxed);
@@ -51,12 +51,12 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict, device: &D
     let is_known = job.theirs().is_some() || configuration.as_ref().is_some_and(|ours| ours.time() > Nanos::ZERO);
     if is_known {
         let decision = Decision { configuration, framework_time: job.theirs(), is_final: job.is_surveyed() };
-        call.process.chooser.keep_decision(&kernel.question, kernel.terms, call.settings, device, &decision);
+        call.around.chooser.keep_decision(&kernel.question, kernel.terms, call.around.settings, device, &decision);
     }
 }
 
 /// Saves what a job has measured.
-pub(super) fn save(process: &Process, settings: &Settings, job: &mut Job, device: &Device) {
+pub(super) fn save(chooser: &Chooser, settings: &Settings, job: &mut Job, device: &Device) {
     let new = job.ledger().take_new();
-    process.chooser.keep_measured(&job.kernel, settings, device, &new);
+    chooser.keep_measured(&job.kernel, settings, device, &new);
 }

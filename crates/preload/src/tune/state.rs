@@ -15,10 +15,9 @@ use super::outcome::{adopt, finish, save};
 use super::pace::Pace;
 use super::rates::Rates;
 use super::task::{Purpose, Task};
-use crate::choose::admission;
+use crate::choose::{Chooser, admission};
 use crate::kernel::Kernel;
 use crate::log::trace;
-use crate::process::Process;
 use crate::ranks;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -91,9 +90,9 @@ impl State {
     }
 
     /// Saves what was measured so far.
-    pub fn save(&mut self, process: &Process, settings: &Settings) {
+    pub fn save(&mut self, chooser: &Chooser, settings: &Settings) {
         let Some(device) = &self.device else { return };
-        self.jobs.iter_mut().for_each(|job| save(process, settings, job, device));
+        self.jobs.iter_mut().for_each(|job| save(chooser, settings, job, device));
     }
 
     /// Takes down an execution.
@@ -154,7 +153,7 @@ impl State {
             let (problem, scale) = (*job.problem(), job.kernel.question.scale());
             let device = job.kernel.question.device;
             let truth = |at| {
-                let pattern = call.host.pattern(device, problem.types().storage()).ok()?;
+                let pattern = call.around.host.pattern(device, problem.types().storage()).ok()?;
                 Truth::begin(problem, scale, pattern, at)
             };
             job.receive(task, outcome, truth);
@@ -175,9 +174,9 @@ impl State {
             return;
         }
         self.begin_jobs(call, session.guest.device());
-        let (started, budget) = (Instant::now(), call.settings.budget);
+        let (started, budget) = (Instant::now(), call.around.settings.budget);
         // SAFETY: forwarded to the caller.
-        let Ok(stream) = (unsafe { call.host.stream(call.handle) }) else { return };
+        let Ok(stream) = (unsafe { call.around.host.stream(call.handle) }) else { return };
         let mut waiting = HashSet::new();
         loop {
             if self.pace.is_over(budget) {
@@ -212,7 +211,7 @@ impl State {
                     let task = (*task).expecting(job.problem(), job.theirs(), &self.rates);
                     // SAFETY: the stream is that of the handle, on the device, and not capturing; the programs were made on
                     // the handle just now.
-                    let trial = unsafe { call.host.trial(call.device, stream, task.course(RESERVE)) };
+                    let trial = unsafe { call.around.host.trial(call.device, stream, task.course(RESERVE)) };
                     match trial {
                         Ok(trial) => self.flights.push(Flight { job: id(job), task, trial }),
                         Err(error) => {
@@ -248,7 +247,7 @@ impl State {
         let due: Vec<Arc<Kernel>> = self.kernels.iter().filter(is_due).cloned().collect();
         for kernel in due {
             if !ranks::is_own(&kernel.question.problem)
-                && call.process.chooser.cache(call.settings, kernel.terms.tune).is_some()
+                && call.around.chooser.cache(call.around.settings, kernel.terms.tune).is_some()
             {
                 self.heard.get_or_insert_with(Instant::now);
                 self.others.push(kernel);
@@ -262,10 +261,10 @@ impl State {
     }
 
     fn begin(&mut self, kernel: Arc<Kernel>, call: &Call<'_>, device: &Device) {
-        let (question, process) = (&kernel.question, call.process);
-        let (cached, division) = process.chooser.known(question, kernel.terms, call.settings, device);
+        let question = &kernel.question;
+        let (cached, division) = call.around.chooser.known(question, kernel.terms, call.around.settings, device);
         let ledger = Ledger::new(&question.problem, cached, division);
-        let admission = admission(question, call.settings);
+        let admission = admission(question, call.around.settings);
         self.jobs.push(Job::new(kernel, ledger, admission));
     }
 
@@ -277,7 +276,7 @@ impl State {
         self.asked = Some(Instant::now());
         let mut left = Vec::new();
         for kernel in std::mem::take(&mut self.others) {
-            let decision = call.process.chooser.decision(&kernel.question, kernel.terms, call.settings, device);
+            let decision = call.around.chooser.decision(&kernel.question, kernel.terms, call.around.settings, device);
             match decision {
                 Some(decision) => {
                     self.heard = Some(Instant::now());
@@ -339,14 +338,14 @@ impl State {
     /// Shows on a terminal how far it is.
     pub fn show(&self, call: &Call<'_>) {
         let done = self.kernels.iter().filter(|kernel| !kernel.is_open()).count();
-        let left = call.settings.budget.limit().map(|limit| limit.saturating_sub(self.pace.spent()));
-        call.process.voice.progress(call.settings, done, self.kernels.len(), left);
+        let left = call.around.settings.budget.limit().map(|limit| limit.saturating_sub(self.pace.spent()));
+        call.around.voice.progress(call.around.settings, done, self.kernels.len(), left);
     }
 
     /// Saves what the jobs that are left have measured, and lets them go.
     fn close_jobs(&mut self, call: &Call<'_>, device: &Device) {
         for mut job in std::mem::take(&mut self.jobs) {
-            save(call.process, call.settings, &mut job, device);
+            save(call.around.chooser, call.around.settings, &mut job, device);
             job.kernel.close();
         }
     }

@@ -1,0 +1,91 @@
+//! What the user is told while tuning goes on, on standard error: a line that changes if that is a terminal, and a line at its
+//! end. Of several ranks on one machine, only the first speaks.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tightfit_core::report::count;
+
+use crate::kernel::{Kernels, Running};
+use crate::log;
+use crate::ranks::local_rank;
+use crate::settings::Settings;
+
+/// How often the line on a terminal changes.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// What was said so far.
+#[derive(Default)]
+pub struct Voice {
+    /// Whether a line on the terminal is unfinished.
+    is_line_open: AtomicBool,
+    /// When it last changed, in milliseconds since the process first spoke.
+    last: AtomicU64,
+    begun: std::sync::OnceLock<Instant>,
+}
+
+impl Voice {
+    /// Tuning goes on: so many kernels are done, and so much of the budget is left.
+    pub fn progress(&self, settings: &Settings, done: usize, all: usize, left: Option<Duration>) {
+        if !speaks(settings) || !std::io::stderr().is_terminal() {
+            return;
+        }
+        let begun = *self.begun.get_or_init(Instant::now);
+        let now = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if self.is_line_open.load(Ordering::Relaxed)
+            && now < self.last.load(Ordering::Relaxed) + EVERY.as_millis() as u64
+        {
+            return;
+        }
+        self.last.store(now, Ordering::Relaxed);
+        self.is_line_open.store(true, Ordering::Relaxed);
+        let left = left.map_or_else(String::new, |left| format!(", {:.0} s of the budget left", left.as_secs_f64()));
+        log::part(format_args!("\r\x1b[Ktightfit: tuning: {done} of {all} kernels done{left}"));
+    }
+
+    /// Tuning has ended for now.
+    pub fn tuned(&self, kernels: &Kernels, settings: &Settings, spent: Duration) {
+        if self.is_line_open.swap(false, Ordering::Relaxed) {
+            log::part(format_args!("\r\x1b[K"));
+        }
+        if speaks(settings) {
+            let kernels = Tally::of(kernels);
+            log::line(format_args!("tuned for {:.1} s: {}", spent.as_secs_f64(), kernels.words()));
+        }
+    }
+}
+
+/// Whether this process says anything.
+pub fn speaks(settings: &Settings) -> bool {
+    !settings.is_quiet && local_rank() == 0
+}
+
+/// Kernels by what became of them.
+#[derive(Default)]
+pub struct Tally {
+    divided: usize,
+    replaced: usize,
+    kept: usize,
+}
+
+impl Tally {
+    /// What became of the kernels that were called.
+    pub fn of(all: &Kernels) -> Tally {
+        let mut kernels = Tally::default();
+        for kernel in all.called().0 {
+            match kernel.running() {
+                Running::Ours(ours) | Running::Shared(ours) if ours.is_divided() => kernels.divided += 1,
+                Running::Ours(_) | Running::Shared(_) => kernels.replaced += 1,
+                Running::Kept | Running::Left(_) => kernels.kept += 1,
+            }
+        }
+        kernels
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        let Tally { divided, replaced, kept } = self;
+        format!("{} divided, {replaced} replaced, {kept} kept", count(*divided, "kernel"))
+    }
+}
