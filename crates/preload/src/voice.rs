@@ -23,6 +23,7 @@ pub struct Voice {
     /// When it last changed, in milliseconds since the process first spoke.
     last: AtomicU64,
     begun: std::sync::OnceLock<Instant>,
+    has_told: AtomicBool,
 }
 
 impl Voice {
@@ -44,11 +45,17 @@ impl Voice {
         log::part(format_args!("\r\x1b[Ktightfit: tuning: {done} of {all} kernels done{left}"));
     }
 
+    /// Whether the user was told that tuning has ended.
+    pub fn has_told(&self) -> bool {
+        self.has_told.load(Ordering::Relaxed)
+    }
+
     /// Tuning has ended for now.
     pub fn tuned(&self, kernels: &Kernels, settings: &Settings, spent: Duration) {
         if self.is_line_open.swap(false, Ordering::Relaxed) {
             log::part(format_args!("\r\x1b[K"));
         }
+        self.has_told.store(true, Ordering::Relaxed);
         if speaks(settings) {
             let kernels = Tally::of(kernels);
             log::line(format_args!("tuned for {:.1} s: {}", spent.as_secs_f64(), kernels.words()));

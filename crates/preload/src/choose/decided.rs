@@ -116,9 +116,8 @@ impl Chooser {
         session: &mut Session,
         is_capturing: bool,
     ) -> Choice {
-        // What was found by measuring depends on when it was.
-        let may_follow = !is_capturing && !is_deterministic(settings);
-        if may_follow && let Some(choice) = self.decided(question, terms, settings, session) {
+        // Also where the program asks for determinism: what the cache holds is the same in every run.
+        if !is_capturing && let Some(choice) = self.decided(question, terms, settings, session) {
             return choice;
         }
         let answer = answer(question, terms, None, settings, session);

@@ -15,7 +15,7 @@ pub struct Spending {
 
 /// What choosing has cost.
 pub struct Cost {
-    /// Wall-clock time, waiting included.
+    /// Wall-clock time, waiting included, and the device's between the program's calls.
     pub time: Nanos,
     /// Measurements made.
     pub measured: u64,
@@ -27,6 +27,11 @@ impl Spending {
     /// Adds the time since `started`.
     pub fn add_time(&self, started: Instant) {
         self.nanos.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Adds time that the device spent.
+    pub fn add_device_time(&self, time: Nanos) {
+        self.nanos.fetch_add(time.0, Ordering::Relaxed);
     }
 
     /// Adds measurements made.

@@ -139,7 +139,9 @@ impl State {
             let Some(job) = self.jobs.iter_mut().find(|known| id(known) == job) else { continue };
             if let Some(outcome) = &outcome {
                 let times = outcome.times.iter().flatten();
-                let spent = Duration::from_nanos(times.clone().copied().sum::<Nanos>().0);
+                let time: Nanos = times.clone().copied().sum();
+                call.around.chooser.spending().add_device_time(time);
+                let spent = Duration::from_nanos(time.0);
                 self.pace.spend(spent);
                 job.spend(spent, 1);
                 self.rates.exceed(spent.as_nanos() as f64 * self.rates.overrun() / task.expected.0.max(1) as f64);
