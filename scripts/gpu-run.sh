@@ -139,6 +139,19 @@ anytime() { # a cold cache and the defaults beside plain, a process each, in tur
     rm -f "$output"/anytime-*.db*
 }
 
+ddp() { # two ranks that share a cache, cold, with the defaults
+    case=${CASES:-resnet50:64:tf32}
+    torchrun="$python -m torch.distributed.run --standalone --nproc-per-node ${RANKS:-2} $here/anytime.py"
+    rm -f "$output/ddp.db"*
+    # shellcheck disable=SC2086 # a command with its options
+    $torchrun --label plain "$case" >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
+    # shellcheck disable=SC2086
+    TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s TIGHTFIT_CACHE=$output/ddp.db "$folder/tightfit" run \
+        --report "$output/report-ddp-%p.json" -- $torchrun --label ddp --seconds "${SECONDS_TUNING:-14}" "$case" \
+        >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
+    rm -f "$output/ddp.db"*
+}
+
 jax() { # another framework
     plain jax_step.py
     under jax "--workspace 64MiB" jax_step.py

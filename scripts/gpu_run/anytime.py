@@ -2,11 +2,14 @@
 """Training steps from the first on, while `tightfit run` tunes and afterwards: one JSON line for each NETWORK:BATCH:PRECISION[:SIZE].
 
 usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--seconds N] [--steps N] CASE
+       [tightfit run .. --] torchrun --nproc-per-node 2 scripts/gpu_run/anytime.py --label NAME CASE
 
-Takes steps for so many seconds, then times some more. A case per process, because what was tuned once stays tuned.
+Takes steps for so many seconds, then times some more. A case per process, because what was tuned once stays tuned. Under
+torchrun, ranks train together (DistributedDataParallel), all take the steps of the first rank, and that one writes.
 """
 
 import argparse
+import os
 import statistics
 import time
 
@@ -18,7 +21,16 @@ from models import build, loss_of
 def measure(case, options):
     network, batch, precision, *size = case.split(":")
     model, x, target = build(network, int(batch), precision, size=int(size[0]) if size else None)
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    if ranks > 1:
+        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
     solver = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def is_over(begin):
+        over = torch.tensor(float(time.perf_counter() - begin >= options.seconds), device="cuda")
+        if ranks > 1:
+            torch.distributed.broadcast(over, 0)
+        return bool(over)
 
     def step():
         solver.zero_grad(set_to_none=True)
@@ -33,7 +45,7 @@ def measure(case, options):
 
     with Peak() as tuning:
         first, times, begin = timed(), [], time.perf_counter()
-        while time.perf_counter() - begin < options.seconds:
+        while not is_over(begin):
             times.append(timed())
     figures = {f"tuning_{name}": value for name, value in tuning.gib().items()}
     with Peak() as peak:
@@ -44,7 +56,8 @@ def measure(case, options):
     late = statistics.median(times[-10:])
     slow = [place for place, taken in enumerate(times) if taken > 1.1 * late + 5e-3]
     figures["settled_s"] = sum(times[: slow[-1] + 1]) if slow else 0.0
-    tell(label=options.label, case=case, benchmark=options.benchmark, first_step_s=first, **figures)
+    if int(os.environ.get("RANK", 0)) == 0:
+        tell(label=options.label, case=case, benchmark=options.benchmark, ranks=ranks, first_step_s=first, **figures)
 
 
 def main():
@@ -56,10 +69,15 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = options.benchmark
+    if "LOCAL_RANK" in os.environ:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.distributed.init_process_group("nccl")
     try:
         measure(options.case, options)
     except (RuntimeError, torch.OutOfMemoryError) as error:
         tell(label=options.label, case=options.case, benchmark=options.benchmark, error=str(error).splitlines()[0][:200])
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
