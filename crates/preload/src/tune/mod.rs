@@ -42,13 +42,13 @@ use task::Own;
 pub struct Tuner {
     /// Whether there is nothing to do at a call.
     is_idle: AtomicBool,
-    /// Configurations left out for their error.
+    /// Kernels for which a configuration was left out for its error.
     inaccurate: AtomicU64,
     state: Mutex<State>,
 }
 
 impl Tuner {
-    /// Configurations left out because they were less accurate than the framework's choice.
+    /// Kernels for which a configuration was left out because it was less accurate than the framework's choice.
     pub fn inaccurate(&self) -> u64 {
         self.inaccurate.load(Ordering::Relaxed)
     }
