@@ -112,7 +112,18 @@ const FUNCTIONS: &[&str] = &[
 ];
 
 #[test]
+fn the_failure_of_any_function_is_an_error_and_leaves_nothing() {
+    fail_in_turn(2);
+}
+
+#[test]
+#[ignore = "takes minutes"]
 fn the_failure_of_any_call_is_an_error_and_leaves_nothing() {
+    fail_in_turn(20);
+}
+
+/// Each function fails at its first call, at its last, and at others between, up to so many places.
+fn fail_in_turn(most: u64) {
     let mocks = Mocks::new();
     let options = mocks.options();
     let offers = scenario(&options).unwrap();
@@ -120,8 +131,8 @@ fn the_failure_of_any_call_is_an_error_and_leaves_nothing() {
     let calls: Vec<u64> = FUNCTIONS.iter().map(|function| mocks.calls(function)).collect();
     for (function, calls) in FUNCTIONS.iter().zip(calls) {
         assert!(calls > 0, "{function} is never called");
-        // The first, the last, and a few between.
-        let places: std::collections::BTreeSet<u64> = (0..6).map(|step| 1 + (calls - 1) * step / 5).collect();
+        let places: std::collections::BTreeSet<u64> =
+            (0..most).map(|step| 1 + (calls - 1) * step / (most - 1)).collect();
         for nth in places {
             mocks.reset();
             let status = if function.starts_with("cudnn") { 4000 } else { 1 };
