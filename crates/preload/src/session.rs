@@ -12,8 +12,9 @@ use tightfit_core::{Configuration, Error, Problem};
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{CudaError, Guest, GuestProgram, Host};
 
-use crate::kernel::bits;
+use crate::kernel::{Question, bits};
 use crate::lock::lock;
+use crate::log::trace;
 
 /// A handle of the program.
 pub struct Session {
@@ -68,6 +69,13 @@ impl Sessions {
 }
 
 impl Session {
+    /// A configuration of a question's convolution set up on this handle; none if it cannot be, for example for its alignment,
+    /// which is logged.
+    pub fn set_up(&mut self, question: &Question, configuration: &Configuration) -> Option<Arc<GuestProgram>> {
+        let program = self.program(&question.problem, configuration, question.scale(), question.base);
+        program.map_err(|error| trace!("{}: {}", question.problem, error.chain())).ok()
+    }
+
     /// A configuration set up on this handle; each once.
     ///
     /// # Errors

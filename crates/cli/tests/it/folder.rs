@@ -1,5 +1,6 @@
 //! The command, run in a folder of its own with nothing of this machine's settings and none of its GPUs.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -48,6 +49,22 @@ impl Folder {
 
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Runs the command until a line of its standard error has these words, interrupts it, and gives its outputs.
+    pub fn interrupt(&self, arguments: &str, words: &str) -> (String, String) {
+        let mut child = self.tightfit(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            assert!(told.read_line(&mut line).unwrap() > 0, "it ended early");
+        }
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        let rest: String = told.lines().map(|line| line.unwrap() + "\n").collect();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{rest}");
+        (text(&output.stdout), rest)
     }
 
     /// Runs a program in the folder.

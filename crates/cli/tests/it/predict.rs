@@ -1,9 +1,6 @@
 //! `tightfit predict` as a person or a script meets it.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-
-use crate::folder::{Folder, text};
+use crate::folder::Folder;
 
 #[test]
 fn what_is_planned_runs_in_less_than_training_takes() {
@@ -60,17 +57,7 @@ fn plans_for_inference_are_carried_out_and_others_refused() {
 fn interrupted_runs_report_what_was_done() {
     let folder = Folder::on_cpu();
     let predict = "predict digits-net --batch 1 --budget 8MiB --data synthetic --batches 65536 -v";
-    let mut child = folder.tightfit(predict).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("mini-batch 3:") {
-        line.clear();
-        assert!(told.read_line(&mut line).unwrap() > 0, "it ended early");
-    }
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    let rest: String = told.lines().map(|line| line.unwrap() + "\n").collect();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{rest}");
+    let (output, rest) = folder.interrupt(predict, "mini-batch 3:");
     assert!(rest.contains("interrupted after ") && rest.contains("of 65536 mini-batches"), "{rest}");
-    assert!(text(&output.stdout).contains("per mini-batch (median)"));
+    assert!(output.contains("per mini-batch (median)"));
 }

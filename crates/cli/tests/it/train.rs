@@ -1,8 +1,5 @@
 //! `tightfit train` as a person or a script meets it.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-
 use crate::folder::{Folder, json, text};
 
 #[test]
@@ -161,17 +158,7 @@ fn interrupted_training_finishes_its_step_and_reports() {
     let folder = Folder::on_cpu();
     folder.succeed("plan digits-net --batch 8 --budget 8MiB --out plan.json");
     let train = "train digits-net --plan plan.json --data digits --steps 1000000000 -v";
-    let mut child = folder.tightfit(train).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("step 3:") {
-        line.clear();
-        assert!(told.read_line(&mut line).unwrap() > 0, "it ended early");
-    }
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    let rest: String = told.lines().map(|line| line.unwrap() + "\n").collect();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{rest}");
+    let (output, rest) = folder.interrupt(train, "step 3:");
     assert!(rest.contains("interrupted after ") && rest.contains("of 1000000000 steps"), "{rest}");
-    assert!(text(&output.stdout).contains("per step (median)"));
+    assert!(output.contains("per step (median)"));
 }

@@ -102,6 +102,7 @@ pub struct Profiler<'a> {
     backend: &'a mut dyn Backend,
     cache: Option<&'a dyn Store>,
     stop: &'a AtomicBool,
+    end: Option<Instant>,
     effort: Effort,
     admission: Admission,
     known: Known,
@@ -119,6 +120,7 @@ impl<'a> Profiler<'a> {
             backend,
             cache,
             stop,
+            end: None,
             effort: Effort::default(),
             admission: Admission::default(),
             known: HashMap::new(),
@@ -210,6 +212,16 @@ impl<'a> Profiler<'a> {
         Ok(workspace)
     }
 
+    /// From `end` on, measures nothing more: what is not known or cached is [`Error::Interrupted`].
+    pub fn until(&mut self, end: Option<Instant>) {
+        self.end = end;
+    }
+
+    /// Fails once nothing more may be measured.
+    fn check_end(&self) -> Result<(), Error> {
+        if self.end.is_some_and(|end| Instant::now() >= end) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
     /// Fails once the caller has asked to stop.
     fn check_stop(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
@@ -293,6 +305,7 @@ impl<'a> Profiler<'a> {
         {
             return Ok(cost);
         }
+        self.check_end()?;
         let cost = self.backend.division_cost(problem)?;
         if let Some(cache) = self.cache
             && cost != DivisionCost::default()
@@ -324,6 +337,7 @@ impl<'a> Profiler<'a> {
         algorithm: &Algorithm,
         Rivals { best, bound }: Rivals,
     ) -> Result<Option<Measurement>, Error> {
+        self.check_end()?;
         let started = Instant::now();
         let effort = Effort { best, bound, ..self.effort };
         match self.backend.measure(problem, algorithm, &effort) {

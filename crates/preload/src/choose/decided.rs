@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tightfit_core::profile::{Decision, DecisionKey};
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Configuration, Device, DivisionCost, Measurement};
+use tightfit_core::{Bytes, Device, DivisionCost, Measurement};
 
 use super::chooser::{Chooser, admission, is_deterministic};
 use super::{Choice, answer};
@@ -45,7 +45,9 @@ impl Chooser {
             self.decision(question, terms, settings, session.guest.device())?;
         let answer = match configuration {
             None => Answer::Kept,
-            Some(ours) if is_usable(question, &ours, terms, session) => Answer::Ours(ours),
+            Some(ours) if ours.workspace() <= terms.limit.bytes() && session.set_up(question, &ours).is_some() => {
+                Answer::Ours(ours)
+            }
             Some(_) => return None,
         };
         self.spending().add_cached(1);
@@ -130,13 +132,6 @@ impl Chooser {
 /// Whether anything may be measured between the program's calls.
 fn can_tune(terms: Terms, settings: &Settings) -> bool {
     terms.is_anytime() && !is_deterministic(settings) && settings.budget.limit() != Some(Duration::ZERO)
-}
-
-/// Whether a decision can still be carried out: within the limit, and set up on the program's handle.
-fn is_usable(question: &Question, ours: &Configuration, terms: Terms, session: &mut Session) -> bool {
-    let set_up = session.program(&question.problem, ours, question.scale(), question.base);
-    let set_up = set_up.map_err(|error| trace!("{}: {}", question.problem, error.chain()));
-    ours.workspace() <= terms.limit.bytes() && set_up.is_ok()
 }
 
 /// The largest workspace within the limit that a configuration may ask for, by queries alone; none if that is no more than the

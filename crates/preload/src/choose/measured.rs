@@ -14,7 +14,6 @@ use tightfit_core::{Bytes, Error};
 use tightfit_cuda::{CudaBackend, Guest, Host};
 
 use super::chooser::{Chooser, Knowledge, admission};
-use super::deadline::Deadline;
 use super::measurements::key;
 use super::surveyed;
 use super::turn::{Turn, wait_for};
@@ -127,9 +126,8 @@ impl Chooser {
             .budget
             .limit()
             .map(|limit| limit.saturating_sub(Duration::from_nanos(self.spending.so_far().time.0)));
-        let mut backend = Deadline { backend, end: left.map(|left| Instant::now() + left) };
-        let mut profiler =
-            Profiler::new(&mut backend, cache.map(|cache| cache as &dyn Store), self.measurements.stop());
+        let mut profiler = Profiler::new(backend, cache.map(|cache| cache as &dyn Store), self.measurements.stop());
+        profiler.until(left.map(|left| Instant::now() + left));
         profiler.admit(admission);
         let (key, limit) = (key(question, terms, admission), terms.limit.bytes());
         let remembered = self.measurements.find(&key);

@@ -11,7 +11,6 @@
 mod cache;
 mod cached;
 mod chooser;
-mod deadline;
 mod decided;
 mod heuristic;
 mod measured;
@@ -36,6 +35,11 @@ use crate::settings::{Limit, Settings, Terms, Tune};
 
 /// A configuration must be faster by more than this to be worth changing results for.
 const GAIN: f64 = 1.03;
+
+/// Whether a time is so much less than the framework's that changing results is worth it.
+pub fn is_worth_it(ours: Nanos, theirs: Nanos) -> bool {
+    ours.ratio(theirs) * GAIN < 1.0
+}
 
 /// An answer, and what is known of it.
 pub struct Choice {
@@ -132,15 +136,12 @@ fn answer(
     let framework_time = known.and_then(|known| known.framework_time);
     let divide = |known: &Knowledge| divide(&question.problem, &known.candidates, limit, known.cost).ok();
     let divided = known.and_then(divide);
-    let is_worth_it = |ours: &Configuration| {
-        let is_faster = framework_time.is_some_and(|theirs| ours.time().ratio(theirs) * GAIN < 1.0);
+    let is_wanted = |ours: &Configuration| {
+        let is_faster = framework_time.is_some_and(|theirs| is_worth_it(ours.time(), theirs));
         !fits || (is_faster && !is_chosen(ours, question))
     };
     // A configuration that cannot be set up on the program's handle, for example for its alignment, is no choice.
-    let ours = divided.filter(is_worth_it).filter(|ours| {
-        let set_up = session.program(&question.problem, ours, question.scale(), question.base);
-        set_up.map_err(|error| trace!("{}: {}", question.problem, error.chain())).is_ok()
-    });
+    let ours = divided.filter(is_wanted).filter(|ours| session.set_up(question, ours).is_some());
     match (ours, fits) {
         (Some(ours), _) => Answer::Ours(ours),
         (None, true) => Answer::Kept,
@@ -173,12 +174,9 @@ fn answer_in_total(
         Answer::Ours(ours) => ours,
         Answer::Kept if question.chosen.workspace > Bytes::ZERO => {
             let theirs = Configuration::new(vec![theirs.clone()], DivisionCost::default());
-            match session.program(&question.problem, &theirs, question.scale(), question.base) {
-                Ok(_) => theirs,
-                Err(error) => {
-                    trace!("{}: {}", question.problem, error.chain());
-                    return Answer::Left(Reason::Failed);
-                }
+            match session.set_up(question, &theirs) {
+                Some(_) => theirs,
+                None => return Answer::Left(Reason::Failed),
             }
         }
         answer => return answer,

@@ -3,8 +3,8 @@
 use tightfit_core::Nanos;
 use tightfit_cuda::Outcome;
 
-/// A configuration must be faster by more than this.
-pub(super) const GAIN: f64 = 1.03;
+use crate::choose::is_worth_it;
+
 /// Rounds of a duel of calls up to so long, of which the first is not judged: longer calls are steadier.
 const ROUNDS: [(Nanos, usize); 3] = [(Nanos(1_000_000), 6), (Nanos(5_000_000), 4), (Nanos(u64::MAX), 3)];
 
@@ -35,7 +35,7 @@ impl Speedup {
             Some((at(2)?, Nanos((at(3)?.0 - at(1)?.0) / 2)))
         };
         let ((theirs, noise), (ours, other)) = (judged(theirs)?, judged(ours)?);
-        let is_clear = ours.ratio(theirs) * GAIN < 1.0 && ours + noise + other < theirs;
+        let is_clear = is_worth_it(ours, theirs) && ours + noise + other < theirs;
         Some(Speedup { theirs, ours, is_clear })
     }
 }

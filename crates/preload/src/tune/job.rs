@@ -18,9 +18,10 @@ use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Er
 use tightfit_cuda::{GuestProgram, Outcome};
 
 use super::accuracy::{Truth, sampled};
-use super::duel::{GAIN, Speedup, rounds};
+use super::duel::{Speedup, rounds};
 use super::ledger::{Asking, Ledger, Wanted};
 use super::task::{Own, Purpose, Task};
+use crate::choose::is_worth_it;
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
 use crate::session::Session;
@@ -190,13 +191,7 @@ impl Job {
             time: Nanos::ZERO,
             workspace: chosen.workspace,
         };
-        self.program(&Configuration::new(vec![own], DivisionCost::default()), session)
-    }
-
-    fn program(&self, configuration: &Configuration, session: &mut Session) -> Option<Arc<GuestProgram>> {
-        let question = &self.kernel.question;
-        let program = session.program(&question.problem, configuration, question.scale(), question.base);
-        program.map_err(|error| trace!("{}: {}", question.problem, error.chain())).ok()
+        session.set_up(&self.kernel.question, &Configuration::new(vec![own], DivisionCost::default()))
     }
 
     /// The next candidate to time; none if there is none.
@@ -269,8 +264,7 @@ impl Job {
             None => self.theirs,
         };
         let is_better = |ours: &Configuration| {
-            let is_faster =
-                against.is_none_or(|theirs| theirs == Nanos::ZERO || ours.time().ratio(theirs) * GAIN < 1.0);
+            let is_faster = against.is_none_or(|theirs| theirs == Nanos::ZERO || is_worth_it(ours.time(), theirs));
             is_faster && running.configuration().is_none_or(|now| **now != *ours) && !self.is_own(ours)
         };
         self.stage = match best.filter(is_better) {
@@ -289,10 +283,10 @@ impl Job {
     /// is neither, to compare with, as long as there is memory for it.
     fn duel(&self, ours: Configuration, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
         let mut programs = match self.kernel.running() {
-            Running::Ours(now) => vec![self.program(now, session)?],
+            Running::Ours(now) => vec![session.set_up(&self.kernel.question, now)?],
             _ => vec![self.own_program(session, own)?],
         };
-        programs.push(self.program(&ours, session)?);
+        programs.push(session.set_up(&self.kernel.question, &ours)?);
         if matches!(self.kernel.running(), Running::Ours(_)) && self.is_own_there {
             programs.extend(self.own_program(session, own));
         }
