@@ -6,6 +6,8 @@
 //! duel       it and what runs now, in turns, on the same data -> faster by more than the noise?
 //! compare    the outputs of both, against 64-bit arithmetic   -> as accurate? (under a limit: not plainly wrong?)
 //! ```
+//!
+//! What is far faster than what runs need not wait for the end of the survey, which goes on behind it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,13 +16,14 @@ use std::time::Duration;
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Profiler};
 use tightfit_core::survey::{Sizes, candidates};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Notes, Problem};
 use tightfit_cuda::{GuestProgram, Outcome};
 
 use super::accuracy::{Truth, sampled};
 use super::duel::{Speedup, rounds};
 use super::ledger::{Asking, Ledger, Wanted};
-use super::task::{Own, Purpose, Task};
+use super::rates::Rates;
+use super::task::{CALLS, Own, Purpose, Task};
 use crate::choose::is_worth_it;
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
@@ -30,6 +33,10 @@ use crate::session::Session;
 const PROSPECTS: f64 = 0.85;
 /// Configurations to compare before the framework's choice stays.
 const ATTEMPTS: usize = 3;
+/// What setting up an algorithm is expected to take where nothing is known.
+const SETUP: Duration = Duration::from_millis(20);
+/// What is known to be faster by this is used before the survey has ended.
+const FAR: f64 = 1.5;
 
 /// A kernel on its way.
 pub(super) struct Job {
@@ -39,13 +46,19 @@ pub(super) struct Job {
     admission: Admission,
     /// Time of the framework's choice, once measured.
     theirs: Option<Nanos>,
-    /// Algorithms that were less accurate than the framework's choice.
+    /// Algorithms, and transforms, that were less accurate than the framework's choice.
     inaccurate: Vec<Algorithm>,
+    transforms: Vec<Notes>,
     attempts: usize,
     /// Whether every candidate was measured that the survey asks for.
     is_surveyed: bool,
     /// Whether there is memory for the framework's choice beside what runs in its place.
     is_own_there: bool,
+    /// The candidate to measure next, if that is known.
+    wanted: Option<Wanted>,
+    /// Whether what is being tried was chosen before the end of the survey, and the time of the last that was.
+    is_early: bool,
+    early: Option<Nanos>,
     /// What its measurements have cost so far, and their number.
     spent: (Duration, u32),
 }
@@ -56,6 +69,22 @@ enum Stage {
     Duel(Configuration),
     Compare(Box<Comparison>),
     Done(Verdict),
+}
+
+/// What a step has room for.
+pub(super) struct Room<'a> {
+    /// What is expected.
+    pub rates: &'a Rates,
+    /// What may still be enqueued; none for anything.
+    pub left: Option<Duration>,
+}
+
+impl Room<'_> {
+    fn allows(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
+        let call = self.rates.expected(problem, Some(algorithm));
+        let setup = self.rates.setup(problem, algorithm).unwrap_or(SETUP);
+        self.left.is_none_or(|left| setup + CALLS as u32 * Duration::from_nanos(call.0) <= left)
+    }
 }
 
 /// A faster configuration whose outputs are still to be compared.
@@ -78,6 +107,10 @@ pub(super) enum Verdict {
 /// What comes next.
 pub(super) enum Next {
     Run(Box<Task>),
+    /// This runs from now on, and the survey goes on.
+    Swap(Configuration),
+    /// Nothing in this step, which has no room for it.
+    Later,
     /// Nothing yet: something is being computed, or the kernel must be about to be executed.
     Wait,
     End(Verdict),
@@ -93,9 +126,13 @@ impl Job {
             admission,
             theirs: None,
             inaccurate: Vec::new(),
+            transforms: Vec::new(),
             attempts: 0,
             is_surveyed: false,
             is_own_there: true,
+            wanted: None,
+            is_early: false,
+            early: None,
             spent: (Duration::ZERO, 0),
         }
     }
@@ -145,8 +182,17 @@ impl Job {
         matches!(self.stage, Stage::Own | Stage::Duel(_))
     }
 
-    /// What to do next on this handle, where `own` is the framework's choice; if it is late, decides by what is known.
-    pub fn next(&mut self, session: &mut Session, own: Option<&Own>, is_late: bool) -> Next {
+    /// What a call takes as it runs now, if that was measured.
+    pub fn now(&self) -> Option<Nanos> {
+        match self.kernel.running().configuration() {
+            Some(now) => Some(now.time()).filter(|time| *time > Nanos::ZERO),
+            None => self.theirs,
+        }
+    }
+
+    /// What to do next on this handle in a step with so much room, where `own` is the framework's choice; if it is late, decides by
+    /// what is known.
+    pub fn next(&mut self, session: &mut Session, own: Option<&Own>, is_late: bool, room: &Room<'_>) -> Next {
         loop {
             if self.needs_own() && own.is_none_or(|own| !Arc::ptr_eq(own.kernel, &self.kernel)) {
                 return Next::Wait;
@@ -156,8 +202,9 @@ impl Job {
                     Some(task) => return Next::Run(Box::new(task)),
                     None => self.stage = Stage::Survey,
                 },
-                Stage::Survey => match self.survey(session, is_late) {
-                    Some(task) => return Next::Run(Box::new(task)),
+                Stage::Survey if is_late => self.choose(),
+                Stage::Survey => match self.survey(session, room) {
+                    Some(next) => return next,
                     None => self.choose(),
                 },
                 Stage::Duel(ours) => match self.duel(ours.clone(), session, own) {
@@ -166,7 +213,15 @@ impl Job {
                 },
                 Stage::Compare(comparison) if !comparison.truth.is_known() => return Next::Wait,
                 Stage::Compare(_) => self.compare(),
-                Stage::Done(verdict) => return Next::End(verdict.clone()),
+                Stage::Done(verdict) if !self.is_early => return Next::End(verdict.clone()),
+                Stage::Done(verdict) => {
+                    let verdict = verdict.clone();
+                    self.is_early = false;
+                    self.stage = Stage::Survey;
+                    if let Verdict::Ours(ours) = verdict {
+                        return Next::Swap(ours);
+                    }
+                }
             }
         }
     }
@@ -194,37 +249,43 @@ impl Job {
         session.set_up(&self.kernel.question, &Configuration::new(vec![own], DivisionCost::default()))
     }
 
-    /// The next candidate to time; none if there is none.
-    fn survey(&mut self, session: &mut Session, is_late: bool) -> Option<Task> {
-        if is_late {
-            return None;
-        }
+    /// The next candidate to time, if the step has room for it; none if there is none.
+    fn survey(&mut self, session: &mut Session, room: &Room<'_>) -> Option<Next> {
         loop {
-            match self.wanted(session) {
+            if self.wanted.is_none() {
+                self.wanted = self.wanted(session);
+            }
+            match &self.wanted {
+                Some(Wanted::Part(problem, algorithm)) if !room.allows(problem, algorithm) => return Some(Next::Later),
+                _ => {}
+            }
+            let task = match self.wanted.take() {
                 Some(Wanted::Part(problem, algorithm)) => match session.guest.part(&problem, &algorithm) {
-                    Ok(program) => {
-                        return Some(Task::alone(Purpose::Part(Box::new(problem), algorithm), Arc::new(program)));
-                    }
+                    Ok(program) => Task::alone(Purpose::Part(Box::new(problem), algorithm), Arc::new(program)),
                     Err(error) => {
                         trace!("{algorithm} on {problem}: {}", error.chain());
                         self.ledger.refuse(problem, algorithm);
+                        continue;
                     }
                 },
                 Some(Wanted::Division(problem)) => match session.guest.division(&problem) {
-                    Ok(Some(program)) => {
-                        return Some(Task::alone(Purpose::Division, Arc::new(program)));
+                    Ok(Some(program)) => Task::alone(Purpose::Division, Arc::new(program)),
+                    Ok(None) => {
+                        self.ledger.take_down_division(DivisionCost::default());
+                        continue;
                     }
-                    Ok(None) => self.ledger.take_down_division(DivisionCost::default()),
                     Err(error) => {
                         trace!("dividing {problem}: {}", error.chain());
                         self.ledger.take_down_division(DivisionCost::NEVER);
+                        continue;
                     }
                 },
                 None => {
                     self.is_surveyed = true;
                     return None;
                 }
-            }
+            };
+            return Some(Next::Run(Box::new(task)));
         }
     }
 
@@ -252,25 +313,35 @@ impl Job {
         asking.wanted
     }
 
-    /// Chooses the fastest configuration of what was measured, if it promises to be faster than what runs.
-    fn choose(&mut self) {
+    /// The fastest configuration of what was measured, if it promises to be faster than what runs.
+    fn best(&self) -> Option<Configuration> {
         let admits = |notes| self.admission.admits(notes);
         let (mut known, cost) = self.ledger.candidates(self.limit(), admits);
-        known.retain(|candidate| !self.inaccurate.contains(&candidate.algorithm));
-        let best = divide(self.problem(), &known, self.limit(), cost).ok();
+        known.retain(|candidate| !self.is_inaccurate(&candidate.algorithm));
         let running = self.kernel.running();
-        let against = match running.configuration() {
-            Some(now) => Some(now.time()),
-            None => self.theirs,
-        };
         let is_better = |ours: &Configuration| {
-            let is_faster = against.is_none_or(|theirs| theirs == Nanos::ZERO || is_worth_it(ours.time(), theirs));
+            let is_faster = self.now().is_none_or(|now| is_worth_it(ours.time(), now));
             is_faster && running.configuration().is_none_or(|now| **now != *ours) && !self.is_own(ours)
         };
-        self.stage = match best.filter(is_better) {
+        divide(self.problem(), &known, self.limit(), cost).ok().filter(is_better)
+    }
+
+    /// Chooses the best configuration, or what runs.
+    fn choose(&mut self) {
+        self.stage = match self.best() {
             Some(ours) => Stage::Duel(ours),
             None => Stage::Done(Verdict::Stays),
         };
+    }
+
+    /// Chooses the best configuration if it is far faster than what runs, and than what was chosen in this way before.
+    fn choose_early(&mut self) {
+        let known = [self.now(), self.early].into_iter().flatten().min();
+        let is_far = |ours: &Configuration| known.is_none_or(|time| ours.time().ratio(time) * FAR < 1.0);
+        if let Some(ours) = self.best().filter(is_far) {
+            (self.is_early, self.early) = (true, Some(ours.time()));
+            self.stage = Stage::Duel(ours);
+        }
     }
 
     /// Whether a configuration is the framework's choice itself.
@@ -307,7 +378,10 @@ impl Job {
                 None => {}
             },
             (Purpose::Part(problem, algorithm), _) => match time {
-                Some(time) => self.ledger.take_down(*problem, algorithm, time),
+                Some(time) => {
+                    self.ledger.take_down(*problem, algorithm, time);
+                    self.choose_early();
+                }
                 None => self.ledger.refuse(*problem, algorithm),
             },
             (Purpose::Division, _) => {
@@ -377,17 +451,34 @@ impl Job {
         }
         trace!("{}: {ours} is less accurate than {}", self.problem(), self.kernel.question.chosen.algorithm);
         let chosen = &self.kernel.question.chosen.algorithm;
-        self.inaccurate.extend(ours.parts().iter().map(|part| part.algorithm.clone()).filter(|one| one != chosen));
+        let parts = ours.parts().iter().map(|part| &part.algorithm).filter(|one| *one != chosen);
+        let parts: Vec<(Algorithm, Notes)> = parts.map(|one| (one.clone(), self.ledger.notes(one))).collect();
+        let transforms: Vec<Notes> = parts.iter().filter_map(|(_, notes)| transform(*notes)).collect();
+        match transforms.is_empty() {
+            true => self.inaccurate.extend(parts.into_iter().map(|(algorithm, _)| algorithm)),
+            // Others by the same transform are no better.
+            false => self.transforms.extend(transforms),
+        }
         self.attempts += 1;
         if self.attempts < ATTEMPTS {
             self.choose();
         }
     }
 
+    fn is_inaccurate(&self, algorithm: &Algorithm) -> bool {
+        let by = transform(self.ledger.notes(algorithm));
+        self.inaccurate.contains(algorithm) || by.is_some_and(|by| self.transforms.contains(&by))
+    }
+
     /// Whether a configuration was left out for its error.
     pub fn was_inaccurate(&self) -> bool {
-        !self.inaccurate.is_empty() || self.attempts > 0
+        self.attempts > 0
     }
+}
+
+/// The transform by which an algorithm computes, if any.
+fn transform(notes: Notes) -> Option<Notes> {
+    [Notes::WINOGRAD, Notes::FFT].into_iter().find(|one| notes.contains(*one))
 }
 
 /// A configuration with its time as a whole: each part's share changes alike, and parts without times share it by samples.

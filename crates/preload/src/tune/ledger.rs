@@ -105,7 +105,8 @@ impl Ledger {
         (fitting.collect(), self.division.unwrap_or(DivisionCost::NEVER))
     }
 
-    fn notes(&self, algorithm: &Algorithm) -> Notes {
+    /// What the library reports about an algorithm's arithmetic.
+    pub fn notes(&self, algorithm: &Algorithm) -> Notes {
         let mut offers = self.offers.values().flatten();
         offers.find(|offer| offer.algorithm == *algorithm).map_or(Notes::NONE, |offer| offer.notes)
     }

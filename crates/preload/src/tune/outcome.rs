@@ -25,7 +25,8 @@ pub(super) fn adopt(kernel: &Kernel, decision: Decision) {
 }
 
 /// Runs a configuration from now on.
-fn run(kernel: &Kernel, ours: Configuration) {
+pub(super) fn run(kernel: &Kernel, ours: Configuration) {
+    trace!("{}: {ours} from now on, {}", kernel.question.problem, ours.time());
     if let Err(needed) = kernel.adopt(Running::Ours(Arc::new(ours))) {
         trace!("{}: {needed} would be more than was told", kernel.question.problem);
     }
@@ -40,7 +41,6 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict, device: &D
     }
     let configuration: Option<Configuration> = match verdict {
         Verdict::Ours(ours) => {
-            trace!("{}: {ours} from now on, {} in place of {:?}", job.problem(), ours.time(), job.theirs());
             run(kernel, ours.clone());
             Some(ours)
         }

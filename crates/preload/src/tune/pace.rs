@@ -70,6 +70,13 @@ impl Pace {
         self.held_up + coming < STEP
     }
 
+    /// What is left of this step if what is on its way takes so long; none if nothing has held it up, so that one measurement may
+    /// take as long as it takes.
+    pub fn left(&self, coming: Duration) -> Option<Duration> {
+        let so_far = self.held_up + coming;
+        (so_far > Duration::ZERO).then(|| STEP.saturating_sub(so_far))
+    }
+
     /// Whether the time for finding candidates is over.
     pub fn is_late(&self, budget: TuneBudget) -> bool {
         budget.limit().is_some_and(|limit| self.spent >= limit.mul_f64(SEARCH))
@@ -106,7 +113,10 @@ mod tests {
         (0..4).for_each(|_| pace.on_execution(true, || 1));
         let budget = "1s".parse().unwrap();
         assert!(pace.has_room(Duration::ZERO) && !pace.has_room(STEP));
+        assert_eq!(pace.left(Duration::ZERO), None);
+        assert_eq!(pace.left(STEP / 5), Some(STEP * 4 / 5));
         pace.spend(STEP);
+        assert_eq!(pace.left(STEP), Some(Duration::ZERO));
         assert!(!pace.has_room(Duration::ZERO) && !pace.is_late(budget));
         (0..8).for_each(|_| pace.on_execution(false, || 3));
         assert!(pace.has_room(Duration::ZERO), "the next step");

@@ -1,4 +1,5 @@
-//! What could be gained at most: a bound from the best rates that anything measured has reached on the device.
+//! What could be gained at most: a bound from the best rates that anything measured has reached on the device. And what a
+//! measurement may take: as long as its algorithm took elsewhere, and far longer than the bound if it is a new one.
 //!
 //! ```text
 //! time of the own choice   |-------------------|
@@ -8,19 +9,37 @@
 
 use std::collections::HashMap;
 
-use tightfit_core::{Nanos, Operation, Problem, Types};
+use std::time::Duration;
 
-/// The best rates by number types, each per nanosecond: arithmetic, bytes of tensors; and how far expectations were exceeded.
+use tightfit_core::{Algorithm, Nanos, Operation, Problem, Types};
+
+/// What was seen on the device.
 #[derive(Default)]
 pub(super) struct Rates {
+    /// The best rates, each per nanosecond: arithmetic, bytes of tensors.
     best: HashMap<Types, [f64; 2]>,
-    overrun: f64,
+    /// The worst of each algorithm.
+    worst: HashMap<Kind, Worst>,
+}
+
+/// An algorithm where it may be expected to be about as fast as elsewhere: its name, whether there are groups, the operation and
+/// the types.
+type Kind = (String, bool, Operation, Types);
+
+#[derive(Clone, Copy, Default)]
+struct Worst {
+    /// Time of a call, in the times of a small device.
+    slowness: f64,
+    /// Time to set it up on the host.
+    setup: Duration,
 }
 
 /// Rates of a small device, to expect times by before anything was measured: 5 TFLOP/s and 0.5 TB/s.
-const EXPECTED: [f64; 2] = [5e3, 500.0];
-/// How fast an exceeded expectation is forgotten, by measurements.
-const FORGETTING: f64 = 0.9;
+const SMALL: [f64; 2] = [5e3, 500.0];
+/// What is not known to be better may take so many times the bound.
+const UNKNOWN: f64 = 20.0;
+/// Expected times are exceeded by no more than this in general.
+const MARGIN: f64 = 1.5;
 /// A better algorithm may exceed every rate seen so far by this much.
 const BETTER: f64 = 1.3;
 
@@ -34,23 +53,39 @@ impl Rates {
         }
     }
 
-    /// Takes down that a measurement took this many times as long as expected: those that follow are expected to take longer too.
-    pub fn exceed(&mut self, factor: f64) {
-        self.overrun = factor.max(self.overrun * FORGETTING);
+    /// Takes down how long a call of an algorithm took.
+    pub fn add_call(&mut self, problem: &Problem, algorithm: &Algorithm, time: Nanos) {
+        self.add(problem, time);
+        let slowness = time.0 as f64 / nanos(problem, SMALL).max(1.0);
+        let worst = self.worst.entry(kind(problem, algorithm)).or_default();
+        worst.slowness = worst.slowness.max(slowness);
     }
 
-    /// By what to multiply what is expected.
-    pub fn overrun(&self) -> f64 {
-        self.overrun.max(1.0)
+    /// Takes down how long setting an algorithm up took.
+    pub fn add_setup(&mut self, problem: &Problem, algorithm: &Algorithm, time: Duration) {
+        let worst = self.worst.entry(kind(problem, algorithm)).or_default();
+        worst.setup = worst.setup.max(time);
     }
 
-    /// What a call may take: twice as long as at the best rates, or as on a small device if none are known.
-    pub fn expected(&self, problem: &Problem) -> Nanos {
-        let nanos = match self.best.get(&problem.types()) {
-            Some(best) => 2.0 * nanos(problem, *best),
-            None => nanos(problem, EXPECTED),
+    /// What setting an algorithm up may take; none if it is not known.
+    pub fn setup(&self, problem: &Problem, algorithm: &Algorithm) -> Option<Duration> {
+        self.worst.get(&kind(problem, algorithm)).map(|worst| worst.setup)
+    }
+
+    /// What a call of a new algorithm may take, or of the one that is given.
+    pub fn expected(&self, problem: &Problem, algorithm: Option<&Algorithm>) -> Nanos {
+        let known = algorithm.and_then(|algorithm| self.worst.get(&kind(problem, algorithm)));
+        let nanos = match (known.filter(|worst| worst.slowness > 0.0), self.best.get(&problem.types())) {
+            (Some(worst), _) => MARGIN * worst.slowness * nanos(problem, SMALL),
+            (None, Some(best)) => UNKNOWN * nanos(problem, *best),
+            (None, None) => nanos(problem, SMALL),
         };
         Nanos(nanos as u64)
+    }
+
+    /// What a call that took so long elsewhere, or in a share of it, may take.
+    pub fn at_most(time: Nanos) -> Nanos {
+        Nanos((time.0 as f64 * MARGIN) as u64)
     }
 
     /// What a call might be shortened by.
@@ -59,6 +94,10 @@ impl Rates {
         let bound = nanos(problem, best.map(|rate| rate * BETTER));
         Nanos(time.0.saturating_sub(bound as u64))
     }
+}
+
+fn kind(problem: &Problem, algorithm: &Algorithm) -> Kind {
+    (algorithm.name().to_owned(), problem.convolution().groups() > 1, problem.operation(), problem.types())
 }
 
 /// The longer of the times for arithmetic and for memory.
@@ -89,13 +128,28 @@ mod tests {
         rates.add(&fast, Nanos(100_000));
         assert!(rates.gain(&fast, Nanos(100_000)) < Nanos(25_000));
         assert!(rates.gain(&slow, Nanos(100_000)) > Nanos(70_000));
-        assert_eq!(rates.expected(&fast), Nanos(200_000));
         // A quarter of the work, but the same filters.
-        assert!((Nanos(50_000)..Nanos(60_000)).contains(&rates.expected(&slow)));
-        assert!(Rates::default().expected(&fast) > Nanos(100));
-        rates.exceed(10.0);
-        assert!(rates.overrun() == 10.0);
-        (0..50).for_each(|_| rates.exceed(0.5));
-        assert!(rates.overrun() == 1.0);
+        let expected = |rates: &Rates, of: &Problem| rates.expected(of, None).0 / UNKNOWN as u64;
+        assert_eq!(expected(&rates, &fast), 100_000);
+        assert!((25_000..30_000).contains(&expected(&rates, &slow)));
+        assert!(Rates::default().expected(&fast, None) > Nanos(100));
+    }
+
+    #[test]
+    fn an_algorithm_is_expected_to_take_what_it_took() {
+        let whole: Problem = "forward n8 c64 h28 w28 k64 r3 s3 pad1 f32".parse().unwrap();
+        let (half, gemm) = (whole.with_batch(4).unwrap(), Algorithm::new("gemm"));
+        let mut rates = Rates::default();
+        rates.add(&whole, Nanos(100_000));
+        let unknown = rates.expected(&half, Some(&gemm));
+        rates.add_call(&whole, &gemm, Nanos(200_000));
+        rates.add_call(&whole, &gemm, Nanos(150_000));
+        assert_eq!(rates.expected(&whole, Some(&gemm)), Nanos(300_000));
+        assert!(rates.expected(&half, Some(&gemm)) < unknown);
+        let of_others = "backward-data n8 c64 h28 w28 k64 r3 s3 pad1 f32".parse().unwrap();
+        assert!(rates.expected(&of_others, Some(&gemm)) > Nanos(1_000_000));
+        assert_eq!(rates.setup(&of_others, &gemm), None);
+        rates.add_setup(&whole, &gemm, Duration::from_millis(3));
+        assert_eq!(rates.setup(&half, &gemm), Some(Duration::from_millis(3)));
     }
 }

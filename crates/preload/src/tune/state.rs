@@ -9,9 +9,9 @@ use tightfit_cuda::{CudaError, Trial};
 
 use super::Call;
 use super::accuracy::Truth;
-use super::job::{Job, Next};
+use super::job::{Job, Next, Room, Verdict};
 use super::ledger::Ledger;
-use super::outcome::{adopt, finish, save};
+use super::outcome::{adopt, finish, run, save};
 use super::pace::Pace;
 use super::rates::Rates;
 use super::task::{Purpose, Task};
@@ -31,8 +31,10 @@ const ASKING: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(5);
 /// What runs in place of a choice that does not fit is expected to take this many times as long.
 const OVER_LIMIT: u64 = 4;
-/// Tuning ends when less than this share of a step could be gained.
+/// Tuning ends when less than this share of a step is likely to be gained.
 const LITTLE: f64 = 0.01;
+/// What could be gained is believed to be until kernels that could have gained this share of a step have not.
+const DOUBT: f64 = 0.05;
 
 /// See the module.
 #[derive(Default)]
@@ -53,6 +55,9 @@ pub(super) struct State {
     step: Option<(Instant, u64)>,
     /// The shortest step so far: others were held up.
     step_time: Option<Duration>,
+    /// What the kernels that are done could have gained in a step, and have, in nanoseconds.
+    hoped: f64,
+    gained: f64,
     measured: u64,
     /// How many of these the log has told of.
     told: u64,
@@ -144,12 +149,11 @@ impl State {
                 let spent = Duration::from_nanos(time.0);
                 self.pace.spend(spent);
                 job.spend(spent, 1);
-                self.rates.exceed(spent.as_nanos() as f64 * self.rates.overrun() / task.expected.0.max(1) as f64);
                 self.measured += times.count() as u64;
-                if let (Purpose::Part(problem, _), Some(time)) =
+                if let (Purpose::Part(problem, algorithm), Some(time)) =
                     (&task.purpose, outcome.times.first().and_then(|times| times.last()))
                 {
-                    self.rates.add(problem, *time);
+                    self.rates.add_call(problem, algorithm, *time);
                 }
             }
             let (problem, scale) = (*job.problem(), job.kernel.question.scale());
@@ -198,19 +202,26 @@ impl State {
                 return;
             };
             let is_late = self.pace.is_late(budget);
+            let room = Room { rates: &self.rates, left: self.pace.left(coming) };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
-            let next = job.next(session, Some(&call.own), is_late);
+            let next = job.next(session, Some(&call.own), is_late, &room);
             job.spend(begun.elapsed(), 0);
             match next {
                 Next::Wait => {
                     waiting.insert(id(job));
                 }
+                Next::Later => return,
+                Next::Swap(ours) => run(&job.kernel, ours),
                 Next::End(verdict) => {
                     let job = self.jobs.swap_remove(place);
+                    self.learn(&job, &verdict);
                     finish(call, job, verdict, session.guest.device());
                 }
                 Next::Run(task) => {
-                    let task = (*task).expecting(job.problem(), job.theirs(), &self.rates);
+                    if let Purpose::Part(problem, algorithm) = &task.purpose {
+                        self.rates.add_setup(problem, algorithm, begun.elapsed());
+                    }
+                    let task = (*task).expecting(job.problem(), job.now(), &self.rates);
                     // SAFETY: the stream is that of the handle, on the device, and not capturing; the programs were made on
                     // the handle just now.
                     let trial = unsafe { call.around.host.trial(call.device, stream, task.course(RESERVE)) };
@@ -302,18 +313,32 @@ impl State {
 
     /// What a job could gain in a step of so many so far, in nanoseconds.
     fn gain(&self, job: &Job, steps: f64) -> f64 {
-        let gain = |theirs: Nanos| match job.kernel.can_run_own() {
-            true => self.rates.gain(job.problem(), theirs),
-            false => theirs * OVER_LIMIT,
+        let a_call = match (job.now(), job.theirs()) {
+            (Some(now), _) => self.rates.gain(job.problem(), now),
+            (None, Some(theirs)) => theirs * OVER_LIMIT,
+            (None, None) => return f64::INFINITY,
         };
-        job.theirs().map_or(f64::INFINITY, |theirs| gain(theirs).0 as f64 * job.kernel.calls() as f64 / steps)
+        a_call.0 as f64 * job.kernel.calls() as f64 / steps
     }
 
-    /// Whether all that is left could gain too little.
+    /// Takes down what a job that has ended could have gained, and has.
+    fn learn(&mut self, job: &Job, verdict: &Verdict) {
+        let Some(theirs) = job.theirs().filter(|_| job.kernel.can_run_own()) else { return };
+        let ours = if let Verdict::Ours(ours) = verdict { ours.time() } else { job.now().unwrap_or(theirs) };
+        let a_step = |a_call: Nanos| a_call.0 as f64 * job.kernel.calls() as f64 / self.steps();
+        let [hoped, gained] =
+            [self.rates.gain(job.problem(), theirs), Nanos(theirs.0.saturating_sub(ours.0))].map(a_step);
+        self.hoped += hoped;
+        self.gained += gained;
+    }
+
+    /// Whether all that is left promises too little, after what others that promised as much have gained.
     fn is_little_left(&self) -> bool {
+        let Some(step) = self.step_time.map(|step| step.as_nanos() as f64) else { return false };
         let steps = self.steps();
-        let left: f64 = self.jobs.iter().map(|job| self.gain(job, steps)).sum();
-        self.step_time.is_some_and(|step| left < LITTLE * step.as_nanos() as f64)
+        let left: f64 = self.jobs.iter().map(|job| self.gain(job, steps) * job.prospects()).sum();
+        let doubt = DOUBT * step;
+        left * (self.gained + doubt) / (self.hoped + doubt) < LITTLE * step
     }
 
     /// The place of the job to go on with: own choices first, then what could gain most for what it costs; none if no job can

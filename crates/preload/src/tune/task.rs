@@ -10,7 +10,7 @@ use super::rates::Rates;
 use crate::kernel::Kernel;
 
 /// Runs of a candidate: the first is not judged, because it loads kernels.
-const CALLS: usize = 2;
+pub(super) const CALLS: usize = 2;
 
 /// What is being measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,14 +45,15 @@ impl Task {
         Task { purpose, programs: vec![program], rounds: CALLS, outputs: Vec::new(), expected: Nanos::ZERO }
     }
 
-    /// With how long it may take, for a kernel whose own choice takes so long if that is known.
-    pub fn expecting(self, whole: &Problem, theirs: Option<Nanos>, rates: &Rates) -> Task {
-        let problem = if let Purpose::Part(part, _) = &self.purpose { part } else { whole };
-        let share = problem.batch() as f64 / whole.batch() as f64;
-        let call = theirs.map_or(Nanos::ZERO, |time| Nanos((time.0 as f64 * share * 1.5) as u64));
-        let calls = (self.programs.len() * self.rounds) as f64;
-        let expected = call.max(rates.expected(problem)).0 as f64 * calls * rates.overrun();
-        Task { expected: Nanos(expected as u64), ..self }
+    /// With how long it may take, for a kernel of which a call takes so long now if that is known.
+    pub fn expecting(self, whole: &Problem, now: Option<Nanos>, rates: &Rates) -> Task {
+        let call = match (&self.purpose, now) {
+            (Purpose::Part(part, algorithm), _) => rates.expected(part, Some(algorithm)),
+            (_, Some(now)) => Rates::at_most(now),
+            (_, None) => rates.expected(whole, None),
+        };
+        let calls = (self.programs.len() * self.rounds) as u64;
+        Task { expected: Nanos(call.0.saturating_mul(calls)), ..self }
     }
 
     /// The course to run.

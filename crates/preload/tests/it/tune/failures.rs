@@ -69,7 +69,7 @@ fn an_unknown_status_of_the_driver_ends_measuring_alone() {
     let arguments = format!("{DIVIDED} {WATCHED}");
     let expected = alone(&arguments);
     for (name, nth) in
-        [("cuMemAllocAsync", 1), ("cuMemAllocAsync", 4), ("cuEventRecord", 9), ("cuMemcpyHtoDAsync_v2", 2)]
+        [("cuMemAllocAsync", 1), ("cuMemAllocAsync", 3), ("cuEventRecord", 7), ("cuMemcpyHtoDAsync_v2", 2)]
     {
         let client = tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDA_FAIL", &format!("{name}:{nth}:801"));
         let run = right(client, &expected, name);
