@@ -82,6 +82,8 @@ pub(super) type Buffers = Mutex<Vec<PinnedBuffer>>;
 
 /// Bytes of each; a course may ask for no more outputs.
 const BUFFER: usize = 1 << 14;
+/// How many are taken at once.
+const BUFFERS: usize = 32;
 
 /// What a course has shown.
 #[derive(Clone, Debug, PartialEq)]
@@ -160,8 +162,15 @@ impl Host {
             storage,
         };
         if brought > 0 {
-            let known = lock(&trial.buffers).pop();
-            trial.outputs = Some(known.map_or_else(|| PinnedBuffer::new(&context, BUFFER), Ok)?);
+            let mut buffers = lock(&trial.buffers);
+            if buffers.is_empty() {
+                // Taking one may wait for the device as well, so many are taken at once.
+                for _ in 0..BUFFERS {
+                    buffers.push(PinnedBuffer::new(&context, BUFFER)?);
+                }
+            }
+            trial.outputs = buffers.pop();
+            drop(buffers);
         }
         for _ in 0..programs.len() * rounds {
             trial.runs.push([Event::new(&context)?, Event::new(&context)?]);

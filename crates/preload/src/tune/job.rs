@@ -21,9 +21,9 @@ use tightfit_cuda::{GuestProgram, Outcome};
 
 use super::accuracy::{Truth, sampled};
 use super::duel::{Speedup, rounds};
-use super::ledger::{Asking, Ledger, Wanted};
-use super::rates::Rates;
-use super::task::{CALLS, Own, Purpose, Task};
+use super::ledger::{Asking, Hopes, Ledger, Wanted};
+use super::room::Room;
+use super::task::{Own, Purpose, Task};
 use crate::choose::is_worth_it;
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
@@ -33,8 +33,6 @@ use crate::session::Session;
 const PROSPECTS: f64 = 0.85;
 /// Configurations to compare before the framework's choice stays.
 const ATTEMPTS: usize = 3;
-/// What setting up an algorithm is expected to take where nothing is known.
-const SETUP: Duration = Duration::from_millis(20);
 /// What is known to be faster by this is used before the survey has ended.
 const FAR: f64 = 1.5;
 
@@ -69,22 +67,6 @@ enum Stage {
     Duel(Configuration),
     Compare(Box<Comparison>),
     Done(Verdict),
-}
-
-/// What a step has room for.
-pub(super) struct Room<'a> {
-    /// What is expected.
-    pub rates: &'a Rates,
-    /// What may still be enqueued; none for anything.
-    pub left: Option<Duration>,
-}
-
-impl Room<'_> {
-    fn allows(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
-        let call = self.rates.expected(problem, Some(algorithm));
-        let setup = self.rates.setup(problem, algorithm).unwrap_or(SETUP);
-        self.left.is_none_or(|left| setup + CALLS as u32 * Duration::from_nanos(call.0) <= left)
-    }
 }
 
 /// A faster configuration whose outputs are still to be compared.
@@ -253,7 +235,7 @@ impl Job {
     fn survey(&mut self, session: &mut Session, room: &Room<'_>) -> Option<Next> {
         loop {
             if self.wanted.is_none() {
-                self.wanted = self.wanted(session);
+                self.wanted = self.wanted(session, room);
             }
             match &self.wanted {
                 Some(Wanted::Part(problem, algorithm)) if !room.allows(problem, algorithm) => return Some(Next::Later),
@@ -290,10 +272,12 @@ impl Job {
     }
 
     /// What stops the survey; none if it is complete.
-    fn wanted(&mut self, session: &mut Session) -> Option<Wanted> {
+    fn wanted(&mut self, session: &mut Session, room: &Room<'_>) -> Option<Wanted> {
         let (sizes, problem, limit) = (self.kernel.terms.sizes, *self.problem(), self.limit());
+        let hopes =
+            Hopes { similar: room.similar, now: self.now().filter(|_| !room.is_thorough), batch: problem.batch() };
         let is_fit = sizes == Sizes::Fit;
-        let mut asking = Asking { ledger: &mut self.ledger, guest: &mut session.guest, is_fit, wanted: None };
+        let mut asking = Asking { ledger: &mut self.ledger, guest: &mut session.guest, is_fit, hopes, wanted: None };
         let admits = |notes| self.admission.admits(notes);
         let sizes = match asking.is_worth_dividing(&problem, limit, admits) {
             Ok(true) => sizes,

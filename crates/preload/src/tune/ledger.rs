@@ -18,6 +18,8 @@ use tightfit_core::{
 };
 use tightfit_cuda::Guest;
 
+use super::similar::Similar;
+
 /// What the survey asked for and nobody knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
@@ -29,6 +31,9 @@ pub(super) enum Wanted {
 
 /// Sizes at which to ask which engines there are, beside the whole mini-batch: where the survey screens.
 const ASKED: [usize; 2] = [32, 4];
+
+/// The smallest part of the mini-batch whose engines are asked for where time is short.
+const SMALLEST: usize = 8;
 
 /// By problem at its size.
 type Of<T> = HashMap<(Problem, Algorithm), T>;
@@ -112,12 +117,33 @@ impl Ledger {
     }
 }
 
+/// Which candidates are worth a measurement.
+#[derive(Clone, Copy)]
+pub(super) struct Hopes<'a> {
+    /// What algorithms have achieved.
+    pub similar: &'a Similar,
+    /// What the whole mini-batch takes now; none if all are worth one.
+    pub now: Option<Nanos>,
+    /// Samples of the whole mini-batch.
+    pub batch: usize,
+}
+
+impl Hopes<'_> {
+    /// Whether a candidate for a part is out of the running: slower than the same share of what runs now.
+    fn is_gone(&self, part: &Problem, algorithm: &Algorithm) -> bool {
+        let share = |now: Nanos| Nanos((now.0 as f64 * part.batch() as f64 / self.batch as f64) as u64);
+        self.now.is_some_and(|now| self.similar.is_hopeless(part, algorithm, share(now)))
+    }
+}
+
 /// A ledger with the handle on which the library is asked.
 pub(super) struct Asking<'a> {
     pub ledger: &'a mut Ledger,
     pub guest: &'a mut Guest,
     /// Whether the survey finds its sizes itself.
     pub is_fit: bool,
+    /// What is worth a measurement.
+    pub hopes: Hopes<'a>,
     /// What stopped the survey.
     pub wanted: Option<Wanted>,
 }
@@ -157,7 +183,9 @@ impl Asking<'_> {
         if !offers.iter().any(|offer| admits(offer.notes) && is_over(offer)) {
             return Ok(false);
         }
-        for size in ASKED.into_iter().filter(|size| *size < whole.batch()) {
+        // Small parts of a large mini-batch seldom win, and asking takes as long as many measurements.
+        let least = if self.hopes.now.is_some() { whole.batch() / SMALLEST } else { 0 };
+        for size in ASKED.into_iter().filter(|size| (least..whole.batch()).contains(size)) {
             self.begin(&whole.with_batch(size)?)?;
         }
         Ok(true)
@@ -181,7 +209,9 @@ impl Backend for Asking<'_> {
 
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
         if let Some(known) = self.ledger.offers.get(problem) {
-            return Ok(known.clone());
+            let mut known = known.clone();
+            self.hopes.similar.sort(problem, &mut known);
+            return Ok(known);
         }
         if self.is_fit {
             // It takes all names from the sizes asked, and asks for each workspace by itself.
@@ -199,11 +229,7 @@ impl Backend for Asking<'_> {
     }
 
     fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error> {
-        self.ask(problem, algorithm)?.ok_or_else(|| Error::Refused {
-            algorithm: algorithm.name().to_owned(),
-            problem: Box::new(*problem),
-            reason: "is not supported".to_owned(),
-        })
+        self.ask(problem, algorithm)?.ok_or_else(|| refusal(problem, algorithm, "is not supported"))
     }
 
     fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, _: &Effort) -> Result<Measurement, Error> {
@@ -211,11 +237,8 @@ impl Backend for Asking<'_> {
         match self.ledger.measured.get(&key).cloned() {
             // Another version of the library asks for another workspace: measured again.
             Some(Some(known)) if self.ask(problem, algorithm)? == Some(known.workspace) => Ok(known),
-            Some(None) => Err(Error::Refused {
-                algorithm: algorithm.name().to_owned(),
-                problem: Box::new(*problem),
-                reason: "could not be measured".to_owned(),
-            }),
+            Some(None) => Err(refusal(problem, algorithm, "could not be measured")),
+            _ if self.hopes.is_gone(problem, algorithm) => Err(refusal(problem, algorithm, "is too slow elsewhere")),
             _ => {
                 self.wanted = Some(Wanted::Part(*problem, algorithm.clone()));
                 Err(Error::Interrupted)
@@ -233,4 +256,8 @@ impl Backend for Asking<'_> {
     fn run(&mut self, _: &Problem, _: &Configuration, _: Tensors<'_>, _: Scale) -> Result<Run, Error> {
         Err(Error::Interrupted)
     }
+}
+
+fn refusal(problem: &Problem, algorithm: &Algorithm, reason: &str) -> Error {
+    Error::Refused { algorithm: algorithm.name().to_owned(), problem: Box::new(*problem), reason: reason.to_owned() }
 }

@@ -18,6 +18,8 @@ mod ledger;
 mod outcome;
 mod pace;
 mod rates;
+mod room;
+mod similar;
 mod state;
 mod task;
 

@@ -9,11 +9,13 @@ use tightfit_cuda::{CudaError, Trial};
 
 use super::Call;
 use super::accuracy::Truth;
-use super::job::{Job, Next, Room, Verdict};
+use super::job::{Job, Next, Verdict};
 use super::ledger::Ledger;
 use super::outcome::{adopt, finish, run, save};
 use super::pace::Pace;
 use super::rates::Rates;
+use super::room::Room;
+use super::similar::Similar;
 use super::task::{Purpose, Task};
 use crate::choose::{Chooser, admission};
 use crate::kernel::Kernel;
@@ -31,6 +33,8 @@ const ASKING: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(5);
 /// What runs in place of a choice that does not fit is expected to take this many times as long.
 const OVER_LIMIT: u64 = 4;
+/// What is told to the log if a measurement holds up the host for so long.
+const LONG: Duration = Duration::from_millis(100);
 /// Tuning ends when less than this share of a step is likely to be gained.
 const LITTLE: f64 = 0.01;
 /// What could be gained is believed to be until kernels that could have gained this share of a step have not.
@@ -41,6 +45,7 @@ const DOUBT: f64 = 0.05;
 pub(super) struct State {
     pace: Pace,
     rates: Rates,
+    similar: Similar,
     /// The kernels met, by address.
     met: HashSet<usize>,
     kernels: Vec<Arc<Kernel>>,
@@ -71,6 +76,8 @@ struct Flight {
     job: usize,
     task: Task,
     trial: Trial,
+    /// What setting it up took on the host.
+    setup: Duration,
 }
 
 impl State {
@@ -139,7 +146,7 @@ impl State {
                     None
                 }
             };
-            let Flight { job, task, trial } = self.flights.swap_remove(place);
+            let Flight { job, task, trial, setup } = self.flights.swap_remove(place);
             drop(trial);
             let Some(job) = self.jobs.iter_mut().find(|known| id(known) == job) else { continue };
             if let Some(outcome) = &outcome {
@@ -153,7 +160,9 @@ impl State {
                 if let (Purpose::Part(problem, algorithm), Some(time)) =
                     (&task.purpose, outcome.times.first().and_then(|times| times.last()))
                 {
-                    self.rates.add_call(problem, algorithm, *time);
+                    self.rates.add(problem, *time);
+                    self.similar.add(problem, algorithm, *time);
+                    self.similar.add_setup(problem, algorithm, setup);
                 }
             }
             let (problem, scale) = (*job.problem(), job.kernel.question.scale());
@@ -202,7 +211,8 @@ impl State {
                 return;
             };
             let is_late = self.pace.is_late(budget);
-            let room = Room { rates: &self.rates, left: self.pace.left(coming) };
+            let (left, is_thorough) = (self.pace.left(coming), budget.limit().is_none());
+            let room = Room { rates: &self.rates, similar: &self.similar, left, is_thorough };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
             let next = job.next(session, Some(&call.own), is_late, &room);
             job.spend(begun.elapsed(), 0);
@@ -218,15 +228,16 @@ impl State {
                     finish(call, job, verdict, session.guest.device());
                 }
                 Next::Run(task) => {
-                    if let Purpose::Part(problem, algorithm) = &task.purpose {
-                        self.rates.add_setup(problem, algorithm, begun.elapsed());
-                    }
-                    let task = (*task).expecting(job.problem(), job.now(), &self.rates);
+                    let task = (*task).expecting(job.problem(), job.now(), &self.rates, &self.similar);
                     // SAFETY: the stream is that of the handle, on the device, and not capturing; the programs were made on
                     // the handle just now.
                     let trial = unsafe { call.around.host.trial(call.device, stream, task.course(RESERVE)) };
+                    let setup = begun.elapsed();
+                    if setup > LONG {
+                        trace!("{}: setting up {} took {setup:.1?}", job.problem(), task.purpose);
+                    }
                     match trial {
-                        Ok(trial) => self.flights.push(Flight { job: id(job), task, trial }),
+                        Ok(trial) => self.flights.push(Flight { job: id(job), task, trial, setup }),
                         Err(error) => {
                             trace!("{}: not measured: {error}", job.problem());
                             if matches!(error, CudaError::Driver { .. }) && !error.is_out_of_memory() {
@@ -336,7 +347,7 @@ impl State {
     fn is_little_left(&self) -> bool {
         let Some(step) = self.step_time.map(|step| step.as_nanos() as f64) else { return false };
         let steps = self.steps();
-        let left: f64 = self.jobs.iter().map(|job| self.gain(job, steps) * job.prospects()).sum();
+        let left: f64 = self.jobs.iter().map(|job| self.gain(job, steps)).sum();
         let doubt = DOUBT * step;
         left * (self.gained + doubt) / (self.hoped + doubt) < LITTLE * step
     }

@@ -1,5 +1,6 @@
 //! Something to run between two calls.
 
+use std::fmt;
 use std::sync::Arc;
 
 use tightfit_core::{Algorithm, Bytes, Nanos, Problem};
@@ -7,6 +8,7 @@ use tightfit_cuda::sys::cudnn::BackendDescriptor;
 use tightfit_cuda::{Course, GuestProgram};
 
 use super::rates::Rates;
+use super::similar::Similar;
 use crate::kernel::Kernel;
 
 /// Runs of a candidate: the first is not judged, because it loads kernels.
@@ -23,6 +25,17 @@ pub(super) enum Purpose {
     Division,
     /// A configuration and what runs now.
     Duel,
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Purpose::Own => f.write_str("the program's own choice"),
+            Purpose::Part(part, algorithm) => write!(f, "{} {algorithm}", part.batch()),
+            Purpose::Division => f.write_str("a division"),
+            Purpose::Duel => f.write_str("a comparison"),
+        }
+    }
 }
 
 /// Something to run.
@@ -46,11 +59,11 @@ impl Task {
     }
 
     /// With how long it may take, for a kernel of which a call takes so long now if that is known.
-    pub fn expecting(self, whole: &Problem, now: Option<Nanos>, rates: &Rates) -> Task {
+    pub fn expecting(self, whole: &Problem, now: Option<Nanos>, rates: &Rates, similar: &Similar) -> Task {
         let call = match (&self.purpose, now) {
-            (Purpose::Part(part, algorithm), _) => rates.expected(part, Some(algorithm)),
-            (_, Some(now)) => Rates::at_most(now),
-            (_, None) => rates.expected(whole, None),
+            (Purpose::Part(part, algorithm), _) => similar.expected(part, algorithm, rates),
+            (_, Some(now)) => Similar::at_most(now),
+            (_, None) => Similar::of_unknown(whole, rates),
         };
         let calls = (self.programs.len() * self.rounds) as u64;
         Task { expected: Nanos(call.0.saturating_mul(calls)), ..self }

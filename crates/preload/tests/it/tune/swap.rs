@@ -110,3 +110,14 @@ fn what_a_limit_leaves_out_runs_until_better_is_found() {
     assert!(kernel["ours"]["workspace_bytes"].as_u64() <= Some(16 << 10), "{kernel:#}");
     assert!(total(&run, "tuning_measurements") > 0 && kernel["ours"]["time_us"].as_f64() > Some(0.0), "{kernel:#}");
 }
+
+#[test]
+fn what_is_far_faster_runs_before_all_is_measured() {
+    let whole = right(tuned(&format!("{DIVIDED} {WATCHED}"), &[]), &alone(&format!("{DIVIDED} {WATCHED}")), "whole");
+    let arguments = format!("{DIVIDED} times=14 watch=1");
+    let run = right(tuned(&arguments, &[]), &alone(&arguments), &arguments);
+    assert_eq!((decisions(&run), decisions(&whole)), (vec!["divided"], vec!["divided"]), "{}", run.errors);
+    let [measured, all] = [&run, &whole].map(|run| total(run, "tuning_measurements"));
+    assert!(0 < measured && measured < all, "{measured} of {all}: {}", run.errors);
+    assert!(run.errors.contains(" from now on, ") && !run.errors.contains("tuned for"), "{}", run.errors);
+}

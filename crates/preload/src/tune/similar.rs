@@ -1,0 +1,186 @@
+//! What algorithms have achieved on similar convolutions: which to try first, which not at all, and what trying one takes.
+//!
+//! ```text
+//! c64 h56 r3 forward:  winograd 1.1, gemm 3.0, direct 40       times of a small device
+//! c128 h28 r3 forward: winograd?  first                        gemm 3.0?  not if what runs takes 1.5
+//! ```
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tightfit_core::backend::Offer;
+use tightfit_core::{Algorithm, Nanos, Operation, Problem, Types};
+
+use super::rates::{Rates, small};
+
+/// By algorithm and class of convolutions.
+#[derive(Default)]
+pub(super) struct Similar {
+    seen: HashMap<Class, Seen>,
+    /// The least slowness of any algorithm on a class, whose name is empty.
+    best: HashMap<Class, f64>,
+    /// What setting up new ones took in all.
+    setups: Duration,
+}
+
+/// An algorithm where it may be expected to be about as fast as elsewhere: its name, the extents and strides of the filters,
+/// whether there are groups, the operation and the types.
+type Class = (String, [usize; 3], [usize; 3], bool, Operation, Types);
+
+/// What was seen of an algorithm; slowness is time in times of a small device.
+#[derive(Clone, Copy)]
+struct Seen {
+    best: f64,
+    worst: f64,
+    /// The largest work at which it was seen.
+    work: f64,
+    /// Time to set it up on the host.
+    setup: Duration,
+}
+
+/// What is not known may take so many times the bound.
+const UNKNOWN: f64 = 20.0;
+/// Expected times are exceeded by no more than this in general.
+const MARGIN: f64 = 1.5;
+/// An algorithm that was not seen yet on a class is expected to be so much slower than the best of it.
+const NEW: f64 = 2.0;
+/// What was seen says nothing of convolutions with more work than so many times as much.
+const LARGER: f64 = 4.0;
+
+impl Similar {
+    /// Takes down how long a call of an algorithm took.
+    pub fn add(&mut self, problem: &Problem, algorithm: &Algorithm, time: Nanos) {
+        let (work, class) = (small(problem), class(problem, algorithm.name()));
+        let slowness = time.0 as f64 / work;
+        let best = self.best.entry(self::class(problem, "")).or_insert(slowness);
+        *best = best.min(slowness);
+        let seen =
+            self.seen.entry(class).or_insert(Seen { best: slowness, worst: slowness, work, setup: Duration::ZERO });
+        seen.best = seen.best.min(slowness);
+        seen.worst = seen.worst.max(slowness);
+        seen.work = seen.work.max(work);
+    }
+
+    /// Takes down how long it took to set up an algorithm that was measured, with its first launch.
+    pub fn add_setup(&mut self, problem: &Problem, algorithm: &Algorithm, time: Duration) {
+        if let Some(seen) = self.seen.get_mut(&class(problem, algorithm.name())) {
+            if seen.setup.is_zero() {
+                self.setups += time;
+            }
+            seen.setup = seen.setup.max(time);
+        }
+    }
+
+    fn of(&self, problem: &Problem, algorithm: &Algorithm) -> Option<&Seen> {
+        self.seen.get(&class(problem, algorithm.name()))
+    }
+
+    /// Whether nothing is known of an algorithm.
+    pub fn is_new(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
+        self.of(problem, algorithm).is_none()
+    }
+
+    /// What setting an algorithm up may take: as long as elsewhere, or as new ones do.
+    pub fn setup(&self, problem: &Problem, algorithm: &Algorithm) -> Duration {
+        match self.of(problem, algorithm) {
+            Some(seen) => seen.setup,
+            None => (self.setups / self.seen.len().max(1) as u32).mul_f64(MARGIN),
+        }
+    }
+
+    /// What a call of an algorithm may take.
+    pub fn expected(&self, problem: &Problem, algorithm: &Algorithm, rates: &Rates) -> Nanos {
+        match self.of(problem, algorithm) {
+            Some(seen) => Nanos((MARGIN * seen.worst * small(problem)) as u64),
+            None => Self::of_unknown(problem, rates),
+        }
+    }
+
+    /// What a call may take of which nothing is known.
+    pub fn of_unknown(problem: &Problem, rates: &Rates) -> Nanos {
+        Nanos((UNKNOWN * rates.least(problem).0 as f64) as u64)
+    }
+
+    /// What a call may take that took so long before.
+    pub fn at_most(time: Nanos) -> Nanos {
+        Nanos((MARGIN * time.0 as f64) as u64)
+    }
+
+    /// Whether an algorithm is not worth a measurement where a call must take less than so long: at its best it has been too
+    /// slow, on no less than a share of the work.
+    pub fn is_hopeless(&self, problem: &Problem, algorithm: &Algorithm, allowed: Nanos) -> bool {
+        self.of(problem, algorithm).is_some_and(|seen| {
+            let work = small(problem);
+            work <= LARGER * seen.work && seen.best * work > MARGIN * allowed.0 as f64
+        })
+    }
+
+    /// Sorts offers by what the algorithms have achieved; those that are new stay in their order, behind what is nearly the
+    /// best.
+    pub fn sort(&self, problem: &Problem, offers: &mut [Offer]) {
+        let Some(best) = self.best.get(&class(problem, "")) else { return };
+        let slowness = |offer: &Offer| self.of(problem, &offer.algorithm).map_or(NEW * best, |seen| seen.best);
+        offers.sort_by(|a, b| slowness(a).total_cmp(&slowness(b)));
+    }
+}
+
+fn class(problem: &Problem, name: &str) -> Class {
+    let convolution = problem.convolution();
+    let strides = convolution.axes3().map(|axis| axis.stride);
+    (name.to_owned(), convolution.filter(), strides, convolution.groups() > 1, problem.operation(), problem.types())
+}
+
+#[cfg(test)]
+mod tests {
+    use tightfit_core::{Bytes, Notes};
+
+    use super::*;
+
+    fn problem(text: &str) -> Problem {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_algorithm_is_expected_to_take_what_it_took() {
+        let (whole, gemm) = (problem("forward n8 c64 h28 w28 k64 r3 s3 pad1 f32"), Algorithm::new("gemm"));
+        let half = whole.with_batch(4).unwrap();
+        let (mut similar, mut rates) = (Similar::default(), Rates::default());
+        rates.add(&whole, Nanos(100_000));
+        let unknown = similar.expected(&half, &gemm, &rates);
+        similar.add(&whole, &gemm, Nanos(200_000));
+        similar.add(&whole, &gemm, Nanos(150_000));
+        assert_eq!(similar.expected(&whole, &gemm, &rates), Nanos(300_000));
+        assert!(similar.expected(&half, &gemm, &rates) < unknown);
+        let others = ["backward-data n8 c64 h28 w28 k64 r3 s3 pad1 f32", "forward n8 c64 h28 w28 k64 r5 s5 pad2 f32"];
+        for other in others.map(problem) {
+            assert!(similar.expected(&other, &gemm, &rates) > Nanos(1_000_000) && similar.is_new(&other, &gemm));
+            assert_eq!(similar.setup(&other, &gemm), Duration::ZERO);
+        }
+        similar.add_setup(&whole, &gemm, Duration::from_millis(4));
+        similar.add_setup(&whole, &gemm, Duration::from_millis(2));
+        assert_eq!(similar.setup(&half, &gemm), Duration::from_millis(4));
+        assert_eq!(similar.setup(&problem(others[0]), &gemm), Duration::from_millis(6), "as new ones do");
+    }
+
+    #[test]
+    fn what_was_slow_on_similar_convolutions_is_tried_last_or_not_at_all() {
+        let (known, new) = (
+            problem("forward n8 c64 h28 w28 k64 r3 s3 pad1 f32"),
+            problem("forward n8 c32 h56 w56 k32 r3 s3 pad1 f32"),
+        );
+        let mut similar = Similar::default();
+        for (name, time) in [("slow", 900_000), ("fast", 100_000), ("near", 150_000)] {
+            similar.add(&known, &Algorithm::new(name), Nanos(time));
+        }
+        let offer =
+            |name: &str| Offer { algorithm: Algorithm::new(name), workspace: Ok(Bytes::ZERO), notes: Notes::NONE };
+        let mut offers = ["one", "slow", "two", "near", "fast"].map(offer);
+        similar.sort(&new, &mut offers);
+        assert_eq!(offers.each_ref().map(|offer| offer.algorithm.name()), ["fast", "near", "one", "two", "slow"]);
+        let took = Nanos((100_000.0 * small(&new) / small(&known)) as u64);
+        let is_hopeless = |problem: &Problem, name: &str| similar.is_hopeless(problem, &Algorithm::new(name), took);
+        assert_eq!(["fast", "near", "one", "slow"].map(|name| is_hopeless(&new, name)), [false, false, false, true]);
+        // Nobody knows how it does on far more work.
+        assert!(!similar.is_hopeless(&known.with_batch(64).unwrap(), &Algorithm::new("slow"), Nanos(1)));
+    }
+}
