@@ -3,7 +3,8 @@
 //! Querying a workspace runs nothing, so finding the largest size m that fits is free for every algorithm. Then
 //!
 //! ```text
-//! screen   each algorithm at 4 and at 32 samples (or m): a line through both predicts its time per sample at m
+//! screen   each algorithm at 4 and at 32 samples (or m): a line through both predicts its time per sample at m; where
+//!          setting up costs more than running, at one size
 //! fill     the promising ones at m, at equal divisions of the mini-batch near m, and at the remainders
 //! probe    the others only at m, cheapest first, while the budget lasts: a library may switch kernels at large sizes;
 //!          also the whole mini-batch, if an algorithm reaches it and it was not measured yet
@@ -26,6 +27,8 @@ use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Problem};
 
 /// Sizes at which every algorithm is screened.
 pub(super) const SCREEN: [usize; 2] = [4, 32];
+/// The largest size at which an algorithm that is screened once is screened at once where it would run.
+const ONCE: usize = 64;
 /// Fill in an algorithm if its time per sample is at most this many times that of the best one.
 const PROMISING: f64 = 1.2;
 /// Skip an algorithm if this many better ones reach at least as large a size.
@@ -47,8 +50,13 @@ const ROUNDS: usize = 4;
 ///
 /// # Errors
 /// The errors of [`Profiler::measure`].
-pub(super) fn fit(problem: &Problem, limits: &[Bytes], profiler: &mut Profiler<'_>) -> Result<Vec<Candidate>, Error> {
-    let mut search = Search::new(problem, profiler)?;
+pub(super) fn fit(
+    problem: &Problem,
+    limits: &[Bytes],
+    screen: Screen,
+    profiler: &mut Profiler<'_>,
+) -> Result<Vec<Candidate>, Error> {
+    let mut search = Search::new(problem, screen, profiler)?;
     let mut filled = BTreeMap::new();
     for &limit in limits {
         let largest = search.largest_sizes(limit)?;
@@ -70,6 +78,26 @@ pub(super) fn fit(problem: &Problem, limits: &[Bytes], profiler: &mut Profiler<'
     Ok(search.measured.into_values().collect())
 }
 
+/// At how many sizes each algorithm is screened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Screen {
+    /// At two, which foretells how its time grows.
+    Twice,
+    /// At one, for where setting an algorithm up costs more than running it.
+    Once,
+}
+
+impl Screen {
+    /// The sizes for an algorithm that could run up to this one.
+    fn sizes(self, largest: usize) -> Vec<usize> {
+        match self {
+            Screen::Twice => SCREEN.map(|size| size.min(largest)).to_vec(),
+            Screen::Once if largest <= ONCE => vec![largest],
+            Screen::Once => vec![SCREEN[1]],
+        }
+    }
+}
+
 /// The result of screening each algorithm.
 struct Screening {
     /// Nanoseconds per sample at the largest size, best first.
@@ -80,6 +108,7 @@ struct Screening {
 
 struct Search<'p, 'b> {
     problem: Problem,
+    screen: Screen,
     profiler: &'p mut Profiler<'b>,
     algorithms: Vec<Algorithm>,
     /// Sizes that can be measured, rising.
@@ -93,7 +122,7 @@ struct Search<'p, 'b> {
 }
 
 impl<'p, 'b> Search<'p, 'b> {
-    fn new(problem: &Problem, profiler: &'p mut Profiler<'b>) -> Result<Search<'p, 'b>, Error> {
+    fn new(problem: &Problem, screen: Screen, profiler: &'p mut Profiler<'b>) -> Result<Search<'p, 'b>, Error> {
         let sizes = profiler.sizes(problem);
         // Libraries list different engines at different sizes. The whole mini-batch and the screening sizes show nearly
         // all of them, and each query takes as long as some measurements. In a recording of few sizes, any algorithm
@@ -112,6 +141,7 @@ impl<'p, 'b> Search<'p, 'b> {
         algorithms.sort_by_key(|algorithm| grouped::launches_per_group(problem, algorithm));
         Ok(Search {
             problem: *problem,
+            screen,
             profiler,
             algorithms,
             sizes,
@@ -332,8 +362,8 @@ impl<'p, 'b> Search<'p, 'b> {
         let (mut foretold, mut unknown) = (Vec::new(), Vec::new());
         for (&algorithm, &m) in largest {
             let mut points = Vec::new();
-            for size in SCREEN {
-                let size = self.snap(size.min(m));
+            for size in self.screen.sizes(m) {
+                let size = self.snap(size);
                 if let Some(size) = size
                     && let Some(time) = self.measure(algorithm, size, limit)?
                     && points.last().is_none_or(|&(before, _)| before < size as f64)

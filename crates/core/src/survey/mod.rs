@@ -14,6 +14,7 @@ mod survey;
 
 pub use budget::TuneBudget;
 pub use env::{Env, Progress, Silent};
+pub use fit::Screen;
 pub use forecast::{Expected, Forecast, forecast, tensor_memory};
-pub use sizes::{Sizes, candidates};
+pub use sizes::{Sizes, candidates, screened};
 pub use survey::{Scope, Survey, survey};

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::bounds::Bounds;
-use super::fit::fit;
+use super::fit::{Screen, fit};
 use super::grouped;
 use crate::candidate::Candidates;
 use crate::optimize::{divide, undivided};
@@ -75,6 +75,20 @@ pub fn candidates(
     limits: &[Bytes],
     profiler: &mut Profiler<'_>,
 ) -> Result<Candidates, Error> {
+    screened(sizes, Screen::Twice, problem, limits, profiler)
+}
+
+/// As [`candidates`], with how [`Sizes::Fit`] screens.
+///
+/// # Errors
+/// As there.
+pub fn screened(
+    sizes: Sizes,
+    screen: Screen,
+    problem: &Problem,
+    limits: &[Bytes],
+    profiler: &mut Profiler<'_>,
+) -> Result<Candidates, Error> {
     let largest = limits.iter().copied().max().unwrap_or_default();
     let mut found = match sizes.up_to(problem.batch()) {
         Some(sizes) => {
@@ -85,7 +99,7 @@ pub fn candidates(
             }
             found
         }
-        None => fit(problem, limits, profiler)?,
+        None => fit(problem, limits, screen, profiler)?,
     };
     found.sort();
     let divides = sizes != Sizes::Undivided && problem.operation() == Operation::BackwardFilter;

@@ -61,7 +61,6 @@ pub fn survey(
     let order = by_work(problems);
     let all: f64 = order.iter().map(|problem| problem.flops()).sum();
     // The numerical class to stay in is only known once the whole mini-batch was measured.
-    // The numerical class to stay in is only known once the whole mini-batch was measured.
     let (known, mut spent) = match backends {
         [_, _, ..] if !scope.exact_class => ahead(&order, scope, backends, env)?,
         _ => (Known::default(), Spent::default()),

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Profiler};
-use tightfit_core::survey::{Sizes, candidates};
+use tightfit_core::survey::{Screen, Sizes, screened};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Notes, Problem};
 use tightfit_cuda::{GuestProgram, Outcome};
 
@@ -290,7 +290,8 @@ impl Job {
         let stop = AtomicBool::new(false);
         let mut profiler = Profiler::new(&mut asking, None, &stop);
         profiler.admit(self.admission);
-        match candidates(sizes, &problem, &[limit], &mut profiler) {
+        let screen = if room.is_thorough { Screen::Twice } else { Screen::Once };
+        match screened(sizes, screen, &problem, &[limit], &mut profiler) {
             Ok(_) | Err(Error::Interrupted) => {}
             Err(error) => trace!("{problem}: {}", error.chain()),
         }

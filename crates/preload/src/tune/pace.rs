@@ -9,6 +9,8 @@ use tightfit_core::survey::TuneBudget;
 
 /// The most that measuring may hold up one step, host and device together.
 const STEP: Duration = Duration::from_millis(250);
+/// What does not count in a step.
+const TRIFLE: Duration = Duration::from_millis(10);
 /// The share of the budget for finding candidates; the rest is for comparing them with what runs.
 const SEARCH: f64 = 0.7;
 
@@ -29,7 +31,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// A convolution is executed, perhaps a new one; `steps` is how often a typical one was.
+    /// A convolution is executed, perhaps a new one; `steps` is how often those were that are executed once a step.
     pub fn on_execution(&mut self, is_new: bool, steps: impl FnOnce() -> u64) {
         self.executions += 1;
         self.since_new += 1;
@@ -70,11 +72,11 @@ impl Pace {
         self.held_up + coming < STEP
     }
 
-    /// What is left of this step if what is on its way takes so long; none if nothing has held it up, so that one measurement may
-    /// take as long as it takes.
+    /// What is left of this step if what is on its way takes so long; none if hardly anything has held it up, so that one
+    /// measurement may take as long as it takes.
     pub fn left(&self, coming: Duration) -> Option<Duration> {
         let so_far = self.held_up + coming;
-        (so_far > Duration::ZERO).then(|| STEP.saturating_sub(so_far))
+        (so_far > TRIFLE).then(|| STEP.saturating_sub(so_far))
     }
 
     /// Whether the time for finding candidates is over.
