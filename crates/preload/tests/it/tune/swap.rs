@@ -113,13 +113,13 @@ fn what_a_limit_leaves_out_runs_until_better_is_found() {
 
 #[test]
 fn what_is_far_faster_runs_before_all_is_measured() {
-    // Some number of executions ends between the two.
-    let is_between = |run: &Run| run.errors.contains(" from now on, ") && !run.errors.contains("tuned for");
-    let is_seen = (4..40).any(|times| {
-        let arguments = format!("engine=2 op=filter c=4 k=4 times={times} watch=1");
+    let run = |times: usize| {
+        let arguments = format!("engine=2 op=filter n=24 size=7 c=4 k=4 times={times} watch=1");
         let run = tuned(&arguments, &[("WORKSPACE", "16KiB"), ("EXACT_CLASS", "1")]).run();
         run.assert_gives(&alone(&arguments).output, &arguments);
-        is_between(&run)
-    });
-    assert!(is_seen, "it was used only when all was measured");
+        (run.errors.contains(" from now on, "), total(&run, "tuning_measurements"))
+    };
+    let (_, all) = run(200);
+    let is_early = (4..20).map(run).any(|(is_used, measured)| is_used && measured < all);
+    assert!(is_early, "it was used only when all {all} were measured");
 }
