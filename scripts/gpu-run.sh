@@ -6,7 +6,8 @@
 # FOLDER holds tightfit and libtightfit_preload.so. Each STAGE below appends its JSON lines to OUTPUT/STAGE.jsonl, the
 # reports of the library to OUTPUT/report-LABEL.json, and everything on standard error to OUTPUT/STAGE.log.
 # PYTHON (python3) is the environment's interpreter. Every stage measures into the cache OUTPUT/../cache.db or $TIGHTFIT_CACHE,
-# before the first step, so that the steps after it are all alike; only the stage `anytime` tunes as programs do by default.
+# before the first step, so that the steps after it are all alike; only `anytime`, `swapped`, `uses` and `ddp` tune as programs
+# do by default.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)/gpu_run
 folder=$(cd "$1" && pwd) output=$2
@@ -31,6 +32,11 @@ under() {
     timeout "${SECONDS_EACH:-150}" "$folder/tightfit" run $options --report "$output/report-$label.json" -- \
         "$python" "$here/$script" --label "$label" "$@" >>"$output/$stage.jsonl" 2>>"$output/$stage.log" ||
         echo "{\"label\": \"$label\", \"script\": \"$script\", \"exit\": $?}" >>"$output/$stage.jsonl"
+}
+
+# defaults LABEL "OPTIONS OF RUN" SCRIPT ARGUMENTS ..: as programs tune by default, into a cache of its own
+defaults() {
+    TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s TIGHTFIT_CACHE=$output/$1.db under "$@"
 }
 
 smoke() { # is anything broken?
@@ -126,17 +132,30 @@ capture() { # CUDA graphs
     under capture "--workspace 16MiB" capture.py $cases
 }
 
-anytime() { # a cold cache and the defaults beside plain, a process each, in turn; CASES and PAIRS choose
+anytime() { # a cold cache and the defaults beside plain, a process each, in turn; CASES and PAIRS choose, CACHES keeps them
     for case in ${CASES:-resnet50:64:tf32}; do
         for pair in $(seq "${PAIRS:-1}"); do
-            plain anytime.py $case
-            cache=$output/anytime-$pair.db
-            rm -f "$cache"*
+            plain anytime.py ${BENCHMARK:+--benchmark} "$case"
             name=anytime-$(echo "$case" | tr ':' '-')-$pair
-            TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s TIGHTFIT_CACHE=$cache under "$name" "${OPTIONS:-}" anytime.py --seconds "${SECONDS_TUNING:-14}" "$case"
+            rm -f "$output/$name.db"*
+            defaults "$name" "${OPTIONS:-}" anytime.py ${BENCHMARK:+--benchmark} --seconds "${SECONDS_TUNING:-14}" "$case"
+            [ -n "${CACHES:-}" ] || rm -f "$output/$name.db"*
         done
     done
-    rm -f "$output"/anytime-*.db*
+}
+
+swapped() { # 200 steps while tuning swaps; the same bits from a full cache
+    plain curve.py
+    defaults swapped-curve "" curve.py
+    for turn in 1 2 3; do
+        TIGHTFIT_CACHE=$output/swapped.db under "first-curve-$turn" "" curve.py
+    done
+    rm -f "$output"/swapped*.db*
+}
+
+uses() { # torch.compile, autocast, uneven mini-batches, inference, two models in one process
+    plain uses.py
+    defaults uses "" uses.py
 }
 
 ddp() { # two ranks that share a cache, cold, with the defaults
@@ -155,6 +174,8 @@ ddp() { # two ranks that share a cache, cold, with the defaults
 jax() { # another framework
     plain jax_step.py
     under jax "--workspace 64MiB" jax_step.py
+    plain jax_step.py --network resnet50 --batch 64
+    defaults jax-resnet50 "" jax_step.py --network resnet50 --batch 64 --seconds 12
 }
 
 # client FILE ARGUMENTS ..: the tests' C program, its output to FILE; says how it ended
