@@ -36,9 +36,12 @@ use crate::settings::{Limit, Settings, Terms, Tune};
 /// A configuration must be faster by more than this to be worth changing results for.
 const GAIN: f64 = 1.03;
 
-/// Whether a time is so much less than the framework's that changing results is worth it.
-pub fn is_worth_it(ours: Nanos, theirs: Nanos) -> bool {
-    ours.ratio(theirs) * GAIN < 1.0
+/// What enqueuing one more call of ours may take on the host. A program that waits for its host would lose as much.
+const HOST: Nanos = Nanos(15_000);
+
+/// Whether a time is so much less than another's, which enqueues so many fewer calls of ours, that changing results is worth it.
+pub fn is_worth_it(ours: Nanos, theirs: Nanos, calls: usize) -> bool {
+    (ours + HOST * calls as u64).ratio(theirs) < 1.0 && ours.ratio(theirs) * GAIN < 1.0
 }
 
 /// An answer, and what is known of it.
@@ -137,7 +140,7 @@ fn answer(
     let divide = |known: &Knowledge| divide(&question.problem, &known.candidates, limit, known.cost).ok();
     let divided = known.and_then(divide);
     let is_wanted = |ours: &Configuration| {
-        let is_faster = framework_time.is_some_and(|theirs| is_worth_it(ours.time(), theirs));
+        let is_faster = framework_time.is_some_and(|theirs| is_worth_it(ours.time(), theirs, ours.parts().len()));
         !fits || (is_faster && !is_chosen(ours, question))
     };
     // A configuration that cannot be set up on the program's handle, for example for its alignment, is no choice.

@@ -24,9 +24,9 @@ pub(super) struct Speedup {
 }
 
 impl Speedup {
-    /// By the medians of all rounds but the first; the noise is half the distance between quartiles, of both. None if they did not
-    /// run in turns.
-    pub fn of(outcome: &Outcome) -> Option<Speedup> {
+    /// By the medians of all rounds but the first; the noise is half the distance between quartiles, of both. The configuration
+    /// takes so many more calls than what runs. None if they did not run in turns.
+    pub fn of(outcome: &Outcome, more_calls: usize) -> Option<Speedup> {
         let [theirs, ours, ..] = outcome.times.as_slice() else { return None };
         let judged = |times: &[Nanos]| -> Option<(Nanos, Nanos)> {
             let mut times = times.get(1..)?.to_vec();
@@ -35,7 +35,7 @@ impl Speedup {
             Some((at(2)?, Nanos((at(3)?.0 - at(1)?.0) / 2)))
         };
         let ((theirs, noise), (ours, other)) = (judged(theirs)?, judged(ours)?);
-        let is_clear = is_worth_it(ours, theirs) && ours + noise + other < theirs;
+        let is_clear = is_worth_it(ours, theirs, more_calls) && ours + noise + other < theirs;
         Some(Speedup { theirs, ours, is_clear })
     }
 }
@@ -50,15 +50,20 @@ mod tests {
 
     #[test]
     fn only_a_gain_beyond_the_noise_is_clear() {
-        let clear = |theirs, ours| Speedup::of(&outcome(theirs, ours)).unwrap().is_clear;
+        let clear = |theirs, ours| Speedup::of(&outcome(theirs, ours), 0).unwrap().is_clear;
         let steady = [900, 100, 100, 101, 100, 99];
         assert!(clear(steady, [500, 90, 90, 91, 90, 89]));
         assert!(!clear(steady, [100, 98, 98, 98, 98, 98]), "two percent");
         assert!(!clear(steady, [90, 60, 90, 140, 91, 60]), "as noisy as that");
         assert!(!clear(steady, steady));
-        let judged = Speedup::of(&outcome(steady, steady)).unwrap();
+        // Each call of ours takes time on the host.
+        let [long, shorter] =
+            [[900_000, 90_000], [900_000, 70_000]].map(|[first, then]| [first, then, then, then, then, then]);
+        let with_calls = |calls| Speedup::of(&outcome(long, shorter), calls).unwrap().is_clear;
+        assert_eq!([1, 2].map(with_calls), [true, false]);
+        let judged = Speedup::of(&outcome(steady, steady), 0).unwrap();
         assert_eq!((judged.theirs, judged.ours), (Nanos(100), Nanos(100)));
-        assert!(Speedup::of(&Outcome { times: vec![vec![Nanos(1)]], outputs: Vec::new() }).is_none());
+        assert!(Speedup::of(&Outcome { times: vec![vec![Nanos(1)]], outputs: Vec::new() }, 0).is_none());
         assert_eq!([Nanos(10_000), Nanos(2_000_000), Nanos(u64::MAX)].map(rounds), [6, 4, 3]);
     }
 }

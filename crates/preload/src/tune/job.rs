@@ -298,6 +298,12 @@ impl Job {
         asking.wanted
     }
 
+    /// How many more calls of ours a configuration takes than what runs.
+    fn more_calls(&self, ours: &Configuration) -> usize {
+        let running = self.kernel.running().configuration().map_or(0, |now| now.parts().len());
+        ours.parts().len().saturating_sub(running)
+    }
+
     /// The fastest configuration of what was measured, if it promises to be faster than what runs.
     fn best(&self) -> Option<Configuration> {
         let admits = |notes| self.admission.admits(notes);
@@ -305,7 +311,7 @@ impl Job {
         known.retain(|candidate| !self.is_inaccurate(&candidate.algorithm));
         let running = self.kernel.running();
         let is_better = |ours: &Configuration| {
-            let is_faster = self.now().is_none_or(|now| is_worth_it(ours.time(), now));
+            let is_faster = self.now().is_none_or(|now| is_worth_it(ours.time(), now, self.more_calls(ours)));
             is_faster && running.configuration().is_none_or(|now| **now != *ours) && !self.is_own(ours)
         };
         divide(self.problem(), &known, self.limit(), cost).ok().filter(is_better)
@@ -380,7 +386,7 @@ impl Job {
             }
             (Purpose::Duel, Stage::Duel(ours)) => {
                 let is_comparable = task.programs.len() > 2 || self.kernel.can_run_own();
-                let won = outcome.and_then(|outcome| Some((Speedup::of(&outcome)?, outcome)));
+                let won = outcome.and_then(|outcome| Some((Speedup::of(&outcome, self.more_calls(&ours))?, outcome)));
                 self.stage = match won {
                     Some((speedup, outcome)) if speedup.is_clear => {
                         self.set_theirs(speedup.theirs);
