@@ -129,10 +129,12 @@ pub(super) struct Hopes<'a> {
 }
 
 impl Hopes<'_> {
-    /// Whether a candidate for a part is out of the running: slower than the same share of what runs now.
+    /// Whether a candidate for a part is out of the running: slower than the same share of what runs now, or compiled for long.
     fn is_gone(&self, part: &Problem, algorithm: &Algorithm) -> bool {
         let share = |now: Nanos| Nanos((now.0 as f64 * part.batch() as f64 / self.batch as f64) as u64);
-        self.now.is_some_and(|now| self.similar.is_hopeless(part, algorithm, share(now)))
+        self.now.is_some_and(|now| {
+            self.similar.is_hopeless(part, algorithm, share(now)) || self.similar.is_slow_to_set_up(part, algorithm)
+        })
     }
 }
 
@@ -238,7 +240,9 @@ impl Backend for Asking<'_> {
             // Another version of the library asks for another workspace: measured again.
             Some(Some(known)) if self.ask(problem, algorithm)? == Some(known.workspace) => Ok(known),
             Some(None) => Err(refusal(problem, algorithm, "could not be measured")),
-            _ if self.hopes.is_gone(problem, algorithm) => Err(refusal(problem, algorithm, "is too slow elsewhere")),
+            _ if self.hopes.is_gone(problem, algorithm) => {
+                Err(refusal(problem, algorithm, "is too slow, by what was seen of it"))
+            }
             _ => {
                 self.wanted = Some(Wanted::Part(*problem, algorithm.clone()));
                 Err(Error::Interrupted)

@@ -19,8 +19,8 @@ pub(super) struct Similar {
     seen: HashMap<Class, Seen>,
     /// The least slowness of any algorithm on a class, whose name is empty.
     best: HashMap<Class, f64>,
-    /// What setting up new ones took in all.
-    setups: Duration,
+    /// The longest time to set up an algorithm on the host, by engine: its variants are compiled alike.
+    setups: HashMap<(String, Operation), Duration>,
 }
 
 /// An algorithm where it may be expected to be about as fast as elsewhere: its name, the extents and strides of the filters,
@@ -34,8 +34,6 @@ struct Seen {
     worst: f64,
     /// The largest work at which it was seen.
     work: f64,
-    /// Time to set it up on the host.
-    setup: Duration,
 }
 
 /// What is not known may take so many times the bound.
@@ -44,6 +42,8 @@ const UNKNOWN: f64 = 20.0;
 const MARGIN: f64 = 1.5;
 /// An algorithm that was not seen yet on a class is expected to be so much slower than the best of it.
 const NEW: f64 = 2.0;
+/// An algorithm that takes longer to set up is compiled.
+const SLOW: Duration = Duration::from_millis(300);
 /// What was seen says nothing of convolutions with more work than so many times as much.
 const LARGER: f64 = 4.0;
 
@@ -54,21 +54,16 @@ impl Similar {
         let slowness = time.0 as f64 / work;
         let best = self.best.entry(self::class(problem, "")).or_insert(slowness);
         *best = best.min(slowness);
-        let seen =
-            self.seen.entry(class).or_insert(Seen { best: slowness, worst: slowness, work, setup: Duration::ZERO });
+        let seen = self.seen.entry(class).or_insert(Seen { best: slowness, worst: slowness, work });
         seen.best = seen.best.min(slowness);
         seen.worst = seen.worst.max(slowness);
         seen.work = seen.work.max(work);
     }
 
-    /// Takes down how long it took to set up an algorithm that was measured, with its first launch.
+    /// Takes down how long it took to set an algorithm up, with its first launch.
     pub fn add_setup(&mut self, problem: &Problem, algorithm: &Algorithm, time: Duration) {
-        if let Some(seen) = self.seen.get_mut(&class(problem, algorithm.name())) {
-            if seen.setup.is_zero() {
-                self.setups += time;
-            }
-            seen.setup = seen.setup.max(time);
-        }
+        let longest = self.setups.entry(engine(problem, algorithm)).or_default();
+        *longest = time.max(*longest);
     }
 
     fn of(&self, problem: &Problem, algorithm: &Algorithm) -> Option<&Seen> {
@@ -80,12 +75,18 @@ impl Similar {
         self.of(problem, algorithm).is_none()
     }
 
-    /// What setting an algorithm up may take: as long as elsewhere, or as new ones do.
+    /// What setting an algorithm up may take: as long as its variants, or as others on the average.
     pub fn setup(&self, problem: &Problem, algorithm: &Algorithm) -> Duration {
-        match self.of(problem, algorithm) {
-            Some(seen) => seen.setup,
-            None => (self.setups / self.seen.len().max(1) as u32).mul_f64(MARGIN),
-        }
+        self.setups.get(&engine(problem, algorithm)).copied().unwrap_or_else(|| {
+            let all: Duration = self.setups.values().sum();
+            (all / self.setups.len().max(1) as u32).mul_f64(MARGIN)
+        })
+    }
+
+    /// Whether setting an algorithm up takes longer than a step may be held up, which later processes would have to wait for
+    /// as well.
+    pub fn is_slow_to_set_up(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
+        self.setups.get(&engine(problem, algorithm)).is_some_and(|time| *time > SLOW)
     }
 
     /// What a call of an algorithm may take.
@@ -124,6 +125,12 @@ impl Similar {
     }
 }
 
+/// The engine of an algorithm, whatever its knobs, for an operation.
+fn engine(problem: &Problem, algorithm: &Algorithm) -> (String, Operation) {
+    let name = algorithm.name();
+    (name.split_once(":k").map_or(name, |(engine, _)| engine).to_owned(), problem.operation())
+}
+
 fn class(problem: &Problem, name: &str) -> Class {
     let convolution = problem.convolution();
     let strides = convolution.axes3().map(|axis| axis.stride);
@@ -154,12 +161,23 @@ mod tests {
         let others = ["backward-data n8 c64 h28 w28 k64 r3 s3 pad1 f32", "forward n8 c64 h28 w28 k64 r5 s5 pad2 f32"];
         for other in others.map(problem) {
             assert!(similar.expected(&other, &gemm, &rates) > Nanos(1_000_000) && similar.is_new(&other, &gemm));
-            assert_eq!(similar.setup(&other, &gemm), Duration::ZERO);
         }
-        similar.add_setup(&whole, &gemm, Duration::from_millis(4));
-        similar.add_setup(&whole, &gemm, Duration::from_millis(2));
-        assert_eq!(similar.setup(&half, &gemm), Duration::from_millis(4));
-        assert_eq!(similar.setup(&problem(others[0]), &gemm), Duration::from_millis(6), "as new ones do");
+    }
+
+    #[test]
+    fn variants_of_an_engine_take_as_long_to_set_up() {
+        let [forward, backward] =
+            ["forward", "backward-data"].map(|of| problem(&format!("{of} n8 c64 h28 w28 k64 r1 s1 f32")));
+        let [one, other, fast] = ["engine65:k2=1,k13=0", "engine65:k2=9", "legacy:gemm"].map(Algorithm::new);
+        let mut similar = Similar::default();
+        assert_eq!(similar.setup(&forward, &one), Duration::ZERO);
+        similar.add_setup(&forward, &one, Duration::from_millis(400));
+        similar.add_setup(&forward, &one, Duration::from_millis(2));
+        similar.add_setup(&forward, &fast, Duration::from_millis(4));
+        assert_eq!(similar.setup(&forward, &other), Duration::from_millis(400));
+        assert_eq!(similar.setup(&backward, &other), Duration::from_millis(303), "as others do");
+        let is_slow = |problem, algorithm| similar.is_slow_to_set_up(problem, algorithm);
+        assert!(is_slow(&forward, &other) && !is_slow(&forward, &fast) && !is_slow(&backward, &other));
     }
 
     #[test]
