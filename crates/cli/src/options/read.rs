@@ -1,5 +1,7 @@
 //! Reads the command line and the environment, and refuses options that do not go together.
 
+use std::ffi::OsString;
+
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -23,16 +25,17 @@ const NOT_FOR_RUN: [(&str, &str); 7] = [
 
 impl Options {
     /// Reads the command line and the environment; exits the program if they are invalid.
-    pub fn read() -> Options {
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Options {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
         let mut command = Options::command();
         // `run` does not read environment variables meant for other commands, so they cannot be invalid there.
-        let first = command.clone().ignore_errors(true).try_get_matches();
+        let first = command.clone().ignore_errors(true).try_get_matches_from(&arguments);
         if first.is_ok_and(|matches| matches.subcommand_name() == Some("run")) {
             for (name, _) in NOT_FOR_RUN {
                 command = command.mut_arg(name, |argument| argument.env(None));
             }
         }
-        let matches = command.get_matches_mut();
+        let matches = command.try_get_matches_from_mut(&arguments).unwrap_or_else(|error| error.exit());
         if let Some(what) = matches.subcommand_matches("run").and_then(not_for_run) {
             command.error(ErrorKind::ArgumentConflict, what).exit()
         }
