@@ -86,6 +86,9 @@ def main() -> int:
     options = parser.parse_args()
     major, _, minor = (options.glibc or "0.0").partition(".")
     glibc = (int(major), int(minor)) if options.glibc else None
+    missing = [wheel for wheel in options.wheels if not wheel.is_file()]
+    if missing:
+        parser.error(f"{missing[0]} is not a file")
     wrong = [f"{wheel}: {fault}" for wheel in options.wheels for fault in check(wheel, glibc, options.megabytes)]
     for fault in wrong:
         print(f"error: {fault}", file=sys.stderr)

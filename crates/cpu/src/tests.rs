@@ -276,7 +276,11 @@ fn refusals_name_their_reason() {
         ("forward n1 c1 h40 w40 k1 r33 s3 f32", "fft-tiling", "33x3 is larger than its 32x32 tiles"),
         ("forward n1 c1 h8 w8 k1 r3 s3 bf16", "direct", "not bf16"),
         ("forward n1 c1 h40 w40 k1 r33 s9 f32", "blocked-gemm", "at most 256 elements fit its blocks, not 297"),
-        ("forward n1 c2048 h8 w8 k1 r3 s3 f32 nhwc", "blocked-gemm", "at most 16384 elements fit its blocks, not 18432"),
+        (
+            "forward n1 c2048 h8 w8 k1 r3 s3 f32 nhwc",
+            "blocked-gemm",
+            "at most 16384 elements fit its blocks, not 18432",
+        ),
         ("forward n1 c1 h8 w8 k1 r3 s3 f32", "cuda", "it has direct, blocked-gemm, implicit-gemm"),
     ] {
         let error = CpuBackend::new(Some(1)).workspace(&problem(line), &Algorithm::new(name)).unwrap_err();

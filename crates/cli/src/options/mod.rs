@@ -288,7 +288,10 @@ pub struct Planning {
 /// Parses a planning policy; one that this version lacks gets an error of its own.
 fn plan_policy(word: &str) -> Result<plan::Policy, String> {
     match word {
-        "optimal" => Err("this version has no optimal policy; overlap, the default, adapts to the budget, as vdnn-dynamic does".to_owned()),
+        "optimal" => {
+            Err("this version has no optimal policy; overlap, the default, adapts to the budget, as vdnn-dynamic does"
+                .to_owned())
+        }
         _ => word.parse().map_err(|error: tightfit_core::Error| error.to_string()),
     }
 }

@@ -181,9 +181,8 @@ fn unpack(library: carried::Carried, folder: Option<PathBuf>) -> Result<PathBuf,
 pub fn found(form: Form) -> Result<(PathBuf, &'static str), Failure> {
     supported()?;
     let path = find(form)?;
-    let is_carried = carried::carried(form).is_some_and(|library| {
-        path.parent().is_some_and(|folder| carried::place(library, folder) == path)
-    });
+    let is_carried = carried::carried(form)
+        .is_some_and(|library| path.parent().is_some_and(|folder| carried::place(library, folder) == path));
     let origin = match std::env::var_os(VARIABLE) {
         _ if is_carried => "carried by the command",
         Some(value) if !value.is_empty() => "named by TIGHTFIT_PRELOAD",
