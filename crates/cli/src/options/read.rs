@@ -7,6 +7,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use super::Options;
+use crate::message;
 
 /// Options that a plan already sets, so that they cannot be combined with one.
 const PLANNED: [&str; 9] =
@@ -35,7 +36,15 @@ impl Options {
                 command = command.mut_arg(name, |argument| argument.env(None));
             }
         }
-        let matches = command.try_get_matches_from_mut(&arguments).unwrap_or_else(|error| error.exit());
+        let matches = command.try_get_matches_from_mut(&arguments).unwrap_or_else(|error| {
+            let is_run = arguments.get(1).is_some_and(|word| word == "run");
+            if is_run && error.kind() == ErrorKind::UnknownArgument && !arguments.iter().any(|word| word == "--") {
+                let _ = error.print();
+                message::say("\nPut -- before the program: tightfit run [OPTIONS] -- python train.py");
+                std::process::exit(2);
+            }
+            error.exit()
+        });
         if let Some(what) = matches.subcommand_matches("run").and_then(not_for_run) {
             command.error(ErrorKind::ArgumentConflict, what).exit()
         }

@@ -132,7 +132,12 @@ fn plans_networks_and_pages_round_trip() {
     let table = folder.succeed("plan lenet --batch 8 --assume --budget 8MiB");
     assert!(table.contains("policy overlap, algorithms fit, budget 8 MiB"), "{table}");
     let csv = folder.succeed("plan lenet --batch 8 --assume --budget 8MiB --format csv");
-    assert!(csv.starts_with("layer,output,weights,"), "{csv}");
+    let columns = "layer,output_bytes,weights_bytes,workspace_bytes,forward_us,backward_us,map,reuse_us";
+    assert_eq!(csv.lines().next(), Some(columns));
+    // conv1 of LeNet: 8 samples of 20 maps of 24x24 floats.
+    let conv1: Vec<&str> = csv.lines().find(|line| line.starts_with("conv1,")).unwrap().split(',').collect();
+    assert_eq!(conv1[1].parse(), Ok(8 * 20 * 24 * 24 * 4));
+    assert!(conv1[4].parse::<f64>().unwrap() > 0.0, "{conv1:?}");
 
     std::fs::write(at("bad.json"), "{}").unwrap();
     let message = folder.fail("plan bad.json --batch 8 --assume --budget 8MiB", 1);
