@@ -78,15 +78,12 @@ def picture(found):
         parts.append(
             f'<rect x="{LEFT}" y="{y + 2}" width="{ratio * scale:.1f}" height="{ROW - 7}" fill="{color}"><title>{escape(title)}</title></rect>'
         )
-        end = ratio
         if benchmark:
             at = LEFT + benchmark / plain * scale
             parts.append(
                 f'<rect x="{at - 2:.1f}" y="{y}" width="4" height="{ROW - 3}" fill="{BENCHMARK}"><title>cudnn.benchmark: {benchmark:g} ms</title></rect>'
             )
-            end = max(end, benchmark / plain)
-        end = max(end, 1) if abs(end - 1) < 0.12 else end
-        parts.append(f'<text x="{LEFT + end * scale + 10:.1f}" y="{y + 13}">{plain:g} to {run:g} ms</text>')
+        parts.append(f'<text x="{LEFT + WIDTH + 12}" y="{y + 13}">{plain:g} to {run:g} ms</text>')
     bottom = TOP + ROW * len(found)
     for share in (0, 0.25, 0.5, 0.75, 1, 1.25):
         x = LEFT + share * scale

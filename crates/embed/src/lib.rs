@@ -8,8 +8,8 @@
 //! dependencies).
 //!
 //! Empty where there is nothing to embed or no use for it: when code is only checked, on processors that the libraries do
-//! not support, and in unoptimized builds, where cargo puts the libraries beside the command. `TIGHTFIT_EMBED=1` embeds
-//! them there as well.
+//! not support, and in unoptimized builds, where cargo puts the libraries beside the command. The feature `unoptimized`
+//! embeds them there as well.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,8 +23,6 @@ use proc_macro::{Literal, TokenStream, TokenTree};
 
 /// The packages, in the order of the result.
 const PACKAGES: [&str; 2] = ["tightfit_preload", "tightfit_preload_plain"];
-/// Set to 1 while building, to embed in unoptimized builds too.
-const VARIABLE: &str = "TIGHTFIT_EMBED";
 
 /// The libraries, as `&[(&str, &str, &[u8])]`: file name, a hash of the content as hexadecimal digits, and the content,
 /// compressed by gzip.
@@ -48,19 +46,16 @@ pub fn libraries(_: TokenStream) -> TokenStream {
             }
         }
     }
-    // Naming the variable makes cargo build again when it changes.
-    let text = format!("{{ const _: Option<&str> = option_env!({VARIABLE:?}); &[{items}] }}");
-    filled(parse(&text), &mut contents.into_iter())
+    filled(parse(&format!("&[{items}]")), &mut contents.into_iter())
 }
 
 /// Whether the code is compiled, and optimized, for a processor that the libraries support.
 fn is_wanted(arguments: &[String]) -> bool {
     let is_optimized = arguments.iter().any(|word| word.contains("opt-level=") && !word.ends_with("opt-level=0"));
-    let is_asked_for = std::env::var_os(VARIABLE).is_some_and(|value| value == "1");
     let target = arguments.iter().position(|word| word == "--target").and_then(|at| arguments.get(at + 1));
     let is_supported = target.map_or(cfg!(target_arch = "x86_64"), |target| target.starts_with("x86_64"));
     let is_checked = arguments.iter().any(|word| word.ends_with(".rmeta") && word.contains(PACKAGES[0]));
-    (is_optimized || is_asked_for) && is_supported && !is_checked
+    (is_optimized || cfg!(feature = "unoptimized")) && is_supported && !is_checked
 }
 
 /// The C library of a package that the compiler was told about: beside its Rust library, and named as that is.

@@ -1,6 +1,6 @@
 """The installed wheel is all that is needed: the command, the libraries that it preloads, and the package.
 
-A wheel of an unoptimized build carries the libraries if it was built with TIGHTFIT_EMBED=1, as .ci/run does.
+A wheel of an unoptimized build carries the libraries with the feature embed-unoptimized, which .ci/run builds.
 """
 
 import os

@@ -117,3 +117,55 @@ fn the_readme_is_a_first_page() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     assert!(readme.lines().count() <= 150, "the first page has at most 150 lines; details go to docs/guide");
 }
+
+/// Adds the keys of a document, as in `kernels[].time_us`. Objects in a list may have different keys.
+fn keys(value: &serde_json::Value, at: &str, found: &mut std::collections::BTreeSet<String>) {
+    use serde_json::Value;
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                keys(value, &if at.is_empty() { name.clone() } else { format!("{at}.{name}") }, found);
+            }
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            items.iter().for_each(|item| keys(item, &format!("{at}[]"), found));
+        }
+        _ => {
+            found.insert(at.to_owned());
+        }
+    }
+}
+
+#[test]
+fn output_for_programs_has_the_documented_keys_and_columns() {
+    let page = std::fs::read_to_string(root().join("docs/output.md")).unwrap();
+    let mut checked = 0;
+    for section in page.split("\n## ").skip(1) {
+        let Some(command) = blocks(section, "sh").first().map(|block| block.trim().to_owned()) else { continue };
+        let arguments = command.strip_prefix("tightfit ").expect(&command);
+        let printed = |format: &str| {
+            let output = run(&format!("{arguments} --format {format}"));
+            assert!(output.status.success(), "{command}: {}", text(&output.stderr));
+            text(&output.stdout)
+        };
+        let mut found = std::collections::BTreeSet::new();
+        keys(&crate::folder::json(&printed("json")), "", &mut found);
+        let mut documented = std::collections::BTreeSet::new();
+        for row in section.lines().filter(|line| line.starts_with("| `")) {
+            let (names, meaning) = row.trim_matches('|').split_once(" | ").expect(row);
+            for name in names.split('`').filter(|name| !name.trim_matches([',', ' ']).is_empty()) {
+                documented.insert(name.to_owned());
+                assert!(found.contains(name) || meaning.starts_with("If "), "{command} prints no {name}");
+            }
+        }
+        let missing: Vec<&String> = found.difference(&documented).collect();
+        assert!(missing.is_empty(), "{command}: docs/output.md lacks {missing:?}");
+        if let Some(columns) = section.split("CSV columns: `").nth(1) {
+            let columns = columns.split('`').next().unwrap();
+            let header = printed("csv").lines().next().unwrap().to_owned();
+            assert!(header == columns, "{command}: {header}");
+        }
+        checked += 1;
+    }
+    assert_eq!(checked, 5);
+}

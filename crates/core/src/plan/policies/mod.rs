@@ -94,7 +94,7 @@ impl Floors {
             Policy::VdnnAll => &[&self.all],
             Policy::VdnnConv => &[&self.conv],
             Policy::VdnnDynamic => &[&self.all, &self.conv, &self.none, &self.on_demand],
-            Policy::Overlap => &[&self.overlap, &self.none, &self.on_demand, &self.conv],
+            Policy::Overlap => &[&self.overlap, &self.none],
         };
         candidates.iter().min_by_key(|draft| draft.peak).copied().unwrap_or(candidates[0])
     }

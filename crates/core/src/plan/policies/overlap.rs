@@ -74,11 +74,6 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         trials.consider("floor(m)", floors.overlap.clone());
         trials.consider("none(m)", floors.none.clone());
     }
-    if trials.best.is_none() {
-        // Whatever budget the paper's policies can meet, this one can.
-        trials.consider("all(m), on demand", floors.on_demand.clone());
-        trials.consider("conv(m)", floors.conv.clone());
-    }
     // If little hides the copies, the paper's own choice can be the fastest.
     if options.algorithms == Algorithms::Fit
         && !undisturbed
