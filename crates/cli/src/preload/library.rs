@@ -162,16 +162,14 @@ fn unpack(library: carried::Carried, folder: Option<PathBuf>) -> Result<PathBuf,
     let folder = folder.or_else(of_user).ok_or_else(|| {
         Failure::Wrong(format!("there is no place for {}, because HOME is not set; {advice}", library.0))
     })?;
-    carried::unpack(library, &folder).and_then(|path| Ok(std::fs::canonicalize(&path).unwrap_or(path))).map_err(
-        |error| {
-            Failure::Wrong(format!(
-                "{} cannot be put into {}: {}; {advice}",
-                library.0,
-                folder.display(),
-                Failure::Error(error).text()
-            ))
-        },
-    )
+    carried::unpack(library, &folder).map(|path| std::fs::canonicalize(&path).unwrap_or(path)).map_err(|error| {
+        Failure::Wrong(format!(
+            "{} cannot be put into {}: {}; {advice}",
+            library.0,
+            folder.display(),
+            Failure::Error(error).text()
+        ))
+    })
 }
 
 /// A form of our library and where it comes from, for `doctor`.
