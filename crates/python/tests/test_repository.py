@@ -1,5 +1,7 @@
 """What the repository says to machines: workflows, issue forms, and the citation."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +82,37 @@ def test_python_of_the_pages_runs(monkeypatch: pytest.MonkeyPatch) -> None:
                 exec(compile(code, str(page), "exec"), {})
                 ran += 1
     assert ran >= 2
+
+
+def published() -> list[Path]:
+    """The folders of the crates to publish."""
+    manifests = sorted((ROOT / "crates").glob("*/Cargo.toml"))
+    return [path.parent for path in manifests if "publish = false" not in path.read_text()]
+
+
+def test_crates_to_publish_contain_what_they_include() -> None:
+    included = 0
+    assert {"cli", "core", "embed", "preload", "preload-plain"} <= {crate.name for crate in published()}
+    for crate in published():
+        for source in crate.glob("src/**/*.rs"):
+            for target in re.findall(r'include(?:_str|_bytes)?!\(\s*"([^"]+)"', source.read_text()):
+                # Without resolving links: what a link leads to is packaged in its place.
+                path = Path(os.path.normpath(source.parent / target))
+                assert path.exists() and path.is_relative_to(crate), f"{source}: {target} is not in the package"
+                included += 1
+        for name in ("build.rs", "src/lib.rs"):
+            outside = re.search(rf'"\.\./[^"]*{name}"', (crate / "Cargo.toml").read_text())
+            assert not outside, f"{crate.name}: {outside[0] if outside else ''} is not in the package"
+        assert (crate / "LICENSE-MIT").read_text() == (ROOT / "LICENSE-MIT").read_text(), crate.name
+    assert included >= 5
+
+
+def test_crates_to_publish_name_versions_of_each_other() -> None:
+    names = {crate.name if crate.name != "cli" else "" for crate in published()}
+    workspace = (ROOT / "Cargo.toml").read_text()
+    version = re.search(r'^version = "([^"]+)"', workspace, re.MULTILINE)
+    assert version
+    for name in names:
+        line = f"tightfit{'-' if name else ''}{name} = {{ path"
+        found = [text for text in workspace.splitlines() if text.startswith(line)]
+        assert len(found) == 1 and f'version = "{version[1]}"' in found[0], line
