@@ -88,6 +88,8 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_variable(tmp_path: Pa
     assert refused.returncode == 1 and not refused.stdout
     assert str(home / "tightfit") in refused.stderr and "TIGHTFIT_PRELOAD" in refused.stderr
     assert run(program, home, TIGHTFIT_PRELOAD=str(tmp_path)).returncode == 0
+    missing = run(program, home, TIGHTFIT_PRELOAD=str(tmp_path / "missing"))
+    assert missing.returncode == 1 and f"TIGHTFIT_PRELOAD is {tmp_path / 'missing'}" in missing.stderr
     assert list(tmp_path.glob("libtightfit_preload-*.so"))
 
 

@@ -140,12 +140,18 @@ fn find(form: Form) -> Result<PathBuf, Failure> {
         return unpack(library, named);
     }
     let looked: String = places.iter().map(|place| format!("\n  {}", place.display())).collect();
-    Err(Failure::Wrong(format!(
-        "{} was not found, and this build of tightfit does not carry it; build it with `cargo build --release -p \
-         tightfit-preload -p tightfit-preload-plain` and set {VARIABLE} to its folder, or install tightfit with `pip \
-         install ./crates/python`. Looked at:{looked}",
-        form.file()
-    )))
+    let advice = match named {
+        Some(path) if carried::carried(form).is_some() => format!(
+            "; {VARIABLE} is {}, so create this folder, and the library is written there, or unset the variable",
+            path.display()
+        ),
+        _ => format!(
+            ", and this build of tightfit does not carry it; build it with `cargo build --release -p tightfit-preload \
+             -p tightfit-preload-plain` and set {VARIABLE} to its folder, or install tightfit with `pip install \
+             ./crates/python`"
+        ),
+    };
+    Err(Failure::Wrong(format!("{} was not found{advice}. Looked at:{looked}", form.file())))
 }
 
 /// Writes a carried library into `folder`, or else into that of the user's cache.
