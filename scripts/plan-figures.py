@@ -19,8 +19,17 @@ import argparse
 import json
 from html import escape
 
-# Okabe and Ito 2008: color-blind safe.
-COLORS = ["#999999", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"]
+# One color for a policy in every figure. Okabe and Ito 2008: color-blind safe.
+COLORS = {
+    "baseline": "#999999",
+    "overlap(fit)": "#0072B2",
+    "vdnn-all(m)": "#E69F00",
+    "vdnn-all(p)": "#009E73",
+    "vdnn-conv(m)": "#CC79A7",
+    "vdnn-conv(p)": "#56B4E9",
+    "vdnn-dynamic": "#D55E00",
+}
+OTHERS = "#F0E442"
 LETTERS = {"memory": "m", "performance": "p", "fit": "fit"}
 BAR, GAP, HEIGHT, LEFT, TOP = 18, 26, 260, 80, 70
 
@@ -60,7 +69,8 @@ def bars(title, axis, groups, names, value, ticks):
         f'<text x="16" y="24" font-size="16">{escape(title)}</text>',
     ]
     x = 16
-    for name, color in zip(names, COLORS):
+    for name in names:
+        color = COLORS.get(name, OTHERS)
         out.append(f'<rect x="{x}" y="38" width="12" height="12" fill="{color}"/><text x="{x + 18}" y="48">{escape(name)}</text>')
         x += 9 * len(name) + 36
     for tick in ticks:
@@ -71,7 +81,8 @@ def bars(title, axis, groups, names, value, ticks):
     out.append(f'<text x="24" y="{middle}" text-anchor="middle" transform="rotate(-90 24 {middle})">{escape(axis)}</text>')
     for at, group in enumerate(groups):
         left = LEFT + slot * at + GAP / 2
-        for place, (name, color) in enumerate(zip(names, COLORS)):
+        for place, name in enumerate(names):
+            color = COLORS.get(name, OTHERS)
             found = value(group, name)
             if found is not None:
                 height = HEIGHT * found / most

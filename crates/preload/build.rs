@@ -1,7 +1,7 @@
 //! Writes a trampoline for every function of cuDNN that is only forwarded, and gives the library cuDNN's SONAME with its
 //! version node. Only GNU ld knows `--default-symver`.
 //!
-//! The crate `tightfit-preload-plain` builds the same sources without SONAME and version node.
+//! The crate `tightfit-preload-plain` builds the same sources, by links to them, without SONAME and version node.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,8 @@ const INTERCEPTED: [&str; 26] = [
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let list = Path::new("../preload/symbols.tsv");
-    println!("cargo:rerun-if-changed=../preload/build.rs");
+    let list = Path::new("symbols.tsv");
+    println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={}", list.display());
     if env::var("CARGO_CFG_TARGET_ARCH")? != "x86_64" {
         println!("cargo:warning=the library to preload is empty: its trampolines are assembly of x86-64");

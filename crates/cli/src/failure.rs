@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
-use std::process::ExitCode;
 
 use tightfit_core::{Error, output};
 
@@ -56,7 +55,7 @@ impl From<tightfit_train::Error> for Failure {
 impl Failure {
     /// Writes the message to standard error, with each cause on its own line, and returns the exit code. `kept` is the
     /// file of saved measurements, if any.
-    pub fn report(&self, kept: Option<&Path>) -> ExitCode {
+    pub fn report(&self, kept: Option<&Path>) -> u8 {
         match self {
             Failure::Usage(text) => message::error(format_args!("{text}\n\nFor more information, try '--help'.")),
             Failure::Stopped(text) => message::say(text),
@@ -75,7 +74,7 @@ impl Failure {
             }
             Failure::Closed => {}
         }
-        ExitCode::from(self.code())
+        self.code()
     }
 
     /// What failed, with each cause on its own line.

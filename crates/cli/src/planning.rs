@@ -4,7 +4,7 @@ use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
 use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Plan, Workload, check_budget, plan};
 use tightfit_core::survey::{Scope, Silent, Sizes, survey, tensor_memory};
-use tightfit_core::{Bytes, Device, Error, Layout, Operation};
+use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation};
 use tightfit_train::machine::cuda::RESERVED;
 
 use crate::estimate::{Work, foresee, usable};
@@ -16,6 +16,8 @@ use crate::session::{Session, env, report_spent};
 
 /// The rates to assume if nothing is measured and the options name none.
 pub const RATES: &str = "h200";
+/// How much slower a plan is than another where that is worth a note.
+const NOTABLY: f64 = 1.05;
 
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +62,24 @@ pub fn plan_of(
     drawn_up(&workload, &fronts, &costs, &options)
 }
 
-/// Searches for the plan, with a progress bar.
+/// Searches for the plan, with a progress bar, and says so if the default policy has a clearly faster one.
 fn drawn_up(workload: &Workload<'_>, fronts: &Fronts, costs: &CostModel, options: &Options) -> Result<Plan, Failure> {
-    let _bar = Bar::new(format!("planning {}", workload.network.name()), None);
-    Ok(plan(&workload.step(fronts, costs)?, costs, options)?)
+    let bar = Bar::new(format!("planning {}", workload.network.name()), None);
+    let step = workload.step(fronts, costs)?;
+    let chosen = plan(&step, costs, options)?;
+    let is_slower = |time: Nanos| chosen.step_time.0 as f64 > time.0 as f64 * NOTABLY;
+    // No plan is much faster than the baseline, so a plan that is as fast needs no other to compare with.
+    let other = (options.policy != plan::Policy::default() && is_slower(chosen.baseline_time))
+        .then(|| plan(&step, costs, &Options { policy: plan::Policy::default(), ..*options }))
+        .and_then(Result::ok);
+    drop(bar);
+    if let Some(other) = other.filter(|other| is_slower(other.step_time)) {
+        message::note(format_args!(
+            "a step takes {} under the policy {} and {} under {}; use --policy {}",
+            chosen.step_time, options.policy, other.step_time, other.options.policy, other.options.policy
+        ));
+    }
+    Ok(chosen)
 }
 
 /// Free device memory for an arena; on a GPU, less what the libraries take.

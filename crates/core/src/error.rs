@@ -215,7 +215,9 @@ pub enum Error {
     },
 
     /// The batch sizes measured on the devices do not add up to the mini-batch.
-    #[error("no combination of measured batch sizes adds up to {mini_batch}; measure more sizes, or allow more")]
+    #[error(
+        "no combination of measured batch sizes adds up to {mini_batch}; measure more sizes, or split a mini-batch that the measured ones add up to"
+    )]
     NoSplit {
         /// The mini-batch to split.
         mini_batch: usize,

@@ -16,8 +16,8 @@ const RESNET_3X3: &str = "forward n8 c256 h56 w56 k256 r3 s3 pad1 f32";
 const RESNET_3X3_PRODUCT: &str = "forward n8 c2304 h56 w56 k256 r1 s1 f32";
 
 // Fourier's spectra of 256 x 256 small filters take a gigabyte and seconds: not worth timing on the second layer.
-const FOR_5X5: [&str; 4] = ["implicit-gemm", "explicit-gemm", "fft", "fft-tiling"];
-const FOR_3X3: [&str; 4] = ["implicit-gemm", "explicit-gemm", "winograd-2x2", "winograd-4x4"];
+const FOR_5X5: [&str; 5] = ["blocked-gemm", "implicit-gemm", "explicit-gemm", "fft", "fft-tiling"];
+const FOR_3X3: [&str; 5] = ["blocked-gemm", "implicit-gemm", "explicit-gemm", "winograd-2x2", "winograd-4x4"];
 
 fn main() {
     divan::main();

@@ -5,7 +5,7 @@ use tightfit_core::{Notes, Problem, Types};
 
 use crate::shape::Shape;
 use crate::team::Team;
-use crate::{direct, explicit_gemm, fft, implicit_gemm, winograd};
+use crate::{blocked_gemm, direct, explicit_gemm, fft, implicit_gemm, winograd};
 
 /// One operation to run.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +38,9 @@ pub struct Method {
 }
 
 /// All algorithms, in the order in which they are listed.
-pub static METHODS: [Method; 7] = [
+pub static METHODS: [Method; 8] = [
     Method { name: "direct", notes: Notes::NONE, workspace: direct::workspace, run: direct::run },
+    Method { name: "blocked-gemm", notes: Notes::NONE, workspace: blocked_gemm::workspace, run: blocked_gemm::run },
     Method { name: "implicit-gemm", notes: Notes::NONE, workspace: implicit_gemm::workspace, run: implicit_gemm::run },
     Method { name: "explicit-gemm", notes: Notes::NONE, workspace: explicit_gemm::workspace, run: explicit_gemm::run },
     Method {

@@ -119,7 +119,7 @@ fn tolerance(method: &Method) -> f64 {
 }
 
 fn is_exact(method: &Method) -> bool {
-    ["direct", "implicit-gemm", "explicit-gemm"].contains(&method.name)
+    ["direct", "blocked-gemm", "implicit-gemm", "explicit-gemm"].contains(&method.name)
 }
 
 prop_compose! {
@@ -275,7 +275,13 @@ fn refusals_name_their_reason() {
         ("forward n1 c1 h8 w8 k1 r3 s3 stride2 f32", "fft", "stride 1"),
         ("forward n1 c1 h40 w40 k1 r33 s3 f32", "fft-tiling", "33x3 is larger than its 32x32 tiles"),
         ("forward n1 c1 h8 w8 k1 r3 s3 bf16", "direct", "not bf16"),
-        ("forward n1 c1 h8 w8 k1 r3 s3 f32", "cuda", "it has direct, implicit-gemm"),
+        ("forward n1 c1 h40 w40 k1 r33 s9 f32", "blocked-gemm", "at most 256 elements fit its blocks, not 297"),
+        (
+            "forward n1 c2048 h8 w8 k1 r3 s3 f32 nhwc",
+            "blocked-gemm",
+            "at most 16384 elements fit its blocks, not 18432",
+        ),
+        ("forward n1 c1 h8 w8 k1 r3 s3 f32", "cuda", "it has direct, blocked-gemm, implicit-gemm"),
     ] {
         let error = CpuBackend::new(Some(1)).workspace(&problem(line), &Algorithm::new(name)).unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{error}");
@@ -288,7 +294,7 @@ fn pointwise_gemms_need_no_workspace() {
     for layout in ["", " nhwc"] {
         for operation in ["forward", "backward-data"] {
             let problem = problem(&format!("{operation} n8 c64 h14 w14 k32 r1 s1 f32{layout}"));
-            for name in ["implicit-gemm", "explicit-gemm"] {
+            for name in ["blocked-gemm", "implicit-gemm", "explicit-gemm"] {
                 let workspace = CpuBackend::new(Some(2)).workspace(&problem, &Algorithm::new(name)).unwrap();
                 assert_eq!(workspace, Bytes::ZERO, "{name} on {problem}");
             }
@@ -297,14 +303,31 @@ fn pointwise_gemms_need_no_workspace() {
 }
 
 #[test]
-fn only_the_implicit_gemm_keeps_its_workspace_as_the_batch_grows() {
+fn blocked_gemm_adds_up_many_blocks() {
+    // Several blocks of positions and of channels, the last of each cut off, in two groups.
+    let lines = ["c150 h11 w13 k10 r3 s3 pad1 groups2 f32", "c150 h11 w13 k10 r3 s3 pad1 groups2 f32 nhwc"];
+    for (line, operation) in lines.iter().flat_map(|line| Operation::ALL.map(|operation| (line, operation))) {
+        let problem = problem(&format!("forward n3 {line}")).with_operation(operation);
+        let data = Data::whole(&problem, 7);
+        for scale in [Scale::OVERWRITE, Scale { alpha: 2.0, beta: -1.0 }] {
+            for threads in [1, 2, 4] {
+                let [blocked, direct] = ["blocked-gemm", "direct"]
+                    .map(|name| run(Method::named(name).unwrap(), &problem, threads, &data, scale).unwrap());
+                assert!(blocked == direct, "{problem} on {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_direct_and_tiled_algorithms_keep_their_workspace_as_the_batch_grows() {
     let mut cpu = CpuBackend::new(Some(2));
     for operation in Operation::ALL {
         let small = problem("forward n2 c4 h20 w20 k4 r3 s3 pad1 f32").with_operation(operation);
         for (one, two) in
             cpu.offers(&small).unwrap().into_iter().zip(cpu.offers(&small.with_batch(8).unwrap()).unwrap())
         {
-            let constant = ["direct", "implicit-gemm"].contains(&one.algorithm.name());
+            let constant = ["direct", "blocked-gemm", "implicit-gemm"].contains(&one.algorithm.name());
             let (one, two) = (one.workspace.unwrap(), two.workspace.unwrap());
             assert!(if constant { one == two } else { one < two }, "{operation}: {one} and {two}");
         }

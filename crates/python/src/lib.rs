@@ -1,14 +1,17 @@
-//! The part of the Python package that is Rust: thin functions over `tightfit-core` that take plain values and give JSON.
+//! The part of the Python package that is Rust: thin functions over `tightfit-core` that take plain values and give JSON,
+//! and the `tightfit` command.
 //!
 //! ```text
 //! tightfit/*.py (names, docstrings, types) -> tightfit._native (this) -> tightfit-core
 //!                                          <- JSON text, the same that the command prints
+//! tightfit/__main__.py                     -> run_command             -> tightfit, with the libraries that `run` preloads
 //! ```
 //!
 //! Everything that can take long releases the interpreter lock and stops on Ctrl-C (`interrupt`).
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod command;
 mod failure;
 mod interrupt;
 mod mixed;
@@ -18,6 +21,8 @@ mod solve;
 /// What `tightfit/*.py` is built on.
 #[pyo3::pymodule]
 mod _native {
+    #[pymodule_export]
+    use super::command::run_command;
     #[pymodule_export]
     use super::mixed::{record_steps, split, split_times};
     #[pymodule_export]

@@ -145,7 +145,7 @@ pub fn networks(py: Python<'_>) -> PyResult<String> {
     interruptible(py, |_| {
         let object = |(name, what): (&str, &str)| {
             let network = Network::open(name)?;
-            Ok(json!({
+            Ok::<_, tightfit_core::Error>(json!({
                 "name": name, "what": what, "convolutions": network.convolutions().count(),
                 "parameters": network.parameters(), "multiply_adds": network.multiply_adds(),
             }))

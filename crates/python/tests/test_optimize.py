@@ -94,3 +94,34 @@ def test_wrong_input_is_named(profile, arguments, exception, part):
     with pytest.raises(exception, match=part):
         tightfit.optimize(**{"network": NETWORK, "batch": BATCH, "profile": profile, **arguments})
     assert issubclass(exception, tightfit.Error)
+
+
+def test_results_print_as_a_person_reads_them(profile):
+    found = tightfit.optimize(NETWORK, BATCH, workspace="64MiB", profile=profile)
+    kernel = next(kernel for kernel in found.kernels if (kernel.layer, kernel.operation) == ("conv2", "forward"))
+    assert str(kernel.configuration) == "8 x 32 legacy:winograd-nonfused"
+    assert repr(kernel) == "<Kernel conv2 forward: 8 x 32 legacy:winograd-nonfused, 1.51 ms, 55.5 MiB>"
+    assert isinstance(kernel.configuration, tuple) and kernel.configuration[0].micro_batch == 32
+    assert "1.74x as fast" in repr(found) and len(repr(found)) < 200
+    front = tightfit.front(NETWORK, "conv2", "forward", BATCH, profile=profile)
+    assert len(repr(front)) < 200 and f"{len(front.points)} points" in repr(front)
+    for result, row in ((found, kernel.layer), (front, str(front.points[0].configuration))):
+        page = result._repr_html_()
+        assert page.count("<tr>") == 1 + len(result.kernels if result is found else result.points) and row in page
+    assert json.loads(json.dumps(found.to_dict())) == found.to_dict(), "plain dictionaries and lists"
+
+
+def test_results_become_frames(profile):
+    pandas = pytest.importorskip("pandas")
+    found = tightfit.optimize(NETWORK, BATCH, workspace="64MiB", profile=profile)
+    frame = found.frame()
+    assert isinstance(frame, pandas.DataFrame) and len(frame) == len(found.kernels)
+    assert frame["time_us"].sum() == pytest.approx(found.time_us)
+
+
+def test_the_version_is_that_of_the_package():
+    from importlib.metadata import version
+
+    assert tightfit.__version__ == version("tightfit")
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        tightfit.no_such_thing

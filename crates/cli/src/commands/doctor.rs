@@ -6,9 +6,10 @@ use tightfit_core::report::count;
 use tightfit_cpu::CpuBackend;
 use tightfit_cuda::doctor::State;
 
-use super::findings::{Finding, Findings};
+use super::findings::{Finding, Findings, preload_library};
 use crate::failure::Failure;
 use crate::options::{Common, DoctorOptions};
+use crate::preload::Form;
 use crate::session::{cache_path, cuda_options, device_numbers};
 
 pub fn run(options: &DoctorOptions, common: &Common) -> Result<(), Failure> {
@@ -33,6 +34,7 @@ pub fn run(options: &DoctorOptions, common: &Common) -> Result<(), Failure> {
             }
         });
     }
+    findings.push(preload_library("preload library", Form::Named));
     findings.push(cache(common));
     Findings(findings).print(common.format)
 }

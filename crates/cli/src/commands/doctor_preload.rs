@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use super::findings::{Finding, Findings};
+use super::findings::{Finding, Findings, preload_library};
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::preload::{Elf, Environment, Form, Preload};
@@ -150,6 +150,13 @@ fn libraries(
     common: &Common,
     judgment: &mut Judgment,
 ) -> Option<Form> {
+    let [named, plain] = [("preload library", Form::Named), ("its plain form", Form::Plain)]
+        .map(|(what, form)| preload_library(what, form));
+    if named.state != "ok" {
+        judgment.obstacle.get_or_insert_with(|| format!("{}: {}", named.what, named.detail));
+    }
+    let is_found = named.state == "ok";
+    judgment.findings.0.extend([named, plain]);
     let cudnn = match tightfit_cuda::load::find_cudnn(common.cudnn.as_deref(), Some(python)) {
         Ok(cudnn) => cudnn,
         Err(error) => {
@@ -160,23 +167,25 @@ fn libraries(
     let wheel = environment.and_then(|environment| environment.version_of("nvidia_cudnn_cu"));
     let wheel = wheel.map_or_else(String::new, |(name, version)| format!("{name} {version}, "));
     judgment.good("cuDNN", &format!("{wheel}{}", cudnn.display()));
+    if !is_found {
+        return None;
+    }
     match Preload::over(&cudnn) {
         Ok(preload) => {
-            judgment.good("preload library", &preload.path.display().to_string());
+            let file = preload.form.file();
             let detail = match &preload.unknown[..] {
-                [] => "all of this cuDNN's functions are known".to_owned(),
+                [] => format!("all of this cuDNN's functions are known; run preloads {file}"),
                 [first, ..] => format!(
-                    "{} unknown ({first}, ..); programs that open cuDNN by name are not reached",
+                    "{} unknown ({first}, ..); run preloads {file}, and programs that open cuDNN by name are not reached",
                     preload.unknown.len()
                 ),
             };
             judgment.good("functions", &detail);
             Some(preload.form)
         }
-        Err(Failure::Wrong(message)) => {
-            judgment.bad("preload library", &message, "");
+        Err(failure) => {
+            judgment.bad("functions", &failure.text(), "");
             None
         }
-        Err(_) => None,
     }
 }

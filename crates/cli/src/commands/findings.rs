@@ -5,6 +5,7 @@ use tightfit_core::report::{Align, Grid, Terminal};
 use super::{print_grid, terminal};
 use crate::failure::{Failure, print};
 use crate::options::Format;
+use crate::preload::{Form, found};
 
 /// Width of the narrowest terminal.
 const WIDTH: usize = 80;
@@ -23,6 +24,17 @@ pub struct Finding {
     pub path: Option<String>,
     /// What to do about it.
     pub advice: String,
+}
+
+/// One form of the library that `tightfit run` preloads: where it is, and where that comes from.
+pub fn preload_library(what: &'static str, form: Form) -> Finding {
+    match found(form) {
+        Ok((path, origin)) => {
+            let path = Some(path.display().to_string());
+            Finding { what, state: "ok", detail: origin.to_owned(), path, ..Finding::default() }
+        }
+        Err(failure) => Finding { what, state: "missing", detail: failure.text(), ..Finding::default() },
+    }
 }
 
 /// All findings, in the order of checking.

@@ -1,6 +1,7 @@
 //! One command per file.
 
 pub mod cache;
+pub mod completions;
 pub mod doctor;
 pub mod doctor_preload;
 mod findings;

@@ -41,7 +41,7 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     let printed = print(&match common.format {
         Format::Table => report::table(&plan, &device, super::terminal()),
         Format::Json => report::json(&plan, &device),
-        Format::Csv => report::grid(&plan).csv(),
+        Format::Csv => report::csv(&plan),
     });
     let written = match &options.out {
         Some(path) => plan.to_file(&network, path).map_err(Failure::from).and_then(|file| write_file(path, file)),

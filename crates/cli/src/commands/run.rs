@@ -24,7 +24,7 @@ use super::run_report;
 use crate::failure::Failure;
 use crate::message;
 use crate::options::{AutoOrBytes, Common, RunOptions, Tune};
-use crate::preload::{Form, Preload, find_program, python_of};
+use crate::preload::{Form, Preload, find_program, python_of, supported};
 use crate::session::{cache_path, device_numbers};
 
 /// Which workspace is limited.
@@ -43,12 +43,7 @@ const DEVICES: &str = "TIGHTFIT_DEVICES";
 const REPORT: &str = "TIGHTFIT_REPORT";
 
 pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
-    if !cfg!(target_arch = "x86_64") {
-        return Err(Failure::Wrong(format!(
-            "run supports x86_64 processors only; this one is {}",
-            std::env::consts::ARCH
-        )));
-    }
+    supported()?;
     let devices = devices(common)?;
     let (limit, sizes) = (limit(options)?, options.sizes.get()?);
     let python = python_of(&options.command);
@@ -166,7 +161,8 @@ fn variables(
     if preload.path.to_string_lossy().contains([':', ' ']) {
         let path = preload.path.display();
         return Err(Failure::Wrong(format!(
-            "{path}: LD_PRELOAD does not support paths with a colon or a space; move the library"
+            "{path}: LD_PRELOAD does not support paths with a colon or a space; set TIGHTFIT_PRELOAD to another folder, \
+             with the library in it"
         )));
     }
     let (name, size) = match limit {

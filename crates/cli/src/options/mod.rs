@@ -1,5 +1,6 @@
 //! The command line. Options that a whole session shares can also be set by environment variables.
 
+mod examples;
 mod read;
 mod sizes;
 mod workspace;
@@ -21,7 +22,7 @@ pub use workspace::WorkspaceOptions;
 
 /// Run convolutional networks in the memory you have, as fast as that memory allows.
 #[derive(Parser)]
-#[command(name = "tightfit", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(name = "tightfit", version, propagate_version = true, after_help = examples::ALL)]
 pub struct Options {
     #[command(flatten)]
     pub common: Common,
@@ -33,29 +34,47 @@ pub struct Options {
 #[derive(Subcommand)]
 pub enum Command {
     /// List the built-in networks, or show the layers of one
+    #[command(after_help = examples::NETWORKS)]
     Networks(NetworksOptions),
     /// Check which backends and libraries are available, and how to fix what is missing
+    #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorOptions),
     /// Measure a network's convolutions and save the measurements
+    #[command(after_help = examples::PROFILE)]
     Profile(ProfileOptions),
     /// Divide a network's convolutions so that the fastest algorithms fit a workspace limit
+    #[command(after_help = examples::OPTIMIZE)]
     Optimize(OptimizeOptions),
     /// Optimize, then run the result and compare it with undivided convolutions and 64-bit arithmetic
+    #[command(after_help = examples::VERIFY)]
     Verify(VerifyOptions),
     /// Plan a training step within a memory budget: what stays, what is offloaded, which algorithms run
+    #[command(after_help = examples::PLAN)]
     Plan(PlanOptions),
     /// Train a network within a memory budget and report speed and accuracy (weights are not saved)
+    #[command(after_help = examples::TRAIN)]
     Train(TrainOptions),
     /// Run a network's forward passes within a memory budget and report speed and memory (the weights are random)
+    #[command(after_help = examples::PREDICT)]
     Predict(PredictOptions),
     /// Split one mini-batch across unequal devices so that the slowest finishes as early as possible
+    #[command(after_help = examples::SPLIT)]
     Split(SplitOptions),
     /// Run an unmodified program with its cuDNN convolutions divided
+    #[command(after_help = examples::RUN)]
     Run(RunOptions),
     /// Show reports of `tightfit run`: what runs for each kernel, time and workspace saved, what tuning cost
+    #[command(after_help = examples::REPORT)]
     Report(ReportOptions),
     /// Manage the measurement cache
+    #[command(after_help = examples::CACHE)]
     Cache(CacheOptions),
+    /// Print a script that completes this command's words in a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(CompletionsOptions),
+    /// Print the manual page of this command, or of one of its subcommands
+    #[command(after_help = examples::MAN)]
+    Man(ManOptions),
 }
 
 /// Options that every command takes.
@@ -246,8 +265,9 @@ pub struct Planning {
     /// Pinned host memory for offloaded feature maps
     #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_HOST_BUDGET")]
     pub host_budget: Bytes,
-    /// Which feature maps to offload: baseline, vdnn-all, vdnn-conv, vdnn-dynamic or overlap
-    #[arg(long, value_name = "POLICY", default_value = "vdnn-dynamic", value_parser = plan_policy)]
+    /// Which feature maps to offload: overlap (as few as the budget requires), baseline (none), or those of the vDNN
+    /// paper: vdnn-all, vdnn-conv, vdnn-dynamic
+    #[arg(long, value_name = "POLICY", default_value = "overlap", value_parser = plan_policy)]
     pub policy: plan::Policy,
     /// Convolution algorithms: memory (least workspace), performance (fastest) or fit (fastest that fits)
     /// [default: fit]; vdnn-dynamic chooses them itself and does not accept this option
@@ -268,7 +288,10 @@ pub struct Planning {
 /// Parses a planning policy; one that this version lacks gets an error of its own.
 fn plan_policy(word: &str) -> Result<plan::Policy, String> {
     match word {
-        "optimal" => Err("this version has no optimal policy; vdnn-dynamic and overlap adapt to the budget".to_owned()),
+        "optimal" => {
+            Err("this version has no optimal policy; overlap, the default, adapts to the budget, as vdnn-dynamic does"
+                .to_owned())
+        }
         _ => word.parse().map_err(|error: tightfit_core::Error| error.to_string()),
     }
 }
@@ -477,6 +500,19 @@ pub enum Tune {
     /// Measure nothing and use no cache: change only kernels that do not fit, using the framework's own algorithm on
     /// smaller batches, or else another algorithm
     Heuristic,
+}
+
+#[derive(Args)]
+pub struct CompletionsOptions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Args)]
+pub struct ManOptions {
+    /// A subcommand, such as run
+    #[arg(value_name = "SUBCOMMAND")]
+    pub command: Option<String>,
 }
 
 #[derive(Args)]

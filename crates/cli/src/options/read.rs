@@ -1,10 +1,13 @@
 //! Reads the command line and the environment, and refuses options that do not go together.
 
+use std::ffi::OsString;
+
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use super::Options;
+use crate::message;
 
 /// Options that a plan already sets, so that they cannot be combined with one.
 const PLANNED: [&str; 9] =
@@ -23,16 +26,25 @@ const NOT_FOR_RUN: [(&str, &str); 7] = [
 
 impl Options {
     /// Reads the command line and the environment; exits the program if they are invalid.
-    pub fn read() -> Options {
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Options {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
         let mut command = Options::command();
         // `run` does not read environment variables meant for other commands, so they cannot be invalid there.
-        let first = command.clone().ignore_errors(true).try_get_matches();
+        let first = command.clone().ignore_errors(true).try_get_matches_from(&arguments);
         if first.is_ok_and(|matches| matches.subcommand_name() == Some("run")) {
             for (name, _) in NOT_FOR_RUN {
                 command = command.mut_arg(name, |argument| argument.env(None));
             }
         }
-        let matches = command.get_matches_mut();
+        let matches = command.try_get_matches_from_mut(&arguments).unwrap_or_else(|error| {
+            let is_run = arguments.get(1).is_some_and(|word| word == "run");
+            if is_run && error.kind() == ErrorKind::UnknownArgument && !arguments.iter().any(|word| word == "--") {
+                let _ = error.print();
+                message::say("\nPut -- before the program: tightfit run [OPTIONS] -- python train.py");
+                std::process::exit(2);
+            }
+            error.exit()
+        });
         if let Some(what) = matches.subcommand_matches("run").and_then(not_for_run) {
             command.error(ErrorKind::ArgumentConflict, what).exit()
         }

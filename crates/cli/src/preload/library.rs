@@ -6,12 +6,13 @@
 
 use std::path::{Path, PathBuf};
 
+use tightfit_core::profile::Cache;
 use tightfit_core::report::count;
 
-use super::Elf;
+use super::{Elf, carried};
 use crate::failure::Failure;
 
-/// Names our library, as a file or as the folder of both forms.
+/// Names our library, as a file or as the folder of both forms; a carried library is written into that folder.
 const VARIABLE: &str = "TIGHTFIT_PRELOAD";
 /// The name under which clients ask for cuDNN.
 const SONAME: &str = "libcudnn.so.9";
@@ -34,6 +35,20 @@ impl Form {
     }
 }
 
+/// Whether this processor can run our library, whose trampolines are assembly.
+///
+/// # Errors
+/// [`Failure::Wrong`] naming the processor.
+pub fn supported() -> Result<(), Failure> {
+    if cfg!(target_arch = "x86_64") {
+        return Ok(());
+    }
+    Err(Failure::Wrong(format!(
+        "`tightfit run` supports x86_64 processors only; this one is {}, where the other commands work",
+        std::env::consts::ARCH
+    )))
+}
+
 /// Our library, for a given real one.
 pub struct Preload {
     pub path: PathBuf,
@@ -46,8 +61,9 @@ impl Preload {
     /// Finds the form that works with the real library at `cudnn`.
     ///
     /// # Errors
-    /// [`Failure::Wrong`] if there is no such file, or if a file is not a library.
+    /// [`Failure::Wrong`] if there is no such file, if a file is not a library, or on another processor.
     pub fn over(cudnn: &Path) -> Result<Preload, Failure> {
+        supported()?;
         let named = find(Form::Named)?;
         let unknown = compare(&named, cudnn)?;
         if unknown.is_empty() {
@@ -91,16 +107,18 @@ fn compare(ours: &Path, real: &Path) -> Result<Vec<String>, Failure> {
     Ok(real_read.exports.into_iter().filter(lacks).collect())
 }
 
-/// Finds a form: in the variable's place if set, otherwise beside this program, in `../lib/tightfit` or in `../lib`.
+/// Finds a form: in the variable's place if set, otherwise beside this program, in `../lib/tightfit` or in `../lib`; or
+/// else writes the one that the command carries, into the variable's folder or that of the user's cache.
 ///
 /// # Errors
-/// [`Failure::Wrong`] with every place searched and what to do.
+/// [`Failure::Wrong`] with every place searched and what to do; one naming the folder that cannot be written.
 fn find(form: Form) -> Result<PathBuf, Failure> {
-    let places: Vec<PathBuf> = match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from) {
+    let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let places: Vec<PathBuf> = match &named {
         Some(folder) if folder.is_dir() => vec![folder.join(form.file())],
         // A file is the named form; the other form is beside it.
         Some(file) => match form {
-            Form::Named => vec![file],
+            Form::Named => vec![file.clone()],
             Form::Plain => vec![file.with_file_name(form.file())],
         },
         None => {
@@ -116,10 +134,63 @@ fn find(form: Form) -> Result<PathBuf, Failure> {
             return Ok(path);
         }
     }
+    if let Some(library) = carried::carried(form)
+        && named.as_ref().is_none_or(|folder| folder.is_dir())
+    {
+        return unpack(library, named);
+    }
     let looked: String = places.iter().map(|place| format!("\n  {}", place.display())).collect();
-    Err(Failure::Wrong(format!(
-        "{} was not found; build it with `cargo build --release -p tightfit-preload` and set {VARIABLE} to its folder. \
-         Looked at:{looked}",
-        form.file()
-    )))
+    let advice = match named {
+        Some(path) if carried::carried(form).is_some() => format!(
+            "; {VARIABLE} is {}, so create this folder, and the library is written there, or unset the variable",
+            path.display()
+        ),
+        _ => format!(
+            ", and this build of tightfit does not carry it; build it with `cargo build --release -p tightfit-preload \
+             -p tightfit-preload-plain` and set {VARIABLE} to its folder, or install tightfit with `pip install \
+             ./crates/python`"
+        ),
+    };
+    Err(Failure::Wrong(format!("{} was not found{advice}. Looked at:{looked}", form.file())))
+}
+
+/// Writes a carried library into `folder`, or else into that of the user's cache.
+///
+/// # Errors
+/// [`Failure::Wrong`] naming the folder that cannot be written, and the variable.
+fn unpack(library: carried::Carried, folder: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    // Measurements may be shared in a cache of others; what is executed comes from a folder of the user's own.
+    let of_user = || {
+        let cache = Cache::default_path(|name| (name != "TIGHTFIT_CACHE").then(|| std::env::var_os(name)).flatten())?;
+        cache.parent().map(Path::to_owned)
+    };
+    let advice = format!("set {VARIABLE} to a folder that can be written");
+    let folder = folder.or_else(of_user).ok_or_else(|| {
+        Failure::Wrong(format!("there is no place for {}, because HOME is not set; {advice}", library.0))
+    })?;
+    carried::unpack(library, &folder).map(|path| std::fs::canonicalize(&path).unwrap_or(path)).map_err(|error| {
+        Failure::Wrong(format!(
+            "{} cannot be put into {}: {}; {advice}",
+            library.0,
+            folder.display(),
+            Failure::Error(error).text()
+        ))
+    })
+}
+
+/// A form of our library and where it comes from, for `doctor`.
+///
+/// # Errors
+/// As [`Preload::over`], but without looking into the file.
+pub fn found(form: Form) -> Result<(PathBuf, &'static str), Failure> {
+    supported()?;
+    let path = find(form)?;
+    let is_carried = carried::carried(form)
+        .is_some_and(|library| path.parent().is_some_and(|folder| carried::place(library, folder) == path));
+    let origin = match std::env::var_os(VARIABLE) {
+        _ if is_carried => "carried by the command",
+        Some(value) if !value.is_empty() => "named by TIGHTFIT_PRELOAD",
+        _ => "beside the command",
+    };
+    Ok((path, origin))
 }

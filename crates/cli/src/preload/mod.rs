@@ -1,9 +1,10 @@
 //! What `run` and `doctor --preload` look for: our library, cuDNN, and the Python interpreter that a command starts.
 
+mod carried;
 mod elf;
 mod library;
 mod python;
 
 pub use elf::Elf;
-pub use library::{Form, Preload};
+pub use library::{Form, Preload, found, supported};
 pub use python::{Environment, find_program, python_of};

@@ -15,7 +15,10 @@ fn unknown_words_are_listed_with_valid_ones() {
         ("plan lenet --batch 4 --budget 1MiB --policy optimal", &["no optimal policy", "vdnn-dynamic"][..]),
         ("plan lenet --batch 4 --budget 1MiB --policy best", &["best", "baseline", "overlap"]),
         ("plan lenet --batch 4 --budget 1MiB --algorithms quick", &["quick", "memory", "performance"]),
-        ("plan lenet --batch 4 --budget 1MiB --assume --algorithms memory", &["vdnn-dynamic", "vdnn-all", "overlap"]),
+        (
+            "plan lenet --batch 4 --budget 1MiB --assume --policy vdnn-dynamic --algorithms memory",
+            &["vdnn-dynamic", "vdnn-all", "overlap"],
+        ),
         ("plan lenet --batch 4 --budget 1MiB --divide maybe", &["maybe"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --costs k41", &["k41", "k40"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --out plan.json", &["--assume", "--out", "--format json"]),
@@ -97,6 +100,25 @@ fn cpu_measurements_are_cached() {
 }
 
 #[test]
+fn the_default_policy_is_overlap_and_slower_ones_name_it() {
+    let folder = Folder::new();
+    let plan = |rest: &str| {
+        let request = format!("plan resnet50 --batch 256 --assume --format json {rest}");
+        let output = folder.tightfit(&request).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (crate::folder::json(&text(&output.stdout)), text(&output.stderr))
+    };
+    let time = |plan: &Value| plan["step_time_us"].as_f64().unwrap();
+    let (best, quiet) = plan("--budget 16GiB");
+    assert_eq!((best["policy"].as_str(), quiet.as_str()), (Some("overlap"), ""));
+    let (slower, said) = plan("--budget 16GiB --policy vdnn-dynamic");
+    assert!(time(&slower) > 1.05 * time(&best), "the example has lost its point");
+    assert!(said.contains("use --policy overlap"), "{said}");
+    // As fast as the baseline: nothing to say.
+    assert_eq!(plan("--policy vdnn-dynamic --budget 64GiB").1, "");
+}
+
+#[test]
 fn plans_networks_and_pages_round_trip() {
     let folder = Folder::new();
     let at = |name: &str| folder.path().join(name);
@@ -108,9 +130,14 @@ fn plans_networks_and_pages_round_trip() {
     assert_eq!(network, tightfit_core::Network::open("lenet").unwrap());
     assert_eq!((plan.batch, plan.network.as_str()), (8, "lenet"));
     let table = folder.succeed("plan lenet --batch 8 --assume --budget 8MiB");
-    assert!(table.contains("policy vdnn-dynamic, algorithms fit, budget 8 MiB"), "{table}");
+    assert!(table.contains("policy overlap, algorithms fit, budget 8 MiB"), "{table}");
     let csv = folder.succeed("plan lenet --batch 8 --assume --budget 8MiB --format csv");
-    assert!(csv.starts_with("layer,output,weights,"), "{csv}");
+    let columns = "layer,output_bytes,weights_bytes,workspace_bytes,forward_us,backward_us,map,reuse_us";
+    assert_eq!(csv.lines().next(), Some(columns));
+    // conv1 of LeNet: 8 samples of 20 maps of 24x24 floats.
+    let conv1: Vec<&str> = csv.lines().find(|line| line.starts_with("conv1,")).unwrap().split(',').collect();
+    assert_eq!(conv1[1].parse(), Ok(8 * 20 * 24 * 24 * 4));
+    assert!(conv1[4].parse::<f64>().unwrap() > 0.0, "{conv1:?}");
 
     std::fs::write(at("bad.json"), "{}").unwrap();
     let message = folder.fail("plan bad.json --batch 8 --assume --budget 8MiB", 1);

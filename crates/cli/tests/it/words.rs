@@ -131,3 +131,49 @@ fn unsupported_types_of_a_backend_are_explained() {
     let message = folder.fail("optimize lenet --batch 4 --workspace 1MiB --types f16 --backend cpu", 1);
     assert!(message.contains("f32") && !message.contains("profile it first"), "{message}");
 }
+
+#[test]
+fn examples_of_the_help_are_accepted() {
+    let folder = Folder::new();
+    let all = "networks doctor profile optimize verify plan train predict split run report cache completions man";
+    let mut examples = 0;
+    for command in all.split(' ') {
+        let help = folder.succeed(&format!("{command} --help"));
+        let shown = help.split("Examples:").nth(1).unwrap_or_else(|| panic!("{command} --help has no examples"));
+        for line in shown.lines().filter_map(|line| line.strip_prefix("  tightfit ")) {
+            assert!(line.starts_with(command), "{line}");
+            let options = line.split(" -- ").next().unwrap().split(['|', '>']).next().unwrap();
+            folder.succeed(&format!("{options} --help"));
+            examples += 1;
+        }
+    }
+    assert!(examples >= 28, "{examples}");
+    // Those of planning and of looking run as they are.
+    for line in [
+        "networks vgg16",
+        "plan vgg19 --batch 128 --budget 8GiB --assume",
+        "plan vgg19 --batch 128 --assume --inference",
+    ] {
+        folder.succeed(line);
+    }
+    assert!(folder.succeed("help plan").contains("--budget"));
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command_and_option() {
+    let folder = Folder::new();
+    for (shell, word) in [("bash", "_tightfit"), ("zsh", "#compdef tightfit"), ("fish", "complete -c tightfit")] {
+        let script = folder.succeed(&format!("completions {shell}"));
+        for part in [word, "tune-budget", "completions", "optimize"] {
+            assert!(script.contains(part), "{shell}: {part}");
+        }
+    }
+    let page = folder.succeed("man run");
+    for part in [".TH tightfit-run", "tune\\-budget", "COMMON OPTIONS", "Examples"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(folder.succeed("man").contains("tightfit\\-optimize"));
+    let message = folder.fail("man divide", 2);
+    assert!(message.contains("divide") && message.contains("optimize"), "{message}");
+    assert!(folder.fail("completions tcl", 2).contains("bash"));
+}

@@ -18,10 +18,10 @@ pub enum Policy {
     /// Offloads the inputs of all convolutions. Source: Rhu et al. 2016, 3.3, vDNN_conv.
     VdnnConv,
     /// The first of the paper's passes that fits. Source: Rhu et al. 2016, 3.3, vDNN_dyn.
-    #[default]
     VdnnDynamic,
     /// Offloads only as many maps as the budget requires, with one copy stream per direction and no wait at the end of
-    /// each layer.
+    /// each layer. Takes vDNN_dyn's plan where that is faster.
+    #[default]
     Overlap,
 }
 

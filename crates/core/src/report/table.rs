@@ -97,7 +97,7 @@ fn totals(optimized: &Optimized) -> String {
     if !compared.is_empty() {
         let within = compared.iter().filter(|within| **within).count();
         let (all, most) = (compared.len(), Verified::MOST_OVER_CLASS);
-        line("accuracy", format!("{within} of {all} within {most}x the undivided algorithm's error"));
+        line("accuracy", format!("{within} of {all} within {most}x the error of undivided algorithms of their class"));
     }
     let least = optimized.least_workspace.map(|least| format!(", at least {least} needed")).unwrap_or_default();
     let scope = if let Limit::One(_) = optimized.limit { "shared" } else { "in total" };
@@ -179,7 +179,7 @@ mod tests {
         undivided   does not fit: conv2 forward
         divided     6.00 ms (1 of 2 kernels divided)
         run         6.60 ms
-        accuracy    2 of 2 within 2x the undivided algorithm's error
+        accuracy    2 of 2 within 2x the error of undivided algorithms of their class
         workspace   56 MiB in total, at least 1 MiB needed
         gap         at most 0.0125% above the least possible time
         search      ended at its limit of states

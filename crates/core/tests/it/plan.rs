@@ -262,7 +262,7 @@ fn dynamic_logs_the_papers_passes_in_order() {
         plan(
             &workload.step(&kernels, &CostModel::h200()).unwrap(),
             &CostModel::h200(),
-            &Options { budget, ..Options::default() },
+            &Options { policy: Policy::VdnnDynamic, budget, ..Options::default() },
         )
         .unwrap()
     };

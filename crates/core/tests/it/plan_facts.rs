@@ -33,6 +33,22 @@ fn overlap_takes_the_fastest_step_that_fits() {
 }
 
 #[test]
+fn overlap_fits_wherever_the_papers_policies_do() {
+    let costs = CostModel::h200();
+    for (name, batch) in [("lenet", 64), ("cifar10-quick", 32), ("vgg16", 16), ("googlenet", 16), ("densenet40", 8)] {
+        let network = Network::open(name).unwrap();
+        let workload = Workload::new(&network, batch, Types::F32, Mode::Training).unwrap();
+        let step = workload.step(&assumed(&workload), &costs).unwrap();
+        let under = |policy, budget| plan(&step, &costs, &Options { policy, budget, ..Options::default() });
+        for policy in Policy::ALL {
+            let least = under(policy, Bytes::UNLIMITED).unwrap().min_feasible;
+            let overlap = under(Policy::Overlap, least).unwrap_or_else(|error| panic!("{name}, {policy}: {error}"));
+            assert!(overlap.min_feasible <= least, "{name}: {policy} needs {least}, overlap {}", overlap.min_feasible);
+        }
+    }
+}
+
+#[test]
 fn fates_follow_the_releases() {
     let network = Network::open("vgg19").unwrap();
     for mode in [Mode::Training, Mode::Inference] {

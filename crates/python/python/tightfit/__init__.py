@@ -6,7 +6,7 @@ Profiles as data, mu-cuDNN's optimizers (WR, WD), and uneven mini-batches for mi
 
     profile = tightfit.Profile.open("profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz")
     best = tightfit.optimize("alexnet-1col", 256, workspace="64MiB", profile=profile)
-    print(best.speedup, best.kernels[3].configuration)
+    print(best.speedup, best.kernels[3].configuration)  # 8 x 32 legacy:winograd-nonfused
 
     tightfit.best_batch_size(256, ["K80", "K80", "K20Xm"], network="resnet18", cache="cache.db")
 
@@ -18,11 +18,12 @@ from ._mixed import best_batch_size, record_steps, split, split_times
 from ._optimize import front, optimize
 from ._profile import Profile, default_cache, merge, network, networks
 from .limits import set_limits
-from .results import DeviceShare, Front, Kernel, MicroBatch, MixedSplit, Optimized, Point, Undivided
+from .results import Configuration, DeviceShare, Front, Kernel, MicroBatch, MixedSplit, Optimized, Point, Undivided
 
 __all__ = [
     "BackendError",
     "BadInput",
+    "Configuration",
     "DeviceShare",
     "DoesNotFit",
     "Error",
@@ -49,3 +50,12 @@ __all__ = [
     "split",
     "split_times",
 ]
+
+
+def __getattr__(name: str) -> str:
+    # Reading the installed package's metadata takes longer than importing the package.
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tightfit")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

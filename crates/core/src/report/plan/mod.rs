@@ -17,7 +17,7 @@ mod table;
 #[cfg(feature = "tables")]
 mod words;
 
-pub use grid::grid;
+pub use grid::{csv, grid};
 pub use json::json;
 #[cfg(feature = "tables")]
 pub use page::page;

@@ -71,7 +71,12 @@ fn totals(plan: &Plan) -> String {
             plan.min_feasible, plan.binding_layer, plan.least
         ),
     );
-    line("baseline", format!("{}, all resident with the fastest algorithms", plan.baseline));
+    if plan.mode == Mode::Inference {
+        // Nobody keeps every map of a forward pass, so there is no usual memory to compare with.
+        line("every map kept", format!("{} with the fastest algorithms", plan.baseline));
+    } else {
+        line("baseline", format!("{}, all resident with the fastest algorithms", plan.baseline));
+    }
     let saved = |accounting: &Accounting| {
         format!(
             "{} at most ({} saved), {} on average ({} saved), baseline {}",
@@ -82,8 +87,10 @@ fn totals(plan: &Plan) -> String {
             accounting.baseline
         )
     };
-    line("counted here", saved(&plan.ours));
-    line("as in the paper", saved(&plan.paper));
+    if plan.mode == Mode::Training {
+        line("counted here", saved(&plan.ours));
+        line("as in the paper", saved(&plan.paper));
+    }
     line(
         "step",
         format!("{}, {} over the baseline's {}", plan.step_time, percent(plan.overhead()), plan.baseline_time),

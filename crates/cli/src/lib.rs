@@ -1,5 +1,8 @@
 //! The `tightfit` command: reads the options, runs one command, and turns failures into a message and an exit code
 //! (0 done, 1 failed, 2 wrong usage, 3 does not fit, 130 interrupted).
+//!
+//! Two programs start it: `tightfit` itself, and the Python package, whose `tightfit` and `python -m tightfit` call
+//! [`start`] from the extension module. There is no other interface; programs use the crates below this one.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -15,13 +18,16 @@ mod progress;
 mod session;
 mod solve;
 
-use std::process::ExitCode;
+use std::ffi::OsString;
 
 use crate::message::Messages;
 use crate::options::{Command, Options};
 
-fn main() -> ExitCode {
-    let options = Options::read();
+/// Runs the command with these arguments, the first of which is the program's own name; returns its exit code.
+///
+/// Exits the process itself if the arguments are wrong or ask for help; `run` replaces the process.
+pub fn start(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let options = Options::read(arguments);
     let level = ["warn", "info", "debug", "trace"][usize::from(options.common.verbose.min(3))];
     let filter = tracing_subscriber::EnvFilter::try_from_env("TIGHTFIT_LOG").unwrap_or_else(|_| level.into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Messages).without_time().init();
@@ -43,9 +49,11 @@ fn main() -> ExitCode {
         Command::Run(arguments) => commands::run::run(arguments, common),
         Command::Report(arguments) => commands::report::run(arguments, common),
         Command::Cache(arguments) => commands::cache::run(arguments, common),
+        Command::Completions(arguments) => commands::completions::completions(arguments),
+        Command::Man(arguments) => commands::completions::man(arguments),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => failure.report(session::kept_in(common).as_deref()),
     }
 }

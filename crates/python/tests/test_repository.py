@@ -1,0 +1,118 @@
+"""What the repository says to machines: workflows, issue forms, and the citation."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+
+yaml = pytest.importorskip("yaml")
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+def read(path: Path) -> dict:
+    return yaml.safe_load(path.read_text())
+
+
+def test_there_are_workflows_for_each_purpose() -> None:
+    assert [path.stem for path in WORKFLOWS] == ["binaries", "ci", "crates", "wheels"]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_has_jobs_of_known_steps(path: Path) -> None:
+    workflow = read(path)
+    # YAML 1.1 reads the key `on` as true.
+    assert workflow["name"] and workflow[True] and workflow["permissions"] == {"contents": "read"}
+    for name, job in workflow["jobs"].items():
+        assert job["runs-on"].startswith("ubuntu-"), name
+        assert set(job.get("needs", "").split()) <= set(workflow["jobs"]), name
+        for step in job["steps"]:
+            assert ("run" in step) != ("uses" in step), f"{name}: {step}"
+            assert "uses" not in step or "@" in step["uses"], f"{name}: an action without its version: {step}"
+            for word in step.get("run", "").split():
+                if word.startswith(("scripts/", "crates/", ".ci/", "profiles/")) and "*" not in word:
+                    place = word.removeprefix("replay:")
+                    assert (ROOT / place).exists(), f"{name}: {place} is missing"
+
+
+def test_wheels_are_built_where_old_systems_can_run_them() -> None:
+    wheels = read(ROOT / ".github/workflows/wheels.yml")["jobs"]["build"]
+    assert wheels["container"].endswith("manylinux_2_28_x86_64")
+    commands = " ".join(step.get("run", "") for step in wheels["steps"])
+    assert "--compatibility manylinux_2_28" in commands
+    assert "scripts/check-wheel.py --glibc 2.28 --megabytes 15" in commands
+
+
+def test_issue_forms_ask_for_something() -> None:
+    forms = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
+    questions = {form.stem: read(form).get("body") for form in forms if form.stem != "config"}
+    assert set(questions) == {"bug", "idea", "slower"}
+    for name, body in questions.items():
+        assert body and all(part["attributes"]["label"] for part in body), name
+
+
+def test_the_citation_names_both_papers_and_this_version() -> None:
+    citation = read(ROOT / "CITATION.cff")
+    titles = [reference["title"] for reference in citation["references"]]
+    assert ["Micro-batches" in titles[0], "vDNN" in titles[1]] == [True, True]
+    assert f'version = "{citation["version"]}"' in (ROOT / "Cargo.toml").read_text()
+
+
+def test_the_picture_of_the_readme_shows_the_results(tmp_path: Path) -> None:
+    output = tmp_path / "steps.svg"
+    script = [sys.executable, ROOT / "scripts/pytorch-steps.py", "--output", output]
+    lines = subprocess.run(script, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert output.read_text() == (ROOT / "docs/pictures/pytorch-steps.svg").read_text()
+    assert "VGG-16 b256, 512 MiB\tfp32\t424.0\t302.0\t354.0" in lines
+    assert {line.split("\t")[1] for line in lines} == {"fp32", "tf32", "bf16"}
+
+
+def test_python_of_the_pages_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    ran = 0
+    for page in [ROOT / "crates/python/README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]:
+        for block in page.read_text().split("```python\n")[1:]:
+            code = block.split("```")[0]
+            if code.startswith("import tightfit"):
+                exec(compile(code, str(page), "exec"), {})
+                ran += 1
+    assert ran >= 2
+
+
+def published() -> list[Path]:
+    """The folders of the crates to publish."""
+    manifests = sorted((ROOT / "crates").glob("*/Cargo.toml"))
+    return [path.parent for path in manifests if "publish = false" not in path.read_text()]
+
+
+def test_crates_to_publish_contain_what_they_include() -> None:
+    included = 0
+    assert {"cli", "core", "embed", "preload", "preload-plain"} <= {crate.name for crate in published()}
+    for crate in published():
+        for source in crate.glob("src/**/*.rs"):
+            for target in re.findall(r'include(?:_str|_bytes)?!\(\s*"([^"]+)"', source.read_text()):
+                # Without resolving links: what a link leads to is packaged in its place.
+                path = Path(os.path.normpath(source.parent / target))
+                assert path.exists() and path.is_relative_to(crate), f"{source}: {target} is not in the package"
+                included += 1
+        for name in ("build.rs", "src/lib.rs"):
+            outside = re.search(rf'"\.\./[^"]*{name}"', (crate / "Cargo.toml").read_text())
+            assert not outside, f"{crate.name}: {outside[0] if outside else ''} is not in the package"
+        assert (crate / "LICENSE-MIT").read_text() == (ROOT / "LICENSE-MIT").read_text(), crate.name
+    assert included >= 5
+
+
+def test_crates_to_publish_name_versions_of_each_other() -> None:
+    names = {crate.name if crate.name != "cli" else "" for crate in published()}
+    workspace = (ROOT / "Cargo.toml").read_text()
+    version = re.search(r'^version = "([^"]+)"', workspace, re.MULTILINE)
+    assert version
+    for name in names:
+        line = f"tightfit{'-' if name else ''}{name} = {{ path"
+        found = [text for text in workspace.splitlines() if text.startswith(line)]
+        assert len(found) == 1 and f'version = "{version[1]}"' in found[0], line

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Draws the README's picture of unmodified PyTorch from the tables in docs/results.md, and prints its numbers.
+
+usage: scripts/pytorch-steps.py [--results docs/results.md] [--output docs/pictures/pytorch-steps.svg]
+
+Each row is a network with its types: time of a step under `tightfit run` (sizes `fit`, all measured first) over that of
+plain PyTorch without any limit, with 64 MiB of workspace per kernel (stages table5 and precisions); VGG-16 with 512 MiB and
+with PyTorch's own benchmark (stage vgg). Nothing is computed but the ratios.
+"""
+
+import argparse
+import re
+from html import escape
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# Okabe and Ito 2008: color-blind safe.
+PLAIN, RUN, BENCHMARK, SLOWER = "#999999", "#0072B2", "#E69F00", "#D55E00"
+LEFT, WIDTH, ROW, TOP = 210, 420, 22, 70
+
+
+def section(text, heading):
+    """The text of a section of the results."""
+    start = text.index(f"### {heading}")
+    return text[start : text.index("\n### ", start + 1)]
+
+
+def rows(text):
+    """The cells of every row of a section's tables."""
+    lines = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("|--")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def milliseconds(cell):
+    """The time of a step in a cell such as `28.0 (22.7)` or `424 ms`; None without one."""
+    found = re.match(r"\*{0,2}([0-9.]+)", cell)
+    return float(found[1]) if found else None
+
+
+def measured(results):
+    """Every (network, types, plain, under run, benchmark) with both times, in the order of the tables."""
+    found = []
+    vgg = {(row[0], row[1]): milliseconds(row[3]) for row in rows(section(results, "VGG-16 in 512 MiB per kernel"))}
+    found.append(("VGG-16 b256, 512 MiB", "fp32", vgg["plain", "off"], vgg["first run", "off"], vgg["plain", "on"]))
+    network = ""
+    for row in rows(section(results, "Table V of mu-cuDNN, in PyTorch: 64 MiB per kernel")):
+        if len(row) != 7 or row[0] == "network":
+            continue
+        network = row[0] or network
+        if row[1] in ("fp16", "tf32", "bf16") or row[1].startswith("bf16"):
+            types, plain, run = row[1], milliseconds(row[2]), milliseconds(row[5])
+        else:
+            types, plain, run = "fp32", milliseconds(row[1]), milliseconds(row[4])
+        if plain and run:
+            found.append((network.split(",")[0], types.split(",")[0], plain, run, None))
+    order = ["fp32", "tf32", "bf16"]
+    return sorted((row for row in found if row[1] in order), key=lambda row: order.index(row[1]))
+
+
+def picture(found):
+    """An SVG with a bar for each row."""
+    height = TOP + ROW * len(found) + 56
+    scale = WIDTH / 1.25
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 150} {height}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{LEFT + WIDTH + 150}" height="{height}" fill="#ffffff"/>',
+        '<text x="16" y="22" font-size="15">Time per step of unmodified PyTorch 2.11 on an H200, plain = 1</text>',
+        f'<rect x="16" y="36" width="12" height="12" fill="{RUN}"/><text x="34" y="46">tightfit run</text>',
+        f'<rect x="126" y="36" width="12" height="12" fill="{SLOWER}"/><text x="144" y="46">tightfit run, slower than plain</text>',
+        f'<rect x="346" y="36" width="12" height="12" fill="{BENCHMARK}"/><text x="364" y="46">plain with cudnn.benchmark</text>',
+    ]
+    for index, (network, types, plain, run, benchmark) in enumerate(found):
+        y = TOP + ROW * index
+        ratio = run / plain
+        color = RUN if ratio <= 1 else SLOWER
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(network)}, {types}</text>')
+        title = f"{network}, {types}: {run:g} ms, plain {plain:g} ms"
+        parts.append(
+            f'<rect x="{LEFT}" y="{y + 2}" width="{ratio * scale:.1f}" height="{ROW - 7}" fill="{color}"><title>{escape(title)}</title></rect>'
+        )
+        if benchmark:
+            at = LEFT + benchmark / plain * scale
+            parts.append(
+                f'<rect x="{at - 2:.1f}" y="{y}" width="4" height="{ROW - 3}" fill="{BENCHMARK}"><title>cudnn.benchmark: {benchmark:g} ms</title></rect>'
+            )
+        parts.append(f'<text x="{LEFT + WIDTH + 12}" y="{y + 13}">{plain:g} to {run:g} ms</text>')
+    bottom = TOP + ROW * len(found)
+    for share in (0, 0.25, 0.5, 0.75, 1, 1.25):
+        x = LEFT + share * scale
+        color, width = ("#000000", 1.5) if share == 1 else ("#dddddd", 1)
+        parts.append(f'<line x1="{x:.1f}" y1="{TOP - 4}" x2="{x:.1f}" y2="{bottom}" stroke="{color}" stroke-width="{width}"/>')
+        parts.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{share:g}</text>')
+    parts.append(
+        f'<text x="{LEFT}" y="{bottom + 38}">64 MiB of workspace per kernel unless named, all measured first; plain has no limit. Lower is better.</text>'
+    )
+    return "\n".join(parts + ["</svg>"]) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=ROOT / "docs/results.md")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs/pictures/pytorch-steps.svg")
+    options = parser.parse_args()
+    found = measured(options.results.read_text())
+    for network, types, plain, run, benchmark in found:
+        print(network, types, plain, run, *([benchmark] if benchmark else []), sep="\t")
+    options.output.write_text(picture(found))
+
+
+if __name__ == "__main__":
+    main()
