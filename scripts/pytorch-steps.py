@@ -91,7 +91,7 @@ def picture(found):
         parts.append(f'<line x1="{x:.1f}" y1="{TOP - 4}" x2="{x:.1f}" y2="{bottom}" stroke="{color}" stroke-width="{width}"/>')
         parts.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{share:g}</text>')
     parts.append(
-        f'<text x="{LEFT}" y="{bottom + 38}">64 MiB of workspace per kernel unless named, all measured first; plain has no limit. Lower is better.</text>'
+        f'<text x="16" y="{bottom + 38}">64 MiB of workspace per kernel unless named, all measured first; plain has no limit. Lower is better.</text>'
     )
     return "\n".join(parts + ["</svg>"]) + "\n"
 
