@@ -1,4 +1,5 @@
-//! The plan as one self-contained HTML page: no network access, no scripts, inline SVG pictures.
+//! The plan as one self-contained HTML page: no network access, inline SVG pictures, and a short script for finding and
+//! enlarging what they show. Without scripts, everything is still there.
 
 use super::table::summary;
 use super::{grid, pictures};
@@ -10,6 +11,8 @@ use crate::report::svg::canvas::escape;
 /// The captions of the pictures.
 const MEMORY: &str = "Bytes of live blocks over one step, by kind. Weights, their gradients and momentum stay; maps grow going forward \
 and shrink going backward; offloading leaves a valley between. The dashed line is the budget.";
+const ARENA: &str = "Every block at its place: as high as its bytes, as long as its life. Point at a box for its name, size, life and \
+fate; turn the wheel to enlarge, drag to move, double-click to see all.";
 const STREAMS: &str =
     "What each stream does over time, with the compute stream's waits for copies. Point at a bar for details.";
 const TOTALS: &str = "Peak and average live bytes compared with the network-wide baseline, as counted by tightfit and by the \
@@ -32,8 +35,10 @@ pub fn page(plan: &Plan, device: &Device) -> String {
         escape(&title)
     );
     page += &preformatted(&summary(plan, device));
+    page += "<p><label>Find a layer: <input id=\"find\" type=\"search\"/></label></p>\n";
     for (heading, text, picture) in [
         ("Memory over time", MEMORY, pictures::memory(plan)),
+        ("The arena", ARENA, pictures::arena(plan)),
         ("Streams", STREAMS, pictures::streams(plan)),
         ("Peak and average", TOTALS, pictures::totals(plan)),
         ("By kind", KINDS, pictures::kinds(plan)),
@@ -44,7 +49,7 @@ pub fn page(plan: &Plan, device: &Device) -> String {
     }
     page += "<h2>Every layer</h2>\n";
     page += &preformatted(&grid(plan).table(Terminal::default()));
-    page + "</body>\n</html>\n"
+    page + &format!("<script>{SCRIPT}</script>\n</body>\n</html>\n")
 }
 
 fn preformatted(text: &str) -> String {
@@ -56,8 +61,8 @@ fn escape_lines(text: &str) -> String {
     text.lines().map(escape).collect::<Vec<_>>().join("\n")
 }
 
-const STYLE: &str = "body{font-family:sans-serif;margin:2em auto;max-width:1100px;color:#333;padding:0 1em}\
-pre{overflow-x:auto;font-size:12px;line-height:1.4}div{overflow-x:auto}p{max-width:70ch}";
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
 
 #[cfg(test)]
 mod tests {
@@ -71,14 +76,20 @@ mod tests {
     fn the_page_is_well_formed_and_self_contained() {
         for plan in [samples::small(), samples::planned("googlenet", 16, Policy::VdnnConv, Bytes::gib(2))] {
             let page = page(&plan, &samples::device());
-            let body = page.strip_prefix("<!DOCTYPE html>\n").unwrap();
+            let (before, script) = page.split_once("<script>").unwrap();
+            let (script, after) = script.split_once("</script>").unwrap();
+            assert_eq!(script, SCRIPT);
+            // Style and script are no markup.
+            let (head, rest) = before.split_once("<style>").unwrap();
+            let whole = format!("{head}{}{after}", rest.split_once("</style>").unwrap().1);
+            let body = whole.strip_prefix("<!DOCTYPE html>\n").unwrap();
             let texts = text_of(body);
             for part in ["Memory over time", "Streams", "Every layer", &plan.layers[1].name] {
                 assert!(texts.iter().any(|text| text.contains(part)), "{part}");
             }
             assert!(texts.iter().any(|text| text.contains("a <device> (cudnn 9)")), "escaped");
-            for outside in ["http:", "https:", "<script", "<link", "url(", "src="] {
-                let inside = body.replace("http://www.w3.org/2000/svg", "");
+            for outside in ["http:", "https:", "<link", "url(", "src=", "fetch(", "import "] {
+                let inside = page.replace("http://www.w3.org/2000/svg", "");
                 assert!(!inside.contains(outside), "{outside}");
             }
         }

@@ -31,24 +31,15 @@ enum Scale {
 impl Axis {
     /// Times from zero to at least `most`.
     pub fn of_times(title: &str, most: Nanos) -> Axis {
-        let (name, unit) = match most.0 {
-            0..10_000 => ("ns", 1.0),
-            10_000..1_000_000 => ("µs", 1e3),
-            1_000_000..10_000_000_000 => ("ms", 1e6),
-            _ => ("s", 1e9),
-        };
-        let most = (most.0 as f64 / unit).max(1.0);
-        let rough = most / 5.0;
-        let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|&s| s >= rough).unwrap_or(rough);
-        let steps = (most / step).ceil();
-        let decimals = if step < 1.0 { 1 } else { 0 };
-        let ticks = (0..=steps as u32).map(|i| (f64::from(i) / steps, format!("{:.decimals$}", f64::from(i) * step)));
-        Axis {
-            title: format!("{title} [{name}]"),
-            ticks: ticks.collect(),
-            scale: Scale::Linear { most: steps * step * unit },
-        }
+        let times = Times::up_to(most);
+        let end = times.steps().ceil();
+        times.axis(title, end, end)
+    }
+
+    /// Times from zero to exactly `end`.
+    pub fn of_times_until(title: &str, end: Nanos) -> Axis {
+        let times = Times::up_to(end);
+        times.axis(title, times.steps().floor(), times.steps())
     }
 
     /// Bytes from zero to at least `most`.
@@ -109,6 +100,48 @@ impl Axis {
     /// The position of a time on an axis of times.
     pub fn at_time(&self, time: Nanos) -> f64 {
         self.at_bytes(Bytes(time.0))
+    }
+}
+
+/// How to write times up to some time.
+struct Times {
+    name: &'static str,
+    /// Nanoseconds.
+    unit: f64,
+    /// The most, in units.
+    most: f64,
+    /// Between two ticks, in units.
+    step: f64,
+}
+
+impl Times {
+    fn up_to(most: Nanos) -> Times {
+        let (name, unit) = match most.0 {
+            0..10_000 => ("ns", 1.0),
+            10_000..1_000_000 => ("µs", 1e3),
+            1_000_000..10_000_000_000 => ("ms", 1e6),
+            _ => ("s", 1e9),
+        };
+        let most = (most.0 as f64 / unit).max(1.0);
+        let rough = most / 5.0;
+        let power = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|&s| s >= rough).unwrap_or(rough);
+        Times { name, unit, most, step }
+    }
+
+    fn steps(&self) -> f64 {
+        self.most / self.step
+    }
+
+    /// An axis with a tick every step up to the last, which ends after so many steps.
+    fn axis(&self, title: &str, last: f64, end: f64) -> Axis {
+        let decimals = if self.step < 1.0 { 1 } else { 0 };
+        let label = |i: u32| format!("{:.decimals$}", f64::from(i) * self.step);
+        Axis {
+            title: format!("{title} [{}]", self.name),
+            ticks: (0..=last as u32).map(|i| (f64::from(i) / end, label(i))).collect(),
+            scale: Scale::Linear { most: end * self.step * self.unit },
+        }
     }
 }
 
@@ -207,6 +240,9 @@ mod tests {
         assert_eq!(axis.title, "time [ms]");
         assert_eq!(labels(&axis), ["0", "10", "20", "30", "40"]);
         assert_eq!(axis.at_time(Nanos(20_000_000)), 0.5);
+        let until = Axis::of_times_until("time", Nanos(32_400_000));
+        assert_eq!(labels(&until), ["0", "10", "20", "30"]);
+        assert!((until.at_time(Nanos(32_400_000)) - 1.0).abs() < 1e-9);
         assert_eq!(labels(&Axis::of_times("time", Nanos(1_400_000))), ["0.0", "0.5", "1.0", "1.5"]);
     }
 

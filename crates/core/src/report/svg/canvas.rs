@@ -55,6 +55,15 @@ impl Canvas {
         ));
     }
 
+    /// A filled rectangle with a thin white edge, so that neighbors stay apart.
+    #[cfg_attr(not(feature = "tables"), expect(dead_code, reason = "only the page of a plan draws blocks"))]
+    pub fn outlined(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), fill: &str, tooltip: &str) {
+        let tooltip = escape(tooltip);
+        self.add(format_args!(
+            r#"<rect x="{x:.2}" y="{y:.2}" width="{width:.2}" height="{height:.2}" fill="{fill}" stroke="white" stroke-width="0.3"><title>{tooltip}</title></rect>"#
+        ));
+    }
+
     pub fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), stroke: &str) {
         self.add(format_args!(r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{stroke}"/>"#));
     }

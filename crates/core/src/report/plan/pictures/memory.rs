@@ -26,7 +26,7 @@ pub fn memory(plan: &Plan) -> String {
     let most = columns.iter().map(KindBytes::total).max().unwrap_or_default();
     // A budget far above the peak would squeeze the picture.
     let budget = Some(plan.options.budget).filter(|budget| budget.0 / 2 <= most.0);
-    let time = Axis::of_times("time", plan.step_time);
+    let time = Axis::of_times_until("time", plan.step_time);
     let bytes = Axis::of_bytes("live bytes", most.max(budget.unwrap_or_default()));
 
     let top = legend::head_height(&entries, WIDTH);
@@ -36,7 +36,6 @@ pub fn memory(plan: &Plan) -> String {
     frame.draw_left(&bytes, &mut canvas);
     frame.draw_bottom(&time, &mut canvas);
 
-    // The axis may extend beyond the end of the step.
     let step = frame.width * time.at_time(plan.step_time) / columns.len().max(1) as f64;
     let x = |column: usize| frame.left + step * column as f64;
     let mut below = vec![Bytes::ZERO; columns.len()];

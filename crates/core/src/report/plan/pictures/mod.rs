@@ -3,12 +3,14 @@
 //! **Source**: Rhu et al. 2016, figures 1 (working sets), 3 (breakdown), 4 (layers), 9 (average and maximum) and 10
 //! (offloaded bytes), which show many networks; these show one plan.
 
+mod arena;
 mod bars;
 mod layers;
 mod maps;
 mod memory;
 mod streams;
 
+pub use arena::arena;
 pub use bars::{kinds, totals};
 pub use layers::layers;
 pub use maps::maps;
@@ -46,6 +48,7 @@ mod tests {
         for policy in Policy::ALL {
             let plan = samples::planned("googlenet", 16, policy, Bytes::gib(2));
             check(&super::memory(&plan), &["feature-maps", "gradient-maps", "momentum", "live bytes"]);
+            check(&super::arena(&plan), &["feature-maps", "gradient-maps", "address"]);
             check(&super::streams(&plan), &["compute", "offload", "prefetch", "forward", "backward"]);
             check(&super::totals(&plan), &["baseline", "maximum", "average", "as in the paper: baseline"]);
             check(&super::kinds(&plan), &["weights", "feature-maps", "largest working set of a layer"]);
@@ -69,7 +72,9 @@ mod tests {
         (plan.layers, plan.maps) = (Vec::new(), Vec::new());
         plan.simulation.levels.clear();
         plan.simulation.spans.clear();
-        for picture in [super::memory, super::streams, super::totals, super::kinds, super::layers, super::maps] {
+        for picture in
+            [super::memory, super::arena, super::streams, super::totals, super::kinds, super::layers, super::maps]
+        {
             check(&picture(&plan), &[]);
         }
     }

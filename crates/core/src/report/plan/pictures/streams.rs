@@ -28,7 +28,7 @@ pub fn streams(plan: &Plan) -> String {
         Entry::area("prefetch", color(2)),
         Entry::area("waiting for a copy", STALL),
     ];
-    let time = Axis::of_times("time", plan.step_time);
+    let time = Axis::of_times_until("time", plan.step_time);
     let top = legend::head_height(&entries, WIDTH);
     let frame = Frame { left: 100.0, top, width: WIDTH - 140.0, height: LANE * Stream::ALL.len() as f64 };
     let mut canvas = Canvas::new(WIDTH, frame.bottom() + 52.0);
