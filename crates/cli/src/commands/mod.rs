@@ -4,6 +4,7 @@ pub mod cache;
 pub mod doctor;
 pub mod doctor_preload;
 mod findings;
+mod model;
 mod networked;
 pub mod networks;
 pub mod optimize;

@@ -57,6 +57,12 @@ pub fn find(graph: &Graph<'_>, start: usize, x: &str) -> Option<Fused> {
     None
 }
 
+/// Whether these nodes normalize together.
+pub fn is_normalization(graph: &Graph<'_>, nodes: &[usize]) -> bool {
+    let has = |operator: &str| nodes.iter().any(|&node| graph.operator(node) == operator);
+    has("ReduceMean") && has("Sqrt")
+}
+
 /// Operators that such operations are made of.
 fn is_part(operator: &str) -> bool {
     let parts = [
@@ -70,7 +76,7 @@ fn is_part(operator: &str) -> bool {
 fn operator(graph: &Graph<'_>, nodes: &[usize]) -> Option<&'static str> {
     let has = |operator: &str| nodes.iter().any(|&node| graph.operator(node) == operator);
     if has("ReduceMean") {
-        return (has("Sqrt") && (has("Div") || has("Mul"))).then_some("LayerNormalization");
+        return (is_normalization(graph, nodes) && (has("Div") || has("Mul"))).then_some("LayerNormalization");
     }
     let ends_in_product = nodes.last().is_some_and(|&last| matches!(graph.operator(last), "Mul" | "Div"));
     if !ends_in_product {

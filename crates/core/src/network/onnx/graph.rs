@@ -8,7 +8,7 @@ use super::value::{Constant, Dims, Value};
 use super::tensor;
 
 /// More nodes than any model has.
-const MOST_NODES: usize = 100_000;
+const MOST_NODES: usize = 50_000;
 
 /// A prime that stands for a mini-batch without a fixed size, so that no extent is taken for it by accident.
 const STAND_IN: usize = 61;

@@ -1,6 +1,6 @@
 //! The layers found so far, under names that users know from the model's code.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::call::Call;
 use super::value::{Dims, Map, Origin, Value, sample};
@@ -14,7 +14,8 @@ const LONGEST_NAME: usize = 120;
 /// The layers found so far.
 pub struct Layers {
     net: Builder,
-    names: HashSet<String>,
+    /// The names in use, each with the number to try next for layers that want it too.
+    names: HashMap<String, usize>,
     batch: usize,
     sources: Vec<Source>,
 }
@@ -22,7 +23,7 @@ pub struct Layers {
 impl Layers {
     /// None yet; `batch` is the number that stands for the mini-batch in extents.
     pub fn new(network: &str, batch: usize) -> Layers {
-        Layers { net: Builder::new(network), names: HashSet::new(), batch, sources: Vec::new() }
+        Layers { net: Builder::new(network), names: HashMap::new(), batch, sources: Vec::new() }
     }
 
     /// The network of these layers, and where their parameters are.
@@ -91,11 +92,12 @@ impl Layers {
             name = "layer".to_owned();
         }
         let mut unique = name.clone();
-        let mut number = 2;
-        while !self.names.insert(unique.clone()) {
+        while self.names.contains_key(&unique) {
+            let number = self.names.entry(name.clone()).or_insert(2);
             unique = format!("{name}~{number}");
-            number += 1;
+            *number += 1;
         }
+        self.names.insert(unique.clone(), 2);
         unique
     }
 }

@@ -27,6 +27,9 @@ mod value;
 mod weights;
 mod windows;
 
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 
 use prost::Message;
@@ -94,8 +97,8 @@ impl Model {
         self.network
     }
 
-    /// Whether the model was exported for inference: its batch normalizations are gone, merged into convolutions, or it
-    /// never had a normalization.
+    /// Whether the model was exported for inference, as far as the graph tells: batch normalizations are merged into
+    /// convolutions, or there is no normalization of any kind.
     pub fn is_for_inference(&self) -> bool {
         self.is_for_inference
     }
@@ -183,6 +186,7 @@ fn read_nodes<'a>(graph: &mut Graph<'a>, input: &Input<'a>, layers: &mut Layers,
             done[at] = true;
             seen.node(graph.operator(at), &graph.node(at).input);
         }
+        seen.normalizations += usize::from(nodes.len() > 2 && fuse::is_normalization(graph, &nodes));
         let last = nodes.last().map_or(node, |&last| graph.node(last));
         for (name, value) in last.output.iter().zip(values) {
             graph.set(name, value);

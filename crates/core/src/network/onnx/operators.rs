@@ -20,7 +20,9 @@ pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> 
     if let Some(value) = made_of_nothing(call)? {
         return Ok(vec![value]);
     }
-    if call.maps().is_empty() {
+    // A cast takes no more than the type of its second input.
+    let is_constant = call.operator() == "CastLike" && call.map(0).is_err();
+    if call.maps().is_empty() || is_constant {
         return constants(call);
     }
     match call.operator() {
@@ -103,6 +105,8 @@ fn made_of_nothing(call: &Call<'_>) -> Result<Option<Value>, String> {
             };
             Value::constant(dims, data)
         }
+        // Random numbers of the samples' extents, not of the samples.
+        "RandomUniformLike" | "RandomNormalLike" => Value::constant(call.input(0)?.dims().to_vec(), Data::Unknown),
         "Range" => list(range(call).ok_or("its bounds are not known before the model runs, or too far apart")?),
         _ => return Ok(None),
     }))
@@ -114,6 +118,9 @@ fn constants(call: &Call<'_>) -> Result<Vec<Value>, String> {
         Some(all) => all,
         None => vec![call.stated.clone().ok_or_else(|| unknown(call))?],
     };
+    if let Some(dims) = all.iter().find(|dims| elements(dims).is_none()) {
+        return Err(format!("an output of {dims:?} has more than 2^60 elements"));
+    }
     let data = all.first().map_or(Data::Unknown, |dims| fold(call, dims));
     let origin = origin(call, all.first().map_or(&[], Vec::as_slice));
     let mut all: Vec<Constant> = all.into_iter().map(|dims| Constant { dims, data: Data::Unknown, origin: None }).collect();

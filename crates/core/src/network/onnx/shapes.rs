@@ -41,7 +41,7 @@ pub fn of(call: &Call<'_>) -> Result<Option<Vec<Dims>>, String> {
             let block = extent(call.int("blocksize").unwrap_or(0), "blocksize")?;
             match first()? {
                 [n, c, h, w] if block > 0 && c % (block * block) == 0 => {
-                    one(vec![*n, c / (block * block), h * block, w * block])
+                    one(vec![*n, c / (block * block), h.saturating_mul(block), w.saturating_mul(block)])
                 }
                 dims => Err(format!("{dims:?} does not divide into blocks of {block}")),
             }

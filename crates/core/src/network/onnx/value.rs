@@ -122,10 +122,12 @@ impl Constant {
     }
 }
 
-/// Elements of a tensor with these extents, if there are at most 2^60.
+/// Elements of a tensor with these extents, if there are at most 2^60; also where an extent of 0 makes them none, so that
+/// no product of some of the extents overflows.
 pub fn elements(dims: &[usize]) -> Option<usize> {
-    let product = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
-    product.filter(|&elements| elements <= 1 << 60)
+    let product = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim.max(1)));
+    let all = if dims.contains(&0) { 0 } else { product? };
+    product.filter(|&product| product <= 1 << 60).map(|_| all)
 }
 
 /// The shape of one of `batch` samples.
