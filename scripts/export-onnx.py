@@ -2,10 +2,14 @@
 """Exports the networks that the tests of ONNX files read, without their weights, and what PyTorch says of them.
 
     python scripts/export-onnx.py crates/core/tests/data/onnx
+    python scripts/export-onnx.py --small crates/train/tests/recorded
 
 Needs torch, torchvision, onnx and onnxscript. The figures in torch.json are counted by PyTorch in a training step:
 convolutions, parameters, and the elements per sample of everything that an operation writes, without views and
 without the second outputs of an operation.
+
+With --small, exports a small network with its weights, by both exporters, and the losses of three training steps that
+PyTorch took from these weights in 64 bits.
 """
 
 import gzip
@@ -80,7 +84,7 @@ class Count(TorchDispatchMode):
 
     # Views, and what computes no feature map. A permutation is counted: its reader makes the copy.
     VIEWS = {"view", "_unsafe_view", "reshape", "flatten", "t", "transpose", "expand", "detach", "unsqueeze", "alias",
-             "empty", "empty_like", "bernoulli_", "div_", "slice", "select", "add_", "as_strided", "clone"}
+             "empty", "empty_like", "bernoulli_", "div_", "slice", "select", "add_", "as_strided", "as_strided_", "clone"}
 
     def __init__(self):
         super().__init__()
@@ -136,7 +140,58 @@ def without_weights(path):
     return model.SerializeToString()
 
 
+class Small(nn.Module):
+    """Every layer that can be trained here."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, padding=1)
+        self.left = nn.Sequential(nn.Conv2d(6, 4, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU())
+        self.right = nn.Conv2d(6, 6, 3, padding=1, groups=2)
+        self.both = nn.Conv2d(10, 10, 3, padding=1)
+        self.hidden = nn.Linear(90, 7)
+        self.out = nn.Linear(7, 5, bias=False)
+
+    def forward(self, x):
+        x = nn.functional.max_pool2d(torch.relu(self.first(x)), 3, 2, ceil_mode=True)
+        join = torch.cat([self.left(x), torch.relu(self.right(x))], 1)
+        x = nn.functional.avg_pool2d(torch.relu(self.both(join) + join), 2, 2, ceil_mode=True)
+        return self.out(torch.relu(self.hidden(x.flatten(1))))
+
+
+def numbers(count, seed):
+    """Numbers from -1 to 1 by their place, as in the test."""
+    return torch.tensor([((i * 37 + i // 7 * 11 + seed * 29) % 101 - 50) / 50 for i in range(count)])
+
+
+def small(folder):
+    torch.manual_seed(5)
+    model = Small().train()
+    for form, options in (("script", FORMS["script"]), ("dynamo", dict(FORMS["dynamo"], external_data=False))):
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        torch.onnx.export(model, (torch.randn(4, 3, 10, 10),), str(folder / f"small.{form}.onnx"), **options)
+        model.load_state_dict(state)
+        exported = onnx.load(folder / f"small.{form}.onnx")
+        for part in [exported.graph, *exported.graph.node]:
+            del part.metadata_props[:]
+        onnx.save(exported, folder / f"small.{form}.onnx")
+    model = model.double()
+    solver = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    losses = []
+    for step in range(3):
+        samples = numbers(4 * 300, 50 + step).double().reshape(4, 3, 10, 10)
+        labels = torch.tensor([(3 * n + step) % 5 for n in range(4)])
+        loss = nn.functional.cross_entropy(model(samples), labels)
+        solver.zero_grad()
+        loss.backward()
+        solver.step()
+        losses.append(loss.item())
+    (folder / "small.json").write_text(json.dumps({"losses": losses}) + "\n")
+
+
 def main():
+    if sys.argv[1] == "--small":
+        return small(pathlib.Path(sys.argv[2]))
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     forms = sys.argv[2:] or FORMS
