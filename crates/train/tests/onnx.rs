@@ -53,7 +53,9 @@ fn weights_of_another_length_are_refused() {
     let mut weights = model.weights().unwrap();
     weights[0].numbers.pop();
     let given = weights[0].numbers.len();
-    let Err(Error::Batch { what, wanted }) = replace(&workload, &mut Default::default(), &weights) else { panic!("taken") };
+    let Err(Error::Batch { what, wanted }) = replace(&workload, &mut Default::default(), &weights) else {
+        panic!("taken")
+    };
     assert_eq!((what, wanted), (format!("{given} numbers for Weight of layer first"), (given + 1).to_string()));
     let none = [Numbers { slot: Slot::Scale, ..weights[0].clone() }];
     let Err(Error::Batch { wanted, .. }) = replace(&workload, &mut Default::default(), &none) else { panic!("taken") };

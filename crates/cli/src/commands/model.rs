@@ -41,9 +41,10 @@ impl Opened {
     /// Those of [`Model::weights`], with what to do without them.
     pub fn weights(&self, random: bool) -> Result<Option<Vec<Numbers>>, Failure> {
         match &self.model {
-            Some(model) if !random => model.weights().map(Some).map_err(|error| {
-                Failure::Wrong(format!("{error}; add --random-weights to start without them"))
-            }),
+            Some(model) if !random => model
+                .weights()
+                .map(Some)
+                .map_err(|error| Failure::Wrong(format!("{error}; add --random-weights to start without them"))),
             _ => Ok(None),
         }
     }
@@ -60,30 +61,29 @@ pub fn must_run(network: &Network, what: &str) -> Result<(), Failure> {
             layers.entry(&other.operator).or_default().push(&layer.name);
         }
     }
-    let vector = |layer: &&tightfit_core::network::Layer| layer.kind == LayerKind::SoftmaxLoss;
-    if let Some(loss) = network.layers().iter().find(vector).filter(|loss| loss.shape.len() > loss.shape.channels()) {
-        let (name, shape) = (network.name(), loss.shape);
-        return Err(Failure::Usage(format!(
-            "{name} gives {shape} for each sample, and `{what}` needs a vector with one number per class; `tightfit plan` \
-             and `tightfit optimize` take {name}"
-        )));
+    let mut why: Vec<String> =
+        layers.iter().map(|(operator, layers)| format!("{operator}: {}", listed(layers))).collect();
+    let loss = network.layers().iter().find(|layer| layer.kind == LayerKind::SoftmaxLoss);
+    if let Some(loss) = loss.filter(|loss| loss.shape.len() > loss.shape.channels()) {
+        why.push(format!("output of {}: it must be a vector, one number per class", loss.shape));
     }
-    if layers.is_empty() {
+    if why.is_empty() {
         return Ok(());
     }
-    let listed: Vec<String> = layers
-        .iter()
-        .map(|(operator, layers)| {
-            let more = layers.len().saturating_sub(SHOWN);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("\n  {operator}: {}{more}", layers[..layers.len().min(SHOWN)].join(", "))
-        })
-        .collect();
     let name = network.name();
     Err(Failure::Usage(format!(
-        "{name} has operators that `{what}` cannot run:{}\n`tightfit plan` and `tightfit optimize` take {name}",
-        listed.concat()
+        "`{what}` cannot run {name} because of\n  {}\n`tightfit plan` and `tightfit optimize` take it",
+        why.join("\n  ")
     )))
+}
+
+/// The first of these names, and how many more there are.
+fn listed(names: &[&str]) -> String {
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// Starts an engine from these weights, if there are any.

@@ -61,8 +61,8 @@ fn goal(options: &PlanOptions, opened: &Opened) -> Goal {
     if options.inference || for_inference && !options.training {
         if !options.inference {
             message::note(format_args!(
-                "{} has no batch normalizations, as models exported for inference, so inference is planned; add --training \
-                 to plan training",
+                "{} looks exported for inference: its batch normalizations are merged into convolutions, or it has none; \
+                 inference is planned (add --training to plan training)",
                 options.network
             ));
         }

@@ -162,7 +162,12 @@ impl Job<'_> {
         let head = format!(
             "{network} on {}, mini-batch {batch}, {types}, {}, {} weights\npolicy {}: peak {peak} of {}, {} planned \
              (everything resident: {baseline})\n",
-            self.dataset.name, self.device, self.origin(), options.policy, options.budget, self.plan.peak,
+            self.dataset.name,
+            self.device,
+            self.origin(),
+            options.policy,
+            options.budget,
+            self.plan.peak,
         );
         let table = self.rows(done, done.len().div_ceil(ROWS).max(1)).table(super::terminal());
         let samples: usize = done.iter().map(|batch| batch.score.samples).sum();

@@ -67,11 +67,8 @@ impl Other {
         let mut fields = vec![("operator", json!(self.operator)), ("shape", written_shape(self.shape))];
         let counts = [("parameters", self.parameters as u64), ("multiply_adds", self.multiply_adds)];
         fields.extend(counts.into_iter().filter(|(_, count)| *count > 0).map(|(field, count)| (field, json!(count))));
-        let truths = [
-            ("reads_inputs", self.reads_inputs),
-            ("reads_output", self.reads_output),
-            ("in_place", self.in_place),
-        ];
+        let truths =
+            [("reads_inputs", self.reads_inputs), ("reads_output", self.reads_output), ("in_place", self.in_place)];
         fields.extend(truths.into_iter().filter(|(_, truth)| *truth).map(|(field, truth)| (field, json!(truth))));
         fields
     }

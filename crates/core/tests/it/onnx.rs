@@ -92,7 +92,8 @@ fn exported_networks_are_planned_for_training_and_for_inference() {
 fn layers_are_called_what_the_model_calls_its_modules() {
     let network = read("resnet50", "script").into_network();
     let known: Vec<&str> = network.layers().iter().map(|layer| layer.name.as_str()).collect();
-    for name in ["conv1", "bn1", "maxpool", "layer1.0.downsample.0", "layer4.2.conv3", "layer4.2.bn3", "avgpool", "fc"] {
+    for name in ["conv1", "bn1", "maxpool", "layer1.0.downsample.0", "layer4.2.conv3", "layer4.2.bn3", "avgpool", "fc"]
+    {
         assert!(known.contains(&name), "{name}: {known:?}");
     }
 }

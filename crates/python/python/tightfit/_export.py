@@ -25,7 +25,7 @@ def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | No
         net = tightfit.torch.network(model, torch.randn(1, 3, 224, 224))
         tightfit.optimize(net, 256, workspace="64MiB", profile=profile)
 
-    Batch normalization and dropout stay in, whatever the mode of the model. The model, its statistics and the state of
+    Needs the package ``onnx``. Batch normalization and dropout stay in, whatever the mode of the model. The model, its statistics and the state of
     the random numbers are left as they are.
 
     Parameters
@@ -76,7 +76,7 @@ def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | No
 
 def _export(model: nn.Module, example: Tensor, file: str) -> None:
     """Writes the file, by the exporter that works."""
-    # The older exporter needs no other packages.
+    # The older exporter is much faster; it needs the package onnx alone.
     script: dict[str, Any] = {
         "dynamo": False,
         "training": torch.onnx.TrainingMode.TRAINING,
@@ -94,4 +94,6 @@ def _export(model: nn.Module, example: Tensor, file: str) -> None:
             failures.append(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}")
         else:
             return
-    raise BadInput("PyTorch cannot export the model: " + "; ".join(failures))
+    missing = any("not installed" in failure for failure in failures)
+    advice = "; install what is missing with `pip install onnx`" if missing else ""
+    raise BadInput("PyTorch cannot export the model: " + "; ".join(failures) + advice)

@@ -5,7 +5,7 @@
 //! ```
 
 use super::call::{Call, axis};
-use super::shapes::{slices, permutation};
+use super::shapes::{permutation, slices};
 use super::value::{Constant, Data, Dims, MOST_ELEMENTS, Value, broadcast, elements};
 
 /// The elements of a node's first output; unknown if it is none of the operations that shapes are made of, if there are
@@ -110,14 +110,18 @@ fn slice(call: &Call<'_>) -> Option<Data> {
 fn pick(data: &Data, mut places: impl Iterator<Item = Option<usize>>) -> Option<Data> {
     match data {
         Data::Unknown => None,
-        Data::Integers(all) => places.try_fold(Vec::new(), |mut picked, place| {
-            picked.push(*all.get(place?)?);
-            Some(picked)
-        }).map(Data::Integers),
-        Data::Floats(all) => places.try_fold(Vec::new(), |mut picked, place| {
-            picked.push(*all.get(place?)?);
-            Some(picked)
-        }).map(Data::Floats),
+        Data::Integers(all) => places
+            .try_fold(Vec::new(), |mut picked, place| {
+                picked.push(*all.get(place?)?);
+                Some(picked)
+            })
+            .map(Data::Integers),
+        Data::Floats(all) => places
+            .try_fold(Vec::new(), |mut picked, place| {
+                picked.push(*all.get(place?)?);
+                Some(picked)
+            })
+            .map(Data::Floats),
     }
 }
 
@@ -186,10 +190,13 @@ fn pointwise(call: &Call<'_>, dims: &[usize]) -> Option<Data> {
         return None;
     }
     let parts: Vec<Data> = inputs.iter().map(|input| spread(input, dims)).collect::<Option<_>>()?;
-    let integers: Option<Vec<&Vec<i64>>> = parts.iter().map(|part| match part {
-        Data::Integers(all) => Some(all),
-        _ => None,
-    }).collect();
+    let integers: Option<Vec<&Vec<i64>>> = parts
+        .iter()
+        .map(|part| match part {
+            Data::Integers(all) => Some(all),
+            _ => None,
+        })
+        .collect();
     let count = elements(dims)?;
     if let Some(parts) = integers {
         let mut results = Vec::new();
@@ -202,11 +209,14 @@ fn pointwise(call: &Call<'_>, dims: &[usize]) -> Option<Data> {
         }
         return Some(Data::Integers(results));
     }
-    let floats: Vec<Vec<f64>> = parts.into_iter().map(|part| match part {
-        Data::Floats(all) => Some(all),
-        Data::Integers(all) => Some(all.iter().map(|&number| number as f64).collect()),
-        Data::Unknown => None,
-    }).collect::<Option<_>>()?;
+    let floats: Vec<Vec<f64>> = parts
+        .into_iter()
+        .map(|part| match part {
+            Data::Floats(all) => Some(all),
+            Data::Integers(all) => Some(all.iter().map(|&number| number as f64).collect()),
+            Data::Unknown => None,
+        })
+        .collect::<Option<_>>()?;
     let mut results = Vec::new();
     for at in 0..count {
         results.push(match &floats[..] {

@@ -39,7 +39,9 @@ pub fn find(graph: &Graph<'_>, start: usize, x: &str) -> Option<Fused> {
             continue;
         }
         let names = || node.input.iter().map(String::as_str).filter(|name| !name.is_empty());
-        let known = |name: &str| inside.contains(name) || matches!(graph.value(name), Some(Value::Constant(_))) || graph.is_constant(name);
+        let known = |name: &str| {
+            inside.contains(name) || matches!(graph.value(name), Some(Value::Constant(_))) || graph.is_constant(name)
+        };
         if !names().any(|name| inside.contains(name)) || !names().all(known) {
             continue;
         }
@@ -66,8 +68,25 @@ pub fn is_normalization(graph: &Graph<'_>, nodes: &[usize]) -> bool {
 /// Operators that such operations are made of.
 fn is_part(operator: &str) -> bool {
     let parts = [
-        "Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Erf", "Tanh", "Sigmoid", "HardSigmoid", "Clip", "Exp", "Log",
-        "Softplus", "ReduceMean", "Min", "Max", "Neg",
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Pow",
+        "Sqrt",
+        "Reciprocal",
+        "Erf",
+        "Tanh",
+        "Sigmoid",
+        "HardSigmoid",
+        "Clip",
+        "Exp",
+        "Log",
+        "Softplus",
+        "ReduceMean",
+        "Min",
+        "Max",
+        "Neg",
     ];
     parts.contains(&operator)
 }
@@ -110,7 +129,8 @@ fn with_affine(graph: &Graph<'_>, mut nodes: Vec<usize>, operator: &str) -> Vec<
         let node = graph.node(*reader);
         let fits = node.op_type == "Mul" || node.op_type == "Add" && normalizes;
         let others = node.input.iter().filter(|name| *name != output);
-        if !fits || node.input.len() != 2 || !others.clone().all(|name| graph.is_constant(name)) || others.count() != 1 {
+        if !fits || node.input.len() != 2 || !others.clone().all(|name| graph.is_constant(name)) || others.count() != 1
+        {
             break;
         }
         // An activation has no learned factor: that would be a layer of its own.

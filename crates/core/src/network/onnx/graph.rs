@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::proto::{GraphProto, NodeProto, ValueInfoProto};
-use super::value::{Constant, Dims, Value};
 use super::tensor;
+use super::value::{Constant, Dims, Value};
 
 /// More nodes than any model has.
 const MOST_NODES: usize = 50_000;
@@ -89,12 +89,17 @@ impl<'a> Graph<'a> {
             [] => return Err("no input of the graph leads to an output".to_owned()),
             _ => {
                 let names: Vec<String> = given.iter().take(5).map(|input| shown(&input.name)).collect();
-                return Err(format!("the graph has {} inputs ({}); only one is supported", given.len(), names.join(", ")));
+                return Err(format!(
+                    "the graph has {} inputs ({}); only one is supported",
+                    given.len(),
+                    names.join(", ")
+                ));
             }
         };
         let shape = input.r#type.as_ref().and_then(|of| of.tensor_type.as_ref()).and_then(|of| of.shape.as_ref());
         let name = shown(&input.name);
-        let shape = shape.ok_or_else(|| format!("input {name} has no shape; export the model with a fixed sample size"))?;
+        let shape =
+            shape.ok_or_else(|| format!("input {name} has no shape; export the model with a fixed sample size"))?;
         let mut dims = Vec::new();
         let mut batch = None;
         for (at, dim) in shape.dim.iter().enumerate() {

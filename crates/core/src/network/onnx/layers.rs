@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::call::Call;
 use super::value::{Dims, Map, Origin, Value, sample};
 use super::weights::{Slot, Source};
-use crate::network::{Builder, LayerId, LayerKind, Network, Other, Shape};
 use crate::Error;
+use crate::network::{Builder, LayerId, LayerKind, Network, Other, Shape};
 
 /// Names longer than this are cut.
 const LONGEST_NAME: usize = 120;
@@ -133,7 +133,8 @@ fn shortened(path: &str) -> String {
     let mut name = String::new();
     for module in modules {
         let goes_on = module.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('.'));
-        let last = name.rsplit('.').next().is_some_and(|last| !last.is_empty() && module.starts_with(&format!("{last}.")));
+        let last =
+            name.rsplit('.').next().is_some_and(|last| !last.is_empty() && module.starts_with(&format!("{last}.")));
         if goes_on || name.is_empty() {
             name = module.to_owned();
         } else if last {
@@ -155,7 +156,10 @@ mod tests {
     fn paths_name_each_module_once() {
         for (path, name) in [
             ("/layer1/layer1.0/relu/Relu", "layer1.0.relu"),
-            ("/features/features.1/features.1.0/block/block.2/avgpool/GlobalAveragePool", "features.1.0.block.2.avgpool"),
+            (
+                "/features/features.1/features.1.0/block/block.2/avgpool/GlobalAveragePool",
+                "features.1.0.block.2.avgpool",
+            ),
             ("/Add", "Add"),
             ("/relu_1/Relu", "relu_1"),
             ("node_Conv_12", "Conv_12"),

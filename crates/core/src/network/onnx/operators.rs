@@ -123,7 +123,8 @@ fn constants(call: &Call<'_>) -> Result<Vec<Value>, String> {
     }
     let data = all.first().map_or(Data::Unknown, |dims| fold(call, dims));
     let origin = origin(call, all.first().map_or(&[], Vec::as_slice));
-    let mut all: Vec<Constant> = all.into_iter().map(|dims| Constant { dims, data: Data::Unknown, origin: None }).collect();
+    let mut all: Vec<Constant> =
+        all.into_iter().map(|dims| Constant { dims, data: Data::Unknown, origin: None }).collect();
     if let Some(first) = all.first_mut() {
         (first.data, first.origin) = (data, origin);
     }

@@ -17,11 +17,15 @@ pub enum Reads {
 pub fn of(operator: &str) -> Option<Reads> {
     Some(match operator {
         "Add" | "Sub" | "Sum" | "Mean" | "Neg" | "Floor" | "Ceil" | "Round" | "Sign" | "Not" | "And" | "Or" | "Xor"
-        | "Equal" | "Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual" | "IsNaN" | "IsInf" | "BitShift" => Reads::Nothing,
-        "Relu" | "Clip" | "Sigmoid" | "Tanh" | "Exp" | "Sqrt" | "Reciprocal" | "HardSigmoid" | "LeakyRelu" | "Elu" | "Selu"
-        | "Celu" | "ThresholdedRelu" => Reads::Output,
-        "HardSwish" | "Gelu" | "Erf" | "Softplus" | "Softsign" | "Mish" | "Swish" | "Log" | "Pow" | "Abs" | "Sin" | "Cos"
-        | "Tan" | "Asin" | "Acos" | "Atan" | "Sinh" | "Cosh" | "Max" | "Min" | "PRelu" | "Where" | "Mod" => Reads::Inputs,
+        | "Equal" | "Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual" | "IsNaN" | "IsInf" | "BitShift" => {
+            Reads::Nothing
+        }
+        "Relu" | "Clip" | "Sigmoid" | "Tanh" | "Exp" | "Sqrt" | "Reciprocal" | "HardSigmoid" | "LeakyRelu" | "Elu"
+        | "Selu" | "Celu" | "ThresholdedRelu" => Reads::Output,
+        "HardSwish" | "Gelu" | "Erf" | "Softplus" | "Softsign" | "Mish" | "Swish" | "Log" | "Pow" | "Abs" | "Sin"
+        | "Cos" | "Tan" | "Asin" | "Acos" | "Atan" | "Sinh" | "Cosh" | "Max" | "Min" | "PRelu" | "Where" | "Mod" => {
+            Reads::Inputs
+        }
         "Mul" | "Div" => Reads::OtherFactor,
         _ => return None,
     })

@@ -55,7 +55,8 @@ fn is_bias(value: Option<&Value>, outputs: usize) -> bool {
 pub fn matmul(call: &Call<'_>, bias: Option<&Value>, layers: &mut Layers) -> Result<Value, String> {
     let (a, b) = (call.input(0)?.dims(), call.input(1)?.dims());
     // A vector is a row on the left and a column on the right.
-    let (left, right) = (if a.len() == 1 { vec![1, a[0]] } else { a.to_vec() }, if b.len() == 1 { vec![b[0], 1] } else { b.to_vec() });
+    let (left, right) =
+        (if a.len() == 1 { vec![1, a[0]] } else { a.to_vec() }, if b.len() == 1 { vec![b[0], 1] } else { b.to_vec() });
     let ([outer_a @ .., rows, depth], [outer_b @ .., inner, columns]) = (&left[..], &right[..]) else {
         return Err(format!("{a:?} and {b:?} cannot be multiplied"));
     };

@@ -11,8 +11,15 @@ pub fn of(call: &Call<'_>) -> Result<Option<Vec<Dims>>, String> {
         operator if super::pointwise::of(operator).is_some() => {
             one(broadcast(call.inputs.iter().take(pointwise_inputs(operator)).flatten().map(|input| input.dims()))?)
         }
-        "Softmax" | "LogSoftmax" | "Hardmax" | "LpNormalization" | "MeanVarianceNormalization" | "CumSum"
-        | "RandomUniformLike" | "RandomNormalLike" | "Bernoulli" => one(first()?.to_vec()),
+        "Softmax"
+        | "LogSoftmax"
+        | "Hardmax"
+        | "LpNormalization"
+        | "MeanVarianceNormalization"
+        | "CumSum"
+        | "RandomUniformLike"
+        | "RandomNormalLike"
+        | "Bernoulli" => one(first()?.to_vec()),
         "LayerNormalization" | "GroupNormalization" | "InstanceNormalization" | "RMSNormalization" => {
             one(first()?.to_vec())
         }
@@ -139,7 +146,11 @@ pub fn permutation(call: &Call<'_>, rank: usize) -> Result<Vec<usize>, String> {
     let order = given.iter().map(|&at| axis(at, rank)).collect::<Result<Vec<usize>, String>>()?;
     let mut sorted = order.clone();
     sorted.sort_unstable();
-    if sorted.into_iter().eq(0..rank) { Ok(order) } else { Err(format!("perm {given:?} is not an order of {rank} axes")) }
+    if sorted.into_iter().eq(0..rank) {
+        Ok(order)
+    } else {
+        Err(format!("perm {given:?} is not an order of {rank} axes"))
+    }
 }
 
 fn joined(call: &Call<'_>) -> Result<Dims, String> {
@@ -203,7 +214,12 @@ pub fn slices(call: &Call<'_>, dims: &[usize]) -> Result<Vec<(usize, i64, i64, i
         let from_front = |place: i64| if place < 0 { place.saturating_add(length) } else { place };
         match step {
             0 => return Err("a step is 0".to_owned()),
-            1.. => all.push((at, from_front(start).clamp(0, length), from_front(end).clamp(0, length), step.min(length + 1))),
+            1.. => all.push((
+                at,
+                from_front(start).clamp(0, length),
+                from_front(end).clamp(0, length),
+                step.min(length + 1),
+            )),
             _ => {
                 let (start, end) = (from_front(start).clamp(-1, length - 1), from_front(end).clamp(-1, length - 1));
                 all.push((at, start, end, step.max(-length - 1)));
@@ -256,9 +272,12 @@ fn resized(call: &Call<'_>, dims: &[usize]) -> Result<Dims, String> {
     }
     let scales = match call.optional(scales_at) {
         Some(super::value::Value::Constant(constant)) => constant.floats(),
-        _ => call.node.attribute.iter().find(|attribute| attribute.name == "scales").map(|attribute| {
-            attribute.floats.iter().map(|&scale| f64::from(scale)).collect()
-        }),
+        _ => call
+            .node
+            .attribute
+            .iter()
+            .find(|attribute| attribute.name == "scales")
+            .map(|attribute| attribute.floats.iter().map(|&scale| f64::from(scale)).collect()),
     };
     let scales = scales.ok_or("its scales are not known before the model runs")?;
     if scales.len() != along.len() {

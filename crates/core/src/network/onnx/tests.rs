@@ -44,7 +44,13 @@ fn node(operator: &str, inputs: &[&str], outputs: &[&str], attributes: &[(&str, 
 
 fn floats(name: &str, dims: &[i64], numbers: &[f32]) -> TensorProto {
     let raw_data = numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>().into();
-    TensorProto { name: name.to_owned(), dims: dims.to_vec(), data_type: data_type::FLOAT, raw_data, ..TensorProto::default() }
+    TensorProto {
+        name: name.to_owned(),
+        dims: dims.to_vec(),
+        data_type: data_type::FLOAT,
+        raw_data,
+        ..TensorProto::default()
+    }
 }
 
 /// Weights whose numbers do not matter.
@@ -190,10 +196,12 @@ fn batch_normalization_is_taken_in_both_forms_and_the_last_softmax_is_the_loss()
             initializers,
             vec![
                 node("Conv", &["x", "w"], &["c"], &[]),
-                node("BatchNormalization", &["c", "s", "b", "m", "v"], outputs, &[
-                    ("training_mode", Is::Int(training)),
-                    ("epsilon", Is::Float(0.25)),
-                ]),
+                node(
+                    "BatchNormalization",
+                    &["c", "s", "b", "m", "v"],
+                    outputs,
+                    &[("training_mode", Is::Int(training)), ("epsilon", Is::Float(0.25))],
+                ),
                 node("ReduceMean", &["n"], &["p"], &[("axes", Is::Ints(&[-2, -1])), ("keepdims", Is::Int(0))]),
                 node("Softmax", &["p"], &["y"], &[]),
             ],
@@ -277,7 +285,11 @@ fn products_know_their_arithmetic() {
     let found = other(&network, "MatMul");
     assert_eq!((found.multiply_adds, found.parameters, found.shape), (5 * 8 * 3, 27, Shape::image(5, 1, 3)));
     let attributes = [("strides", Is::Ints(&[2, 2])), ("pads", Is::Ints(&[1, 1, 1, 1]))];
-    let wide = model(&[-1, 4, 5, 5], vec![weights("w", &[4, 6, 4, 4])], vec![node("ConvTranspose", &["x", "w"], &["y"], &attributes)]);
+    let wide = model(
+        &[-1, 4, 5, 5],
+        vec![weights("w", &[4, 6, 4, 4])],
+        vec![node("ConvTranspose", &["x", "w"], &["y"], &attributes)],
+    );
     let network = read(&wide).unwrap();
     let found = other(&network, "ConvTranspose");
     assert_eq!((found.shape, found.multiply_adds), (Shape::image(6, 10, 10), 25 * 4 * 6 * 16));
@@ -285,7 +297,8 @@ fn products_know_their_arithmetic() {
 
 #[test]
 fn several_outputs_share_one_loss() {
-    let mut two = model(&[-1, 4, 2, 2], vec![], vec![node("Relu", &["x"], &["a"], &[]), node("Neg", &["a"], &["b"], &[])]);
+    let mut two =
+        model(&[-1, 4, 2, 2], vec![], vec![node("Relu", &["x"], &["a"], &[]), node("Neg", &["a"], &["b"], &[])]);
     two.graph.as_mut().unwrap().output.insert(0, value("a", &[]));
     let network = read(&two).unwrap();
     assert_eq!(text(&network).last().unwrap(), "loss softmax-loss 32");
@@ -301,13 +314,18 @@ fn an_operator_that_is_not_known_is_planned_if_its_shape_is_stated() {
     let found = other(&network, "Strange");
     assert!(found.reads_inputs && found.reads_output && found.shape == Shape::image(7, 2, 2));
     let message = error(&model(&[-1, 4, 2, 2], vec![], strange()));
-    assert!(message.contains("net.onnx, node `the Strange`, operator `Strange`: the operator is not supported"), "{message}");
+    assert!(
+        message.contains("net.onnx, node `the Strange`, operator `Strange`: the operator is not supported"),
+        "{message}"
+    );
 }
 
 #[test]
 fn errors_name_the_file_the_node_and_the_operator() {
     let relu = |input: &str, output: &str| node("Relu", &[input], &[output], &[]);
-    let shaped = |wanted: &[i64]| model(&[-1, 4, 2, 2], vec![integers("s", wanted)], vec![node("Reshape", &["x", "s"], &["y"], &[])]);
+    let shaped = |wanted: &[i64]| {
+        model(&[-1, 4, 2, 2], vec![integers("s", wanted)], vec![node("Reshape", &["x", "s"], &["y"], &[])])
+    };
     let mut no_shape = model(&[-1, 4, 2, 2], vec![], vec![relu("x", "y")]);
     no_shape.graph.as_mut().unwrap().input[0].r#type = None;
     let mut two = model(&[-1, 4, 2, 2], vec![], vec![node("Add", &["x", "z"], &["y"], &[])]);
@@ -318,31 +336,61 @@ fn errors_name_the_file_the_node_and_the_operator() {
     strange.graph.as_mut().unwrap().node[0].op_type = "a\u{1b}[31mb".repeat(40);
     let none = || weights("w", &[0]);
     for (model, parts) in [
-        (model(&[-1, 4], vec![], vec![relu("b", "a"), node("Add", &["a", "x"], &["b"], &[])]), &["node `the Relu`", "circles"][..]),
-        (model(&[-1, 4], vec![], vec![node("Add", &["x", "a"], &["a"], &[])]), &["node `the Add`", "`a`, which only a later node"]),
-        (model(&[-1, 4], vec![], vec![node("Add", &["x", "lost"], &["y"], &[])]), &["operator `Add`", "`lost`, which no node"]),
+        (
+            model(&[-1, 4], vec![], vec![relu("b", "a"), node("Add", &["a", "x"], &["b"], &[])]),
+            &["node `the Relu`", "circles"][..],
+        ),
+        (
+            model(&[-1, 4], vec![], vec![node("Add", &["x", "a"], &["a"], &[])]),
+            &["node `the Add`", "`a`, which only a later node"],
+        ),
+        (
+            model(&[-1, 4], vec![], vec![node("Add", &["x", "lost"], &["y"], &[])]),
+            &["operator `Add`", "`lost`, which no node"],
+        ),
         (model(&[-1, 4], vec![], vec![relu("x", "y"), relu("x", "y")]), &["`y` is written twice"]),
         (model(&[-1, 3, -1, 224], vec![], vec![relu("x", "y")]), &["extent 2 (`batch`) of input `x` is not fixed"]),
         (model(&[-1, 3, 0, 224], vec![], vec![relu("x", "y")]), &["extent 2 of input `x` is 0"]),
-        (model(&[-1, 3, i64::MAX, 224], vec![], vec![relu("x", "y")]), &["extent 2 of input `x` is 9223372036854775807"]),
+        (
+            model(&[-1, 3, i64::MAX, 224], vec![], vec![relu("x", "y")]),
+            &["extent 2 of input `x` is 9223372036854775807"],
+        ),
         (model(&[1 << 31; 4], vec![], vec![relu("x", "y")]), &["more than 2^60 elements"]),
         (model(&[5], vec![], vec![relu("x", "y")]), &["input `x` has 1 extents"]),
-        (model(&[-1, 4], vec![weights("w", &[4])], vec![relu("w", "y")]), &["no input of the graph leads to an output"]),
+        (
+            model(&[-1, 4], vec![weights("w", &[4])], vec![relu("w", "y")]),
+            &["no input of the graph leads to an output"],
+        ),
         (no_shape, &["input `x` has no shape"]),
         (two, &["the graph has 2 inputs (`x`, `z`)"]),
         (unwritten, &["no node writes its output `z`"]),
         (shaped(&[-1, -1]), &["cannot be reshaped to [-1, -1]"]),
         (shaped(&[-1, 7]), &["cannot be reshaped"]),
         (shaped(&[i64::MAX, 4]), &["not from 0 to 2^31"]),
-        (one_convolution(&[-1, 4, 9, 9], &[6, 3, 3, 3], &[]), &["node `the Conv`", "1 groups of filters [6, 3, 3, 3] over 4"]),
-        (one_convolution(&[-1, 4, 9, 9], &[6, 4, 3, 3], &[("pads", Is::Ints(&[-1, 0, 0, 0]))]), &["pads -1 is not from 0"]),
+        (
+            one_convolution(&[-1, 4, 9, 9], &[6, 3, 3, 3], &[]),
+            &["node `the Conv`", "1 groups of filters [6, 3, 3, 3] over 4"],
+        ),
+        (
+            one_convolution(&[-1, 4, 9, 9], &[6, 4, 3, 3], &[("pads", Is::Ints(&[-1, 0, 0, 0]))]),
+            &["pads -1 is not from 0"],
+        ),
         (one_convolution(&[-1, 4, 9, 9], &[6, 4, 3, 3], &[("strides", Is::Ints(&[0, 1]))]), &["is 0"]),
         (one_convolution(&[-1, 4, 2, 2], &[6, 4, 3, 3], &[]), &["the filter covers 3"]),
         (one_convolution(&[-1, 4], &[6, 4], &[]), &["2 axes; windows need"]),
-        (model(&[-1, 4, 2, 2], vec![], vec![node("Conv", &["x", "x"], &["y"], &[])]), &["input 1 depends on the samples"]),
+        (
+            model(&[-1, 4, 2, 2], vec![], vec![node("Conv", &["x", "x"], &["y"], &[])]),
+            &["input 1 depends on the samples"],
+        ),
         (model(&[-1, 4, 2, 2], vec![], vec![node("Conv", &["x"], &["y"], &[])]), &["input 1 is missing"]),
-        (model(&[-1, 4, 2, 2], vec![none()], vec![node("Loop", &["x", "w"], &["y"], &[])]), &["operator `Loop`", "not supported"]),
-        (model(&[-1, 4], vec![TensorProto { dims: vec![1 << 40; 2], ..none() }], vec![relu("x", "y")]), &["initializer `w`"]),
+        (
+            model(&[-1, 4, 2, 2], vec![none()], vec![node("Loop", &["x", "w"], &["y"], &[])]),
+            &["operator `Loop`", "not supported"],
+        ),
+        (
+            model(&[-1, 4], vec![TensorProto { dims: vec![1 << 40; 2], ..none() }], vec![relu("x", "y")]),
+            &["initializer `w`"],
+        ),
         (strange, &["operator `a\\u{1b}[31mba", "..`", "is not supported"]),
         (ModelProto::default(), &["it has no graph"]),
         (ModelProto { graph: Some(GraphProto::default()), opset_import: Vec::new() }, &["no input of the graph"]),
@@ -359,13 +407,16 @@ fn errors_name_the_file_the_node_and_the_operator() {
 #[test]
 fn other_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, bytes) in [("text.onnx", b"{\"layers\": []}".to_vec()), ("zeros.onnx", vec![0; 100_000]), ("empty.onnx", vec![])] {
+    for (name, bytes) in
+        [("text.onnx", b"{\"layers\": []}".to_vec()), ("zeros.onnx", vec![0; 100_000]), ("empty.onnx", vec![])]
+    {
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         let error = Network::open(path.to_str().unwrap()).unwrap_err();
         assert!(error.to_string().contains("is not an ONNX model"), "{error}");
     }
-    for path in [folder.path().join("lost.onnx"), folder.path().to_owned().join("folder.onnx"), "/dev/zero.onnx".into()] {
+    for path in [folder.path().join("lost.onnx"), folder.path().to_owned().join("folder.onnx"), "/dev/zero.onnx".into()]
+    {
         if path.ends_with("folder.onnx") {
             std::fs::create_dir(&path).unwrap();
         }
@@ -384,7 +435,8 @@ fn large_weights_are_skipped_unread() {
         key
     };
     let mut graph = flatten_by_arithmetic(-1).graph.unwrap();
-    let tensor = TensorProto { dims: vec![10, 24], name: "fc.weight".to_owned(), data_type: 1, ..TensorProto::default() };
+    let tensor =
+        TensorProto { dims: vec![10, 24], name: "fc.weight".to_owned(), data_type: 1, ..TensorProto::default() };
     let tensor = [tensor.encode_to_vec(), key(9, 3 << 30)].concat();
     graph.initializer.remove(0);
     let graph = graph.encode_to_vec();
@@ -405,7 +457,11 @@ fn large_weights_are_skipped_unread() {
 fn weights_come_in_the_order_of_the_layers() {
     let mut net = model(
         &[-1, 2],
-        vec![floats("a", &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), floats("b", &[2, 3], &[7.0, 8.0, 9.0, 10.0, 11.0, 12.0]), floats("c", &[2], &[13.0, 14.0])],
+        vec![
+            floats("a", &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+            floats("b", &[2, 3], &[7.0, 8.0, 9.0, 10.0, 11.0, 12.0]),
+            floats("c", &[2], &[13.0, 14.0]),
+        ],
         vec![
             node("MatMul", &["x", "a"], &["h"], &[]),
             node("Gemm", &["h", "b", "c"], &["y"], &[("transB", Is::Int(1))]),
@@ -440,7 +496,10 @@ fn weights_come_in_the_order_of_the_layers() {
         tensor(&mut net, outside);
         std::fs::write(&path, bytes(&net)).unwrap();
         let error = numbers(&path).unwrap_err().to_string();
-        assert!(error.contains("not inside the model's folder") || error.contains("cannot be read"), "{outside}: {error}");
+        assert!(
+            error.contains("not inside the model's folder") || error.contains("cannot be read"),
+            "{outside}: {error}"
+        );
     }
 }
 
@@ -457,12 +516,22 @@ fn varied() -> ModelProto {
         integers("pads", &[0, 0, 0, 0, 0, 0, 1, 1]),
     ]);
     let head = [
-        node("Conv", &["x", "conv.weight"], &["c"], &[("pads", Is::Ints(&[1, 1, 1, 1])), ("auto_pad", Is::Text("NOTSET"))]),
+        node(
+            "Conv",
+            &["x", "conv.weight"],
+            &["c"],
+            &[("pads", Is::Ints(&[1, 1, 1, 1])), ("auto_pad", Is::Text("NOTSET"))],
+        ),
         node("Sigmoid", &["c"], &["sigmoid"], &[]),
         node("Mul", &["c", "sigmoid"], &["silu"], &[]),
         node("Resize", &["silu", "", "scales"], &["wide"], &[]),
         node("Pad", &["wide", "pads"], &["padded"], &[]),
-        node("MaxPool", &["padded"], &["pooled"], &[("kernel_shape", Is::Ints(&[4, 6])), ("strides", Is::Ints(&[1, 1]))]),
+        node(
+            "MaxPool",
+            &["padded"],
+            &["pooled"],
+            &[("kernel_shape", Is::Ints(&[4, 6])), ("strides", Is::Ints(&[1, 1]))],
+        ),
         node("Slice", &["pooled", "starts", "ends", "axes"], &["cut"], &[]),
         node("Split", &["cut"], &["left", "right"], &[("axis", Is::Int(2))]),
         node("Concat", &["left", "right"], &["joined"], &[("axis", Is::Int(2))]),
@@ -495,7 +564,9 @@ fn survives(bytes: &[u8]) {
                 let _ = workload.lower();
             }
         }
-        Err(error) => assert!(error.to_string().contains("net.onnx") || matches!(error, Error::BadNetwork { .. }), "{error}"),
+        Err(error) => {
+            assert!(error.to_string().contains("net.onnx") || matches!(error, Error::BadNetwork { .. }), "{error}")
+        }
     }
 }
 

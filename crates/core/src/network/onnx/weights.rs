@@ -99,7 +99,9 @@ fn numbers(path: &Path, tensor: &TensorProto) -> Result<Vec<f32>, String> {
     }
     let half = |pair: &[u8]| [pair[0], pair[1]];
     Ok(match tensor.data_type {
-        data_type::FLOAT => bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect(),
+        data_type::FLOAT => {
+            bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
+        }
         data_type::FLOAT16 => bytes.chunks_exact(2).map(|pair| half::f16::from_le_bytes(half(pair)).to_f32()).collect(),
         _ => bytes.chunks_exact(2).map(|pair| half::bf16::from_le_bytes(half(pair)).to_f32()).collect(),
     })
@@ -108,7 +110,8 @@ fn numbers(path: &Path, tensor: &TensorProto) -> Result<Vec<f32>, String> {
 /// The bytes of a tensor in a file beside the model's.
 fn read_external(path: &Path, tensor: &TensorProto, wanted: usize) -> Result<Vec<u8>, String> {
     use std::io::{Read, Seek, SeekFrom};
-    let entry = |key: &str| tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
+    let entry =
+        |key: &str| tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
     let location = entry("location").ok_or("name no file that holds them")?;
     // A model must not read files outside its folder.
     let is_plain = Path::new(location).components().all(|part| matches!(part, std::path::Component::Normal(_)));

@@ -122,7 +122,8 @@ pub fn transposed(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String>
         };
         dims.push(output);
     }
-    let per_position = filters.dims[1..].iter().fold(*channels as u64, |product, &dim| product.saturating_mul(dim as u64));
+    let per_position =
+        filters.dims[1..].iter().fold(*channels as u64, |product, &dim| product.saturating_mul(dim as u64));
     let positions = inputs.iter().fold(1u64, |product, &dim| product.saturating_mul(dim as u64));
     layers.other(call, dims, |other| {
         other.reads_inputs = true;
