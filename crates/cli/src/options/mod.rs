@@ -132,8 +132,8 @@ fn samples() -> impl TypedValueParser<Value = usize> {
 /// Which kernels to work on.
 #[derive(Args)]
 pub struct SelectionOptions {
-    /// Built-in network (see `tightfit networks`), network file (.json), layer list, or the name of a program that ran
-    /// under `tightfit run`
+    /// Built-in network (see `tightfit networks`), ONNX model (.onnx), network file (.json), layer list, or the name of a
+    /// program that ran under `tightfit run`
     pub network: String,
     /// Mini-batch size [default: as stated in the file, or as the program ran]
     #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
@@ -148,7 +148,7 @@ pub struct SelectionOptions {
 
 #[derive(Args)]
 pub struct NetworksOptions {
-    /// Built-in network, network file (.json) or layer list
+    /// Built-in network, ONNX model (.onnx), network file (.json) or layer list
     pub network: Option<String>,
     /// Write the network as JSON, to a file that other commands accept in place of a name
     #[arg(long, value_name = "FILE.json", requires = "network")]
@@ -378,7 +378,7 @@ pub struct PredictOptions {
 
 #[derive(Args)]
 pub struct SplitOptions {
-    /// Built-in network, network file (.json) or layer list
+    /// Built-in network, ONNX model (.onnx), network file (.json) or layer list
     #[arg(long)]
     pub network: String,
     /// Mini-batch size over all devices

@@ -45,7 +45,7 @@ use super::{LayerId, LayerKind, Network};
 use crate::{Bytes, Error};
 
 /// Most bytes of a graph without its weights.
-const MOST_GRAPH: Bytes = Bytes::mib(64);
+const MOST_GRAPH: Bytes = Bytes::mib(32);
 
 /// Longest payload to read with the graph; constants that extents depend on are shorter.
 const LONGEST: usize = 64 << 10;
