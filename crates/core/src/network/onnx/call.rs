@@ -23,6 +23,11 @@ impl<'a> Call<'a> {
         &self.node.op_type
     }
 
+    /// Whether the operator is one of ONNX's own, which other domains may have too and mean something else.
+    pub fn is_standard(&self) -> bool {
+        matches!(self.node.domain.as_str(), "" | "ai.onnx")
+    }
+
     /// An input that may be left out.
     pub fn optional(&self, at: usize) -> Option<&Value> {
         self.inputs.get(at).and_then(Option::as_ref)

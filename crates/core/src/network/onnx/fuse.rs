@@ -35,7 +35,7 @@ pub fn find(graph: &Graph<'_>, start: usize, x: &str) -> Option<Fused> {
     let mut inside: HashSet<&str> = HashSet::from([x]);
     for at in (start..graph.len()).take(LONGEST * 4) {
         let node = graph.node(at);
-        if !graph.is_reached(at) || !is_part(&node.op_type) {
+        if !graph.is_reached(at) || !is_part(&node.op_type) || !node.domain.is_empty() {
             continue;
         }
         let names = || node.input.iter().map(String::as_str).filter(|name| !name.is_empty());

@@ -224,7 +224,10 @@ fn together(
         return Ok((fused.nodes, vec![value]));
     }
     if call.operator() == "MatMul"
+        && !call.maps().is_empty()
         && let Some((adding, bias)) = bias_after(graph, node.output.first().map_or("", String::as_str))
+        // Longer numbers would stretch the product.
+        && call.input(1)?.dims().last() == bias.dims().first()
     {
         let value = products::matmul(&call, Some(&bias), layers)?;
         return Ok((vec![at, adding], vec![value]));

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::call::{Call, axis, extent};
 use super::fold::{fold, range};
+use super::graph::shown;
 use super::layers::{Layers, name_of};
 use super::pointwise::{self, Reads};
 use super::proto::data_type;
@@ -17,6 +18,9 @@ use crate::network::{LayerKind, PoolingMethod};
 /// Reads a node; the values are those of its outputs, which may be fewer than it names.
 pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
     let one = |value: Result<Value, String>| value.map(|value| vec![value]);
+    if !call.is_standard() {
+        return if call.maps().is_empty() { constants(call) } else { plain(call, layers) };
+    }
     if let Some(value) = made_of_nothing(call)? {
         return Ok(vec![value]);
     }
@@ -153,8 +157,7 @@ fn origin(call: &Call<'_>, dims: &[usize]) -> Option<Origin> {
 
 /// What to say of an operator that is not known.
 pub fn unknown(call: &Call<'_>) -> String {
-    let domain = &call.node.domain;
-    let from = if matches!(domain.as_str(), "" | "ai.onnx") { String::new() } else { format!(" of `{domain}`") };
+    let from = if call.is_standard() { String::new() } else { format!(" of {}", shown(&call.node.domain)) };
     format!(
         "the operator{from} is not supported, and the file does not state its output's shape; export the model without \
          it, or run shape inference (onnx.shape_inference) on the file"

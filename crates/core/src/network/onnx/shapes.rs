@@ -7,6 +7,9 @@ use super::value::{Dims, broadcast, elements};
 pub fn of(call: &Call<'_>) -> Result<Option<Vec<Dims>>, String> {
     let first = || Ok::<&[usize], String>(call.input(0)?.dims());
     let one = |dims: Dims| Ok(Some(vec![dims]));
+    if !call.is_standard() {
+        return Ok(None);
+    }
     match call.operator() {
         operator if super::pointwise::of(operator).is_some() => {
             one(broadcast(call.inputs.iter().take(pointwise_inputs(operator)).flatten().map(|input| input.dims()))?)

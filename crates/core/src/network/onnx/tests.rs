@@ -319,6 +319,32 @@ fn an_operator_that_is_not_known_is_planned_if_its_shape_is_stated() {
 }
 
 #[test]
+fn operators_of_other_domains_are_not_taken_for_those_of_onnx() {
+    let mut foreign = model(&[-1, 4, 2, 2], vec![], vec![node("Relu", &["x"], &["y"], &[])]);
+    foreign.graph.as_mut().unwrap().node[0].domain = "mine".to_owned();
+    let message = error(&foreign);
+    assert!(message.contains("operator `Relu`: the operator of `mine` is not supported"), "{message}");
+    foreign.graph.as_mut().unwrap().output[0] = value("y", &[-1, 3]);
+    assert_eq!(other(&read(&foreign).unwrap(), "Relu").shape, Shape::flat(3));
+}
+
+#[test]
+fn numbers_that_stretch_a_product_are_a_sum_of_their_own() {
+    let numbers = vec![weights("w", &[8, 1]), weights("b", &[6])];
+    let nodes = || vec![node("MatMul", &["x", "w"], &["m"], &[]), node("Add", &["m", "b"], &["y"], &[])];
+    let network = read(&model(&[-1, 8], numbers, nodes())).unwrap();
+    let expected = ["input input 8", "the_MatMul fully-connected 1", "the_Add Add 6", "loss softmax-loss 6"];
+    assert_eq!(text(&network), expected);
+    let constant = vec![weights("x2", &[2, 8]), weights("w", &[8, 6]), weights("b", &[6])];
+    let mut nodes = nodes();
+    nodes[0].input[0] = "x2".to_owned();
+    nodes.push(node("MatMul", &["x", "y"], &["z"], &[]));
+    nodes[1].output[0] = "y".to_owned();
+    let error = error(&model(&[-1, 2], constant, nodes));
+    assert!(error.contains("node `the MatMul`") && error.contains("is not supported"), "{error}");
+}
+
+#[test]
 fn errors_name_the_file_the_node_and_the_operator() {
     let relu = |input: &str, output: &str| node("Relu", &[input], &[output], &[]);
     let shaped = |wanted: &[i64]| {
