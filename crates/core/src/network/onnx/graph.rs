@@ -197,11 +197,11 @@ impl<'a> Graph<'a> {
             Some(value) => Ok(Some(value.clone())),
             None => Err(match self.writers.get(name.as_str()) {
                 Some(&writer) if node.output.contains(name) || !self.has_value(writer) => format!(
-                    "it reads {}, which only a later node writes; nodes must be in order, without circles",
+                    "it reads {}, which only a later node writes; nodes must be in order, without cycles",
                     shown(name)
                 ),
                 Some(&writer) => format!("output {} of {} is not supported", shown(name), self.operator(writer)),
-                None => format!("it reads {}, which no node, input or initializer is called", shown(name)),
+                None => format!("it reads {}, but no node, input or initializer has that name", shown(name)),
             }),
         };
         node.input.iter().map(known).collect()
