@@ -25,4 +25,4 @@ pub use machine::Machine;
 pub use observe::Observation;
 pub use resolve::Poison;
 pub use trace::Trace;
-pub use weights::replace;
+pub use weights::replace_weights;

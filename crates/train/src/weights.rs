@@ -9,7 +9,7 @@ use crate::{Error, Learned};
 ///
 /// # Errors
 /// [`Error::Batch`] for a layer whose parameters have another length, or that has no such parameters.
-pub fn replace(workload: &Workload<'_>, learned: &mut Learned, given: &[Numbers]) -> Result<(), Error> {
+pub fn replace_weights(workload: &Workload<'_>, learned: &mut Learned, given: &[Numbers]) -> Result<(), Error> {
     for Numbers { layer, slot, numbers } in given {
         let node = workload.network.layer(*layer);
         let channels = node.shape.channels();

@@ -9,7 +9,7 @@ use tightfit_core::network::onnx::{Model, Numbers, Slot};
 use tightfit_core::plan::{Budgets, Checked, Mode, Workload};
 use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
-use tightfit_train::{Engine, Error, Poison, Solver, replace};
+use tightfit_train::{Engine, Error, Poison, Solver, replace_weights};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recorded");
 
@@ -34,7 +34,7 @@ fn losses_from_the_weights_of_a_file_are_those_of_pytorch() {
         let weights = model.weights().unwrap();
         let read: usize = weights.iter().filter(|of| of.slot < Slot::Mean).map(|of| of.numbers.len()).sum();
         assert_eq!(read, model.network().parameters(), "{form}");
-        replace(&workload, &mut learned, &weights).unwrap();
+        replace_weights(&workload, &mut learned, &weights).unwrap();
         engine.take_over(&learned).unwrap();
         for step in 0..3 {
             let labels: Vec<u32> = (0..4).map(|n| (3 * n + step) % 5).collect();
@@ -53,11 +53,13 @@ fn weights_of_another_length_are_refused() {
     let mut weights = model.weights().unwrap();
     weights[0].numbers.pop();
     let given = weights[0].numbers.len();
-    let Err(Error::Batch { what, wanted }) = replace(&workload, &mut Default::default(), &weights) else {
+    let Err(Error::Batch { what, wanted }) = replace_weights(&workload, &mut Default::default(), &weights) else {
         panic!("taken")
     };
     assert_eq!((what, wanted), (format!("{given} numbers for Weight of layer first"), (given + 1).to_string()));
     let none = [Numbers { slot: Slot::Scale, ..weights[0].clone() }];
-    let Err(Error::Batch { wanted, .. }) = replace(&workload, &mut Default::default(), &none) else { panic!("taken") };
+    let Err(Error::Batch { wanted, .. }) = replace_weights(&workload, &mut Default::default(), &none) else {
+        panic!("taken")
+    };
     assert_eq!(wanted, "none");
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use tightfit_core::network::onnx::{Model, Numbers};
 use tightfit_core::network::{LayerKind, Network};
 use tightfit_core::plan::Workload;
-use tightfit_train::{Engine, Machine, replace};
+use tightfit_train::{Engine, Machine, replace_weights};
 
 use crate::failure::Failure;
 
@@ -89,7 +89,7 @@ fn listed(names: &[&str]) -> String {
 /// Starts an engine from these weights, if there are any.
 ///
 /// # Errors
-/// Those of [`replace`] and of writing them.
+/// Those of [`replace_weights`] and of writing them.
 pub fn start_from<M: Machine>(
     engine: &mut Engine<M>,
     workload: &Workload<'_>,
@@ -97,6 +97,6 @@ pub fn start_from<M: Machine>(
 ) -> Result<(), Failure> {
     let Some(weights) = weights else { return Ok(()) };
     let mut learned = engine.learned()?;
-    replace(workload, &mut learned, weights)?;
+    replace_weights(workload, &mut learned, weights)?;
     Ok(engine.take_over(&learned)?)
 }
