@@ -78,6 +78,19 @@ pub enum Error {
         what: String,
     },
 
+    /// A node of an ONNX model that cannot become a layer.
+    #[error("{}, node {node}, operator {operator}: {what}", path.display())]
+    BadNode {
+        /// The file.
+        path: PathBuf,
+        /// The node's name, quoted.
+        node: String,
+        /// Its operator, quoted.
+        operator: String,
+        /// What is wrong with it.
+        what: String,
+    },
+
     /// A document in the wrong form.
     #[error("cannot be read as a {document}: {what}")]
     BadDocument {

@@ -17,7 +17,9 @@ pub fn raise(error: Error) -> PyErr {
         Error::OverLimit { needed, limit, .. } => DoesNotFit::new_err((message, needed.0, limit.0)),
         Error::OverTotal { needed, total } => DoesNotFit::new_err((message, needed.0, total.0)),
         Error::NotProfiled { .. } | Error::NoStepTimes { .. } | Error::NoSplit { .. } => NotProfiled::new_err(message),
-        Error::File { path, .. } => FileError::new_err((message, path.display().to_string())),
+        Error::File { path, .. } | Error::BadNode { path, .. } => {
+            FileError::new_err((message, path.display().to_string()))
+        }
         Error::Backend { .. } | Error::DeviceLost { .. } | Error::Refused { .. } => BackendError::new_err(message),
         Error::Interrupted => PyKeyboardInterrupt::new_err(()),
         _ => BadInput::new_err(message),

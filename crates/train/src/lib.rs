@@ -16,6 +16,7 @@ pub mod machine;
 mod observe;
 mod resolve;
 mod trace;
+mod weights;
 
 pub use engine::{Engine, Learned, Outcome, Solver};
 pub use error::Error;
@@ -24,3 +25,4 @@ pub use machine::Machine;
 pub use observe::Observation;
 pub use resolve::Poison;
 pub use trace::Trace;
+pub use weights::replace_weights;

@@ -5,6 +5,7 @@ pub mod completions;
 pub mod doctor;
 pub mod doctor_preload;
 mod findings;
+mod model;
 mod networked;
 pub mod networks;
 pub mod optimize;

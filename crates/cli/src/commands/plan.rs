@@ -1,9 +1,9 @@
 //! `tightfit plan NETWORK`
 
 use tightfit_core::Backend;
-use tightfit_core::network::Network;
 use tightfit_core::report::plan as report;
 
+use super::model::{self, Opened};
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
 use crate::options::{Common, Format, PlanOptions};
@@ -15,7 +15,6 @@ const CHOICES: &str = "use a smaller --batch to measure less, or --assume or --b
 
 pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     let planning = &options.planning;
-    let goal = if options.inference { Goal::Inference } else { Goal::training(options.momentum) };
     if options.assume && options.out.is_some() {
         let why = "--assume cannot be used with --out: the assumed algorithms exist on no machine, so the plan could \
                    not run; use --measure instead of --assume, or save the figures with --format json";
@@ -28,7 +27,9 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     for path in [&options.out, &options.html].into_iter().flatten() {
         check_writable(path)?;
     }
-    let network = Network::open(&options.network)?;
+    let opened = model::open(&options.network)?;
+    let goal = goal(options, &opened);
+    let network = opened.network;
     let measured = if options.assume { None } else { measured_by(options, common)? };
     let (plan, device) = match measured {
         Some(backends) => {
@@ -52,6 +53,22 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
         None => Ok(()),
     };
     first([printed, written, drawn])
+}
+
+/// What to plan for: what the options say, otherwise training, but inference for a model that was exported for it.
+fn goal(options: &PlanOptions, opened: &Opened) -> Goal {
+    let for_inference = opened.model.as_ref().is_some_and(|model| model.is_for_inference());
+    if options.inference || for_inference && !options.training {
+        if !options.inference {
+            message::note(format_args!(
+                "{} looks exported for inference: its batch normalizations are merged into convolutions, or it has none; \
+                 inference is planned (add --training to plan training)",
+                options.network
+            ));
+        }
+        return Goal::Inference;
+    }
+    Goal::training(options.momentum)
 }
 
 /// The backends to measure on. `None`, with a note, if there is only a CPU and `--measure` is not set.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 use tightfit_core::network::Network;
+use tightfit_core::network::onnx::Numbers;
 use tightfit_core::plan::{Mode, Plan};
 use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
@@ -14,6 +15,7 @@ use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Score, Solver, predict};
 
+use super::model::{self, must_run, start_from};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use crate::failure::{Failure, first, print};
@@ -33,9 +35,12 @@ const ROWS: usize = 10;
 
 pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     // Check all options before measuring anything.
-    let network = Network::open(&options.network)?;
+    let opened = model::open(&options.network)?;
+    let network = opened.network.clone();
+    must_run(&network, "predict")?;
     let Ends { sample, classes, has_loss } = ends(&network)?;
     let dataset = data::open(&options.data, sample, classes, common.seed)?;
+    let weights = opened.weights(options.random_weights)?;
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "predict")?;
     let (network, plan) = match &options.plan {
@@ -47,7 +52,7 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     };
     let device = session.device().clone();
     let stop = Arc::clone(&session.stop);
-    let job = Job { options, common, network: &network, plan: &plan, dataset, has_loss, device, stop };
+    let job = Job { options, common, network: &network, plan: &plan, weights, dataset, has_loss, device, stop };
     // Free the measuring buffers before reserving the arenas.
     drop(session);
     if job.device.backend == "cpu" {
@@ -65,6 +70,7 @@ struct Job<'a> {
     common: &'a Common,
     network: &'a Network,
     plan: &'a Plan,
+    weights: Option<Vec<Numbers>>,
     dataset: Dataset,
     has_loss: bool,
     device: Device,
@@ -88,6 +94,7 @@ impl Job<'_> {
         let poison = if self.options.check { Poison::Freed } else { Poison::Nothing };
         let solver = Solver { seed: self.common.seed, ..Solver::default() };
         let mut engine = Engine::new(&workload, &self.plan.schedule, machine, solver, poison)?;
+        start_from(&mut engine, &workload, self.weights.as_deref())?;
         let mut done = Vec::new();
         let ended = self.predict(&mut engine, &mut done);
         if done.is_empty() {
@@ -100,6 +107,11 @@ impl Job<'_> {
             Format::Json => self.print_json(&done, peak),
         };
         first([ended, counted, printed])
+    }
+
+    /// Where the weights come from.
+    fn origin(&self) -> &str {
+        if self.weights.is_some() { &self.options.network } else { "random" }
     }
 
     /// The samples to run: those held back from training, if there are such.
@@ -148,9 +160,14 @@ impl Job<'_> {
     fn print(&self, done: &[Done], peak: Bytes) -> Result<(), Failure> {
         let Plan { network, batch, types, options, baseline, .. } = self.plan;
         let head = format!(
-            "{network} on {}, mini-batch {batch}, {types}, {}, random weights\npolicy {}: peak {peak} of {}, {} planned \
+            "{network} on {}, mini-batch {batch}, {types}, {}, {} weights\npolicy {}: peak {peak} of {}, {} planned \
              (everything resident: {baseline})\n",
-            self.dataset.name, self.device, options.policy, options.budget, self.plan.peak,
+            self.dataset.name,
+            self.device,
+            self.origin(),
+            options.policy,
+            options.budget,
+            self.plan.peak,
         );
         let table = self.rows(done, done.len().div_ceil(ROWS).max(1)).table(super::terminal());
         let samples: usize = done.iter().map(|batch| batch.score.samples).sum();
@@ -199,7 +216,7 @@ impl Job<'_> {
             "network": network, "batch": batch, "backend": self.device.backend, "device": self.device.to_string(),
             "types": types.to_string(), "policy": options.policy.name(), "budget_bytes": options.budget.0,
             "peak_bytes": peak.0, "planned_peak_bytes": self.plan.peak.0, "min_feasible_bytes": min_feasible.0,
-            "baseline_bytes": baseline.0, "data": self.dataset.name, "weights": "random", "seed": self.common.seed,
+            "baseline_bytes": baseline.0, "data": self.dataset.name, "weights": self.origin(), "seed": self.common.seed,
             "batches": done.len(), "samples": done.iter().map(|batch| batch.score.samples).sum::<usize>(),
             "batch_time_us": median(done.iter().map(|batch| batch.time)).as_micros(),
             "planned_batch_time_us": self.plan.step_time.as_micros(), "batch_times_us": times,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::json;
+use tightfit_core::network::onnx::Numbers;
 use tightfit_core::network::{Network, Sgd};
 use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_core::report::{Align, Grid, count};
@@ -14,6 +15,7 @@ use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, Trace, evaluate};
 
+use super::model::{self, must_run, start_from};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use crate::failure::{Failure, check_writable, first, print, write_file};
@@ -30,11 +32,14 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     if let Some(path) = &options.trace {
         check_writable(path)?;
     }
-    let network = Network::open(&options.network)?;
+    let opened = model::open(&options.network)?;
+    let network = opened.network.clone();
+    must_run(&network, "train")?;
     let Ends { sample, classes, has_loss: true } = ends(&network)? else {
         return Err(Failure::Usage(format!("{} has no loss layer, so it cannot be trained", network.name())));
     };
     let dataset = data::open(&options.data, sample, classes, common.seed)?;
+    let weights = opened.weights(options.random_weights)?;
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "train")?;
     let (network, plan) = match &options.plan {
@@ -53,6 +58,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
         common,
         network: &network,
         plan: &plan,
+        weights,
         dataset,
         device,
         stop: Arc::clone(&session.stop),
@@ -85,6 +91,7 @@ struct Job<'a> {
     common: &'a Common,
     network: &'a Network,
     plan: &'a Plan,
+    weights: Option<Vec<Numbers>>,
     dataset: Dataset,
     device: Device,
     stop: Arc<AtomicBool>,
@@ -130,6 +137,7 @@ impl Job<'_> {
         };
         let poison = if self.options.check { Poison::Freed } else { Poison::Nothing };
         let mut engine = Engine::new(&workload, schedule, machine()?, solver, poison)?;
+        start_from(&mut engine, &workload, self.weights.as_deref())?;
         let mut trace = self.options.trace.as_ref().map(|_| Trace::new(schedule));
         let mut outcomes = Vec::new();
         let ended = self.learn(&mut engine, &mut trace, &mut outcomes);

@@ -151,8 +151,8 @@ fn samples() -> impl TypedValueParser<Value = usize> {
 /// Which kernels to work on.
 #[derive(Args)]
 pub struct SelectionOptions {
-    /// Built-in network (see `tightfit networks`), network file (.json), layer list, or the name of a program that ran
-    /// under `tightfit run`
+    /// Built-in network (see `tightfit networks`), ONNX model (.onnx), network file (.json), layer list, or the name of a
+    /// program that ran under `tightfit run`
     pub network: String,
     /// Mini-batch size [default: as stated in the file, or as the program ran]
     #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
@@ -167,7 +167,7 @@ pub struct SelectionOptions {
 
 #[derive(Args)]
 pub struct NetworksOptions {
-    /// Built-in network, network file (.json) or layer list
+    /// Built-in network, ONNX model (.onnx), network file (.json) or layer list
     pub network: Option<String>,
     /// Write the network as JSON, to a file that other commands accept in place of a name
     #[arg(long, value_name = "FILE.json", requires = "network")]
@@ -298,13 +298,17 @@ fn plan_policy(word: &str) -> Result<plan::Policy, String> {
 
 #[derive(Args)]
 pub struct PlanOptions {
-    /// Built-in network (see `tightfit networks`) or network file (.json)
+    /// Built-in network (see `tightfit networks`), ONNX model (.onnx) or network file (.json)
     pub network: String,
     #[command(flatten)]
     pub planning: Planning,
-    /// Plan the forward pass only, freeing each feature map after its last use
+    /// Plan the forward pass only, freeing each feature map after its last use. This is the default for an ONNX model
+    /// without normalizations, as exported for inference
     #[arg(long)]
     pub inference: bool,
+    /// Plan training, also for an ONNX model that was exported for inference
+    #[arg(long, conflicts_with = "inference")]
+    pub training: bool,
     /// Momentum of the training that is planned; with 0, no memory is planned for it
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, conflicts_with = "inference")]
     pub momentum: f32,
@@ -326,7 +330,7 @@ pub struct PlanOptions {
 
 #[derive(Args)]
 pub struct TrainOptions {
-    /// Built-in network (see `tightfit networks`) or network file (.json)
+    /// Built-in network (see `tightfit networks`), ONNX model (.onnx) or network file (.json)
     pub network: String,
     #[command(flatten)]
     pub planning: Planning,
@@ -342,6 +346,9 @@ pub struct TrainOptions {
     /// Number of passes over the data, instead of --steps
     #[arg(long, value_name = "N", conflicts_with = "steps", value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
+    /// Start from random weights, not from those in the ONNX model
+    #[arg(long)]
+    pub random_weights: bool,
     /// Learning rate
     #[arg(long, value_name = "RATE", default_value_t = 0.01)]
     pub learning_rate: f32,
@@ -367,7 +374,7 @@ pub struct TrainOptions {
 
 #[derive(Args)]
 pub struct PredictOptions {
-    /// Built-in network (see `tightfit networks`) or network file (.json)
+    /// Built-in network (see `tightfit networks`), ONNX model (.onnx) or network file (.json)
     pub network: String,
     #[command(flatten)]
     pub planning: Planning,
@@ -378,6 +385,9 @@ pub struct PredictOptions {
     /// held back for testing, if there is one
     #[arg(long, value_name = "DATA")]
     pub data: String,
+    /// Use random weights, not those in the ONNX model
+    #[arg(long)]
+    pub random_weights: bool,
     /// Stop after this many mini-batches [default: all samples once; 100 of synthetic data]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub batches: Option<u64>,
@@ -391,7 +401,7 @@ pub struct PredictOptions {
 
 #[derive(Args)]
 pub struct SplitOptions {
-    /// Built-in network, network file (.json) or layer list
+    /// Built-in network, ONNX model (.onnx), network file (.json) or layer list
     #[arg(long)]
     pub network: String,
     /// Mini-batch size over all devices

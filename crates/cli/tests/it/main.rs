@@ -10,6 +10,7 @@ mod doctor;
 mod interrupted;
 mod optimize;
 mod output;
+mod own_models;
 mod plan;
 mod predict;
 mod readme;

@@ -132,6 +132,12 @@ impl Builder {
         }
     }
 
+    /// The layers so far.
+    #[cfg(feature = "onnx")]
+    pub(super) fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
     /// The current layer, which the next one will read; keep it to branch off later.
     pub fn here(&self) -> Option<LayerId> {
         self.here

@@ -140,6 +140,11 @@ pub fn written_axes(extent: &'static str, axes: &[Axis]) -> Vec<(&'static str, V
     fields
 }
 
+/// A shape as [`Fields::shape`] reads it.
+pub fn written_shape(shape: Shape) -> Value {
+    [shape.channels()].iter().chain(shape.extents()).copied().collect()
+}
+
 /// A 32-bit number with the fewest digits that identify it, rather than the digits of its 64-bit form.
 pub fn decimal(value: f32) -> Value {
     json!(value.to_string().parse::<f64>().ok())

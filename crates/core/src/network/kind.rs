@@ -6,8 +6,8 @@
 use serde_json::{Value, json};
 
 use super::behavior::{Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, Work, reads};
-use super::fields::{Fields, decimal, written_axes};
-use super::{Pooling, PoolingMethod, Shape};
+use super::fields::{Fields, decimal, written_axes, written_shape};
+use super::{Other, Pooling, PoolingMethod, Shape};
 use crate::Convolution;
 use crate::problem::Storage;
 
@@ -68,6 +68,14 @@ pub enum LayerKind {
     Add,
     /// Views a sample as one vector, without moving data. Shape: a vector of the input's length.
     Flatten,
+    /// Views a sample in another shape of the same length, without moving data. Shape: as stated.
+    Reshape {
+        /// Shape of the view.
+        shape: Shape,
+    },
+    /// Anything else. It can be planned, from what it is said to read and take, but not run. Takes one or more inputs.
+    /// Shape: as stated.
+    Other(Box<Other>),
     /// Class probabilities, with the mean cross-entropy to the labels as the loss. Shape: same as its input (the
     /// probabilities).
     SoftmaxLoss,
@@ -89,6 +97,8 @@ impl LayerKind {
             LayerKind::Concat => "concat",
             LayerKind::Add => "add",
             LayerKind::Flatten => "flatten",
+            LayerKind::Reshape { .. } => "reshape",
+            LayerKind::Other(_) => "other",
             LayerKind::SoftmaxLoss => "softmax-loss",
         }
     }
@@ -152,6 +162,14 @@ impl LayerKind {
             }
             LayerKind::Lrn { size: 0, .. } => return Err("size is 0; it must be at least 1".to_owned()),
             LayerKind::Flatten => Shape::flat(one()?.len()),
+            LayerKind::Reshape { shape } => {
+                let input = one()?;
+                if input.len() != shape.len() {
+                    return Err(format!("{input} has {} elements, {shape} has {}", input.len(), shape.len()));
+                }
+                *shape
+            }
+            LayerKind::Other(other) => other.output(inputs)?,
             LayerKind::Relu
             | LayerKind::Lrn { .. }
             | LayerKind::BatchNorm { .. }
@@ -206,7 +224,8 @@ impl LayerKind {
             },
             LayerKind::Concat => plain,
             LayerKind::Add => Behavior { placement: Placement::OverInputSharingGradient, ..plain },
-            LayerKind::Flatten => Behavior { part: Part::View, ..plain },
+            LayerKind::Flatten | LayerKind::Reshape { .. } => Behavior { part: Part::View, ..plain },
+            LayerKind::Other(other) => other.behavior(),
             LayerKind::SoftmaxLoss => Behavior {
                 part: Part::Loss,
                 backward: reads(false, true, false),
@@ -232,6 +251,7 @@ impl LayerKind {
             LayerKind::BatchNorm { .. } => {
                 [ParameterKind::Scale, ParameterKind::Shift].map(|kind| (kind, first.map_or(0, Shape::channels)))
             }
+            LayerKind::Other(other) => [(ParameterKind::Weight, other.parameters), (ParameterKind::Bias, 0)],
             _ => return Vec::new(),
         };
         all.into_iter().filter(|(_, elements)| *elements > 0).collect()
@@ -250,7 +270,7 @@ impl LayerKind {
         let mut fields = Vec::new();
         match self {
             LayerKind::Input { shape, batch } => {
-                fields.push(("shape", [shape.channels()].iter().chain(shape.extents()).copied().collect()));
+                fields.push(("shape", written_shape(*shape)));
                 fields.extend(batch.map(|batch| ("batch", json!(batch))));
             }
             LayerKind::Convolution { convolution, bias } => {
@@ -276,6 +296,8 @@ impl LayerKind {
                 fields.push(("outputs", json!(outputs)));
                 fields.extend((!bias).then(|| ("bias", json!(bias))));
             }
+            LayerKind::Reshape { shape } => fields.push(("shape", written_shape(*shape))),
+            LayerKind::Other(other) => fields.extend(other.fields()),
             LayerKind::Relu | LayerKind::Concat | LayerKind::Add | LayerKind::Flatten | LayerKind::SoftmaxLoss => {}
         }
         fields
@@ -317,6 +339,8 @@ impl LayerKind {
             "concat" => LayerKind::Concat,
             "add" => LayerKind::Add,
             "flatten" => LayerKind::Flatten,
+            "reshape" => LayerKind::Reshape { shape: fields.shape("shape")? },
+            "other" => LayerKind::Other(Box::new(Other::read(fields)?)),
             "softmax-loss" => LayerKind::SoftmaxLoss,
             kind => return Err(format!("field `kind`: unknown kind of layer `{kind}`")),
         })

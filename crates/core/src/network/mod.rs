@@ -23,6 +23,9 @@ mod kind;
 mod layer;
 mod list;
 mod maps;
+#[cfg(feature = "onnx")]
+pub mod onnx;
+mod other;
 mod pooling;
 mod sgd;
 mod shape;
@@ -36,6 +39,7 @@ pub use kernels::{Kernel, distinct};
 pub use kind::LayerKind;
 pub use layer::{Layer, LayerId};
 pub use maps::{FeatureMap, FeatureMaps, MapId};
+pub use other::Other;
 pub use pooling::{Pooling, PoolingMethod};
 pub use sgd::Sgd;
 pub use shape::Shape;
@@ -67,16 +71,20 @@ impl Network {
         Network { name, layers, consumers }
     }
 
-    /// Opens a built-in network by name, or a file: JSON if the path ends in `.json`, otherwise a layer list.
+    /// Opens a built-in network by name, or a file: JSON if the path ends in `.json`, an ONNX model if it ends in
+    /// `.onnx`, otherwise a layer list.
     ///
     /// # Errors
     /// [`Error::UnknownWord`] with the nearest names if it is neither; [`Error::File`] if the file cannot be read; the
-    /// errors of [`Network::from_json`] and [`Network::from_list`].
+    /// errors of [`Network::from_json`], [`onnx::Model::read`] and [`Network::from_list`].
     pub fn open(name_or_path: &str) -> Result<Network, Error> {
         let path = Path::new(name_or_path);
         let looks_like_path = name_or_path.contains(['/', '\\', '.']);
         if names().any(|(name, _)| name == name_or_path) || !(looks_like_path || path.exists()) {
             return built_in(name_or_path);
+        }
+        if path.extension().is_some_and(|extension| extension == "onnx") {
+            return from_onnx(path);
         }
         let text = bounded::read_text(path, MAX_TEXT).map_err(|source| Error::File {
             path: path.to_owned(),
@@ -134,7 +142,7 @@ impl Network {
         self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.parameters))
     }
 
-    /// Multiply-adds of the forward convolutions and fully connected layers, per sample.
+    /// Multiply-adds of the forward convolutions, fully connected layers and other products, per sample.
     pub fn multiply_adds(&self) -> f64 {
         let count = |layer: &Layer| match &layer.kind {
             LayerKind::Convolution { convolution, .. } => {
@@ -143,6 +151,7 @@ impl Network {
             LayerKind::FullyConnected { outputs, .. } => {
                 layer.inputs.iter().map(|input| self.layer(*input).shape.len() as f64).sum::<f64>() * *outputs as f64
             }
+            LayerKind::Other(other) => other.multiply_adds as f64,
             _ => 0.0,
         };
         self.layers.iter().map(count).sum()
@@ -159,4 +168,15 @@ impl Network {
             }
         }
     }
+}
+
+#[cfg(feature = "onnx")]
+fn from_onnx(path: &Path) -> Result<Network, Error> {
+    onnx::Model::read(path).map(onnx::Model::into_network)
+}
+
+#[cfg(not(feature = "onnx"))]
+fn from_onnx(path: &Path) -> Result<Network, Error> {
+    let what = "cannot be read: this build leaves out ONNX models (feature `onnx`)".to_owned();
+    Err(Error::File { path: path.to_owned(), what, source: None })
 }

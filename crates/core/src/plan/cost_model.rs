@@ -7,7 +7,7 @@
 
 use super::step::{Access, Cost, Step};
 use super::{Fronts, Lowered, Pass, Workload};
-use crate::network::{LayerId, Work};
+use crate::network::{LayerId, LayerKind, Work};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Nanos, Problem, Types};
 
@@ -154,8 +154,13 @@ impl CostModel {
         let layer = workload.network.layer(layer);
         let time = match (layer.kind.behavior().work, pass) {
             (Work::Product, Pass::Forward | Pass::BackwardData | Pass::BackwardFilter) => {
-                let flops = 2.0 * layer.parameters as f64 * workload.batch as f64;
-                self.product(flops, bytes, workload.types)
+                let multiply_adds = match (&layer.kind, pass) {
+                    (LayerKind::Other(other), Pass::Forward) => other.multiply_adds as f64,
+                    // The gradients of both factors, in one pass.
+                    (LayerKind::Other(other), _) => 2.0 * other.multiply_adds as f64,
+                    _ => layer.parameters as f64,
+                };
+                self.product(2.0 * multiply_adds * workload.batch as f64, bytes, workload.types)
             }
             (Work::Upload, _) => return self.copy(Direction::FromHost, bytes),
             _ => self.launch + seconds(bytes.0 as f64 / self.memory_rate),

@@ -289,7 +289,7 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
 mod tests {
     use super::*;
     use crate::Types;
-    use crate::network::{Builder, Filters, Network, Shape};
+    use crate::network::{Builder, Filters, Network, Other, Shape};
 
     /// Layer, pass and roles of every operation.
     fn text(network: &Network, mode: Mode) -> Vec<String> {
@@ -365,6 +365,37 @@ mod tests {
             operations.iter().all(|line| !line.starts_with("unused") || line.contains("Forward")),
             "{operations:?}"
         );
+    }
+
+    #[test]
+    fn other_layers_use_what_they_are_said_to_read() {
+        let mut net = Builder::new("other");
+        let a = net.input(Shape::image(2, 4, 4)).conv("a", Filters::new(2, 1)).here();
+        let shape = Shape::image(2, 4, 4);
+        let silu = Other { reads_inputs: true, parameters: 3, ..Other::new("Silu", shape) };
+        let gate = Other { reads_output: true, in_place: true, ..Other::new("Sigmoid", shape) };
+        let b = net.layer("b", LayerKind::Other(Box::new(silu)), &[a]).here();
+        let c = net.layer("c", LayerKind::Other(Box::new(gate)), &[b]).here();
+        let view = LayerKind::Reshape { shape: Shape::volume(4, 2, 2, 2) };
+        net.layer("view", view, &[c]).fully_connected("fc", 3).softmax_loss();
+        let network = net.finish().unwrap();
+        let operations = text(&network, Mode::Training);
+        for expected in [
+            "b Forward: X(0) Y= W",
+            "c Forward: X(0) Y=",
+            "fc Forward: X(0) Y= W",
+            "c BackwardData: Y Dy Dx(0)=",
+            "b BackwardData: X(0) Dy W Dw= Dx(0)=",
+            "b Update: W+ Dw Momentum+",
+        ] {
+            assert!(operations.iter().any(|operation| operation == expected), "{expected}: {operations:?}");
+        }
+        assert!(!operations.iter().any(|operation| operation.starts_with("view")), "{operations:?}");
+        let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
+        let map = |place: usize| workload.maps.written_by(network.iter().nth(place).unwrap().0);
+        assert_eq!(map(2), map(3), "in place");
+        assert_eq!(map(3), map(4), "a view");
+        assert_ne!(map(1), map(2));
     }
 
     #[test]

@@ -63,6 +63,7 @@ const CRATES: &[Crate] = &[
             &["machine"],
             &["resolve", "observe", "trace"],
             &["engine"],
+            &["weights"],
             &["evaluate"],
         ],
     },

@@ -14,6 +14,7 @@ mod layers;
 mod mixed;
 mod networks;
 mod old_files;
+mod onnx;
 mod output;
 mod parallel;
 mod plan;

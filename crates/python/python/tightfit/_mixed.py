@@ -36,8 +36,8 @@ def split(
     devices
         One name per device, such as ``["K80", "K80", "K20Xm"]``: the full name, or a part that matches no other device.
     network
-        A built-in network, a network file (``.json``), a layer list, or the name of a program that ran under
-        ``tightfit run`` or whose steps :func:`record_steps` kept.
+        A built-in network, an ONNX model (``.onnx``), a network file (``.json``), a layer list, or the name of a program
+        that ran under ``tightfit run`` or whose steps :func:`record_steps` kept.
     profile, cache
         Source of the measurements: a :class:`Profile`, files, or a cache; by default, the default cache. If training steps
         of the network were measured (:func:`record_steps`), they are used. Otherwise the convolutions are divided under

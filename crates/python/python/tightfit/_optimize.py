@@ -74,8 +74,8 @@ def optimize(
     Parameters
     ----------
     network
-        A built-in network (see :func:`networks`), a network file (``.json``), a layer list, or the name of a program that
-        ran under ``tightfit run``.
+        A built-in network (see :func:`networks`), an ONNX model (``.onnx``), a network file (``.json``), a layer list, or
+        the name of a program that ran under ``tightfit run``.
     batch
         Mini-batch size, in samples; ``None`` uses the one stated in the file.
     workspace, total_workspace, one_workspace

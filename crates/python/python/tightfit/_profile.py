@@ -141,7 +141,7 @@ def networks() -> list[dict[str, Any]]:
 
 
 def network(name: str) -> list[dict[str, Any]]:
-    """The layers of a built-in network, a network file (``.json``) or a layer list.
+    """The layers of a built-in network, an ONNX model (``.onnx``), a network file or a layer list.
 
     Returns
     -------

@@ -41,6 +41,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
+from ._export import network
 from .errors import BadInput
 from .names import name_layers
 
@@ -51,6 +52,7 @@ __all__ = [
     "distribute",
     "init_process_group",
     "name_layers",
+    "network",
     "sync_batch_norm",
 ]
 

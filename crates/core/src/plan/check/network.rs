@@ -146,7 +146,7 @@ fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Acc
     let is_norm = matches!(layer.kind, LayerKind::BatchNorm { .. });
     let trains = workload.mode == Mode::Training;
     let mut roles: Vec<(Role, Access)> = match (&layer.kind, compute.pass) {
-        (LayerKind::Flatten, _) => return None,
+        (kind, _) if is_view(kind) => return None,
         (LayerKind::Input { .. }, Pass::Forward) => vec![(Role::Y, write), (Role::Labels, write)],
         (_, Pass::Forward) => inputs().chain([(Role::Y, write)]).collect(),
         (_, Pass::Update) if layer.parameters > 0 => vec![(Role::W, add), (Role::Dw, read)],
@@ -169,6 +169,15 @@ fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Acc
         (LayerKind::Dropout { .. }, Pass::BackwardData) => vec![(Role::Saved, read), (Role::Dy, read)],
         (LayerKind::Concat | LayerKind::Add, Pass::BackwardData) => vec![(Role::Dy, read)],
         (LayerKind::SoftmaxLoss, Pass::BackwardData) => vec![(Role::Y, read), (Role::Labels, read)],
+        (LayerKind::Other(other), Pass::BackwardData) => {
+            let mut roles: Vec<(Role, Access)> = if other.reads_inputs { inputs().collect() } else { Vec::new() };
+            roles.extend(other.reads_output.then_some((Role::Y, read)));
+            roles.push((Role::Dy, read));
+            if other.parameters > 0 {
+                roles.extend([(Role::W, read), (Role::Dw, write)]);
+            }
+            roles
+        }
         _ => return None,
     };
     if compute.pass == Pass::Forward {
@@ -319,7 +328,7 @@ impl Learning {
             for (place, input) in of.inputs.iter().enumerate() {
                 let reads = workload.maps.written_by(*input) == map;
                 let outside = workload.maps.written_by(id) != map;
-                let over = !outside && id > layer && !matches!(of.kind, LayerKind::Flatten | LayerKind::Add);
+                let over = !outside && id > layer && !(is_view(&of.kind) || of.kind == LayerKind::Add);
                 if reads && (outside || over) {
                     expected.push((id, place));
                 }
@@ -342,7 +351,7 @@ impl Learning {
         workload.network.iter().find_map(|(id, layer)| {
             let done = |pass| self.done[id.index()][pass as usize];
             let learns = layer.parameters > 0 && self.reaches_loss[id.index()] && workload.mode == Mode::Training;
-            if layer.kind != LayerKind::Flatten && !done(Pass::Forward) {
+            if !is_view(&layer.kind) && !done(Pass::Forward) {
                 Some(Fault::MissingPass(Pass::Forward))
             } else {
                 (learns && !done(Pass::Update)).then_some(Fault::MissingPass(Pass::Update))
@@ -359,10 +368,15 @@ fn is_in_place(workload: &Workload<'_>, layer: LayerId, place: usize) -> bool {
         && inputs.get(place).is_some_and(|input| map(*input) == map(layer))
 }
 
-/// The layer that wrote a layer's output: flattening writes nothing.
+/// Whether a layer only gives its input another shape.
+fn is_view(kind: &LayerKind) -> bool {
+    matches!(kind, LayerKind::Flatten | LayerKind::Reshape { .. })
+}
+
+/// The layer that wrote a layer's output: a view writes nothing.
 fn unflattened(workload: &Workload<'_>, mut layer: LayerId) -> LayerId {
-    while let (LayerKind::Flatten, Some(input)) =
-        (&workload.network.layer(layer).kind, workload.network.layer(layer).inputs.first())
+    while let (true, Some(input)) =
+        (is_view(&workload.network.layer(layer).kind), workload.network.layer(layer).inputs.first())
     {
         layer = *input;
     }

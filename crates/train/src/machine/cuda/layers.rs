@@ -188,7 +188,10 @@ impl Operands<'_> {
         let input = task.inputs.first().copied().unwrap_or(task.output);
         let done = |work: Result<Work, CudaError>| work.map(|work| vec![work]).map_err(|error| self.failed(error));
         match &task.kind {
-            LayerKind::Flatten => Ok(Vec::new()),
+            LayerKind::Flatten | LayerKind::Reshape { .. } => Ok(Vec::new()),
+            LayerKind::Other(other) => {
+                Err(wrong(&task.name, format!("training does not support `{}`", other.operator)))
+            }
             LayerKind::Relu if forward => {
                 done(cuda::relu(libraries, &self.map(Role::X(0), input)?, &self.map(Role::Y, task.output)?))
             }

@@ -1,0 +1,156 @@
+//! Models from ONNX files: every command of the guide, and what it says of a model that it cannot take.
+
+use std::io::Read;
+use std::path::Path;
+
+use crate::folder::{Folder, TIGHTFIT, clean, json, text};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// Unpacks an exported network into a folder.
+fn unpack(folder: &Path, exported: &str, name: &str) {
+    let packed = format!("{ROOT}/crates/core/tests/data/onnx/{exported}.onnx.gz");
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(packed).unwrap()).read_to_end(&mut bytes).unwrap();
+    std::fs::write(folder.join(name), bytes).unwrap();
+}
+
+/// Whether these lines are in the text in order: the first at its beginning, and others between them only at `..`.
+/// A line that ends in `..` says how it begins.
+fn is_shown(shown: &str, given: &str) -> Result<(), String> {
+    let mut given = given.lines();
+    let mut skips = false;
+    for wanted in shown.lines() {
+        if wanted == ".." {
+            skips = true;
+            continue;
+        }
+        let is_it = |line: &str| match wanted.strip_suffix("..") {
+            Some(begin) => line.starts_with(begin),
+            None => line.trim_end() == wanted,
+        };
+        let found = if skips { given.any(is_it) } else { given.next().is_some_and(is_it) };
+        if !found {
+            return Err(wanted.to_owned());
+        }
+        skips = false;
+    }
+    Ok(())
+}
+
+#[test]
+fn commands_of_the_guide_print_what_it_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    for (exported, name) in [
+        ("efficientnet_b0.script", "efficientnet_b0.onnx"),
+        ("resnet50.script", "resnet50.onnx"),
+        ("resnet50.inference", "served.onnx"),
+    ] {
+        unpack(folder.path(), exported, name);
+    }
+    let small = format!("{ROOT}/crates/train/tests/recorded/small.script.onnx");
+    std::fs::copy(small, folder.path().join("small.onnx")).unwrap();
+    std::os::unix::fs::symlink(
+        Path::new(ROOT).join("profiles").canonicalize().unwrap(),
+        folder.path().join("profiles"),
+    )
+    .unwrap();
+    let guide = std::fs::read_to_string(format!("{ROOT}/docs/guide/own-models.md")).unwrap();
+    let blocks = guide.split("```console\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let mut shown = 0;
+    for command in blocks.flat_map(|block| block.split("$ tightfit ").skip(1)) {
+        let (arguments, expected) = command.split_once('\n').unwrap();
+        let output = clean(TIGHTFIT)
+            .args(arguments.split_whitespace())
+            .current_dir(folder.path())
+            .env("TIGHTFIT_CACHE", "none")
+            .env("TIGHTFIT_THREADS", "2")
+            .output()
+            .unwrap();
+        let fails = expected.starts_with("error: ");
+        assert_eq!(output.status.success(), !fails, "{arguments}: {}", text(&output.stderr));
+        let given = if fails || expected.starts_with("note: ") { text(&output.stderr) } else { String::new() };
+        let given = given + &text(&output.stdout);
+        is_shown(expected, &given).unwrap_or_else(|line| panic!("{arguments}: no {line:?} in\n{given}"));
+        shown += 1;
+    }
+    assert!(shown >= 6, "the guide has lost its examples");
+}
+
+#[test]
+fn a_model_exported_for_inference_is_planned_for_it_unless_asked_otherwise() {
+    let folder = Folder::new();
+    unpack(folder.path(), "googlenet.inference", "served.onnx");
+    unpack(folder.path(), "googlenet.script", "googlenet.onnx");
+    let planned = |arguments: &str| {
+        let output = folder.tightfit(&format!("plan {arguments} --batch 2 --assume")).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let head = text(&output.stdout).lines().next().unwrap().split(", ").nth(1).unwrap().to_owned();
+        (head, text(&output.stderr).contains("add --training"))
+    };
+    assert_eq!(planned("served.onnx"), ("inference".to_owned(), true));
+    assert_eq!(planned("served.onnx --inference"), ("inference".to_owned(), false));
+    assert_eq!(planned("served.onnx --training"), ("training".to_owned(), false));
+    assert_eq!(planned("googlenet.onnx"), ("training".to_owned(), false));
+    assert_eq!(planned("googlenet.onnx --inference"), ("inference".to_owned(), false));
+}
+
+#[test]
+fn what_cannot_be_trained_is_named_with_its_layers() {
+    let folder = Folder::on_cpu();
+    unpack(folder.path(), "fcn_resnet50.script", "fcn.onnx");
+    unpack(folder.path(), "resnet50.script", "resnet50.onnx");
+    for command in ["train", "predict"] {
+        let output = folder.tightfit(&format!("{command} fcn.onnx --batch 2 --data synthetic")).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        for part in [format!("`{command}` cannot run fcn"), "Resize: ".to_owned(), "output of 21x224x224".to_owned()] {
+            assert!(said.contains(&part), "{part}: {said}");
+        }
+        // The weights are in a file that is not there.
+        let output = folder.tightfit(&format!("{command} resnet50.onnx --batch 2 --data synthetic")).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("layer conv1: the weights `conv1.weight` cannot be read"), "{said}");
+        assert!(said.contains("add --random-weights"), "{said}");
+    }
+}
+
+#[test]
+fn predictions_use_the_weights_of_the_file() {
+    let folder = Folder::on_cpu();
+    let small = format!("{ROOT}/crates/train/tests/recorded/small.script.onnx");
+    std::fs::copy(small, folder.path().join("small.onnx")).unwrap();
+    let weights = |more: &str| {
+        let command =
+            format!("predict small.onnx --batch 4 --budget 64MiB --data synthetic --batches 1 --format json {more}");
+        let output = folder.tightfit(&command).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        json(&text(&output.stdout))["weights"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(weights(""), "small.onnx");
+    assert_eq!(weights("--random-weights"), "random");
+}
+
+#[test]
+fn a_damaged_model_is_an_error_without_a_backtrace() {
+    let folder = Folder::new();
+    unpack(folder.path(), "unet.script", "unet.onnx");
+    let whole = std::fs::read(folder.path().join("unet.onnx")).unwrap();
+    std::fs::write(folder.path().join("cut.onnx"), &whole[..whole.len() / 2]).unwrap();
+    for command in [
+        "plan cut.onnx --batch 2 --assume",
+        "optimize cut.onnx --batch 2 --workspace 1MiB",
+        "train cut.onnx --batch 2 --data synthetic",
+        "networks cut.onnx",
+    ] {
+        let output = folder.tightfit(command).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command}: {said}");
+        assert!(
+            said.starts_with("error: cut.onnx: is not an ONNX model, or is cut off or damaged"),
+            "{command}: {said}"
+        );
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}

@@ -1,0 +1,234 @@
+//! The graph of a model: its nodes in order, who reads what, and what each name stands for so far.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use super::proto::{GraphProto, NodeProto, ValueInfoProto};
+use super::tensor;
+use super::value::{Constant, Dims, Value};
+
+/// More nodes than any model has.
+const MOST_NODES: usize = 50_000;
+
+/// A prime that stands for a mini-batch without a fixed size, so that no extent is taken for it by accident.
+const STAND_IN: usize = 61;
+
+/// A model's graph while it is read.
+pub struct Graph<'a> {
+    proto: &'a GraphProto,
+    /// What the names stand for.
+    values: HashMap<&'a str, Value>,
+    /// The nodes that read each name, in order; twice if a node reads it twice.
+    readers: HashMap<&'a str, Vec<usize>>,
+    /// The node that writes each name.
+    writers: HashMap<&'a str, usize>,
+    outputs: HashSet<&'a str>,
+    /// Whether each node contributes to an output.
+    reached: Vec<bool>,
+    stated: HashMap<&'a str, &'a ValueInfoProto>,
+}
+
+/// The samples that a model takes.
+pub struct Input<'a> {
+    /// Their name in the graph.
+    pub name: &'a str,
+    /// Extents, with the stand-in for the mini-batch.
+    pub dims: Dims,
+    /// The name of the mini-batch in other extents, if it has one.
+    pub batch: Option<&'a str>,
+}
+
+impl<'a> Graph<'a> {
+    /// Indexes a graph and reads its initializers; an error says what is wrong with it.
+    pub fn of(proto: &'a GraphProto) -> Result<Graph<'a>, String> {
+        if proto.node.len() > MOST_NODES {
+            return Err(format!("the graph has {} nodes, more than {MOST_NODES}", proto.node.len()));
+        }
+        let mut graph = Graph {
+            proto,
+            values: HashMap::new(),
+            readers: HashMap::new(),
+            writers: HashMap::new(),
+            outputs: proto.output.iter().map(|output| output.name.as_str()).collect(),
+            reached: vec![false; proto.node.len()],
+            stated: proto.value_info.iter().chain(&proto.output).map(|info| (info.name.as_str(), info)).collect(),
+        };
+        for initializer in &proto.initializer {
+            let constant = tensor::initializer(initializer)
+                .map_err(|what| format!("initializer {}: {what}", shown(&initializer.name)))?;
+            graph.values.insert(&initializer.name, Value::Constant(Rc::new(constant)));
+        }
+        for (at, node) in proto.node.iter().enumerate() {
+            for name in node.output.iter().filter(|name| !name.is_empty()) {
+                if graph.writers.insert(name, at).is_some() {
+                    return Err(format!("{} is written twice", shown(name)));
+                }
+            }
+            for name in node.input.iter().filter(|name| !name.is_empty()) {
+                graph.readers.entry(name).or_default().push(at);
+            }
+        }
+        let mut open: Vec<&str> = graph.outputs.iter().copied().collect();
+        while let Some(name) = open.pop() {
+            if let Some(&writer) = graph.writers.get(name)
+                && !std::mem::replace(&mut graph.reached[writer], true)
+            {
+                open.extend(proto.node[writer].input.iter().map(String::as_str));
+            }
+        }
+        Ok(graph)
+    }
+
+    /// The one input that samples come in by.
+    pub fn input(&self) -> Result<Input<'a>, String> {
+        let is_read = |name: &str| self.readers(name).iter().any(|&reader| self.reached[reader]);
+        let given = self.proto.input.iter().filter(|input| !self.values.contains_key(input.name.as_str()));
+        let given: Vec<&ValueInfoProto> = given.filter(|input| is_read(&input.name)).collect();
+        let input = match given[..] {
+            [input] => input,
+            [] => return Err("no input of the graph leads to an output".to_owned()),
+            _ => {
+                let names: Vec<String> = given.iter().take(5).map(|input| shown(&input.name)).collect();
+                return Err(format!(
+                    "the graph has {} inputs ({}); only one is supported",
+                    given.len(),
+                    names.join(", ")
+                ));
+            }
+        };
+        let shape = input.r#type.as_ref().and_then(|of| of.tensor_type.as_ref()).and_then(|of| of.shape.as_ref());
+        let name = shown(&input.name);
+        let shape =
+            shape.ok_or_else(|| format!("input {name} has no shape; export the model with a fixed sample size"))?;
+        let mut dims = Vec::new();
+        let mut batch = None;
+        for (at, dim) in shape.dim.iter().enumerate() {
+            dims.push(match dim.dim_value {
+                Some(dim) if (1..=1 << 31).contains(&dim) => dim as usize,
+                Some(dim) => return Err(format!("extent {at} of input {name} is {dim}")),
+                None if at == 0 => {
+                    batch = Some(dim.dim_param.as_str()).filter(|name| !name.is_empty());
+                    STAND_IN
+                }
+                None => {
+                    let free = if dim.dim_param.is_empty() { String::new() } else { format!(" ({})", shown(&dim.dim_param)) };
+                    return Err(format!(
+                        "extent {at}{free} of input {name} is not fixed; only the mini-batch, extent 0, may be free: export \
+                         the model with a fixed sample size"
+                    ));
+                }
+            });
+        }
+        if dims.len() < 2 {
+            return Err(format!("input {name} has {} extents; a mini-batch of samples has at least 2", dims.len()));
+        }
+        Ok(Input { name: &input.name, dims, batch })
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.proto.node.len()
+    }
+
+    /// One node.
+    pub fn node(&self, at: usize) -> &'a NodeProto {
+        &self.proto.node[at]
+    }
+
+    /// The operator of one node.
+    pub fn operator(&self, at: usize) -> &'a str {
+        &self.proto.node[at].op_type
+    }
+
+    /// Whether a node contributes to an output.
+    pub fn is_reached(&self, at: usize) -> bool {
+        self.reached[at]
+    }
+
+    /// The nodes that read a name, in order.
+    pub fn readers(&self, name: &str) -> &[usize] {
+        self.readers.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a name is an output of the graph.
+    pub fn is_output(&self, name: &str) -> bool {
+        self.outputs.contains(name)
+    }
+
+    /// The names of the graph's outputs, in order.
+    pub fn outputs(&self) -> impl Iterator<Item = &'a str> {
+        self.proto.output.iter().map(|output| output.name.as_str())
+    }
+
+    /// What a name stands for, if it is known yet.
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.values.get(name)
+    }
+
+    /// Says what a name stands for.
+    pub fn set(&mut self, name: &'a str, value: Value) {
+        if !name.is_empty() {
+            self.values.insert(name, value);
+        }
+    }
+
+    fn constant(&self, name: &str) -> Option<&Constant> {
+        match self.values.get(name) {
+            Some(Value::Constant(constant)) => Some(constant),
+            _ => None,
+        }
+    }
+
+    /// Whether a name stands for a constant, now or once its node is read.
+    pub fn is_constant(&self, name: &str) -> bool {
+        let is_stated = || self.writers.get(name).is_some_and(|&writer| self.operator(writer) == "Constant");
+        self.constant(name).is_some() || is_stated()
+    }
+
+    /// Whether a name stands for learned parameters.
+    pub fn is_learned(&self, name: &str) -> bool {
+        self.constant(name).is_some_and(|constant| constant.parameters() > 0)
+    }
+
+    /// What the inputs of a node stand for; an error names the one that nothing has written.
+    pub fn inputs(&self, node: &NodeProto) -> Result<Vec<Option<Value>>, String> {
+        let known = |name: &String| match self.values.get(name.as_str()) {
+            _ if name.is_empty() => Ok(None),
+            Some(value) => Ok(Some(value.clone())),
+            None => Err(match self.writers.get(name.as_str()) {
+                Some(&writer) if node.output.contains(name) || !self.has_value(writer) => format!(
+                    "it reads {}, which only a later node writes; nodes must be in order, without cycles",
+                    shown(name)
+                ),
+                Some(&writer) => format!("output {} of {} is not supported", shown(name), self.operator(writer)),
+                None => format!("it reads {}, but no node, input or initializer has that name", shown(name)),
+            }),
+        };
+        node.input.iter().map(known).collect()
+    }
+
+    /// Whether a node has been read.
+    fn has_value(&self, node: usize) -> bool {
+        self.proto.node[node].output.first().is_some_and(|name| self.values.contains_key(name.as_str()))
+    }
+
+    /// The extents of a value as the file states them, if all of them are known.
+    pub fn stated(&self, name: &str, input: &Input<'_>) -> Option<Dims> {
+        let shape = self.stated.get(name)?.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?;
+        let dims = shape.dim.iter().enumerate().map(|(at, dim)| match dim.dim_value {
+            Some(dim) => usize::try_from(dim).ok().filter(|dim| (1..=1 << 31).contains(dim)),
+            None if at == 0 || input.batch == Some(dim.dim_param.as_str()) => Some(input.dims[0]),
+            None => None,
+        });
+        dims.collect()
+    }
+}
+
+/// A name from the file as messages show it: control characters spelled out, and not too long.
+pub fn shown(name: &str) -> String {
+    let mut text: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+    if name.chars().nth(80).is_some() {
+        text += "..";
+    }
+    format!("`{text}`")
+}

@@ -1,0 +1,282 @@
+//! Networks from ONNX files, as PyTorch and others export them.
+//!
+//! ```text
+//! file --stream--> messages --graph--> nodes in order --operators--> layers
+//!                                        |  fold: what does not depend on the samples, as shapes computed from shapes
+//!                                        |  fuse: activations that are spelled out in several nodes
+//! ```
+//!
+//! Convolutions, pooling, batch normalization and the other layers that run here become these layers. Everything else
+//! becomes [`LayerKind::Other`], which is planned by its sizes and what its backward pass reads. The mini-batch of the
+//! file, fixed or free, does not matter: layers have shapes per sample. Weights stay in the file until
+//! [`Model::weights`].
+
+mod call;
+mod fold;
+mod fuse;
+mod graph;
+mod layers;
+mod operators;
+mod pointwise;
+mod products;
+mod proto;
+mod shapes;
+mod stream;
+mod tensor;
+mod value;
+mod weights;
+mod windows;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+
+use self::call::Call;
+use self::graph::{Graph, Input, shown};
+use self::layers::Layers;
+use self::proto::ModelProto;
+use self::stream::Stream;
+use self::value::Value;
+pub use self::weights::{Numbers, Slot, Source};
+use super::{LayerId, LayerKind, Network};
+use crate::{Bytes, Error};
+
+/// Most bytes of a graph without its weights.
+const MOST_GRAPH: Bytes = Bytes::mib(32);
+
+/// Longest payload to read with the graph; constants that extents depend on are shorter.
+const LONGEST: usize = 64 << 10;
+
+/// A network from an ONNX file, and where its weights are.
+#[derive(Clone, Debug)]
+pub struct Model {
+    path: PathBuf,
+    network: Network,
+    is_for_inference: bool,
+    sources: Vec<Source>,
+}
+
+impl Model {
+    /// Reads the graph of an ONNX file. Ends it in a loss, as built-in networks do: the softmax of its output, or of its
+    /// outputs together.
+    ///
+    /// - Cost: reads the graph and skips the weights, whatever their size.
+    ///
+    /// # Errors
+    /// [`Error::File`] for a file that cannot be read, is no ONNX model, or whose graph is wrong as a whole;
+    /// [`Error::BadNode`] for a node that cannot become a layer.
+    pub fn read(path: &Path) -> Result<Model, Error> {
+        let model = decode(path, LONGEST, MOST_GRAPH.0)?;
+        let proto = model.graph.ok_or_else(|| file_error(path, "is not an ONNX model: it has no graph".to_owned()))?;
+        let bad = |what: String| file_error(path, format!("cannot be read as a network: {what}"));
+        let mut graph = Graph::of(&proto).map_err(bad)?;
+        let input = graph.input().map_err(bad)?;
+        let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        let mut layers = Layers::new(&name, input.dims[0]);
+        let shape = value::sample(&input.dims, input.dims[0]).map_err(bad)?;
+        let kind = LayerKind::Input { shape, batch: None };
+        let samples = layers.map("input", kind, &[], input.dims.clone()).map_err(bad)?;
+        graph.set(input.name, samples);
+        let mut seen = Seen::default();
+        read_nodes(&mut graph, &input, &mut layers, &mut seen).map_err(|fault| fault.of(path))?;
+        end(&graph, &mut layers).map_err(bad)?;
+        let (network, sources) = layers.finish()?;
+        Ok(Model { path: path.to_owned(), network, is_for_inference: seen.is_for_inference(), sources })
+    }
+
+    /// The network.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The network, without where its weights are.
+    pub fn into_network(self) -> Network {
+        self.network
+    }
+
+    /// Whether the model was exported for inference, as far as the graph tells: batch normalizations are merged into
+    /// convolutions, or there is no normalization of any kind.
+    pub fn is_for_inference(&self) -> bool {
+        self.is_for_inference
+    }
+
+    /// Reads the weights that the file, or files beside it, hold for the layers that run here.
+    ///
+    /// - Cost: the memory and time of reading all of them.
+    ///
+    /// # Errors
+    /// [`Error::File`] if they cannot be read, with the layer and the name of the weights.
+    pub fn weights(&self) -> Result<Vec<Numbers>, Error> {
+        weights::read(&self.path, &self.network, &self.sources)
+    }
+}
+
+/// Decodes a file; payloads over `longest` bytes become empty, and at most `most` bytes are read.
+fn decode(path: &Path, longest: usize, most: u64) -> Result<ModelProto, Error> {
+    let wrong = |what: &str, source: Box<dyn std::error::Error + Send + Sync>| Error::File {
+        path: path.to_owned(),
+        what: what.to_owned(),
+        source: Some(source),
+    };
+    let unreadable = "cannot be read as an ONNX model";
+    let mut stream = Stream::open(path, longest, most).map_err(|error| wrong(unreadable, error.into()))?;
+    let decoded = ModelProto::decode(&mut stream);
+    match (stream.fault(), decoded) {
+        (Some(fault), _) => Err(wrong(unreadable, fault.into())),
+        (None, Err(error)) => Err(wrong("is not an ONNX model, or is cut off or damaged", error.into())),
+        (None, Ok(model)) => Ok(model),
+    }
+}
+
+fn file_error(path: &Path, what: String) -> Error {
+    Error::File { path: path.to_owned(), what, source: None }
+}
+
+/// A node that cannot become a layer.
+struct Fault {
+    node: String,
+    operator: String,
+    what: String,
+}
+
+impl Fault {
+    fn of(self, path: &Path) -> Error {
+        let Fault { node, operator, what } = self;
+        Error::BadNode { path: path.to_owned(), node, operator, what }
+    }
+}
+
+/// What tells an export for inference from one for training.
+#[derive(Default)]
+struct Seen {
+    normalizations: usize,
+    merged: bool,
+}
+
+impl Seen {
+    fn is_for_inference(&self) -> bool {
+        self.normalizations == 0 || self.merged
+    }
+
+    fn node(&mut self, operator: &str, inputs: &[String]) {
+        self.normalizations += usize::from(operator.ends_with("Normalization"));
+        // How PyTorch's exporters name filters and biases that they have merged with batch normalizations.
+        let is_merged = |name: &String| name.starts_with("onnx::Conv_") || name.ends_with(".weight_bias");
+        self.merged |= operator == "Conv" && inputs.iter().skip(1).any(is_merged);
+    }
+}
+
+/// Reads the nodes that contribute to an output, in order.
+fn read_nodes<'a>(graph: &mut Graph<'a>, input: &Input<'a>, layers: &mut Layers, seen: &mut Seen) -> Result<(), Fault> {
+    let mut done = vec![false; graph.len()];
+    for at in 0..graph.len() {
+        if done[at] || !graph.is_reached(at) {
+            continue;
+        }
+        let node = graph.node(at);
+        let fault = |what| Fault { node: shown(&node.name), operator: shown(&node.op_type), what };
+        let stated = node.output.first().and_then(|name| graph.stated(name, input));
+        let inputs = graph.inputs(node).map_err(fault)?;
+        let call = Call { node, inputs, batch: input.dims[0], stated };
+        let (nodes, values) = together(graph, at, call, layers).map_err(fault)?;
+        for &at in &nodes {
+            done[at] = true;
+            seen.node(graph.operator(at), &graph.node(at).input);
+        }
+        seen.normalizations += usize::from(nodes.len() > 2 && fuse::is_normalization(graph, &nodes));
+        let last = nodes.last().map_or(node, |&last| graph.node(last));
+        for (name, value) in last.output.iter().zip(values) {
+            graph.set(name, value);
+        }
+    }
+    Ok(())
+}
+
+/// Reads a node, with those that form one operation with it; the values are those of the last one's outputs.
+fn together(
+    graph: &Graph<'_>,
+    at: usize,
+    call: Call<'_>,
+    layers: &mut Layers,
+) -> Result<(Vec<usize>, Vec<Value>), String> {
+    let node = call.node;
+    let first_map = node.input.iter().find(|name| matches!(graph.value(name), Some(Value::Map(_))));
+    if let Some(x) = first_map
+        && let Some(fused) = fuse::find(graph, at, x)
+        && let Some(Value::Map(map)) = graph.value(x)
+    {
+        let names = fused.nodes.iter().flat_map(|&at| &graph.node(at).input);
+        let parameters = names.filter_map(|name| match graph.value(name) {
+            Some(Value::Constant(constant)) => Some(constant.parameters()),
+            _ => None,
+        });
+        let parameters = parameters.fold(0usize, usize::saturating_add);
+        let inputs = vec![Some(Value::Map(map.clone()))];
+        let whole = Call { node, inputs, batch: call.batch, stated: None };
+        let value = layers.other(&whole, map.dims.clone(), |other| {
+            fused.operator.clone_into(&mut other.operator);
+            other.parameters = parameters;
+            other.reads_inputs = true;
+        })?;
+        return Ok((fused.nodes, vec![value]));
+    }
+    if call.operator() == "MatMul"
+        && !call.maps().is_empty()
+        && let Some((adding, bias)) = bias_after(graph, node.output.first().map_or("", String::as_str))
+        // Longer numbers would stretch the product.
+        && call.input(1)?.dims().last() == bias.dims().first()
+    {
+        let value = products::matmul(&call, Some(&bias), layers)?;
+        return Ok((vec![at, adding], vec![value]));
+    }
+    if is_final_softmax(graph, &call) {
+        return Ok((vec![at], vec![call.input(0)?.clone()]));
+    }
+    Ok((vec![at], operators::read(&call, layers)?))
+}
+
+/// The node that adds learned numbers, one per output, to a product that nothing else reads.
+fn bias_after(graph: &Graph<'_>, product: &str) -> Option<(usize, Value)> {
+    let [adding] = graph.readers(product) else { return None };
+    let node = graph.node(*adding);
+    if node.op_type != "Add" || graph.is_output(product) {
+        return None;
+    }
+    let bias = node.input.iter().find(|name| name.as_str() != product)?;
+    let value = graph.value(bias)?;
+    (value.dims().len() == 1 && graph.is_learned(bias)).then(|| (*adding, value.clone()))
+}
+
+/// Whether this is the softmax of a network's only output, which its loss computes.
+fn is_final_softmax(graph: &Graph<'_>, call: &Call<'_>) -> bool {
+    let is_only = graph.outputs().count() == 1 && call.node.output.iter().any(|name| graph.is_output(name));
+    let over_features = call.map(0).is_ok_and(|x| x.dims.len() == 2);
+    matches!(call.operator(), "Softmax" | "LogSoftmax") && is_only && over_features
+}
+
+/// Ends the network in a loss over its outputs; several are joined first.
+fn end(graph: &Graph<'_>, layers: &mut Layers) -> Result<(), String> {
+    let mut outputs: Vec<LayerId> = Vec::new();
+    for name in graph.outputs() {
+        match graph.value(name) {
+            Some(Value::Map(map)) if !outputs.contains(&map.layer) => outputs.push(map.layer),
+            Some(_) => {}
+            None => return Err(format!("no node writes its output {}", shown(name))),
+        }
+    }
+    let last = match outputs[..] {
+        [] => return Err("no output depends on its input".to_owned()),
+        [only] => only,
+        _ => {
+            let mut flat = Vec::new();
+            for output in outputs {
+                flat.push(layers.add("outputs.flatten", LayerKind::Flatten, &[output])?);
+            }
+            layers.add("outputs", LayerKind::Concat, &flat)?
+        }
+    };
+    layers.add("loss", LayerKind::SoftmaxLoss, &[last]).map(|_| ())
+}

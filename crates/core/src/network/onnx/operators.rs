@@ -1,0 +1,318 @@
+//! What each operator becomes: a layer that runs, a layer that is only planned, a view, or a constant.
+
+use std::rc::Rc;
+
+use super::call::{Call, axis, extent};
+use super::fold::{fold, range};
+use super::graph::shown;
+use super::layers::{Layers, name_of};
+use super::pointwise::{self, Reads};
+use super::proto::data_type;
+use super::shapes;
+use super::tensor;
+use super::value::{Constant, Data, Dims, Map, Order, Origin, Value, elements};
+use super::weights::Slot;
+use super::{products, windows};
+use crate::network::{LayerKind, PoolingMethod};
+
+/// Reads a node; the values are those of its outputs, which may be fewer than it names.
+pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
+    let one = |value: Result<Value, String>| value.map(|value| vec![value]);
+    if !call.is_standard() {
+        return if call.maps().is_empty() { constants(call) } else { plain(call, layers) };
+    }
+    if let Some(value) = made_of_nothing(call)? {
+        return Ok(vec![value]);
+    }
+    // A cast takes no more than the type of its second input.
+    let is_constant = call.operator() == "CastLike" && call.map(0).is_err();
+    if call.maps().is_empty() || is_constant {
+        return constants(call);
+    }
+    match call.operator() {
+        "Conv" => one(windows::convolution(call, layers)),
+        "ConvTranspose" => one(windows::transposed(call, layers)),
+        "MaxPool" => one(windows::pooling(call, layers, PoolingMethod::Maximum)),
+        "AveragePool" => one(windows::pooling(call, layers, PoolingMethod::Average)),
+        "GlobalMaxPool" => one(windows::global(call, layers, PoolingMethod::Maximum)),
+        "GlobalAveragePool" => one(windows::global(call, layers, PoolingMethod::Average)),
+        "ReduceMean" if is_over_positions(call)? => one(mean(call, layers)),
+        "Gemm" => one(products::gemm(call, layers)),
+        "MatMul" => one(products::matmul(call, None, layers)),
+        "BatchNormalization" => batch_norm(call, layers),
+        "LRN" => one(lrn(call, layers)),
+        "Relu" => {
+            let x = call.map(0)?;
+            one(layers.map(&name_of(call), LayerKind::Relu, &[x.layer], x.dims.clone()))
+        }
+        "Dropout" => dropout(call, layers),
+        "Identity" | "Cast" | "CastLike" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => view(call, layers),
+        "Add" | "Sum" if is_sum_of_maps(call) => {
+            let (dims, maps) = (call.input(0)?.dims().to_vec(), call.maps());
+            let inputs: Vec<_> = maps.iter().map(|map| map.layer).collect();
+            one(layers.map(&name_of(call), LayerKind::Add, &inputs, dims))
+        }
+        "Concat" => one(concat(call, layers)),
+        "Transpose" => one(transpose(call, layers)),
+        _ => plain(call, layers),
+    }
+}
+
+/// The values of `Constant`, `Shape` and the like, which need no data.
+fn made_of_nothing(call: &Call<'_>) -> Result<Option<Value>, String> {
+    let list = |numbers: Vec<i64>| Value::constant(vec![numbers.len()], Data::Integers(numbers));
+    Ok(Some(match call.operator() {
+        "Constant" => {
+            let value = call.value().ok_or("it has no value")?;
+            match value.name.as_str() {
+                "value" => {
+                    let tensor = value.t.as_ref().ok_or("its value is no tensor")?;
+                    Value::Constant(Rc::new(tensor::constant(tensor)?))
+                }
+                "value_int" => Value::constant(vec![], Data::Integers(vec![value.i])),
+                "value_ints" => list(value.ints.clone()),
+                "value_float" => Value::constant(vec![], Data::Floats(vec![f64::from(value.f)])),
+                "value_floats" => {
+                    let all: Vec<f64> = value.floats.iter().map(|&number| f64::from(number)).collect();
+                    Value::constant(vec![all.len()], Data::Floats(all))
+                }
+                other => return Err(format!("a value of kind `{other}` is not supported")),
+            }
+        }
+        "Shape" => {
+            let dims = call.input(0)?.dims();
+            let rank = dims.len() as i64;
+            let place = |name: &str, usual: i64| {
+                let place = call.int(name).unwrap_or(usual);
+                (if place < 0 { place.saturating_add(rank) } else { place }).clamp(0, rank) as usize
+            };
+            let (start, end) = (place("start", 0), place("end", rank));
+            list(dims.get(start..end).unwrap_or_default().iter().map(|&dim| dim as i64).collect())
+        }
+        "Size" => {
+            let all = elements(call.input(0)?.dims()).ok_or("too many elements")?;
+            Value::constant(vec![], Data::Integers(vec![all as i64]))
+        }
+        "ConstantOfShape" | "RandomUniform" | "RandomNormal" => {
+            let given = call.integers(0, "shape")?.ok_or("its shape is missing")?;
+            let dims: Dims = given.iter().map(|&dim| extent(dim, "extent")).collect::<Result<_, _>>()?;
+            let count = elements(&dims).ok_or("too many elements")?;
+            let filling = match call.value().and_then(|value| value.t.as_ref()).map(tensor::constant) {
+                Some(constant) => constant?.data,
+                None => Data::Floats(vec![0.0]),
+            };
+            let data = match filling {
+                _ if count > super::value::MOST_ELEMENTS || call.operator() != "ConstantOfShape" => Data::Unknown,
+                Data::Integers(number) if number.len() == 1 => Data::Integers(vec![number[0]; count]),
+                Data::Floats(number) if number.len() == 1 => Data::Floats(vec![number[0]; count]),
+                _ => Data::Unknown,
+            };
+            Value::constant(dims, data)
+        }
+        // Random numbers of the samples' extents, not of the samples.
+        "RandomUniformLike" | "RandomNormalLike" => Value::constant(call.input(0)?.dims().to_vec(), Data::Unknown),
+        "Range" => list(range(call).ok_or("its bounds are not known before the model runs, or too far apart")?),
+        _ => return Ok(None),
+    }))
+}
+
+/// The outputs of a node none of whose inputs depends on the samples.
+fn constants(call: &Call<'_>) -> Result<Vec<Value>, String> {
+    let all = match shapes::of(call)? {
+        Some(all) => all,
+        None => vec![call.stated.clone().ok_or_else(|| unknown(call))?],
+    };
+    if let Some(dims) = all.iter().find(|dims| elements(dims).is_none()) {
+        return Err(format!("an output of {dims:?} has more than 2^60 elements"));
+    }
+    let data = all.first().map_or(Data::Unknown, |dims| fold(call, dims));
+    let origin = origin(call, all.first().map_or(&[], Vec::as_slice));
+    let mut all: Vec<Constant> =
+        all.into_iter().map(|dims| Constant { dims, data: Data::Unknown, origin: None }).collect();
+    if let Some(first) = all.first_mut() {
+        (first.data, first.origin) = (data, origin);
+    }
+    Ok(all.into_iter().map(|constant| Value::Constant(Rc::new(constant))).collect())
+}
+
+/// The initializer that a node passes on.
+fn origin(call: &Call<'_>, dims: &[usize]) -> Option<Origin> {
+    let Some(Value::Constant(first)) = call.optional(0) else { return None };
+    let mut origin = first.origin.clone()?;
+    let same = elements(dims) == elements(&first.dims);
+    match call.operator() {
+        "Identity" | "Cast" | "CastLike" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Expand" if same => {}
+        "Transpose" => {
+            origin.order = match (origin.order, first.dims.len()) {
+                (order, 0 | 1) => order,
+                (Order::Same, 2) => Order::Transposed,
+                (Order::Transposed, 2) => Order::Same,
+                _ => Order::Permuted,
+            };
+        }
+        _ => return None,
+    }
+    Some(origin)
+}
+
+/// What to say of an operator that is not known.
+pub fn unknown(call: &Call<'_>) -> String {
+    let from = if call.is_standard() { String::new() } else { format!(" of {}", shown(&call.node.domain)) };
+    format!(
+        "the operator{from} is not supported, and the file does not state its output's shape; export the model without \
+         it, or run shape inference (onnx.shape_inference) on the file"
+    )
+}
+
+/// Everything else: a layer that is planned by its sizes for each output.
+fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
+    let operator = call.operator();
+    let Some(all) = shapes::of(call)? else {
+        let dims = call.stated.clone().ok_or_else(|| unknown(call))?;
+        // Nothing is known of its backward pass: it may read everything.
+        let every = |other: &mut crate::network::Other| (other.reads_inputs, other.reads_output) = (true, true);
+        return Ok(vec![layers.other(call, dims, every)?]);
+    };
+    let maps = call.maps();
+    let is_alone = maps.len() == 1;
+    let learns = call.constants().any(|constant| constant.parameters() > 0);
+    let (inputs, output) = match pointwise::of(operator) {
+        Some(Reads::Nothing) => (false, false),
+        Some(Reads::Inputs) => (true, false),
+        Some(Reads::Output) => (false, true),
+        // The gradient of a divisor needs it; that of a constant factor needs nothing.
+        Some(Reads::OtherFactor) => (!is_alone || learns || operator == "Div" && call.map(0).is_err(), false),
+        None => match operator {
+            "Softmax" | "LogSoftmax" => (false, true),
+            "ReduceMean" | "ReduceSum" | "Transpose" | "Concat" | "Split" | "Slice" | "Gather" | "Pad" | "Resize"
+            | "Upsample" | "Expand" | "Tile" | "DepthToSpace" | "SpaceToDepth" | "CumSum" | "ArgMax" | "ArgMin"
+            | "Hardmax" => (false, false),
+            "ReduceMax" | "ReduceMin" | "ReduceL2" | "ReduceLogSumExp" => (true, true),
+            _ => (true, false),
+        },
+    };
+    let mut values = Vec::new();
+    for dims in all {
+        let keeps_size = is_alone && maps[0].dims == dims && pointwise::of(operator).is_some();
+        let in_place = keeps_size && !inputs;
+        values.push(layers.other(call, dims, |other| {
+            (other.reads_inputs, other.reads_output, other.in_place) = (inputs, output, in_place);
+        })?);
+    }
+    Ok(values)
+}
+
+fn view(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
+    let dims = shapes::of(call)?.and_then(|all| all.into_iter().next()).ok_or_else(|| unknown(call))?;
+    Ok(vec![layers.view(&name_of(call), call.map(0)?, dims)?])
+}
+
+/// Whether all inputs are layers of one shape, so that a sum of them runs.
+fn is_sum_of_maps(call: &Call<'_>) -> bool {
+    let maps = call.maps();
+    let count = call.inputs.iter().flatten().count();
+    maps.len() > 1 && maps.len() == count && maps.iter().all(|map| map.dims == maps[0].dims)
+}
+
+/// Joins along the channels; any other way of joining is planned by its sizes.
+fn concat(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
+    let dims = shapes::of(call)?.and_then(|all| all.into_iter().next()).ok_or_else(|| unknown(call))?;
+    let maps = call.maps();
+    let all = call.inputs.iter().flatten().count();
+    let along = axis(call.int("axis").unwrap_or(1), dims.len())?;
+    if let ([only], 1) = (&maps[..], all) {
+        return Ok(Value::Map((*only).clone()));
+    }
+    if along == 1 && maps.len() == all && dims.first() == Some(&call.batch) && dims.len() <= 5 {
+        let inputs: Vec<_> = maps.iter().map(|map| map.layer).collect();
+        return layers.map(&name_of(call), LayerKind::Concat, &inputs, dims);
+    }
+    layers.other(call, dims, |_| {})
+}
+
+/// A transposition; if only extents of 1 move, it moves no data.
+fn transpose(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
+    let x = call.map(0)?;
+    let order = shapes::permutation(call, x.dims.len())?;
+    let dims: Dims = order.iter().map(|&at| x.dims[at]).collect();
+    let moved: Vec<usize> = order.into_iter().filter(|&at| x.dims[at] != 1).collect();
+    if moved.is_sorted() {
+        return layers.view(&name_of(call), x, dims);
+    }
+    layers.other(call, dims, |_| {})
+}
+
+/// Whether a reduction takes together all positions of each channel, and nothing else.
+fn is_over_positions(call: &Call<'_>) -> Result<bool, String> {
+    let Ok(x) = call.map(0) else { return Ok(false) };
+    let rank = x.dims.len();
+    Ok((3..=5).contains(&rank) && shapes::reduced_axes(call, rank)?.into_iter().eq(2..rank))
+}
+
+fn mean(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
+    let pooled = windows::global(call, layers, PoolingMethod::Average)?;
+    match (call.int("keepdims"), pooled.map()) {
+        (Some(0), Some(map)) => layers.view(&name_of(call), map, map.dims[..2].to_vec()),
+        _ => Ok(pooled),
+    }
+}
+
+/// Batch normalization in its training or inference form: in training, both compute statistics of the mini-batch.
+fn batch_norm(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
+    let x = call.map(0)?;
+    let channels = *x.dims.get(1).ok_or("its input has no channels")?;
+    for at in 1..5 {
+        let numbers = call.constant(at)?;
+        if elements(&numbers.dims) != Some(channels) {
+            return Err(format!("input {at} of {:?} does not match {channels} channels", numbers.dims));
+        }
+    }
+    let epsilon = call.float("epsilon").unwrap_or(1e-5);
+    if !(epsilon >= 0.0 && epsilon.is_finite()) {
+        return Err(format!("epsilon is {epsilon}"));
+    }
+    let name = name_of(call);
+    let layer = layers.add(&name, LayerKind::BatchNorm { epsilon }, &[x.layer])?;
+    let slots = [Slot::Scale, Slot::Shift, Slot::Mean, Slot::Variance];
+    layers.learn(layer, slots.into_iter().zip(1..).map(|(slot, at)| (slot, call.optional(at))));
+    let mut values = vec![layers.view(&name, &Map { layer, dims: x.dims.clone() }, x.dims.clone())?];
+    // Running statistics, and in old models those of the mini-batch.
+    values.extend((1..call.node.output.len()).map(|_| Value::constant(vec![channels], Data::Unknown)));
+    Ok(values)
+}
+
+fn lrn(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
+    let x = call.map(0)?;
+    let kind = LayerKind::Lrn {
+        size: extent(call.int("size").unwrap_or(0), "size")?,
+        alpha: call.float("alpha").unwrap_or(1e-4),
+        beta: call.float("beta").unwrap_or(0.75),
+        k: call.float("bias").unwrap_or(1.0),
+    };
+    layers.map(&name_of(call), kind, &[x.layer], x.dims.clone())
+}
+
+/// Dropout in its training or inference form: training drops elements in both.
+fn dropout(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
+    let x = call.map(0)?;
+    let stated = match call.optional(1) {
+        Some(Value::Constant(ratio)) => ratio.floats().and_then(|all| all.first().copied()).map(|ratio| ratio as f32),
+        _ => call.float("ratio"),
+    };
+    let rate = stated.unwrap_or(0.5);
+    if !(0.0..1.0).contains(&rate) {
+        return Err(format!("a ratio of {rate}; it must be from 0 to below 1"));
+    }
+    let mut values = vec![match rate {
+        0.0 => Value::Map(x.clone()),
+        rate => layers.map(&name_of(call), LayerKind::Dropout { rate }, &[x.layer], x.dims.clone())?,
+    }];
+    // The mask.
+    values.extend((1..call.node.output.len()).map(|_| Value::constant(x.dims.clone(), Data::Unknown)));
+    Ok(values)
+}
+
+/// Whether numbers of this type can be learned.
+pub fn is_floating(of: i32) -> bool {
+    matches!(of, data_type::FLOAT | data_type::FLOAT16 | data_type::BFLOAT16 | data_type::DOUBLE)
+}

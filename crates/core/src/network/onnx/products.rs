@@ -1,0 +1,109 @@
+//! Matrix products: fully connected layers where a vector meets a learned matrix, else planned by their sizes.
+
+use super::call::Call;
+use super::layers::{Layers, name_of};
+use super::value::{Constant, Dims, Map, Value, broadcast, elements};
+use super::weights::Slot;
+use crate::network::LayerKind;
+
+/// The transpose of the rows and columns of a constant.
+fn turned(constant: &Constant) -> Option<Value> {
+    use super::value::{Data, Order};
+    let mut origin = constant.origin.clone()?;
+    origin.order = match origin.order {
+        Order::Same => Order::Transposed,
+        Order::Transposed => Order::Same,
+        Order::Permuted => Order::Permuted,
+    };
+    let dims = constant.dims.iter().rev().copied().collect();
+    Some(Value::Constant(Constant { dims, data: Data::Unknown, origin: Some(origin) }.into()))
+}
+
+/// A · B + C, with factors and transpositions.
+pub fn gemm(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
+    let turns = |name: &str| call.int(name).is_some_and(|turn| turn != 0);
+    let (a, b) = (call.input(0)?, call.input(1)?);
+    let matrix = |dims: &[usize], turn: bool| match (dims, turn) {
+        ([rows, columns], false) | ([columns, rows], true) => Ok([*rows, *columns]),
+        _ => Err(format!("{dims:?} is not a matrix")),
+    };
+    let ([rows, depth], [inner, columns]) = (matrix(a.dims(), turns("transA"))?, matrix(b.dims(), turns("transB"))?);
+    if depth != inner {
+        return Err(format!("{:?} and {:?} cannot be multiplied", a.dims(), b.dims()));
+    }
+    let factor = |name: &str| call.float(name).unwrap_or(1.0);
+    let is_plain = !turns("transA") && factor("alpha") == 1.0 && (call.optional(2).is_none() || factor("beta") == 1.0);
+    match (a, b) {
+        (Value::Map(x), Value::Constant(matrix)) if is_plain && is_bias(call.optional(2), columns) => {
+            let matrix = if turns("transB") { Some(b.clone()) } else { turned(matrix) };
+            connected(call, layers, x, (matrix.as_ref(), call.optional(2)), columns, vec![rows, columns])
+        }
+        _ => product(call, layers, vec![rows, columns], depth),
+    }
+}
+
+/// Whether this is one number per output, or nothing.
+fn is_bias(value: Option<&Value>, outputs: usize) -> bool {
+    match value {
+        None => true,
+        Some(Value::Constant(bias)) => elements(&bias.dims) == Some(outputs) && bias.dims.last() == Some(&outputs),
+        Some(Value::Map(_)) => false,
+    }
+}
+
+/// A product over the last axes; `bias` is what the one node that reads it adds.
+pub fn matmul(call: &Call<'_>, bias: Option<&Value>, layers: &mut Layers) -> Result<Value, String> {
+    let (a, b) = (call.input(0)?.dims(), call.input(1)?.dims());
+    // A vector is a row on the left and a column on the right.
+    let (left, right) =
+        (if a.len() == 1 { vec![1, a[0]] } else { a.to_vec() }, if b.len() == 1 { vec![b[0], 1] } else { b.to_vec() });
+    let ([outer_a @ .., rows, depth], [outer_b @ .., inner, columns]) = (&left[..], &right[..]) else {
+        return Err(format!("{a:?} and {b:?} cannot be multiplied"));
+    };
+    if depth != inner {
+        return Err(format!("{a:?} and {b:?} cannot be multiplied"));
+    }
+    let mut dims: Dims = broadcast([outer_a, outer_b])?;
+    dims.extend((a.len() > 1).then_some(*rows));
+    dims.extend((b.len() > 1).then_some(*columns));
+    if let (Value::Map(x), Value::Constant(matrix), 2, 2) = (call.input(0)?, call.input(1)?, a.len(), b.len())
+        && is_bias(bias, *columns)
+    {
+        return connected(call, layers, x, (turned(matrix).as_ref(), bias), *columns, dims);
+    }
+    let depth = *depth;
+    let more = match bias {
+        Some(Value::Constant(bias)) => bias.parameters(),
+        _ => 0,
+    };
+    product_with(call, layers, dims, depth, more)
+}
+
+fn connected(
+    call: &Call<'_>,
+    layers: &mut Layers,
+    x: &Map,
+    (matrix, bias): (Option<&Value>, Option<&Value>),
+    outputs: usize,
+    dims: Dims,
+) -> Result<Value, String> {
+    let name = name_of(call);
+    let kind = LayerKind::FullyConnected { outputs, bias: bias.is_some() };
+    let layer = layers.add(&name, kind, &[x.layer])?;
+    layers.learn(layer, [(Slot::Weight, matrix), (Slot::Bias, bias)]);
+    layers.view(&name, &Map { layer, dims: dims.clone() }, dims)
+}
+
+fn product(call: &Call<'_>, layers: &mut Layers, dims: Dims, depth: usize) -> Result<Value, String> {
+    product_with(call, layers, dims, depth, 0)
+}
+
+fn product_with(call: &Call<'_>, layers: &mut Layers, dims: Dims, depth: usize, more: usize) -> Result<Value, String> {
+    let all = elements(&dims).and_then(|all| all.checked_mul(depth)).ok_or("too many elements")?;
+    let per_sample = (all / call.batch) as u64;
+    layers.other(call, dims, |other| {
+        other.reads_inputs = true;
+        other.multiply_adds = per_sample.min(1 << 60);
+        other.parameters = other.parameters.saturating_add(more);
+    })
+}

@@ -1,0 +1,174 @@
+//! Convolutions, transposed convolutions and pooling: everything that slides windows over the spatial axes.
+
+use super::call::{Call, extent};
+use super::layers::{Layers, name_of};
+use super::value::{Dims, Map, Value};
+use super::weights::Slot;
+use crate::network::{LayerKind, Pooling, PoolingMethod};
+use crate::{Axis, Convolution};
+
+/// The spatial extents of an input of one to three spatial dimensions.
+fn spatial(dims: &[usize]) -> Result<&[usize], String> {
+    match dims.len() {
+        3..=5 => Ok(&dims[2..]),
+        rank => Err(format!("{rank} axes; windows need a mini-batch, channels, and 1 to 3 more")),
+    }
+}
+
+/// One axis per spatial dimension, from the attributes of the node.
+fn windows(call: &Call<'_>, inputs: &[usize], filters: &[usize]) -> Result<Vec<Axis>, String> {
+    let rank = inputs.len();
+    let counted = |name: &str, usual: usize, count: usize| -> Result<Vec<usize>, String> {
+        let Some(given) = call.ints(name).filter(|given| !given.is_empty()) else { return Ok(vec![usual; count]) };
+        if given.len() != count {
+            return Err(format!("{name} has {} numbers, not {count}", given.len()));
+        }
+        given.into_iter().map(|number| extent(number, name)).collect()
+    };
+    if filters.len() != rank {
+        return Err(format!("windows of {} dimensions over {rank}", filters.len()));
+    }
+    let (strides, dilations) = (counted("strides", 1, rank)?, counted("dilations", 1, rank)?);
+    let pads = counted("pads", 0, 2 * rank)?;
+    let auto = call.text("auto_pad").unwrap_or_default();
+    let mut axes = Vec::new();
+    for at in 0..rank {
+        let (input, filter, stride, dilation) = (inputs[at], filters[at], strides[at], dilations[at]);
+        let (mut pad_before, mut pad_after) = (pads[at], pads[at + rank]);
+        if stride == 0 || filter == 0 || dilation == 0 {
+            return Err("a stride, dilation or window is 0".to_owned());
+        }
+        if input > 1 << 31 {
+            return Err(format!("an extent of {input} is over 2^31"));
+        }
+        match auto.as_str() {
+            "" | "NOTSET" => {}
+            "VALID" => (pad_before, pad_after) = (0, 0),
+            "SAME_UPPER" | "SAME_LOWER" => {
+                let reach = (filter - 1).saturating_mul(dilation).saturating_add(1);
+                let all = ((input.div_ceil(stride).max(1) - 1).saturating_mul(stride)).saturating_add(reach);
+                let all = all.saturating_sub(input);
+                let (less, more) = (all / 2, all - all / 2);
+                (pad_before, pad_after) = if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
+            }
+            other => return Err(format!("auto_pad is `{other}`")),
+        }
+        let axis = Axis { input, filter, pad_before, pad_after, stride, dilation };
+        axis.check()?;
+        axes.push(axis);
+    }
+    Ok(axes)
+}
+
+/// One spatial dimension as the second of two.
+fn at_least_two(mut axes: Vec<Axis>) -> Vec<Axis> {
+    if axes.len() == 1 {
+        axes.insert(0, Axis::new(1, 1));
+    }
+    axes
+}
+
+/// A convolution with constant filters.
+pub fn convolution(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
+    let (x, filters) = (call.map(0)?, call.constant(1)?);
+    let inputs = spatial(&x.dims)?;
+    let groups = extent(call.int("group").unwrap_or(1), "group")?;
+    let [count, depth, extents @ ..] = &filters.dims[..] else {
+        return Err(format!("filters of {:?}", filters.dims));
+    };
+    if depth.checked_mul(groups) != Some(x.dims[1]) {
+        return Err(format!("{groups} groups of filters {:?} over {} channels", filters.dims, x.dims[1]));
+    }
+    let axes = windows(call, inputs, extents)?;
+    let dims: Dims = [x.dims[0], *count].into_iter().chain(axes.iter().map(Axis::output)).collect();
+    let convolution = Convolution::new(x.dims[1], *count, groups, &at_least_two(axes));
+    let convolution = convolution.map_err(|error| error.to_string())?;
+    // Without batch normalization after it, an exporter may give it a constant of zeros.
+    let bias = matches!(call.optional(2), Some(Value::Constant(bias)) if bias.origin.is_some());
+    let name = name_of(call);
+    let layer = layers.add(&name, LayerKind::Convolution { convolution, bias }, &[x.layer])?;
+    layers.learn(layer, [(Slot::Weight, call.optional(1)), (Slot::Bias, call.optional(2))]);
+    layers.view(&name, &Map { layer, dims: dims.clone() }, dims)
+}
+
+/// A transposed convolution: planned by its sizes.
+pub fn transposed(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
+    let (x, filters) = (call.map(0)?, call.constant(1)?);
+    let inputs = spatial(&x.dims)?;
+    let groups = extent(call.int("group").unwrap_or(1), "group")?;
+    let [channels, per_group, extents @ ..] = &filters.dims[..] else {
+        return Err(format!("filters of {:?}", filters.dims));
+    };
+    if *channels != x.dims[1] || extents.len() != inputs.len() {
+        return Err(format!("filters of {:?} over {:?}", filters.dims, x.dims));
+    }
+    let numbers = |name: &str, usual: usize, count: usize| -> Result<Vec<usize>, String> {
+        let given = call.ints(name).filter(|given| given.len() == count).unwrap_or_else(|| vec![usual as i64; count]);
+        given.into_iter().map(|number| extent(number, name)).collect()
+    };
+    let rank = inputs.len();
+    let (strides, dilations) = (numbers("strides", 1, rank)?, numbers("dilations", 1, rank)?);
+    let (pads, more) = (numbers("pads", 0, 2 * rank)?, numbers("output_padding", 0, rank)?);
+    let stated = call.ints("output_shape");
+    let is_same = call.text("auto_pad").is_some_and(|auto| auto.starts_with("SAME"));
+    let mut dims = vec![x.dims[0], per_group.saturating_mul(groups)];
+    for at in 0..rank {
+        let reach = (extents[at].max(1) - 1).saturating_mul(dilations[at]).saturating_add(1 + more[at]);
+        let all = (inputs[at].max(1) - 1).saturating_mul(strides[at]).saturating_add(reach);
+        let output = match &stated {
+            Some(stated) if stated.len() == rank => extent(stated[at], "output_shape")?,
+            _ if is_same => inputs[at].saturating_mul(strides[at]),
+            _ => all.checked_sub(pads[at].saturating_add(pads[at + rank])).ok_or("the pads cut everything off")?,
+        };
+        dims.push(output);
+    }
+    let per_position =
+        filters.dims[1..].iter().fold(*channels as u64, |product, &dim| product.saturating_mul(dim as u64));
+    let positions = inputs.iter().fold(1u64, |product, &dim| product.saturating_mul(dim as u64));
+    layers.other(call, dims, |other| {
+        other.reads_inputs = true;
+        other.multiply_adds = per_position.saturating_mul(positions).min(1 << 60);
+    })
+}
+
+/// Pooling over windows.
+pub fn pooling(call: &Call<'_>, layers: &mut Layers, method: PoolingMethod) -> Result<Value, String> {
+    let x = call.map(0)?;
+    let inputs = spatial(&x.dims)?;
+    let kernel = call.ints("kernel_shape").ok_or("kernel_shape is missing")?;
+    let kernel = kernel.into_iter().map(|number| extent(number, "kernel_shape")).collect::<Result<Vec<_>, _>>()?;
+    let axes = windows(call, inputs, &kernel)?;
+    let is_padded = axes.iter().any(|axis| axis.pad_before + axis.pad_after > 0);
+    let ceil = call.int("ceil_mode") == Some(1);
+    let all_in_padding = axes.iter().any(|axis| axis.pad_before.max(axis.pad_after) >= axis.reach());
+    let counts_padding = method == PoolingMethod::Average && is_padded && call.int("count_include_pad") == Some(1);
+    pool(call, layers, Pooling { method, axes: three(&axes), ceil }, all_in_padding || counts_padding)
+}
+
+/// Pooling over the whole of each channel.
+pub fn global(call: &Call<'_>, layers: &mut Layers, method: PoolingMethod) -> Result<Value, String> {
+    let x = call.map(0)?;
+    let axes: Vec<Axis> = spatial(&x.dims)?.iter().map(|&input| Axis::new(input, input)).collect();
+    for axis in &axes {
+        axis.check()?;
+    }
+    pool(call, layers, Pooling { method, axes: three(&axes), ceil: false }, false)
+}
+
+fn three(axes: &[Axis]) -> [Axis; 3] {
+    let mut all = [Axis::UNIT; 3];
+    all[3 - axes.len()..].copy_from_slice(axes);
+    all
+}
+
+/// A pooling layer; one that `differs` from what can be run is planned by its sizes.
+fn pool(call: &Call<'_>, layers: &mut Layers, pooling: Pooling, differs: bool) -> Result<Value, String> {
+    let x = call.map(0)?;
+    let outputs = pooling.outputs();
+    let dims: Dims = x.dims[..2].iter().chain(&outputs[3 - (x.dims.len() - 2)..]).copied().collect();
+    if differs {
+        let maximum = pooling.method == PoolingMethod::Maximum;
+        return layers.other(call, dims, |other| (other.reads_inputs, other.reads_output) = (maximum, maximum));
+    }
+    layers.map(&name_of(call), LayerKind::Pooling(pooling), &[x.layer], dims)
+}
