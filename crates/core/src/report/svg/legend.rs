@@ -56,7 +56,7 @@ fn place(entries: &[Entry], width: f64) -> (Vec<(f64, f64)>, f64) {
     let places = entries
         .iter()
         .map(|entry| {
-            let needed = text_width(&entry.name, TEXT) + 36.0;
+            let needed = text_width(&entry.name, TEXT) + 42.0;
             if x > 0.0 && x + needed > width {
                 (x, y) = (0.0, y + LINE);
             }
