@@ -44,6 +44,8 @@ def main():
         for line in lines(path):
             if "device" in line:
                 here = devices.setdefault(text(line), {})
+            elif here is None and "decision" in line:
+                sys.exit(f"{path}: a decision comes before any device")
             elif line.get("is_final") is True:
                 here[line["decision"], line["question"]] = text(line)
     devices = {device: decisions for device, decisions in devices.items() if decisions}

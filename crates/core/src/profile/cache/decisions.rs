@@ -10,6 +10,8 @@ use crate::profile::bounds::{decision_fault, device_fault, refuse};
 use crate::profile::{Decision, DecisionKey, Recording};
 use crate::{Device, Error, Nanos};
 
+/// The backend of programs under `tightfit run`, which alone decide.
+const DECIDES: &str = "cuda";
 /// The table.
 pub(super) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS decision (
@@ -46,14 +48,16 @@ impl Cache {
 
     /// Imports the decisions of a recording about questions that the cache has no decision about.
     pub(super) fn take_decisions(&self, recording: &Recording) -> Result<(), Error> {
+        if recording.decisions().next().is_none() {
+            return Ok(());
+        }
         let device = &recording.device;
         let write = || -> rusqlite::Result<()> {
             let mut connection = self.lock();
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for (place, (problem, question, decision)) in recording.decisions().enumerate() {
-                if place == 0 {
-                    device_id(&transaction, device)?;
-                }
+            // Rows of decisions lack the backend.
+            device_id(&transaction, device)?;
+            for (problem, question, decision) in recording.decisions() {
                 if find(&transaction, device, problem, question)?.is_none() {
                     insert(&transaction, device, problem, question, decision)?;
                 }
@@ -142,8 +146,8 @@ pub(super) fn add_to(recordings: &mut Vec<Recording>, connection: &Connection) -
         connection.prepare("SELECT backend, name, library, threads FROM device WHERE threads >= 0 ORDER BY id")?;
     let devices = statement.query_map([], |row| device(row, 0))?.collect::<rusqlite::Result<Vec<Device>>>()?;
     for_all(connection, |[words, problem, question], decision| {
-        let owner = devices.iter().find(|device| device.to_string() == words).cloned();
-        let owner = owner.unwrap_or_else(|| device_of(&words));
+        let known = devices.iter().filter(|device| device.to_string() == words);
+        let owner = known.max_by_key(|device| device.backend == DECIDES).cloned().unwrap_or_else(|| device_of(&words));
         let (Some(decision), Ok(problem), None) = (decision, problem.parse(), device_fault(&owner)) else {
             return Ok(());
         };
@@ -159,10 +163,10 @@ pub(super) fn add_to(recordings: &mut Vec<Recording>, connection: &Connection) -
     Ok(())
 }
 
-/// A device without measurements, from its words; only programs under `tightfit run` decide.
+/// A device without measurements, from its words.
 fn device_of(words: &str) -> Device {
     let (name, library) = words.strip_suffix(')').and_then(|words| words.rsplit_once(" (")).unwrap_or((words, ""));
-    Device { backend: "cuda".to_owned(), name: name.to_owned(), library: library.to_owned(), threads: 0 }
+    Device { backend: DECIDES.to_owned(), name: name.to_owned(), library: library.to_owned(), threads: 0 }
 }
 
 /// How many rows cannot be read.

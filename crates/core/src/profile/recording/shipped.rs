@@ -75,7 +75,7 @@ impl Fit {
     }
 }
 
-/// The decisions of devices that fit; those of the same driver count more, then the first.
+/// The decisions of devices that fit; those of the same driver count more, then the later one.
 fn read(reader: impl BufRead, device: &Device, fit: impl Fn(&Device) -> Fit) -> Result<Shipped, Fault> {
     let [mut same, mut others] = [Recording::new(device.clone()), Recording::new(device.clone())];
     let here = Cell::new(Fit::None);
