@@ -222,7 +222,9 @@ fn decisions_travel_in_profile_files_in_one_order() {
     };
     let lines = export(&mut keys.iter());
     assert_eq!(lines, export(&mut keys.iter().rev()));
-    assert_eq!(lines.lines().filter(|line| line.contains("\"decision\"")).count(), 6, "{lines}");
+    let of_decisions: Vec<&str> = lines.lines().filter(|line| line.contains("\"decision\"")).collect();
+    assert_eq!(of_decisions.len(), 6, "{lines}");
+    assert!(of_decisions.chunks(3).all(<[&str]>::is_sorted), "{lines}");
     // Without measurements the cache has no other record of a device than its words.
     let read = Recording::read(&file).unwrap();
     assert_eq!(read, open(&from).recordings().unwrap());
