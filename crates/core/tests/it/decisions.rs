@@ -49,6 +49,12 @@ fn alter(path: &Path, statement: &str, rows: usize) {
     assert_eq!(Connection::open(path).unwrap().execute(statement, []).unwrap(), rows, "{statement}");
 }
 
+fn import(cache: &Cache, recordings: &[Recording]) {
+    for recording in recordings {
+        cache.import(recording).unwrap();
+    }
+}
+
 #[test]
 fn a_decision_is_found_again_as_it_was_and_by_every_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -230,7 +236,7 @@ fn decisions_travel_in_profile_files_in_one_order() {
     assert_eq!(read, open(&from).recordings().unwrap());
     assert_eq!(read.iter().map(|recording| &recording.device).collect::<Vec<_>>(), [&devices[1], &devices[0]]);
     let cache = open(&to);
-    read.iter().for_each(|recording| drop(cache.import(recording).unwrap()));
+    import(&cache, &read);
     for (device, key) in devices.iter().flat_map(|device| keys.iter().map(move |key| (device, key))) {
         assert_eq!(cache.decision(device, key).unwrap(), Some(of(key)), "{device} {key:?}");
     }
@@ -251,11 +257,11 @@ fn an_import_overwrites_no_decision_that_can_be_read() {
     let recordings = theirs.recordings().unwrap();
     let cache = open(&to);
     cache.keep_decision(&device("a"), &key(), &kept).unwrap();
-    recordings.iter().for_each(|recording| drop(cache.import(recording).unwrap()));
+    import(&cache, &recordings);
     assert_eq!(cache.decision(&device("a"), &key()).unwrap(), Some(kept.clone()), "the user's own stays");
     assert_eq!(cache.decision(&device("a"), &other).unwrap(), Some(kept), "what is new comes in");
     alter(&to, "UPDATE decision SET configuration = '{' WHERE problem LIKE '% n6 %'", 1);
-    recordings.iter().for_each(|recording| drop(cache.import(recording).unwrap()));
+    import(&cache, &recordings);
     assert_eq!(cache.decision(&device("a"), &key()).unwrap(), Some(decision()), "a damaged row is none");
 }
 
