@@ -158,6 +158,7 @@ mod tests {
             budget: tightfit_core::survey::TuneBudget::default(),
             is_quiet: false,
             cache: None,
+            shipped: crate::settings::Shipped::Embedded,
             devices: None,
             is_exact_class: false,
             is_deterministic: false,

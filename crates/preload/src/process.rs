@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! the tuner -> a handle's session                           nobody waits for the tuner: one thread at a time tunes
-//! a handle's session -> a device's backend for measuring -> candidates | times | cache file
+//! a handle's session -> a device's backend for measuring -> candidates | times | cache file | shipped
 //! a handle's session -> the map of totals                   allocating a total, or looking one up
 //! a handle's session -> a device's total                    while its kernel is enqueued
 //! the blocks of loans                                       while a call is enqueued in one, and nothing else is held
@@ -131,7 +131,7 @@ impl Process {
     /// settings, limits    the same; but none, so that all is passed through, if the parent used CUDA through us or ran
     ///                     convolutions: no work can follow in the child, and the report is the parent's
     /// shadows             taken over, except those whose locks another thread held
-    /// host, sessions, backends, totals, loans, cache file, kernels, tuner, counts, report        new
+    /// host, sessions, backends, totals, loans, cache file, shipped, kernels, tuner, counts, report        new
     /// ```
     fn of_child(parent: &Process) -> Process {
         let child = Process {

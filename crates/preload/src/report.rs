@@ -237,6 +237,7 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
         "tuning_us": spent.time.as_micros(),
         "tuning_measurements": spent.measured,
         "cache_hits": spent.cached,
+        "shipped_hits": spent.shipped,
         "less_accurate": process.tuner.inaccurate(),
         "planned_only": planned_only,
     })

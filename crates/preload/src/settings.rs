@@ -97,6 +97,17 @@ impl Terms {
     }
 }
 
+/// The read-only store behind the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shipped {
+    /// What comes with the library.
+    Embedded,
+    /// A profile file.
+    File(PathBuf),
+    /// Nothing.
+    None,
+}
+
 /// The settings read from the environment variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -113,6 +124,8 @@ pub struct Settings {
     pub is_quiet: bool,
     /// `TIGHTFIT_CACHE`; none for `none`, or if there is no folder for it.
     pub cache: Option<PathBuf>,
+    /// `TIGHTFIT_SHIPPED`: a file, or `none`.
+    pub shipped: Shipped,
     /// `TIGHTFIT_DEVICES`: convolutions on other devices are left unchanged; none for all devices.
     pub devices: Option<Vec<usize>>,
     /// `TIGHTFIT_EXACT_CLASS`: use only algorithms of the same numerical class as the framework's choice.
@@ -203,6 +216,11 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
         budget,
         is_quiet: flag(environment, "TIGHTFIT_QUIET")?,
         cache: Cache::default_path(|name| environment(name)),
+        shipped: match path(environment, "TIGHTFIT_SHIPPED") {
+            None => Shipped::Embedded,
+            Some(path) if path.as_os_str() == "none" => Shipped::None,
+            Some(path) => Shipped::File(path),
+        },
         devices: devices.transpose()?,
         is_exact_class: flag(environment, "TIGHTFIT_EXACT_CLASS")?,
         is_deterministic: flag(environment, "TIGHTFIT_DETERMINISTIC")?,
@@ -271,6 +289,7 @@ mod tests {
             ("TIGHTFIT_TUNE_BUDGET", "30s"),
             ("TIGHTFIT_QUIET", "1"),
             ("TIGHTFIT_CACHE", "/tmp/a.db"),
+            ("TIGHTFIT_SHIPPED", "/tmp/a.jsonl.gz"),
             ("TIGHTFIT_DEVICES", "0, 2"),
             ("TIGHTFIT_EXACT_CLASS", "1"),
             ("TIGHTFIT_DETERMINISTIC", "1"),
@@ -283,6 +302,7 @@ mod tests {
             budget: "30s".parse().unwrap(),
             is_quiet: true,
             cache: Some("/tmp/a.db".into()),
+            shipped: Shipped::File("/tmp/a.jsonl.gz".into()),
             devices: Some(vec![0, 2]),
             is_exact_class: true,
             is_deterministic: true,
@@ -295,6 +315,9 @@ mod tests {
         let auto = read_from(&[("TIGHTFIT_WORKSPACE", "auto"), ("TIGHTFIT_TUNE", "first")]).unwrap().unwrap();
         assert_eq!((auto.limit, auto.tune), (Some(Limit::Auto), Tune::First));
         assert_eq!(default.cache, Some("/h/.cache/tightfit/cache.db".into()));
+        assert_eq!(default.shipped, Shipped::Embedded);
+        let none = read_from(&[("TIGHTFIT_SHIPPED", "none")]).unwrap().unwrap();
+        assert_eq!(none.shipped, Shipped::None);
     }
 
     #[test]

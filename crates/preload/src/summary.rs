@@ -27,9 +27,14 @@ pub fn at_exit(process: &Process) {
         return;
     }
     let kernels = Tally::of(&process.kernels);
-    let spent = process.chooser.spending().so_far().time.0 as f64 * 1e-9;
+    let cost = process.chooser.spending().so_far();
+    let spent = cost.time.0 as f64 * 1e-9;
     let tuned = if process.voice.has_told() { String::new() } else { format!("; tuned for {spent:.1} s so far") };
-    log::line(format_args!("{}; {}{tuned}", times.words(), kernels.words()));
+    let shipped = match cost.shipped {
+        0 => String::new(),
+        shipped => format!(", {} with a shipped decision", shipped),
+    };
+    log::line(format_args!("{}; {}{shipped}{tuned}", times.words(), kernels.words()));
     let mut slower: Vec<(f64, &Arc<Kernel>)> =
         called.iter().filter_map(|kernel| Some((slowdown(kernel)?, kernel))).collect();
     slower.sort_by(|(a, _), (b, _)| b.total_cmp(a));

@@ -109,10 +109,12 @@ fn take(
     for file in files {
         recordings.extend(read(file)?);
     }
+    let decisions: usize = recordings.iter().map(|recording| recording.decisions().count()).sum();
     let mut taken = 0;
     for recording in &recordings {
         taken += cache.import(recording)?;
     }
     let (taken, devices) = (count(taken, "measurement"), count(recordings.len(), "device"));
-    print(&format!("imported {taken} from {devices}\n"))
+    let decisions = if decisions == 0 { String::new() } else { format!(" and {}", count(decisions, "decision")) };
+    print(&format!("imported {taken}{decisions} from {devices}\n"))
 }

@@ -40,6 +40,7 @@ pub(super) enum Limit {
 const NAMES: [&str; 2] = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"];
 const OLD_SIZES: &str = "TIGHTFIT_POLICY";
 const DEVICES: &str = "TIGHTFIT_DEVICES";
+const SHIPPED: &str = "TIGHTFIT_SHIPPED";
 const REPORT: &str = "TIGHTFIT_REPORT";
 
 pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
@@ -180,6 +181,11 @@ fn variables(
         // Absolute, since the command may change folders first.
         ("TIGHTFIT_CACHE", cache_path(common).map_or_else(|| "none".into(), |path| absolute(&path).into())),
     ];
+    match &options.shipped {
+        Some(shipped) if shipped.as_os_str() == "none" => variables.push((SHIPPED, "none".into())),
+        Some(shipped) => variables.push((SHIPPED, absolute(shipped).into())),
+        None => {}
+    }
     if options.quiet {
         variables.push(("TIGHTFIT_QUIET", "1".into()));
     }
@@ -216,6 +222,7 @@ fn summary(
         Limit::Total(total) => format!("{total} of workspace in total"),
     };
     let cache = cache_path(common).map_or_else(|| "none".to_owned(), |path| path.display().to_string());
+    let shipped = options.shipped.as_ref().map_or_else(String::new, |file| format!(", shipped {}", file.display()));
     let tune = options.tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let budget = match options.tune {
         Tune::Measure | Tune::First if options.tune_budget.limit().is_none() => " without limit".to_owned(),
@@ -237,7 +244,7 @@ fn summary(
         _ => String::new(),
     };
     format!(
-        "{limit}, sizes {sizes}, tune {tune}{budget}, cache {cache}; preloading {} in front of {}{form}{off}",
+        "{limit}, sizes {sizes}, tune {tune}{budget}, cache {cache}{shipped}; preloading {} in front of {}{form}{off}",
         preload.path.display(),
         cudnn.display()
     )

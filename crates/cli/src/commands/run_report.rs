@@ -44,6 +44,7 @@ fn json(limit: Limit, cudnn: &Path) -> Value {
             "tuning_us": 0.0,
             "tuning_measurements": 0,
             "cache_hits": 0,
+            "shipped_hits": 0,
             "less_accurate": 0,
             "planned_only": 0,
         },

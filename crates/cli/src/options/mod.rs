@@ -444,6 +444,10 @@ pub struct RunOptions {
     /// Say nothing about tuning
     #[arg(long)]
     pub quiet: bool,
+    /// Profile file of decisions to begin with where the cache has none, such as `cache export` writes, or none [default:
+    /// what ships with tightfit for this GPU and cuDNN]
+    #[arg(long, value_name = "FILE", env = "TIGHTFIT_SHIPPED")]
+    pub shipped: Option<PathBuf>,
     /// Write what was done to each kernel as JSON when the program exits (%p becomes the process ID); the list is empty
     /// if no convolution ran [env: TIGHTFIT_REPORT]
     #[arg(long, value_name = "FILE")]
@@ -540,12 +544,12 @@ pub enum CacheAction {
         #[arg(long)]
         layers: bool,
     },
-    /// Write all measurements to a profile file (compressed if the name ends in .gz)
+    /// Write all measurements and decisions to a profile file (compressed if the name ends in .gz)
     Export {
         /// The file to write
         file: PathBuf,
     },
-    /// Import profile files
+    /// Import profile files; decisions replace none of the cache's
     Import {
         /// Files written by `export`, or recorded profiles
         #[arg(required = true)]

@@ -75,6 +75,49 @@ fn caches_can_be_exported_imported_and_merged() {
 }
 
 #[test]
+fn decisions_are_exported_and_imported_beside_measurements() {
+    let one = Folder::new();
+    let two = Folder::new();
+    one.succeed("profile lenet --batch 4 --workspace 1MiB --sizes undivided");
+    let row = |folder: &Folder| -> (String, Option<i64>) {
+        let database = rusqlite::Connection::open(folder.path().join("cache.db")).unwrap();
+        let rows = "SELECT configuration, framework_ns FROM decision";
+        database.query_row(rows, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
+    };
+    let alter = |folder: &Folder, statement: &str| {
+        let database = rusqlite::Connection::open(folder.path().join("cache.db")).unwrap();
+        assert_eq!(database.execute(statement, []).unwrap(), 1, "{statement}");
+    };
+    alter(
+        &one,
+        "INSERT INTO decision SELECT name || ' (' || library || ', ' || threads || ' threads)',
+            'forward n4 c3 h8 w8 k4 r3 s3 f32', 'gemm 0 limit 0', 'null', 70, 1 FROM device",
+    );
+    let file = one.path().join("lenet.jsonl");
+    one.succeed(&format!("cache export {}", file.display()));
+    let lines = fs::read_to_string(&file).unwrap();
+    let imported = two.succeed(&format!("cache import {}", file.display()));
+    assert!(imported.contains(" measurements and 1 decision from 1 device"), "{imported}");
+    assert_eq!(row(&two), row(&one));
+    // What the cache has stays, from files and from caches.
+    alter(&two, "UPDATE decision SET framework_ns = 60");
+    let [file, cache] = [&file, &one.path().join("cache.db")].map(|path| path.display().to_string());
+    two.succeed(&format!("cache import {file}"));
+    two.succeed(&format!("cache merge {cache}"));
+    assert_eq!(row(&two), ("null".to_owned(), Some(60)));
+    // A replay has no use for decisions.
+    let optimize = "optimize lenet --batch 4 --workspace 1MiB --sizes undivided --format csv";
+    let replayed = one.succeed(&format!("{optimize} --backend replay:{file}"));
+    assert_eq!(replayed, one.succeed(optimize));
+    let broken = lines
+        .replace("\"configuration\":null", "\"configuration\":{\"parts\":[],\"cost\":{\"time\":0,\"workspace\":0}}");
+    assert_ne!(broken, lines);
+    fs::write(&file, broken).unwrap();
+    let message = two.fail(&format!("cache import {file}"), 1);
+    assert!(message.contains("add up to 0, not to the mini-batch of 4"), "{message}");
+}
+
+#[test]
 fn invalid_profile_changes_no_cache() {
     let folder = Folder::new();
     folder.succeed("profile lenet --batch 2 --workspace 1MiB --sizes undivided");

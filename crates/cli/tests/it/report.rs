@@ -93,6 +93,17 @@ unchanged   10 calls: 9 fused graph, 1 shape
 }
 
 #[test]
+fn shipped_decisions_are_counted_where_there_are_any() {
+    let mut tuned = sample();
+    tuned["totals"]["shipped_hits"] = json!(2);
+    let folder = with(&[("a.json", &tuned), ("old.json", &sample())]);
+    let shown = folder.succeed("report a.json");
+    assert!(shown.contains("143 measured, 2 from the cache, 2 of them shipped; 1 left out"), "{shown}");
+    let hits = |file: &str| folder.json(&format!("report {file}"))[0]["summary"]["shipped_hits"].clone();
+    assert_eq!(["a.json", "old.json"].map(hits), [json!(2), json!(0)]);
+}
+
+#[test]
 fn json_and_csv_hold_the_same_rows() {
     let folder = with(&[("a.json", &sample())]);
     let shown = folder.json("report a.json");

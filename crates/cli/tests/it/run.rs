@@ -116,6 +116,26 @@ fn tuning_is_told_how_long_and_how_loud() {
 }
 
 #[test]
+fn the_store_behind_the_cache_is_named_or_none() {
+    let place = Place::new(REAL);
+    let output = place.run("", "env");
+    assert_eq!(seen(&output, "TIGHTFIT_SHIPPED"), None);
+    assert!(!text(&output.stderr).contains("shipped"));
+    let file = place.path("preload").join("h200.jsonl.gz").display().to_string();
+    for (given, passed) in [("none", "none"), ("h200.jsonl.gz", file.as_str())] {
+        let output = place.run(&format!("--shipped {given}"), "env");
+        assert_eq!(seen(&output, "TIGHTFIT_SHIPPED").as_deref(), Some(passed));
+        assert!(text(&output.stderr).contains(&format!(", shipped {given};")), "{}", text(&output.stderr));
+    }
+    // The command may change folders, so a variable becomes absolute too.
+    let cudnn = place.cudnn().display().to_string();
+    let mut command = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]);
+    let output = command.env("TIGHTFIT_SHIPPED", "h200.jsonl.gz").output().unwrap();
+    let seen = seen(&output, "TIGHTFIT_SHIPPED").unwrap();
+    assert!(seen.starts_with('/') && seen.ends_with("/h200.jsonl.gz"), "{seen}");
+}
+
+#[test]
 fn command_line_overrides_the_environment() {
     let place = Place::new(REAL);
     let cudnn = place.cudnn().display().to_string();

@@ -4,7 +4,7 @@
 //! SQLite's signed 64 bits, and is exact as a double in other JSON readers.
 
 use super::is_step_name;
-use super::{Owner, RecordedNetwork, Recording};
+use super::{Decision, Owner, RecordedNetwork, Recording};
 use crate::{Bytes, Device, DivisionCost, Error, Measurement, Nanos, Problem};
 
 /// The longest time: 104 days.
@@ -13,6 +13,8 @@ pub(super) const MOST_TIME: Nanos = Nanos(1 << 53);
 pub(super) const MOST_WORKSPACE: Bytes = Bytes(1 << 53);
 /// The largest spread; a spread of 1 is already useless.
 pub(super) const MOST_SPREAD: f64 = 1e9;
+/// The longest question that a decision answers, in bytes.
+const MOST_QUESTION: usize = 4096;
 /// The most threads of a device.
 pub(super) const MOST_THREADS: usize = 1 << 20;
 
@@ -73,6 +75,48 @@ pub(super) fn network_fault(network: &RecordedNetwork) -> Option<String> {
     fault.map(|fault| format!("network `{}`: {fault}", network.name))
 }
 
+/// The fault of a decision: its problem, question, times and workspaces, and whether the configuration adds up to the
+/// problem's mini-batch.
+pub(super) fn decision_fault(problem: &str, question: &str, decision: &Decision) -> Option<String> {
+    let time = |field: &str, Nanos(time): Nanos| {
+        (time > MOST_TIME.0).then(|| format!("{field} is {time}, must be at most {}", MOST_TIME.0))
+    };
+    let workspace = |field: &str, Bytes(bytes): Bytes| {
+        (bytes > MOST_WORKSPACE.0).then(|| format!("{field} is {bytes}, must be at most {}", MOST_WORKSPACE.0))
+    };
+    let mini_batch = match problem.parse::<Problem>() {
+        Ok(problem) => problem.batch(),
+        Err(error) => return Some(format!("decision: {error}")),
+    };
+    let length = question.len();
+    let is_question = (1..=MOST_QUESTION).contains(&length);
+    let fault = (!is_question).then(|| format!("question has {length} bytes, must have 1 to {MOST_QUESTION}"));
+    let configuration = decision.configuration.as_ref();
+    fault
+        .or_else(|| time("framework_ns", decision.framework_time.unwrap_or_default()))
+        .or_else(|| {
+            let parts = configuration?.parts().iter();
+            parts
+                .map(|part| {
+                    samples_fault("micro_batch", part.micro_batch)
+                        .or_else(|| time("time", part.time))
+                        .or_else(|| workspace("workspace", part.workspace))
+                })
+                .find_map(|fault| fault)
+        })
+        .or_else(|| {
+            let cost = configuration?.cost();
+            time("cost.time", cost.time).or_else(|| workspace("cost.workspace", cost.workspace))
+        })
+        .or_else(|| {
+            let sum = configuration?.batch();
+            (sum != mini_batch).then(|| {
+                format!("configuration has micro-batches that add up to {sum}, not to the mini-batch of {mini_batch}")
+            })
+        })
+        .map(|fault| format!("decision `{problem}`: {fault}"))
+}
+
 /// The first fault in a recording.
 #[cfg(feature = "cache")]
 pub(super) fn recording_fault(recording: &Recording) -> Option<String> {
@@ -84,6 +128,7 @@ pub(super) fn recording_fault(recording: &Recording) -> Option<String> {
         .or_else(|| recording.networks.iter().find_map(network_fault))
         .or_else(|| recording.division_costs().find_map(|(shape, _)| shape_fault(shape)))
         .or_else(|| recording.measurements().find_map(problem))
+        .or_else(|| recording.decisions().find_map(|(problem, question, one)| decision_fault(problem, question, one)))
 }
 
 /// Replaces numbers over the bounds by those of [`DivisionCost::NEVER`], since no limit allows either.

@@ -5,6 +5,7 @@ mod bounds;
 #[cfg(feature = "cache")]
 mod cache;
 mod corrections;
+mod decision;
 mod key;
 mod model;
 mod owner;
@@ -16,14 +17,15 @@ mod statistics;
 mod store;
 
 #[cfg(feature = "cache")]
-pub use cache::{Cache, Decision, DecisionKey, Mark, Summary};
+pub use cache::{Cache, Mark, Summary};
 pub use corrections::corrected;
+pub use decision::{Decision, DecisionKey};
 pub use key::{is_step_name, step_name};
 pub use model::Model;
 pub use owner::{Owner, RecordedNetwork};
 pub use profiler::{Admission, Profiler, Skipped, Spent};
 pub(crate) use profiler::{Known, Rivals};
-pub use recording::Recording;
+pub use recording::{Recording, Shipped};
 pub use replay::Replay;
 pub use selection::Selection;
 pub use statistics::{Sample, sample};

@@ -3,18 +3,21 @@
 //! Lines of JSON, compressed with gzip if the name ends in `.gz` (`docs/cache-format.md` has the fields):
 //!
 //! ```text
-//! {"format":"tightfit-profile","version":1,"lines":4}
+//! {"format":"tightfit-profile","version":1,"lines":5}
 //! {"device":{"backend":"cuda","name":"NVIDIA H200","library":"cudnn 9.19.0","threads":0}}
 //! {"network":{"name":"alexnet","batch":256,"layers":[["conv1","forward c3 h227 ...",256], ..]}}
 //! {"division":"backward-filter c3 h227 ..","time_ns":4800,"workspace_bytes":139520}
 //! {"problem":"forward c3 h227 ...","algorithm":"legacy:gemm","notes":0,"rows":[[n, time_ns, workspace_bytes, spread, repeats, single_ns], ..]}
+//! {"decision":"forward n256 c3 h227 ...","question":"..","configuration":{"parts":[..],"cost":{..}},"framework_ns":4800,"is_final":true}
 //! ```
 //!
 //! `lines` gives the number of lines that follow, so that a truncated file is detected; files without it are not
 //! checked. A time of null stands for a candidate whose workspace is known but that was not run.
 
+mod decisions;
 mod devices;
 mod line;
+mod shipped;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, Write};
@@ -23,11 +26,12 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::RecordedNetwork;
 use super::bounds;
+use super::{Decision, RecordedNetwork};
 use crate::bounded::{self, Lines};
 use crate::{Algorithm, Bytes, Device, DivisionCost, Error, Measurement, Nanos, Notes, output};
 use line::{JsonRow, Line};
+pub use shipped::Shipped;
 
 const FORMAT: &str = "tightfit-profile";
 const VERSION: u32 = 1;
@@ -36,7 +40,9 @@ const MAX_LINE: Bytes = Bytes::mib(64);
 /// The limit on all lines, uncompressed: about thirty million measurements.
 const MAX_TEXT: Bytes = Bytes::gib(1);
 
-/// The measurements of one device.
+const NO_DEVICE: &str = "contains no device; it may be truncated";
+
+/// The measurements of one device, and what was decided by them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// Where they were made.
@@ -45,6 +51,8 @@ pub struct Recording {
     pub networks: Vec<RecordedNetwork>,
     problems: BTreeMap<String, BTreeMap<Algorithm, AlgorithmRows>>,
     divisions: BTreeMap<String, DivisionCost>,
+    /// By problem and question.
+    decisions: BTreeMap<(String, String), Decision>,
 }
 
 /// The candidates of one algorithm on one problem, by micro-batch.
@@ -67,7 +75,8 @@ pub(super) struct Row {
 impl Recording {
     /// An empty recording.
     pub fn new(device: Device) -> Recording {
-        Recording { device, networks: Vec::new(), problems: BTreeMap::new(), divisions: BTreeMap::new() }
+        let (problems, divisions, decisions) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Recording { device, networks: Vec::new(), problems, divisions, decisions }
     }
 
     /// Adds a measurement of a problem's shape.
@@ -90,6 +99,7 @@ impl Recording {
             }
         }
         self.divisions.extend(other.divisions);
+        self.decisions.extend(other.decisions);
         let known: HashSet<&RecordedNetwork> = self.networks.iter().collect();
         let new: Vec<RecordedNetwork> = other.networks.into_iter().filter(|network| !known.contains(network)).collect();
         self.networks.extend(new);
@@ -127,6 +137,7 @@ impl Recording {
                 let cost = DivisionCost { time: Nanos(time_ns), workspace: Bytes(workspace_bytes) };
                 self.divisions.insert(division, bounds::division(cost));
             }
+            Line::Decision { .. } => self.take_decision(line),
             Line::Format { .. } | Line::Device { .. } | Line::Network { .. } => {}
         }
     }
@@ -227,9 +238,40 @@ impl From<String> for Fault {
 }
 
 fn read_lines(reader: impl BufRead) -> Result<Vec<Recording>, Fault> {
-    let mut lines = Lines::new(reader, MAX_LINE, MAX_TEXT);
     let mut recordings: Vec<Recording> = Vec::new();
     let mut networks = Vec::new();
+    for_read_lines(
+        reader,
+        |_| true,
+        |number, line| {
+            match line {
+                Line::Device { device } => recordings.push(Recording::new(device)),
+                Line::Network { network } => networks.push(network),
+                line => match recordings.last_mut() {
+                    Some(recording) => recording.take(line),
+                    None => return Err(format!("line {number}: a problem comes before any device").into()),
+                },
+            }
+            Ok(())
+        },
+    )?;
+    if recordings.is_empty() {
+        return Err(NO_DEVICE.to_owned().into());
+    }
+    for recording in &mut recordings {
+        recording.networks.clone_from(&networks);
+    }
+    Ok(recordings)
+}
+
+/// Checks the format line and the number of lines, and gives every other line that is wanted by its text to `take`, with its
+/// number.
+fn for_read_lines(
+    reader: impl BufRead,
+    is_wanted: impl Fn(&str) -> bool,
+    mut take: impl FnMut(usize, Line) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut lines = Lines::new(reader, MAX_LINE, MAX_TEXT);
     let (mut promised, mut number) = (None, 0_usize);
     loop {
         let text = lines.next_line().map_err(|error| {
@@ -237,6 +279,9 @@ fn read_lines(reader: impl BufRead) -> Result<Vec<Recording>, Fault> {
         })?;
         let Some(text) = text else { break };
         number += 1;
+        if number > 1 && !is_wanted(text) {
+            continue;
+        }
         let line = Line::parse(text).map_err(|error| {
             Fault::of(format!("line {number} is not a line of a profile; the file may be truncated"), error)
         })?;
@@ -256,28 +301,20 @@ fn read_lines(reader: impl BufRead) -> Result<Vec<Recording>, Fault> {
             (1, _) | (_, Line::Format { .. }) => {
                 return Err(format!("line {number}: a format line must come first, and only once").into());
             }
-            (_, Line::Device { device }) => recordings.push(Recording::new(device)),
-            (_, Line::Network { network }) => networks.push(network),
-            (_, line) => match recordings.last_mut() {
-                Some(recording) => recording.take(line),
-                None => return Err(format!("line {number}: a problem comes before any device").into()),
-            },
+            (_, line) => take(number, line)?,
         }
     }
-    let found = number.saturating_sub(1);
+    if number == 0 {
+        return Err(NO_DEVICE.to_owned().into());
+    }
+    let found = number - 1;
     if let Some(promised) = promised.filter(|promised| *promised != found) {
         return Err(format!(
             "has {found} lines after the first, but the first announces {promised}; the file may be truncated; get a new copy"
         )
         .into());
     }
-    if recordings.is_empty() {
-        return Err("contains no device; it may be truncated".to_owned().into());
-    }
-    for recording in &mut recordings {
-        recording.networks.clone_from(&networks);
-    }
-    Ok(recordings)
+    Ok(())
 }
 
 /// How many digits of spreads to write.
@@ -328,6 +365,7 @@ fn for_lines(
                 })?;
             }
         }
+        recording.decision_lines().try_for_each(&mut line)?;
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ impl Replay {
     /// [`Error::Backend`] naming both devices if there are several, or if there is no recording.
     pub fn of(recordings: impl IntoIterator<Item = Recording>) -> Result<Replay, Error> {
         let refuse = |what| Error::Backend { backend: "replay".to_owned(), what, source: None };
+        let recordings = recordings.into_iter().filter(|recording| !recording.is_of_decisions());
         let mut devices = Recording::by_device(recordings).into_iter();
         let recording = devices.next().ok_or_else(|| refuse("there is no recording to replay".to_owned()))?;
         if let Some(other) = devices.next() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
-use tightfit_core::profile::{Admission, Cache, Decision, DecisionKey};
+use tightfit_core::profile::{Admission, Cache, Decision, DecisionKey, Recording, Replay};
 use tightfit_core::{
     Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Measurement, Nanos, Notes, Problem,
 };
@@ -47,6 +47,12 @@ fn open(path: &Path) -> Cache {
 
 fn alter(path: &Path, statement: &str, rows: usize) {
     assert_eq!(Connection::open(path).unwrap().execute(statement, []).unwrap(), rows, "{statement}");
+}
+
+fn import(cache: &Cache, recordings: &[Recording]) {
+    for recording in recordings {
+        cache.import(recording).unwrap();
+    }
 }
 
 #[test]
@@ -161,7 +167,7 @@ fn files_without_the_table_are_read_and_get_it_when_they_are_written_to() {
     let recordings = Cache::open_read_only(&path).unwrap().recordings().unwrap();
     let cache = open(&path);
     cache.keep_decision(&device("a"), &key(), &decision()).unwrap();
-    assert_eq!(cache.recordings().unwrap(), recordings, "nothing is lost");
+    assert_eq!(cache.recordings().unwrap()[..recordings.len()], recordings, "nothing is lost");
     drop(cache);
     assert_eq!(Cache::open_read_only(&path).unwrap().decision(&device("a"), &key()).unwrap(), Some(decision()));
     // An older program clears the file without knowing the table: no key of another keeps it from that.
@@ -199,6 +205,64 @@ fn the_table_is_as_its_document_says() {
         })
         .unwrap();
     assert_eq!(stored, ("null".to_owned(), 5, 0));
+}
+
+#[test]
+fn decisions_travel_in_profile_files_in_one_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let [from, to, file] = ["from.db", "to.db", "export.jsonl"].map(|name| folder.path().join(name));
+    let devices = ["b", "a"].map(device);
+    let keys: Vec<DecisionKey> = [9, 6, 7]
+        .map(|batch| DecisionKey { problem: problem(batch), chosen_workspace: Bytes(batch as u64), ..key() })
+        .into();
+    let kept = Decision { configuration: None, framework_time: None, is_final: false };
+    let of = |key: &DecisionKey| if *key == keys[1] { decision() } else { kept.clone() };
+    let export = |order: &mut dyn Iterator<Item = &DecisionKey>| {
+        fs::remove_file(&from).ok();
+        let cache = open(&from);
+        for key in order {
+            devices.iter().for_each(|device| cache.keep_decision(device, key, &of(key)).unwrap());
+        }
+        Recording::write(&file, &cache.recordings().unwrap()).unwrap();
+        fs::read_to_string(&file).unwrap()
+    };
+    let lines = export(&mut keys.iter());
+    assert_eq!(lines, export(&mut keys.iter().rev()));
+    let of_decisions: Vec<&str> = lines.lines().filter(|line| line.contains("\"decision\"")).collect();
+    assert_eq!(of_decisions.len(), 6, "{lines}");
+    assert!(of_decisions.chunks(3).all(<[&str]>::is_sorted), "{lines}");
+    // Without measurements the cache has no other record of a device than its words.
+    let read = Recording::read(&file).unwrap();
+    assert_eq!(read, open(&from).recordings().unwrap());
+    assert_eq!(read.iter().map(|recording| &recording.device).collect::<Vec<_>>(), [&devices[1], &devices[0]]);
+    let cache = open(&to);
+    import(&cache, &read);
+    for (device, key) in devices.iter().flat_map(|device| keys.iter().map(move |key| (device, key))) {
+        assert_eq!(cache.decision(device, key).unwrap(), Some(of(key)), "{device} {key:?}");
+    }
+    assert_eq!(cache.recordings().unwrap(), read);
+    assert_eq!(Recording::from_bytes(&Recording::to_bytes(&read).unwrap()).unwrap(), read);
+    assert!(Replay::of(read).is_err(), "nothing was measured");
+}
+
+#[test]
+fn an_import_overwrites_no_decision_that_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let [from, to] = ["from.db", "to.db"].map(|name| folder.path().join(name));
+    let kept = Decision { configuration: None, framework_time: Some(Nanos(5)), is_final: false };
+    let other = DecisionKey { problem: problem(7), ..key() };
+    let theirs = open(&from);
+    theirs.keep_decision(&device("a"), &key(), &decision()).unwrap();
+    theirs.keep_decision(&device("a"), &other, &kept).unwrap();
+    let recordings = theirs.recordings().unwrap();
+    let cache = open(&to);
+    cache.keep_decision(&device("a"), &key(), &kept).unwrap();
+    import(&cache, &recordings);
+    assert_eq!(cache.decision(&device("a"), &key()).unwrap(), Some(kept.clone()), "the user's own stays");
+    assert_eq!(cache.decision(&device("a"), &other).unwrap(), Some(kept), "what is new comes in");
+    alter(&to, "UPDATE decision SET configuration = '{' WHERE problem LIKE '% n6 %'", 1);
+    import(&cache, &recordings);
+    assert_eq!(cache.decision(&device("a"), &key()).unwrap(), Some(decision()), "a damaged row is none");
 }
 
 #[test]

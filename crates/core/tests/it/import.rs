@@ -7,8 +7,10 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tightfit_core::network::Kernel;
-use tightfit_core::profile::{Cache, Owner, Recording};
-use tightfit_core::{Algorithm, Bytes, Device, DivisionCost, Error, Measurement, Nanos, Notes, Problem};
+use tightfit_core::profile::{Admission, Cache, Decision, DecisionKey, Owner, Recording};
+use tightfit_core::{
+    Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Error, Measurement, Nanos, Notes, Problem,
+};
 
 const SHAPE: &str = "forward c3 h8 w8 k4 r3 s3 f32";
 
@@ -33,6 +35,31 @@ fn measurement(algorithm: &str, micro_batch: usize) -> Measurement {
     }
 }
 
+fn key() -> DecisionKey {
+    DecisionKey {
+        problem: problem(),
+        chosen: Algorithm::new("gemm"),
+        chosen_workspace: Bytes(64),
+        limit: Bytes(64),
+        sizes: "fit".to_owned(),
+        admission: Admission::default(),
+        factors: [1.0f32, 0.0].map(f32::to_bits),
+        base: 16,
+    }
+}
+
+fn decision() -> Decision {
+    let part = |micro_batch| Candidate {
+        micro_batch,
+        algorithm: Algorithm::new("fft"),
+        time: Nanos(70),
+        workspace: Bytes(32),
+    };
+    let cost = DivisionCost { time: Nanos(9), workspace: Bytes(8) };
+    let configuration = Configuration::new(vec![part(3), part(1)], cost);
+    Decision { configuration: Some(configuration), framework_time: Some(Nanos(300)), is_final: true }
+}
+
 /// A cache with something of everything.
 fn filled(path: &Path) -> Cache {
     let cache = Cache::open(path).unwrap();
@@ -44,6 +71,7 @@ fn filled(path: &Path) -> Cache {
     cache.keep_network("list", None, &[kernel("conv1")]).unwrap();
     cache.add_to_program("train.py", &[kernel("conv1")]).unwrap();
     cache.keep_division_cost(&device(), SHAPE, DivisionCost::NEVER).unwrap();
+    cache.keep_decision(&device(), &key(), &decision()).unwrap();
     cache
 }
 
@@ -99,6 +127,16 @@ fn profile() -> Vec<Value> {
         json!({"division": SHAPE, "time_ns": 10, "workspace_bytes": 20}),
         json!({"problem": SHAPE, "algorithm": "direct", "notes": 0, "rows": [[4, 1000, 0, 0.125, 3, null]]}),
         json!({"problem": "step tiny f32", "algorithm": "s", "notes": 0, "rows": [[2, 9, 0, 0.0, 1, 7], [3, null, 5, 0.0, 1, null]]}),
+        json!({
+            "decision": "forward n4 c3 h8 w8 k4 r3 s3 f32", "question": "gemm 64 limit 64", "framework_ns": 300, "is_final": true,
+            "configuration": {
+                "parts": [
+                    {"micro_batch": 3, "algorithm": "fft", "time": 70, "workspace": 32},
+                    {"micro_batch": 1, "algorithm": "fft", "time": 70, "workspace": 32},
+                ],
+                "cost": {"time": 9, "workspace": 8},
+            },
+        }),
     ]
 }
 
@@ -161,10 +199,24 @@ fn a_line_that_could_not_be_read_back_is_refused_with_its_number_and_field() {
         (5, "/rows/0/3", json!(-0.5), "spread"),
         (5, "/rows/0/5", json!(0), "single_ns"),
         (6, "/rows/1/2", json!(most), "workspace_bytes"),
+        (7, "/decision", json!(SHAPE), "decision"),
+        (7, "/decision", json!("step tiny f32"), "decision"),
+        (7, "/question", json!(""), "question has 0 bytes"),
+        (7, "/question", json!("a".repeat(4097)), "question has 4097 bytes"),
+        (7, "/framework_ns", json!((1_u64 << 53) + 1), "framework_ns"),
+        // Not the samples of the mini-batch, and more than can be added.
+        (7, "/configuration/parts/0/micro_batch", json!(2), "add up to 3, not to the mini-batch of 4"),
+        (7, "/configuration/parts", json!([]), "add up to 0"),
+        (7, "/configuration/parts/0/micro_batch", json!(0), "micro_batch is 0"),
+        (7, "/configuration/parts/0/micro_batch", json!(most), "samples"),
+        (7, "/configuration/parts/0/time", json!((1_u64 << 53) + 1), "time"),
+        (7, "/configuration/parts/0/workspace", json!((1_u64 << 53) + 1), "workspace"),
+        (7, "/configuration/cost/time", json!((1_u64 << 53) + 1), "cost.time"),
+        (7, "/configuration/cost/workspace", json!((1_u64 << 53) + 1), "cost.workspace"),
     ] {
         let mut lines = profile();
         *lines[line].pointer_mut(pointer).unwrap() = value.clone();
-        let error = import(&lines, folder.path()).map(drop).unwrap_err().to_string();
+        let error = import(&lines, folder.path()).map(drop).unwrap_err().chain();
         let number = format!("line {}", line + 1);
         assert!(error.contains(&number) && error.contains(field), "{pointer} {value}: {error}");
     }
@@ -174,14 +226,39 @@ fn a_line_that_could_not_be_read_back_is_refused_with_its_number_and_field() {
 #[test]
 fn a_line_of_two_kinds_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    for (line, field, value) in
-        [(3, "lines", json!(4)), (5, "time_ns", json!(4)), (4, "notes", json!(0)), (0, "rows", json!([]))]
-    {
+    for (line, field, value) in [
+        (3, "lines", json!(4)),
+        (5, "time_ns", json!(4)),
+        (4, "notes", json!(0)),
+        (0, "rows", json!([])),
+        (5, "is_final", json!(true)),
+        (3, "configuration", json!(null)),
+        (7, "time_ns", json!(4)),
+    ] {
         let mut lines = profile();
         lines[line][field] = value;
         let error = import(&lines, folder.path()).map(drop).unwrap_err().to_string();
         assert!(error.contains(&format!("line {} is not a line", line + 1)), "{field}: {error}");
     }
+}
+
+#[test]
+fn a_decision_without_one_of_its_fields_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for field in ["decision", "question", "configuration", "is_final"] {
+        let mut lines = profile();
+        lines[7].as_object_mut().unwrap().remove(field).unwrap();
+        let error = import(&lines, folder.path()).map(drop).unwrap_err().to_string();
+        assert!(error.contains("line 8 is not a line"), "{field}: {error}");
+    }
+    // Null is the program's own choice, and its time may be unknown.
+    let mut lines = profile();
+    lines[7]["configuration"] = json!(null);
+    lines[7].as_object_mut().unwrap().remove("framework_ns").unwrap();
+    let cache = import(&lines, folder.path()).unwrap();
+    let recordings = cache.recordings().unwrap();
+    let (.., kept) = recordings[1].decisions().next().unwrap();
+    assert_eq!(*kept, Decision { configuration: None, framework_time: None, is_final: true });
 }
 
 #[test]
@@ -260,6 +337,10 @@ fn invalid_rows_are_ignored_counted_and_cleared() {
         ("UPDATE network SET batch = 4000000000 WHERE name = 'tiny'", 2),
         ("UPDATE layer SET mini_batch = 0 WHERE name = 'conv2'", 1),
         ("UPDATE layer SET mini_batch = -1 WHERE name = 'conv2'", 1),
+        ("UPDATE decision SET configuration = '{}'", 1),
+        ("UPDATE decision SET configuration = replace(configuration, '\"micro_batch\":3', '\"micro_batch\":2')", 1),
+        ("UPDATE decision SET problem = 'rubbish'", 1),
+        ("UPDATE decision SET question = ''", 1),
         (
             "INSERT INTO device VALUES (9, 'b', 'n', 'l', -1);
           INSERT INTO measurement SELECT 9, problem, algorithm, micro_batch, 1, 1, 1, 0.0, 1, 0 FROM measurement",
@@ -315,7 +396,7 @@ proptest! {
 
     #[test]
     fn imported_recordings_can_be_listed_exported_and_merged(
-        mutations in proptest::collection::vec((0..7usize, any::<prop::sample::Index>(), prop::sample::select(values())), 1..4),
+        mutations in proptest::collection::vec((0..8usize, any::<prop::sample::Index>(), prop::sample::select(values())), 1..4),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let mut lines = profile();

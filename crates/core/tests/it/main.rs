@@ -22,6 +22,7 @@ mod plan_check;
 mod plan_facts;
 mod plan_random;
 mod plan_simulate;
+mod shipped;
 mod split;
 mod stale;
 mod verify;

@@ -5,6 +5,7 @@ use tightfit_core::{Candidate, DivisionCost, Nanos, Notes, Types};
 
 use super::cache::CacheFile;
 use super::measurements::Measurements;
+use super::shipped::Stores;
 use super::spending::Spending;
 use crate::kernel::Question;
 use crate::settings::{Settings, Tune};
@@ -21,6 +22,7 @@ pub(super) struct Knowledge {
 #[derive(Default)]
 pub struct Chooser {
     pub(super) cache: CacheFile,
+    pub(super) shipped: Stores,
     pub(super) measurements: Measurements,
     pub(super) spending: Spending,
 }

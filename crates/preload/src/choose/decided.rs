@@ -1,4 +1,4 @@
-//! Answers that take no measuring: an earlier process's decision, or what runs until `tune` has found better.
+//! Answers that take no measuring: an earlier process's decision, a shipped one, or what runs until `tune` has found better.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn key(question: &Question, terms: Terms, settings: &Settings) -> DecisionKey {
 }
 
 impl Chooser {
-    /// An earlier process's decision, if it can be set up; opens the cache.
+    /// An earlier process's decision, or else a shipped one, if it can be set up; opens the cache.
     pub(super) fn decided(
         &self,
         question: &Question,
@@ -41,8 +41,11 @@ impl Chooser {
         if matches!(terms.limit, Limit::Total(_)) {
             return None;
         }
-        let Decision { configuration, framework_time, is_final } =
-            self.decision(question, terms, settings, session.guest.device())?;
+        let device = session.guest.device();
+        let own = self.decision(question, terms, settings, device);
+        let is_shipped = own.is_none();
+        let shipped = || self.shipped.decision(settings, device, &key(question, terms, settings));
+        let Decision { configuration, framework_time, is_final } = own.or_else(shipped)?;
         let answer = match configuration {
             None => Answer::Kept,
             Some(ours) if ours.workspace() <= terms.limit.bytes() && session.set_up(question, &ours).is_some() => {
@@ -51,6 +54,10 @@ impl Chooser {
             Some(_) => return None,
         };
         self.spending().add_cached(1);
+        if is_shipped {
+            self.spending().add_shipped();
+            trace!("{}: begins with a shipped decision", question.problem);
+        }
         let is_open = !is_final && can_tune(terms, settings);
         // As the process that decided told it: the framework's choice can run while it is tried, and in place of what fails.
         let told = Some(question.chosen.workspace).filter(|own| *own <= terms.limit.bytes());

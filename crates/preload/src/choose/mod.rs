@@ -1,7 +1,7 @@
 //! Which configuration runs in place of the framework's choice.
 //!
 //! ```text
-//! measure     an earlier process's decision        otherwise the heuristic, until `tune` has found what is faster
+//! measure     an earlier process's decision,       otherwise the heuristic, until `tune` has found what is faster
 //! first       measures what the cache lacks        ours if faster, or if the framework's choice does not fit
 //! cached      what the cache has                   the same
 //! heuristic   workspace queries                    ours only if the framework's choice does not fit
@@ -15,6 +15,7 @@ mod decided;
 mod heuristic;
 mod measured;
 mod measurements;
+mod shipped;
 mod spending;
 mod surveyed;
 mod turn;

@@ -11,6 +11,7 @@ pub struct Spending {
     nanos: AtomicU64,
     measured: AtomicU64,
     cached: AtomicU64,
+    shipped: AtomicU64,
 }
 
 /// What choosing has cost.
@@ -19,8 +20,10 @@ pub struct Cost {
     pub time: Nanos,
     /// Measurements made.
     pub measured: u64,
-    /// Measurements found in the cache.
+    /// Measurements and decisions found in the cache or behind it.
     pub cached: u64,
+    /// Those of them that were shipped decisions.
+    pub shipped: u64,
 }
 
 impl Spending {
@@ -44,10 +47,15 @@ impl Spending {
         self.cached.fetch_add(count as u64, Ordering::Relaxed);
     }
 
+    /// Adds a shipped decision, which [`Spending::add_cached`] counts too.
+    pub fn add_shipped(&self) {
+        self.shipped.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The cost so far.
     pub fn so_far(&self) -> Cost {
-        let [time, measured, cached] =
-            [&self.nanos, &self.measured, &self.cached].map(|count| count.load(Ordering::Relaxed));
-        Cost { time: Nanos(time), measured, cached }
+        let [time, measured, cached, shipped] =
+            [&self.nanos, &self.measured, &self.cached, &self.shipped].map(|count| count.load(Ordering::Relaxed));
+        Cost { time: Nanos(time), measured, cached, shipped }
     }
 }

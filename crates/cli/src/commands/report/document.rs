@@ -206,8 +206,11 @@ pub struct Totals {
     pub tuning: Option<Nanos>,
     /// Measurements made.
     pub tuning_measurements: u64,
-    /// Answers from the cache.
+    /// Answers from the cache, or shipped.
     pub cache_hits: u64,
+    /// Shipped answers; 0 in reports of older versions, which had none.
+    #[serde(default)]
+    pub shipped_hits: u64,
     /// Configurations that were fast enough, but not accurate enough.
     pub less_accurate: u64,
     /// Kernels that were planned and never ran.

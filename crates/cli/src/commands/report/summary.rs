@@ -74,7 +74,7 @@ impl Summary<'_> {
 
     /// The sums as lines of text.
     pub fn text(&self) -> String {
-        let Totals { tuning, tuning_measurements, cache_hits, less_accurate, planned_only } = self.totals;
+        let Totals { tuning, tuning_measurements, cache_hits, shipped_hits, less_accurate, planned_only } = self.totals;
         let mut lines = Vec::new();
         if self.kernels == 0 {
             lines.push(
@@ -104,6 +104,9 @@ impl Summary<'_> {
         lines.push(kernels);
         let tuning = tuning.map_or_else(|| "-".to_owned(), |time| time.to_string());
         let mut tuning = format!("tuning      {tuning}, {tuning_measurements} measured, {cache_hits} from the cache");
+        if shipped_hits > 0 {
+            tuning += &format!(", {shipped_hits} of them shipped");
+        }
         if less_accurate > 0 {
             tuning += &format!("; {less_accurate} left out as less accurate");
         }
@@ -118,7 +121,7 @@ impl Summary<'_> {
 
     /// The sums for programs.
     pub fn json(&self) -> Value {
-        let Totals { tuning, tuning_measurements, cache_hits, less_accurate, planned_only } = self.totals;
+        let Totals { tuning, tuning_measurements, cache_hits, shipped_hits, less_accurate, planned_only } = self.totals;
         let times = self.gain().map(|_| self.times.map(Nanos::as_micros));
         json!({
             "framework_time_us": times.map(|[theirs, _]| theirs),
@@ -134,6 +137,7 @@ impl Summary<'_> {
             "tuning_us": tuning.map(Nanos::as_micros),
             "tuning_measurements": tuning_measurements,
             "cache_hits": cache_hits,
+            "shipped_hits": shipped_hits,
             "less_accurate": less_accurate,
             "planned_only": planned_only,
         })

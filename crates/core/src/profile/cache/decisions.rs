@@ -2,13 +2,16 @@
 //!
 //! The table refers to no other, so that older programs can clear the cache without knowing it.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::Cache;
-use super::rows::{signed, text};
-use crate::profile::Admission;
-use crate::{Algorithm, Bytes, Configuration, Device, Error, Nanos, Problem};
+use super::rows::{device, device_id, signed, text};
+use crate::profile::bounds::{decision_fault, device_fault, refuse};
+use crate::profile::{Decision, DecisionKey, Recording};
+use crate::{Device, Error, Nanos};
 
+/// The backend of programs under `tightfit run`, which alone decide.
+const DECIDES: &str = "cuda";
 /// The table.
 pub(super) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS decision (
@@ -22,78 +25,14 @@ CREATE TABLE IF NOT EXISTS decision (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// A question about a program's convolution: everything a decision depends on, except the device.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DecisionKey {
-    /// The convolution at its mini-batch.
-    pub problem: Problem,
-    /// The program's own algorithm.
-    pub chosen: Algorithm,
-    /// Its workspace, by which another version of the library is noticed.
-    pub chosen_workspace: Bytes,
-    /// The largest workspace.
-    pub limit: Bytes,
-    /// Name of the rule that chose the sizes, such as `fit`; with ` auto` if the limit is the own choice's workspace.
-    pub sizes: String,
-    /// Which algorithms.
-    pub admission: Admission,
-    /// The bits of both factors.
-    pub factors: [u32; 2],
-    /// What every address is a multiple of.
-    pub base: usize,
-}
-
-impl DecisionKey {
-    fn words(&self) -> String {
-        let DecisionKey { chosen, chosen_workspace, limit, sizes, admission, factors: [alpha, beta], base, .. } = self;
-        let class = admission.class.map_or(-1, |class| i64::from(class.0));
-        format!(
-            "{chosen} {} limit {} sizes {sizes} deterministic {} class {class} without {} factors {alpha:08x} {beta:08x} base {base}",
-            chosen_workspace.0, limit.0, admission.deterministic, admission.without.0
-        )
-    }
-}
-
-/// A decision that was measured and compared.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
-    /// What runs; none for the program's own choice.
-    pub configuration: Option<Configuration>,
-    /// Time of the program's own choice, measured in turns with the configuration.
-    pub framework_time: Option<Nanos>,
-    /// Whether nothing is left to measure.
-    pub is_final: bool,
-}
-
 impl Cache {
     /// The decision about a question on `device`; none if there is none, or none that can be read.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read.
     pub fn decision(&self, device: &Device, key: &DecisionKey) -> Result<Option<Decision>, Error> {
-        let read = || -> rusqlite::Result<Option<(String, Option<i64>, bool)>> {
-            let connection = self.lock();
-            if !has_decisions(&connection)? {
-                return Ok(None);
-            }
-            connection
-                .prepare_cached(
-                    "SELECT configuration, framework_ns, is_final FROM decision
-                     WHERE device = ? AND problem = ? AND question = ?",
-                )?
-                .query_row(params![device.to_string(), key.problem.to_string(), key.words()], |row| {
-                    Ok((text(row, 0)?, row.get(1)?, row.get::<_, i64>(2)? != 0))
-                })
-                .optional()
-        };
-        let found = read().map_err(|error| self.refuse(error.into()))?;
-        Ok(found.and_then(|(configuration, framework, is_final)| {
-            let configuration: Option<Configuration> = serde_json::from_str(&configuration).ok()?;
-            let is_whole = |configuration: &Configuration| configuration.batch() == key.problem.batch();
-            let framework_time = framework.and_then(|nanos| u64::try_from(nanos).ok()).map(Nanos);
-            let decision = || Decision { configuration: configuration.clone(), framework_time, is_final };
-            configuration.as_ref().is_none_or(is_whole).then(decision)
-        }))
+        let read = || find(&self.lock(), device, &key.problem.to_string(), &key.words());
+        read().map_err(|error| self.refuse(error.into()))
     }
 
     /// Saves a decision in place of an earlier one.
@@ -101,22 +40,158 @@ impl Cache {
     /// # Errors
     /// As [`Cache::keep`].
     pub fn keep_decision(&self, device: &Device, key: &DecisionKey, decision: &Decision) -> Result<(), Error> {
-        let configuration = serde_json::to_string(&decision.configuration).unwrap_or_else(|_| "null".to_owned());
-        let write = || -> rusqlite::Result<usize> {
-            self.lock().execute(
-                "INSERT OR REPLACE INTO decision VALUES (?, ?, ?, ?, ?, ?)",
-                params![
-                    device.to_string(),
-                    key.problem.to_string(),
-                    key.words(),
-                    configuration,
-                    decision.framework_time.map(|time| signed(time.0)),
-                    i64::from(decision.is_final),
-                ],
-            )
-        };
-        write().map(drop).map_err(|error| self.refuse(error.into()))
+        let (problem, question) = (key.problem.to_string(), key.words());
+        refuse("a decision", decision_fault(&problem, &question, decision))?;
+        let write = || insert(&self.lock(), device, &problem, &question, decision);
+        write().map_err(|error| self.refuse(error.into()))
     }
+
+    /// Imports the decisions of a recording about questions that the cache has no decision about.
+    pub(super) fn take_decisions(&self, recording: &Recording) -> Result<(), Error> {
+        if recording.decisions().next().is_none() {
+            return Ok(());
+        }
+        let device = &recording.device;
+        let write = || -> rusqlite::Result<()> {
+            let mut connection = self.lock();
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            // Rows of decisions lack the backend.
+            device_id(&transaction, device)?;
+            for (problem, question, decision) in recording.decisions() {
+                if find(&transaction, device, problem, question)?.is_none() {
+                    insert(&transaction, device, problem, question, decision)?;
+                }
+            }
+            transaction.commit()
+        };
+        write().map_err(|error| self.refuse(error.into()))
+    }
+}
+
+fn find(connection: &Connection, device: &Device, problem: &str, question: &str) -> rusqlite::Result<Option<Decision>> {
+    if !has_decisions(connection)? {
+        return Ok(None);
+    }
+    let found = connection
+        .prepare_cached(
+            "SELECT configuration, framework_ns, is_final FROM decision
+             WHERE device = ? AND problem = ? AND question = ?",
+        )?
+        .query_row(params![device.to_string(), problem, question], Stored::of)
+        .optional()?;
+    Ok(found.and_then(|stored| stored.decision(problem, question)))
+}
+
+fn insert(
+    connection: &Connection,
+    device: &Device,
+    problem: &str,
+    question: &str,
+    decision: &Decision,
+) -> rusqlite::Result<()> {
+    let configuration = serde_json::to_string(&decision.configuration).unwrap_or_else(|_| "null".to_owned());
+    let (framework, is_final) = (decision.framework_time.map(|time| signed(time.0)), i64::from(decision.is_final));
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO decision VALUES (?, ?, ?, ?, ?, ?)")?
+        .execute(params![device.to_string(), problem, question, configuration, framework, is_final])
+        .map(drop)
+}
+
+/// The columns of a decision as they are stored.
+struct Stored {
+    configuration: String,
+    framework: Option<i64>,
+    is_final: bool,
+}
+
+impl Stored {
+    /// From the first three columns.
+    fn of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Stored> {
+        Ok(Stored { configuration: text(row, 0)?, framework: row.get(1)?, is_final: row.get::<_, i64>(2)? != 0 })
+    }
+
+    /// None for a row that cannot be a decision about the problem. A time that cannot be is none.
+    fn decision(self, problem: &str, question: &str) -> Option<Decision> {
+        let configuration = serde_json::from_str(&self.configuration).ok()?;
+        let framework_time = self.framework.and_then(|nanos| u64::try_from(nanos).ok()).map(Nanos);
+        let decision = Decision { configuration, framework_time, is_final: self.is_final };
+        decision_fault(problem, question, &decision).is_none().then_some(decision)
+    }
+}
+
+/// Gives every row: its device in words, problem and question, with its decision if it can be read.
+fn for_all(
+    connection: &Connection,
+    mut take: impl FnMut([String; 3], Option<Decision>) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    if !has_decisions(connection)? {
+        return Ok(());
+    }
+    let mut statement = connection.prepare(
+        "SELECT configuration, framework_ns, is_final, device, problem, question FROM decision
+         ORDER BY device, problem, question",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let key = [text(row, 3)?, text(row, 4)?, text(row, 5)?];
+        let decision = Stored::of(row)?.decision(&key[1], &key[2]);
+        take(key, decision)?;
+    }
+    Ok(())
+}
+
+/// Adds all decisions to the recordings of their devices, which then are in the order in which the devices came.
+pub(super) fn add_to(recordings: &mut Vec<Recording>, connection: &Connection) -> rusqlite::Result<()> {
+    let mut statement =
+        connection.prepare("SELECT backend, name, library, threads FROM device WHERE threads >= 0 ORDER BY id")?;
+    let devices = statement.query_map([], |row| device(row, 0))?.collect::<rusqlite::Result<Vec<Device>>>()?;
+    for_all(connection, |[words, problem, question], decision| {
+        let known = devices.iter().filter(|device| device.to_string() == words);
+        let owner = known.max_by_key(|device| device.backend == DECIDES).cloned().unwrap_or_else(|| device_of(&words));
+        let (Some(decision), Ok(problem), None) = (decision, problem.parse(), device_fault(&owner)) else {
+            return Ok(());
+        };
+        let place = recordings.iter().position(|recording| recording.device == owner).unwrap_or_else(|| {
+            recordings.push(Recording::new(owner));
+            recordings.len() - 1
+        });
+        recordings[place].add_answer(&problem, question, decision);
+        Ok(())
+    })?;
+    let place = |recording: &Recording| devices.iter().position(|device| *device == recording.device);
+    recordings.sort_by_key(|recording| place(recording).unwrap_or(usize::MAX));
+    Ok(())
+}
+
+/// A device without measurements, from its words.
+fn device_of(words: &str) -> Device {
+    let (name, library) = words.strip_suffix(')').and_then(|words| words.rsplit_once(" (")).unwrap_or((words, ""));
+    Device { backend: DECIDES.to_owned(), name: name.to_owned(), library: library.to_owned(), threads: 0 }
+}
+
+/// How many rows cannot be read.
+pub(super) fn invalid(connection: &Connection) -> rusqlite::Result<usize> {
+    let mut count = 0;
+    for_all(connection, |_, decision| {
+        count += usize::from(decision.is_none());
+        Ok(())
+    })?;
+    Ok(count)
+}
+
+/// Deletes the rows that cannot be read.
+pub(super) fn clear_invalid(connection: &Connection) -> rusqlite::Result<()> {
+    let mut keys = Vec::new();
+    for_all(connection, |key, decision| {
+        if decision.is_none() {
+            keys.push(key);
+        }
+        Ok(())
+    })?;
+    for key in keys {
+        connection.execute("DELETE FROM decision WHERE device = ? AND problem = ? AND question = ?", key)?;
+    }
+    Ok(())
 }
 
 /// Deletes the decisions of devices whose name contains `part`. The rest of a row's device, in parentheses, is its library's.

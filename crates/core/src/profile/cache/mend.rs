@@ -46,7 +46,9 @@ impl Cache {
                 let count = format!("SELECT count(*) FROM {table} WHERE {condition}");
                 connection.query_row(&count, [], |row| super::rows::count(row, 0))
             };
-            InvalidRows::of(&connection)?.tables.iter().map(count).sum()
+            let rows: usize =
+                InvalidRows::of(&connection)?.tables.iter().map(count).sum::<rusqlite::Result<usize>>()?;
+            Ok(rows + decisions::invalid(&connection)?)
         };
         read().map_err(|error| self.refuse(error.into()))
     }
@@ -64,6 +66,7 @@ impl Cache {
             for (table, condition) in &InvalidRows::of(&transaction)?.tables {
                 transaction.execute(&format!("DELETE FROM {table} WHERE {condition}"), [])?;
             }
+            decisions::clear_invalid(&transaction)?;
             let named = "SELECT id FROM device WHERE ?1 = '' OR instr(name, ?1) > 0";
             decisions::clear(&transaction, part)?;
             // The triggers delete the marks along with the rows.

@@ -22,7 +22,6 @@ use super::bounds;
 use super::{Recording, Store};
 use crate::network::Kernel;
 use crate::{Device, DivisionCost, Error, Measurement, Problem};
-pub use decisions::{Decision, DecisionKey};
 use fault::{Fault, refuse};
 pub use marks::Mark;
 use rows::{
@@ -257,6 +256,7 @@ impl Cache {
                     recording.add_division_cost(&text(row, 2)?, division(row, 0)?);
                 }
             }
+            decisions::add_to(&mut recordings, &connection)?;
             let networks = read_networks(&connection)?;
             for recording in &mut recordings {
                 recording.networks = networks.clone();
@@ -266,9 +266,9 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Imports every measurement and network of a recording, and returns how many measurements it had. A network
+    /// Imports every measurement, network and decision of a recording, and returns how many measurements it had. A network
     /// replaces the one of the same name and batch; the layers of a program are added, as by [`Cache::add_to_program`].
-    /// Shapes that get measurements lose their marks of being fully measured.
+    /// Shapes that get measurements lose their marks of being fully measured. A decision replaces none.
     ///
     /// # Errors
     /// As [`Cache::keep`]. An invalid recording changes nothing.
@@ -282,6 +282,7 @@ impl Cache {
         for (shape, cost) in recording.division_costs() {
             self.keep_division_cost(&recording.device, shape, cost)?;
         }
+        self.take_decisions(recording)?;
         recording.networks.iter().try_for_each(|network| self.take_network(network))?;
         Ok(count)
     }

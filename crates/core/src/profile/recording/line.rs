@@ -1,13 +1,13 @@
 //! The lines of a profile file.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Row;
-use crate::profile::RecordedNetwork;
 use crate::profile::bounds::{
-    device_fault, measurement_fault, network_fault, samples_fault, shape_fault, workspace_fault,
+    decision_fault, device_fault, measurement_fault, network_fault, samples_fault, shape_fault, workspace_fault,
 };
-use crate::{Algorithm, Device, Notes};
+use crate::profile::{Decision, RecordedNetwork};
+use crate::{Algorithm, Configuration, Device, Nanos, Notes};
 
 /// Micro-batch, time, workspace, spread, repeats and single time of a candidate.
 pub(super) type JsonRow = (usize, Option<u64>, u64, f64, u32, Option<u64>);
@@ -39,6 +39,13 @@ pub(super) enum Line {
         notes: Notes,
         rows: Vec<JsonRow>,
     },
+    Decision {
+        decision: String,
+        question: String,
+        configuration: Option<Configuration>,
+        framework_ns: Option<u64>,
+        is_final: bool,
+    },
 }
 
 /// A line as read: the fields of every kind of line. Unlike an untagged enum, reading it does not buffer the line's
@@ -58,6 +65,38 @@ struct Fields {
     algorithm: Option<Algorithm>,
     notes: Option<Notes>,
     rows: Option<Vec<JsonRow>>,
+    decision: Option<String>,
+    question: Option<String>,
+    #[serde(deserialize_with = "present")]
+    configuration: Option<Option<Configuration>>,
+    framework_ns: Option<u64>,
+    is_final: Option<bool>,
+}
+
+const MISMATCH: &str = "its fields do not match any kind of line";
+
+impl Fields {
+    /// How many kinds of lines have one of these fields.
+    fn kinds(&self) -> usize {
+        let kinds = [
+            self.format.is_some() || self.version.is_some() || self.lines.is_some(),
+            self.device.is_some(),
+            self.network.is_some(),
+            self.division.is_some() || self.time_ns.is_some() || self.workspace_bytes.is_some(),
+            self.problem.is_some() || self.algorithm.is_some() || self.notes.is_some() || self.rows.is_some(),
+            self.decision.is_some()
+                || self.question.is_some()
+                || self.configuration.is_some()
+                || self.framework_ns.is_some()
+                || self.is_final.is_some(),
+        ];
+        kinds.into_iter().filter(|is_there| *is_there).count()
+    }
+}
+
+/// A value that may be null, but not missing: null is the program's own choice.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Configuration>>, D::Error> {
+    Option::<Configuration>::deserialize(from).map(Some)
 }
 
 impl Line {
@@ -67,34 +106,28 @@ impl Line {
     /// The fault: it is not JSON, or its fields do not match any kind of line.
     pub(super) fn parse(text: &str) -> Result<Line, Box<dyn std::error::Error + Send + Sync>> {
         let found = serde_json::from_str::<Fields>(text)?;
-        let format = (found.format, found.version, found.lines);
-        let division = (found.division, found.time_ns, found.workspace_bytes);
-        let problem = (found.problem, found.algorithm, found.notes, found.rows);
-        match (format, found.device, found.network, division, problem) {
-            ((Some(format), Some(version), lines), None, None, (None, None, None), (None, None, None, None)) => {
+        match found {
+            _ if found.kinds() != 1 => Err(MISMATCH.into()),
+            Fields { format: Some(format), version: Some(version), lines, .. } => {
                 Ok(Line::Format { format, version, lines })
             }
-            ((None, None, None), Some(device), None, (None, None, None), (None, None, None, None)) => {
-                Ok(Line::Device { device })
-            }
-            ((None, None, None), None, Some(network), (None, None, None), (None, None, None, None)) => {
-                Ok(Line::Network { network })
-            }
-            (
-                (None, None, None),
-                None,
-                None,
-                (Some(division), Some(time_ns), Some(workspace_bytes)),
-                (None, None, None, None),
-            ) => Ok(Line::Division { division, time_ns, workspace_bytes }),
-            (
-                (None, None, None),
-                None,
-                None,
-                (None, None, None),
-                (Some(problem), Some(algorithm), Some(notes), Some(rows)),
-            ) => Ok(Line::Problem { problem, algorithm, notes, rows }),
-            _ => Err("its fields do not match any kind of line".into()),
+            Fields { device: Some(device), .. } => Ok(Line::Device { device }),
+            Fields { network: Some(network), .. } => Ok(Line::Network { network }),
+            Fields {
+                division: Some(division), time_ns: Some(time_ns), workspace_bytes: Some(workspace_bytes), ..
+            } => Ok(Line::Division { division, time_ns, workspace_bytes }),
+            Fields {
+                problem: Some(problem), algorithm: Some(algorithm), notes: Some(notes), rows: Some(rows), ..
+            } => Ok(Line::Problem { problem, algorithm, notes, rows }),
+            Fields {
+                decision: Some(decision),
+                question: Some(question),
+                configuration: Some(configuration),
+                framework_ns,
+                is_final: Some(is_final),
+                ..
+            } => Ok(Line::Decision { decision, question, configuration, framework_ns, is_final }),
+            _ => Err(MISMATCH.into()),
         }
     }
 
@@ -117,6 +150,11 @@ impl Line {
                 let mut faults = rows.iter().filter_map(fault);
                 faults.next().map(|fault| format!("{algorithm} on `{problem}`: {fault}"))
             }),
+            Line::Decision { decision, question, configuration, framework_ns, is_final } => {
+                let (configuration, framework_time) = (configuration.clone(), framework_ns.map(Nanos));
+                let found = Decision { configuration, framework_time, is_final: *is_final };
+                decision_fault(decision, question, &found)
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! swap       slow choices are replaced, and later processes begin with what was found
 //! stay       choices stay: for accuracy, for determinism, while the framework tries several
 //! around     delays, threads, captures, many convolutions, two processes on one cache
+//! shipped    decisions of a read-only store behind the cache
 //! failures   whatever only measuring calls may fail
 //! ```
 //!
@@ -12,6 +13,7 @@
 
 mod around;
 mod failures;
+mod shipped;
 mod stay;
 mod swap;
 
