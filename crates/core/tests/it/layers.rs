@@ -39,7 +39,7 @@ const CRATES: &[Crate] = &[
             &["gemm"],
             &["unfold"],
             // The dispatch table of the algorithms, and the call that it hands to each.
-            &["method", "direct", "explicit_gemm", "fft", "implicit_gemm", "transform", "winograd"],
+            &["method", "blocked_gemm", "direct", "explicit_gemm", "fft", "implicit_gemm", "transform", "winograd"],
             &["backend", "layers"],
             &["tests"],
         ],
