@@ -76,6 +76,7 @@ const CRATES: &[Crate] = &[
             &["session"],
             &["planning", "solve"],
             &["commands"],
+            &["bin"],
         ],
     },
     Crate {
