@@ -13,6 +13,7 @@ use tightfit_core::{Bytes, Nanos};
 use tightfit_cpu::layers::softmax_loss;
 
 use crate::Error;
+use crate::checkpoint::is_kept;
 use crate::initialize::first_numbers;
 use crate::machine::{Iteration, Machine, Span, TaskId};
 use crate::resolve::{Command, Commands, Poison, resolve};
@@ -216,7 +217,20 @@ impl<M: Machine> Engine<M> {
     /// # Errors
     /// [`Error::Step`].
     pub fn learned(&mut self) -> Result<Learned, Error> {
-        let tensors: Vec<NetworkTensor> = self.residents.keys().copied().filter(is_learned).collect();
+        self.read_all(is_learned)
+    }
+
+    /// Everything a later run needs to continue: what [`Engine::learned`] has, and the solver's state.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    pub fn kept(&mut self) -> Result<Learned, Error> {
+        self.read_all(is_kept)
+    }
+
+    /// Reads all resident tensors of a kind.
+    fn read_all(&mut self, is_wanted: fn(&NetworkTensor) -> bool) -> Result<Learned, Error> {
+        let tensors: Vec<NetworkTensor> = self.residents.keys().copied().filter(is_wanted).collect();
         let mut learned = Learned::new();
         for tensor in tensors {
             learned.extend(self.read(tensor)?.map(|numbers| (tensor, numbers)));
@@ -224,7 +238,7 @@ impl<M: Machine> Engine<M> {
         Ok(learned)
     }
 
-    /// Copies everything another engine of the same network has learned, as far as this engine has the tensors.
+    /// Copies everything another engine of the same network has learned or kept, as far as this engine has the tensors.
     ///
     /// # Errors
     /// [`Error::Batch`] for weights of another size; [`Error::Step`].
@@ -239,6 +253,11 @@ impl<M: Machine> Engine<M> {
             self.machine.write(range.start, &bytes)?;
         }
         Ok(())
+    }
+
+    /// Continues a run that has taken `steps` steps: dropout draws what it would have drawn without the interruption.
+    pub fn continue_after(&mut self, steps: u64) {
+        self.step = steps;
     }
 
     /// Samples of one mini-batch.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod checkpoint;
 pub mod data;
 mod engine;
 mod error;
@@ -18,6 +19,7 @@ mod resolve;
 mod trace;
 mod weights;
 
+pub use checkpoint::{Checkpoint, Progress};
 pub use engine::{Engine, Learned, Outcome, Solver};
 pub use error::Error;
 pub use evaluate::{Prediction, Score, evaluate, predict};

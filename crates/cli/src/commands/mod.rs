@@ -14,7 +14,9 @@ pub mod profile;
 pub mod report;
 pub mod run;
 mod run_report;
+mod saving;
 pub mod split;
+mod start;
 pub mod train;
 pub mod verify;
 

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 use tightfit_core::network::Network;
-use tightfit_core::network::onnx::Numbers;
 use tightfit_core::plan::{Mode, Plan};
 use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
@@ -15,9 +14,10 @@ use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Score, Solver, predict};
 
-use super::model::{self, must_run, start_from};
+use super::model::{self, must_run};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
+use super::start::Start;
 use crate::failure::{Failure, first, print};
 use crate::options::{Common, Format, PredictOptions};
 use crate::planning::{Goal, plan_of};
@@ -40,7 +40,7 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     must_run(&network, "predict")?;
     let Ends { sample, classes, has_loss } = ends(&network)?;
     let dataset = data::open(&options.data, sample, classes, common.seed)?;
-    let weights = opened.weights(options.random_weights)?;
+    let start = Start::read(options.load.as_deref(), None, &opened, options.random_weights)?;
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "predict")?;
     let (network, plan) = match &options.plan {
@@ -52,7 +52,7 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     };
     let device = session.device().clone();
     let stop = Arc::clone(&session.stop);
-    let job = Job { options, common, network: &network, plan: &plan, weights, dataset, has_loss, device, stop };
+    let job = Job { options, common, network: &network, plan: &plan, start, dataset, has_loss, device, stop };
     // Free the measuring buffers before reserving the arenas.
     drop(session);
     if job.device.backend == "cpu" {
@@ -70,7 +70,7 @@ struct Job<'a> {
     common: &'a Common,
     network: &'a Network,
     plan: &'a Plan,
-    weights: Option<Vec<Numbers>>,
+    start: Start,
     dataset: Dataset,
     has_loss: bool,
     device: Device,
@@ -94,7 +94,7 @@ impl Job<'_> {
         let poison = if self.options.check { Poison::Freed } else { Poison::Nothing };
         let solver = Solver { seed: self.common.seed, ..Solver::default() };
         let mut engine = Engine::new(&workload, &self.plan.schedule, machine, solver, poison)?;
-        start_from(&mut engine, &workload, self.weights.as_deref())?;
+        self.start.apply(&mut engine, &workload)?;
         let mut done = Vec::new();
         let ended = self.predict(&mut engine, &mut done);
         if done.is_empty() {
@@ -110,8 +110,8 @@ impl Job<'_> {
     }
 
     /// Where the weights come from.
-    fn origin(&self) -> &str {
-        if self.weights.is_some() { &self.options.network } else { "random" }
+    fn origin(&self) -> String {
+        self.start.name(&self.options.network)
     }
 
     /// The samples to run: those held back from training, if there are such.

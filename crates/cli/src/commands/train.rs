@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::json;
-use tightfit_core::network::onnx::Numbers;
 use tightfit_core::network::{Network, Sgd};
 use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_core::report::{Align, Grid, count};
@@ -15,10 +14,13 @@ use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, Trace, evaluate};
 
-use super::model::{self, must_run, start_from};
+use super::model::{self, must_run};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
+use super::saving::Position;
+use super::start::Start;
 use crate::failure::{Failure, check_writable, first, print, write_file};
+use crate::message;
 use crate::options::{Common, Format, TrainOptions};
 use crate::planning::{Goal, plan_of};
 use crate::progress::Bar;
@@ -29,7 +31,7 @@ const CHOICES: &str = "use a smaller --batch to measure less; `tightfit plan --a
 
 pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     // Check all options before measuring anything.
-    if let Some(path) = &options.trace {
+    for path in options.trace.iter().chain(&options.save) {
         check_writable(path)?;
     }
     let opened = model::open(&options.network)?;
@@ -38,8 +40,10 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     let Ends { sample, classes, has_loss: true } = ends(&network)? else {
         return Err(Failure::Usage(format!("{} has no loss layer, so it cannot be trained", network.name())));
     };
-    let dataset = data::open(&options.data, sample, classes, common.seed)?;
-    let weights = opened.weights(options.random_weights)?;
+    let start = Start::read(options.load.as_deref(), options.resume.as_deref(), &opened, options.random_weights)?;
+    let seed = start.progress().map_or(common.seed, |progress| progress.seed);
+    let dataset = data::open(&options.data, sample, classes, seed)?;
+    start.check_data(&dataset)?;
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "train")?;
     let (network, plan) = match &options.plan {
@@ -58,7 +62,8 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
         common,
         network: &network,
         plan: &plan,
-        weights,
+        start,
+        seed,
         dataset,
         device,
         stop: Arc::clone(&session.stop),
@@ -85,19 +90,27 @@ fn momentum(options: &TrainOptions, plan: &Plan) -> Result<f32, Failure> {
 }
 
 /// A training run with everything it needs.
-struct Job<'a> {
-    options: &'a TrainOptions,
+pub struct Job<'a> {
+    pub options: &'a TrainOptions,
     momentum: f32,
     common: &'a Common,
-    network: &'a Network,
-    plan: &'a Plan,
-    weights: Option<Vec<Numbers>>,
-    dataset: Dataset,
+    pub network: &'a Network,
+    pub plan: &'a Plan,
+    pub start: Start,
+    /// Seed of the initial weights, of dropout and of the order of the data: that of a resumed run, if there is one.
+    pub seed: u64,
+    pub dataset: Dataset,
     device: Device,
     stop: Arc<AtomicBool>,
 }
 
 impl Job<'_> {
+    /// The solver's settings.
+    pub fn solver(&self) -> Solver {
+        let TrainOptions { learning_rate, weight_decay, loss_scale, .. } = *self.options;
+        Solver { sgd: Sgd { learning_rate, momentum: self.momentum, weight_decay }, loss_scale, seed: self.seed }
+    }
+
     fn cpu_options(&self) -> cpu::Options {
         cpu::Options {
             threads: self.common.threads,
@@ -126,24 +139,17 @@ impl Job<'_> {
     fn carry_out<M: Machine>(&self, machine: impl Fn() -> Result<M, Failure>) -> Result<(), Failure> {
         let workload = self.plan.workload(self.network)?;
         let schedule = &self.plan.schedule;
-        let solver = Solver {
-            sgd: Sgd {
-                learning_rate: self.options.learning_rate,
-                momentum: self.momentum,
-                weight_decay: self.options.weight_decay,
-            },
-            loss_scale: self.options.loss_scale,
-            seed: self.common.seed,
-        };
         let poison = if self.options.check { Poison::Freed } else { Poison::Nothing };
-        let mut engine = Engine::new(&workload, schedule, machine()?, solver, poison)?;
-        start_from(&mut engine, &workload, self.weights.as_deref())?;
+        let mut engine = Engine::new(&workload, schedule, machine()?, self.solver(), poison)?;
+        self.start.apply(&mut engine, &workload)?;
+        self.note_changes();
         let mut trace = self.options.trace.as_ref().map(|_| Trace::new(schedule));
         let mut outcomes = Vec::new();
-        let ended = self.learn(&mut engine, &mut trace, &mut outcomes);
+        let ended = self.learn(&mut engine, &workload, &mut trace, &mut outcomes);
         if outcomes.is_empty() {
             return ended;
         }
+        let (ended, saved) = self.conclude(&mut engine, &workload, ended, outcomes.len() as u64);
         let (peak, counted) = peak(&mut engine, &ended);
         let printed = if self.common.format == Format::Json { Ok(()) } else { self.print(&outcomes, peak) };
         let (score, tested) = match (&ended, &self.dataset.test) {
@@ -167,20 +173,26 @@ impl Job<'_> {
             (Some(trace), Some(path)) => write_file(path, trace.json(&self.plan.simulation)),
             _ => Ok(()),
         };
-        first([ended, counted, printed, tested, concluded, traced])
+        first([ended, saved, counted, printed, tested, concluded, traced])
     }
 
     /// Takes steps until all are done, something fails, or the user stops it.
     fn learn<M: Machine>(
         &self,
         engine: &mut Engine<M>,
+        workload: &Workload<'_>,
         trace: &mut Option<Trace>,
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), Failure> {
-        let batches = Loader::shuffled(Arc::clone(&self.dataset.train), self.plan.batch, self.common.seed)?;
+        let Position { step: before, samples } = self.position(0);
+        let batches = Loader::shuffled_after(Arc::clone(&self.dataset.train), self.plan.batch, self.seed, samples)?;
         let (steps, begin) = (self.steps(), Instant::now());
-        let bar = Bar::new(format!("step 0 of {steps}"), None);
-        for (batch, step) in batches.zip(1..=steps) {
+        if before >= steps {
+            message::note(format_args!("all {steps} steps were taken before; raise --steps or --epochs to train on"));
+        }
+        let bar = Bar::new(format!("step {before} of {steps}"), None);
+        // The range first: a batch that no step takes must not be waited for.
+        for (step, batch) in (before + 1..=steps).zip(batches) {
             let batch = batch?;
             let start = Nanos::from(begin.elapsed());
             let outcome = engine.step(&batch.samples, &batch.labels)?;
@@ -198,6 +210,11 @@ impl Job<'_> {
             }
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Failure::Stopped(format!("interrupted after {step} of {steps} steps")));
+            }
+            let is_due = self.options.save_every.is_some_and(|every| step % every == 0) && step < steps;
+            if is_due && let Err(failure) = self.save(engine, workload, outcomes.len() as u64) {
+                // The run is worth more than this file: the next save may succeed, and the last one must.
+                message::warn(failure.text());
             }
         }
         Ok(())
@@ -218,8 +235,9 @@ impl Job<'_> {
     /// Prints the results of training, as a table or as CSV.
     fn print(&self, outcomes: &[Outcome], peak: Bytes) -> Result<(), Failure> {
         let Plan { network, batch, types, options, host, baseline, offloaded, .. } = self.plan;
+        let before = self.position(0).step as usize;
         if self.common.format == Format::Csv {
-            return print_grid(&rows(outcomes, batch, 1), Format::Csv);
+            return print_grid(&rows(outcomes, batch, 1, before), Format::Csv);
         }
         let every = outcomes.len().div_ceil(ROWS).max(1);
         let head = format!(
@@ -232,7 +250,7 @@ impl Job<'_> {
             count(outcomes.len(), "step"),
             median(outcomes.iter().map(|outcome| outcome.time))
         );
-        print(&format!("{head}\n{}\n{tail}", rows(outcomes, batch, every).table(super::terminal())))
+        print(&format!("{head}\n{}\n{tail}", rows(outcomes, batch, every, before).table(super::terminal())))
     }
 
     /// Prints everything as one JSON object, in which a loss that is not finite is null.
@@ -246,7 +264,7 @@ impl Job<'_> {
             "peak_bytes": peak.0, "planned_peak_bytes": self.plan.peak.0, "host_bytes": host.0,
             "min_feasible_bytes": min_feasible.0,
             "baseline_bytes": baseline.0, "offloaded_bytes": offloaded.0, "data": self.dataset.name,
-            "steps": outcomes.len(), "samples": samples, "step_time_us": median(outcomes.iter().map(|outcome| outcome.time)).as_micros(),
+            "steps": outcomes.len(), "steps_before": self.position(0).step, "samples": samples, "step_time_us": median(outcomes.iter().map(|outcome| outcome.time)).as_micros(),
             "planned_step_time_us": self.plan.step_time.as_micros(),
             "loss": losses.last(), "losses": losses,
             "test_accuracy": score.map(|score| score.accuracy()), "test_loss": score.map(|score| score.loss),
@@ -267,14 +285,14 @@ fn print_test(score: Option<Score>) -> Result<(), Failure> {
 /// Maximum rows of the table; if there are more steps, each row covers several.
 const ROWS: usize = 10;
 
-/// One row per `every` steps, with their means.
-fn rows(outcomes: &[Outcome], batch: &usize, every: usize) -> Grid {
+/// One row per `every` steps, with their means; `before` steps were taken before this run.
+fn rows(outcomes: &[Outcome], batch: &usize, every: usize, before: usize) -> Grid {
     let right = Align::Right;
     let mut grid = Grid::new([("steps", right), ("loss", right), ("correct [%]", right), ("step time [µs]", right)]);
     for (part, outcomes) in outcomes.chunks(every).enumerate() {
         let mean = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
         grid.push([
-            (part * every + outcomes.len()).to_string(),
+            (before + part * every + outcomes.len()).to_string(),
             format!("{:.4}", mean(|outcome| outcome.loss)),
             format!("{:.1}", 100.0 * mean(|outcome| outcome.correct as f64) / *batch as f64),
             format!("{:.0}", mean(|outcome| outcome.time.as_micros())),

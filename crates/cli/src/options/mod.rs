@@ -44,9 +44,9 @@ pub enum Command {
     Verify(VerifyOptions),
     /// Plan a training step within a memory budget: what stays, what is offloaded, which algorithms run
     Plan(PlanOptions),
-    /// Train a network within a memory budget and report speed and accuracy (weights are not saved)
+    /// Train a network within a memory budget; report speed and accuracy, and save the weights with --save
     Train(TrainOptions),
-    /// Run a network's forward passes within a memory budget and report speed and memory (the weights are random)
+    /// Run a network's forward passes within a memory budget and report speed, memory and accuracy
     Predict(PredictOptions),
     /// Split one mini-batch across unequal devices so that the slowest finishes as early as possible
     Split(SplitOptions),
@@ -326,6 +326,19 @@ pub struct TrainOptions {
     /// Start from random weights, not from those in the ONNX model
     #[arg(long)]
     pub random_weights: bool,
+    /// Save weights and solver state to a safetensors file at the end, and on Ctrl-C
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Also save every N steps
+    #[arg(long, value_name = "N", requires = "save", value_parser = clap::value_parser!(u64).range(1..))]
+    pub save_every: Option<u64>,
+    /// Start from the weights in a safetensors file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["random_weights", "resume"])]
+    pub load: Option<PathBuf>,
+    /// Continue a run from a file written by --save: same weights, solver state, data order and seed. Repeat the run's
+    /// other options; --steps and --epochs count from its beginning
+    #[arg(long, value_name = "FILE", conflicts_with = "random_weights")]
+    pub resume: Option<PathBuf>,
     /// Learning rate
     #[arg(long, value_name = "RATE", default_value_t = 0.01)]
     pub learning_rate: f32,
@@ -362,6 +375,9 @@ pub struct PredictOptions {
     /// held back for testing, if there is one
     #[arg(long, value_name = "DATA")]
     pub data: String,
+    /// Use the weights in a safetensors file, such as `tightfit train --save` writes
+    #[arg(long, value_name = "FILE", conflicts_with = "random_weights")]
+    pub load: Option<PathBuf>,
     /// Use random weights, not those in the ONNX model
     #[arg(long)]
     pub random_weights: bool,

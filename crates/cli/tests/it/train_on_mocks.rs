@@ -88,3 +88,20 @@ fn gpu_trains_within_its_memory_and_refuses_too_small_a_budget() {
     assert_eq!(small["budget_bytes"].as_u64(), Some(least), "{small}");
     machine.refused(least + beside - 256, train);
 }
+
+/// Dropout and the data continue where they were, and 32-bit weights beneath 16-bit ones are kept.
+#[test]
+fn gpu_resumes_with_the_bits_of_uninterrupted_training() {
+    let machine = Machine { folder: tempfile::tempdir().unwrap() };
+    let large = 1_u64 << 30;
+    let bytes = |name: &str| std::fs::read(machine.folder.path().join(name)).unwrap();
+    for types in ["f32", "f16-f32"] {
+        let train = format!("train --data digits --types {types}");
+        let whole = machine.succeed(large, &format!("{train} --steps 7 --save whole.safetensors"));
+        let first = machine.succeed(large, &format!("{train} --steps 3 --save part.safetensors"));
+        let resume = "--resume part.safetensors --save part.safetensors";
+        let rest = machine.succeed(large, &format!("{train} --steps 7 {resume}"));
+        assert_eq!([losses(&first), losses(&rest)].concat(), losses(&whole), "{types}");
+        assert_eq!(bytes("part.safetensors"), bytes("whole.safetensors"), "{types}");
+    }
+}

@@ -45,8 +45,17 @@ impl Loader {
     /// # Errors
     /// [`Error::LoaderThread`].
     pub fn shuffled(source: Arc<dyn Source>, batch: usize, seed: u64) -> Result<Loader, Error> {
+        Loader::shuffled_after(source, batch, seed, 0)
+    }
+
+    /// Like [`Loader::shuffled`], without the first `taken` samples.
+    ///
+    /// # Errors
+    /// [`Error::LoaderThread`].
+    pub fn shuffled_after(source: Arc<dyn Source>, batch: usize, seed: u64, taken: u64) -> Result<Loader, Error> {
         let len = source.len();
-        let order = (0u64..).flat_map(move |epoch| permutation(len, seed, epoch));
+        let (epoch, skipped) = (taken / len.max(1) as u64, taken % len.max(1) as u64);
+        let order = (epoch..).flat_map(move |epoch| permutation(len, seed, epoch)).skip(skipped as usize);
         Loader::new(source, batch, order, true)
     }
 
@@ -230,6 +239,19 @@ mod tests {
         assert_ne!(twenty[..10], twenty[10..]);
         assert_eq!(twenty, labels(1));
         assert_ne!(twenty, labels(2));
+    }
+
+    #[test]
+    fn samples_taken_before_are_skipped() {
+        let labels = |taken| -> Vec<u32> {
+            let loader = Loader::shuffled_after(numbers(10, None, 1), 4, 1, taken).unwrap();
+            loader.take(3).flat_map(|batch| batch.unwrap().labels).collect()
+        };
+        let whole = Loader::shuffled(numbers(10, None, 1), 4, 1).unwrap().take(20);
+        let whole: Vec<u32> = whole.flat_map(|batch| batch.unwrap().labels).collect();
+        for taken in [0, 4, 8, 10, 23, 40, 60] {
+            assert_eq!(labels(taken), whole[taken as usize..][..12], "{taken}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 
 mod cifar10;
 mod digits;
-mod file;
+pub(crate) mod file;
 mod images;
 mod loader;
 mod mnist;
