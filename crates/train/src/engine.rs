@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::time::Instant;
 
-use tightfit_core::network::{Part, Sgd};
+use tightfit_core::network::{Part, Rule};
 use tightfit_core::plan::{
     Action, Block, Checked, Holding, Lowered, Mode, NetworkTensor, Pass, Role, Schedule, Workload, channel_stride,
 };
@@ -21,8 +21,8 @@ use crate::resolve::{Command, Commands, Poison, resolve};
 /// Options of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Solver {
-    /// The solver's parameters.
-    pub sgd: Sgd,
+    /// The update rule.
+    pub rule: Rule,
     /// Factor of the loss before the backward passes.
     pub loss_scale: f32,
     /// Seed of the initial weights and of dropout.
@@ -31,7 +31,7 @@ pub struct Solver {
 
 impl Default for Solver {
     fn default() -> Solver {
-        Solver { sgd: Sgd::default(), loss_scale: 1.0, seed: 1 }
+        Solver { rule: Rule::default(), loss_scale: 1.0, seed: 1 }
     }
 }
 
@@ -72,8 +72,8 @@ impl<M: Machine> Engine<M> {
     /// Reserves the memory, prepares every task, and writes the initial weights. Nothing is allocated afterwards.
     ///
     /// # Errors
-    /// [`Error::Unsound`] if the schedule was checked against another workload, or if the solver has momentum and the
-    /// workload has none; the errors of the machine.
+    /// [`Error::Unsound`] if the schedule was checked against another workload, or if the workload lacks the memory of
+    /// the solver's rule; the errors of the machine.
     pub fn new(
         workload: &Workload<'_>,
         schedule: &Checked,
@@ -87,9 +87,8 @@ impl<M: Machine> Engine<M> {
             let what = format!("it belongs to another network or workload, with {batch} samples in {types}");
             return Err(Error::Unsound { what });
         }
-        let momentum = solver.sgd.momentum;
-        if workload.mode == Mode::Training && !workload.momentum && momentum != 0.0 {
-            return Err(Error::Unsound { what: format!("it has no memory for the solver's momentum of {momentum}") });
+        if workload.mode == Mode::Training {
+            check_memory(workload, &solver.rule)?;
         }
         let mut commands = resolve(workload, &lowered, schedule, poison)?;
         machine.reserve(schedule.device_bytes, schedule.host_bytes, commands.events)?;
@@ -155,7 +154,7 @@ impl<M: Machine> Engine<M> {
         let iteration = Iteration {
             step: self.step,
             seed: self.solver.seed,
-            sgd: self.solver.sgd,
+            rule: self.solver.rule,
             loss_scale: self.solver.loss_scale,
         };
         let start = Instant::now();
@@ -260,6 +259,11 @@ impl<M: Machine> Engine<M> {
         self.step = steps;
     }
 
+    /// Sets the learning rate of the following steps.
+    pub fn set_learning_rate(&mut self, rate: f32) {
+        self.solver.rule = self.solver.rule.with_learning_rate(rate);
+    }
+
     /// Samples of one mini-batch.
     pub fn batch(&self) -> usize {
         self.batch
@@ -288,6 +292,19 @@ impl<M: Machine> Engine<M> {
     pub fn machine(&mut self) -> &mut M {
         &mut self.machine
     }
+}
+
+/// Checks that the workload has memory for what the rule keeps, and for no other rule.
+fn check_memory(workload: &Workload<'_>, rule: &Rule) -> Result<(), Error> {
+    let what = match rule {
+        Rule::Sgd(_) if workload.second_moment => "it is for AdamW, not for SGD".to_owned(),
+        Rule::Sgd(sgd) if !workload.momentum && sgd.momentum != 0.0 => {
+            format!("it has no memory for the solver's momentum of {}", sgd.momentum)
+        }
+        Rule::AdamW(_) if !workload.second_moment => "it has no memory for the two moments of AdamW".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(Error::Unsound { what })
 }
 
 /// Whether training changes a tensor and inference needs it.

@@ -15,6 +15,7 @@ pub mod report;
 pub mod run;
 mod run_report;
 mod saving;
+mod solver;
 pub mod split;
 mod start;
 pub mod train;

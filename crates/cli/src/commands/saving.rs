@@ -1,8 +1,10 @@
 //! Saves a training run, so that it can be continued or its weights used.
 
+use tightfit_core::network::{AdamW, Rule, Sgd};
 use tightfit_core::plan::Workload;
-use tightfit_train::{Engine, Machine, Progress, Solver, checkpoint};
+use tightfit_train::{Decay, Engine, LearningRate, Machine, Progress, Solver, checkpoint};
 
+use super::solver::learning_rate;
 use super::start::Start;
 use super::train::Job;
 use crate::failure::Failure;
@@ -23,6 +25,10 @@ impl Job<'_> {
         Position { step: step + steps, samples: samples + steps * self.plan.batch as u64 }
     }
 
+    fn settings(&self) -> String {
+        described(&self.solver(), &learning_rate(self.options, &self.rule, self.steps()))
+    }
+
     fn progress(&self, steps: u64) -> Progress {
         let Position { step, samples } = self.position(steps);
         Progress {
@@ -32,7 +38,7 @@ impl Job<'_> {
             seed: self.seed,
             data: self.dataset.name.clone(),
             data_samples: self.dataset.train.len() as u64,
-            solver: described(&self.solver()),
+            solver: self.settings(),
         }
     }
 
@@ -74,7 +80,7 @@ impl Job<'_> {
     /// Notes a continued run whose solver has other settings than before.
     pub fn note_changes(&self) {
         let Start::Run(path, _, progress) = &self.start else { return };
-        let (before, now) = (&progress.solver, described(&self.solver()));
+        let (before, now) = (&progress.solver, self.settings());
         if *before != now {
             message::note(format_args!("{}: trained with {before} before; continuing with {now}", path.display()));
         }
@@ -82,10 +88,18 @@ impl Job<'_> {
 }
 
 /// The settings of a solver, for people.
-fn described(solver: &Solver) -> String {
-    let Solver { sgd, loss_scale, .. } = solver;
-    format!(
-        "learning rate {}, momentum {}, weight decay {}, loss scale {loss_scale}",
-        sgd.learning_rate, sgd.momentum, sgd.weight_decay
-    )
+fn described(solver: &Solver, rate: &LearningRate) -> String {
+    let (warm_up, scale) = (rate.warm_up, solver.loss_scale);
+    let falls = match rate.decay {
+        Decay::Constant => "constant".to_owned(),
+        Decay::Step { every, factor } => format!("times {factor} every {every} steps"),
+        Decay::Cosine => format!("cosine over {} steps", rate.steps),
+    };
+    let rule = match solver.rule {
+        Rule::Sgd(Sgd { momentum, weight_decay, .. }) => {
+            format!("sgd, momentum {momentum}, weight decay {weight_decay}")
+        }
+        Rule::AdamW(AdamW { weight_decay, .. }) => format!("adamw, weight decay {weight_decay}"),
+    };
+    format!("{rule}, learning rate {} {falls}, warm-up {warm_up}, loss scale {scale}", rate.base)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::json;
-use tightfit_core::network::{Network, Sgd};
+use tightfit_core::network::{Network, Rule, Sgd};
 use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
@@ -18,6 +18,7 @@ use super::model::{self, must_run};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use super::saving::Position;
+use super::solver;
 use super::start::Start;
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
@@ -49,16 +50,17 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     let (network, plan) = match &options.plan {
         Some(path) => read_plan(path, &network, Mode::Training)?,
         None => {
-            let goal = Goal::training(options.momentum.unwrap_or(Sgd::default().momentum));
+            let momentum = options.momentum.unwrap_or(Sgd::default().momentum);
+            let goal = Goal::training(options.solver.unwrap_or_default(), momentum);
             let plan = plan_of(&options.planning, &network, goal, &mut session, common, CHOICES)?;
             (network, plan)
         }
     };
-    let momentum = momentum(options, &plan)?;
+    let rule = solver::rule(options, &plan)?;
     let device = session.device().clone();
     let job = Job {
         options,
-        momentum,
+        rule,
         common,
         network: &network,
         plan: &plan,
@@ -77,22 +79,10 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     job.carry_out(|| Ok(CudaMachine::open(&opened, job.cuda_modes())?))
 }
 
-/// The momentum of the solver, if the plan has memory for it.
-fn momentum(options: &TrainOptions, plan: &Plan) -> Result<f32, Failure> {
-    let default = if plan.momentum { Sgd::default().momentum } else { 0.0 };
-    match options.momentum {
-        Some(momentum) if momentum != 0.0 && !plan.momentum => Err(Failure::Usage(format!(
-            "--momentum {momentum}: the plan has no memory for momentum; leave the option out, or make the plan with \
-             the same --momentum"
-        ))),
-        momentum => Ok(momentum.unwrap_or(default)),
-    }
-}
-
 /// A training run with everything it needs.
 pub struct Job<'a> {
     pub options: &'a TrainOptions,
-    momentum: f32,
+    pub rule: Rule,
     common: &'a Common,
     pub network: &'a Network,
     pub plan: &'a Plan,
@@ -107,8 +97,7 @@ pub struct Job<'a> {
 impl Job<'_> {
     /// The solver's settings.
     pub fn solver(&self) -> Solver {
-        let TrainOptions { learning_rate, weight_decay, loss_scale, .. } = *self.options;
-        Solver { sgd: Sgd { learning_rate, momentum: self.momentum, weight_decay }, loss_scale, seed: self.seed }
+        Solver { rule: self.rule, loss_scale: self.options.loss_scale, seed: self.seed }
     }
 
     fn cpu_options(&self) -> cpu::Options {
@@ -126,7 +115,7 @@ impl Job<'_> {
     }
 
     /// Number of steps: as requested, or those of the epochs.
-    fn steps(&self) -> u64 {
+    pub fn steps(&self) -> u64 {
         let epoch = (self.dataset.train.len() as u64).div_ceil(self.plan.batch as u64);
         self.options.epochs.map_or(self.options.steps, |epochs| epochs.saturating_mul(epoch))
     }
@@ -187,6 +176,7 @@ impl Job<'_> {
         let Position { step: before, samples } = self.position(0);
         let batches = Loader::shuffled_after(Arc::clone(&self.dataset.train), self.plan.batch, self.seed, samples)?;
         let (steps, begin) = (self.steps(), Instant::now());
+        let rate = solver::learning_rate(self.options, &self.rule, steps);
         if before >= steps {
             message::note(format_args!("all {steps} steps were taken before; raise --steps or --epochs to train on"));
         }
@@ -195,6 +185,7 @@ impl Job<'_> {
         for (step, batch) in (before + 1..=steps).zip(batches) {
             let batch = batch?;
             let start = Nanos::from(begin.elapsed());
+            engine.set_learning_rate(rate.at(step - 1));
             let outcome = engine.step(&batch.samples, &batch.labels)?;
             if let Some(trace) = trace {
                 trace.ran(start, &engine.spans());

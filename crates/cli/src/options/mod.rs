@@ -273,6 +273,27 @@ fn plan_policy(word: &str) -> Result<plan::Policy, String> {
     }
 }
 
+/// A solver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SolverName {
+    /// Stochastic gradient descent with momentum
+    #[default]
+    Sgd,
+    /// Adam with decoupled weight decay
+    Adamw,
+}
+
+/// How the learning rate falls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScheduleName {
+    /// It stays
+    Constant,
+    /// By a factor every so many steps
+    Step,
+    /// To 0 at the end along half a cosine
+    Cosine,
+}
+
 #[derive(Args)]
 pub struct PlanOptions {
     /// Built-in network (see `tightfit networks`), ONNX model (.onnx) or network file (.json)
@@ -286,6 +307,9 @@ pub struct PlanOptions {
     /// Plan training, also for an ONNX model that was exported for inference
     #[arg(long, conflicts_with = "inference")]
     pub training: bool,
+    /// Solver of the training that is planned; AdamW takes memory for two moments of every weight
+    #[arg(long, value_enum, default_value_t, conflicts_with = "inference")]
+    pub solver: SolverName,
     /// Momentum of the training that is planned; with 0, no memory is planned for it
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, conflicts_with = "inference")]
     pub momentum: f32,
@@ -336,18 +360,34 @@ pub struct TrainOptions {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["random_weights", "resume"])]
     pub load: Option<PathBuf>,
     /// Continue a run from a file written by --save: same weights, solver state, data order and seed. Repeat the run's
-    /// other options; --steps and --epochs count from its beginning
+    /// other options; --steps and --epochs count from its beginning. For the same bits as without an interruption, give
+    /// both runs the same --plan and --threads
     #[arg(long, value_name = "FILE", conflicts_with = "random_weights")]
     pub resume: Option<PathBuf>,
-    /// Learning rate
-    #[arg(long, value_name = "RATE", default_value_t = 0.01)]
-    pub learning_rate: f32,
-    /// Momentum; 0 takes no memory [default: 0.9, or 0 with a plan made for --momentum 0]
+    /// Solver: SGD, or AdamW, which takes memory for two moments of every weight [default: sgd, or the plan's]
+    #[arg(long, value_enum)]
+    pub solver: Option<SolverName>,
+    /// Learning rate [default: 0.01, or 0.001 for AdamW]
+    #[arg(long, value_name = "RATE")]
+    pub learning_rate: Option<f32>,
+    /// Momentum of SGD; 0 takes no memory [default: 0.9, or 0 with a plan made for --momentum 0]
     #[arg(long, value_name = "SHARE")]
     pub momentum: Option<f32>,
-    /// Weight decay (L2 penalty)
-    #[arg(long, value_name = "FACTOR", default_value_t = 5e-4)]
-    pub weight_decay: f32,
+    /// Weight decay: an L2 penalty for SGD, apart from the moments for AdamW [default: 0.0005, or 0.01 for AdamW]
+    #[arg(long, value_name = "FACTOR")]
+    pub weight_decay: Option<f32>,
+    /// How the learning rate falls over the run
+    #[arg(long, value_enum, default_value = "constant")]
+    pub schedule: ScheduleName,
+    /// Raise the learning rate linearly over the first N steps
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub warm_up: u64,
+    /// Multiply the learning rate every N steps under --schedule step [default: a third of the steps]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub decay_every: Option<u64>,
+    /// The factor of --schedule step
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
+    pub decay: f32,
     /// Loss scale for the backward pass, so that small 16-bit gradients do not vanish
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub loss_scale: f32,

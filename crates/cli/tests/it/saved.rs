@@ -53,6 +53,19 @@ fn resumed_training_gives_the_bits_of_uninterrupted_training() {
 }
 
 #[test]
+fn resumed_adamw_keeps_its_moments_its_bias_correction_and_its_schedule() {
+    let folder = Folder::on_cpu();
+    folder.succeed("plan digits-net --batch 32 --budget 8MiB --solver adamw --out plan.json");
+    let train = format!("{TRAIN} --schedule cosine --warm-up 10 --steps 30");
+    folder.succeed(&format!("{train} --save whole.safetensors"));
+    let (_, rest) = folder.interrupt(&format!("{train} --save part.safetensors -v"), "step 5:");
+    assert!(rest.contains("saved in"), "{rest}");
+    let output = folder.run(&format!("{train} --resume part.safetensors --save part.safetensors"));
+    assert!(output.status.success() && !text(&output.stderr).contains("note"), "{}", text(&output.stderr));
+    assert_eq!(bytes(&folder, "part.safetensors"), bytes(&folder, "whole.safetensors"));
+}
+
+#[test]
 fn kill_9_costs_only_the_steps_since_the_last_save() {
     let folder = planned();
     let saved = folder.path().join("run.safetensors");

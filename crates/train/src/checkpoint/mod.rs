@@ -197,5 +197,6 @@ pub(crate) fn is_kept(tensor: &NetworkTensor) -> bool {
             | NetworkTensor::MasterWeights(_)
             | NetworkTensor::Statistics(_)
             | NetworkTensor::Momentum(_)
+            | NetworkTensor::SecondMoment(_)
     )
 }

@@ -51,7 +51,7 @@ impl Slice {
 pub fn weight_slices(workload: &Workload<'_>) -> Vec<Slice> {
     let mut slices = Vec::new();
     for (id, layer) in workload.network.iter() {
-        slices.extend(parameter_slices(workload, id, "", NetworkTensor::Weights(id), 0));
+        slices.extend(parameter_slices(workload, id, "", NetworkTensor::Weights(id)));
         if layer.kind.behavior().statistics {
             let channels = layer.shape.channels();
             for (word, offset) in [("running_mean", 0), ("running_var", channel_stride(channels))] {
@@ -65,19 +65,20 @@ pub fn weight_slices(workload: &Workload<'_>) -> Vec<Slice> {
 
 /// The solver's state for all parameters, in network order.
 pub fn solver_slices(workload: &Workload<'_>) -> Vec<Slice> {
-    let with_state = workload.network.iter().filter(|_| workload.momentum);
-    let slices = |(id, _)| parameter_slices(workload, id, "solver.momentum/", NetworkTensor::Momentum(id), 0);
-    with_state.flat_map(slices).collect()
+    let mut slices = Vec::new();
+    for (id, _) in workload.network.iter() {
+        if workload.momentum {
+            slices.extend(parameter_slices(workload, id, "solver.momentum/", NetworkTensor::Momentum(id)));
+        }
+        if workload.second_moment {
+            slices.extend(parameter_slices(workload, id, "solver.second-moment/", NetworkTensor::SecondMoment(id)));
+        }
+    }
+    slices
 }
 
-/// One slice per parameter of a layer, in a block that has all parameters from `first` on.
-fn parameter_slices(
-    workload: &Workload<'_>,
-    id: LayerId,
-    prefix: &str,
-    tensor: NetworkTensor,
-    first: usize,
-) -> Vec<Slice> {
+/// One slice per parameter of a layer, in a block of all its parameters.
+fn parameter_slices(workload: &Workload<'_>, id: LayerId, prefix: &str, tensor: NetworkTensor) -> Vec<Slice> {
     let layer = workload.network.layer(id);
     let slice = |parameter: Parameter| {
         let (word, shape) = match parameter.kind {
@@ -85,7 +86,7 @@ fn parameter_slices(
             ParameterKind::Scale => ("weight", vec![parameter.elements]),
             ParameterKind::Bias | ParameterKind::Shift => ("bias", vec![parameter.elements]),
         };
-        Slice { name: format!("{prefix}{}.{word}", layer.name), shape, tensor, offset: first + parameter.offset }
+        Slice { name: format!("{prefix}{}.{word}", layer.name), shape, tensor, offset: parameter.offset }
     };
     workload.parameters(id).into_iter().map(slice).collect()
 }
