@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => commands::plan::run(arguments, common),
         Command::Train(arguments) => commands::train::run(arguments, common),
         Command::Predict(arguments) => commands::predict::run(arguments, common),
+        Command::Test(arguments) => commands::predict::test(arguments, common),
         Command::Split(arguments) => commands::split::run(arguments, common),
         Command::Run(arguments) => commands::run::run(arguments, common),
         Command::Report(arguments) => commands::report::run(arguments, common),

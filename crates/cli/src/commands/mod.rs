@@ -1,6 +1,7 @@
 //! One command per file.
 
 pub mod cache;
+mod dataset;
 pub mod doctor;
 pub mod doctor_preload;
 mod findings;

@@ -9,11 +9,12 @@ use tightfit_core::network::Network;
 use tightfit_core::plan::{Mode, Plan};
 use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
-use tightfit_train::data::{self, Dataset, Source};
+use tightfit_train::data::{Dataset, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Score, Solver, predict};
 
+use super::dataset;
 use super::model::{self, must_run};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
@@ -39,7 +40,7 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     let network = opened.network.clone();
     must_run(&network, "predict")?;
     let Ends { sample, classes, has_loss } = ends(&network)?;
-    let dataset = data::open(&options.data, sample, classes, common.seed)?;
+    let dataset = dataset::open(&options.data, &options.pixels, sample, classes, common.seed)?;
     let start = Start::read(options.load.as_deref(), None, &opened, options.random_weights)?;
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "predict")?;
@@ -62,6 +63,22 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     }
     let modes = Modes { graph: options.graph, watch: options.check, ..Modes::default() };
     job.carry_out(CudaMachine::open(&cuda_options(common, device_numbers(common)?[0]), modes)?)
+}
+
+/// Runs `predict` where its accuracy means something: trained weights, labels, and a loss to score them by.
+pub fn test(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
+    let opened = model::open(&options.network)?;
+    let usage = |what: String| Err(Failure::Usage(what));
+    if options.load.is_none() && (opened.model.is_none() || options.random_weights) {
+        return usage("there are no trained weights to test; name them with --load FILE".to_owned());
+    }
+    if options.data == "synthetic" {
+        return usage("synthetic labels are no truth to test against; name a data set with --data".to_owned());
+    }
+    if !ends(&opened.network)?.has_loss {
+        return usage(format!("{} has no loss layer, so its outputs cannot be scored", opened.network.name()));
+    }
+    run(options, common)
 }
 
 /// A run over the data with everything it needs.

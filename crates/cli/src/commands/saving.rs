@@ -2,13 +2,14 @@
 
 use tightfit_core::network::{AdamW, Rule, Sgd};
 use tightfit_core::plan::Workload;
-use tightfit_train::{Decay, Engine, LearningRate, Machine, Progress, Solver, checkpoint};
+use tightfit_train::{Decay, Engine, Learned, LearningRate, Machine, Progress, Solver, checkpoint};
 
 use super::solver::learning_rate;
 use super::start::Start;
 use super::train::Job;
 use crate::failure::Failure;
 use crate::message;
+use crate::options::TrainOptions;
 
 /// How far a run is.
 pub struct Position {
@@ -26,7 +27,13 @@ impl Job<'_> {
     }
 
     fn settings(&self) -> String {
-        described(&self.solver(), &learning_rate(self.options, &self.rule, self.steps()))
+        let solver = described(&self.solver(), &learning_rate(self.options, &self.rule, self.steps()));
+        let TrainOptions { flip, shift, pixels, .. } = self.options;
+        let pixels = match pixels.mean.is_empty() {
+            true => "pixels from -1 to 1".to_owned(),
+            false => format!("mean {:?}, std {:?}", pixels.mean, pixels.std),
+        };
+        format!("{solver}, {pixels}, flip {flip}, shift {shift}")
     }
 
     fn progress(&self, steps: u64) -> Progress {
@@ -47,8 +54,19 @@ impl Job<'_> {
     /// # Errors
     /// Those of reading the device and of writing the file; the previous file stays then.
     pub fn save<M: Machine>(&self, engine: &mut Engine<M>, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
+        if self.options.save.is_none() {
+            return Ok(());
+        }
+        self.save_kept(&engine.kept()?, workload, steps)
+    }
+
+    /// Like [`Job::save`], for what an engine kept.
+    ///
+    /// # Errors
+    /// Those of writing the file.
+    pub fn save_kept(&self, kept: &Learned, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
         let Some(path) = &self.options.save else { return Ok(()) };
-        Ok(checkpoint::save(path, workload, &engine.kept()?, &self.progress(steps))?)
+        Ok(checkpoint::save(path, workload, kept, &self.progress(steps))?)
     }
 
     /// Saves a run that `ended` after so many of its steps, and says where if it was interrupted. Does not save weights

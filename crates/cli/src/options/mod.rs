@@ -48,6 +48,8 @@ pub enum Command {
     Train(TrainOptions),
     /// Run a network's forward passes within a memory budget and report speed, memory and accuracy
     Predict(PredictOptions),
+    /// Test trained weights on labeled samples that were not trained on, and report accuracy and loss
+    Test(PredictOptions),
     /// Split one mini-batch across unequal devices so that the slowest finishes as early as possible
     Split(SplitOptions),
     /// Run an unmodified program with its cuDNN convolutions divided
@@ -265,12 +267,32 @@ pub struct Planning {
     pub costs: Option<String>,
 }
 
+/// Parses a share between 0 and 1.
+fn share(word: &str) -> Result<f64, String> {
+    match word.parse() {
+        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
+        _ => Err("expected a number between 0 and 1, such as 0.1".to_owned()),
+    }
+}
+
 /// Parses a planning policy; one that this version lacks gets an error of its own.
 fn plan_policy(word: &str) -> Result<plan::Policy, String> {
     match word {
         "optimal" => Err("this version has no optimal policy; vdnn-dynamic and overlap adapt to the budget".to_owned()),
         _ => word.parse().map_err(|error: tightfit_core::Error| error.to_string()),
     }
+}
+
+/// How pixels become numbers.
+#[derive(Args)]
+pub struct PixelOptions {
+    /// Mean of each channel to subtract from pixels, which are from 0 to 1; ImageNet's are 0.485,0.456,0.406
+    /// [default: pixels become numbers from -1 to 1]
+    #[arg(long, value_name = "MEANS", value_delimiter = ',', requires = "std", allow_hyphen_values = true)]
+    pub mean: Vec<f32>,
+    /// Standard deviation of each channel to divide pixels by; ImageNet's are 0.229,0.224,0.225
+    #[arg(long, value_name = "DEVIATIONS", value_delimiter = ',', requires = "mean")]
+    pub std: Vec<f32>,
 }
 
 /// A solver.
@@ -341,10 +363,21 @@ pub struct TrainOptions {
     /// Training data: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, or images in one subfolder per class)
     #[arg(long, value_name = "DATA")]
     pub data: String,
+    /// Hold back this share of the training samples for testing, such as 0.1
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub test_share: Option<f64>,
+    #[command(flatten)]
+    pub pixels: PixelOptions,
+    /// Mirror half of the training samples, at random
+    #[arg(long)]
+    pub flip: bool,
+    /// Shift training samples at random by up to N pixels, as cropping padded images does
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub shift: usize,
     /// Number of training steps
     #[arg(long, value_name = "K", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,
-    /// Number of passes over the data, instead of --steps
+    /// Number of passes over the data, instead of --steps; with test samples, the accuracy is reported after each
     #[arg(long, value_name = "N", conflicts_with = "steps", value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
     /// Start from random weights, not from those in the ONNX model
@@ -415,6 +448,8 @@ pub struct PredictOptions {
     /// held back for testing, if there is one
     #[arg(long, value_name = "DATA")]
     pub data: String,
+    #[command(flatten)]
+    pub pixels: PixelOptions,
     /// Use the weights in a safetensors file, such as `tightfit train --save` writes
     #[arg(long, value_name = "FILE", conflicts_with = "random_weights")]
     pub load: Option<PathBuf>,

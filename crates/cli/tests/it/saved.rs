@@ -233,3 +233,61 @@ fn changed_settings_are_noted_and_unused_tensors_named() {
     let message = text(&output.stderr);
     assert!(output.status.success() && message.contains("1 of its tensors are not used: extra"), "{message}");
 }
+
+#[test]
+fn epochs_report_their_accuracy_and_change_no_bit() {
+    let folder = planned();
+    let output = folder.run(&format!("{TRAIN} --epochs 3 --save epochs.safetensors --format json"));
+    let (told, message) = (json(&text(&output.stdout)), text(&output.stderr));
+    assert!(message.contains("digits: 1198 training samples of 1x8x8 in 10 classes, 599 test samples"), "{message}");
+    assert!(message.contains("epoch 1, step 38: test accuracy "), "{message}");
+    let epochs = told["epochs"].as_array().unwrap();
+    assert_eq!(epochs.iter().map(|epoch| epoch["step"].as_u64().unwrap()).collect::<Vec<_>>(), [38, 76, 114]);
+    assert_eq!(epochs[2]["test_accuracy"], told["test_accuracy"]);
+    assert!(epochs[2]["test_loss"].as_f64().unwrap() < epochs[0]["test_loss"].as_f64().unwrap(), "{told}");
+    let steps = folder.json(&format!("{TRAIN} --steps 114 --save steps.safetensors"));
+    assert_eq!(told["losses"], steps["losses"]);
+    assert_eq!(bytes(&folder, "epochs.safetensors"), bytes(&folder, "steps.safetensors"));
+    assert!(steps["epochs"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn changed_samples_and_held_back_ones_are_the_same_after_resuming() {
+    let folder = planned();
+    let train = format!("{TRAIN} --flip --shift 1 --test-share 0.25 --mean 0.5 --std 0.25");
+    let whole = folder.json(&format!("{train} --steps 40 --save whole.safetensors"));
+    assert_eq!((&whole["train_samples"], &whole["test_samples"]), (&898.into(), &300.into()));
+    folder.json(&format!("{train} --steps 31 --save part.safetensors"));
+    folder.json(&format!("{train} --steps 40 --resume part.safetensors --save part.safetensors"));
+    assert_eq!(bytes(&folder, "part.safetensors"), bytes(&folder, "whole.safetensors"));
+    let plain = folder.json(&format!("{TRAIN} --test-share 0.25 --mean 0.5 --std 0.25 --steps 40"));
+    assert_ne!(plain["losses"], whole["losses"]);
+    let other = folder.fail(&format!("{TRAIN} --steps 41 --resume part.safetensors"), 2);
+    assert!(other.contains("digits (898 samples), not on digits (1198 samples)"), "{other}");
+    for (options, code, part) in [
+        ("--mean 0.5", 2, "--std"),
+        ("--mean 0.5,0.5 --std 1,1", 1, "2 means and 2 standard deviations, expected 1 of each"),
+        ("--mean 0.5 --std 0", 1, "a standard deviation of 0"),
+        ("--test-share 1", 2, "between 0 and 1"),
+    ] {
+        let message = folder.fail(&format!("{TRAIN} --steps 1 {options}"), code);
+        assert!(message.contains(part), "{options}: {message}");
+    }
+}
+
+#[test]
+fn test_scores_trained_weights_and_no_others() {
+    let folder = planned();
+    let trained = folder.json(&format!("{TRAIN} --steps 76 --save net.safetensors"));
+    let test = "test digits-net --batch 32 --budget 8MiB";
+    let tested = folder.json(&format!("{test} --data digits --load net.safetensors"));
+    assert_eq!((&tested["accuracy"], &tested["samples"]), (&trained["test_accuracy"], &599.into()));
+    assert!(folder.succeed(&format!("{test} --data digits --load net.safetensors")).contains("accuracy "));
+    for (options, part) in [
+        ("--data digits", "no trained weights to test; name them with --load FILE"),
+        ("--data synthetic --load net.safetensors", "synthetic labels are no truth"),
+    ] {
+        let message = folder.fail(&format!("{test} {options}"), 2);
+        assert!(message.contains(part), "{options}: {message}");
+    }
+}
