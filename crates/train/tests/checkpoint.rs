@@ -5,6 +5,7 @@ use std::path::Path;
 use tightfit_core::plan::{Mode, Workload};
 use tightfit_core::{Network, Types};
 use tightfit_test_support::train::{THREADS, batch, dense, everything_resident, fork_and_join, residual};
+use tightfit_train::checkpoint::Names;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Checkpoint, Engine, Learned, Poison, Progress, Solver, checkpoint};
 
@@ -39,8 +40,8 @@ fn train(engine: &mut Engine<CpuMachine>, workload: &Workload<'_>, steps: std::o
 
 fn read(path: &Path, workload: &Workload<'_>, kept: &mut Learned) -> u64 {
     let file = Checkpoint::read(path).unwrap();
-    assert_eq!(file.weights(workload, kept).unwrap(), Vec::<String>::new());
-    file.solver_state(workload, kept).unwrap();
+    assert_eq!(file.weights(workload, &Names::of(workload.network), kept).unwrap(), Vec::<String>::new());
+    file.solver_state(workload, &Names::of(workload.network), kept).unwrap();
     file.progress().unwrap().unwrap().step
 }
 
@@ -53,7 +54,7 @@ fn another_engine_continues_with_the_same_bits() {
         let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
         let mut first = engine(&workload);
         let kept = train(&mut first, &workload, 0..3);
-        checkpoint::save(&path, &workload, &kept, &progress(3)).unwrap();
+        checkpoint::save(&path, &workload, &Names::of(&network), &kept, &progress(3)).unwrap();
         let mut second = engine(&workload);
         let mut own = second.kept().unwrap();
         assert_ne!(own, kept, "{}", network.name());
@@ -73,7 +74,7 @@ fn damaged_files_are_refused_or_read_never_a_panic() {
     let network = Network::open("digits-net").unwrap();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
     let kept = engine(&workload).kept().unwrap();
-    checkpoint::save(&path, &workload, &kept, &progress(1)).unwrap();
+    checkpoint::save(&path, &workload, &Names::of(&network), &kept, &progress(1)).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
     for length in (0..header + 9).chain([whole.len() - 1]) {
@@ -87,8 +88,8 @@ fn damaged_files_are_refused_or_read_never_a_panic() {
         std::fs::write(&path, &bytes).unwrap();
         let Ok(file) = Checkpoint::read(&path) else { continue };
         let mut own = kept.clone();
-        let read = file.progress().and_then(|_| file.weights(&workload, &mut own).map(|_| ()));
-        let read = read.and_then(|()| file.solver_state(&workload, &mut own));
+        let read = file.progress().and_then(|_| file.weights(&workload, &Names::default(), &mut own).map(|_| ()));
+        let read = read.and_then(|()| file.solver_state(&workload, &Names::default(), &mut own));
         assert!(read.is_err() || own.len() == kept.len(), "{place}");
     }
 }

@@ -9,6 +9,7 @@ use tightfit_core::network::Network;
 use tightfit_core::plan::{Mode, Plan};
 use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
+use tightfit_train::checkpoint::Names;
 use tightfit_train::data::{Dataset, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
@@ -18,7 +19,7 @@ use super::dataset;
 use super::model::{self, must_run};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
-use super::start::Start;
+use super::start::{self, Start};
 use crate::failure::{Failure, first, print};
 use crate::options::{Common, Format, PredictOptions};
 use crate::planning::{Goal, plan_of};
@@ -42,6 +43,7 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     let Ends { sample, classes, has_loss } = ends(&network)?;
     let dataset = dataset::open(&options.data, &options.pixels, sample, classes, common.seed)?;
     let start = Start::read(options.load.as_deref(), None, &opened, options.random_weights)?;
+    let names = start::names(&opened);
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "predict")?;
     let (network, plan) = match &options.plan {
@@ -53,7 +55,7 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     };
     let device = session.device().clone();
     let stop = Arc::clone(&session.stop);
-    let job = Job { options, common, network: &network, plan: &plan, start, dataset, has_loss, device, stop };
+    let job = Job { options, common, network: &network, plan: &plan, start, names, dataset, has_loss, device, stop };
     // Free the measuring buffers before reserving the arenas.
     drop(session);
     if job.device.backend == "cpu" {
@@ -88,6 +90,7 @@ struct Job<'a> {
     network: &'a Network,
     plan: &'a Plan,
     start: Start,
+    names: Names,
     dataset: Dataset,
     has_loss: bool,
     device: Device,
@@ -111,7 +114,7 @@ impl Job<'_> {
         let poison = if self.options.check { Poison::Freed } else { Poison::Nothing };
         let solver = Solver { seed: self.common.seed, ..Solver::default() };
         let mut engine = Engine::new(&workload, &self.plan.schedule, machine, solver, poison)?;
-        self.start.apply(&mut engine, &workload)?;
+        self.start.apply(&mut engine, &workload, &self.names)?;
         let mut done = Vec::new();
         let ended = self.predict(&mut engine, &mut done);
         if done.is_empty() {

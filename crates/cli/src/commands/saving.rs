@@ -66,7 +66,7 @@ impl Job<'_> {
     /// Those of writing the file.
     pub fn save_kept(&self, kept: &Learned, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
         let Some(path) = &self.options.save else { return Ok(()) };
-        Ok(checkpoint::save(path, workload, kept, &self.progress(steps))?)
+        Ok(checkpoint::save(path, workload, &self.names, kept, &self.progress(steps))?)
     }
 
     /// Saves a run that `ended` after so many of its steps, and says where if it was interrupted. Does not save weights

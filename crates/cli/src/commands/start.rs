@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tightfit_core::network::onnx::Numbers;
 use tightfit_core::plan::Workload;
+use tightfit_train::checkpoint::Names;
 use tightfit_train::data::Dataset;
 use tightfit_train::{Checkpoint, Engine, Machine, Progress};
 
@@ -13,6 +14,11 @@ use crate::message;
 
 /// How many names of unused tensors a note lists.
 const SHOWN: usize = 3;
+
+/// What files of weights call the layers of a network.
+pub fn names(opened: &Opened) -> Names {
+    opened.model.as_ref().map_or_else(|| Names::of(&opened.network), Names::of_model)
+}
 
 /// Where the weights come from.
 pub enum Start {
@@ -79,13 +85,18 @@ impl Start {
     ///
     /// # Errors
     /// Those of the file: tensors that are missing or have another shape.
-    pub fn apply<M: Machine>(&self, engine: &mut Engine<M>, workload: &Workload<'_>) -> Result<(), Failure> {
+    pub fn apply<M: Machine>(
+        &self,
+        engine: &mut Engine<M>,
+        workload: &Workload<'_>,
+        names: &Names,
+    ) -> Result<(), Failure> {
         match self {
             Start::Random => Ok(()),
             Start::Model(weights) => start_from(engine, workload, Some(weights)),
             Start::File(path, checkpoint) => {
                 let mut learned = engine.learned()?;
-                let unused = checkpoint.weights(workload, &mut learned)?;
+                let unused = checkpoint.weights(workload, names, &mut learned)?;
                 if !unused.is_empty() {
                     let shown = unused[..unused.len().min(SHOWN)].join(", ");
                     let and = if unused.len() > SHOWN { ", .." } else { "" };
@@ -96,8 +107,8 @@ impl Start {
             }
             Start::Run(_, checkpoint, progress) => {
                 let mut kept = engine.kept()?;
-                checkpoint.weights(workload, &mut kept)?;
-                checkpoint.solver_state(workload, &mut kept)?;
+                checkpoint.weights(workload, names, &mut kept)?;
+                checkpoint.solver_state(workload, names, &mut kept)?;
                 engine.take_over(&kept)?;
                 engine.continue_after(progress.step);
                 Ok(())

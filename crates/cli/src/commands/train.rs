@@ -9,6 +9,7 @@ use tightfit_core::network::{Network, Rule, Sgd};
 use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
+use tightfit_train::checkpoint::Names;
 use tightfit_train::data::{Augmentation, Dataset, Loader, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
@@ -20,7 +21,7 @@ use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use super::saving::Position;
 use super::solver;
-use super::start::Start;
+use super::start::{self, Start};
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
 use crate::options::{Common, Format, TrainOptions};
@@ -50,6 +51,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     }
     start.check_data(&dataset)?;
     message::say(dataset::summary(&dataset));
+    let names = start::names(&opened);
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "train")?;
     let (network, plan) = match &options.plan {
@@ -70,6 +72,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
         network: &network,
         plan: &plan,
         start,
+        names,
         seed,
         dataset,
         device,
@@ -92,6 +95,7 @@ pub struct Job<'a> {
     pub network: &'a Network,
     pub plan: &'a Plan,
     pub start: Start,
+    pub names: Names,
     /// Seed of the initial weights, of dropout and of the order of the data: that of a resumed run, if there is one.
     pub seed: u64,
     pub dataset: Dataset,
@@ -146,7 +150,7 @@ impl Job<'_> {
         let workload = self.plan.workload(self.network)?;
         let schedule = &self.plan.schedule;
         let mut engine = self.engine(&machine, &workload)?;
-        self.start.apply(&mut engine, &workload)?;
+        self.start.apply(&mut engine, &workload, &self.names)?;
         self.note_changes();
         let mut run = Run { trace: self.options.trace.as_ref().map(|_| Trace::new(schedule)), ..Run::default() };
         let mut batches = self.batches()?;

@@ -6,11 +6,12 @@
 //! metadata: "tightfit": {"network": .., "step": .., "seed": .., ..}                      position in the run
 //! ```
 //!
-//! Tensors are named LAYER.PARAMETER with PyTorch's words and shapes, so other tools can read the weights. All numbers
-//! are in 32 bits; a network that trains in 16 bits saves its master weights.
+//! Tensors are named LAYER.PARAMETER with PyTorch's words and shapes, so other tools can read the weights; see [`Names`].
+//! All numbers are in 32 bits; a network that trains in 16 bits saves its master weights.
 
 mod convert;
 mod names;
+mod torchvision;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
@@ -26,6 +27,7 @@ use crate::data::file;
 use crate::{Error, Learned};
 
 use self::convert::{Words, numbers};
+pub use self::names::Names;
 use self::names::{SOLVER, Slice, solver_slices, weight_slices};
 
 /// The metadata key of [`Progress`].
@@ -66,9 +68,15 @@ pub struct Checkpoint {
 ///
 /// # Errors
 /// [`Error::Core`] if the file cannot be written; [`Error::Batch`] if `kept` lacks a tensor of the workload.
-pub fn save(path: &Path, workload: &Workload<'_>, kept: &Learned, progress: &Progress) -> Result<(), Error> {
+pub fn save(
+    path: &Path,
+    workload: &Workload<'_>,
+    names: &Names,
+    kept: &Learned,
+    progress: &Progress,
+) -> Result<(), Error> {
     let mut tensors = Vec::new();
-    for slice in weight_slices(workload).into_iter().chain(solver_slices(workload)) {
+    for slice in weight_slices(workload, names).into_iter().chain(solver_slices(workload, names)) {
         let numbers = slice.of(kept).ok_or_else(|| Error::Batch {
             what: format!("no numbers for {}", slice.name),
             wanted: format!("{} in shape {:?}", slice.elements(), slice.shape),
@@ -132,12 +140,12 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`Error::Data`] if a tensor is missing, or has another shape or a type that is not floating-point.
-    pub fn weights(&self, workload: &Workload<'_>, learned: &mut Learned) -> Result<Vec<String>, Error> {
-        let slices = weight_slices(workload);
+    pub fn weights(&self, workload: &Workload<'_>, names: &Names, learned: &mut Learned) -> Result<Vec<String>, Error> {
+        let slices = weight_slices(workload, names);
         self.fill(workload, &slices, learned)?;
         let known: BTreeSet<&str> = slices.iter().map(|slice| slice.name.as_str()).collect();
         let tensors = self.tensors()?;
-        let extra = tensors.names().into_iter().filter(|name| !known.contains(name) && !name.starts_with(SOLVER));
+        let extra = tensors.names().into_iter().filter(|name| is_extra(&known, name));
         let mut extra: Vec<String> = extra.map(str::to_owned).collect();
         extra.sort();
         Ok(extra)
@@ -147,8 +155,8 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`Checkpoint::weights`].
-    pub fn solver_state(&self, workload: &Workload<'_>, kept: &mut Learned) -> Result<(), Error> {
-        self.fill(workload, &solver_slices(workload), kept)
+    pub fn solver_state(&self, workload: &Workload<'_>, names: &Names, kept: &mut Learned) -> Result<(), Error> {
+        self.fill(workload, &solver_slices(workload, names), kept)
     }
 
     fn fill(&self, workload: &Workload<'_>, slices: &[Slice], kept: &mut Learned) -> Result<(), Error> {
@@ -187,6 +195,11 @@ impl Checkpoint {
             file::bad(&self.path, format!("{name} has type {dtype}, expected F32, F64, F16 or BF16"))
         })
     }
+}
+
+/// Whether a tensor is neither known nor something that no network here has: solver state, PyTorch's counters.
+fn is_extra(known: &BTreeSet<&str>, name: &str) -> bool {
+    !known.contains(name) && !name.starts_with(SOLVER) && !name.ends_with(".num_batches_tracked")
 }
 
 /// Whether a run keeps a tensor between steps: what it has learned, and the solver's state.
