@@ -291,3 +291,44 @@ fn test_scores_trained_weights_and_no_others() {
         assert!(message.contains(part), "{options}: {message}");
     }
 }
+
+#[test]
+fn commands_of_the_training_guide_run() {
+    let folder = Folder::on_cpu();
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/training.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let commands: Vec<&str> = guide.lines().filter_map(|line| line.strip_prefix("$ tightfit ")).collect();
+    assert_eq!(commands.len(), 5);
+    for command in commands {
+        folder.succeed(command);
+    }
+    assert_eq!(step(&folder.path().join("run.safetensors")), 152);
+}
+
+/// One unreadable test image must not cost the training between two tests.
+#[test]
+fn failing_tests_between_epochs_are_warnings_and_the_last_one_fails() {
+    let folder = Folder::on_cpu();
+    let tiny = r#"{"format": "tightfit-network", "version": 1, "name": "tiny", "layers": [
+        {"name": "input", "kind": "input", "shape": [1, 2, 2]},
+        {"name": "fc", "kind": "fully-connected", "inputs": ["input"], "outputs": 2},
+        {"name": "loss", "kind": "softmax-loss", "inputs": ["fc"]}]}"#;
+    std::fs::write(folder.path().join("tiny.json"), tiny).unwrap();
+    // A gray PNG of one pixel.
+    let png: &[u8] = &[
+        0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44, 0x52, 0x00, 0x00,
+        0x00, 0x01, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00, 0x00, 0x3a, 0x7e, 0x9b, 0x55, 0x00, 0x00, 0x00,
+        0x0a, 0x49, 0x44, 0x41, 0x54, 0x78, 0x9c, 0x63, 0x68, 0x00, 0x00, 0x00, 0x82, 0x00, 0x81, 0x77, 0xcd, 0x72,
+        0xb6, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82,
+    ];
+    for class in ["train/a", "train/b", "val/a", "val/b"] {
+        std::fs::create_dir_all(folder.path().join(class)).unwrap();
+        std::fs::write(folder.path().join(class).join("one.png"), png).unwrap();
+    }
+    std::fs::write(folder.path().join("val/b/one.png"), "no image").unwrap();
+    let train = "train tiny.json --batch 2 --budget 1MiB --data . --epochs 3 --save net.safetensors";
+    let message = folder.fail(train, 1);
+    assert_eq!(message.matches("is not a complete PNG or JPEG image").count(), 3, "{message}");
+    assert_eq!(message.matches("warning: ").count(), 2, "{message}");
+    assert_eq!(step(&folder.path().join("net.safetensors")), 3);
+}

@@ -194,7 +194,8 @@ mod tests {
         assert_eq!(train.intersection(&held).count(), train.len() + held.len() - all.len(), "only equal images");
         for share in [0.0, 1.0] {
             let split = digits.clone().with_test_share(share, 3);
-            assert!(split.train.len() >= 1 && split.test.unwrap().len() >= 1);
+            let sizes = [split.train.len(), split.test.unwrap().len()];
+            assert!(sizes.iter().all(|size| *size > 0), "{sizes:?}");
         }
     }
 
