@@ -10,7 +10,7 @@ use tightfit_train::machine::cuda::RESERVED;
 use crate::estimate::{Work, foresee, usable};
 use crate::failure::Failure;
 use crate::message;
-use crate::options::{Common, Planning, sizes};
+use crate::options::{Common, Planning, SolverName, sizes};
 use crate::progress::{Bar, Measuring};
 use crate::session::{Session, env, report_spent};
 
@@ -22,16 +22,16 @@ const NOTABLY: f64 = 1.05;
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// Training, by a solver that has momentum or not.
-    Training { momentum: bool },
+    /// Training, by a solver that has momentum or not, or by AdamW with two moments.
+    Training { momentum: bool, adamw: bool },
     /// Forward passes alone.
     Inference,
 }
 
 impl Goal {
-    /// Training with this momentum; without any, the solver keeps nothing.
-    pub fn training(momentum: f32) -> Goal {
-        Goal::Training { momentum: momentum != 0.0 }
+    /// Training by this solver; SGD without momentum keeps nothing.
+    pub fn training(solver: SolverName, momentum: f32) -> Goal {
+        Goal::Training { momentum: momentum != 0.0, adamw: solver == SolverName::Adamw }
     }
 }
 
@@ -121,7 +121,7 @@ fn workload<'a>(
         .ok_or_else(|| Failure::Usage("a plan needs a mini-batch size; set it with --batch N".to_owned()))?;
     let of = |mode| Workload::new(network, batch, common.types, mode);
     Ok(match goal {
-        Goal::Training { momentum } => of(Mode::Training)?.with_momentum(momentum),
+        Goal::Training { momentum, adamw } => of(Mode::Training)?.with_momentum(momentum).with_adamw(adamw),
         Goal::Inference => of(Mode::Inference)?,
     })
 }

@@ -32,6 +32,7 @@ fn signature(name: &str) -> Option<(&str, Storage, &'static [usize])> {
         "channel_sums" => &[8, 8, 4, 4, 4],
         "sum_parts" => &[8, 8, 4, 4],
         "update" => &[8, 8, 8, 8, 8, 8],
+        "adamw" => &[8, 8, 8, 8, 8, 8, 8],
         "widen" => &[8, 8, 8, 4],
         "copy_rows" => &[8, 8, 8, 8, 8, 8, 4],
         "max_pooling_gradient" => &[8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4],
@@ -118,13 +119,16 @@ struct Now {
     momentum: f32,
     weight_decay: f32,
     loss_scale: f32,
+    /// Of AdamW, whose first beta is the momentum: the second beta, epsilon, and the corrections of both moments.
+    adamw: [f32; 4],
 }
 
 impl Now {
     fn read(address: u64) -> Result<Now, Code> {
-        let all = Array::bytes(address, 32)?;
+        let all = Array::bytes(address, 48)?;
         let [learning_rate, momentum, weight_decay, loss_scale] = [4, 5, 6, 7].map(|i| all.read::<f32>(i));
-        Ok(Now { step: all.read(0), seed: all.read(1), learning_rate, momentum, weight_decay, loss_scale })
+        let adamw = [8, 9, 10, 11].map(|i| all.read::<f32>(i));
+        Ok(Now { step: all.read(0), seed: all.read(1), learning_rate, momentum, weight_decay, loss_scale, adamw })
     }
 }
 
@@ -260,6 +264,25 @@ impl Launch {
                     let moved = now.momentum * last + now.learning_rate * gradient;
                     change.iter().for_each(|change| change.set(i, moved));
                     let weight = w.get(i) - moved;
+                    w.set(i, weight);
+                    stored.iter().for_each(|stored| stored.set(i, weight));
+                }
+            }
+            "adamw" => {
+                let len = p[5] as usize;
+                let array = |address| Array::hold(address, Storage::F32, len);
+                let (w, dw, first, second) = (array(p[0])?, array(p[1])?, array(p[2])?, array(p[3])?);
+                let stored = if p[4] == 0 { None } else { Some(Array::hold(p[4], storage, len)?) };
+                let now = Now::read(p[6])?;
+                let [beta2, epsilon, first_correction, second_correction] = now.adamw;
+                let (kept, rate) = (1.0 - now.learning_rate * now.weight_decay, now.learning_rate / first_correction);
+                for i in 0..len {
+                    let gradient = dw.get(i) / now.loss_scale;
+                    let m = now.momentum * first.get(i) + (1.0 - now.momentum) * gradient;
+                    let v = beta2 * second.get(i) + (1.0 - beta2) * (gradient * gradient);
+                    let weight = kept * w.get(i) - rate * m / (v.sqrt() / second_correction + epsilon);
+                    first.set(i, m);
+                    second.set(i, v);
                     w.set(i, weight);
                     stored.iter().for_each(|stored| stored.set(i, weight));
                 }

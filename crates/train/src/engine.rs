@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::time::Instant;
 
-use tightfit_core::network::{Part, Sgd};
+use tightfit_core::network::{Part, Rule};
 use tightfit_core::plan::{
     Action, Block, Checked, Holding, Lowered, Mode, NetworkTensor, Pass, Role, Schedule, Workload, channel_stride,
 };
@@ -13,6 +13,7 @@ use tightfit_core::{Bytes, Nanos};
 use tightfit_cpu::layers::softmax_loss;
 
 use crate::Error;
+use crate::checkpoint::is_kept;
 use crate::initialize::first_numbers;
 use crate::machine::{Iteration, Machine, Span, TaskId};
 use crate::resolve::{Command, Commands, Poison, resolve};
@@ -20,8 +21,8 @@ use crate::resolve::{Command, Commands, Poison, resolve};
 /// Options of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Solver {
-    /// The solver's parameters.
-    pub sgd: Sgd,
+    /// The update rule.
+    pub rule: Rule,
     /// Factor of the loss before the backward passes.
     pub loss_scale: f32,
     /// Seed of the initial weights and of dropout.
@@ -30,7 +31,7 @@ pub struct Solver {
 
 impl Default for Solver {
     fn default() -> Solver {
-        Solver { sgd: Sgd::default(), loss_scale: 1.0, seed: 1 }
+        Solver { rule: Rule::default(), loss_scale: 1.0, seed: 1 }
     }
 }
 
@@ -71,8 +72,8 @@ impl<M: Machine> Engine<M> {
     /// Reserves the memory, prepares every task, and writes the initial weights. Nothing is allocated afterwards.
     ///
     /// # Errors
-    /// [`Error::Unsound`] if the schedule was checked against another workload, or if the solver has momentum and the
-    /// workload has none; the errors of the machine.
+    /// [`Error::Unsound`] if the schedule was checked against another workload, or if the workload lacks the memory of
+    /// the solver's rule; the errors of the machine.
     pub fn new(
         workload: &Workload<'_>,
         schedule: &Checked,
@@ -86,9 +87,8 @@ impl<M: Machine> Engine<M> {
             let what = format!("it belongs to another network or workload, with {batch} samples in {types}");
             return Err(Error::Unsound { what });
         }
-        let momentum = solver.sgd.momentum;
-        if workload.mode == Mode::Training && !workload.momentum && momentum != 0.0 {
-            return Err(Error::Unsound { what: format!("it has no memory for the solver's momentum of {momentum}") });
+        if workload.mode == Mode::Training {
+            check_memory(workload, &solver.rule)?;
         }
         let mut commands = resolve(workload, &lowered, schedule, poison)?;
         machine.reserve(schedule.device_bytes, schedule.host_bytes, commands.events)?;
@@ -154,7 +154,7 @@ impl<M: Machine> Engine<M> {
         let iteration = Iteration {
             step: self.step,
             seed: self.solver.seed,
-            sgd: self.solver.sgd,
+            rule: self.solver.rule,
             loss_scale: self.solver.loss_scale,
         };
         let start = Instant::now();
@@ -216,7 +216,20 @@ impl<M: Machine> Engine<M> {
     /// # Errors
     /// [`Error::Step`].
     pub fn learned(&mut self) -> Result<Learned, Error> {
-        let tensors: Vec<NetworkTensor> = self.residents.keys().copied().filter(is_learned).collect();
+        self.read_all(is_learned)
+    }
+
+    /// Everything a later run needs to continue: what [`Engine::learned`] has, and the solver's state.
+    ///
+    /// # Errors
+    /// [`Error::Step`].
+    pub fn kept(&mut self) -> Result<Learned, Error> {
+        self.read_all(is_kept)
+    }
+
+    /// Reads all resident tensors of a kind.
+    fn read_all(&mut self, is_wanted: fn(&NetworkTensor) -> bool) -> Result<Learned, Error> {
+        let tensors: Vec<NetworkTensor> = self.residents.keys().copied().filter(is_wanted).collect();
         let mut learned = Learned::new();
         for tensor in tensors {
             learned.extend(self.read(tensor)?.map(|numbers| (tensor, numbers)));
@@ -224,7 +237,7 @@ impl<M: Machine> Engine<M> {
         Ok(learned)
     }
 
-    /// Copies everything another engine of the same network has learned, as far as this engine has the tensors.
+    /// Copies everything another engine of the same network has learned or kept, as far as this engine has the tensors.
     ///
     /// # Errors
     /// [`Error::Batch`] for weights of another size; [`Error::Step`].
@@ -239,6 +252,16 @@ impl<M: Machine> Engine<M> {
             self.machine.write(range.start, &bytes)?;
         }
         Ok(())
+    }
+
+    /// Continues a run that has taken `steps` steps: dropout draws what it would have drawn without the interruption.
+    pub fn continue_after(&mut self, steps: u64) {
+        self.step = steps;
+    }
+
+    /// Sets the learning rate of the following steps.
+    pub fn set_learning_rate(&mut self, rate: f32) {
+        self.solver.rule = self.solver.rule.with_learning_rate(rate);
     }
 
     /// Samples of one mini-batch.
@@ -269,6 +292,19 @@ impl<M: Machine> Engine<M> {
     pub fn machine(&mut self) -> &mut M {
         &mut self.machine
     }
+}
+
+/// Checks that the workload has memory for what the rule keeps, and for no other rule.
+fn check_memory(workload: &Workload<'_>, rule: &Rule) -> Result<(), Error> {
+    let what = match rule {
+        Rule::Sgd(_) if workload.second_moment => "it is for AdamW, not for SGD".to_owned(),
+        Rule::Sgd(sgd) if !workload.momentum && sgd.momentum != 0.0 => {
+            format!("it has no memory for the solver's momentum of {}", sgd.momentum)
+        }
+        Rule::AdamW(_) if !workload.second_moment => "it has no memory for the two moments of AdamW".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(Error::Unsound { what })
 }
 
 /// Whether training changes a tensor and inference needs it.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod checkpoint;
 pub mod data;
 mod engine;
 mod error;
@@ -14,15 +15,18 @@ pub mod host_memory;
 mod initialize;
 pub mod machine;
 mod observe;
+mod rate;
 mod resolve;
 mod trace;
 mod weights;
 
+pub use checkpoint::{Checkpoint, Progress};
 pub use engine::{Engine, Learned, Outcome, Solver};
 pub use error::Error;
 pub use evaluate::{Prediction, Score, evaluate, predict};
 pub use machine::Machine;
 pub use observe::Observation;
+pub use rate::{Decay, LearningRate};
 pub use resolve::Poison;
 pub use trace::Trace;
 pub use weights::replace_weights;

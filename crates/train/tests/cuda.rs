@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tightfit_core::candidate::Candidates;
-use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Sgd, Shape, Window};
+use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Rule, Sgd, Shape, Window};
 use tightfit_core::plan::step::Cost;
 use tightfit_core::plan::{
     ALIGNMENT, Action, Algorithms, Block, BlockId, Budgets, Checked, CostModel, Fronts, Holding, Instruction, Mode,
@@ -281,7 +281,7 @@ fn without_momentum(options: &Options, types: Types) {
     let network = residual();
     let with = Workload::new(&network, BATCH, types, Mode::Training).unwrap();
     let without = with.clone().with_momentum(false);
-    let solver = Solver { sgd: Sgd { momentum: 0.0, ..Sgd::default() }, ..Solver::default() };
+    let solver = Solver { rule: Rule::Sgd(Sgd { momentum: 0.0, ..Sgd::default() }), ..Solver::default() };
     let kernels = kernels(&with, options);
     let steps = [&with, &without].map(|workload| {
         let plan = plan_of(workload, &kernels, Policy::VdnnAll);

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tightfit_core::candidate::Candidates;
-use tightfit_core::network::Sgd;
 use tightfit_core::network::{Builder, Filters, LayerId, Shape};
+use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::{
     Action, Algorithms, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy, Workload, plan,
 };
@@ -25,7 +25,7 @@ fn machine() -> CpuMachine {
 fn learn(workload: &Workload<'_>, plan: &Plan) -> f64 {
     let input = workload.network.layers()[0].shape;
     let digits = data::open("digits", input, 10, 0).unwrap();
-    let solver = Solver { sgd: Sgd { learning_rate: 0.02, ..Sgd::default() }, ..Solver::default() };
+    let solver = Solver { rule: Rule::Sgd(Sgd { learning_rate: 0.02, ..Sgd::default() }), ..Solver::default() };
     let mut engine = Engine::new(workload, &plan.schedule, machine(), solver, Poison::Nothing).unwrap();
     let steps = 8 * digits.train.len().div_ceil(BATCH);
     for batch in Loader::shuffled(Arc::clone(&digits.train), BATCH, 1).unwrap().take(steps) {

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use tightfit_core::Types;
-use tightfit_core::network::Sgd;
 use tightfit_core::network::onnx::{Model, Numbers, Slot};
+use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::{Budgets, Checked, Mode, Workload};
 use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
@@ -27,7 +27,10 @@ fn losses_from_the_weights_of_a_file_are_those_of_pytorch() {
         let schedule = train::everything_resident(&workload, "implicit-gemm", 4);
         let schedule = Checked::new(&workload.lower().unwrap().step, schedule, Budgets::default()).unwrap();
         let machine = CpuMachine::new(Options { threads: Some(train::THREADS), ..Options::default() });
-        let solver = Solver { sgd: Sgd { learning_rate: 0.1, momentum: 0.9, weight_decay: 0.01 }, ..Solver::default() };
+        let solver = Solver {
+            rule: Rule::Sgd(Sgd { learning_rate: 0.1, momentum: 0.9, weight_decay: 0.01 }),
+            ..Solver::default()
+        };
         let mut engine = Engine::new(&workload, &schedule, machine, solver, Poison::Freed).unwrap();
 
         let mut learned = engine.learned().unwrap();

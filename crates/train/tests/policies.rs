@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tightfit_core::candidate::Candidates;
-use tightfit_core::network::Sgd;
+use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::{
     Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy,
     Schedule, Workload, plan,
@@ -132,7 +132,7 @@ fn without_momentum_every_policy_takes_less_and_trains_alike() {
     let with = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
     let without = with.clone().with_momentum(false);
     let kernels = kernels(&with, BATCH);
-    let none = Solver { sgd: Sgd { momentum: 0.0, ..Sgd::default() }, ..Solver::default() };
+    let none = Solver { rule: Rule::Sgd(Sgd { momentum: 0.0, ..Sgd::default() }), ..Solver::default() };
     let losses = |workload: &Workload<'_>, plan: &Plan, solver| {
         let machine = CpuMachine::new(Options { threads: Some(THREADS), ..Options::default() });
         let mut engine = Engine::new(workload, &plan.schedule, machine, solver, Poison::Freed)?;

@@ -1,8 +1,8 @@
 //! Three training steps against those that PyTorch took in 64 bits (`scripts/record-pytorch.py`).
 
 use tightfit_core::Types;
-use tightfit_core::network::Sgd;
 use tightfit_core::network::{Builder, Filters, LayerId, LayerKind, Network, Shape, Window};
+use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::{Budgets, Checked, Mode, NetworkTensor, ParameterKind, Workload, channel_stride};
 use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
@@ -65,7 +65,8 @@ fn losses_gradients_and_statistics_are_those_of_pytorch() {
     let schedule = train::everything_resident(&workload, "implicit-gemm", 4);
     let schedule = Checked::new(&workload.lower().unwrap().step, schedule, Budgets::default()).unwrap();
     let machine = CpuMachine::new(Options { threads: Some(train::THREADS), ..Options::default() });
-    let solver = Solver { sgd: Sgd { learning_rate: 0.1, momentum: 0.9, weight_decay: 0.01 }, ..Solver::default() };
+    let solver =
+        Solver { rule: Rule::Sgd(Sgd { learning_rate: 0.1, momentum: 0.9, weight_decay: 0.01 }), ..Solver::default() };
     let mut engine = Engine::new(&workload, &schedule, machine, solver, Poison::Freed).unwrap();
 
     let mut first = Learned::new();

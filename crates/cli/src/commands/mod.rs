@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod completions;
+mod dataset;
 pub mod doctor;
 pub mod doctor_preload;
 mod findings;
@@ -15,7 +16,10 @@ pub mod profile;
 pub mod report;
 pub mod run;
 mod run_report;
+mod saving;
+mod solver;
 pub mod split;
+mod start;
 pub mod train;
 pub mod verify;
 

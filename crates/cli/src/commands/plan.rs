@@ -68,7 +68,7 @@ fn goal(options: &PlanOptions, opened: &Opened) -> Goal {
         }
         return Goal::Inference;
     }
-    Goal::training(options.momentum)
+    Goal::training(options.solver, options.momentum)
 }
 
 /// The backends to measure on. `None`, with a note, if there is only a CPU and `--measure` is not set.

@@ -6,18 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 use tightfit_core::network::Network;
-use tightfit_core::network::onnx::Numbers;
 use tightfit_core::plan::{Mode, Plan};
 use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
-use tightfit_train::data::{self, Dataset, Source};
+use tightfit_train::checkpoint::Names;
+use tightfit_train::data::{Dataset, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Score, Solver, predict};
 
-use super::model::{self, must_run, start_from};
+use super::dataset;
+use super::model::{self, must_run};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
+use super::start::{self, Start};
 use crate::failure::{Failure, first, print};
 use crate::options::{Common, Format, PredictOptions};
 use crate::planning::{Goal, plan_of};
@@ -39,8 +41,9 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     let network = opened.network.clone();
     must_run(&network, "predict")?;
     let Ends { sample, classes, has_loss } = ends(&network)?;
-    let dataset = data::open(&options.data, sample, classes, common.seed)?;
-    let weights = opened.weights(options.random_weights)?;
+    let dataset = dataset::open(&options.data, &options.pixels, sample, classes, common.seed)?;
+    let start = Start::read(options.load.as_deref(), None, &opened, options.random_weights)?;
+    let names = start::names(&opened);
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "predict")?;
     let (network, plan) = match &options.plan {
@@ -52,7 +55,7 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     };
     let device = session.device().clone();
     let stop = Arc::clone(&session.stop);
-    let job = Job { options, common, network: &network, plan: &plan, weights, dataset, has_loss, device, stop };
+    let job = Job { options, common, network: &network, plan: &plan, start, names, dataset, has_loss, device, stop };
     // Free the measuring buffers before reserving the arenas.
     drop(session);
     if job.device.backend == "cpu" {
@@ -64,13 +67,30 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     job.carry_out(CudaMachine::open(&cuda_options(common, device_numbers(common)?[0]), modes)?)
 }
 
+/// Runs `predict` where its accuracy means something: trained weights, labels, and a loss to score them by.
+pub fn test(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
+    let opened = model::open(&options.network)?;
+    let usage = |what: String| Err(Failure::Usage(what));
+    if options.load.is_none() && (opened.model.is_none() || options.random_weights) {
+        return usage("there are no trained weights to test; name them with --load FILE".to_owned());
+    }
+    if options.data == "synthetic" {
+        return usage("synthetic labels are no truth to test against; name a data set with --data".to_owned());
+    }
+    if !ends(&opened.network)?.has_loss {
+        return usage(format!("{} has no loss layer, so its outputs cannot be scored", opened.network.name()));
+    }
+    run(options, common)
+}
+
 /// A run over the data with everything it needs.
 struct Job<'a> {
     options: &'a PredictOptions,
     common: &'a Common,
     network: &'a Network,
     plan: &'a Plan,
-    weights: Option<Vec<Numbers>>,
+    start: Start,
+    names: Names,
     dataset: Dataset,
     has_loss: bool,
     device: Device,
@@ -94,7 +114,7 @@ impl Job<'_> {
         let poison = if self.options.check { Poison::Freed } else { Poison::Nothing };
         let solver = Solver { seed: self.common.seed, ..Solver::default() };
         let mut engine = Engine::new(&workload, &self.plan.schedule, machine, solver, poison)?;
-        start_from(&mut engine, &workload, self.weights.as_deref())?;
+        self.start.apply(&mut engine, &workload, &self.names)?;
         let mut done = Vec::new();
         let ended = self.predict(&mut engine, &mut done);
         if done.is_empty() {
@@ -110,8 +130,8 @@ impl Job<'_> {
     }
 
     /// Where the weights come from.
-    fn origin(&self) -> &str {
-        if self.weights.is_some() { &self.options.network } else { "random" }
+    fn origin(&self) -> String {
+        self.start.name(&self.options.network)
     }
 
     /// The samples to run: those held back from training, if there are such.

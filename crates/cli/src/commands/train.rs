@@ -4,21 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use serde_json::json;
-use tightfit_core::network::onnx::Numbers;
-use tightfit_core::network::{Network, Sgd};
+use serde_json::{Value, json};
+use tightfit_core::network::{Network, Rule, Sgd};
 use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_core::report::{Align, Grid, count};
 use tightfit_core::{Bytes, Device, Nanos};
-use tightfit_train::data::{self, Dataset, Loader, Source};
+use tightfit_train::checkpoint::Names;
+use tightfit_train::data::{Augmentation, Dataset, Loader, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, Trace, evaluate};
 
-use super::model::{self, must_run, start_from};
+use super::dataset;
+use super::model::{self, must_run};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
+use super::saving::Position;
+use super::solver;
+use super::start::{self, Start};
 use crate::failure::{Failure, check_writable, first, print, write_file};
+use crate::message;
 use crate::options::{Common, Format, TrainOptions};
 use crate::planning::{Goal, plan_of};
 use crate::progress::Bar;
@@ -29,7 +34,7 @@ const CHOICES: &str = "use a smaller --batch to measure less; `tightfit plan --a
 
 pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     // Check all options before measuring anything.
-    if let Some(path) = &options.trace {
+    for path in options.trace.iter().chain(&options.save) {
         check_writable(path)?;
     }
     let opened = model::open(&options.network)?;
@@ -38,27 +43,37 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     let Ends { sample, classes, has_loss: true } = ends(&network)? else {
         return Err(Failure::Usage(format!("{} has no loss layer, so it cannot be trained", network.name())));
     };
-    let dataset = data::open(&options.data, sample, classes, common.seed)?;
-    let weights = opened.weights(options.random_weights)?;
+    let start = Start::read(options.load.as_deref(), options.resume.as_deref(), &opened, options.random_weights)?;
+    let seed = start.progress().map_or(common.seed, |progress| progress.seed);
+    let mut dataset = dataset::open(&options.data, &options.pixels, sample, classes, seed)?;
+    if let Some(share) = options.test_share {
+        dataset = dataset.with_test_share(share, seed);
+    }
+    start.check_data(&dataset)?;
+    message::say(dataset::summary(&dataset));
+    let names = start::names(&opened);
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "train")?;
     let (network, plan) = match &options.plan {
         Some(path) => read_plan(path, &network, Mode::Training)?,
         None => {
-            let goal = Goal::training(options.momentum.unwrap_or(Sgd::default().momentum));
+            let momentum = options.momentum.unwrap_or(Sgd::default().momentum);
+            let goal = Goal::training(options.solver.unwrap_or_default(), momentum);
             let plan = plan_of(&options.planning, &network, goal, &mut session, common, CHOICES)?;
             (network, plan)
         }
     };
-    let momentum = momentum(options, &plan)?;
+    let rule = solver::rule(options, &plan)?;
     let device = session.device().clone();
     let job = Job {
         options,
-        momentum,
+        rule,
         common,
         network: &network,
         plan: &plan,
-        weights,
+        start,
+        names,
+        seed,
         dataset,
         device,
         stop: Arc::clone(&session.stop),
@@ -72,32 +87,28 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     job.carry_out(|| Ok(CudaMachine::open(&opened, job.cuda_modes())?))
 }
 
-/// The momentum of the solver, if the plan has memory for it.
-fn momentum(options: &TrainOptions, plan: &Plan) -> Result<f32, Failure> {
-    let default = if plan.momentum { Sgd::default().momentum } else { 0.0 };
-    match options.momentum {
-        Some(momentum) if momentum != 0.0 && !plan.momentum => Err(Failure::Usage(format!(
-            "--momentum {momentum}: the plan has no memory for momentum; leave the option out, or make the plan with \
-             the same --momentum"
-        ))),
-        momentum => Ok(momentum.unwrap_or(default)),
-    }
-}
-
 /// A training run with everything it needs.
-struct Job<'a> {
-    options: &'a TrainOptions,
-    momentum: f32,
+pub struct Job<'a> {
+    pub options: &'a TrainOptions,
+    pub rule: Rule,
     common: &'a Common,
-    network: &'a Network,
-    plan: &'a Plan,
-    weights: Option<Vec<Numbers>>,
-    dataset: Dataset,
+    pub network: &'a Network,
+    pub plan: &'a Plan,
+    pub start: Start,
+    pub names: Names,
+    /// Seed of the initial weights, of dropout and of the order of the data: that of a resumed run, if there is one.
+    pub seed: u64,
+    pub dataset: Dataset,
     device: Device,
     stop: Arc<AtomicBool>,
 }
 
 impl Job<'_> {
+    /// The solver's settings.
+    pub fn solver(&self) -> Solver {
+        Solver { rule: self.rule, loss_scale: self.options.loss_scale, seed: self.seed }
+    }
+
     fn cpu_options(&self) -> cpu::Options {
         cpu::Options {
             threads: self.common.threads,
@@ -113,9 +124,21 @@ impl Job<'_> {
     }
 
     /// Number of steps: as requested, or those of the epochs.
-    fn steps(&self) -> u64 {
-        let epoch = (self.dataset.train.len() as u64).div_ceil(self.plan.batch as u64);
-        self.options.epochs.map_or(self.options.steps, |epochs| epochs.saturating_mul(epoch))
+    pub fn steps(&self) -> u64 {
+        self.options.epochs.map_or(self.options.steps, |epochs| epochs.saturating_mul(self.epoch()))
+    }
+
+    /// Number of steps of an epoch.
+    fn epoch(&self) -> u64 {
+        (self.dataset.train.len() as u64).div_ceil(self.plan.batch as u64)
+    }
+
+    /// The step to stop for a test at, after so many steps: the end of the epoch, or of the run if it has no test after
+    /// each epoch.
+    fn next_stop(&self, step: u64) -> u64 {
+        let end = (step / self.epoch() + 1) * self.epoch();
+        let tests = self.options.epochs.is_some() && self.dataset.test.is_some();
+        if tests { end.min(self.steps()) } else { self.steps() }
     }
 
     /// Trains, prints the results, tests, and writes the trace. Creates the test machine after dropping the training
@@ -126,63 +149,123 @@ impl Job<'_> {
     fn carry_out<M: Machine>(&self, machine: impl Fn() -> Result<M, Failure>) -> Result<(), Failure> {
         let workload = self.plan.workload(self.network)?;
         let schedule = &self.plan.schedule;
-        let solver = Solver {
-            sgd: Sgd {
-                learning_rate: self.options.learning_rate,
-                momentum: self.momentum,
-                weight_decay: self.options.weight_decay,
-            },
-            loss_scale: self.options.loss_scale,
-            seed: self.common.seed,
+        let mut engine = self.engine(&machine, &workload)?;
+        self.start.apply(&mut engine, &workload, &self.names)?;
+        self.note_changes();
+        let mut run = Run { trace: self.options.trace.as_ref().map(|_| Trace::new(schedule)), ..Run::default() };
+        let mut batches = self.batches()?;
+        let steps = self.steps();
+        let mut highest = Bytes::ZERO;
+        let ended = loop {
+            let stop = self.next_stop(self.position(run.outcomes.len() as u64).step);
+            let ended = self.learn(&mut engine, &workload, &mut batches, &mut run, stop);
+            if ended.is_err() || stop >= steps {
+                break ended;
+            }
+            // The test has the device to itself: the trained state waits on the host.
+            highest = highest.max(peak(&mut engine, &ended).0);
+            let kept = engine.kept()?;
+            drop(engine);
+            let tested: Result<(), Failure> = self.dataset.test.iter().try_for_each(|test| {
+                let score = self.test(&machine, &workload, &kept, Arc::clone(test))?;
+                run.tested(stop, stop / self.epoch(), score);
+                Ok(())
+            });
+            if let Err(failure) = tested {
+                // The run is worth more than this test; the last one must succeed.
+                message::warn(Failure::text(&failure));
+            }
+            let rebuilt = self.engine(&machine, &workload).and_then(|mut engine| {
+                engine.take_over(&kept)?;
+                engine.continue_after(stop);
+                Ok(engine)
+            });
+            engine = match rebuilt {
+                Ok(engine) => engine,
+                Err(failure) => {
+                    let saved = self.save_kept(&kept, &workload, run.outcomes.len() as u64);
+                    return first([Err(failure), saved]);
+                }
+            };
         };
-        let poison = if self.options.check { Poison::Freed } else { Poison::Nothing };
-        let mut engine = Engine::new(&workload, schedule, machine()?, solver, poison)?;
-        start_from(&mut engine, &workload, self.weights.as_deref())?;
-        let mut trace = self.options.trace.as_ref().map(|_| Trace::new(schedule));
-        let mut outcomes = Vec::new();
-        let ended = self.learn(&mut engine, &mut trace, &mut outcomes);
-        if outcomes.is_empty() {
+        drop(batches);
+        if run.outcomes.is_empty() {
             return ended;
         }
+        let (ended, saved) = self.conclude(&mut engine, &workload, ended, run.outcomes.len() as u64);
         let (peak, counted) = peak(&mut engine, &ended);
-        let printed = if self.common.format == Format::Json { Ok(()) } else { self.print(&outcomes, peak) };
+        let peak = peak.max(highest);
+        let outcomes = &run.outcomes;
+        let printed = if self.common.format == Format::Json { Ok(()) } else { self.print(outcomes, peak) };
         let (score, tested) = match (&ended, &self.dataset.test) {
             (Ok(()), Some(test)) => {
                 let learned = engine.learned();
                 drop(engine);
-                match self.test(&machine, &workload, learned, Arc::clone(test)) {
+                match learned
+                    .map_err(Failure::from)
+                    .and_then(|learned| self.test(&machine, &workload, &learned, Arc::clone(test)))
+                {
                     Ok(score) => (Some(score), Ok(())),
                     Err(failure) => (None, Err(failure)),
                 }
             }
             _ => (None, Ok(())),
         };
+        if let (Some(score), Some(_)) = (score, self.options.epochs) {
+            run.tested(steps, steps / self.epoch(), score);
+        }
         let concluded = match self.common.format {
-            Format::Json => self.print_json(&outcomes, score, peak),
+            Format::Json => self.print_json(&run, score, peak),
             Format::Table => print_test(score),
             Format::Csv => Ok(()),
         };
         // After the results, so that a full disk costs only the trace.
-        let traced = match (trace, &self.options.trace) {
+        let traced = match (run.trace, &self.options.trace) {
             (Some(trace), Some(path)) => write_file(path, trace.json(&self.plan.simulation)),
             _ => Ok(()),
         };
-        first([ended, counted, printed, tested, concluded, traced])
+        first([ended, saved, counted, printed, tested, concluded, traced])
     }
 
-    /// Takes steps until all are done, something fails, or the user stops it.
+    /// A new engine with initial weights.
+    fn engine<'w, M: Machine>(
+        &self,
+        machine: &impl Fn() -> Result<M, Failure>,
+        workload: &Workload<'w>,
+    ) -> Result<Engine<M>, Failure> {
+        let poison = if self.options.check { Poison::Freed } else { Poison::Nothing };
+        Ok(Engine::new(workload, &self.plan.schedule, machine()?, self.solver(), poison)?)
+    }
+
+    /// The mini-batches from the position of the run on.
+    fn batches(&self) -> Result<Loader, Failure> {
+        let Position { samples, step } = self.position(0);
+        let steps = self.steps();
+        if step >= steps {
+            message::note(format_args!("all {steps} steps were taken before; raise --steps or --epochs to train on"));
+        }
+        let changes = Augmentation { flip: self.options.flip, shift: self.options.shift, seed: self.seed };
+        let (source, batch) = (Arc::clone(&self.dataset.train), self.plan.batch);
+        Ok(Loader::shuffled_after(source, batch, self.seed, samples, changes)?)
+    }
+
+    /// Takes steps until this one is done, something fails, or the user stops it.
     fn learn<M: Machine>(
         &self,
         engine: &mut Engine<M>,
-        trace: &mut Option<Trace>,
-        outcomes: &mut Vec<Outcome>,
+        workload: &Workload<'_>,
+        batches: &mut Loader,
+        Run { outcomes, trace, begin, .. }: &mut Run,
+        until: u64,
     ) -> Result<(), Failure> {
-        let batches = Loader::shuffled(Arc::clone(&self.dataset.train), self.plan.batch, self.common.seed)?;
-        let (steps, begin) = (self.steps(), Instant::now());
-        let bar = Bar::new(format!("step 0 of {steps}"), None);
-        for (batch, step) in batches.zip(1..=steps) {
+        let (steps, before) = (self.steps(), self.position(outcomes.len() as u64).step);
+        let rate = solver::learning_rate(self.options, &self.rule, steps);
+        let bar = Bar::new(format!("step {before} of {steps}"), None);
+        // The range first: a batch that no step takes must not be waited for.
+        for (step, batch) in (before + 1..=until).zip(batches) {
             let batch = batch?;
             let start = Nanos::from(begin.elapsed());
+            engine.set_learning_rate(rate.at(step - 1));
             let outcome = engine.step(&batch.samples, &batch.labels)?;
             if let Some(trace) = trace {
                 trace.ran(start, &engine.spans());
@@ -199,6 +282,11 @@ impl Job<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Failure::Stopped(format!("interrupted after {step} of {steps} steps")));
             }
+            let is_due = self.options.save_every.is_some_and(|every| step % every == 0) && step < steps;
+            if is_due && let Err(failure) = self.save(engine, workload, outcomes.len() as u64) {
+                // The run is worth more than this file: the next save may succeed, and the last one must.
+                message::warn(failure.text());
+            }
         }
         Ok(())
     }
@@ -208,18 +296,19 @@ impl Job<'_> {
         &self,
         machine: impl Fn() -> Result<M, Failure>,
         workload: &Workload<'_>,
-        learned: Result<Learned, tightfit_train::Error>,
+        learned: &Learned,
         test: Arc<dyn Source>,
     ) -> Result<Score, Failure> {
         let _bar = Bar::new("testing", None);
-        Ok(evaluate(machine()?, workload, &self.plan.schedule, &learned?, test)?)
+        Ok(evaluate(machine()?, workload, &self.plan.schedule, learned, test)?)
     }
 
     /// Prints the results of training, as a table or as CSV.
     fn print(&self, outcomes: &[Outcome], peak: Bytes) -> Result<(), Failure> {
         let Plan { network, batch, types, options, host, baseline, offloaded, .. } = self.plan;
+        let before = self.position(0).step as usize;
         if self.common.format == Format::Csv {
-            return print_grid(&rows(outcomes, batch, 1), Format::Csv);
+            return print_grid(&rows(outcomes, batch, 1, before), Format::Csv);
         }
         let every = outcomes.len().div_ceil(ROWS).max(1);
         let head = format!(
@@ -232,11 +321,12 @@ impl Job<'_> {
             count(outcomes.len(), "step"),
             median(outcomes.iter().map(|outcome| outcome.time))
         );
-        print(&format!("{head}\n{}\n{tail}", rows(outcomes, batch, every).table(super::terminal())))
+        print(&format!("{head}\n{}\n{tail}", rows(outcomes, batch, every, before).table(super::terminal())))
     }
 
     /// Prints everything as one JSON object, in which a loss that is not finite is null.
-    fn print_json(&self, outcomes: &[Outcome], score: Option<Score>, peak: Bytes) -> Result<(), Failure> {
+    fn print_json(&self, run: &Run, score: Option<Score>, peak: Bytes) -> Result<(), Failure> {
+        let outcomes = &run.outcomes;
         let samples = outcomes.len() * self.plan.batch;
         let Plan { network, batch, types, options, host, min_feasible, baseline, offloaded, .. } = self.plan;
         let losses: Vec<f64> = outcomes.iter().map(|outcome| outcome.loss).collect();
@@ -246,13 +336,39 @@ impl Job<'_> {
             "peak_bytes": peak.0, "planned_peak_bytes": self.plan.peak.0, "host_bytes": host.0,
             "min_feasible_bytes": min_feasible.0,
             "baseline_bytes": baseline.0, "offloaded_bytes": offloaded.0, "data": self.dataset.name,
-            "steps": outcomes.len(), "samples": samples, "step_time_us": median(outcomes.iter().map(|outcome| outcome.time)).as_micros(),
+            "steps": outcomes.len(), "steps_before": self.position(0).step, "samples": samples, "step_time_us": median(outcomes.iter().map(|outcome| outcome.time)).as_micros(),
             "planned_step_time_us": self.plan.step_time.as_micros(),
             "loss": losses.last(), "losses": losses,
             "test_accuracy": score.map(|score| score.accuracy()), "test_loss": score.map(|score| score.loss),
+            "epochs": run.epochs, "train_samples": self.dataset.train.len(), "classes": self.dataset.train.classes(),
             "test_samples": score.map(|score| score.samples),
         });
         print(&format!("{object:#}\n"))
+    }
+}
+
+/// What a run has done so far.
+struct Run {
+    begin: Instant,
+    outcomes: Vec<Outcome>,
+    trace: Option<Trace>,
+    /// The test after each epoch, as the JSON output has it.
+    epochs: Vec<Value>,
+}
+
+impl Default for Run {
+    fn default() -> Run {
+        Run { begin: Instant::now(), outcomes: Vec::new(), trace: None, epochs: Vec::new() }
+    }
+}
+
+impl Run {
+    /// Reports a test after an epoch at once, and keeps it.
+    fn tested(&mut self, step: u64, epoch: u64, score: Score) {
+        let (percent, loss) = (100.0 * score.accuracy(), score.loss);
+        message::say(format_args!("epoch {epoch}, step {step}: test accuracy {percent:.2}%, test loss {loss:.4}"));
+        let accuracy = score.accuracy();
+        self.epochs.push(json!({"epoch": epoch, "step": step, "test_accuracy": accuracy, "test_loss": loss}));
     }
 }
 
@@ -267,14 +383,14 @@ fn print_test(score: Option<Score>) -> Result<(), Failure> {
 /// Maximum rows of the table; if there are more steps, each row covers several.
 const ROWS: usize = 10;
 
-/// One row per `every` steps, with their means.
-fn rows(outcomes: &[Outcome], batch: &usize, every: usize) -> Grid {
+/// One row per `every` steps, with their means; `before` steps were taken before this run.
+fn rows(outcomes: &[Outcome], batch: &usize, every: usize, before: usize) -> Grid {
     let right = Align::Right;
     let mut grid = Grid::new([("steps", right), ("loss", right), ("correct [%]", right), ("step time [µs]", right)]);
     for (part, outcomes) in outcomes.chunks(every).enumerate() {
         let mean = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
         grid.push([
-            (part * every + outcomes.len()).to_string(),
+            (before + part * every + outcomes.len()).to_string(),
             format!("{:.4}", mean(|outcome| outcome.loss)),
             format!("{:.1}", 100.0 * mean(|outcome| outcome.correct as f64) / *batch as f64),
             format!("{:.0}", mean(|outcome| outcome.time.as_micros())),

@@ -17,6 +17,7 @@ mod readme;
 mod report;
 mod run;
 mod run_on_mocks;
+mod saved;
 mod split;
 mod train;
 mod train_on_mocks;

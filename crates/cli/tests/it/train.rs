@@ -162,3 +162,45 @@ fn interrupted_training_finishes_its_step_and_reports() {
     assert!(rest.contains("interrupted after ") && rest.contains("of 1000000000 steps"), "{rest}");
     assert!(output.contains("per step (median)"));
 }
+
+#[test]
+fn adamw_learns_within_a_plan_that_has_its_moments() {
+    let folder = Folder::on_cpu();
+    let plan = "plan digits-net --batch 32 --budget 8MiB --policy baseline";
+    let momentum = |options: &str| {
+        let plan = folder.json(&format!("{plan} {options}"));
+        plan["bytes_by_kind"]["momentum"].as_u64().unwrap()
+    };
+    assert_eq!(momentum("--solver adamw --out adamw.json"), 2 * momentum("--out sgd.json"));
+    let train = "train digits-net --data digits --steps 190 --schedule cosine --warm-up 10 --learning-rate 0.003";
+    let planned = folder.json(&format!("{train} --plan adamw.json"));
+    assert!(planned["test_accuracy"].as_f64().unwrap() > 0.9, "the plan says which solver: {planned}");
+    assert_eq!(folder.json(&format!("{train} --plan adamw.json --solver adamw"))["losses"], planned["losses"]);
+
+    for (options, part) in [
+        ("--plan sgd.json --solver adamw", "no memory for its two moments"),
+        ("--plan adamw.json --solver sgd", "the plan is for adamw"),
+        ("--plan adamw.json --momentum 0.9", "--momentum 0.9 is of sgd"),
+    ] {
+        let message = folder.fail(&format!("train digits-net --data digits {options}"), 2);
+        assert!(message.contains(part), "{options}: {message}");
+    }
+}
+
+#[test]
+fn schedules_change_the_learning_rate() {
+    let folder = Folder::on_cpu();
+    folder.succeed("plan digits-net --batch 8 --budget 8MiB --out plan.json");
+    let losses = |options: &str| {
+        folder.json(&format!("train digits-net --plan plan.json --data digits --steps 6 {options}"))["losses"].clone()
+    };
+    let constant = losses("");
+    assert_eq!(losses("--schedule step --decay 1"), constant);
+    let step = losses("--schedule step --decay-every 4");
+    // The rate of the fifth step shows in the loss of the sixth.
+    assert_eq!(step.as_array().unwrap()[..5], constant.as_array().unwrap()[..5]);
+    assert_ne!(step[5], constant[5]);
+    assert_ne!(losses("--schedule cosine"), constant);
+    let warm = losses("--warm-up 2");
+    assert!(warm[0] == constant[0] && warm[1] != constant[1]);
+}

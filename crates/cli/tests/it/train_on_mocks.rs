@@ -16,20 +16,28 @@ struct Machine {
 
 impl Machine {
     fn run(&self, memory: u64, arguments: &str) -> Output {
+        self.run_with(memory, arguments, "digits-net --batch 2 --divide off")
+    }
+
+    /// Runs with this in place of the network and what is planned.
+    fn run_with(&self, memory: u64, arguments: &str, what: &str) -> Output {
         let mut command = clean(TIGHTFIT);
         for (name, mock) in [("CUDA", "mock_cuda"), ("CUDNN", "mock_cudnn"), ("CUBLAS", "mock_cublas")] {
             command.env(format!("TIGHTFIT_{name}"), library(mock));
         }
         command.env("TIGHTFIT_CACHE", self.folder.path().join("cache.db"));
         command.env("TIGHTFIT_MOCK_CUDA_MEMORY", memory.to_string());
-        let common = "digits-net --batch 2 --divide off --backend cuda --format json";
-        command.args(arguments.split_whitespace()).args(common.split_whitespace());
+        command.args(arguments.split_whitespace()).args(what.split_whitespace());
+        command.args(["--backend", "cuda", "--format", "json"]);
         command.current_dir(self.folder.path()).output().unwrap()
     }
 
     fn succeed(&self, memory: u64, arguments: &str) -> Value {
-        let output = self.run(memory, arguments);
-        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        self.parsed(&self.run(memory, arguments))
+    }
+
+    fn parsed(&self, output: &Output) -> Value {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
@@ -87,4 +95,42 @@ fn gpu_trains_within_its_memory_and_refuses_too_small_a_budget() {
     let small = machine.succeed(least + beside, "plan");
     assert_eq!(small["budget_bytes"].as_u64(), Some(least), "{small}");
     machine.refused(least + beside - 256, train);
+}
+
+/// With one plan, and so the same algorithms; 32-bit weights beneath 16-bit ones are kept.
+#[test]
+fn gpu_resumes_with_the_bits_of_uninterrupted_training() {
+    let machine = Machine { folder: tempfile::tempdir().unwrap() };
+    let large = 1_u64 << 30;
+    let bytes = |name: &str| std::fs::read(machine.folder.path().join(name)).unwrap();
+    for (plan, train) in [
+        ("--types f32", "--warm-up 5"),
+        ("--types f16-f32", ""),
+        ("--types f32 --solver adamw", "--schedule step --decay-every 2"),
+        ("--types f16-f32 --solver adamw", ""),
+    ] {
+        machine.succeed(large, &format!("plan {plan} --out plan.json"));
+        let run = |options: &str| {
+            let train = format!("train --data digits {train} {options}");
+            machine.parsed(&machine.run_with(large, &train, "digits-net --plan plan.json"))
+        };
+        let whole = run("--steps 7 --save whole.safetensors");
+        let first = run("--steps 3 --save part.safetensors");
+        let rest = run("--steps 7 --resume part.safetensors --save part.safetensors");
+        assert_eq!([losses(&first), losses(&rest)].concat(), losses(&whole), "{plan}");
+        assert_eq!(bytes("part.safetensors"), bytes("whole.safetensors"), "{plan}");
+    }
+}
+
+#[test]
+fn gpu_and_cpu_take_the_same_steps_with_adamw() {
+    let machine = Machine { folder: tempfile::tempdir().unwrap() };
+    let train = "train --data digits --solver adamw --learning-rate 0.01 --warm-up 3 --schedule step --steps 8";
+    let on_gpu = machine.succeed(1 << 30, train);
+    let folder = crate::folder::Folder::on_cpu();
+    let on_cpu = folder.json(&format!("{train} digits-net --batch 2 --divide off"));
+    for (gpu, cpu) in losses(&on_gpu).iter().zip(losses(&on_cpu)) {
+        // Sums are of another order.
+        assert!((gpu - cpu).abs() <= 1e-3 * cpu, "{on_gpu} {on_cpu}");
+    }
 }

@@ -135,7 +135,7 @@ fn unsupported_types_of_a_backend_are_explained() {
 #[test]
 fn examples_of_the_help_are_accepted() {
     let folder = Folder::new();
-    let all = "networks doctor profile optimize verify plan train predict split run report cache completions man";
+    let all = "networks doctor profile optimize verify plan train test predict split run report cache completions man";
     let mut examples = 0;
     for command in all.split(' ') {
         let help = folder.succeed(&format!("{command} --help"));

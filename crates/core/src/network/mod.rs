@@ -27,7 +27,7 @@ mod maps;
 pub mod onnx;
 mod other;
 mod pooling;
-mod sgd;
+mod rule;
 mod shape;
 
 use std::path::Path;
@@ -41,7 +41,7 @@ pub use layer::{Layer, LayerId};
 pub use maps::{FeatureMap, FeatureMaps, MapId};
 pub use other::Other;
 pub use pooling::{Pooling, PoolingMethod};
-pub use sgd::Sgd;
+pub use rule::{AdamW, Rule, Sgd};
 pub use shape::Shape;
 
 use crate::{Bytes, Convolution, Error, bounded};

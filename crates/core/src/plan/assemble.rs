@@ -34,6 +34,7 @@ pub(super) fn assemble(
         Action::Offload(block, _) => schedule.blocks[block.0].bytes,
         _ => 0,
     };
+    let count = |kind| step.tensors.iter().filter(|tensor| tensor.kind == kind).count();
     let plan = Plan {
         network: step.name.clone(),
         batch: step.batch,
@@ -41,6 +42,8 @@ pub(super) fn assemble(
         mode: step.mode,
         // Inference has no solver, and so none without momentum.
         momentum: step.mode == Mode::Inference || step.tensors.iter().any(|tensor| tensor.kind == Kind::Momentum),
+        // Every parameter has one gradient, and as many solver tensors as the solver has moments.
+        adamw: count(Kind::Momentum) > count(Kind::WeightGradients),
         options: drafter.options,
         peak: draft.peak,
         most_live: draft.most_live,

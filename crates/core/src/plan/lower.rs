@@ -277,6 +277,9 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
         if workload.momentum {
             uses.take(Role::Momentum, NetworkTensor::Momentum(layer), Access::Add);
         }
+        if workload.second_moment {
+            uses.take(Role::SecondMoment, NetworkTensor::SecondMoment(layer), Access::Add);
+        }
         if workload.has_master_weights(layer) {
             uses.take(Role::Master, NetworkTensor::MasterWeights(layer), Access::Add);
         }

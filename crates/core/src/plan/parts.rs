@@ -20,8 +20,10 @@ pub enum NetworkTensor {
     MasterWeights(LayerId),
     /// The gradient of the parameters, in 32 bits.
     WeightGradient(LayerId),
-    /// The solver's momentum, in 32 bits.
+    /// The solver's momentum, or AdamW's first moment, in 32 bits.
     Momentum(LayerId),
+    /// AdamW's second moment, in 32 bits.
+    SecondMoment(LayerId),
     /// State that a layer keeps between steps without learning it: running means and variances.
     Statistics(LayerId),
     /// Data other than maps that a layer's forward pass saves for its backward pass.
@@ -40,7 +42,7 @@ impl NetworkTensor {
             NetworkTensor::Gradient(_) => Kind::GradientMaps,
             NetworkTensor::Weights(_) | NetworkTensor::MasterWeights(_) | NetworkTensor::Statistics(_) => Kind::Weights,
             NetworkTensor::WeightGradient(_) => Kind::WeightGradients,
-            NetworkTensor::Momentum(_) => Kind::Momentum,
+            NetworkTensor::Momentum(_) | NetworkTensor::SecondMoment(_) => Kind::Momentum,
             NetworkTensor::Saved(_) => Kind::Saved,
             NetworkTensor::Workspace(_) => Kind::Workspace,
         }
@@ -106,8 +108,10 @@ pub enum Role {
     Master,
     /// The gradient of the parameters.
     Dw,
-    /// The solver's momentum.
+    /// The solver's momentum, or AdamW's first moment.
     Momentum,
+    /// AdamW's second moment.
+    SecondMoment,
     /// Running means and variances.
     Statistics,
     /// Data that the forward pass saves.

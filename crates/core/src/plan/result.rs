@@ -207,6 +207,9 @@ pub struct Plan<S = Checked> {
     /// Whether the solver keeps the last change of every parameter; true in files that do not say.
     #[serde(default = "has_momentum")]
     pub momentum: bool,
+    /// Whether the solver is AdamW, with two moments of every parameter; false in files that do not say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adamw: bool,
     /// The options it was made with.
     pub options: Options,
     /// The instructions and the place of every block.
@@ -269,6 +272,7 @@ impl<S> Plan<S> {
             types: self.types,
             mode: self.mode,
             momentum: self.momentum,
+            adamw: self.adamw,
             options: self.options,
             schedule,
             peak: self.peak,
@@ -300,7 +304,8 @@ impl<S> Plan<S> {
     /// # Errors
     /// Those of [`Workload::new`].
     pub fn workload<'a>(&self, network: &'a Network) -> Result<Workload<'a>, Error> {
-        Ok(Workload::new(network, self.batch, self.types, self.mode)?.with_momentum(self.momentum))
+        let workload = Workload::new(network, self.batch, self.types, self.mode)?.with_momentum(self.momentum);
+        Ok(workload.with_adamw(self.adamw))
     }
 
     /// The slowdown of a step compared with everything resident, as a fraction: 0.1 for 10%.

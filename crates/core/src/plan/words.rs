@@ -15,6 +15,7 @@ impl Workload<'_> {
             NetworkTensor::MasterWeights(id) => format!("master weights {}", layer(id)),
             NetworkTensor::WeightGradient(id) => format!("weight gradient {}", layer(id)),
             NetworkTensor::Momentum(id) => format!("momentum {}", layer(id)),
+            NetworkTensor::SecondMoment(id) => format!("second moment {}", layer(id)),
             NetworkTensor::Statistics(id) => format!("statistics {}", layer(id)),
             NetworkTensor::Saved(id) => format!("saved {}", layer(id)),
             NetworkTensor::Labels => "labels".to_owned(),

@@ -30,8 +30,10 @@ pub struct Workload<'a> {
     pub types: Types,
     /// Training or inference.
     pub mode: Mode,
-    /// Whether the solver keeps the last change of every parameter.
+    /// Whether the solver keeps the last change of every parameter, or AdamW's first moment.
     pub momentum: bool,
+    /// Whether the solver is AdamW and keeps a second moment of every parameter.
+    pub second_moment: bool,
 }
 
 impl<'a> Workload<'a> {
@@ -69,12 +71,25 @@ impl<'a> Workload<'a> {
                 what: format!("{batch} samples of {largest} elements are more than 2^60 elements"),
             });
         }
-        Ok(Workload { network, maps: FeatureMaps::of(network), batch, types, mode, momentum: true })
+        Ok(Workload {
+            network,
+            maps: FeatureMaps::of(network),
+            batch,
+            types,
+            mode,
+            momentum: true,
+            second_moment: false,
+        })
     }
 
     /// The same workload, whose solver has momentum or not: without it, no memory holds the last changes.
     pub fn with_momentum(self, momentum: bool) -> Workload<'a> {
         Workload { momentum, ..self }
+    }
+
+    /// The same workload, whose solver is AdamW, with two moments of every parameter, or not.
+    pub fn with_adamw(self, adamw: bool) -> Workload<'a> {
+        Workload { momentum: self.momentum || adamw, second_moment: adamw, ..self }
     }
 
     /// The parameters of a layer, in memory order.
@@ -101,7 +116,8 @@ impl<'a> Workload<'a> {
             NetworkTensor::Weights(layer) => Bytes::of(parameters(layer), self.parameter_storage(layer).size()),
             NetworkTensor::MasterWeights(layer)
             | NetworkTensor::WeightGradient(layer)
-            | NetworkTensor::Momentum(layer) => Bytes::of(parameters(layer), 4),
+            | NetworkTensor::Momentum(layer)
+            | NetworkTensor::SecondMoment(layer) => Bytes::of(parameters(layer), 4),
             NetworkTensor::Statistics(layer) if self.behavior(layer).statistics => self.two_per_channel(layer),
             NetworkTensor::Saved(layer) => match self.behavior(layer).saved {
                 // Mean and inverse standard deviation.

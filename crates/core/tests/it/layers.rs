@@ -105,7 +105,7 @@ const CRATES: &[Crate] = &[
             &["trampolines"],
         ],
     },
-    Crate { name: "python", layers: &[&["failure"], &["interrupt"], &["profile"], &["mixed", "solve"]] },
+    Crate { name: "python", layers: &[&["command", "failure"], &["interrupt"], &["profile"], &["mixed", "solve"]] },
 ];
 
 #[test]

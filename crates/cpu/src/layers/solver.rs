@@ -1,6 +1,6 @@
-//! Stochastic gradient descent with weight decay, with or without momentum.
+//! Stochastic gradient descent with weight decay, with or without momentum; AdamW.
 
-use tightfit_core::network::Sgd;
+use tightfit_core::network::{AdamW, Sgd};
 
 use super::PIECE;
 use crate::team::Team;
@@ -24,6 +24,29 @@ pub fn update(team: &Team, by: Sgd, loss_scale: f32, w: &mut [f32], dw: &[f32], 
     team.share(pieces, &mut [], |((w, dw), v): ((&mut [f32], &[f32]), &mut [f32]), _, _| {
         for ((w, dw), v) in w.iter_mut().zip(dw).zip(v) {
             *v = step(w, *dw, *v);
+        }
+    });
+}
+
+/// A step of AdamW, counted from 0, on weights `w` with gradients `dw` and moments `m` and `v`; see [`AdamW`].
+pub fn adamw(
+    team: &Team,
+    by: AdamW,
+    step: u64,
+    loss_scale: f32,
+    (w, dw): (&mut [f32], &[f32]),
+    (m, v): (&mut [f32], &mut [f32]),
+) {
+    let [first, second] = by.corrections(step);
+    let (kept, rate) = (1.0 - by.learning_rate * by.weight_decay, by.learning_rate / first);
+    let pieces = w.chunks_mut(PIECE).zip(dw.chunks(PIECE)).zip(m.chunks_mut(PIECE).zip(v.chunks_mut(PIECE))).collect();
+    type Piece<'a> = ((&'a mut [f32], &'a [f32]), (&'a mut [f32], &'a mut [f32]));
+    team.share(pieces, &mut [], |((w, dw), (m, v)): Piece<'_>, _, _| {
+        for ((w, dw), (m, v)) in w.iter_mut().zip(dw).zip(m.iter_mut().zip(v)) {
+            let gradient = dw / loss_scale;
+            *m = by.beta1 * *m + (1.0 - by.beta1) * gradient;
+            *v = by.beta2 * *v + (1.0 - by.beta2) * (gradient * gradient);
+            *w = kept * *w - rate * *m / (v.sqrt() / second + by.epsilon);
         }
     });
 }

@@ -14,6 +14,8 @@ typedef unsigned long long u64;
 struct Iteration {
     u64 step, seed;
     float learning_rate, momentum, weight_decay, loss_scale;
+    // Of AdamW, whose first beta is the momentum: the second one, and what corrects the moments of the first steps.
+    float beta2, epsilon, first_correction, second_correction;
 };
 
 struct F32 {
@@ -132,6 +134,23 @@ static __device__ void update(float *w, const float *dw, float *change, typename
         float moved = now->momentum * (change ? change[i] : 0.0f) + now->learning_rate * gradient;
         if (change) change[i] = moved;
         float weight = w[i] - moved;
+        w[i] = weight;
+        if (stored) T::store(stored, i, weight);
+    }
+}
+
+// AdamW: the moments of the gradient, and weight decay apart from them.
+template <typename T>
+static __device__ void adamw(float *w, const float *dw, float *first, float *second, typename T::type *stored, u64 len,
+                             const Iteration *now) {
+    float kept = 1.0f - now->learning_rate * now->weight_decay, rate = now->learning_rate / now->first_correction;
+    for (u64 i = thread(); i < len; i += threads()) {
+        float gradient = dw[i] / now->loss_scale;
+        float m = now->momentum * first[i] + (1.0f - now->momentum) * gradient;
+        float v = now->beta2 * second[i] + (1.0f - now->beta2) * (gradient * gradient);
+        float weight = kept * w[i] - rate * m / (sqrtf(v) / now->second_correction + now->epsilon);
+        first[i] = m;
+        second[i] = v;
         w[i] = weight;
         if (stored) T::store(stored, i, weight);
     }
@@ -304,6 +323,10 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
     extern "C" __global__ void update_##name(float *w, const float *dw, float *change, T::type *stored, u64 len,             \
                                              const Iteration *now) {                                                         \
         update<T>(w, dw, change, stored, len, now);                                                                          \
+    }                                                                                                                        \
+    extern "C" __global__ void adamw_##name(float *w, const float *dw, float *first, float *second, T::type *stored,         \
+                                            u64 len, const Iteration *now) {                                                 \
+        adamw<T>(w, dw, first, second, stored, len, now);                                                                    \
     }                                                                                                                        \
     extern "C" __global__ void widen_##name(const T::type *x, float *sum, u64 len, u32 add) { widen<T>(x, sum, len, add); }  \
     extern "C" __global__ void copy_rows_##name(const T::type *x, T::type *y, u64 rows, u64 width, u64 x_row, u64 y_row,      \

@@ -28,7 +28,7 @@ mod watch;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tightfit_core::network::Sgd;
+use tightfit_core::network::{AdamW, Rule, Sgd};
 use tightfit_core::problem::Storage;
 
 use crate::call::layers::Tables;
@@ -56,7 +56,7 @@ pub use watch::ArenaWatch;
 pub type Work = Box<dyn Fn() -> Result<(), CudaError> + Send + Sync>;
 
 /// Bytes of [`Now`] on the device.
-const NOW: usize = 32;
+const NOW: usize = 48;
 /// Least size of a scratch buffer.
 const SCRATCH: usize = 1 << 20;
 
@@ -67,8 +67,8 @@ pub struct Now {
     pub step: u64,
     /// Seed of everything random.
     pub seed: u64,
-    /// The solver's parameters.
-    pub sgd: Sgd,
+    /// The solver's update rule.
+    pub rule: Rule,
     /// Factor of the loss, undone by the solver.
     pub loss_scale: f32,
 }
@@ -77,8 +77,16 @@ impl Now {
     /// The bytes in the form the kernels read.
     pub fn bytes(&self) -> [u8; NOW] {
         let mut bytes = [0; NOW];
-        let Sgd { learning_rate, momentum, weight_decay } = self.sgd;
-        let floats = [learning_rate, momentum, weight_decay, self.loss_scale];
+        let floats = match self.rule {
+            Rule::Sgd(Sgd { learning_rate, momentum, weight_decay }) => {
+                [learning_rate, momentum, weight_decay, self.loss_scale, 0.0, 0.0, 0.0, 0.0]
+            }
+            Rule::AdamW(rule) => {
+                let AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } = rule;
+                let [first, second] = rule.corrections(self.step);
+                [learning_rate, beta1, weight_decay, self.loss_scale, beta2, epsilon, first, second]
+            }
+        };
         bytes[..8].copy_from_slice(&self.step.to_ne_bytes());
         bytes[8..16].copy_from_slice(&self.seed.to_ne_bytes());
         for (place, float) in bytes[16..].as_chunks_mut().0.iter_mut().zip(floats) {

@@ -125,6 +125,7 @@ impl Writer<'_> {
                 | NetworkTensor::MasterWeights(_)
                 | NetworkTensor::WeightGradient(_)
                 | NetworkTensor::Momentum(_)
+                | NetworkTensor::SecondMoment(_)
                 | NetworkTensor::Statistics(_)
         );
         let id = BlockId(self.blocks.len());
@@ -284,6 +285,9 @@ impl Writer<'_> {
             ];
             if self.workload.momentum {
                 operands.push(self.operand(Role::Momentum, NetworkTensor::Momentum(id), Access::Add));
+            }
+            if self.workload.second_moment {
+                operands.push(self.operand(Role::SecondMoment, NetworkTensor::SecondMoment(id), Access::Add));
             }
             if self.workload.has_master_weights(id) {
                 operands.push(self.operand(Role::Master, NetworkTensor::MasterWeights(id), Access::Add));

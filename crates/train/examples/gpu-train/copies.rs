@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tightfit_core::network::Sgd;
+use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::{Algorithms, Checked, CostModel, Mode, Options as PlanOptions, Policy, Workload, plan};
 use tightfit_core::profile::Cache;
 use tightfit_core::{Nanos, Types};
@@ -120,7 +120,7 @@ fn slowed(cache: &Cache, steps: usize, text: &str) -> Result<Value, Failure> {
     let options = PlanOptions { policy, algorithms, divide: false, ..PlanOptions::default() };
     let schedule = plan(&workload.step(&kernels, &CostModel::h200())?, &CostModel::h200(), &options)?.schedule;
     let mut machine = CudaMachine::open(&Options::default(), Modes { trace: true, ..Modes::default() })?;
-    let solver = Solver { sgd: Sgd { learning_rate: 1e-6, ..Sgd::default() }, ..Solver::default() };
+    let solver = Solver { rule: Rule::Sgd(Sgd { learning_rate: 1e-6, ..Sgd::default() }), ..Solver::default() };
     let mut engine = Engine::new(&workload, &schedule, &mut machine, solver, Poison::Nothing)?;
     let (samples, labels) = batch(&workload);
     let mut step = || step(&mut engine, &schedule, (&samples, &labels));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tightfit_core::network::LayerKind;
-use tightfit_core::network::Sgd;
+use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::step::{GroupId, Resource};
 use tightfit_core::plan::{
     ALIGNMENT, Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, Options as PlanOptions, Plan, Policy,
@@ -150,7 +150,7 @@ fn measure(
 ) -> Result<Value, Failure> {
     let started = Instant::now();
     // Hardly any learning: losses of random data soon overflow.
-    let solver = Solver { sgd: Sgd { learning_rate: 1e-6, ..Sgd::default() }, ..Solver::default() };
+    let solver = Solver { rule: Rule::Sgd(Sgd { learning_rate: 1e-6, ..Sgd::default() }), ..Solver::default() };
     machine.stop_trace();
     let mut engine = Engine::new(workload, &plan.schedule, machine, solver, Poison::Nothing)?;
     let prepared = started.elapsed().as_secs_f64();

@@ -12,7 +12,7 @@ use std::thread::{Builder, JoinHandle};
 
 use tightfit_cpu::random;
 
-use super::Source;
+use super::{Augmentation, Source};
 use crate::Error;
 
 /// Number of batches to read ahead.
@@ -45,9 +45,24 @@ impl Loader {
     /// # Errors
     /// [`Error::LoaderThread`].
     pub fn shuffled(source: Arc<dyn Source>, batch: usize, seed: u64) -> Result<Loader, Error> {
+        Loader::shuffled_after(source, batch, seed, 0, Augmentation::default())
+    }
+
+    /// Like [`Loader::shuffled`], without the first `taken` samples, and with random changes of the samples.
+    ///
+    /// # Errors
+    /// [`Error::LoaderThread`].
+    pub fn shuffled_after(
+        source: Arc<dyn Source>,
+        batch: usize,
+        seed: u64,
+        taken: u64,
+        changes: Augmentation,
+    ) -> Result<Loader, Error> {
         let len = source.len();
-        let order = (0u64..).flat_map(move |epoch| permutation(len, seed, epoch));
-        Loader::new(source, batch, order, true)
+        let (epoch, skipped) = (taken / len.max(1) as u64, taken % len.max(1) as u64);
+        let order = (epoch..).flat_map(move |epoch| permutation(len, seed, epoch)).skip(skipped as usize);
+        Loader::new(source, batch, order, Some((taken, changes)))
     }
 
     /// Each sample once, in order; the last batch is filled with the samples before it, or with its first one.
@@ -56,17 +71,19 @@ impl Loader {
     /// [`Error::LoaderThread`].
     pub fn in_order(source: Arc<dyn Source>, batch: usize) -> Result<Loader, Error> {
         let order = 0..source.len();
-        Loader::new(source, batch, order, false)
+        Loader::new(source, batch, order, None)
     }
 
     fn new(
         source: Arc<dyn Source>,
         batch: usize,
         order: impl Iterator<Item = usize> + Send + 'static,
-        endless: bool,
+        changes: Option<(u64, Augmentation)>,
     ) -> Result<Loader, Error> {
         let (sender, batches) = sync_channel(AHEAD);
-        let thread = Builder::new().name("loader".to_owned()).spawn(move || load(&*source, batch, order, &sender));
+        let endless = changes.is_some();
+        let work = move || load(&*source, batch, order, changes.unwrap_or_default(), &sender);
+        let thread = Builder::new().name("loader".to_owned()).spawn(work);
         let thread = thread.map_err(|source| Error::LoaderThread { source })?;
         Ok(Loader { batches: Some(batches), thread: Some(thread), endless })
     }
@@ -97,6 +114,7 @@ fn load(
     source: &dyn Source,
     batch: usize,
     mut order: impl Iterator<Item = usize>,
+    (mut taken, changes): (u64, Augmentation),
     sender: &SyncSender<Result<Batch, Error>>,
 ) {
     loop {
@@ -106,7 +124,14 @@ fn load(
             return;
         }
         indices.resize(batch, indices[0]);
-        let read = read(source, &indices, counted);
+        let read = read(source, &indices, counted).map(|mut batch| {
+            let len = source.shape().len().max(1);
+            for (place, sample) in (taken..).zip(batch.samples.chunks_mut(len)) {
+                changes.apply(place, source.shape(), sample);
+            }
+            batch
+        });
+        taken += counted as u64;
         let failed = read.is_err();
         if sender.send(read).is_err() || failed {
             return;
@@ -143,7 +168,7 @@ fn read(source: &dyn Source, indices: &[usize], counted: usize) -> Result<Batch,
 }
 
 /// The numbers below `len` in an order that looks random (Fisher and Yates 1938, in Durstenfeld's form).
-fn permutation(len: usize, seed: u64, epoch: u64) -> Vec<usize> {
+pub fn permutation(len: usize, seed: u64, epoch: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..len).collect();
     for at in (1..len).rev() {
         // The product's upper half: uniform to within 2^-64 · len, without a division.
@@ -230,6 +255,19 @@ mod tests {
         assert_ne!(twenty[..10], twenty[10..]);
         assert_eq!(twenty, labels(1));
         assert_ne!(twenty, labels(2));
+    }
+
+    #[test]
+    fn samples_taken_before_are_skipped() {
+        let labels = |taken| -> Vec<u32> {
+            let loader = Loader::shuffled_after(numbers(10, None, 1), 4, 1, taken, Augmentation::default()).unwrap();
+            loader.take(3).flat_map(|batch| batch.unwrap().labels).collect()
+        };
+        let whole = Loader::shuffled(numbers(10, None, 1), 4, 1).unwrap().take(20);
+        let whole: Vec<u32> = whole.flat_map(|batch| batch.unwrap().labels).collect();
+        for taken in [0, 4, 8, 10, 23, 40, 60] {
+            assert_eq!(labels(taken), whole[taken as usize..][..12], "{taken}");
+        }
     }
 
     #[test]

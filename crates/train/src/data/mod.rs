@@ -8,13 +8,15 @@
 //! A [`Source`] returns any sample by its index; the [`Loader`] decides their order and batches. Pixels are numbers
 //! from -1 (black) to 1.
 
+mod augment;
 mod cifar10;
 mod digits;
-mod file;
+pub(crate) mod file;
 mod images;
 mod loader;
 mod mnist;
 mod synthetic;
+mod view;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,12 +25,14 @@ use tightfit_core::network::Shape;
 
 use crate::Error;
 
+pub use augment::Augmentation;
 pub use cifar10::Cifar10;
 pub use digits::Digits;
 pub use images::Images;
 pub use loader::{Batch, Loader};
 pub use mnist::Mnist;
 pub use synthetic::Synthetic;
+pub use view::{Normalization, Normalized, Subset};
 
 /// Labeled samples with random access.
 pub trait Source: Send + Sync {
@@ -73,6 +77,45 @@ impl Dataset {
     fn new(name: &str, train: impl Source + 'static, test: Option<impl Source + 'static>) -> Dataset {
         let test = test.map(|test| Arc::new(test) as Arc<dyn Source>);
         Dataset { name: name.to_owned(), train: Arc::new(train), test }
+    }
+
+    /// The same data, of whose training samples a share, drawn by the seed, is for testing instead. At least one sample
+    /// is on each side if there are two.
+    pub fn with_test_share(self, share: f64, seed: u64) -> Dataset {
+        let len = self.train.len();
+        let mut order = loader::permutation(len, seed, u64::MAX);
+        let held = ((len as f64 * share).round() as usize).clamp(1, len.saturating_sub(1).max(1));
+        let mut rest = order.split_off(held);
+        let part = |mut indices: Vec<usize>| -> Arc<dyn Source> {
+            indices.sort_unstable();
+            Arc::new(Subset { source: Arc::clone(&self.train), indices })
+        };
+        // A single sample is on both sides.
+        if rest.is_empty() {
+            rest.clone_from(&order);
+        }
+        Dataset { name: self.name.clone(), train: part(rest), test: Some(part(order)) }
+    }
+
+    /// The same data with normalized pixels.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] unless there is one mean and one positive standard deviation per channel.
+    pub fn normalized(self, by: &Normalization) -> Result<Dataset, Error> {
+        let channels = self.train.shape().channels();
+        if by.mean.len() != channels || by.std.len() != channels {
+            let what = format!("{} means and {} standard deviations", by.mean.len(), by.std.len());
+            return Err(Error::Batch { what, wanted: format!("{channels} of each, one per channel") });
+        }
+        if let Some(bad) = by.std.iter().chain(&by.mean).find(|value| !value.is_finite()) {
+            return Err(Error::Batch { what: format!("the number {bad}"), wanted: "finite ones".to_owned() });
+        }
+        if let Some(bad) = by.std.iter().find(|std| **std <= 0.0) {
+            let what = format!("a standard deviation of {bad}");
+            return Err(Error::Batch { what, wanted: "one above 0".to_owned() });
+        }
+        let wrap = |source: Arc<dyn Source>| -> Arc<dyn Source> { Arc::new(Normalized { source, by: by.clone() }) };
+        Ok(Dataset { name: self.name, train: wrap(self.train), test: self.test.map(wrap) })
     }
 }
 
@@ -130,6 +173,49 @@ mod tests {
         }
         let made = open("synthetic", Shape::volume(2, 3, 4, 5), 7, 0).unwrap();
         assert_eq!((made.train.shape(), made.train.classes()), (Shape::volume(2, 3, 4, 5), 7));
+    }
+
+    #[test]
+    fn shares_for_testing_split_the_samples() {
+        let digits = open("digits", Shape::image(1, 8, 8), 10, 0).unwrap();
+        let split = digits.clone().with_test_share(0.25, 3);
+        let read = |source: &dyn Source| -> std::collections::BTreeSet<(Vec<u32>, u32)> {
+            let mut sample = vec![0.0; 64];
+            let mut one = |index| {
+                let label = source.read(index, &mut sample).unwrap();
+                (sample.iter().map(|value| value.to_bits()).collect(), label)
+            };
+            (0..source.len()).map(&mut one).collect()
+        };
+        let test = split.test.unwrap();
+        assert_eq!((split.train.len(), test.len()), (898, 300));
+        let (all, train, held) = (read(&*digits.train), read(&*split.train), read(&*test));
+        assert!(train.union(&held).count() == all.len() && held.len() == 300);
+        assert_eq!(train.intersection(&held).count(), train.len() + held.len() - all.len(), "only equal images");
+        for share in [0.0, 1.0] {
+            let split = digits.clone().with_test_share(share, 3);
+            let sizes = [split.train.len(), split.test.unwrap().len()];
+            assert!(sizes.iter().all(|size| *size > 0), "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn normalized_pixels_are_those_of_torchvision() {
+        let digits = || open("digits", Shape::image(1, 8, 8), 10, 0).unwrap();
+        let by = |mean: &[f32], std: &[f32]| Normalization { mean: mean.to_vec(), std: std.to_vec() };
+        let normalized = digits().normalized(&by(&[0.25], &[0.5])).unwrap();
+        let (mut plain, mut sample) = ([0.0; 64], [0.0; 64]);
+        let labels = (digits().train.read(5, &mut plain).unwrap(), normalized.train.read(5, &mut sample).unwrap());
+        assert_eq!(labels.0, labels.1);
+        assert!(plain.iter().zip(sample).all(|(plain, got)| got == ((plain + 1.0) / 2.0 - 0.25) / 0.5));
+        for (mean, std, part) in [
+            (&[0.1, 0.2][..], &[0.1, 0.2][..], "2 means"),
+            (&[0.1], &[0.0], "standard deviation of 0"),
+            (&[f32::NAN], &[1.0], "NaN"),
+        ] {
+            let error = digits().normalized(&by(mean, std)).err().map(|error| error.to_string());
+            assert!(error.as_ref().is_some_and(|text| text.contains(part)), "{error:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ pub mod cuda;
 
 use std::ops::Range;
 
-use tightfit_core::network::{LayerKind, Sgd, Shape};
+use tightfit_core::network::{LayerKind, Rule, Shape};
 use tightfit_core::plan::{Access, Mode, Parameter, Pass, Role, Stream};
 use tightfit_core::{Bytes, Configuration, Nanos, Types};
 
@@ -75,8 +75,8 @@ pub struct Iteration {
     pub step: u64,
     /// Seed of everything random.
     pub seed: u64,
-    /// The solver's parameters.
-    pub sgd: Sgd,
+    /// The solver's update rule.
+    pub rule: Rule,
     /// Factor of the loss before the backward passes, which the solver divides out; keeps small gradients from
     /// vanishing in 16 bits.
     pub loss_scale: f32,

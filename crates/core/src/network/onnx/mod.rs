@@ -103,6 +103,12 @@ impl Model {
         self.is_for_inference
     }
 
+    /// The name that the file has for each slot of a layer, where it holds the numbers in the order of the slot.
+    pub fn names(&self) -> impl Iterator<Item = (LayerId, Slot, &str)> {
+        let same = self.sources.iter().filter(|source| source.order == value::Order::Same);
+        same.map(|source| (source.layer, source.slot, source.initializer.as_str()))
+    }
+
     /// Reads the weights that the file, or files beside it, hold for the layers that run here.
     ///
     /// - Cost: the memory and time of reading all of them.

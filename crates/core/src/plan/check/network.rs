@@ -93,6 +93,7 @@ fn stays_from_step_to_step(tensor: NetworkTensor) -> bool {
             | NetworkTensor::MasterWeights(_)
             | NetworkTensor::WeightGradient(_)
             | NetworkTensor::Momentum(_)
+            | NetworkTensor::SecondMoment(_)
             | NetworkTensor::Statistics(_)
     )
 }
@@ -130,6 +131,7 @@ fn tensor(workload: &Workload<'_>, layer: LayerId, role: Role) -> Option<Network
         Role::Master => NetworkTensor::MasterWeights(layer),
         Role::Dw => NetworkTensor::WeightGradient(layer),
         Role::Momentum => NetworkTensor::Momentum(layer),
+        Role::SecondMoment => NetworkTensor::SecondMoment(layer),
         Role::Statistics => NetworkTensor::Statistics(layer),
         Role::Saved => NetworkTensor::Saved(layer),
         Role::Labels => NetworkTensor::Labels,
@@ -196,6 +198,9 @@ fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Acc
     if compute.pass == Pass::Update {
         if workload.momentum {
             roles.push((Role::Momentum, add));
+        }
+        if workload.second_moment {
+            roles.push((Role::SecondMoment, add));
         }
         if workload.has_master_weights(compute.layer) {
             roles.push((Role::Master, add));
@@ -310,7 +315,7 @@ impl Learning {
             // A later contribution reads the partial sum that it adds to.
             (Role::Dx(_), Content::Gradient(_)) => true,
             (Role::W, Content::Kept) => true,
-            (Role::Momentum | Role::Statistics | Role::Master, _) => true,
+            (Role::Momentum | Role::SecondMoment | Role::Statistics | Role::Master, _) => true,
             (Role::Saved | Role::Dw, Content::Of(writer)) => *writer == layer,
             (Role::Labels, Content::Of(writer)) => {
                 matches!(workload.network.layer(*writer).kind, LayerKind::Input { .. })
@@ -457,6 +462,9 @@ mod tests {
         let without = with.clone().with_momentum(false);
         assert_eq!(fault_of(&with, without.lower().unwrap(), |_, _| {}), "MissingRole(Momentum)");
         assert_eq!(fault_of(&without, with.lower().unwrap(), |_, _| {}), "WrongRole(Momentum)");
+        let adamw = with.clone().with_adamw(true);
+        assert_eq!(fault_of(&adamw, with.lower().unwrap(), |_, _| {}), "MissingRole(SecondMoment)");
+        assert_eq!(fault_of(&with, adamw.lower().unwrap(), |_, _| {}), "WrongRole(SecondMoment)");
     }
 
     #[test]

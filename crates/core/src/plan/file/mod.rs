@@ -200,6 +200,22 @@ mod tests {
     }
 
     #[test]
+    fn plans_for_adamw_round_trip_and_take_a_second_moment() {
+        let (network, with) = planned("lenet", Policy::VdnnAll);
+        let workload = with.workload(&network).unwrap().with_adamw(true);
+        let fronts = Fronts::assumed(&workload, &CostModel::h200()).unwrap();
+        let step = workload.step(&fronts, &CostModel::h200()).unwrap();
+        let adamw = plan(&step, &CostModel::h200(), &with.options).unwrap();
+        let momentum = |plan: &Plan| plan.at_most.get(Kind::Momentum);
+        assert!(adamw.adamw && adamw.momentum && !with.adamw);
+        assert_eq!(momentum(&adamw), Bytes(2 * momentum(&with).0));
+        assert_eq!(adamw.most_live, with.most_live + momentum(&with));
+        assert!(!with.to_json(&network).unwrap().contains("adamw"), "files for SGD stay as they were");
+        let read = Plan::from_json(&adamw.to_json(&network).unwrap()).unwrap();
+        assert!(read == (network, adamw));
+    }
+
+    #[test]
     fn files_may_be_compressed() {
         let (network, plan) = planned("lenet", Policy::VdnnAll);
         let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use tightfit_core::backend::Scale;
-use tightfit_core::network::{LayerKind, Pooling, PoolingMethod};
+use tightfit_core::network::{LayerKind, Pooling, PoolingMethod, Rule};
 use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_core::{Convolution, Layout, Operation, Problem};
 use tightfit_cpu::arena::{Arena, Read, Write};
@@ -393,15 +393,23 @@ impl<'a> Runner<'a> {
     }
 
     fn update(&self) -> Result<(), Error> {
-        let Iteration { sgd, loss_scale, .. } = *self.iteration;
+        let Iteration { rule, loss_scale, step, .. } = *self.iteration;
         let (dw, (mut w, _)) = (self.read(Role::Dw)?, self.write(Role::W)?);
         let (dw, w) = (self.floats(&dw)?, self.floats_mut(&mut w)?);
         let mut momentum = self.task.place(Role::Momentum).map(|_| self.write(Role::Momentum)).transpose()?;
         let mut v = momentum.as_mut().map(|(v, _)| self.floats_mut(v)).transpose()?;
+        let mut second = self.task.place(Role::SecondMoment).map(|_| self.write(Role::SecondMoment)).transpose()?;
+        let mut second = second.as_mut().map(|(second, _)| self.floats_mut(second)).transpose()?;
         for parameter in &self.task.parameters {
             let range = parameter.offset..parameter.offset + parameter.elements;
-            let (w, dw, v) = (&mut w[range.clone()], &dw[range.clone()], v.as_mut().map(|v| &mut v[range]));
-            solver::update(self.team, sgd, loss_scale, w, dw, v);
+            let (w, dw, v) = (&mut w[range.clone()], &dw[range.clone()], v.as_mut().map(|v| &mut v[range.clone()]));
+            match (rule, v, second.as_mut().map(|second| &mut second[range])) {
+                (Rule::Sgd(sgd), v, _) => solver::update(self.team, sgd, loss_scale, w, dw, v),
+                (Rule::AdamW(adamw), Some(m), Some(v)) => {
+                    solver::adamw(self.team, adamw, step, loss_scale, (w, dw), (m, v));
+                }
+                (Rule::AdamW(_), ..) => return Err(failed(&self.task.name, "the schedule has no moments for AdamW")),
+            }
         }
         Ok(())
     }

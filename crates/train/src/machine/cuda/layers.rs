@@ -391,7 +391,8 @@ impl Operands<'_> {
             Some(master) => (master, Some((stored, self.task.types.storage()))),
             None => (stored, None),
         };
-        let solver = Solver { weights, gradients: self.get(Role::Dw)?, change: self.find(Role::Momentum)?, stored };
+        let (change, second) = (self.find(Role::Momentum)?, self.find(Role::SecondMoment)?);
+        let solver = Solver { weights, gradients: self.get(Role::Dw)?, change, second, stored };
         let work = cuda::update(libraries, &solver, len);
         work.map(|work| vec![work]).map_err(|error| self.failed(error))
     }

@@ -171,7 +171,7 @@ impl CudaMachine {
     fn bring(&mut self) -> Result<(), CudaError> {
         let (Some(session), Some(iteration)) = (&mut self.session, self.iteration) else { return Ok(()) };
         let now =
-            Now { step: iteration.step, seed: iteration.seed, sgd: iteration.sgd, loss_scale: iteration.loss_scale };
+            Now { step: iteration.step, seed: iteration.seed, rule: iteration.rule, loss_scale: iteration.loss_scale };
         let bytes = now.bytes();
         let Some(input) = &self.input else { return Ok(()) };
         session.staging()?[..bytes.len()].copy_from_slice(&bytes);

@@ -1,0 +1,31 @@
+//! The data that `train`, `predict` and `test` read, and what they say about it.
+
+use tightfit_core::network::Shape;
+use tightfit_core::report::count;
+use tightfit_train::data::{self, Dataset, Normalization};
+
+use crate::failure::Failure;
+use crate::options::PixelOptions;
+
+/// Opens the data that `name` names for a network, with the pixels that the options ask for.
+///
+/// # Errors
+/// Those of [`data::open`] and [`Dataset::normalized`].
+pub fn open(name: &str, pixels: &PixelOptions, sample: Shape, classes: usize, seed: u64) -> Result<Dataset, Failure> {
+    let opened = data::open(name, sample, classes, seed)?;
+    if pixels.mean.is_empty() {
+        return Ok(opened);
+    }
+    let by = Normalization { mean: pixels.mean.clone(), std: pixels.std.clone() };
+    Ok(opened.normalized(&by)?)
+}
+
+/// One line on the samples: how many to train on and to test on, their classes and shape.
+pub fn summary(data: &Dataset) -> String {
+    let (train, classes) = (count(data.train.len(), "training sample"), data.train.classes());
+    let test = match &data.test {
+        Some(test) => count(test.len(), "test sample"),
+        None => "no test samples (hold some back with --test-share 0.1)".to_owned(),
+    };
+    format!("{}: {train} of {} in {classes} classes, {test}", data.name, data.train.shape())
+}

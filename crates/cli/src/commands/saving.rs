@@ -1,0 +1,123 @@
+//! Saves a training run, so that it can be continued or its weights used.
+
+use tightfit_core::network::{AdamW, Rule, Sgd};
+use tightfit_core::plan::Workload;
+use tightfit_train::{Decay, Engine, Learned, LearningRate, Machine, Progress, Solver, checkpoint};
+
+use super::solver::learning_rate;
+use super::start::Start;
+use super::train::Job;
+use crate::failure::Failure;
+use crate::message;
+use crate::options::TrainOptions;
+
+/// How far a run is.
+pub struct Position {
+    /// Steps taken.
+    pub step: u64,
+    /// Samples taken from the shuffled data.
+    pub samples: u64,
+}
+
+impl Job<'_> {
+    /// The position after so many steps of this run, counted from the beginning of the run that it continues.
+    pub fn position(&self, steps: u64) -> Position {
+        let (step, samples) = self.start.progress().map_or((0, 0), |progress| (progress.step, progress.samples));
+        Position { step: step + steps, samples: samples + steps * self.plan.batch as u64 }
+    }
+
+    fn settings(&self) -> String {
+        let solver = described(&self.solver(), &learning_rate(self.options, &self.rule, self.steps()));
+        let TrainOptions { flip, shift, pixels, .. } = self.options;
+        let pixels = match pixels.mean.is_empty() {
+            true => "pixels from -1 to 1".to_owned(),
+            false => format!("mean {:?}, std {:?}", pixels.mean, pixels.std),
+        };
+        format!("{solver}, {pixels}, flip {flip}, shift {shift}")
+    }
+
+    fn progress(&self, steps: u64) -> Progress {
+        let Position { step, samples } = self.position(steps);
+        Progress {
+            network: self.network.name().to_owned(),
+            step,
+            samples,
+            seed: self.seed,
+            data: self.dataset.name.clone(),
+            data_samples: self.dataset.train.len() as u64,
+            solver: self.settings(),
+        }
+    }
+
+    /// Saves the run after so many of its steps, if the options name a file.
+    ///
+    /// # Errors
+    /// Those of reading the device and of writing the file; the previous file stays then.
+    pub fn save<M: Machine>(&self, engine: &mut Engine<M>, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
+        if self.options.save.is_none() {
+            return Ok(());
+        }
+        self.save_kept(&engine.kept()?, workload, steps)
+    }
+
+    /// Like [`Job::save`], for what an engine kept.
+    ///
+    /// # Errors
+    /// Those of writing the file.
+    pub fn save_kept(&self, kept: &Learned, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
+        let Some(path) = &self.options.save else { return Ok(()) };
+        Ok(checkpoint::save(path, workload, &self.names, kept, &self.progress(steps))?)
+    }
+
+    /// Saves a run that `ended` after so many of its steps, and says where if it was interrupted. Does not save weights
+    /// that a failure may have spoiled.
+    pub fn conclude<M: Machine>(
+        &self,
+        engine: &mut Engine<M>,
+        workload: &Workload<'_>,
+        ended: Result<(), Failure>,
+        steps: u64,
+    ) -> (Result<(), Failure>, Result<(), Failure>) {
+        let Some(path) = self.options.save.as_ref().map(|path| path.display()) else { return (ended, Ok(())) };
+        match ended {
+            Ok(()) => (Ok(()), self.save(engine, workload, steps)),
+            Err(Failure::Stopped(text)) => match self.save(engine, workload, steps) {
+                Ok(()) => {
+                    let text = format!("{text}; saved in {path}: add --resume {path} to the command to continue");
+                    (Err(Failure::Stopped(text)), Ok(()))
+                }
+                failed => (Err(Failure::Stopped(text)), failed),
+            },
+            Err(failure) => {
+                message::note(format_args!("these weights are not saved; {path} stays as it was last saved"));
+                (Err(failure), Ok(()))
+            }
+        }
+    }
+
+    /// Notes a continued run whose solver has other settings than before.
+    pub fn note_changes(&self) {
+        let Start::Run(path, _, progress) = &self.start else { return };
+        let (before, now) = (&progress.solver, self.settings());
+        if *before != now {
+            message::note(format_args!("{}: trained with {before} before; continuing with {now}", path.display()));
+        }
+    }
+}
+
+/// The settings of a solver, for people.
+fn described(solver: &Solver, rate: &LearningRate) -> String {
+    let (warm_up, scale) = (rate.warm_up, solver.loss_scale);
+    let falls = match rate.decay {
+        Decay::Constant => "constant".to_owned(),
+        Decay::Step { every, factor } => format!("times {factor} every {every} steps"),
+        Decay::Cosine => format!("cosine over {} steps", rate.steps),
+    };
+    let rule = match solver.rule {
+        Rule::Sgd(Sgd { momentum, weight_decay, .. }) => {
+            format!("sgd, momentum {momentum}, weight decay {weight_decay}")
+        }
+        Rule::AdamW(AdamW { weight_decay, .. }) => format!("adamw, weight decay {weight_decay}"),
+    };
+    format!("{rule}, learning rate {} {falls}, warm-up {warm_up}, loss scale {scale}", rate.base)
+}

@@ -1,0 +1,59 @@
+//! The solver that the options of `train` and its plan name.
+
+use tightfit_core::network::{AdamW, Rule, Sgd};
+use tightfit_core::plan::Plan;
+use tightfit_train::{Decay, LearningRate};
+
+use crate::failure::Failure;
+use crate::options::{ScheduleName, SolverName, TrainOptions};
+
+/// The update rule, if the plan has memory for what it keeps.
+///
+/// # Errors
+/// [`Failure::Usage`] for options that do not go together, or not with the plan.
+pub fn rule(options: &TrainOptions, plan: &Plan) -> Result<Rule, Failure> {
+    let planned = if plan.adamw { SolverName::Adamw } else { SolverName::Sgd };
+    let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
+    match (options.solver.unwrap_or(planned), options.momentum) {
+        (SolverName::Adamw, Some(momentum)) => {
+            usage(&format!("--momentum {momentum} is of sgd; drop it, or use --solver sgd"))
+        }
+        (SolverName::Adamw, None) if !plan.adamw => {
+            usage("--solver adamw: the plan has no memory for its two moments; make the plan with --solver adamw too")
+        }
+        (SolverName::Adamw, None) => {
+            let default = AdamW::default();
+            let learning_rate = options.learning_rate.unwrap_or(default.learning_rate);
+            let weight_decay = options.weight_decay.unwrap_or(default.weight_decay);
+            Ok(Rule::AdamW(AdamW { learning_rate, weight_decay, ..default }))
+        }
+        (SolverName::Sgd, _) if plan.adamw => {
+            usage("--solver sgd: the plan is for adamw; drop the option, or make the plan without --solver adamw")
+        }
+        (SolverName::Sgd, Some(momentum)) if momentum != 0.0 && !plan.momentum => usage(&format!(
+            "--momentum {momentum}: the plan has no memory for momentum; leave the option out, or make the plan with \
+             the same --momentum"
+        )),
+        (SolverName::Sgd, momentum) => {
+            let default = Sgd::default();
+            Ok(Rule::Sgd(Sgd {
+                learning_rate: options.learning_rate.unwrap_or(default.learning_rate),
+                momentum: momentum.unwrap_or(if plan.momentum { default.momentum } else { 0.0 }),
+                weight_decay: options.weight_decay.unwrap_or(default.weight_decay),
+            }))
+        }
+    }
+}
+
+/// The learning rate over a run of so many steps.
+pub fn learning_rate(options: &TrainOptions, rule: &Rule, steps: u64) -> LearningRate {
+    let decay = match options.schedule {
+        ScheduleName::Constant => Decay::Constant,
+        ScheduleName::Step => {
+            let every = options.decay_every.unwrap_or(steps.div_ceil(3));
+            Decay::Step { every, factor: options.decay }
+        }
+        ScheduleName::Cosine => Decay::Cosine,
+    };
+    LearningRate { base: rule.learning_rate(), warm_up: options.warm_up, decay, steps }
+}

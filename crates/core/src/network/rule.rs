@@ -1,0 +1,97 @@
+//! How the solver changes weights by their gradients: stochastic gradient descent, or AdamW.
+
+/// The solver's update rule, with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// Stochastic gradient descent.
+    Sgd(Sgd),
+    /// Adam with decoupled weight decay.
+    AdamW(AdamW),
+}
+
+/// Stochastic gradient descent with momentum and weight decay:
+///
+/// ```text
+/// change = momentum · change + learning rate · (gradient + weight decay · weight)        weight = weight - change
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sgd {
+    /// Learning rate.
+    pub learning_rate: f32,
+    /// Momentum.
+    pub momentum: f32,
+    /// Weight decay (L2 penalty).
+    pub weight_decay: f32,
+}
+
+/// Adam with weight decay that does not go through the moments:
+///
+/// ```text
+/// first = beta1 · first + (1 - beta1) · gradient         second = beta2 · second + (1 - beta2) · gradient²
+/// weight = weight · (1 - learning rate · weight decay) - learning rate / c1 · first / (√second / √c2 + epsilon)
+/// c1 = 1 - beta1^t, c2 = 1 - beta2^t, t steps from 1
+/// ```
+///
+/// Source: Loshchilov and Hutter 2019, as PyTorch computes it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Learning rate.
+    pub learning_rate: f32,
+    /// How much of the first moment stays in each step.
+    pub beta1: f32,
+    /// How much of the second moment stays in each step.
+    pub beta2: f32,
+    /// Added to the denominator.
+    pub epsilon: f32,
+    /// Weight decay.
+    pub weight_decay: f32,
+}
+
+impl Default for Sgd {
+    /// A learning rate of 0.01, a momentum of 0.9, and a weight decay of 5e-4.
+    fn default() -> Sgd {
+        Sgd { learning_rate: 0.01, momentum: 0.9, weight_decay: 5e-4 }
+    }
+}
+
+impl Default for AdamW {
+    /// PyTorch's defaults: a learning rate of 0.001, betas of 0.9 and 0.999, an epsilon of 1e-8, a weight decay of 0.01.
+    fn default() -> AdamW {
+        AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+    }
+}
+
+impl Default for Rule {
+    /// [`Sgd`]'s default.
+    fn default() -> Rule {
+        Rule::Sgd(Sgd::default())
+    }
+}
+
+impl Rule {
+    /// The learning rate.
+    pub fn learning_rate(&self) -> f32 {
+        match self {
+            Rule::Sgd(rule) => rule.learning_rate,
+            Rule::AdamW(rule) => rule.learning_rate,
+        }
+    }
+
+    /// The same rule with another learning rate.
+    pub fn with_learning_rate(self, learning_rate: f32) -> Rule {
+        match self {
+            Rule::Sgd(rule) => Rule::Sgd(Sgd { learning_rate, ..rule }),
+            Rule::AdamW(rule) => Rule::AdamW(AdamW { learning_rate, ..rule }),
+        }
+    }
+}
+
+impl AdamW {
+    /// c1 and √c2 of a step, counted from 0; every machine takes them from here, so that none rounds otherwise.
+    pub fn corrections(&self, step: u64) -> [f32; 2] {
+        // Past 2^31 steps both powers are 0.
+        let t = i32::try_from(step.saturating_add(1)).unwrap_or(i32::MAX);
+        let left = |beta: f32| 1.0 - f64::from(beta).powi(t);
+        [left(self.beta1) as f32, left(self.beta2).sqrt() as f32]
+    }
+}
