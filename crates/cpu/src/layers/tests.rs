@@ -398,7 +398,8 @@ fn adamw_takes_the_steps_of_pytorch() {
     near(w, weights, weights.map(f32::abs));
     // The first moment is compared with the largest gradient, because gradients cancel.
     near(m, [-0.087, 0.189, 1.000_000_2e-7], [1.5, 3.0, 2e-4]);
-    near(v, second, second);
+    // 1 - 0.999 has 17 bits left in 32, which PyTorch computes in 64; the correction of the moment has the same share.
+    near(v, second, second.map(|size| 20.0 * size));
 }
 
 #[test]
