@@ -13,7 +13,6 @@ use tightfit_core::{Bytes, Nanos};
 use tightfit_cpu::layers::softmax_loss;
 
 use crate::Error;
-use crate::checkpoint::is_kept;
 use crate::initialize::first_numbers;
 use crate::machine::{Iteration, Machine, Span, TaskId};
 use crate::resolve::{Command, Commands, Poison, resolve};
@@ -349,4 +348,16 @@ fn residents(
         _ => None,
     };
     schedule.blocks.iter().filter_map(resident).collect()
+}
+
+/// Whether a run keeps a tensor between steps: what it has learned, and the solver's state.
+fn is_kept(tensor: &NetworkTensor) -> bool {
+    matches!(
+        tensor,
+        NetworkTensor::Weights(_)
+            | NetworkTensor::MasterWeights(_)
+            | NetworkTensor::Statistics(_)
+            | NetworkTensor::Momentum(_)
+            | NetworkTensor::SecondMoment(_)
+    )
 }

@@ -49,13 +49,13 @@ pub const TRAIN: &str = "\
 Examples:
   tightfit train digits-net --batch 32 --data digits --epochs 1 --backend cpu
   tightfit train lenet --batch 64 --budget 16MiB --data synthetic --steps 2 --backend cpu
-  tightfit train digits-net --batch 32 --data digits --epochs 10 --save digits.safetensors --backend cpu
+  tightfit train digits-net --batch 32 --data digits --save digits.safetensors
   tightfit train vgg16 --batch 64 --budget 8GiB --data images/ --epochs 10 --backend cuda";
 
 pub const TEST: &str = "\
 Examples:
-  tightfit test digits-net --batch 32 --data digits --load digits.safetensors --backend cpu
-  tightfit test resnet50 --batch 64 --data images/ --load resnet50.safetensors --backend cuda";
+  tightfit test digits-net --batch 32 --data digits --load digits.safetensors
+  tightfit test resnet50 --batch 64 --data images/ --load mine.safetensors";
 
 pub const PREDICT: &str = "\
 Examples:

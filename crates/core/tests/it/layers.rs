@@ -59,10 +59,11 @@ const CRATES: &[Crate] = &[
         name: "train",
         layers: &[
             &["error"],
-            &["host_memory", "data", "initialize"],
+            &["host_memory", "data", "initialize", "rate"],
             &["machine"],
             &["resolve", "observe", "trace"],
             &["engine"],
+            &["checkpoint"],
             &["weights"],
             &["evaluate"],
         ],

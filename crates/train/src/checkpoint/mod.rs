@@ -21,7 +21,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde::{Deserialize, Serialize};
 use tightfit_core::output;
-use tightfit_core::plan::{NetworkTensor, Workload};
+use tightfit_core::plan::Workload;
 
 use crate::data::file;
 use crate::{Error, Learned};
@@ -200,16 +200,4 @@ impl Checkpoint {
 /// Whether a tensor is neither known nor something that no network here has: solver state, PyTorch's counters.
 fn is_extra(known: &BTreeSet<&str>, name: &str) -> bool {
     !known.contains(name) && !name.starts_with(SOLVER) && !name.ends_with(".num_batches_tracked")
-}
-
-/// Whether a run keeps a tensor between steps: what it has learned, and the solver's state.
-pub(crate) fn is_kept(tensor: &NetworkTensor) -> bool {
-    matches!(
-        tensor,
-        NetworkTensor::Weights(_)
-            | NetworkTensor::MasterWeights(_)
-            | NetworkTensor::Statistics(_)
-            | NetworkTensor::Momentum(_)
-            | NetworkTensor::SecondMoment(_)
-    )
 }
