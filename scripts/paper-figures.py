@@ -17,13 +17,6 @@ import json
 import statistics
 import subprocess
 
-import matplotlib
-
-matplotlib.use("svg")
-# The same drawing gives the same file.
-matplotlib.rcParams.update({"svg.hashsalt": "tightfit", "svg.fonttype": "none"})
-from matplotlib import pyplot  # noqa: E402
-
 # What `tightfit` says of a kernel that was not recorded.
 MISSING = "no measured micro-batch sizes add up"
 # Okabe and Ito 2008: color-blind safe.
