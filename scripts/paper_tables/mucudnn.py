@@ -184,8 +184,9 @@ def slower(name: str, paper: str):
         data = sum(one[0] for one in before.values())
         cells = [data, workspace(plain, "undivided"), workspace(divided)]
         ratio = divided["time_us"] / plain["undivided_time_us"]
+        text = {"alexnet": "AlexNet", "resnet18": "ResNet-18"}[name]
         return [
-            f"**all of {name}**: {ms(plain['undivided_time_us'])} ms, then {ms(divided['time_us'])} ({ratio:.2f}x; the paper 1.17x)",
+            f"**all of {text}**: {ms(plain['undivided_time_us'])} ms, then {ms(divided['time_us'])} ({ratio:.2f}x; the paper 1.17x)",
             *(f"{value / MIB:.0f}" for value in cells),
             f"up to {most:.2f} (the paper: {paper})",
         ]

@@ -5,13 +5,19 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def classifier(plan: Json) -> float:
-    """The time [us] that the layers from the first fully connected one on compute; only those have filters and no convolution."""
+def full_layers(plan: Json) -> set[str]:
+    """The layers from the first fully connected one on: only fully connected layers have filters and no convolution."""
     computed = [step for step in plan["steps"] if step["action"] == "compute"]
     full = {step["layer"] for step in computed if step["pass"] == "backward-filter" and "configuration" not in step}
     layers = [layer["layer"] for layer in plan["layers"]]
-    first = min(map(layers.index, full), default=len(layers))
-    return sum(step["end_us"] - step["start_us"] for step in computed if step["layer"] in layers[first:])
+    return set(layers[min(map(layers.index, full), default=len(layers)) :])
+
+
+def classifier(plan: Json) -> float:
+    """The time [us] that the layers from the first fully connected one on compute."""
+    full = full_layers(plan)
+    computed = [step for step in plan["steps"] if step["action"] == "compute" and step["layer"] in full]
+    return sum(step["end_us"] - step["start_us"] for step in computed)
 
 
 def performance(plan: Json) -> float:
@@ -20,12 +26,9 @@ def performance(plan: Json) -> float:
     return (plan["baseline_time_us"] - rest) / (plan["step_time_us"] - rest)
 
 
-def full_layers(plan: Json) -> set[str]:
-    """The layers from the first fully connected one on."""
-    computed = [step for step in plan["steps"] if step["action"] == "compute"]
-    full = {step["layer"] for step in computed if step["pass"] == "backward-filter" and "configuration" not in step}
-    layers = [layer["layer"] for layer in plan["layers"]]
-    return set(layers[min(map(layers.index, full), default=len(layers)) :])
+def workspace(plan: Json) -> float:
+    """The largest workspace of a layer [bytes]."""
+    return max(max(layer["forward_workspace_bytes"], layer["backward_workspace_bytes"]) for layer in plan["layers"])
 
 
 def functions(plan: Json) -> dict[str, float]:
@@ -34,7 +37,7 @@ def functions(plan: Json) -> dict[str, float]:
     of = {
         "weights": sum(layer["weight_bytes"] for layer in layers),
         "feature maps": sum(one["bytes"] for one in plan["maps"]),
-        "workspace": max(max(layer["forward_workspace_bytes"], layer["backward_workspace_bytes"]) for layer in layers),
+        "workspace": workspace(plan),
     }
     return of | {"gradient maps": plan["accounting"]["paper"]["baseline_bytes"] - sum(of.values())}
 

@@ -3,7 +3,7 @@
 import statistics
 from typing import Any
 
-from .plans import features, functions, performance, working_set
+from .plans import features, functions, performance, workspace, working_set
 from .tables import GB, Row, Table, ms
 
 Json = dict[str, Any]
@@ -137,17 +137,10 @@ def taken(plan: Json) -> str:
 
 
 def memory(*plans: Json) -> list[str]:
-    """Of the baselines one number: they allocate everything at the start."""
-    bases = [f"{gb(plan['accounting']['paper']['baseline_bytes'])}" if "accounting" in plan else taken(plan) for plan in plans[1:2]]
-    without = plans[0]["accounting"]["paper"]
-    return [base_memory(without, plans[0]), *bases, *map(taken, plans[2:])]
-
-
-def base_memory(_: Json, plan: Json) -> str:
-    """The network-wide allocation under algorithms with the least workspace."""
-    of = functions(plan)
-    most = max(max(layer["forward_workspace_bytes"], layer["backward_workspace_bytes"]) for layer in plan["layers"])
-    return gb(sum(of.values()) - of["workspace"] + most)
+    """Of the baselines one number: they allocate everything at the start, and differ in the workspace alone."""
+    least, fastest = plans[:2]
+    baseline = fastest["accounting"]["paper"]["baseline_bytes"]
+    return [gb(baseline - workspace(fastest) + workspace(least)), gb(baseline), *map(taken, plans[2:])]
 
 
 # What the paper states: reductions of maximum and average over AlexNet, OverFeat and VGG-16, in percent.
