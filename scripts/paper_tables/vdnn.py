@@ -4,6 +4,7 @@ import statistics
 from typing import Any
 
 from .plans import features, functions, performance, workspace, working_set
+from .mucudnn import tensors
 from .tables import GB, Row, Table, ms
 
 Json = dict[str, Any]
@@ -261,6 +262,35 @@ def figure_13(recorded: bool) -> Table:
     )
 
 
+OPERATIONS = ["forward", "backward-data", "backward-filter"]
+PEAK = 4.8e12
+
+
+def least_rate(layer: str):
+    """The bytes of input, output and filters over the time of each operation, as shares of the memory's rate."""
+
+    def read(answer: Json) -> list[str]:
+        cells = []
+        for operation in OPERATIONS:
+            [kernel] = [k for k in answer["kernels"] if (k["layer"], k["operation"]) == (layer, operation)]
+            rate = tensors(kernel["problem"]) / kernel["undivided"]["time_us"] * 1e6
+            cells.append(f"{rate / GB:.0f} GB/s, {100 * rate / PEAK:.0f}%")
+        return cells
+
+    return read
+
+
+BANDWIDTH = f"optimize vgg19 --batch 256 --workspace 64GiB --sizes undivided --backend {VGG}"
+FIGURE_11 = Table(
+    "vdnn-figure-11",
+    ["layer", *OPERATIONS],
+    [BANDWIDTH],
+    [Row([layer], read=least_rate(layer)) for layer in VGG_LAYERS],
+    lambda _: [],
+    shown=BANDWIDTH,
+    quick=True,
+)
+
 KINDS = [False, True]
 TABLES = [
     *map(figures_1_3, KINDS),
@@ -268,6 +298,7 @@ TABLES = [
     REUSE,
     *map(figure_9, KINDS),
     *map(figure_10, KINDS),
+    FIGURE_11,
     *map(figure_12, KINDS),
     *map(figure_13, KINDS),
 ]
