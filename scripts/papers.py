@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/papers.md, each number from the command that prints it: no GPU needed.
 
-usage: scripts/papers.py [--check] [--quick] [--tightfit PATH] [TABLE ..]
+usage: scripts/papers.py [--check] [--quick] [--tightfit PATH] [--page FILE] [TABLE ..]
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`. With --check, nothing is written; tables that are not what the
 commands print are listed, and the exit status is 1. With --quick, only the tables that take little time.
@@ -26,11 +26,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--tightfit", default="target/release/tightfit", help="from the repository's root")
+    parser.add_argument("--page", type=pathlib.Path, default=PAGE)
     options = parser.parse_args()
     answers = Answers(options.tightfit)
     tables = {table.name: (table.quick, lambda table=table: markdown(table, answers)) for table in mucudnn.TABLES + vdnn.TABLES}
     tables |= {name: (False, lambda script=script: printed.text(script, options.tightfit)) for name, script in printed.SCRIPTS.items()}
-    page = PAGE.read_text()
+    page = options.page.read_text()
     on_page = re.findall(MARKED.format(r"(\S+)"), page, re.DOTALL)
     names = [name for name, _ in on_page]
     if sorted(names) != sorted(tables):
@@ -54,7 +55,7 @@ def main() -> int:
             print(name, *differences, sep="\n")
         page = re.sub(MARKED.format(name), lambda _: f"<!-- table {name} -->\n{now}<!-- end -->\n", page, flags=re.DOTALL)
     if not options.check:
-        PAGE.write_text(page)
+        options.page.write_text(page)
     return 1 if options.check and wrong else 0
 
 
