@@ -8,6 +8,8 @@ from .tables import GIB, MIB, Row, Table, ms
 RECORDED = "profiles/recorded/h200-"
 MAIN = f"replay:{RECORDED}2026-11-21.jsonl.gz"
 LEGACY_ALL = f"replay:{RECORDED}legacy-alexnet-1col-all.jsonl.gz"
+# Every size of AlexNet's forward kernels in one column.
+EVERY_SIZE = f"replay:{RECORDED}2026-11-21-all-sizes.jsonl.gz"
 ONE_COLUMN = "optimize alexnet-1col --batch 256"
 TWO_GROUPS = "optimize alexnet --batch 256"
 LIMITS = [8, 64, 512]
@@ -118,7 +120,7 @@ FIGURE_10 = Table(
         Row(["64 MiB", "fit"], {"limit": "64", "sizes": "fit", "profile": MAIN}, ["-"]),
         Row(
             ["64 MiB", "all (forward kernels recorded apart)"],
-            {"limit": "64", "sizes": "all --no-baseline", "profile": f"replay:{RECORDED}2026-11-21-all-sizes.jsonl.gz"},
+            {"limit": "64", "sizes": "all --no-baseline", "profile": EVERY_SIZE},
             ["2.33, FFT and Winograd"],
         ),
         *(
@@ -289,4 +291,31 @@ TUNING = Table(
     shown=f"{ONE_COLUMN} --workspace 64MiB --sizes SIZES --no-baseline --backend {LEGACY_ALL}",
 )
 
-TABLES = [FIGURE_1, MEMORY, TUNING, *FIGURE_9, FIGURE_10, *FIGURE_11, *ARXIV_12, FIGURE_12]
+MIXED = "split --network resnet18 --batch 32"
+TIMES = "replay:profiles/synthetic-mixed-cluster.jsonl"
+
+
+def splits(answer: Json) -> list[str]:
+    batches = " + ".join(str(device["batch"]) for device in answer["devices"])
+    gains = [f"{answer[f'speedup_over_{what}']:.2f}" for what in ("alone", "even")]
+    return [batches, ms(answer["time_us"]), *gains]
+
+
+FIGURE_13 = Table(
+    "mucudnn-figure-13",
+    ["devices", "mini-batches", "time (ms)", "over the first alone", "over the even split", "the paper"],
+    [f"{MIXED} --devices {{devices}} --backend {TIMES}"],
+    [
+        Row([devices.replace(",", ", ")], {"devices": devices}, [paper])
+        for devices, paper in [
+            ("K80,K80,K20Xm", "12 + 12 + 8, 2.12 over one chip of the K80"),
+            ("K80,K80,K20Xm,750Ti", "2.20 over one chip of the K80"),
+            ("K20Xm,750Ti", "1.37 over the even split"),
+        ]
+    ],
+    splits,
+    shown=f"{MIXED} --devices DEVICES --backend {TIMES}",
+    quick=True,
+)
+
+TABLES = [FIGURE_1, MEMORY, TUNING, *FIGURE_9, FIGURE_10, *FIGURE_11, *ARXIV_12, FIGURE_12, FIGURE_13]

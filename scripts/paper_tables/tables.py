@@ -21,6 +21,8 @@ class Row:
     labels: Sequence[str]
     values: dict[str, str] = field(default_factory=dict)
     after: Sequence[str] = ()
+    # Its own commands, in place of the table's.
+    commands: Sequence[str] | None = None
     # Reads this row where it is not read like the others.
     read: Callable[..., list[str]] | None = None
 
@@ -75,7 +77,8 @@ def markdown(table: Table, answers: Answers) -> str:
     lines = [f"| {' | '.join(table.head)} |", "|" + "---|" * len(table.head)]
     collected = []
     for row in table.rows:
-        found = [answers.of(command.format(**row.values)) for command in table.commands]
+        commands = table.commands if row.commands is None else row.commands
+        found = [answers.of(command.format(**row.values)) for command in commands]
         collected.append(found)
         lines.append(f"| {' | '.join([*row.labels, *(row.read or table.read)(*found), *row.after])} |")
     if table.last:
