@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Draws mu-cuDNN's figures 8 and 11 from recorded profiles, and prints their numbers: no GPU needed, matplotlib is.
+"""Draws mu-cuDNN's figures 1, 8 and 11, and the arXiv version's 12, from recorded profiles, and prints the numbers of 8 and 11:
+no GPU needed; pictures need matplotlib.
 
 usage: scripts/paper-figures.py deepbench NETWORK:TYPES:LIMIT PROFILE .. [--operations O] [--output FILE.svg]
        scripts/paper-figures.py totals NETWORK:BATCH:TYPES[:LIMIT,..] PROFILE .. [--output FILE.svg]
+       scripts/paper-figures.py layers NETWORK:BATCH:TYPES:SIZES@LIMIT,.. PROFILE .. --output FILE.svg
 
 deepbench: gain of each layer of DeepBench over its best undivided algorithm under LIMIT, by the size of its filters; layers
 that the profiles lack are counted apart. totals: all kernels under an equal limit each (WR, undivided and fit) beside the
-same memory as one total (WD, fit). The other figures are `tightfit optimize --picture`: 1 and 9 are layers and limits, 10 is
-front, 12 is allotment.
+same memory as one total (WD, fit). layers: memory of each layer (tensors and their gradients, workspaces of the three
+operations) and its time under several limits side by side, such as undivided@512,fit@64 in MiB; the numbers are in
+docs/papers.md. The other figures are `tightfit optimize --picture`: 9 is limits, 10 is front, 12 is allotment.
 
-Source: Oyama et al. 2018, figures 8 and 11.
+Source: Oyama et al. 2018, figures 1, 8 and 11; its arXiv version, figure 12.
 """
 
 import argparse
@@ -17,17 +20,23 @@ import json
 import statistics
 import subprocess
 
-import matplotlib
-
-matplotlib.use("svg")
-# The same drawing gives the same file.
-matplotlib.rcParams.update({"svg.hashsalt": "tightfit", "svg.fonttype": "none"})
-from matplotlib import pyplot  # noqa: E402
+from paper_tables.mucudnn import MIB, by_layer
 
 # What `tightfit` says of a kernel that was not recorded.
 MISSING = "no measured micro-batch sizes add up"
 # Okabe and Ito 2008: color-blind safe.
-GREY, BLUE, ORANGE = "#999999", "#0072B2", "#E69F00"
+GREY, BLUE, ORANGE, GREEN = "#999999", "#0072B2", "#E69F00", "#009E73"
+
+
+def plots():
+    """matplotlib's pyplot, whose same drawing gives the same file."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "tightfit", "svg.fonttype": "none"})
+    from matplotlib import pyplot
+
+    return pyplot
 
 
 def optimize(options, *arguments):
@@ -75,7 +84,9 @@ def deepbench(options):
     before, after = (sum(k["undivided"]["time_us"] for k in kernels), sum(k["time_us"] for k in kernels))
     print(f"{missing} layers not recorded; {before / 1e3:.1f} ms undivided, {after / 1e3:.1f} ms divided")
 
-    figure, axes = pyplot.subplots(figsize=(6, 3.5))
+    if not options.output:
+        return
+    figure, axes = plots().subplots(figsize=(6, 3.5))
     for place, found in enumerate(sizes.values()):
         gains = [gain for gain, *_ in found]
         axes.plot([place, place], [min(gains), max(gains)], color=GREY, marker="_", markersize=12)
@@ -105,7 +116,9 @@ def totals(options):
     for limit, (total, *times) in zip(limits, rows, strict=True):
         print(f"| {total // limit} x {limit} = {total} MiB | " + " | ".join(f"{time:.2f}" for time in times) + " |")
 
-    figure, axes = pyplot.subplots(figsize=(6, 3.5))
+    if not options.output:
+        return
+    figure, axes = plots().subplots(figsize=(6, 3.5))
     for bar, (label, color) in enumerate([("WR undivided", GREY), ("WR, fit", BLUE), ("WD, fit", ORANGE)]):
         axes.bar([place + 0.27 * (bar - 1) for place in range(len(rows))], [row[bar + 1] for row in rows], 0.25, label=label, color=color)
     axes.set_xticks(range(len(rows)), [f"{limit} MiB each\n{row[0]} in all" for limit, row in zip(limits, rows, strict=True)], fontsize=8)
@@ -115,22 +128,50 @@ def totals(options):
     save(figure, options)
 
 
+def layers(options):
+    network, batch, types, *cases = options.case.split(":")
+    cases = [case.split("@") for case in cases[0].split(",")]
+    answers = []
+    for sizes, limit in cases:
+        of = [network, "--batch", batch, "--types", types, "--sizes", sizes]
+        answers.append(by_layer(optimize(options, *of, "--workspace", f"{limit}MiB")))
+    names = list(answers[0])
+    figure, axes = plots().subplots(figsize=(max(6, 0.55 * len(names)), 4))
+    times, width = axes.twinx(), 0.8 / len(cases)
+    for place, ((sizes, limit), found, color) in enumerate(zip(cases, answers, [BLUE, ORANGE, GREEN], strict=False)):
+        at = [index + width * (place - (len(cases) - 1) / 2) for index in range(len(names))]
+        data, workspace, time = zip(*(found[name] for name in names), strict=True)
+        data, workspace = ([value / MIB for value in values] for values in (data, workspace))
+        axes.bar(at, data, 0.9 * width, color=GREY, label=None if place else "tensors and gradients")
+        axes.bar(at, workspace, 0.9 * width, bottom=data, color=color, label=f"workspaces, {limit} MiB, {sizes}")
+        times.plot(at, [value / 1e3 for value in time], "o", color=color, markeredgecolor="black")
+    axes.set_xticks(range(len(names)), names, rotation=60 if len(names) > 8 else 0)
+    axes.set_ylabel("MiB (bars)")
+    times.set_ylabel("ms, all three operations (points)")
+    times.set_ylim(bottom=0)
+    axes.set_ylim(top=1.35 * axes.get_ylim()[1])
+    axes.set_title(f"{network} {batch}, {types}: memory and time of each layer", fontsize=10)
+    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    save(figure, options)
+
+
 def save(figure, options):
-    if options.output:
-        figure.tight_layout()
-        figure.savefig(options.output, metadata={"Date": None})
+    figure.tight_layout()
+    figure.savefig(options.output, metadata={"Date": None})
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figure", choices=["deepbench", "totals"])
+    parser.add_argument("figure", choices=["deepbench", "totals", "layers"])
     parser.add_argument("case")
     parser.add_argument("profiles", nargs="+")
     parser.add_argument("--operations", default="forward")
     parser.add_argument("--output")
     parser.add_argument("--tightfit", default="target/release/tightfit")
     options = parser.parse_args()
-    {"deepbench": deepbench, "totals": totals}[options.figure](options)
+    if options.figure == "layers" and not options.output:
+        parser.error("layers draws a picture: give --output")
+    {"deepbench": deepbench, "totals": totals, "layers": layers}[options.figure](options)
 
 
 main()

@@ -19,6 +19,8 @@ import argparse
 import json
 from html import escape
 
+from paper_tables.plans import performance as speed
+
 # One color for a policy in every figure. Okabe and Ito 2008: color-blind safe.
 COLORS = {
     "baseline": "#999999",
@@ -42,15 +44,6 @@ def series(plan):
 
 def network(plan):
     return f"{plan['network']} ({plan['batch']})"
-
-
-def classifier(plan):
-    """The time [us] that the layers from the first fully connected one on compute; only those have filters and no convolution."""
-    computed = [step for step in plan["steps"] if step["action"] == "compute"]
-    full = {step["layer"] for step in computed if step["pass"] == "backward-filter" and "configuration" not in step}
-    layers = [layer["layer"] for layer in plan["layers"]]
-    first = min(map(layers.index, full), default=len(layers))
-    return sum(step["end_us"] - step["start_us"] for step in computed if step["layer"] in layers[first:])
 
 
 def unique(words):
@@ -115,7 +108,7 @@ def main():
 
     def performance(group, name):
         plan = found.get((group, name))
-        return plan and (plan["baseline_time_us"] - classifier(plan)) / (plan["step_time_us"] - classifier(plan))
+        return plan and speed(plan)
 
     def memory(group, name):
         """GB of 10^9 bytes, as the paper has them."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws the README's picture of unmodified PyTorch from the tables in docs/results.md, and prints its numbers.
+"""Draws the README's picture of unmodified PyTorch from the tables in docs/results.md and docs/papers.md, and prints its numbers.
 
-usage: scripts/pytorch-steps.py [--results docs/results.md] [--output docs/pictures/pytorch-steps.svg]
+usage: scripts/pytorch-steps.py [--results docs/results.md] [--papers docs/papers.md] [--output docs/pictures/pytorch-steps.svg]
 
 Each row is a network with its types: time of a step under `tightfit run` (sizes `fit`, all measured first) over that of
 plain PyTorch without any limit, with 64 MiB of workspace per kernel (stages table5 and precisions); VGG-16 with 512 MiB and
@@ -37,13 +37,14 @@ def milliseconds(cell):
     return float(found[1]) if found else None
 
 
-def measured(results):
+def measured(results, papers):
     """Every (network, types, plain, under run, benchmark) with both times, in the order of the tables."""
     found = []
     vgg = {(row[0], row[1]): milliseconds(row[3]) for row in rows(section(results, "VGG-16 in 512 MiB per kernel"))}
     found.append(("VGG-16 b256, 512 MiB", "fp32", vgg["plain", "off"], vgg["first run", "off"], vgg["plain", "on"]))
     network = ""
-    for row in rows(section(results, "Table V of mu-cuDNN, in PyTorch: 64 MiB per kernel")):
+    in_f32 = section(papers, "Table V: networks under 64 MiB")
+    for row in rows(in_f32) + rows(section(results, "With tensor cores: 64 MiB per kernel")):
         if len(row) != 7 or row[0] == "network":
             continue
         network = row[0] or network
@@ -99,9 +100,10 @@ def picture(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "docs/results.md")
+    parser.add_argument("--papers", type=Path, default=ROOT / "docs/papers.md")
     parser.add_argument("--output", type=Path, default=ROOT / "docs/pictures/pytorch-steps.svg")
     options = parser.parse_args()
-    found = measured(options.results.read_text())
+    found = measured(options.results.read_text(), options.papers.read_text())
     for network, types, plain, run, benchmark in found:
         print(network, types, plain, run, *([benchmark] if benchmark else []), sep="\t")
     options.output.write_text(picture(found))

@@ -1,0 +1,321 @@
+"""What replays of the mu-cuDNN paper: CLUSTER 2018 (C), arXiv (A), IPSJ 2017 (I)."""
+
+import math
+from typing import Any
+
+from .tables import GIB, MIB, Row, Table, ms
+
+RECORDED = "profiles/recorded/h200-"
+MAIN = f"replay:{RECORDED}2026-11-21.jsonl.gz"
+LEGACY_ALL = f"replay:{RECORDED}legacy-alexnet-1col-all.jsonl.gz"
+# Every size of AlexNet's forward kernels in one column.
+EVERY_SIZE = f"replay:{RECORDED}2026-11-21-all-sizes.jsonl.gz"
+ONE_COLUMN = "optimize alexnet-1col --batch 256"
+TWO_GROUPS = "optimize alexnet --batch 256"
+LIMITS = [8, 64, 512]
+
+Json = dict[str, Any]
+
+
+def workspace(answer: Json, of: str = "") -> float:
+    """Bytes of all workspaces, one for each kernel: of the result, or of the best undivided algorithms."""
+    return sum((kernel[of] if of else kernel)["workspace_bytes"] for kernel in answer["kernels"])
+
+
+def tensors(problem: str) -> int:
+    """Bytes of a convolution's input, output and filters in f32, from its text."""
+    words = {word.rstrip("0123456789"): int(word.lstrip("abcdefghijklmnopqrstuvwxyz")) for word in problem.split()[1:-1]}
+    n, c, h, w, k, r, s = (words[name] for name in ("n", "c", "h", "w", "k", "r", "s"))
+    pad, stride, groups = words.get("pad", 0), words.get("stride", 1), words.get("groups", 1)
+    out = math.prod((edge + 2 * pad - window) // stride + 1 for edge, window in ((h, r), (w, s)))
+    return 4 * (n * c * h * w + n * k * out + k * (c // groups) * r * s)
+
+
+def by_layer(answer: Json, of: str = "") -> dict[str, tuple[int, float, float]]:
+    """Of each layer, its three kernels together: tensors and their gradients, workspace [bytes], time [us]."""
+    layers: dict[str, tuple[int, float, float]] = {}
+    for kernel in answer["kernels"]:
+        one = kernel[of] if of else kernel
+        _, taken, time = layers.get(kernel["layer"], (0, 0, 0))
+        data = 2 * tensors(kernel["problem"])
+        layers[kernel["layer"]] = (data, taken + one["workspace_bytes"], time + one["time_us"])
+    return layers
+
+
+def figure_1(layer: str):
+    def read(*answers: Json) -> list[str]:
+        found = [by_layer(answer, "undivided")[layer] for answer in answers]
+        data = f"{found[0][0] / MIB:.0f}"
+        return [data, *(f"{taken / MIB:.0f} / {ms(time)}" for _, taken, time in found)]
+
+    return read
+
+
+FIGURE_1 = Table(
+    "mucudnn-figure-1",
+    ["layer", "tensors and gradients (MiB)", "8 MiB: workspace (MiB) / time (ms)", "64 MiB", "512 MiB"],
+    [f"{TWO_GROUPS} --workspace {limit}MiB --sizes undivided --backend {MAIN}" for limit in LIMITS],
+    [Row([f"conv{n}"], read=figure_1(f"conv{n}")) for n in range(1, 6)],
+    lambda *_: [],
+    shown=f"{TWO_GROUPS} --workspace LIMIT --sizes undivided --backend {MAIN}",
+    quick=True,
+)
+
+
+def policies(*answers: Json) -> list[str]:
+    """Times under each rule of sizes, and the gain of the last over the first."""
+    times = [answer["time_us"] for answer in answers]
+    return [*(ms(time) for time in times), f"{times[0] / times[-1]:.2f}"]
+
+
+PAPER_GAINS = {8: "none", 64: "2.10 (K80), 1.63 (P100), 1.60 (V100; arXiv: 1.63)", 512: "none (K80, P100)"}
+
+
+def figure_9(name: str, of: str, profile: str, sizes: list[str], paper: dict[int, str], quick: bool = False) -> Table:
+    limit = f"{of} --workspace {{limit}}MiB --sizes"
+    return Table(
+        name,
+        ["limit per kernel", *(f"{each} (ms)" for each in sizes), f"{sizes[-1]} over undivided", "the paper, convolutions"],
+        [f"{limit} {each} --backend {profile}" for each in sizes],
+        [Row([f"{edge} MiB"], {"limit": str(edge)}, [paper.get(edge, "-")]) for edge in LIMITS],
+        policies,
+        shown=f"{of} --workspace LIMIT --sizes SIZES --backend {profile}",
+        quick=quick,
+    )
+
+
+FIGURE_9 = [
+    figure_9("mucudnn-figure-9-all", ONE_COLUMN, LEGACY_ALL, ["undivided", "power-of-two", "fit", "all"], PAPER_GAINS, True),
+    figure_9("mucudnn-figure-9-groups", TWO_GROUPS, MAIN, ["undivided", "power-of-two", "fit"], PAPER_GAINS),
+    figure_9(
+        "mucudnn-figure-9-resnet18",
+        "optimize resnet18 --batch 128",
+        MAIN,
+        ["undivided", "power-of-two", "fit"],
+        {64: "1.21 (P100, `all`; 1.11 of the whole iteration)", 512: "undivided did not fit the GPU"},
+    ),
+    figure_9("mucudnn-figure-9-resnet50", "optimize resnet50 --batch 64", MAIN, ["undivided", "power-of-two", "fit"], {}),
+]
+
+
+def figure_10_cells(answer: Json) -> list[str]:
+    [kernel] = answer["kernels"]
+    parts = kernel["configuration"]
+    sizes = " + ".join(str(part["micro_batch"]) for part in parts)
+    if len({(part["micro_batch"], part["algorithm"]) for part in parts}) == 1 and len(parts) > 1:
+        sizes = f"{len(parts)} x {parts[0]['micro_batch']}"
+    algorithms = " + ".join(dict.fromkeys(f"`{part['algorithm']}`" for part in parts))
+    gain = kernel["undivided"]["time_us"] / kernel["time_us"]
+    return [f"{sizes}, {algorithms}", f"{kernel['workspace_bytes'] / MIB:.1f}", f"{kernel['time_us'] / 1e3:.3f}", f"{gain:.2f}"]
+
+
+CONV2 = f"{ONE_COLUMN} --layers conv2 --operations forward"
+FIGURE_10 = Table(
+    "mucudnn-figure-10",
+    ["limit", "sizes", "configuration", "workspace (MiB)", "time (ms)", "over undivided", "the paper (P100)"],
+    [f"{CONV2} --workspace {{limit}}MiB --sizes {{sizes}} --backend {{profile}}"],
+    [
+        Row(["64 MiB", "undivided"], {"limit": "64", "sizes": "undivided", "profile": MAIN}, ["1, GEMM, 4.3 KiB"]),
+        Row(["64 MiB", "power-of-two"], {"limit": "64", "sizes": "power-of-two", "profile": MAIN}, ["FFT, 8 x 32, 48.9 MiB"]),
+        Row(["64 MiB", "fit"], {"limit": "64", "sizes": "fit", "profile": MAIN}, ["-"]),
+        Row(
+            ["64 MiB", "all (forward kernels recorded apart)"],
+            {"limit": "64", "sizes": "all --no-baseline", "profile": EVERY_SIZE},
+            ["2.33, FFT and Winograd"],
+        ),
+        *(
+            Row([f"{limit} MiB", "fit"], {"limit": str(limit), "sizes": "fit", "profile": MAIN}, ["213 MiB: FFT undivided" if limit == 256 else "-"])
+            for limit in (16, 32, 128, 256, 338, 512)
+        ),
+    ],
+    figure_10_cells,
+    shown=f"{CONV2} --workspace LIMIT --sizes SIZES --backend {MAIN}",
+    quick=True,
+)
+
+
+def figure_11(name: str, of: str, kernels: int, limits: list[int], paper: dict[int, str], quick: bool = False) -> Table:
+    def cells(wr: Json, wd: Json) -> list[str]:
+        ratio = wr["undivided_time_us"] / wd["time_us"]
+        return [ms(wr["undivided_time_us"]), ms(wr["time_us"]), ms(wd["time_us"]), f"{ratio:.2f}"]
+
+    return Table(
+        name,
+        ["each", "in all", "WR undivided (ms)", "WR, fit", "WD, fit", "WD over WR undivided", "the paper (P100)"],
+        [f"{of} --workspace {{limit}}MiB --backend {MAIN}", f"{of} --total-workspace {{total}}MiB --backend {MAIN}"],
+        [
+            Row([f"{limit} MiB", f"{limit * kernels} MiB"], {"limit": str(limit), "total": str(limit * kernels)}, [paper.get(limit, "-")])
+            for limit in limits
+        ],
+        cells,
+        shown=f"{of} --workspace EACH --backend {MAIN}`, and `--total-workspace ALL",
+        quick=quick,
+    )
+
+
+FIGURE_11 = [
+    figure_11("mucudnn-figure-11-alexnet", ONE_COLUMN, 15, [8, 16, 32, 64, 512], {8: "1.38; whole iterations 1.24"}, True),
+    figure_11("mucudnn-figure-11-alexnet-groups", TWO_GROUPS, 15, LIMITS, {8: "1.38; whole iterations 1.24"}),
+    figure_11(
+        "mucudnn-figure-11-resnet50",
+        "optimize resnet50 --batch 32",
+        159,
+        [8, 16, 32, 64],
+        {16: "1.14; whole iterations 1.05"},
+    ),
+]
+
+
+def memory_rows(layers: list[str]) -> list[Row]:
+    def read_of(layer: str):
+        def read(plain: Json, divided: Json) -> list[str]:
+            (data, before, _), (_, after, _) = by_layer(plain, "undivided")[layer], by_layer(divided)[layer]
+            cells = [f"{value / MIB:.0f}" for value in (data, before, after)]
+            return [*cells, f"{(data + before) / (data + after):.2f}"]
+
+        return read
+
+    return [Row([layer], read=read_of(layer)) for layer in layers]
+
+
+def slower(name: str, paper: str):
+    def last(answers: list[list[Json]]) -> list[str]:
+        plain, divided = answers[0]
+        before, after = by_layer(plain, "undivided"), by_layer(divided)
+        most = max((data + taken) / (data + after[layer][1]) for layer, (data, taken, _) in before.items())
+        data = sum(one[0] for one in before.values())
+        cells = [data, workspace(plain, "undivided"), workspace(divided)]
+        ratio = divided["time_us"] / plain["undivided_time_us"]
+        text = {"alexnet": "AlexNet", "resnet18": "ResNet-18"}[name]
+        return [
+            f"**all of {text}**: {ms(plain['undivided_time_us'])} ms, then {ms(divided['time_us'])} ({ratio:.2f}x; the paper 1.17x)",
+            *(f"{value / MIB:.0f}" for value in cells),
+            f"up to {most:.2f} (the paper: {paper})",
+        ]
+
+    return last
+
+
+def arxiv_12(name: str, of: str, layers: list[str], paper: str, quick: bool = False) -> Table:
+    return Table(
+        f"mucudnn-arxiv-12-{name}",
+        ["layer", "tensors and gradients (MiB)", "workspaces, 512 MiB undivided", "64 MiB, fit", "memory, less by a factor of"],
+        [f"{of} --workspace 512MiB --sizes undivided --backend {MAIN}", f"{of} --workspace 64MiB --backend {MAIN}"],
+        memory_rows(layers),
+        lambda *_: [],
+        shown=f"{of} --workspace 512MiB --sizes undivided --backend {MAIN}`, and `--workspace 64MiB",
+        quick=quick,
+        last=slower(name, paper),
+    )
+
+
+STAGES = [f"l{stage}.{block}.c{n}" for stage in range(1, 5) for block in range(2) for n in (1, 2)]
+ARXIV_12 = [
+    arxiv_12("alexnet", TWO_GROUPS, [f"conv{n}" for n in range(1, 6)], "3.43", True),
+    arxiv_12("resnet18", "optimize resnet18 --batch 128", ["conv1", *STAGES], "2.73"),
+]
+
+
+def share(answer: Json) -> list[str]:
+    """The share of the workspace that conv2 and conv3 get, and the most of conv4 and conv5."""
+    of = {layer: taken for layer, (_, taken, _) in by_layer(answer).items()}
+    two = 100 * (of["conv2"] + of["conv3"]) / sum(of.values())
+    most = max(k["workspace_bytes"] for k in answer["kernels"] if k["layer"] in ("conv4", "conv5"))
+    return [*(f"{of[f'conv{n}'] / MIB:.1f}" for n in range(1, 6)), f"{two:.1f}%", f"{most / MIB:.1f}"]
+
+
+FIGURE_12 = Table(
+    "mucudnn-figure-12",
+    ["network", "conv1 (MiB)", "conv2", "conv3", "conv4", "conv5", "conv2 and conv3", "largest of conv4, conv5", "the paper (P100)"],
+    [f"optimize {{network}} --batch 256 --types {{types}} --total-workspace 120MiB --backend {MAIN}"],
+    [
+        Row([f"{text}, {types}"], {"network": network, "types": types}, [paper])
+        for network, types, text, paper in [
+            ("alexnet", "f32", "AlexNet in two groups", "93.7%, at most 3 MiB"),
+            ("alexnet-1col", "f32", "AlexNet in one column", "-"),
+            ("alexnet-1col", "tf32", "the same", "-"),
+        ]
+    ],
+    share,
+    shown=f"optimize NETWORK --batch 256 --types TYPES --total-workspace 120MiB --backend {MAIN}",
+    quick=True,
+)
+
+
+def gib(of: str = ""):
+    return lambda answer: [f"{workspace(answer, of) / GIB:.2f} GiB"]
+
+
+def slowdown(wide: Json, narrow: Json) -> str:
+    return f"{100 * (narrow['time_us'] / wide['undivided_time_us'] - 1):+.0f}%"
+
+
+MEMORY = Table(
+    "mucudnn-memory",
+    ["network, algorithms", "512 MiB, undivided", "64 MiB, divided", "time of the latter"],
+    [
+        "{of} --workspace 512MiB --sizes undivided --backend {profile}",
+        "{of} --workspace 64MiB --sizes {sizes} --backend {profile}",
+    ],
+    [
+        Row(
+            ["AlexNet in two groups, both families, fit"],
+            {"of": TWO_GROUPS, "sizes": "fit", "profile": MAIN},
+        ),
+        Row(
+            ["AlexNet in one column, legacy interface, all"],
+            {"of": ONE_COLUMN, "sizes": "all", "profile": LEGACY_ALL},
+        ),
+        Row(
+            ["the same in tf32, both families, fit"],
+            {"of": f"{ONE_COLUMN} --types tf32", "sizes": "fit", "profile": MAIN},
+        ),
+    ],
+    lambda wide, narrow: [gib("undivided")(wide)[0], gib()(narrow)[0], slowdown(wide, narrow)],
+    shown="optimize NETWORK --batch 256 --workspace LIMIT --sizes SIZES --backend PROFILE",
+    quick=True,
+)
+
+
+def cost(answer: Json) -> list[str]:
+    found = answer["profiling"]
+    return [f"{found['measurements']}", f"{found['time_us'] / 1e6:.2f} s"]
+
+
+TUNING = Table(
+    "mucudnn-tuning",
+    ["sizes", "candidates", "one call of each", "the paper (P100, whole tuning)"],
+    [f"{ONE_COLUMN} --workspace 64MiB --sizes {{sizes}} --no-baseline --backend {LEGACY_ALL}"],
+    [Row([sizes], {"sizes": sizes}, [paper]) for sizes, paper in [("all", "34.16 s"), ("power-of-two", "3.82 s"), ("fit", "-")]],
+    cost,
+    shown=f"{ONE_COLUMN} --workspace 64MiB --sizes SIZES --no-baseline --backend {LEGACY_ALL}",
+)
+
+MIXED = "split --network resnet18 --batch 32"
+TIMES = "replay:profiles/synthetic-mixed-cluster.jsonl"
+
+
+def splits(answer: Json) -> list[str]:
+    batches = " + ".join(str(device["batch"]) for device in answer["devices"])
+    gains = [f"{answer[f'speedup_over_{what}']:.2f}" for what in ("alone", "even")]
+    return [batches, ms(answer["time_us"]), *gains]
+
+
+FIGURE_13 = Table(
+    "mucudnn-figure-13",
+    ["devices", "mini-batches", "time (ms)", "over the first alone", "over the even split", "the paper"],
+    [f"{MIXED} --devices {{devices}} --backend {TIMES}"],
+    [
+        Row([devices.replace(",", ", ")], {"devices": devices}, [paper])
+        for devices, paper in [
+            ("K80,K80,K20Xm", "12 + 12 + 8, 2.12 over one chip of the K80"),
+            ("K80,K80,K20Xm,750Ti", "2.20 over one chip of the K80"),
+            ("K20Xm,750Ti", "1.37 over the even split"),
+        ]
+    ],
+    splits,
+    shown=f"{MIXED} --devices DEVICES --backend {TIMES}",
+    quick=True,
+)
+
+TABLES = [FIGURE_1, MEMORY, TUNING, *FIGURE_9, FIGURE_10, *FIGURE_11, *ARXIV_12, FIGURE_12, FIGURE_13]
