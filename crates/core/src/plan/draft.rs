@@ -149,6 +149,10 @@ impl<'a> Drafter<'a> {
         }
         let lives = Lives::of(&draft.schedule);
         let found = place(&lives.blocks, Effort::Plan);
+        // A placement around workspaces in the gaps of another can be tighter than any search finds.
+        if found.height >= draft.peak.0 {
+            return Draft { effort: Effort::Plan, ..draft };
+        }
         self.finished(draft.schedule, &found.offsets, &lives, Effort::Plan)
     }
 
