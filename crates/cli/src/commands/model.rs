@@ -5,12 +5,10 @@ use std::path::Path;
 
 use tightfit_core::network::onnx::{Model, Numbers};
 use tightfit_core::network::{LayerKind, Network};
-use tightfit_core::plan::Workload;
-use tightfit_train::{Engine, Machine, replace_weights};
 
 use crate::failure::Failure;
 
-/// How many layers an error names.
+/// How many names a message lists.
 const SHOWN: usize = 3;
 
 /// A network, with its ONNX model if it comes from one.
@@ -78,25 +76,10 @@ pub fn must_run(network: &Network, what: &str) -> Result<(), Failure> {
 }
 
 /// The first of these names, and how many more there are.
-fn listed(names: &[&str]) -> String {
-    let shown = names[..names.len().min(SHOWN)].join(", ");
+pub fn listed(names: &[impl AsRef<str>]) -> String {
+    let shown = names.iter().take(SHOWN).map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
     match names.len().saturating_sub(SHOWN) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
-}
-
-/// Starts an engine from these weights, if there are any.
-///
-/// # Errors
-/// Those of [`replace_weights`] and of writing them.
-pub fn start_from<M: Machine>(
-    engine: &mut Engine<M>,
-    workload: &Workload<'_>,
-    weights: Option<&[Numbers]>,
-) -> Result<(), Failure> {
-    let Some(weights) = weights else { return Ok(()) };
-    let mut learned = engine.learned()?;
-    replace_weights(workload, &mut learned, weights)?;
-    Ok(engine.take_over(&learned)?)
 }

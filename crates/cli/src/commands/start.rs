@@ -6,14 +6,11 @@ use tightfit_core::network::onnx::Numbers;
 use tightfit_core::plan::Workload;
 use tightfit_train::checkpoint::Names;
 use tightfit_train::data::Dataset;
-use tightfit_train::{Checkpoint, Engine, Machine, Progress};
+use tightfit_train::{Checkpoint, Engine, Machine, Progress, replace_weights};
 
-use super::model::{Opened, start_from};
+use super::model::{Opened, listed};
 use crate::failure::Failure;
 use crate::message;
-
-/// How many names of unused tensors a note lists.
-const SHOWN: usize = 3;
 
 /// What files of weights call the layers of a network.
 pub fn names(opened: &Opened) -> Names {
@@ -93,15 +90,17 @@ impl Start {
     ) -> Result<(), Failure> {
         match self {
             Start::Random => Ok(()),
-            Start::Model(weights) => start_from(engine, workload, Some(weights)),
+            Start::Model(weights) => {
+                let mut learned = engine.learned()?;
+                replace_weights(workload, &mut learned, weights)?;
+                Ok(engine.take_over(&learned)?)
+            }
             Start::File(path, checkpoint) => {
                 let mut learned = engine.learned()?;
                 let unused = checkpoint.weights(workload, names, &mut learned)?;
                 if !unused.is_empty() {
-                    let shown = unused[..unused.len().min(SHOWN)].join(", ");
-                    let and = if unused.len() > SHOWN { ", .." } else { "" };
                     let (path, count) = (path.display(), unused.len());
-                    message::note(format_args!("{path}: {count} of its tensors are not used: {shown}{and}"));
+                    message::note(format_args!("{path}: {count} of its tensors are not used: {}", listed(&unused)));
                 }
                 Ok(engine.take_over(&learned)?)
             }

@@ -2,22 +2,24 @@
 
 mod examples;
 mod read;
+mod run;
 mod sizes;
+mod train;
 mod workspace;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::plan::{self, Algorithms};
-use tightfit_core::survey::{Sizes, TuneBudget};
+use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
 
+pub use run::{AutoOrBytes, ReportOptions, RunOptions, Tune};
 pub use sizes::{SizeOption, sizes};
+pub use train::{PixelOptions, PredictOptions, ScheduleName, SolverName, TrainOptions};
 pub use workspace::WorkspaceOptions;
 
 /// Run convolutional networks in the memory you have, as fast as that memory allows.
@@ -288,14 +290,6 @@ pub struct Planning {
     pub costs: Option<String>,
 }
 
-/// Parses a share between 0 and 1.
-fn share(word: &str) -> Result<f64, String> {
-    match word.parse() {
-        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
-        _ => Err("expected a number between 0 and 1, such as 0.1".to_owned()),
-    }
-}
-
 /// Parses a planning policy; one that this version lacks gets an error of its own.
 fn plan_policy(word: &str) -> Result<plan::Policy, String> {
     match word {
@@ -305,39 +299,6 @@ fn plan_policy(word: &str) -> Result<plan::Policy, String> {
         }
         _ => word.parse().map_err(|error: tightfit_core::Error| error.to_string()),
     }
-}
-
-/// How pixels become numbers.
-#[derive(Args)]
-pub struct PixelOptions {
-    /// Mean of each channel to subtract from pixels, which are from 0 to 1; ImageNet's are 0.485,0.456,0.406
-    /// [default: pixels become numbers from -1 to 1]
-    #[arg(long, value_name = "MEANS", value_delimiter = ',', requires = "std", allow_hyphen_values = true)]
-    pub mean: Vec<f32>,
-    /// Standard deviation of each channel to divide pixels by; ImageNet's are 0.229,0.224,0.225
-    #[arg(long, value_name = "DEVIATIONS", value_delimiter = ',', requires = "mean")]
-    pub std: Vec<f32>,
-}
-
-/// A solver.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum SolverName {
-    /// Stochastic gradient descent with momentum
-    #[default]
-    Sgd,
-    /// Adam with decoupled weight decay
-    Adamw,
-}
-
-/// How the learning rate falls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ScheduleName {
-    /// It stays
-    Constant,
-    /// By a factor every so many steps
-    Step,
-    /// To 0 at the end along half a cosine
-    Cosine,
 }
 
 #[derive(Args)]
@@ -376,122 +337,6 @@ pub struct PlanOptions {
 }
 
 #[derive(Args)]
-pub struct TrainOptions {
-    /// Built-in network (see `tightfit networks`), ONNX model (.onnx) or network file (.json)
-    pub network: String,
-    #[command(flatten)]
-    pub planning: Planning,
-    /// Use a plan written by `tightfit plan --out` instead of making one
-    #[arg(long, value_name = "PLAN")]
-    pub plan: Option<PathBuf>,
-    /// Training data: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, or images in one subfolder per class)
-    #[arg(long, value_name = "DATA")]
-    pub data: String,
-    /// Hold back this share of the training samples for testing, such as 0.1
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub test_share: Option<f64>,
-    #[command(flatten)]
-    pub pixels: PixelOptions,
-    /// Mirror half of the training samples, at random
-    #[arg(long)]
-    pub flip: bool,
-    /// Shift training samples at random by up to N pixels, as cropping padded images does
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub shift: usize,
-    /// Number of training steps
-    #[arg(long, value_name = "K", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
-    pub steps: u64,
-    /// Number of passes over the data, instead of --steps; with test samples, the accuracy is reported after each
-    #[arg(long, value_name = "N", conflicts_with = "steps", value_parser = clap::value_parser!(u64).range(1..))]
-    pub epochs: Option<u64>,
-    /// Start from random weights, not from those in the ONNX model
-    #[arg(long)]
-    pub random_weights: bool,
-    /// Save weights and solver state to a safetensors file at the end, and on Ctrl-C
-    #[arg(long, value_name = "FILE")]
-    pub save: Option<PathBuf>,
-    /// Also save every N steps
-    #[arg(long, value_name = "N", requires = "save", value_parser = clap::value_parser!(u64).range(1..))]
-    pub save_every: Option<u64>,
-    /// Start from the weights in a safetensors file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["random_weights", "resume"])]
-    pub load: Option<PathBuf>,
-    /// Continue a run from a file written by --save: same weights, solver state, data order and seed. Repeat the run's
-    /// other options; --steps and --epochs count from its beginning. For the same bits as without an interruption, give
-    /// both runs the same --plan and --threads
-    #[arg(long, value_name = "FILE", conflicts_with = "random_weights")]
-    pub resume: Option<PathBuf>,
-    /// Solver: SGD, or AdamW, which takes memory for two moments of every weight [default: sgd, or the plan's]
-    #[arg(long, value_enum)]
-    pub solver: Option<SolverName>,
-    /// Learning rate [default: 0.01, or 0.001 for AdamW]
-    #[arg(long, value_name = "RATE")]
-    pub learning_rate: Option<f32>,
-    /// Momentum of SGD; 0 takes no memory [default: 0.9, or 0 with a plan made for --momentum 0]
-    #[arg(long, value_name = "SHARE")]
-    pub momentum: Option<f32>,
-    /// Weight decay: an L2 penalty for SGD, apart from the moments for AdamW [default: 0.0005, or 0.01 for AdamW]
-    #[arg(long, value_name = "FACTOR")]
-    pub weight_decay: Option<f32>,
-    /// How the learning rate falls over the run
-    #[arg(long, value_enum, default_value = "constant")]
-    pub schedule: ScheduleName,
-    /// Raise the learning rate linearly over the first N steps
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub warm_up: u64,
-    /// Multiply the learning rate every N steps under --schedule step [default: a third of the steps]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub decay_every: Option<u64>,
-    /// The factor of --schedule step
-    #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
-    pub decay: f32,
-    /// Loss scale for the backward pass, so that small 16-bit gradients do not vanish
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
-    pub loss_scale: f32,
-    /// Write a trace of the last ten steps and of the planned step, for Perfetto or chrome://tracing
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
-    /// Overwrite freed memory with NaN and measure how much of the arena is used; on the CPU, also verify every copy
-    #[arg(long)]
-    pub check: bool,
-    /// Launch each step after the first as one CUDA graph
-    #[arg(long, conflicts_with = "trace")]
-    pub graph: bool,
-}
-
-#[derive(Args)]
-pub struct PredictOptions {
-    /// Built-in network (see `tightfit networks`), ONNX model (.onnx) or network file (.json)
-    pub network: String,
-    #[command(flatten)]
-    pub planning: Planning,
-    /// Use a plan written by `tightfit plan --inference --out` instead of making one
-    #[arg(long, value_name = "PLAN")]
-    pub plan: Option<PathBuf>,
-    /// Data: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, or images in one subfolder per class); the part
-    /// held back for testing, if there is one
-    #[arg(long, value_name = "DATA")]
-    pub data: String,
-    #[command(flatten)]
-    pub pixels: PixelOptions,
-    /// Use the weights in a safetensors file, such as `tightfit train --save` writes
-    #[arg(long, value_name = "FILE", conflicts_with = "random_weights")]
-    pub load: Option<PathBuf>,
-    /// Use random weights, not those in the ONNX model
-    #[arg(long)]
-    pub random_weights: bool,
-    /// Stop after this many mini-batches [default: all samples once; 100 of synthetic data]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
-    pub batches: Option<u64>,
-    /// Overwrite freed memory with NaN and measure how much of the arena is used
-    #[arg(long)]
-    pub check: bool,
-    /// Launch each mini-batch after the first as one CUDA graph
-    #[arg(long)]
-    pub graph: bool,
-}
-
-#[derive(Args)]
 pub struct SplitOptions {
     /// Built-in network, ONNX model (.onnx), network file (.json) or layer list
     #[arg(long)]
@@ -513,99 +358,6 @@ pub struct SplitOptions {
     /// Memory of each device, in the order of --devices, or one size for all
     #[arg(long, value_name = "SIZE", value_delimiter = ',')]
     pub memory: Vec<Bytes>,
-}
-
-#[derive(Args)]
-pub struct RunOptions {
-    /// Workspace limit per kernel: auto for what the program's own choice asks for, or a size such as 512MiB
-    /// [default: auto] [env: TIGHTFIT_WORKSPACE]
-    #[arg(long, value_name = "SIZE", conflicts_with = "total_workspace")]
-    pub workspace: Option<AutoOrBytes>,
-    /// Total workspace of each GPU, divided among all kernels to minimize their total time; kernels of equal shape share
-    /// one part [env: TIGHTFIT_TOTAL_WORKSPACE]
-    #[arg(long, value_name = "SIZE")]
-    pub total_workspace: Option<Bytes>,
-    #[command(flatten)]
-    pub sizes: SizeOption,
-    /// How to choose configurations
-    #[arg(long, value_enum, default_value = "measure", env = "TIGHTFIT_TUNE")]
-    pub tune: Tune,
-    /// Time that measuring may take in each process, such as 30s or 2m; 0 measures nothing, unlimited is thorough
-    #[arg(long, value_name = "TIME", default_value = "10s", env = "TIGHTFIT_TUNE_BUDGET")]
-    pub tune_budget: TuneBudget,
-    /// Say nothing about tuning
-    #[arg(long)]
-    pub quiet: bool,
-    /// Profile file of decisions to begin with where the cache has none, such as `cache export` writes, or none [default:
-    /// what ships with tightfit for this GPU and cuDNN]
-    #[arg(long, value_name = "FILE", env = "TIGHTFIT_SHIPPED")]
-    pub shipped: Option<PathBuf>,
-    /// Write what was done to each kernel as JSON when the program exits (%p becomes the process ID); the list is empty
-    /// if no convolution ran [env: TIGHTFIT_REPORT]
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
-    /// Program to run and its arguments, after `--`
-    #[arg(last = true, required = true)]
-    pub command: Vec<OsString>,
-}
-
-#[derive(Args)]
-pub struct ReportOptions {
-    /// Reports to show, one after another
-    #[arg(value_name = "FILE", required = true)]
-    pub files: Vec<PathBuf>,
-    /// Draw workspace and time of each kernel, plain and now, to an SVG file (for a single report)
-    #[arg(long, value_name = "FILE.svg")]
-    pub plot: Option<PathBuf>,
-    /// Write an HTML page with summaries, pictures and tables
-    #[arg(long, value_name = "FILE.html")]
-    pub html: Option<PathBuf>,
-}
-
-/// A limit per kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AutoOrBytes {
-    /// What the program's own choice asks for.
-    Auto,
-    /// A size.
-    Bytes(Bytes),
-}
-
-impl FromStr for AutoOrBytes {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<AutoOrBytes, String> {
-        match text {
-            "auto" => Ok(AutoOrBytes::Auto),
-            size => {
-                size.parse().map(AutoOrBytes::Bytes).map_err(|error: tightfit_core::Error| format!("{error}, or auto"))
-            }
-        }
-    }
-}
-
-impl fmt::Display for AutoOrBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AutoOrBytes::Auto => f.write_str("auto"),
-            AutoOrBytes::Bytes(Bytes::UNLIMITED) => f.write_str("unlimited"),
-            AutoOrBytes::Bytes(bytes) => write!(f, "{}", bytes.0),
-        }
-    }
-}
-
-/// How `run` chooses configurations.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Tune {
-    /// Measure what is missing from the cache between the program's calls, from its second step on
-    Measure,
-    /// Measure what is missing from the cache before a kernel first runs
-    First,
-    /// Measure nothing: use the cache, and `heuristic` for kernels that are not in it
-    Cached,
-    /// Measure nothing and use no cache: change only kernels that do not fit, using the framework's own algorithm on
-    /// smaller batches, or else another algorithm
-    Heuristic,
 }
 
 #[derive(Args)]

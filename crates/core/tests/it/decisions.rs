@@ -5,9 +5,9 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use tightfit_core::profile::{Admission, Cache, Decision, DecisionKey, Recording, Replay};
-use tightfit_core::{
-    Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Measurement, Nanos, Notes, Problem,
-};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Notes, Problem};
+
+use crate::mixed::measurement;
 
 fn device(name: &str) -> Device {
     Device { backend: "cuda".to_owned(), name: name.to_owned(), library: "cudnn 9.19.0".to_owned(), threads: 0 }
@@ -17,7 +17,7 @@ fn problem(batch: usize) -> Problem {
     format!("backward-filter n{batch} c3 h8 w8 k4 r3 s3 f16-f32").parse().unwrap()
 }
 
-fn key() -> DecisionKey {
+pub fn key() -> DecisionKey {
     DecisionKey {
         problem: problem(6),
         chosen: Algorithm::new("engine1"),
@@ -104,16 +104,7 @@ fn clearing_takes_decisions_too_by_device() {
     let folder = tempfile::tempdir().unwrap();
     let cache = open(&folder.path().join("cache.db"));
     let names = ["NVIDIA H200", "NVIDIA A100"];
-    let measurement = Measurement {
-        algorithm: Algorithm::new("gemm"),
-        micro_batch: 6,
-        time: Nanos(1),
-        single: None,
-        workspace: Bytes::ZERO,
-        spread: 0.0,
-        repeats: 1,
-        notes: Notes::NONE,
-    };
+    let measurement = measurement("gemm", 6, 1, 0);
     for name in names {
         cache.keep(&device(name), &problem(6), &measurement).unwrap();
         cache.keep_decision(&device(name), &key(), &decision()).unwrap();

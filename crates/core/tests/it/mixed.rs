@@ -17,7 +17,8 @@ fn device(name: &str) -> Device {
     Device { backend: "cuda".to_owned(), name: name.to_owned(), library: "cudnn 7.1.2".to_owned(), threads: 0 }
 }
 
-fn measurement(algorithm: &str, micro_batch: usize, time: u64, workspace: u64) -> Measurement {
+/// A measurement without notes.
+pub fn measurement(algorithm: &str, micro_batch: usize, time: u64, workspace: u64) -> Measurement {
     Measurement {
         algorithm: Algorithm::new(algorithm),
         micro_batch,

@@ -4,23 +4,18 @@ use std::fs;
 use std::path::Path;
 
 use tightfit_core::profile::{Admission, Decision, DecisionKey, Recording, Shipped};
-use tightfit_core::{Algorithm, Bytes, Device, Measurement, Nanos, Notes};
+use tightfit_core::{Bytes, Device, Nanos};
+
+use crate::decisions;
+use crate::mixed::measurement;
 
 fn device(name: &str, library: &str) -> Device {
     Device { backend: "cuda".to_owned(), name: name.to_owned(), library: library.to_owned(), threads: 0 }
 }
 
 fn key(batch: usize) -> DecisionKey {
-    DecisionKey {
-        problem: format!("forward n{batch} c3 h8 w8 k4 r3 s3 f32").parse().unwrap(),
-        chosen: Algorithm::new("engine1"),
-        chosen_workspace: Bytes(4096),
-        limit: Bytes(4096),
-        sizes: "fit auto".to_owned(),
-        admission: Admission::default(),
-        factors: [1.0f32, 0.0].map(f32::to_bits),
-        base: 16,
-    }
+    let problem = format!("forward n{batch} c3 h8 w8 k4 r3 s3 f32").parse().unwrap();
+    DecisionKey { problem, admission: Admission::default(), ..decisions::key() }
 }
 
 /// The program's own choice, which took so long.
@@ -31,17 +26,7 @@ fn kept(nanos: u64) -> Decision {
 /// A recording of decisions by mini-batch, beside a measurement.
 fn recording(device: &Device, decisions: &[(usize, u64)]) -> Recording {
     let mut recording = Recording::new(device.clone());
-    let measurement = Measurement {
-        algorithm: Algorithm::new("gemm"),
-        micro_batch: 4,
-        time: Nanos(1),
-        single: None,
-        workspace: Bytes::ZERO,
-        spread: 0.0,
-        repeats: 1,
-        notes: Notes::NONE,
-    };
-    recording.add("forward c3 h8 w8 k4 r3 s3 f32", measurement);
+    recording.add("forward c3 h8 w8 k4 r3 s3 f32", measurement("gemm", 4, 1, 0));
     decisions.iter().for_each(|(batch, nanos)| recording.add_decision(&key(*batch), kept(*nanos)));
     recording
 }

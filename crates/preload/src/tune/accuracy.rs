@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tightfit_core::Problem;
 use tightfit_core::backend::Scale;
 use tightfit_core::execute::{Elements, products, reference_of};
 use tightfit_core::problem::Storage;
+use tightfit_core::{Algorithm, Notes, Problem};
 use tightfit_cuda::Pattern;
 
 /// Products to spend on a comparison, which takes about a fifth of a second of one core.
@@ -64,6 +64,35 @@ impl Truth {
         let allowed = ALLOWED * theirs.max(rounding(storage));
         ours <= if is_strict { allowed } else { allowed.max(WRONG) }
     }
+}
+
+/// What was less accurate than the framework's choice.
+#[derive(Default)]
+pub(super) struct Inaccurate {
+    algorithms: Vec<Algorithm>,
+    transforms: Vec<Notes>,
+}
+
+impl Inaccurate {
+    /// Takes down the algorithms of a configuration, with what the library reports about their arithmetic. Where transforms are
+    /// among them, it is these: others by the same are no better.
+    pub fn extend(&mut self, parts: Vec<(Algorithm, Notes)>) {
+        let transforms: Vec<Notes> = parts.iter().filter_map(|(_, notes)| transform(*notes)).collect();
+        match transforms.is_empty() {
+            true => self.algorithms.extend(parts.into_iter().map(|(algorithm, _)| algorithm)),
+            false => self.transforms.extend(transforms),
+        }
+    }
+
+    /// Whether an algorithm is among it.
+    pub fn contains(&self, algorithm: &Algorithm, notes: Notes) -> bool {
+        self.algorithms.contains(algorithm) || transform(notes).is_some_and(|by| self.transforms.contains(&by))
+    }
+}
+
+/// The transform by which an algorithm computes, if any.
+fn transform(notes: Notes) -> Option<Notes> {
+    [Notes::WINOGRAD, Notes::FFT].into_iter().find(|one| notes.contains(*one))
 }
 
 /// The root of the mean square of the differences, over the largest magnitude; infinite if anything is not a number.

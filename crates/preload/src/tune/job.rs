@@ -16,10 +16,10 @@ use std::time::Duration;
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Profiler};
 use tightfit_core::survey::{Screen, Sizes, screened};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Notes, Problem};
+use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 use tightfit_cuda::{GuestProgram, Outcome};
 
-use super::accuracy::{Truth, sampled};
+use super::accuracy::{Inaccurate, Truth, sampled};
 use super::duel::{Speedup, rounds};
 use super::ledger::{Asking, Hopes, Ledger, Wanted};
 use super::room::Room;
@@ -44,9 +44,7 @@ pub(super) struct Job {
     admission: Admission,
     /// Time of the framework's choice, once measured.
     theirs: Option<Nanos>,
-    /// Algorithms, and transforms, that were less accurate than the framework's choice.
-    inaccurate: Vec<Algorithm>,
-    transforms: Vec<Notes>,
+    inaccurate: Inaccurate,
     attempts: usize,
     /// Whether every candidate was measured that the survey asks for.
     is_surveyed: bool,
@@ -107,8 +105,7 @@ impl Job {
             ledger,
             admission,
             theirs: None,
-            inaccurate: Vec::new(),
-            transforms: Vec::new(),
+            inaccurate: Inaccurate::default(),
             attempts: 0,
             is_surveyed: false,
             is_own_there: true,
@@ -234,40 +231,45 @@ impl Job {
     /// The next candidate to time, if the step has room for it; none if there is none.
     fn survey(&mut self, session: &mut Session, room: &Room<'_>) -> Option<Next> {
         loop {
-            if self.wanted.is_none() {
-                self.wanted = self.wanted(session, room);
+            let Some(wanted) = self.wanted.take().or_else(|| self.wanted(session, room)) else {
+                self.is_surveyed = true;
+                return None;
+            };
+            if let Wanted::Part(problem, algorithm) = &wanted
+                && !room.allows(problem, algorithm)
+            {
+                self.wanted = Some(wanted);
+                return Some(Next::Later);
             }
-            match &self.wanted {
-                Some(Wanted::Part(problem, algorithm)) if !room.allows(problem, algorithm) => return Some(Next::Later),
-                _ => {}
+            if let Some(task) = self.task(wanted, session) {
+                return Some(Next::Run(Box::new(task)));
             }
-            let task = match self.wanted.take() {
-                Some(Wanted::Part(problem, algorithm)) => match session.guest.part(&problem, &algorithm) {
-                    Ok(program) => Task::alone(Purpose::Part(Box::new(problem), algorithm), Arc::new(program)),
-                    Err(error) => {
-                        trace!("{algorithm} on {problem}: {}", error.chain());
-                        self.ledger.refuse(problem, algorithm);
-                        continue;
-                    }
-                },
-                Some(Wanted::Division(problem)) => match session.guest.division(&problem) {
-                    Ok(Some(program)) => Task::alone(Purpose::Division, Arc::new(program)),
-                    Ok(None) => {
-                        self.ledger.take_down_division(DivisionCost::default());
-                        continue;
-                    }
+        }
+    }
+
+    /// Times what stopped the survey; none if that needs no time or cannot be set up, which is taken down.
+    fn task(&mut self, wanted: Wanted, session: &mut Session) -> Option<Task> {
+        match wanted {
+            Wanted::Part(problem, algorithm) => match session.guest.part(&problem, &algorithm) {
+                Ok(program) => Some(Task::alone(Purpose::Part(Box::new(problem), algorithm), Arc::new(program))),
+                Err(error) => {
+                    trace!("{algorithm} on {problem}: {}", error.chain());
+                    self.ledger.refuse(problem, algorithm);
+                    None
+                }
+            },
+            Wanted::Division(problem) => {
+                let cost = match session.guest.division(&problem) {
+                    Ok(Some(program)) => return Some(Task::alone(Purpose::Division, Arc::new(program))),
+                    Ok(None) => DivisionCost::default(),
                     Err(error) => {
                         trace!("dividing {problem}: {}", error.chain());
-                        self.ledger.take_down_division(DivisionCost::NEVER);
-                        continue;
+                        DivisionCost::NEVER
                     }
-                },
-                None => {
-                    self.is_surveyed = true;
-                    return None;
-                }
-            };
-            return Some(Next::Run(Box::new(task)));
+                };
+                self.ledger.take_down_division(cost);
+                None
+            }
         }
     }
 
@@ -308,7 +310,7 @@ impl Job {
     fn best(&self) -> Option<Configuration> {
         let admits = |notes| self.admission.admits(notes);
         let (mut known, cost) = self.ledger.candidates(self.limit(), admits);
-        known.retain(|candidate| !self.is_inaccurate(&candidate.algorithm));
+        known.retain(|Candidate { algorithm, .. }| !self.inaccurate.contains(algorithm, self.ledger.notes(algorithm)));
         let running = self.kernel.running();
         let is_better = |ours: &Configuration| {
             let is_faster = self.now().is_none_or(|now| is_worth_it(ours.time(), now, self.more_calls(ours)));
@@ -443,33 +445,17 @@ impl Job {
         trace!("{}: {ours} is less accurate than {}", self.problem(), self.kernel.question.chosen.algorithm);
         let chosen = &self.kernel.question.chosen.algorithm;
         let parts = ours.parts().iter().map(|part| &part.algorithm).filter(|one| *one != chosen);
-        let parts: Vec<(Algorithm, Notes)> = parts.map(|one| (one.clone(), self.ledger.notes(one))).collect();
-        let transforms: Vec<Notes> = parts.iter().filter_map(|(_, notes)| transform(*notes)).collect();
-        match transforms.is_empty() {
-            true => self.inaccurate.extend(parts.into_iter().map(|(algorithm, _)| algorithm)),
-            // Others by the same transform are no better.
-            false => self.transforms.extend(transforms),
-        }
+        self.inaccurate.extend(parts.map(|one| (one.clone(), self.ledger.notes(one))).collect());
         self.attempts += 1;
         if self.attempts < ATTEMPTS {
             self.choose();
         }
     }
 
-    fn is_inaccurate(&self, algorithm: &Algorithm) -> bool {
-        let by = transform(self.ledger.notes(algorithm));
-        self.inaccurate.contains(algorithm) || by.is_some_and(|by| self.transforms.contains(&by))
-    }
-
     /// Whether a configuration was left out for its error.
     pub fn was_inaccurate(&self) -> bool {
         self.attempts > 0
     }
-}
-
-/// The transform by which an algorithm computes, if any.
-fn transform(notes: Notes) -> Option<Notes> {
-    [Notes::WINOGRAD, Notes::FFT].into_iter().find(|one| notes.contains(*one))
 }
 
 /// A configuration with its time as a whole: each part's share changes alike, and parts without times share it by samples.
@@ -489,6 +475,8 @@ fn timed(ours: Configuration, time: Nanos) -> Configuration {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_core::Algorithm;
+
     use super::*;
 
     #[test]

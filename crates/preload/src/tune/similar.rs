@@ -17,8 +17,6 @@ use super::rates::{Rates, small};
 #[derive(Default)]
 pub(super) struct Similar {
     seen: HashMap<Class, Seen>,
-    /// The least slowness of any algorithm on a class, whose name is empty.
-    best: HashMap<Class, f64>,
     /// The longest time to set up an algorithm on the host, by engine: its variants are compiled alike.
     setups: HashMap<(String, Operation), Duration>,
 }
@@ -40,7 +38,7 @@ struct Seen {
 const UNKNOWN: f64 = 20.0;
 /// Expected times are exceeded by no more than this in general.
 const MARGIN: f64 = 1.5;
-/// An algorithm that was not seen yet on a class is expected to be so much slower than the best of it.
+/// An algorithm that was not seen yet on a class is expected to be so much slower than the best that was.
 const NEW: f64 = 2.0;
 /// An algorithm that takes longer to set up is compiled.
 const SLOW: Duration = Duration::from_millis(300);
@@ -50,10 +48,8 @@ const LARGER: f64 = 4.0;
 impl Similar {
     /// Takes down how long a call of an algorithm took.
     pub fn add(&mut self, problem: &Problem, algorithm: &Algorithm, time: Nanos) {
-        let (work, class) = (small(problem), class(problem, algorithm.name()));
+        let (work, class) = (small(problem), class(problem, algorithm));
         let slowness = time.0 as f64 / work;
-        let best = self.best.entry(self::class(problem, "")).or_insert(slowness);
-        *best = best.min(slowness);
         let seen = self.seen.entry(class).or_insert(Seen { best: slowness, worst: slowness, work });
         seen.best = seen.best.min(slowness);
         seen.worst = seen.worst.max(slowness);
@@ -67,7 +63,7 @@ impl Similar {
     }
 
     fn of(&self, problem: &Problem, algorithm: &Algorithm) -> Option<&Seen> {
-        self.seen.get(&class(problem, algorithm.name()))
+        self.seen.get(&class(problem, algorithm))
     }
 
     /// Whether nothing is known of an algorithm.
@@ -119,8 +115,9 @@ impl Similar {
     /// Sorts offers by what the algorithms have achieved; those that are new stay in their order, behind what is nearly the
     /// best.
     pub fn sort(&self, problem: &Problem, offers: &mut [Offer]) {
-        let Some(best) = self.best.get(&class(problem, "")) else { return };
-        let slowness = |offer: &Offer| self.of(problem, &offer.algorithm).map_or(NEW * best, |seen| seen.best);
+        let known = |offer: &Offer| self.of(problem, &offer.algorithm).map(|seen| seen.best);
+        let best = offers.iter().filter_map(known).fold(f64::INFINITY, f64::min);
+        let slowness = |offer: &Offer| known(offer).unwrap_or(NEW * best);
         offers.sort_by(|a, b| slowness(a).total_cmp(&slowness(b)));
     }
 }
@@ -131,10 +128,11 @@ fn engine(problem: &Problem, algorithm: &Algorithm) -> (String, Operation) {
     (name.split_once(":k").map_or(name, |(engine, _)| engine).to_owned(), problem.operation())
 }
 
-fn class(problem: &Problem, name: &str) -> Class {
+fn class(problem: &Problem, algorithm: &Algorithm) -> Class {
     let convolution = problem.convolution();
     let strides = convolution.axes3().map(|axis| axis.stride);
-    (name.to_owned(), convolution.filter(), strides, convolution.groups() > 1, problem.operation(), problem.types())
+    let name = algorithm.name().to_owned();
+    (name, convolution.filter(), strides, convolution.groups() > 1, problem.operation(), problem.types())
 }
 
 #[cfg(test)]

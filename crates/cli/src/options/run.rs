@@ -1,0 +1,105 @@
+//! Options of `run`, and of `report`, which shows what it wrote.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use tightfit_core::Bytes;
+use tightfit_core::survey::TuneBudget;
+
+use super::SizeOption;
+
+#[derive(Args)]
+pub struct RunOptions {
+    /// Workspace limit per kernel: auto for what the program's own choice asks for, or a size such as 512MiB
+    /// [default: auto] [env: TIGHTFIT_WORKSPACE]
+    #[arg(long, value_name = "SIZE", conflicts_with = "total_workspace")]
+    pub workspace: Option<AutoOrBytes>,
+    /// Total workspace of each GPU, divided among all kernels to minimize their total time; kernels of equal shape share
+    /// one part [env: TIGHTFIT_TOTAL_WORKSPACE]
+    #[arg(long, value_name = "SIZE")]
+    pub total_workspace: Option<Bytes>,
+    #[command(flatten)]
+    pub sizes: SizeOption,
+    /// How to choose configurations
+    #[arg(long, value_enum, default_value = "measure", env = "TIGHTFIT_TUNE")]
+    pub tune: Tune,
+    /// Time that measuring may take in each process, such as 30s or 2m; 0 measures nothing, unlimited is thorough
+    #[arg(long, value_name = "TIME", default_value = "10s", env = "TIGHTFIT_TUNE_BUDGET")]
+    pub tune_budget: TuneBudget,
+    /// Say nothing about tuning
+    #[arg(long)]
+    pub quiet: bool,
+    /// Profile file of decisions to begin with where the cache has none, such as `cache export` writes, or none [default:
+    /// what ships with tightfit for this GPU and cuDNN]
+    #[arg(long, value_name = "FILE", env = "TIGHTFIT_SHIPPED")]
+    pub shipped: Option<PathBuf>,
+    /// Write what was done to each kernel as JSON when the program exits (%p becomes the process ID); the list is empty
+    /// if no convolution ran [env: TIGHTFIT_REPORT]
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Program to run and its arguments, after `--`
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub struct ReportOptions {
+    /// Reports to show, one after another
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Draw workspace and time of each kernel, plain and now, to an SVG file (for a single report)
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// Write an HTML page with summaries, pictures and tables
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
+}
+
+/// A limit per kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AutoOrBytes {
+    /// What the program's own choice asks for.
+    Auto,
+    /// A size.
+    Bytes(Bytes),
+}
+
+impl FromStr for AutoOrBytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AutoOrBytes, String> {
+        match text {
+            "auto" => Ok(AutoOrBytes::Auto),
+            size => {
+                size.parse().map(AutoOrBytes::Bytes).map_err(|error: tightfit_core::Error| format!("{error}, or auto"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for AutoOrBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AutoOrBytes::Auto => f.write_str("auto"),
+            AutoOrBytes::Bytes(Bytes::UNLIMITED) => f.write_str("unlimited"),
+            AutoOrBytes::Bytes(bytes) => write!(f, "{}", bytes.0),
+        }
+    }
+}
+
+/// How `run` chooses configurations.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Tune {
+    /// Measure what is missing from the cache between the program's calls, from its second step on
+    Measure,
+    /// Measure what is missing from the cache before a kernel first runs
+    First,
+    /// Measure nothing: use the cache, and `heuristic` for kernels that are not in it
+    Cached,
+    /// Measure nothing and use no cache: change only kernels that do not fit, using the framework's own algorithm on
+    /// smaller batches, or else another algorithm
+    Heuristic,
+}
