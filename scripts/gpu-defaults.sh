@@ -1,36 +1,45 @@
 #!/usr/bin/env bash
-# The defaults of `tightfit run` beside plain, on two GPUs at once: the table "The defaults" of docs/results.md.
+# The defaults of `tightfit run` beside plain: the table "The defaults" of docs/results.md.
 #
-# usage: scripts/gpu-defaults.sh FOLDER OUTPUT
+# usage: scripts/gpu-defaults.sh FOLDER OUTPUT [ROUNDS]
 #
-# FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Half of the cases run on each GPU, then both train
-# together. What was tuned stays in OUTPUT/*/anytime-*.db.
+# FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs
+# of the machine take lines from the list. A round (5 by default) is a pair of plain and run of every case; none is begun
+# once STOP_AFTER (480) seconds have passed. What was tuned stays in OUTPUT/*/anytime-*.db, for scripts/ship-recordings.py.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-folder=$1 output=$2
+export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) CACHES=1
+rounds=${3:-5}
 
-# on GPU NAME STAGE ..: the variables before it choose
-on() {
-    gpu=$1 name=$2 && shift 2
-    CUDA_VISIBLE_DEVICES=$gpu CACHES=1 "$here/gpu-run.sh" "$folder" "$output/$name" "$@" >"$output/$name.log" 2>&1
+# NAME STAGE VARIABLE=VALUE ..
+jobs() {
+    unlimited="--tune first --tune-budget unlimited"
+    for round in $(seq "$rounds"); do
+        for case in wide_resnet50_2:64:tf32 densenet121:64:tf32 inception_v3:64:tf32:299 regnet_y_1_6gf:64:tf32 \
+            mobilenet_v3_large:128:bf16 vgg16:256:tf32 deeplabv3_resnet50:8:tf32 swin_t:64:tf32 resnet50:64:tf32 \
+            resnet50:64:bf16 unet2d:16:tf32:256 imagedecoder:1:fp16 videodecoder:1:bf16 shufflenet_v2_x1_0:128:tf32 \
+            alexnet:256:fp32; do
+            echo "round$round-${case//:/-} anytime CASES=$case"
+        done
+        [ "$round" = 1 ] || continue
+        echo "limit-vgg16 anytime CASES=vgg16:256:fp32 'OPTIONS=--workspace 512MiB'"
+        echo "limit-alexnet anytime CASES=alexnet:256:fp32 'OPTIONS=--workspace 64MiB'"
+        for case in alexnet:256:fp32 unet2d:16:tf32:256 videodecoder:1:bf16; do
+            echo "first-${case//:/-} anytime CASES=$case SECONDS_TUNING=2 'OPTIONS=$unlimited'"
+        done
+        echo "uses uses"
+        echo "swapped swapped"
+        echo "jax jax"
+    done
 }
 
+job() {
+    [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
+    name=$1 stage=$2 && shift 2
+    env CUDA_VISIBLE_DEVICES="$GPU" SECONDS_TUNING=11 "$@" "$here/gpu-run.sh" "$folder" "$output/$name" "$stage" \
+        >"$output/$name.log" 2>&1
+}
+export -f job
+
 mkdir -p "$output"
-(
-    CASES="densenet121:64:tf32 inception_v3:64:tf32:299 regnet_y_1_6gf:64:tf32 swin_t:64:tf32 wide_resnet50_2:64:tf32 resnet50:64:bf16" \
-        SECONDS_TUNING=12 on 0 table0 anytime
-    PAIRS=2 CASES="alexnet:256:fp32" SECONDS_TUNING=6 on 0 pairs anytime
-    CASES="alexnet:256:fp32" OPTIONS="--tune first --tune-budget unlimited" SECONDS_TUNING=1 on 0 first anytime
-    on 0 uses uses swapped
-) &
-(
-    CASES="mobilenet_v3_large:128:bf16 deeplabv3_resnet50:8:tf32 unet2d:16:tf32:256 imagedecoder:1:fp16 videodecoder:1:bf16 vgg16:256:tf32" \
-        SECONDS_TUNING=12 on 1 table1 anytime
-    CASES="unet2d:16:tf32:256" OPTIONS="--tune first --tune-budget unlimited" SECONDS_TUNING=1 on 1 first-unet anytime
-    CASES="vgg16:256:fp32" OPTIONS="--workspace 512MiB --tune-budget 30s" SECONDS_TUNING=55 on 1 vgg30 anytime
-    on 1 jax jax
-    CUDA_VISIBLE_DEVICES=1 "$here/profiling-cost.py" "$here/slow-layers.txt" --policies fit --tightfit "$folder/tightfit" -- \
-        --backend cuda --types bf16 --layout nhwc >"$output/slow-layers.txt" 2>&1
-) &
-wait
-on 0,1 ddp ddp
+jobs | xargs -L 1 -P "$(nvidia-smi --list-gpus | wc -l)" --process-slot-var=GPU bash -c 'job "$@"' job

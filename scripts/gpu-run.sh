@@ -135,7 +135,8 @@ capture() { # CUDA graphs
 anytime() { # a cold cache and the defaults beside plain, a process each, in turn; CASES and PAIRS choose, CACHES keeps them
     for case in ${CASES:-resnet50:64:tf32}; do
         for pair in $(seq "${PAIRS:-1}"); do
-            plain anytime.py ${BENCHMARK:+--benchmark} "$case"
+            # Plain steps as long: a device's clock may change with its temperature.
+            plain anytime.py ${BENCHMARK:+--benchmark} --seconds "${SECONDS_TUNING:-14}" "$case"
             name=anytime-$(echo "$case" | tr ':' '-')-$pair
             rm -f "$output/$name.db"*
             defaults "$name" "${OPTIONS:-}" anytime.py ${BENCHMARK:+--benchmark} --seconds "${SECONDS_TUNING:-14}" "$case"
@@ -147,8 +148,10 @@ anytime() { # a cold cache and the defaults beside plain, a process each, in tur
 swapped() { # 200 steps while tuning swaps; the same bits from a full cache
     plain curve.py
     defaults swapped-curve "" curve.py
+    TIGHTFIT_CACHE=$output/swapped.db under first-curve "--workspace 64MiB" curve.py
     for turn in 1 2 3; do
-        TIGHTFIT_CACHE=$output/swapped.db under "first-curve-$turn" "" curve.py
+        plain curve.py --deterministic
+        TIGHTFIT_CACHE=$output/swapped.db under "full-cache-$turn" "--workspace 64MiB" curve.py --deterministic
     done
     rm -f "$output"/swapped*.db*
 }

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""Trains ResNet-18 on two GPUs of unequal speed, evenly and as tightfit plans it, and compares.
+"""Trains ResNet-18 on GPUs of unequal speed, evenly and as tightfit plans it, and compares.
 
-usage: scripts/gpu-unequal.py --out FOLDER [--batch 256] [--step 16] [--load SIZE] [--dry-run]
+usage: scripts/gpu-unequal.py --out FOLDER [--devices 2] [--slow 1] [--batch 256] [--step 16] [--load SIZE] [--dry-run]
 
-Needs two GPUs, torch with NCCL, torchvision, and the tightfit package (`pip install ./crates/python`). GPU 1 is made slower
-by another process that multiplies matrices on it without pause; the script starts it and stops it. Then, under torchrun:
+Needs that many GPUs, torch with NCCL, torchvision, and the tightfit package (`pip install ./crates/python`). The GPUs listed
+by --slow are made slower by another process each that multiplies matrices on it without pause; the script starts and stops
+them. Then, under torchrun:
 
     1. each rank measures training steps (forward, backward, SGD; no communication) of its GPU by batch size, and keeps
        them in a cache of its own; rank 0 merges the caches into FOLDER/steps.db
-    2. tightfit splits the mini-batch over both
-    3. both ranks train, evenly and as planned, without and with batch norm over all ranks
+    2. tightfit splits the mini-batch over all
+    3. the ranks train, evenly and as planned, without and with batch norm over all ranks; the all-reduce of all gradients
+       is timed on its own
     4. gradients of uneven batches, one of them 0 samples, are compared with one device's in fp64
 
 The result is FOLDER/gpu-unequal.json, and is printed. It takes one to three minutes, and ends by itself after four.
---dry-run does all of it with a small network on two CPU processes with gloo, the second slowed by sleeping.
+--dry-run does all of it with a small network on CPU processes with gloo, of which the slow ones sleep.
 """
 
 import argparse
@@ -35,6 +37,9 @@ def arguments():
     parser.add_argument("--out", default=os.environ.get("OUT"), help="folder for the result [default: $OUT]")
     parser.add_argument("--batch", type=int, default=None, help="mini-batch [default: 256; 32 in a dry run]")
     parser.add_argument("--step", type=int, default=None, help="batches are multiples of this power of two [16; 4]")
+    parser.add_argument("--devices", type=int, default=2, help="how many [default: %(default)s]")
+    parser.add_argument("--slow", default="1", help="the slowed ones, from 0 on, commas between [default: %(default)s]")
+    parser.add_argument("--loaded", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--load", type=int, default=4096, help="rows of the competing matrices")
     parser.add_argument("--steps", type=int, default=None, help="training steps timed [30; 5]")
     parser.add_argument("--dry-run", action="store_true")
@@ -47,6 +52,9 @@ def arguments():
     options.step = options.step or (4 if dry else 16)
     options.steps = options.steps or (5 if dry else 30)
     options.out = Path(options.out)
+    options.slowed = [int(place) for place in options.slow.split(",") if place]
+    if not all(0 <= place < options.devices for place in options.slowed):
+        parser.error(f"--slow {options.slow}: devices count from 0 to {options.devices - 1}")
     return options
 
 
@@ -55,20 +63,21 @@ def main(options):
 
     import tightfit  # noqa: F401  (missing here is a clearer error than in a rank)
 
-    if not options.dry_run and torch.cuda.device_count() < 2:
-        sys.exit(f"two GPUs are needed, {torch.cuda.device_count()} found; --dry-run works without")
+    if not options.dry_run and torch.cuda.device_count() < options.devices:
+        sys.exit(f"{options.devices} GPUs are needed, {torch.cuda.device_count()} found; --dry-run works without")
     options.out.mkdir(parents=True, exist_ok=True)
     result = options.out / "gpu-unequal.json"
     result.unlink(missing_ok=True)
     again = [sys.executable, __file__, *sys.argv[1:], "--out", str(options.out)]
-    load = None
+    loads = []
     try:
-        if not options.dry_run:
-            load = subprocess.Popen([*again, "--role", "load"], stdout=subprocess.PIPE, text=True)
-            if load.stdout.readline() != "loading\n":
+        for place in [] if options.dry_run else options.slowed:
+            command = [*again, "--role", "load", "--loaded", str(place)]
+            loads.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            if loads[-1].stdout.readline() != "loading\n":
                 sys.exit("the competing load did not start; its message is above")
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        # NVLink multicast wants a fabric manager that containers often lack; two GPUs gain nothing from it.
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(options.devices)]
+        # NVLink multicast needs a fabric manager, which containers often lack.
         environment = {"OMP_NUM_THREADS": "1", "NCCL_NVLS_ENABLE": "0", **os.environ}
         ranks = subprocess.Popen([*torchrun, *again[1:], "--role", "worker"], env=environment)
         try:
@@ -82,28 +91,29 @@ def main(options):
             what = f"; what was done before is in {result}" if result.exists() else ""
             sys.exit(f"the ranks failed with code {code}, their message is above{what}")
     finally:
-        if load is not None:
+        for load in loads:
             load.terminate()
             load.wait(timeout=15)
     print(result.read_text())
 
 
 def load(options):
-    """Keeps GPU 1 busy until it is terminated, or its parent is gone."""
+    """Keeps a GPU busy until it is terminated, or its parent is gone."""
     import torch
 
     parent, until = os.getppid(), time.monotonic() + LIMIT_S + 30
-    a = torch.randn(options.load, options.load, device="cuda:1", dtype=torch.bfloat16)
+    torch.cuda.set_device(options.loaded)
+    a = torch.randn(options.load, options.load, device="cuda", dtype=torch.bfloat16)
     b = torch.empty_like(a)
     torch.mm(a, a, out=b)
-    torch.cuda.synchronize(1)
+    torch.cuda.synchronize()
     print("loading", flush=True)
     while os.getppid() == parent and time.monotonic() < until:
         # Two batches of work in flight, so that the GPU never waits for this process.
         done = torch.cuda.Event()
         for _ in range(20):
             torch.mm(a, a, out=b)
-        done.record(torch.cuda.current_stream(1))
+        done.record(torch.cuda.current_stream())
         for _ in range(20):
             torch.mm(a, a, out=b)
         done.synchronize()
@@ -136,7 +146,7 @@ class Rank:
 
         class Slow(nn.Module):
             def forward(_, x):
-                time.sleep(len(x) * SLOW_US * 1e-6 * (1 + self.rank))
+                time.sleep(len(x) * SLOW_US * 1e-6 * (2 if self.rank in self.options.slowed else 1))
                 return x
 
         layers = [Slow(), nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10)]
@@ -185,7 +195,7 @@ class Rank:
         return steps
 
     def train(self, batches, sync):
-        """Median step in microseconds, the slower rank's."""
+        """Median step in microseconds, the slowest rank's."""
         torch, dist = self.torch, self.dist
         model = self.network()
         if sync:
@@ -200,16 +210,36 @@ class Rank:
         dist.all_reduce(each, op=dist.ReduceOp.MAX)
         return float(each.median())
 
+    def all_reduce(self):
+        """Median microseconds of one all-reduce of as many bytes as the gradients have, with nothing else to do."""
+        torch, dist = self.torch, self.dist
+        gradients = torch.zeros(sum(p.numel() for p in self.network().parameters()), device=self.device)
+        wait = torch.cuda.synchronize if self.device.type == "cuda" else (lambda: None)
+        times = []
+        for _ in range(self.options.steps):
+            dist.barrier()
+            wait()
+            start = time.perf_counter()
+            dist.all_reduce(gradients)
+            wait()
+            times.append((time.perf_counter() - start) * 1e6)
+        return statistics.median(times[len(times) // 4 :])
+
     def compare_gradients(self):
         """Largest difference of a gradient from one device's, in fp64, relative to its largest element."""
         torch, dist, nn = self.torch, self.dist, self.torch.nn
         torch.manual_seed(1)
         layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 7)]
         start = nn.Sequential(*layers).double().state_dict()
-        x, y = torch.randn(7, 3, 8, 8, dtype=torch.float64) + 3, torch.randint(7, (7,))
+        ranks = self.options.devices
+        samples = 3 * ranks + 1
+        x, y = torch.randn(samples, 3, 8, 8, dtype=torch.float64) + 3, torch.randint(7, (samples,))
         x, y = x.to(self.device), y.to(self.device)
         differences = {}
-        for batches in ([4, 3], [6, 1], [7, 0]):
+        # Nearly even; one rank with a single sample; one rank without any.
+        for last in (3, 1, 0):
+            batches = [3] * (ranks - 1) + [last]
+            batches[0] = samples - sum(batches[1:])
             gradients = []
             for alone in (True, False):
                 model = nn.Sequential(*layers).double()
@@ -219,7 +249,7 @@ class Rank:
                 if not alone:
                     model = self.tt.distribute(self.tt.sync_batch_norm(model), batches)
                 first = 0 if alone else sum(batches[: self.rank])
-                part = slice(first, first + (7 if alone else batches[self.rank]))
+                part = slice(first, first + (samples if alone else batches[self.rank]))
                 self.tt.backward(model, x[part], lambda out: nn.functional.cross_entropy(out, y[part]))
                 gradients.append([parameter.grad.clone() for parameter in model.parameters()])
             worst = max(float((a - b).abs().max() / a.abs().max().clamp(min=1e-3)) for a, b in zip(*gradients))
@@ -233,7 +263,7 @@ def worker(options):
 
     rank = Rank(options)
     torch, dist = rank.torch, rank.dist
-    names = [f"rank {place}" for place in range(2)]
+    names = [f"rank {place}" for place in range(options.devices)]
     kind = "cpu" if options.dry_run else torch.cuda.get_device_name(rank.device)
     steps = rank.measure()
     own, cache = options.out / f"steps-{rank.rank}.db", options.out / "steps.db"
@@ -252,7 +282,9 @@ def worker(options):
         "batch": options.batch,
         "network": "small" if options.dry_run else "torchvision resnet18, 224x224",
         "types": rank.types,
-        "slowdown_of_rank_1": plan.devices[1].alone_time_us / plan.devices[0].alone_time_us,
+        "slowed": options.slowed,
+        "slowdown_beside_rank_0": [device.alone_time_us / plan.devices[0].alone_time_us for device in plan.devices],
+        "all_reduce_us": rank.all_reduce(),
         "predicted": plan.to_dict(),
         "measured": {},
     }

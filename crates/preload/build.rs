@@ -46,8 +46,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     if env::var("CARGO_PKG_NAME")? == "tightfit-preload" {
-        println!("cargo:rustc-cdylib-link-arg=-fuse-ld=bfd");
-        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcudnn.so.9,--default-symver");
+        // Not `rustc-cdylib-link-arg`: Cargo passes that on to every library that links this crate, and a Python module
+        // named libcudnn.so.9 keeps the real one from being loaded (rust-lang/cargo#9562).
+        println!("cargo:rustc-link-arg=-fuse-ld=bfd");
+        println!("cargo:rustc-link-arg=-Wl,-soname,libcudnn.so.9,--default-symver");
     }
     let text = fs::read_to_string(list)?;
     let symbols: Vec<(&str, &str)> = text

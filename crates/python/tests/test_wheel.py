@@ -132,3 +132,19 @@ def test_a_wheel_without_its_parts_is_refused(tmp_path: Path) -> None:
     answer = checked(wheel)
     assert answer.returncode == 1
     assert "no `tightfit` command" in answer.stderr and "carries 0 libraries" in answer.stderr
+
+
+def test_importing_the_package_leaves_cudnn_to_others():
+    """A module with cuDNN's SONAME would be what PyTorch gets when it is imported next."""
+    code = """
+import ctypes
+import tightfit
+try:
+    cudnn = ctypes.CDLL("libcudnn.so.9")
+except OSError:
+    print("not installed")
+else:
+    print("itself" if cudnn._handle == ctypes.CDLL(tightfit._native.__file__)._handle else "another")
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.strip() in ("not installed", "another"), found.stdout + found.stderr

@@ -27,7 +27,7 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
     let started = Instant::now();
     let found = profile(&selection, &scope, &mut session, common)?;
     let wall = Nanos::from(started.elapsed());
-    let Spent { time, kernel_time, measured, cached, skipped, cache_failure } = &found.spent;
+    let Spent { time, kernel_time, measured, cached, skipped, cache_failure, shares } = &found.spent;
     let cache = session.cache.as_ref().map(|cache| cache.path().display().to_string());
     let distinct = found.candidates.len();
     if common.format == Format::Json {
@@ -48,6 +48,7 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
             "kernel_time_us": kernel_time.as_micros(),
             "time_us": time.as_micros(),
             "wall_time_us": wall.as_micros(),
+            "devices": shares.iter().map(|share| json!({"measured": share.measured, "time_us": share.time.as_micros()})).collect::<Vec<_>>(),
             "cache": cache,
         });
         print(&format!("{object:#}\n"))?;
@@ -64,6 +65,10 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
             ("kept in", cache.unwrap_or("nowhere".to_owned())),
         ] {
             grid.push([name.to_owned(), value]);
+        }
+        if let [_, _, ..] = shares[..] {
+            let each: Vec<String> = shares.iter().map(|share| format!("{} in {}", share.measured, share.time)).collect();
+            grid.push(["by device".to_owned(), each.join(", ")]);
         }
         print_grid(&grid, common.format)?;
     }

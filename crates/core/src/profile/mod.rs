@@ -23,7 +23,7 @@ pub use decision::{Decision, DecisionKey};
 pub use key::{is_step_name, step_name};
 pub use model::Model;
 pub use owner::{Owner, RecordedNetwork};
-pub use profiler::{Admission, Profiler, Skipped, Spent};
+pub use profiler::{Admission, Profiler, Share, Skipped, Spent};
 pub(crate) use profiler::{Known, Rivals};
 pub use recording::{Recording, Shipped};
 pub use replay::Replay;

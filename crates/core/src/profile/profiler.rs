@@ -29,6 +29,17 @@ pub struct Spent {
     pub skipped: Vec<Skipped>,
     /// The first failure to write to the cache; measuring continued without it.
     pub cache_failure: Option<String>,
+    /// What each device measured, in the order of the devices; empty for what was not shared among devices.
+    pub shares: Vec<Share>,
+}
+
+/// The measurements that one of several devices made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Their number.
+    pub measured: usize,
+    /// Their wall-clock time, all repeats included.
+    pub time: Nanos,
 }
 
 /// A candidate that could not be measured.
@@ -51,6 +62,17 @@ impl Spent {
         self.cached += other.cached;
         self.skipped.extend(other.skipped);
         self.cache_failure = self.cache_failure.take().or(other.cache_failure);
+        self.shares.resize(self.shares.len().max(other.shares.len()), Share::default());
+        for (share, more) in self.shares.iter_mut().zip(other.shares) {
+            *share = Share { measured: share.measured + more.measured, time: share.time + more.time };
+        }
+    }
+
+    /// The same, made by the device at this place among others.
+    pub(crate) fn by_device(mut self, place: usize) -> Spent {
+        self.shares = vec![Share::default(); place];
+        self.shares.push(Share { measured: self.measured, time: self.time });
+        self
     }
 }
 

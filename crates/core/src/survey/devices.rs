@@ -28,7 +28,7 @@ pub(super) fn each_task(
 ) -> Result<(Known, Spent), Error> {
     let next = AtomicUsize::new(0);
     let all = Mutex::new((Known::default(), Spent::default(), None));
-    let work = |backend: &mut dyn Backend| {
+    let work = |device: usize, backend: &mut dyn Backend| {
         let mut profiler = Profiler::new(backend, env.cache, env.stop);
         prepare(&mut profiler);
         let mut places = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|&it| it < count);
@@ -39,14 +39,15 @@ pub(super) fn each_task(
         let (known, spent) = profiler.into_known();
         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
         all.0.extend(known);
-        all.1.add(spent);
+        all.1.add(spent.by_device(device));
         all.2 = all.2.take().or(error);
     };
     match backends {
-        [backend] => work(backend.as_mut()),
+        [backend] => work(0, backend.as_mut()),
         _ => std::thread::scope(|threads| {
-            for backend in backends.iter_mut() {
-                threads.spawn(|| work(backend.as_mut()));
+            for (device, backend) in backends.iter_mut().enumerate() {
+                let work = &work;
+                threads.spawn(move || work(device, backend.as_mut()));
             }
         }),
     }

@@ -44,6 +44,8 @@ fn devices_share_the_sizes_of_one_kernel() {
         let total: usize = shared.iter().sum();
         assert!(total >= alone[0] && (sizes == Sizes::Fit || total == alone[0]), "{sizes}: {shared:?}, {alone:?}");
         assert_eq!(two.spent.measured, total, "{sizes}");
+        let shares: Vec<usize> = two.spent.shares.iter().map(|share| share.measured).collect();
+        assert_eq!(shares, shared, "{sizes}");
     }
 }
 
