@@ -4,7 +4,7 @@
 # usage: scripts/gpu-defaults.sh FOLDER OUTPUT [ROUNDS]
 #
 # FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs
-# of the machine take lines from the list. A round (5 by default) is a pair of plain and run of every case; none is begun
+# of the machine, or the first $GPUS, take lines from the list. A round (5 by default) is a pair of plain and run of every case; none is begun
 # once STOP_AFTER (480) seconds have passed. What was tuned stays in OUTPUT/*/anytime-*.db, for scripts/ship-recordings.py.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -42,4 +42,4 @@ job() {
 export -f job
 
 mkdir -p "$output"
-jobs | xargs -L 1 -P "$(nvidia-smi --list-gpus | wc -l)" --process-slot-var=GPU bash -c 'job "$@"' job
+jobs | xargs -L 1 -P "${GPUS:-$(nvidia-smi --list-gpus | wc -l)}" --process-slot-var=GPU bash -c 'job "$@"' job

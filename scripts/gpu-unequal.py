@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Trains ResNet-18 on GPUs of unequal speed, evenly and as tightfit plans it, and compares.
 
-usage: scripts/gpu-unequal.py --out FOLDER [--devices 2] [--slow 1] [--batch 256] [--step 16] [--load SIZE] [--dry-run]
+usage: scripts/gpu-unequal.py --out FOLDER [--devices 2] [--slow 1] [--share 0.4] [--batch 256] [--step 16] [--dry-run]
 
 Needs that many GPUs, torch with NCCL, torchvision, and the tightfit package (`pip install ./crates/python`). The GPUs listed
-by --slow are made slower by another process each that multiplies matrices on it without pause; the script starts and stops
-them. Then, under torchrun:
+by --slow compute on a --share of their multiprocessors (a green context), as a smaller GPU would. With --share 1 another
+process multiplies matrices on each of them without pause instead; the script starts and stops it. Then, under torchrun:
 
     1. each rank measures training steps (forward, backward, SGD; no communication) of its GPU by batch size, and keeps
        them in a cache of its own; rank 0 merges the caches into FOLDER/steps.db
@@ -39,6 +39,7 @@ def arguments():
     parser.add_argument("--step", type=int, default=None, help="batches are multiples of this power of two [16; 4]")
     parser.add_argument("--devices", type=int, default=2, help="how many [default: %(default)s]")
     parser.add_argument("--slow", default="1", help="the slowed ones, from 0 on, commas between [default: %(default)s]")
+    parser.add_argument("--share", type=float, default=0.4, help="of multiprocessors that slow ones use [default: %(default)s]")
     parser.add_argument("--loaded", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--load", type=int, default=4096, help="rows of the competing matrices")
     parser.add_argument("--steps", type=int, default=None, help="training steps timed [30; 5]")
@@ -71,7 +72,7 @@ def main(options):
     again = [sys.executable, __file__, *sys.argv[1:], "--out", str(options.out)]
     loads = []
     try:
-        for place in [] if options.dry_run else options.slowed:
+        for place in options.slowed if options.share == 1 and not options.dry_run else []:
             command = [*again, "--role", "load", "--loaded", str(place)]
             loads.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
             if loads[-1].stdout.readline() != "loading\n":
@@ -134,6 +135,20 @@ class Rank:
         self.device = torch.device("cpu") if options.dry_run else torch.device("cuda", local)
         self.types = "f32" if options.dry_run else "tf32"
         torch.set_num_threads(1 if options.dry_run else 8)
+        if self.rank in options.slowed and options.share < 1 and not options.dry_run:
+            self.slow_down(local)
+
+    def slow_down(self, local):
+        """Everything from here on computes on a share of the multiprocessors."""
+        from torch.cuda.green_contexts import GreenContext
+
+        count = self.torch.cuda.get_device_properties(local).multi_processor_count
+        # The driver hands them out by eights.
+        self.context = GreenContext.create(num_sms=round(count * self.options.share / 8) * 8, device_id=local)
+        if hasattr(self.context, "Stream"):
+            self.torch.cuda.set_stream(self.context.Stream())
+        else:
+            self.context.set_context()
 
     def network(self):
         torch = self.torch
@@ -283,6 +298,7 @@ def worker(options):
         "network": "small" if options.dry_run else "torchvision resnet18, 224x224",
         "types": rank.types,
         "slowed": options.slowed,
+        "share": options.share,
         "slowdown_beside_rank_0": [device.alone_time_us / plan.devices[0].alone_time_us for device in plan.devices],
         "all_reduce_us": rank.all_reduce(),
         "predicted": plan.to_dict(),

@@ -9,6 +9,7 @@ torchrun, ranks train together (DistributedDataParallel), all take the steps of 
 """
 
 import argparse
+import itertools
 import os
 import statistics
 import time
@@ -56,6 +57,8 @@ def measure(case, options):
     late = statistics.median(times[-10:])
     slow = [place for place, taken in enumerate(times) if taken > 1.1 * late + 5e-3]
     figures["settled_s"] = sum(times[: slow[-1] + 1]) if slow else 0.0
+    seconds = itertools.groupby(zip(itertools.accumulate(times), times, strict=True), lambda pair: int(pair[0]))
+    figures["by_second_ms"] = [round(1e3 * statistics.median(taken for _, taken in steps), 2) for _, steps in seconds]
     if int(os.environ.get("RANK", 0)) == 0:
         tell(label=options.label, case=case, benchmark=options.benchmark, ranks=ranks, first_step_s=first, **figures)
 

@@ -27,6 +27,11 @@ pub fn local_rank() -> u64 {
     place().0
 }
 
+/// Whether there are others.
+pub fn are_several() -> bool {
+    place().1 > 1
+}
+
 /// Whether it is for this process to measure a convolution; each is measured by one, which is the same wherever this is asked.
 pub fn is_own(problem: &Problem) -> bool {
     let (rank, size) = place();

@@ -67,7 +67,8 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
             grid.push([name.to_owned(), value]);
         }
         if let [_, _, ..] = shares[..] {
-            let each: Vec<String> = shares.iter().map(|share| format!("{} in {}", share.measured, share.time)).collect();
+            let each: Vec<String> =
+                shares.iter().map(|share| format!("{} in {}", share.measured, share.time)).collect();
             grid.push(["by device".to_owned(), each.join(", ")]);
         }
         print_grid(&grid, common.format)?;

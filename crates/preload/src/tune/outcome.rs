@@ -11,6 +11,7 @@ use super::job::{Job, Verdict};
 use crate::choose::Chooser;
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
+use crate::ranks;
 use crate::settings::Settings;
 
 /// Takes over what another process has decided.
@@ -51,6 +52,21 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict, device: &D
     let is_known = job.theirs().is_some() || configuration.as_ref().is_some_and(|ours| ours.time() > Nanos::ZERO);
     if is_known {
         let decision = Decision { configuration, framework_time: job.theirs(), is_final: job.is_surveyed() };
+        call.around.chooser.keep_decision(&kernel.question, kernel.terms, call.around.settings, device, &decision);
+    }
+}
+
+/// Ends a job that is not done: what it has measured is saved, and ranks that leave the kernel to this one stop waiting.
+pub(super) fn leave(call: &Call<'_>, mut job: Job, device: &Device) {
+    save(call.around.chooser, call.around.settings, &mut job, device);
+    let kernel = &job.kernel;
+    kernel.close();
+    // Under an explicit limit, later processes would be told no more than the framework's choice needs.
+    if ranks::are_several() && kernel.terms.is_auto {
+        let running = kernel.running();
+        let configuration =
+            running.configuration().filter(|ours| ours.time() > Nanos::ZERO).map(|ours| (**ours).clone());
+        let decision = Decision { configuration, framework_time: job.theirs(), is_final: false };
         call.around.chooser.keep_decision(&kernel.question, kernel.terms, call.around.settings, device, &decision);
     }
 }

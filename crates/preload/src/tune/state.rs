@@ -11,7 +11,7 @@ use super::Call;
 use super::accuracy::Truth;
 use super::job::{Job, Next, Verdict};
 use super::ledger::Ledger;
-use super::outcome::{adopt, finish, run, save};
+use super::outcome::{adopt, finish, leave, run, save};
 use super::pace::Pace;
 use super::rates::Rates;
 use super::room::Room;
@@ -189,7 +189,10 @@ impl State {
         if !self.pace.is_steady() {
             return;
         }
-        self.begin_jobs(call, session.guest.device());
+        let device = session.guest.device();
+        self.device.get_or_insert_with(|| device.clone());
+        self.listen(call, device);
+        self.begin_jobs(call, device);
         let (started, budget) = (Instant::now(), call.around.settings.budget);
         // SAFETY: forwarded to the caller.
         let Ok(stream) = (unsafe { call.around.host.stream(call.handle) }) else { return };
@@ -260,15 +263,19 @@ impl State {
         self.is_over = true;
     }
 
-    /// A job for each kernel that goes on being executed.
+    /// A job for each kernel that goes on being executed; looks for them when the one executed now is new among them.
     fn begin_jobs(&mut self, call: &Call<'_>, device: &Device) {
-        self.device.get_or_insert_with(|| device.clone());
-        self.listen(call, device);
-        let of_others = self.others.iter().map(|kernel| Arc::as_ptr(kernel).addr());
-        let has_job: HashSet<usize> = self.jobs.iter().map(id).chain(of_others).collect();
-        let is_due = |kernel: &&Arc<Kernel>| {
-            kernel.is_open() && kernel.calls() > 1 && kernel.goes_on() && !has_job.contains(&Arc::as_ptr(kernel).addr())
+        let is_open = |kernel: &Kernel| kernel.is_open() && !kernel.is_captured();
+        self.jobs.retain(|job| is_open(&job.kernel));
+        self.others.retain(|kernel| is_open(kernel));
+        let known = |kernel: &Arc<Kernel>| {
+            self.jobs.iter().map(|job| &job.kernel).chain(&self.others).any(|it| Arc::ptr_eq(it, kernel))
         };
+        let is_due =
+            |kernel: &&Arc<Kernel>| is_open(kernel) && kernel.calls() > 1 && kernel.goes_on() && !known(kernel);
+        if !is_due(&call.own.kernel) {
+            return;
+        }
         let due: Vec<Arc<Kernel>> = self.kernels.iter().filter(is_due).cloned().collect();
         for kernel in due {
             if !ranks::is_own(&kernel.question.problem)
@@ -280,9 +287,6 @@ impl State {
                 self.begin(kernel, call, device);
             }
         }
-        let is_open = |kernel: &Kernel| kernel.is_open() && !kernel.is_captured();
-        self.jobs.retain(|job| is_open(&job.kernel));
-        self.others.retain(|kernel| is_open(kernel));
     }
 
     fn begin(&mut self, kernel: Arc<Kernel>, call: &Call<'_>, device: &Device) {
@@ -381,12 +385,9 @@ impl State {
         call.around.voice.progress(call.around.settings, done, self.kernels.len(), left);
     }
 
-    /// Saves what the jobs that are left have measured, and lets them go.
+    /// Lets the jobs that are left go.
     fn close_jobs(&mut self, call: &Call<'_>, device: &Device) {
-        for mut job in std::mem::take(&mut self.jobs) {
-            save(call.around.chooser, call.around.settings, &mut job, device);
-            job.kernel.close();
-        }
+        std::mem::take(&mut self.jobs).into_iter().for_each(|job| leave(call, job, device));
     }
 
     /// Lets all go that is left. Gives whether anything was measured since the last

@@ -177,3 +177,20 @@ fn ranks_of_one_job_share_the_work() {
     first.dedup();
     assert_eq!(first.len(), 6, "{first:?}");
 }
+
+#[test]
+fn a_rank_whose_budget_ends_says_so_to_the_others() {
+    let arguments = "net=6 steps=60 sync=1 engine=1 size=5 c=4 k=4";
+    let hits = |ranks: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("cache.db");
+        let settings = [("CACHE", cache.to_str().unwrap()), ("TUNE_BUDGET", "1ms")];
+        let client = tuned(arguments, &settings).with("LOCAL_RANK", "0").with("LOCAL_WORLD_SIZE", ranks);
+        assert_eq!(client.run().status(), "0");
+        let later = tuned(arguments, &[("CACHE", cache.to_str().unwrap()), ("TUNE", "cached")]).run();
+        total(&later, "cache_hits")
+    };
+    // Alone, what is not known is not written down; among ranks, the others adopt it and stop waiting.
+    assert_eq!(hits("1"), 0);
+    assert!((1..6).contains(&hits("2")));
+}
