@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# What docs/papers.md takes from a GPU: whole PyTorch iterations within limits and totals, recordings, time to profile.
+#
+# usage: scripts/gpu-papers.sh FOLDER OUTPUT
+#
+# FOLDER holds the release build (tightfit, libtightfit_preload.so). All GPUs of the machine, or the first $GPUS, take jobs from
+# the list; none is begun once STOP_AFTER (450) seconds have passed, and none takes longer than SECONDS_EACH (200). Each job's
+# lines of JSON go to OUTPUT/papers.jsonl, exported recordings to OUTPUT/NAME.jsonl.gz, messages to OUTPUT/NAME.log.
+set -u
+folder=$(cd "$1" && pwd)
+mkdir -p "$2"
+output=$(cd "$2" && pwd)
+scripts=$(cd "$(dirname "$0")" && pwd)
+export scripts folder output BEGIN=$(date +%s) STOP_AFTER=${STOP_AFTER:-450} SECONDS_EACH=${SECONDS_EACH:-200}
+export TIGHTFIT_PRELOAD=$folder PYTHONUNBUFFERED=1
+
+# The longest come first. NAME step "OPTIONS OF RUN, or plain" CASE .. | NAME optimize|profile ARGUMENTS ..
+jobs() {
+    networks="alexnet:256:fp32 resnet18:128:fp32 resnet50:64:fp32"
+    echo "total-resnet152-4960 step '--total-workspace 4960MiB' resnet152:128:fp32"
+    echo "overfeat profile overfeat --batch 128 --workspace 64GiB --sizes undivided"
+    echo "deepbench-x4-f32 optimize deepbench-x4 --types f32 --operations forward --workspace 64MiB"
+    echo "deepbench-x4-f16 optimize deepbench-x4 --types f16 --operations forward --workspace 64MiB --layers db08,db12"
+    for limit in 8 64 512; do
+        for sizes in undivided power-of-two fit; do
+            echo "iterations-$limit-$sizes step '--workspace ${limit}MiB --sizes $sizes' $networks"
+        done
+    done
+    echo "iterations-plain step plain $networks resnet50:32:fp32 resnet152:128:fp32"
+    echo "total-alexnet-120 step '--total-workspace 120MiB' alexnet:256:fp32"
+    for total in 1272 2544 5088 10176; do
+        echo "total-resnet50-$total step '--total-workspace ${total}MiB' resnet50:32:fp32"
+    done
+    echo "alexnet-all profile alexnet-1col --batch 256 --workspace 64MiB --sizes all"
+}
+
+job() {
+    [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
+    name=$1 kind=$2 && shift 2
+    export CUDA_VISIBLE_DEVICES=$GPU TIGHTFIT_CACHE=$output/$name.db
+    exec 2>>"$output/$name.log"
+    begin=$(date +%s)
+    if [ "$kind" = step ]; then
+        options=$1 && shift
+        run=()
+        # shellcheck disable=SC2206 # several options on purpose
+        [ "$options" = plain ] || run=("$folder/tightfit" run --tune first --tune-budget unlimited $options --)
+        timeout "$SECONDS_EACH" "${run[@]}" python3 "$scripts/gpu_run/step.py" --label "$name" "$@" >"$output/$name.json"
+    else
+        timeout "$SECONDS_EACH" "$folder/tightfit" "$kind" "$@" --backend cuda --format json >"$output/$name.json"
+    fi
+    code=$?
+    python3 "$scripts/gpu_run/job.py" "$name" "$code" $(($(date +%s) - begin)) "$output/$name.json" >>"$output/papers.jsonl"
+    [ "$kind" = step ] || "$folder/tightfit" cache export "$output/$name.jsonl.gz" >>"$output/$name.log"
+    rm -f "$output/$name.db"* "$output/$name.json"
+}
+export -f job
+
+jobs | xargs -L 1 -P "${GPUS:-$(nvidia-smi --list-gpus | wc -l)}" --process-slot-var=GPU bash -c 'job "$@"' job
+cat "$output/papers.jsonl"
