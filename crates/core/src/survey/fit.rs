@@ -41,7 +41,7 @@ const REFINE_LEAST: f64 = 0.02;
 const REFINE_MOST: f64 = 0.4;
 /// Round sizes are multiples of the largest power of two within a twelfth of m.
 const ROUND: usize = 12;
-/// Query every size if there are no more than this.
+/// Query the workspaces of every size if there are no more than this.
 const FEW: usize = 64;
 /// Rounds of refining: the first tries round sizes, the others halve the gaps beside the winning ones.
 const ROUNDS: usize = 4;
@@ -125,11 +125,12 @@ impl<'p, 'b> Search<'p, 'b> {
     fn new(problem: &Problem, screen: Screen, profiler: &'p mut Profiler<'b>) -> Result<Search<'p, 'b>, Error> {
         let sizes = profiler.sizes(problem);
         // Libraries list different engines at different sizes. The whole mini-batch and the screening sizes show nearly
-        // all of them, and each query takes as long as some measurements. In a recording of few sizes, any algorithm
-        // may appear at any size.
+        // all of them, and each query takes as long as some measurements. In a recording of some sizes, any algorithm
+        // may appear at any of them, and queries cost nothing.
         let mut algorithms: Vec<Algorithm> = Vec::new();
         let ends = sizes.last().copied().into_iter().chain(SCREEN);
-        let asked: Vec<usize> = if sizes.len() <= FEW { sizes.clone() } else { ends.collect() };
+        let is_recording = sizes.len() < problem.batch();
+        let asked: Vec<usize> = if is_recording && sizes.len() <= FEW { sizes.clone() } else { ends.collect() };
         for size in asked.into_iter().filter(|size| sizes.binary_search(size).is_ok()) {
             let offers = profiler.offers(&problem.with_batch(size)?)?;
             for offer in offers.iter().filter(|offer| offer.workspace.is_ok()) {

@@ -60,6 +60,17 @@ fn nothing_is_measured_twice_with_a_cache() {
     assert_eq!((second.iter().sum::<usize>(), again.spent.measured), (0, 0));
 }
 
+#[test]
+fn fit_lists_algorithms_at_few_sizes() {
+    // A question takes a GPU's library as long as some measurements.
+    let fake = Fake::new(&table());
+    let listed = Arc::clone(&fake.listed);
+    let scope = Scope::new(Sizes::Fit, vec![Bytes(200)]);
+    survey(&[problem(BATCH)], &scope, &mut [Box::new(fake)], &Env::default()).unwrap();
+    let listed = listed.load(Ordering::Relaxed);
+    assert!(listed <= 3, "{listed} questions for {BATCH} sizes");
+}
+
 /// A device that is lost at its first measurement.
 struct Lost(Fake);
 

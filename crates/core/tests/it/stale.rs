@@ -33,6 +33,8 @@ pub(crate) struct Fake {
     /// Bytes that a measurement needs over what was asked for.
     excess: u64,
     pub(crate) measured: Arc<AtomicUsize>,
+    /// Questions for the algorithms of a problem.
+    pub(crate) listed: Arc<AtomicUsize>,
     /// Counts questions for workspaces down; the last one sets the flag.
     countdown: Option<(usize, Arc<AtomicBool>)>,
     asked_after: Arc<AtomicUsize>,
@@ -42,7 +44,8 @@ impl Fake {
     pub(crate) fn new(table: &Table) -> Fake {
         let device = Device { backend: "cuda".into(), name: "fake".into(), library: "1".into(), threads: 0 };
         let count = || Arc::new(AtomicUsize::new(0));
-        Fake { device, table: table.clone(), excess: 0, measured: count(), countdown: None, asked_after: count() }
+        let (measured, listed, asked_after) = (count(), count(), count());
+        Fake { device, table: table.clone(), excess: 0, measured, listed, countdown: None, asked_after }
     }
 
     fn ask(&mut self) {
@@ -68,6 +71,7 @@ impl Backend for Fake {
 
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
         self.ask();
+        self.listed.fetch_add(1, Ordering::Relaxed);
         let mut names: Vec<&String> = self.table.keys().map(|(name, _)| name).collect();
         names.dedup();
         let offer = |name: &String| Offer {
