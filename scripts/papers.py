@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 
-from paper_tables import mucudnn, printed, summary, vdnn
+from paper_tables import measured, mucudnn, printed, summary, vdnn
 from paper_tables.tables import Answers, markdown
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs/papers.md"
@@ -31,6 +31,7 @@ def main() -> int:
     answers = Answers(options.tightfit)
     tables = {table.name: (table.quick, lambda table=table: markdown(table, answers)) for table in [summary.SUMMARY, *mucudnn.TABLES, *vdnn.TABLES]}
     tables |= {name: (False, lambda script=script: printed.text(script, options.tightfit)) for name, script in printed.SCRIPTS.items()}
+    tables |= {name: (True, text) for name, text in measured.TABLES.items()}
     page = options.page.read_text()
     on_page = re.findall(MARKED.format(r"(\S+)"), page, re.DOTALL)
     names = [name for name, _ in on_page]

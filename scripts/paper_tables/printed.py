@@ -7,8 +7,8 @@ from .tables import ROOT
 
 DEEPBENCH = "scripts/paper-figures.py deepbench"
 SCRIPTS = {
-    "mucudnn-figure-8": f"{DEEPBENCH} deepbench-x4:f16:64MiB profiles/recorded/h200-2026-11-21-more.jsonl.gz",
-    "mucudnn-figure-8-f32": f"{DEEPBENCH} deepbench-256:f32:64MiB profiles/recorded/h200-2026-11-21-later.jsonl.gz",
+    "mucudnn-figure-8": f"{DEEPBENCH} deepbench-x4:f16:64MiB profiles/recorded/h200-2026-11-21-more.jsonl.gz profiles/recorded/h200-2026-11-22.jsonl.gz",
+    "mucudnn-figure-8-f32": f"{DEEPBENCH} deepbench-x4:f32:64MiB profiles/recorded/h200-2026-11-22.jsonl.gz",
 }
 
 

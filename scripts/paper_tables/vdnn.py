@@ -9,12 +9,14 @@ from .tables import GB, Row, Table, ms
 
 Json = dict[str, Any]
 RECORDED = "replay:profiles/recorded/h200-"
-VGG, ALEXNET, LATER = (f"{RECORDED}{name}.jsonl.gz" for name in ("legacy-vgg16", "legacy-alexnet-1col-all", "2026-11-21"))
+VGG, ALEXNET, LATER, LATEST = (
+    f"{RECORDED}{name}.jsonl.gz" for name in ("legacy-vgg16", "legacy-alexnet-1col-all", "2026-11-21", "2026-11-22")
+)
 K40 = "--assume --costs k40"
 # The paper's networks with their mini-batches: what they are called here and there, where recorded, and the stated baseline in GB.
 NETWORKS = [
     ("alexnet-1col", 128, "AlexNet 128", ALEXNET, "1.1"),
-    ("overfeat", 128, "OverFeat 128", "", "-"),
+    ("overfeat", 128, "OverFeat 128", LATEST, "-"),
     ("googlenet", 128, "GoogLeNet 128", LATER, "-"),
     ("vgg19", 32, "VGG-19 32", VGG, "4.9"),
     ("vgg19", 64, "VGG-19 64", VGG, "-"),
