@@ -12,6 +12,8 @@
 //! lower placement, proves that there is none, or gives up after a fixed number of steps.
 
 mod exact;
+#[cfg(test)]
+mod exact_tests;
 mod fit;
 mod instance;
 
@@ -195,7 +197,7 @@ mod tests {
     }
 
     /// Pseudo-random numbers below a bound, with a fixed seed.
-    fn random() -> impl FnMut(u64) -> u64 {
+    pub(super) fn random() -> impl FnMut(u64) -> u64 {
         let mut state = 1_u64;
         move |below| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -217,7 +219,7 @@ mod tests {
 
     /// The least height over all orders: some order yields an optimal packing if each block is placed as low as
     /// possible.
-    fn exhaustive(lives: &[Life]) -> u64 {
+    pub(super) fn exhaustive(lives: &[Life]) -> u64 {
         fn extend(lives: &[Life], placed: &mut Vec<(u64, u64, usize)>, least: &mut u64) {
             let height = placed.iter().map(|placed| placed.1).max().unwrap_or(0);
             if height >= *least {

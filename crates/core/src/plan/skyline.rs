@@ -54,7 +54,7 @@ impl Effort {
     pub(super) fn exact_visits(self) -> u64 {
         match self {
             Effort::Draft => 5_000_000,
-            Effort::Plan => 200_000_000,
+            Effort::Plan => 600_000_000,
         }
     }
 }
@@ -72,6 +72,9 @@ pub(super) fn is_tight(height: u64, least: u64) -> bool {
 
 /// Attempts without improvement before the search restarts from the best.
 const PATIENCE: usize = 10;
+
+/// Seed of the pseudo-random choices.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The offset of an unplaced block.
 const UNPLACED: u64 = u64::MAX;
@@ -108,7 +111,7 @@ impl<'a> Packing<'a> {
             }
         }
         let Best { order, critical, .. } = search.best.clone();
-        Packing { search, orders, order, critical, random: Random::new(), failures: 0, failed: None }
+        Packing { search, orders, order, critical, random: Random::new(SEED), failures: 0, failed: None }
     }
 
     /// Goes on for as long as `effort` allows, counted from the beginning.
@@ -316,9 +319,9 @@ impl<'a> Search<'a> {
 pub(super) struct Random(u64);
 
 impl Random {
-    /// The generator with the seed of all searches.
-    pub(super) fn new() -> Random {
-        Random(0x9e37_79b9_7f4a_7c15)
+    /// A generator; the same seed gives the same numbers.
+    pub(super) fn new(seed: u64) -> Random {
+        Random(seed.max(1))
     }
 
     /// A number below `count`, or 0 if `count` is 0.

@@ -27,7 +27,13 @@ const SHORT: u64 = 2_000;
 const ALIKE: u64 = 12;
 
 /// One search in this many aims higher than the least height that may be possible.
-const AIM: u64 = 4;
+const AIM: u64 = 3;
+
+/// It aims for the best height, less this part of what lies above the least possible one.
+const STEP: i32 = 8;
+
+/// Seed of the random factors.
+const SEED: u64 = 0x9e37_79b9_7f4a_f7d1;
 
 /// Looks for placements lower than one of this `height`, until none is lower or so many visits are over.
 pub(super) fn lowest(instance: &Instance, height: i32, max_visits: u64, rules: Rules) -> Lowest {
@@ -35,47 +41,31 @@ pub(super) fn lowest(instance: &Instance, height: i32, max_visits: u64, rules: R
     let mut lessons = Lessons::new(instance);
     let mut best = Lowest { offsets: None, height, bound: instance.most_live };
     let mut length = SHORT * instance.blocks.len() as u64;
-    let mut limits = Limits { given_up: best.bound };
+    let mut descends = true;
     for search in 0.. {
         if best.bound >= best.height || fit.visits >= max_visits {
             break;
         }
-        let limit = limits.next(search, best.bound, best.height);
+        // Most searches aim for the least height that may be possible, some for one that is a little below the best. These
+        // go on as long as they succeed.
+        let step = 1 + (best.height - best.bound) / STEP;
+        let limit = if descends || search % AIM == 0 { best.height - step } else { best.bound };
         lessons.begin(search);
         match fit.run(limit, length.min(max_visits - fit.visits), &mut lessons) {
             Verdict::Placed => {
                 let ends = fit.least.iter().zip(&instance.blocks).map(|(offset, block)| offset + block.size);
                 best.height = ends.max().unwrap_or(0);
                 best.offsets = Some(fit.least.clone());
+                descends = true;
             }
             Verdict::Impossible => best.bound = limit + 1,
-            Verdict::Unknown => limits.given_up = limit,
+            Verdict::Unknown => descends = false,
         }
         if search % ALIKE == ALIKE - 1 {
             length += length / 2;
         }
     }
     best
-}
-
-/// Which height to aim for: mostly the least one that may be possible, at times one between it and the best so far.
-struct Limits {
-    /// The last limit for which a search gave up.
-    given_up: i32,
-}
-
-impl Limits {
-    fn next(&mut self, search: u64, bound: i32, height: i32) -> i32 {
-        if search % AIM != AIM - 1 {
-            return bound;
-        }
-        // Halve the way up to what is known to be possible; start again from the bottom once that is close.
-        if height - self.given_up <= height / 256 {
-            self.given_up = bound;
-        }
-        let from = self.given_up.clamp(bound, height - 1);
-        from + (height - from) / 2
-    }
 }
 
 /// Which blocks and sections failed, and the order that follows.
@@ -98,7 +88,7 @@ impl Lessons<'_> {
             blocks: vec![0; count],
             sections: vec![0; instance.sections],
             factors: vec![FACTOR; count],
-            random: Random::new(),
+            random: Random::new(SEED),
         }
     }
 

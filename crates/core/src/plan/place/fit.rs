@@ -374,7 +374,9 @@ impl<'a> Fit<'a> {
             }
         }
         if !self.rules.sections {
-            return list.iter().all(|&block| lowest[block as usize] + instance.blocks[block as usize].size <= self.limit);
+            return list
+                .iter()
+                .all(|&block| lowest[block as usize] + instance.blocks[block as usize].size <= self.limit);
         }
         raised.sort_unstable_by(|one, other| other.cmp(one));
         for &block in &list[tail..] {
