@@ -326,8 +326,8 @@ impl<'a> Fit<'a> {
             let (index, least) = (block as usize, self.least[block as usize]);
             let skipped = (least, self.rank[index]) < cursor;
             let leaves_gap = self.rules.gaps && least >= lowest_end;
-            let second = self.instance.blocks[index].twin.is_some_and(|twin| !self.placed[twin as usize]);
-            if !skipped && !leaves_gap && !(self.rules.twins && second) && least + fullest <= self.limit {
+            let twin = self.instance.blocks[index].twin.filter(|twin| self.rules.twins && !self.placed[*twin as usize]);
+            if !(skipped || leaves_gap || twin.is_some()) && least + fullest <= self.limit {
                 self.pool.push(block);
             }
         }
