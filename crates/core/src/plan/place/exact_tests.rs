@@ -133,6 +133,7 @@ fn read(text: &str) -> Vec<Life> {
 
 /// The hard instances of MiniMalloc; with `TIGHTFIT_OFFSETS` set, those of that folder, timed.
 #[test]
+#[expect(clippy::print_stdout, reason = "times, on request")]
 fn eleven_hard_instances_fit() {
     let folder = std::env::var_os("TIGHTFIT_OFFSETS");
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/minimalloc");
