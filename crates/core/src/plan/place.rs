@@ -7,12 +7,23 @@
 //!        +------------------ list
 //! ```
 //!
-//! No placement can be smaller than the peak of live bytes, so the search stops when it reaches that.
+//! No placement can be smaller than the peak of live bytes, so the search stops when it reaches that. A fast search
+//! comes first (`skyline`). If it wastes more than a little, an exact one follows (`place/exact`), which either finds a
+//! lower placement, proves that there is none, or gives up after a fixed number of steps.
+
+mod exact;
+#[cfg(test)]
+mod exact_tests;
+mod fit;
+mod instance;
 
 use super::clock::{is_known, least};
 use super::lives::Life;
 pub(super) use super::skyline::{Effort, is_tight};
-use super::skyline::{Stay, pack};
+use super::skyline::{Packing, Stay};
+use exact::lowest;
+use fit::Rules;
+use instance::Instance;
 
 /// Offsets and the resulting height.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,10 +35,10 @@ pub(super) struct Placement {
     pub(super) most_live: u64,
 }
 
-/// Places blocks with these lifetimes.
+/// Places blocks with these lifetimes. The same arguments give the same offsets.
 ///
 /// - Cost: at most O(blocks²) per order tried, for as many orders as `effort` allows; the search stops when nothing is
-///   wasted.
+///   wasted. If more than 1% is, the exact search takes as many steps again.
 pub(super) fn place(lives: &[Life], effort: Effort) -> Placement {
     let most_live = most_live(lives);
     let mut offsets = vec![0; lives.len()];
@@ -37,12 +48,40 @@ pub(super) fn place(lives: &[Life], effort: Effort) -> Placement {
         base += life.bytes;
     }
     let (movable, stays) = stays(lives);
-    let (found, height) = pack(&stays, effort);
+    if movable.is_empty() {
+        return Placement { offsets, height: base, most_live };
+    }
+    let movable_lives: Vec<Life> = movable.iter().map(|&block| lives[block]).collect();
+    let (found, height) = place_movable(&movable_lives, &stays, effort);
     for (&block, offset) in movable.iter().zip(found) {
         offsets[block] = base + offset;
     }
-    let height = base + if movable.is_empty() { 0 } else { height };
-    Placement { offsets, height, most_live }
+    Placement { offsets, height: base + height, most_live }
+}
+
+/// Places blocks that come and go, sorted by begin; returns their offsets and the height.
+fn place_movable(lives: &[Life], stays: &[Stay], effort: Effort) -> (Vec<u64>, u64) {
+    let mut packing = Packing::new(stays, effort);
+    packing.improve(Effort::Draft);
+    let (offsets, height) = packing.best();
+    let mut best = (offsets.to_vec(), height);
+    if is_tight(best.1, most_live(lives)) {
+        packing.improve(effort);
+    } else if let Some(instance) = Instance::new(lives, stays) {
+        let known = (height / instance.unit) as i32;
+        let lowest = lowest(&instance, known, effort.exact_visits(), Rules::ALL);
+        if let Some(offsets) = lowest.offsets {
+            let bytes = |units: i32| units as u64 * instance.unit;
+            best = (offsets.into_iter().map(bytes).collect(), bytes(lowest.height));
+        }
+        if lowest.height > lowest.bound {
+            packing.improve(effort);
+        }
+    } else {
+        packing.improve(effort);
+    }
+    let (offsets, height) = packing.best();
+    if height < best.1 { (offsets.to_vec(), height) } else { best }
 }
 
 /// The non-resident blocks, and the sections of the list during which each is live.
@@ -158,7 +197,7 @@ mod tests {
     }
 
     /// Pseudo-random numbers below a bound, with a fixed seed.
-    fn random() -> impl FnMut(u64) -> u64 {
+    pub(super) fn random() -> impl FnMut(u64) -> u64 {
         let mut state = 1_u64;
         move |below| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -180,7 +219,7 @@ mod tests {
 
     /// The least height over all orders: some order yields an optimal packing if each block is placed as low as
     /// possible.
-    fn exhaustive(lives: &[Life]) -> u64 {
+    pub(super) fn exhaustive(lives: &[Life]) -> u64 {
         fn extend(lives: &[Life], placed: &mut Vec<(u64, u64, usize)>, least: &mut u64) {
             let height = placed.iter().map(|placed| placed.1).max().unwrap_or(0);
             if height >= *least {

@@ -49,13 +49,21 @@ impl Effort {
             Effort::Plan => 200_000_000,
         }
     }
+
+    /// Limit on visits of the exact search.
+    pub(super) fn exact_visits(self) -> u64 {
+        match self {
+            Effort::Draft => 5_000_000,
+            Effort::Plan => 600_000_000,
+        }
+    }
 }
 
 /// Limit on visits of blocks and sections once the waste is small.
 const MAX_TIGHT_VISITS: usize = 2_000_000;
 
 /// Waste is small if it is at most one part in this many.
-const TIGHT: u64 = 50;
+const TIGHT: u64 = 100;
 
 /// Whether this height wastes little compared with the least possible height.
 pub(super) fn is_tight(height: u64, least: u64) -> bool {
@@ -64,6 +72,9 @@ pub(super) fn is_tight(height: u64, least: u64) -> bool {
 
 /// Attempts without improvement before the search restarts from the best.
 const PATIENCE: usize = 10;
+
+/// Seed of the pseudo-random choices.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The offset of an unplaced block.
 const UNPLACED: u64 = u64::MAX;
@@ -76,17 +87,64 @@ struct Stretch {
     floor: u64,
 }
 
-/// Places the blocks; returns their offsets and the total height.
-pub(super) fn pack(stays: &[Stay], effort: Effort) -> (Vec<u64>, u64) {
-    let mut search = Search::new(stays, effort);
-    let orders = orders(stays, &search.live);
-    for order in &orders {
-        for critical in [true, false] {
-            search.attempt(order, critical);
+/// A search for places that can go on later.
+pub(super) struct Packing<'a> {
+    search: Search<'a>,
+    orders: Vec<Vec<usize>>,
+    // The next attempt.
+    order: Vec<usize>,
+    critical: bool,
+    random: Random,
+    /// Attempts since the last restart, and the section that proved the last one a failure.
+    failures: usize,
+    failed: Option<usize>,
+}
+
+impl<'a> Packing<'a> {
+    /// Makes the first attempts; `effort` is the most that the search will be allowed.
+    pub(super) fn new(stays: &'a [Stay], effort: Effort) -> Packing<'a> {
+        let mut search = Search::new(stays, effort);
+        let orders = orders(stays, &search.live);
+        for order in &orders {
+            for critical in [true, false] {
+                search.attempt(order, critical);
+            }
+        }
+        let Best { order, critical, .. } = search.best.clone();
+        Packing { search, orders, order, critical, random: Random::new(SEED), failures: 0, failed: None }
+    }
+
+    /// Goes on for as long as `effort` allows, counted from the beginning.
+    pub(super) fn improve(&mut self, effort: Effort) {
+        self.search.effort = effort;
+        while !self.search.is_over() {
+            self.next_attempt();
         }
     }
-    search.improve(&orders);
-    (search.best.offsets, search.best.height)
+
+    /// The offsets and height of the best attempt.
+    pub(super) fn best(&self) -> (&[u64], u64) {
+        (&self.search.best.offsets, self.search.best.height)
+    }
+
+    /// Moves a failed block ahead of one in its way, chosen pseudo-randomly with a fixed seed.
+    fn next_attempt(&mut self) {
+        let Packing { search, orders, order, critical, random, failures, failed } = self;
+        match failed {
+            Some(section) if *failures < PATIENCE => search.move_ahead(order, *section, random),
+            _ => {
+                // Restart from the best, or from one of the initial orders, which may lead elsewhere.
+                let first = orders.get(random.below(2 * orders.len()));
+                order.clone_from(first.unwrap_or(&search.best.order));
+                *critical = if first.is_some() { random.below(2) == 0 } else { search.best.critical };
+                let (one, other) = (random.below(order.len()), random.below(order.len()));
+                order[one.min(other)..=one.max(other)].rotate_right(1);
+                *failures = 0;
+            }
+        }
+        *failed = search.attempt(order, *critical);
+        *failures += 1;
+    }
 }
 
 /// The best attempt so far.
@@ -240,31 +298,6 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Improves the best placement: repeatedly moves a failed block ahead of one in its way, chosen pseudo-randomly
-    /// with a fixed seed, until nothing is wasted or the work limit is reached.
-    fn improve(&mut self, orders: &[Vec<usize>]) {
-        let Best { mut order, mut critical, .. } = self.best.clone();
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
-        let mut failures = 0;
-        let mut failed = None;
-        while !self.is_over() {
-            match failed {
-                Some(section) if failures < PATIENCE => self.move_ahead(&mut order, section, &mut random),
-                _ => {
-                    // Restart from the best, or from one of the initial orders, which may lead elsewhere.
-                    let first = orders.get(random.below(2 * orders.len()));
-                    order.clone_from(first.unwrap_or(&self.best.order));
-                    critical = if first.is_some() { random.below(2) == 0 } else { self.best.critical };
-                    let (one, other) = (random.below(order.len()), random.below(order.len()));
-                    order[one.min(other)..=one.max(other)].rotate_right(1);
-                    failures = 0;
-                }
-            }
-            failed = self.attempt(&order, critical);
-            failures += 1;
-        }
-    }
-
     /// Moves an unplaced block of a section to just before a placed block that it overlaps in time.
     fn move_ahead(&mut self, order: &mut [usize], section: usize, random: &mut Random) {
         self.visits += 2 * order.len();
@@ -283,11 +316,16 @@ impl<'a> Search<'a> {
 }
 
 /// A xorshift generator, Marsaglia 2003.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
+    /// A generator; the same seed gives the same numbers.
+    pub(super) fn new(seed: u64) -> Random {
+        Random(seed.max(1))
+    }
+
     /// A number below `count`, or 0 if `count` is 0.
-    fn below(&mut self, count: usize) -> usize {
+    pub(super) fn below(&mut self, count: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
