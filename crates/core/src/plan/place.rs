@@ -38,8 +38,13 @@ pub(super) struct Placement {
 /// Places blocks with these lifetimes. The same arguments give the same offsets.
 ///
 /// - Cost: at most O(blocks²) per order tried, for as many orders as `effort` allows; the search stops when nothing is
-///   wasted. If more than 1% is, the exact search takes as many steps again.
+///   wasted. If more than 1% is, the exact search follows.
 pub(super) fn place(lives: &[Life], effort: Effort) -> Placement {
+    place_within(lives, effort, effort.exact_visits())
+}
+
+/// The same with a limit of its own on visits of the exact search.
+fn place_within(lives: &[Life], effort: Effort, exact_visits: u64) -> Placement {
     let most_live = most_live(lives);
     let mut offsets = vec![0; lives.len()];
     let mut base = 0;
@@ -52,7 +57,7 @@ pub(super) fn place(lives: &[Life], effort: Effort) -> Placement {
         return Placement { offsets, height: base, most_live };
     }
     let movable_lives: Vec<Life> = movable.iter().map(|&block| lives[block]).collect();
-    let (found, height) = place_movable(&movable_lives, &stays, effort);
+    let (found, height) = place_movable(&movable_lives, &stays, effort, exact_visits);
     for (&block, offset) in movable.iter().zip(found) {
         offsets[block] = base + offset;
     }
@@ -60,7 +65,7 @@ pub(super) fn place(lives: &[Life], effort: Effort) -> Placement {
 }
 
 /// Places blocks that come and go, sorted by begin; returns their offsets and the height.
-fn place_movable(lives: &[Life], stays: &[Stay], effort: Effort) -> (Vec<u64>, u64) {
+fn place_movable(lives: &[Life], stays: &[Stay], effort: Effort, exact_visits: u64) -> (Vec<u64>, u64) {
     let mut packing = Packing::new(stays, effort);
     packing.improve(Effort::Draft);
     let (offsets, height) = packing.best();
@@ -69,7 +74,7 @@ fn place_movable(lives: &[Life], stays: &[Stay], effort: Effort) -> (Vec<u64>, u
         packing.improve(effort);
     } else if let Some(instance) = Instance::new(lives, stays) {
         let known = (height / instance.unit) as i32;
-        let lowest = lowest(&instance, known, effort.exact_visits(), Rules::ALL);
+        let lowest = lowest(&instance, known, exact_visits, Rules::ALL);
         if let Some(offsets) = lowest.offsets {
             let bytes = |units: i32| units as u64 * instance.unit;
             best = (offsets.into_iter().map(bytes).collect(), bytes(lowest.height));

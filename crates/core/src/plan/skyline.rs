@@ -53,8 +53,8 @@ impl Effort {
     /// Limit on visits of the exact search.
     pub(super) fn exact_visits(self) -> u64 {
         match self {
-            Effort::Draft => 5_000_000,
-            Effort::Plan => 600_000_000,
+            Effort::Draft => 300_000,
+            Effort::Plan => 30_000_000,
         }
     }
 }
