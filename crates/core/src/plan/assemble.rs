@@ -3,7 +3,7 @@
 use super::draft::{Draft, Drafter};
 use super::lives::Lives;
 use super::policies::{Floors, Outcome};
-use super::step::{Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
+use super::step::{Access, Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
 use super::{
     Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, Kind, KindBytes, LayerPlan, MapPlan, Mode,
     Plan, Schedule, Simulation, Span, simulate,
@@ -21,7 +21,7 @@ pub(super) fn assemble(
     chosen: Outcome,
 ) -> Result<Plan, Error> {
     let step = drafter.step;
-    let Outcome { draft, mut decisions } = chosen;
+    let Outcome { draft, mut decisions, bound } = chosen;
     let schedule = draft.schedule;
     let simulation = simulate(step, &schedule, drafter.costs);
     if let Some(taken) = decisions.iter_mut().find(|decision| decision.taken) {
@@ -57,7 +57,8 @@ pub(super) fn assemble(
         baseline: baseline.peak,
         step_time: simulation.time,
         baseline_time: drafter.fastest_times().into_iter().sum(),
-        gap: None,
+        gap: bound.map(|bound| simulation.time.ratio(bound) - 1.0),
+        bound,
         offloaded: Bytes(schedule.instructions.iter().map(|instruction| offloads(&instruction.action)).sum()),
         recomputed: recomputed(&schedule, &simulation),
         ours: Accounting {
@@ -142,6 +143,7 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
     #[derive(Clone, Copy, Default)]
     struct History {
         offloaded: bool,
+        recomputed: bool,
         /// Whether other computations run between its last use and its release.
         lingers: bool,
         last_forward: Option<Nanos>,
@@ -156,6 +158,14 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
     };
     for (compute, span) in computes(schedule, simulation) {
         let stage = step.operation(compute.operation).stage;
+        if compute.again {
+            for (used, block) in step.operation(compute.operation).uses.iter().zip(&compute.blocks) {
+                let writes = used.access_in_rerun() != Access::Read;
+                if let Some(tensor) = tensor(*block).filter(|_| writes) {
+                    histories[tensor].recomputed = true;
+                }
+            }
+        }
         for tensor in compute.touched().filter_map(tensor) {
             let history = &mut histories[tensor];
             match stage {
@@ -193,6 +203,7 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
         layers: tensor.groups.iter().map(name).collect(),
         bytes: tensor.bytes,
         fate: match history {
+            History { recomputed: true, .. } => Fate::Recomputed,
             History { offloaded: true, .. } => Fate::Offloaded,
             History { lingers: true, .. } | History { first_backward: Some(_), .. } => Fate::Kept,
             _ => Fate::Released,

@@ -2,6 +2,7 @@
 
 mod baseline;
 mod dynamic;
+mod optimal;
 mod overlap;
 mod vdnn;
 
@@ -10,12 +11,14 @@ use vdnn::Offloads;
 use super::draft::{Draft, Drafter};
 use super::place::Effort;
 use super::{Algorithms, Decision, Policy};
-use crate::{Bytes, Error};
+use crate::{Bytes, Error, Nanos};
 
 /// A policy's decision and all its attempts.
 pub(super) struct Outcome {
     pub(super) draft: Draft,
     pub(super) decisions: Vec<Decision>,
+    /// A time that no plan of the step is below, if it is known.
+    pub(super) bound: Option<Nanos>,
 }
 
 /// Runs the policy selected in the options.
@@ -29,6 +32,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         Policy::VdnnConv => one(drafter, floors, "conv", &vdnn::script(drafter, Offloads::Convolutions, None)),
         Policy::VdnnDynamic => dynamic::choose(drafter, floors),
         Policy::Overlap => overlap::choose(drafter, floors),
+        Policy::Optimal => optimal::choose(drafter, floors),
     }
 }
 
@@ -45,7 +49,7 @@ fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &super::scrip
         return Err(drafter.too_large(&draft, &[decision], floors.least()));
     }
     decision.taken = true;
-    Ok(Outcome { draft, decisions: vec![decision] })
+    Ok(Outcome { draft, decisions: vec![decision], bound: None })
 }
 
 /// The paper's suffix for algorithms.
@@ -95,6 +99,7 @@ impl Floors {
             Policy::VdnnConv => &[&self.conv],
             Policy::VdnnDynamic => &[&self.all, &self.conv, &self.none, &self.on_demand],
             Policy::Overlap => &[&self.overlap, &self.none],
+            Policy::Optimal => &[&self.overlap, &self.none, &self.all, &self.conv, &self.on_demand, &self.baseline],
         };
         candidates.iter().min_by_key(|draft| draft.peak).copied().unwrap_or(candidates[0])
     }
