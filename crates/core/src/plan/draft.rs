@@ -163,6 +163,13 @@ impl<'a> Drafter<'a> {
         if may_fit && effort == Effort::Plan { self.tightened(draft) } else { draft }
     }
 
+    /// A schedule that already has its offsets, as a draft.
+    pub(super) fn drafted(&self, schedule: Schedule) -> Draft {
+        let most_live = Bytes(most_live(&Lives::of(&schedule).blocks));
+        let (peak, host) = (schedule.device_bytes, schedule.host_bytes);
+        Draft { schedule, peak, most_live, host, effort: Effort::Plan }
+    }
+
     /// Sets the block offsets of a schedule and places its host arena.
     fn finished(&self, mut schedule: Schedule, offsets: &[u64], lives: &Lives, effort: Effort) -> Draft {
         let host = place(&lives.host_blocks, Effort::Draft);

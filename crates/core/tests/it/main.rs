@@ -25,4 +25,5 @@ mod plan_simulate;
 mod shipped;
 mod split;
 mod stale;
+mod step_file;
 mod verify;

@@ -10,9 +10,11 @@
 //! can be a step too. Plans, schedules, the checker and the simulator depend only on this form.
 
 mod cost;
+mod file;
 mod lifetimes;
 
 pub use cost::{Cost, Division, Front};
+pub use file::{Machine, StepFile};
 pub(super) use lifetimes::{Lifetime, Lifetimes};
 
 use serde::{Deserialize, Serialize};

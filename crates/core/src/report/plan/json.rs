@@ -5,7 +5,9 @@
 
 use serde::Serialize;
 
-use crate::plan::{Accounting, Action, Decision, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span};
+use crate::plan::{
+    Accounting, Action, Decision, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span, TensorDecision,
+};
 use crate::{Bytes, Device, Nanos, Types};
 
 /// Writes the plan as one indented JSON object that ends in a line feed. The times are those of `device`.
@@ -46,6 +48,8 @@ struct Document<'a> {
     baseline_time_us: f64,
     overhead: f64,
     gap: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound_us: Option<f64>,
     offloaded_bytes: Bytes,
     recomputed_us: f64,
     compute_us: f64,
@@ -56,6 +60,7 @@ struct Document<'a> {
     decisions: Vec<DecisionObject<'a>>,
     layers: Vec<LayerObject<'a>>,
     maps: Vec<MapObject<'a>>,
+    tensors: Vec<TensorDecision>,
     steps: Vec<InstructionObject<'a>>,
 }
 
@@ -164,6 +169,7 @@ impl<'a> Document<'a> {
             baseline_time_us: plan.baseline_time.as_micros(),
             overhead: plan.overhead(),
             gap: plan.gap,
+            bound_us: plan.bound.map(Nanos::as_micros),
             offloaded_bytes: plan.offloaded,
             recomputed_us: plan.recomputed.as_micros(),
             compute_us: plan.simulation.compute.as_micros(),
@@ -177,6 +183,7 @@ impl<'a> Document<'a> {
             decisions: plan.decisions.iter().map(DecisionObject::of).collect(),
             layers: plan.layers.iter().map(LayerObject::of).collect(),
             maps: plan.maps.iter().map(MapObject::of).collect(),
+            tensors: plan.tensor_decisions(),
             steps: steps.map(|(index, (step, span))| InstructionObject::of(plan, index, step, *span)).collect(),
         }
     }

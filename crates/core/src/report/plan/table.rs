@@ -99,8 +99,10 @@ fn totals(plan: &Plan) -> String {
     if plan.recomputed > Nanos::ZERO {
         line("recomputed", plan.recomputed.to_string());
     }
-    if let Some(gap) = plan.gap {
-        line("gap", format!("at most {:.4}% above the least possible time", gap * 100.0));
+    if let (Some(gap), Some(bound)) = (plan.gap, plan.bound) {
+        let class = "any plan of this order of operations, with one copy back at most between two uses";
+        line("bound", format!("{bound} for {class}"));
+        line("gap", format!("at most {:.2}% above that", gap * 100.0));
     }
     text
 }

@@ -153,7 +153,9 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             for read in reads.into_iter().filter(|read| *read != of.tensor && model.managed[*read]) {
                 let Some(inside) = model.gap_at(read, of.to) else { continue };
                 let other = &model.gaps[inside];
-                let (Some(asked), true, true) = (place_of[inside], other.to > of.to, other.from < forward) else { continue };
+                let (Some(asked), true, true) = (place_of[inside], other.to > of.to, other.from < forward) else {
+                    continue;
+                };
                 // Were it computed again before the other's interval begins, it would ask for less.
                 self.idle[place].since = self.idle[place].since.max(other.from + 1);
                 asks.push((place, asked, of.to));
@@ -284,7 +286,9 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             let gap = &model.gaps[of.gap];
             // It may also be computed for this alone, and once more later.
             let alone = match of.again {
-                Some(_) => i128::from(model.least_again(&gap.producers)) * least_discount / i128::from(self.asks[demand.of]),
+                Some(_) => {
+                    i128::from(model.least_again(&gap.producers)) * least_discount / i128::from(self.asks[demand.of])
+                }
                 None => HARD,
             };
             clauses.implies(Literal::of(again), Literal::of(of.there + demand.place), alone);

@@ -97,13 +97,14 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     let model = Model::of(drafter);
     let until = options.plan_time.map(|time| Instant::now() + Duration::from_nanos(time.0));
     let mut relaxation = Relaxation::new(&model, options.budget.0);
-    let mut planner = Planner { model: &model, known: Vec::new(), work: Work { visits: VISITS, until } };
+    let mut planner = Planner { model: &model, known: Vec::new(), least: 0, work: Work { visits: VISITS, until } };
     planner.start(options.budget.0);
     let target = |trials: &Trials<'_>, planner: &Planner<'_, '_>| {
         let drafts = trials.best.iter().map(|best| best.0.0);
         drafts.chain(planner.known.iter().map(|known| known.0.time)).min().unwrap_or(u64::MAX >> 8)
     };
     let mut bound = relaxation.improve(target(&trials, &planner), ROUNDS[0], until);
+    planner.least = bound.time;
     planner.round(options.budget.0, &bound);
     let mut limit = options.budget.0;
     for placing in 0..PLACINGS {
@@ -135,6 +136,8 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
 struct Planner<'m, 'a> {
     model: &'m Model<'a>,
     known: Vec<(evaluate::Outcome, Decisions, String)>,
+    /// No decisions are faster than this, in ns.
+    least: u64,
     work: Work,
 }
 
@@ -169,7 +172,7 @@ impl Planner<'_, '_> {
     }
 
     fn try_all(&mut self, limit: u64, starts: Vec<(String, Decisions)>) {
-        let mut search = Search::new(self.model, limit);
+        let mut search = Search::new(self.model, limit, self.least);
         let share = VISITS / 24;
         for (name, mut decisions) in starts {
             let mut work = Work { visits: share, until: self.work.until };
@@ -187,7 +190,7 @@ impl Planner<'_, '_> {
 
     /// The best draft that a search finds within a limit on live bytes.
     fn search(&mut self, limit: u64) -> Option<(Draft, String)> {
-        let mut search = Search::new(self.model, limit);
+        let mut search = Search::new(self.model, limit, self.least);
         let drafter = self.model.drafter;
         let mut found: Vec<(evaluate::Outcome, Decisions, String)> = Vec::new();
         let share = self.work.visits / (KNOWN as u64 + 2);

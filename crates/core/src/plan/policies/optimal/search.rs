@@ -15,6 +15,9 @@ use super::model::Model;
 /// How many of the most promising changes are carried out in thought before one is taken.
 const TRIED: usize = 6;
 
+/// Attempts without improvement before a search ends, besides a few for each decision.
+const PATIENCE: usize = 40;
+
 /// A change of one decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
@@ -40,13 +43,14 @@ impl Work {
 pub(super) struct Search<'m, 'a> {
     pub(super) model: &'m Model<'a>,
     evaluator: Evaluator<'m, 'a>,
-    /// Time per byte and operation that is assumed for memory, in 2^-32 ns; from the bound's prices.
+    /// No decisions are faster than this, in ns.
+    least: u64,
     random: u64,
 }
 
 impl<'m, 'a> Search<'m, 'a> {
-    pub(super) fn new(model: &'m Model<'a>, limit: u64) -> Search<'m, 'a> {
-        Search { model, evaluator: Evaluator::new(model, limit), random: 1 }
+    pub(super) fn new(model: &'m Model<'a>, limit: u64, least: u64) -> Search<'m, 'a> {
+        Search { model, evaluator: Evaluator::new(model, limit), least, random: 1 }
     }
 
     pub(super) fn evaluate(&mut self, decisions: &Decisions, work: &mut Work) -> Option<Outcome> {
@@ -288,19 +292,16 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Undoes a few decisions around a random gap and decides them anew, as long as there is work left.
-    pub(super) fn improve(
-        &mut self,
-        decisions: &mut Decisions,
-        mut now: Outcome,
-        work: &mut Work,
-    ) -> Outcome {
+    pub(super) fn improve(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work) -> Outcome {
         let open: Vec<usize> = (0..decisions.gaps.len()).filter(|gap| !self.model.gaps[*gap].is_tail).collect();
         if open.is_empty() {
             return now;
         }
-        while !work.is_spent() {
+        let mut failed = 0;
+        while !work.is_spent() && failed < PATIENCE + 6 * open.len() && now.time > self.least {
             // Also counts attempts that change nothing.
             work.visits -= 1;
+            failed += 1;
             let mut other = decisions.clone();
             let center = self.below(open.len());
             for _ in 0..1 + self.below(4) {
@@ -322,6 +323,7 @@ impl<'m, 'a> Search<'m, 'a> {
             let outcome = self.restore(&mut other, outcome, work);
             if outcome.rank() < now.rank() {
                 (*decisions, now) = (other, outcome);
+                failed = 0;
             }
         }
         now
