@@ -25,7 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             free.baseline,
             free.most_live
         );
-        for share in [100, 80, 60, 40, 25] {
+        for share in std::env::var("SHARES")
+            .unwrap_or_else(|_| "100,80,60,40,25".to_owned())
+            .split(",")
+            .map(|share| share.parse::<u64>().unwrap())
+        {
             let budget = Bytes(free.most_live.0 / 100 * share);
             for policy in [Policy::Overlap, Policy::Optimal] {
                 let start = Instant::now();

@@ -2,11 +2,11 @@
 
 use super::draft::{Draft, Drafter};
 use super::lives::Lives;
-use super::policies::{Floors, Outcome};
+use super::policies::{Floors, Outcome, proven};
 use super::step::{Access, Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
 use super::{
     Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, Kind, KindBytes, LayerPlan, MapPlan, Mode,
-    Plan, Schedule, Simulation, Span, simulate,
+    Plan, Policy, Schedule, Simulation, Span, simulate,
 };
 use crate::{Bytes, Error, Nanos};
 
@@ -54,6 +54,7 @@ pub(super) fn assemble(
         min_feasible: floor.peak,
         binding_layer: drafter.binding_layer(floor),
         least: floors.least(),
+        proven: Some(proven(drafter).0).filter(|_| drafter.options.policy == Policy::Optimal),
         baseline: baseline.peak,
         step_time: simulation.time,
         baseline_time: drafter.fastest_times().into_iter().sum(),

@@ -100,6 +100,11 @@ impl<'a> Drafter<'a> {
         self.fronts.iter().map(|front| front.and_then(&choice)).collect()
     }
 
+    /// The configurations of an operation, by rising workspace; `None` without a choice.
+    pub(super) fn all_choices(&self, at: usize) -> Option<&'a [Configuration]> {
+        self.fronts[at]
+    }
+
     /// The configurations that an operation may use under the options, by rising workspace; `None` without a choice.
     pub(super) fn choices(&self, at: usize) -> Option<&'a [Configuration]> {
         let front = self.fronts[at]?;

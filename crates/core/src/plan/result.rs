@@ -235,6 +235,9 @@ pub struct Plan<S = Checked> {
     pub binding_layer: String,
     /// The least budget over all policies.
     pub least: Bytes,
+    /// Bytes that every plan of the step needs at once; `None` if only policies were compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proven: Option<Bytes>,
     /// Size of the arena of the network-wide baseline with the fastest algorithms.
     pub baseline: Bytes,
     /// Time of a step, simulated.
@@ -291,6 +294,7 @@ impl<S> Plan<S> {
             min_feasible: self.min_feasible,
             binding_layer: self.binding_layer,
             least: self.least,
+            proven: self.proven,
             baseline: self.baseline,
             step_time: self.step_time,
             baseline_time: self.baseline_time,

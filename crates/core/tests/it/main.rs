@@ -19,6 +19,7 @@ mod output;
 mod parallel;
 mod plan;
 mod plan_check;
+mod plan_exhaustive;
 mod plan_facts;
 mod plan_random;
 mod plan_simulate;

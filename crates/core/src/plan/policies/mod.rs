@@ -61,6 +61,12 @@ fn suffix(algorithms: Algorithms) -> &'static str {
     }
 }
 
+/// Bytes that every plan of the step needs at once, and the operation that does, whatever the policy.
+pub(super) fn proven(drafter: &Drafter<'_>) -> (Bytes, usize) {
+    let (bytes, at) = optimal::floor(drafter);
+    (Bytes(bytes), at)
+}
+
 /// The arena of the network-wide baseline with the fastest algorithms.
 pub(super) fn baseline(drafter: &Drafter<'_>) -> Draft {
     drafter.tightened(drafter.draft(&baseline::script(drafter.step), Algorithms::Performance, Effort::Draft))
@@ -75,6 +81,8 @@ pub(super) struct Floors {
     on_demand: Draft,
     overlap: Draft,
     baseline: Draft,
+    /// With recomputation; searched only for the policy that uses it.
+    optimal: Option<optimal::Least>,
 }
 
 impl Floors {
@@ -88,18 +96,20 @@ impl Floors {
             on_demand: least(dynamic::limited(drafter, Offloads::All, 0)),
             overlap: least(overlap::floor(drafter)),
             baseline: least(baseline::script(drafter.step)),
+            optimal: (drafter.options.policy == Policy::Optimal).then(|| optimal::least(drafter)).flatten(),
         }
     }
 
     /// A policy's draft with the smallest arena.
     pub(super) fn of_policy(&self, policy: Policy) -> &Draft {
+        let recomputing = self.optimal.as_ref().map(|least| &least.draft).unwrap_or(&self.overlap);
         let candidates: &[&Draft] = match policy {
             Policy::Baseline => &[&self.baseline],
             Policy::VdnnAll => &[&self.all],
             Policy::VdnnConv => &[&self.conv],
             Policy::VdnnDynamic => &[&self.all, &self.conv, &self.none, &self.on_demand],
             Policy::Overlap => &[&self.overlap, &self.none],
-            Policy::Optimal => &[&self.overlap, &self.none, &self.all, &self.conv, &self.on_demand, &self.baseline],
+            Policy::Optimal => &[recomputing, &self.overlap, &self.none, &self.all, &self.conv, &self.on_demand],
         };
         candidates.iter().min_by_key(|draft| draft.peak).copied().unwrap_or(candidates[0])
     }

@@ -43,6 +43,8 @@ struct Document<'a> {
     min_feasible_bytes: Bytes,
     binding_layer: &'a str,
     least_bytes: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proven_least_bytes: Option<Bytes>,
     baseline_bytes: Bytes,
     step_time_us: f64,
     baseline_time_us: f64,
@@ -164,6 +166,7 @@ impl<'a> Document<'a> {
             min_feasible_bytes: plan.min_feasible,
             binding_layer: &plan.binding_layer,
             least_bytes: plan.least,
+            proven_least_bytes: plan.proven,
             baseline_bytes: plan.baseline,
             step_time_us: plan.step_time.as_micros(),
             baseline_time_us: plan.baseline_time.as_micros(),

@@ -71,6 +71,11 @@ fn totals(plan: &Plan) -> String {
             plan.min_feasible, plan.binding_layer, plan.least
         ),
     );
+    if let Some(proven) = plan.proven {
+        let of =
+            if proven == plan.min_feasible { "which no plan can go below" } else { "the least of any plan, proven" };
+        line("", format!("{proven}, {of}"));
+    }
     if plan.mode == Mode::Inference {
         // Nobody keeps every map of a forward pass, so there is no usual memory to compare with.
         line("every map kept", format!("{} with the fastest algorithms", plan.baseline));

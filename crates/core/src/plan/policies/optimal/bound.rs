@@ -227,7 +227,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             }
             all
         };
-        for (at, points) in model.points.iter().enumerate() {
+        for (at, points) in model.all_points.iter().enumerate() {
             let factor = discount(worth[at + 1]);
             let cost = |point: &super::model::Point| {
                 i128::from(point.time) * factor + i128::from(point.scratch) * scratch_price[at]
@@ -305,7 +305,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         // Times of the operations, and of reruns where they are worth most.
         let mut starts = vec![0.0; count + 2];
         let mut scratch = vec![0.0; count];
-        for (at, points) in model.points.iter().enumerate() {
+        for (at, points) in model.all_points.iter().enumerate() {
             let factor = discount(solved.worth[at + 1]);
             let cost = |point: &&super::model::Point| {
                 i128::from(point.time) * factor + i128::from(point.scratch) * solved.scratch_price[at]
@@ -391,7 +391,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 best.keep[idle.gap] += share.max(0.05) * (keep - best.keep[idle.gap]);
                 best.again[idle.gap] += share.max(0.05) * (again - best.again[idle.gap]);
             }
-            if value > highest + 1e-6 * highest.abs() {
+            if highest == f64::NEG_INFINITY || value > highest * (1.0 + 1e-6) {
                 (highest, stale) = (value, 0);
                 best_prices.clone_from(&self.prices);
             } else {

@@ -3,6 +3,7 @@
 
 mod bound;
 mod evaluate;
+mod least;
 mod min_cut;
 mod model;
 mod search;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bound::{Bound, Relaxation};
 use evaluate::{Choice, Decisions};
+pub(super) use least::{Least, least};
 use model::Model;
 use search::{Search, Work};
 
@@ -19,6 +21,11 @@ use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
 use crate::plan::{Decision, simulate};
 use crate::{Bytes, Error, Nanos};
+
+/// Bytes that every plan needs at once, and the operation that does.
+pub(super) fn floor(drafter: &Drafter<'_>) -> (u64, usize) {
+    Model::of(drafter).floor()
+}
 
 /// Decisions that keep everything, with the fastest points.
 fn everything(model: &Model<'_>) -> Decisions {
@@ -91,6 +98,12 @@ const ROUNDS: [usize; 2] = [120, 240];
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
     let options = &drafter.options;
     let mut trials = Trials { drafter, decisions: Vec::new(), best: None };
+    let floor = floors.of_policy(options.policy);
+    if floor.peak > options.budget {
+        let decision = floor.decision("least", options);
+        return Err(drafter.too_large(floor, &[decision], floors.least()));
+    }
+    trials.consider("least", floor.clone());
     if let Ok(found) = overlap::choose(drafter, floors) {
         trials.consider("overlap", found.draft);
     }
@@ -98,7 +111,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     let until = options.plan_time.map(|time| Instant::now() + Duration::from_nanos(time.0));
     let mut relaxation = Relaxation::new(&model, options.budget.0);
     let mut planner = Planner { model: &model, known: Vec::new(), least: 0, work: Work { visits: VISITS, until } };
-    planner.start(options.budget.0);
+    planner.start(options.budget.0, floors.optimal.as_ref());
     let target = |trials: &Trials<'_>, planner: &Planner<'_, '_>| {
         let drafts = trials.best.iter().map(|best| best.0.0);
         drafts.chain(planner.known.iter().map(|known| known.0.time)).min().unwrap_or(u64::MAX >> 8)
@@ -119,9 +132,6 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     }
     let last = relaxation.improve(target(&trials, &planner), ROUNDS[1], until);
     bound.time = bound.time.max(last.time);
-    if std::env::var_os("TF_DEBUG").is_some() {
-        eprintln!("bound {} ", Nanos(bound.time));
-    }
     let Trials { mut decisions, best, .. } = trials;
     match best {
         Some((_, taken, draft)) => {
@@ -146,11 +156,12 @@ const KNOWN: usize = 4;
 
 impl Planner<'_, '_> {
     /// Tries what needs no prices: keeping everything, and checkpoints.
-    fn start(&mut self, limit: u64) {
+    fn start(&mut self, limit: u64, least: Option<&Least>) {
         let mut starts = vec![("keep".to_owned(), everything(self.model))];
         for segments in [1, 2, 3, 4, 6, 8, 12, 16, 24] {
             starts.push((format!("{segments} segments"), checkpoints(self.model, segments)));
         }
+        starts.extend(least.map(|least| ("least".to_owned(), least.decisions.clone())));
         self.try_all(limit, starts);
     }
 
@@ -178,9 +189,6 @@ impl Planner<'_, '_> {
             let mut work = Work { visits: share, until: self.work.until };
             let found = search.repair(&mut decisions, &mut work);
             if let Some(found) = found.map(|found| search.restore(&mut decisions, found, &mut work)) {
-                if std::env::var_os("TF_DEBUG").is_some() {
-                    eprintln!("{name}: {} peak {} left {}", Nanos(found.time), Bytes(found.peak), work.visits);
-                }
                 self.known.push((found, decisions, name));
             }
         }
@@ -208,9 +216,6 @@ impl Planner<'_, '_> {
         }
         self.known = found;
         let (outcome, decisions, name) = self.known.first()?;
-        if std::env::var_os("TF_DEBUG").is_some() {
-            eprintln!("improved {name}: {} peak {}", Nanos(outcome.time), Bytes(outcome.peak));
-        }
         search.evaluate(decisions, &mut self.work)?;
         let script = search.evaluator().script();
         let draft = drafter.draft_with(&script, &decisions.points, Effort::Plan);

@@ -74,6 +74,8 @@ pub(super) struct Model<'a> {
     pub(super) fixed_before: Vec<u64>,
     /// For each operation: its points, by rising workspace, hence falling time; never empty.
     pub(super) points: Vec<Vec<Point>>,
+    /// The same, whatever algorithms the options allow.
+    pub(super) all_points: Vec<Vec<Point>>,
     /// For each operation: the time of a rerun, if it differs.
     pub(super) again: Vec<Option<u64>>,
     pub(super) runs: Vec<Run>,
@@ -106,7 +108,8 @@ impl<'a> Model<'a> {
             bytes,
             fixed: vec![0; count],
             fixed_before: vec![0; count],
-            points: (0..count).map(|at| points(drafter, at)).collect(),
+            points: (0..count).map(|at| points(drafter, drafter.choices(at), at)).collect(),
+            all_points: (0..count).map(|at| points(drafter, drafter.all_choices(at), at)).collect(),
             again: step.operations.iter().map(again).collect(),
             runs: step.operations.iter().map(run).collect(),
             writers: vec![Vec::new(); tensors],
@@ -256,21 +259,20 @@ impl<'a> Model<'a> {
     /// The least time of a rerun of these operations.
     pub(super) fn least_again(&self, runs: &[usize]) -> u64 {
         let time = |&run: &usize| {
-            self.again[run].unwrap_or_else(|| self.points[run].iter().map(|point| point.time).min().unwrap_or(0))
+            self.again[run].unwrap_or_else(|| self.all_points[run].iter().map(|point| point.time).min().unwrap_or(0))
         };
         runs.iter().map(time).sum()
     }
 
     /// The most bytes that any operation needs at once, whatever is decided, and that operation.
     pub(super) fn floor(&self) -> (u64, usize) {
-        let least = |at: usize| self.points[at].iter().map(|point| point.scratch).min().unwrap_or(0);
+        let least = |at: usize| self.all_points[at].iter().map(|point| point.scratch).min().unwrap_or(0);
         let needs = (0..self.points.len()).map(|at| (self.fixed[at] + self.used(at) + least(at), at));
         needs.max_by_key(|(needs, at)| (*needs, usize::MAX - at)).unwrap_or((0, 0))
     }
 }
 
-fn points(drafter: &Drafter<'_>, at: usize) -> Vec<Point> {
-    let choices = drafter.choices(at);
+fn points(drafter: &Drafter<'_>, choices: Option<&[Configuration]>, at: usize) -> Vec<Point> {
     let point = |configuration: &Configuration| Point {
         time: configuration.time().0,
         scratch: footprint(configuration.workspace().0),
