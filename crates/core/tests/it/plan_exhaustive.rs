@@ -181,9 +181,9 @@ impl Game {
     }
 
     /// The least budget of any plan.
-    fn least_budget(&self) -> u64 {
+    fn least_budget(&self, hosted: bool) -> u64 {
         let all: u64 = self.bytes.iter().sum();
-        (1..=all / 256).map(|units| units * 256).find(|budget| self.least_time(*budget, true).is_some()).unwrap()
+        (1..=all / 256).map(|units| units * 256).find(|budget| self.least_time(*budget, hosted).is_some()).unwrap()
     }
 }
 
@@ -202,8 +202,9 @@ fn the_bound_is_below_the_optimum_and_the_optimum_is_mostly_found() {
         let step = small(forward, &mut next);
         let game = Game::of(&step);
         let free = plan(&step, &no_link(), &Options { policy: Policy::Overlap, ..Options::default() }).unwrap();
-        for share in [85, 70, 55] {
-            let budget = Bytes(free.most_live.0 * share / 100 / 256 * 256);
+        let (low, high) = (game.least_budget(false), free.most_live.0);
+        for share in [0, 30, 60] {
+            let budget = Bytes((low + (high - low) * share / 100) / 256 * 256);
             let options = Options { policy: Policy::Optimal, budget, ..Options::default() };
             let optimum = game.least_time(budget.0, false);
             match (plan(&step, &no_link(), &options), optimum) {
@@ -235,7 +236,7 @@ fn the_least_budget_is_exact_on_small_steps() {
     for _ in 0..60 {
         let forward = 2 + next(4) as usize;
         let step = small(forward, &mut next);
-        let least = Game::of(&step).least_budget();
+        let least = Game::of(&step).least_budget(true);
         let options = Options { policy: Policy::Optimal, ..Options::default() };
         let free = plan(&step, &CostModel::cpu(), &options).unwrap();
         assert!(free.proven.unwrap().0 <= least, "{} proven, {least} suffice: {step:?}", free.proven.unwrap());
@@ -262,12 +263,13 @@ fn a_larger_budget_of_a_sweep_is_never_slower() {
         let step = small(5, &mut next);
         let options = Options { policy: Policy::Optimal, ..Options::default() };
         let free = plan(&step, &CostModel::cpu(), &options).unwrap();
-        let budgets: Vec<Bytes> = (5..=20).map(|share| Bytes(free.most_live.0 * share / 20)).collect();
+        let range = free.most_live.0 - free.min_feasible.0;
+        let budgets: Vec<Bytes> = (0..=8).map(|part| Bytes(free.min_feasible.0 + range * part / 8)).collect();
         let plans = sweep(&step, &CostModel::cpu(), &options, &budgets).unwrap();
-        assert_eq!(plans.len(), budgets.len());
+        assert!(plans.len() <= budgets.len() && plans.iter().all(|(_, plan)| plan.is_ok()));
         let times: Vec<Nanos> =
             plans.iter().filter_map(|(_, plan)| plan.as_ref().ok()).map(|of| of.step_time).collect();
-        assert!(times.len() > 3 && times.is_sorted_by(|smaller, larger| smaller >= larger), "{times:?}");
+        assert!(times.is_sorted_by(|smaller, larger| smaller >= larger), "{times:?}");
         let fits = |(budget, plan): &(Bytes, Result<tightfit_core::plan::Plan, Error>)| {
             plan.as_ref().map_or(true, |plan| plan.peak <= *budget && plan.bound.unwrap() <= plan.step_time)
         };

@@ -20,7 +20,7 @@ use super::{Floors, Outcome, overlap};
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
 use crate::plan::{Decision, simulate};
-use crate::{Bytes, Error, Nanos};
+use crate::{Error, Nanos};
 
 /// Bytes that every plan needs at once, and the operation that does.
 pub(super) fn floor(drafter: &Drafter<'_>) -> (u64, usize) {
@@ -86,13 +86,15 @@ impl Trials<'_> {
     }
 }
 
-/// Visits of operations that a search may take; a second or less for usual networks.
-const VISITS: u64 = 12_000_000;
+/// Visits of operations and reruns that a search may take: half a second for usual networks, more for large steps.
+fn visits(model: &Model<'_>) -> u64 {
+    12_000_000 + 12_000 * model.touches.len().saturating_sub(600).min(4400) as u64
+}
 
 /// Attempts to leave room for what the placement wastes.
 const PLACINGS: usize = 4;
 
-/// Rounds of prices before the search, and after it.
+/// Rounds of prices before the search, and after it, for usual networks; fewer for large steps.
 const ROUNDS: [usize; 2] = [120, 240];
 
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
@@ -110,19 +112,19 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     let model = Model::of(drafter);
     let until = options.plan_time.map(|time| Instant::now() + Duration::from_nanos(time.0));
     let mut relaxation = Relaxation::new(&model, options.budget.0);
-    let mut planner = Planner { model: &model, known: Vec::new(), least: 0, work: Work { visits: VISITS, until } };
+    let mut planner = Planner { model: &model, known: Vec::new(), least: 0, visits: visits(&model), until };
+    let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(30));
     planner.start(options.budget.0, floors.optimal.as_ref());
     let target = |trials: &Trials<'_>, planner: &Planner<'_, '_>| {
         let drafts = trials.best.iter().map(|best| best.0.0);
         drafts.chain(planner.known.iter().map(|known| known.0.time)).min().unwrap_or(u64::MAX >> 8)
     };
-    let mut bound = relaxation.improve(target(&trials, &planner), ROUNDS[0], until);
+    let mut bound = relaxation.improve(target(&trials, &planner), rounds[0], until);
     planner.least = bound.time;
     planner.round(options.budget.0, &bound);
     let mut limit = options.budget.0;
     for placing in 0..PLACINGS {
-        planner.work.visits = VISITS >> placing;
-        let Some((draft, name)) = planner.search(limit) else { break };
+        let Some((draft, name)) = planner.search(limit, planner.visits >> placing) else { break };
         let over = draft.peak.0.saturating_sub(options.budget.0);
         trials.consider(&name, draft);
         if over == 0 {
@@ -130,7 +132,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         }
         limit = limit.saturating_sub(over + over / 8);
     }
-    let last = relaxation.improve(target(&trials, &planner), ROUNDS[1], until);
+    let last = relaxation.improve(target(&trials, &planner), rounds[1], until);
     bound.time = bound.time.max(last.time);
     let Trials { mut decisions, best, .. } = trials;
     match best {
@@ -148,7 +150,9 @@ struct Planner<'m, 'a> {
     known: Vec<(evaluate::Outcome, Decisions, String)>,
     /// No decisions are faster than this, in ns.
     least: u64,
-    work: Work,
+    /// Visits for a whole search.
+    visits: u64,
+    until: Option<Instant>,
 }
 
 /// Decisions that a search continues with.
@@ -184,9 +188,9 @@ impl Planner<'_, '_> {
 
     fn try_all(&mut self, limit: u64, starts: Vec<(String, Decisions)>) {
         let mut search = Search::new(self.model, limit, self.least);
-        let share = VISITS / 24;
+        let share = self.visits / 24;
         for (name, mut decisions) in starts {
-            let mut work = Work { visits: share, until: self.work.until };
+            let mut work = Work { visits: share, until: self.until };
             let found = search.repair(&mut decisions, &mut work);
             if let Some(found) = found.map(|found| search.restore(&mut decisions, found, &mut work)) {
                 self.known.push((found, decisions, name));
@@ -197,13 +201,13 @@ impl Planner<'_, '_> {
     }
 
     /// The best draft that a search finds within a limit on live bytes.
-    fn search(&mut self, limit: u64) -> Option<(Draft, String)> {
+    fn search(&mut self, limit: u64, visits: u64) -> Option<(Draft, String)> {
         let mut search = Search::new(self.model, limit, self.least);
         let drafter = self.model.drafter;
         let mut found: Vec<(evaluate::Outcome, Decisions, String)> = Vec::new();
-        let share = self.work.visits / (KNOWN as u64 + 2);
+        let share = visits / (KNOWN as u64 + 2);
         for (_, mut decisions, name) in std::mem::take(&mut self.known) {
-            let mut work = Work { visits: share, until: self.work.until };
+            let mut work = Work { visits: share, until: self.until };
             let Some(outcome) = search.repair(&mut decisions, &mut work) else { continue };
             let outcome = search.restore(&mut decisions, outcome, &mut work);
             let outcome = search.improve(&mut decisions, outcome, &mut work);
@@ -211,12 +215,12 @@ impl Planner<'_, '_> {
         }
         found.sort_by_key(|known| known.0.rank());
         if let Some((outcome, decisions, _)) = found.first_mut() {
-            let mut work = Work { visits: 2 * share, until: self.work.until };
+            let mut work = Work { visits: 2 * share, until: self.until };
             *outcome = search.improve(decisions, outcome.clone(), &mut work);
         }
         self.known = found;
-        let (outcome, decisions, name) = self.known.first()?;
-        search.evaluate(decisions, &mut self.work)?;
+        let (_, decisions, name) = self.known.first()?;
+        search.evaluate(decisions, &mut Work { visits, until: None })?;
         let script = search.evaluator().script();
         let draft = drafter.draft_with(&script, &decisions.points, Effort::Plan);
         Some((draft, name.clone()))

@@ -18,6 +18,16 @@ const TRIED: usize = 6;
 /// Attempts without improvement before a search ends, besides a few for each decision.
 const PATIENCE: usize = 40;
 
+/// Operations of a step in which several changes are made at once while much is missing, and how many at most.
+const LARGE: usize = 800;
+const MANY: usize = 64;
+
+/// Changes that are tried to make up for a random one.
+const AROUND: usize = 10;
+
+/// Random choices; keeping is what is hoped for.
+const CHOICES: [Choice; 5] = [Choice::Keep, Choice::Rebuild, Choice::Again, Choice::Move, Choice::Keep];
+
 /// A change of one decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
@@ -74,6 +84,10 @@ impl<'m, 'a> Search<'m, 'a> {
         let mut now = self.feasible(decisions, work)?;
         while now.excess > 0 && !work.is_spent() {
             let mut changes = self.relief(decisions, &now);
+            if self.model.touches.len() > LARGE && self.take_many(decisions, &now, &changes) {
+                now = self.evaluate(decisions, work)?;
+                continue;
+            }
             changes.truncate(TRIED);
             let mut best: Option<(u128, Change, Outcome)> = None;
             for (_, change) in changes {
@@ -95,6 +109,26 @@ impl<'m, 'a> Search<'m, 'a> {
             now = self.evaluate(decisions, work)?;
         }
         (now.excess == 0).then_some(now)
+    }
+
+    /// In a large step: makes the most promising changes at once, up to half of what is missing at the worst moment.
+    fn take_many(&self, decisions: &mut Decisions, now: &Outcome, changes: &[(u128, Change)]) -> bool {
+        let missing = now.peak.saturating_sub(self.evaluator.limit) / 2;
+        let (mut freed, mut taken) = (0, 0);
+        let mut seen = Vec::new();
+        for &(_, change) in changes {
+            let Change::Gap(gap, choice) = change else { continue };
+            if freed >= missing || taken == MANY {
+                break;
+            }
+            if decisions.gaps[gap] == Choice::Keep && !seen.contains(&gap) {
+                seen.push(gap);
+                apply(decisions, Change::Gap(gap, choice));
+                freed += self.model.gaps[gap].bytes;
+                taken += 1;
+            }
+        }
+        taken > 1
     }
 
     /// Lets rebuilt tensors leave between their uses as long as that helps.
@@ -298,7 +332,7 @@ impl<'m, 'a> Search<'m, 'a> {
             return now;
         }
         let mut failed = 0;
-        while !work.is_spent() && failed < PATIENCE + 6 * open.len() && now.time > self.least {
+        while !work.is_spent() && failed < PATIENCE + 12 * open.len() && now.time > self.least {
             // Also counts attempts that change nothing.
             work.visits -= 1;
             failed += 1;
@@ -307,8 +341,7 @@ impl<'m, 'a> Search<'m, 'a> {
             for _ in 0..1 + self.below(4) {
                 let near = (center + 4 * open.len() + self.below(9) - 4) % open.len();
                 let gap = open[if self.below(3) == 0 { self.below(open.len()) } else { near }];
-                let choices = [Choice::Keep, Choice::Rebuild, Choice::Again, Choice::Move, Choice::Keep];
-                let choice = choices[self.below(choices.len())];
+                let choice = CHOICES[self.below(CHOICES.len())];
                 if self.is_open(gap, choice) {
                     other.gaps[gap] = choice;
                 }
@@ -316,17 +349,23 @@ impl<'m, 'a> Search<'m, 'a> {
             if other == *decisions {
                 continue;
             }
-            let Some(outcome) = self.repair(&mut other, work) else { continue };
-            if outcome.time > now.time + now.time / 50 {
+            let Some(mut outcome) = self.repair(&mut other, work) else { continue };
+            if outcome.time > now.time + now.time / 100 {
                 continue;
             }
-            let outcome = self.restore(&mut other, outcome, work);
+            for _ in 0..AROUND {
+                let gap = open[self.below(open.len())];
+                let choice = CHOICES[self.below(CHOICES.len())];
+                if other.gaps[gap] != Choice::Keep && self.is_open(gap, choice) {
+                    self.accept(&mut other, Change::Gap(gap, choice), &mut outcome, work);
+                }
+            }
             if outcome.rank() < now.rank() {
                 (*decisions, now) = (other, outcome);
                 failed = 0;
             }
         }
-        now
+        self.restore(decisions, now, work)
     }
 }
 
