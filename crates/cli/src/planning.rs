@@ -1,7 +1,10 @@
 //! From a network to its plan: shared by `plan` and `train`.
 
+use std::path::Path;
+
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
+use tightfit_core::plan::step::{Step, StepFile};
 use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Plan, Workload, check_budget, plan};
 use tightfit_core::survey::{Scope, Silent, Sizes, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation};
@@ -10,7 +13,7 @@ use tightfit_train::machine::cuda::RESERVED;
 use crate::estimate::{Work, foresee, usable};
 use crate::failure::Failure;
 use crate::message;
-use crate::options::{Common, Planning, SolverName, sizes};
+use crate::options::{Common, Planning, Shares, SolverName, sizes};
 use crate::progress::{Bar, Measuring};
 use crate::session::{Session, env, report_spent};
 
@@ -50,6 +53,28 @@ pub fn plan_of(
     common: &Common,
     choices: &str,
 ) -> Result<Plan, Failure> {
+    prepared_of(planning, network, goal, session, common, choices)?.plan()
+}
+
+/// A step with everything that a plan of it depends on.
+pub struct Prepared {
+    pub step: Step,
+    pub costs: CostModel,
+    pub options: Options,
+}
+
+/// Measures what a plan of a network needs; see [`plan_of`].
+///
+/// # Errors
+/// As [`plan_of`].
+pub fn prepared_of(
+    planning: &Planning,
+    network: &Network,
+    goal: Goal,
+    session: &mut Session,
+    common: &Common,
+    choices: &str,
+) -> Result<Prepared, Failure> {
     let workload = workload(planning, network, goal, common)?;
     let costs = costs(planning, session.device())?;
     let free = free(session);
@@ -59,18 +84,69 @@ pub fn plan_of(
         check_budget(&workload, &costs, &options)?;
     }
     let fronts = measure(planning, &workload, (options.budget, free), session, common, choices)?;
-    drawn_up(&workload, &fronts, &costs, &options)
+    Ok(Prepared { step: workload.step(&fronts, &costs)?, costs, options })
 }
 
-/// Searches for the plan, with a progress bar, and says so if the default policy has a clearly faster one.
-fn drawn_up(workload: &Workload<'_>, fronts: &Fronts, costs: &CostModel, options: &Options) -> Result<Plan, Failure> {
-    let bar = Bar::new(format!("planning {}", workload.network.name()), None);
-    let step = workload.step(fronts, costs)?;
-    let chosen = plan(&step, costs, options)?;
+/// Prepares a recorded step; the machine of the file counts unless the options name other rates.
+///
+/// # Errors
+/// Those of [`StepFile::read`], and of the options.
+pub fn recorded_step(planning: &Planning, path: &Path) -> Result<(Prepared, Device), Failure> {
+    let StepFile { step, machine } = StepFile::read(path)?;
+    let costs = match (&planning.costs, &machine) {
+        (Some(name), _) => CostModel::named(name)?,
+        (None, Some(machine)) => machine.costs(),
+        (None, None) => CostModel::named(RATES)?,
+    };
+    let mut options = options(planning, Some(Bytes::UNLIMITED))?;
+    if options.host_budget == Bytes::UNLIMITED {
+        options.host_budget = machine.and_then(|machine| machine.host_bytes).unwrap_or(Bytes::UNLIMITED);
+    }
+    let device = Device {
+        backend: "recorded".to_owned(),
+        name: costs.name.clone(),
+        library: "step file".to_owned(),
+        threads: 0,
+    };
+    Ok((Prepared { step, costs, options }, device))
+}
+
+/// Plans under shares of the network-wide baseline; also returns the baseline.
+type Swept = (Vec<(Bytes, Result<Plan, Error>)>, Bytes);
+
+impl Prepared {
+    /// Plans under several shares of the bytes of the network-wide baseline.
+    ///
+    /// # Errors
+    /// Those of [`plan::sweep`].
+    pub fn sweep(&self, shares: Shares) -> Result<Swept, Failure> {
+        let bar = Bar::new(format!("planning {}", self.step.name), None);
+        let free = Options { policy: plan::Policy::Baseline, budget: Bytes::UNLIMITED, ..self.options };
+        let whole = plan(&self.step, &self.costs, &free)?.baseline;
+        let budgets: Vec<Bytes> =
+            shares.iter().map(|share| Bytes((u128::from(whole.0) * u128::from(share) / 100) as u64)).collect();
+        let plans = plan::sweep(&self.step, &self.costs, &self.options, &budgets)?;
+        drop(bar);
+        Ok((plans, whole))
+    }
+
+    /// Searches for the plan, with a progress bar, and says so if the default policy has a clearly faster one.
+    ///
+    /// # Errors
+    /// Those of [`plan()`].
+    pub fn plan(&self) -> Result<Plan, Failure> {
+        let Prepared { step, costs, options } = self;
+        drawn_up(step, costs, options)
+    }
+}
+
+fn drawn_up(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, Failure> {
+    let bar = Bar::new(format!("planning {}", step.name), None);
+    let chosen = plan(step, costs, options)?;
     let is_slower = |time: Nanos| chosen.step_time.0 as f64 > time.0 as f64 * NOTABLY;
     // No plan is much faster than the baseline, so a plan that is as fast needs no other to compare with.
     let other = (options.policy != plan::Policy::default() && is_slower(chosen.baseline_time))
-        .then(|| plan(&step, costs, &Options { policy: plan::Policy::default(), ..*options }))
+        .then(|| plan(step, costs, &Options { policy: plan::Policy::default(), ..*options }))
         .and_then(Result::ok);
     drop(bar);
     if let Some(other) = other.filter(|other| is_slower(other.step_time)) {
@@ -88,23 +164,24 @@ fn free(session: &Session) -> Option<Bytes> {
     Some(if session.device().backend == "cuda" { free.saturating_sub(RESERVED) } else { free })
 }
 
-/// Plans a network without measuring anything: needs no backend, and offloads nothing if no budget is given. Also
+/// Prepares a plan of a network without measuring anything: needs no backend, and offloads nothing if no budget is given. Also
 /// returns the assumed device.
 ///
 /// # Errors
 /// As [`plan_of`].
-pub fn assumed_plan_of(
+pub fn assumed_of(
     planning: &Planning,
     network: &Network,
     goal: Goal,
     common: &Common,
-) -> Result<(Plan, Device), Failure> {
+) -> Result<(Prepared, Device), Failure> {
     let workload = workload(planning, network, goal, common)?;
     let costs = CostModel::named(planning.costs.as_deref().unwrap_or(RATES))?;
     let fronts = Fronts::assumed(&workload, &costs)?;
     let device =
         Device { backend: "assumed".to_owned(), name: costs.name.clone(), library: "assumed".to_owned(), threads: 0 };
-    Ok((drawn_up(&workload, &fronts, &costs, &options(planning, Some(Bytes::UNLIMITED))?)?, device))
+    let options = options(planning, Some(Bytes::UNLIMITED))?;
+    Ok((Prepared { step: workload.step(&fronts, &costs)?, costs, options }, device))
 }
 
 fn workload<'a>(
@@ -147,6 +224,7 @@ fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure>
         divide: planning.divide,
         budget: planning.budget.or(free).ok_or_else(unknown)?,
         host_budget: planning.host_budget,
+        plan_time: planning.plan_time,
     })
 }
 

@@ -190,12 +190,14 @@ fn kernels(workload: &Workload<'_>, options: &Options) -> Fronts {
 fn plan_of(workload: &Workload<'_>, kernels: &Fronts, policy: Policy) -> Plan {
     let plan_under = |budget| {
         let algorithms = Algorithms::Memory;
-        let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget: Bytes(1 << 30) };
+        let host_budget = Bytes(1 << 30);
+        let options =
+            PlanOptions { policy, algorithms, divide: false, budget, host_budget, ..PlanOptions::default() };
         plan(&workload.step(kernels, &CostModel::h200()).unwrap(), &CostModel::h200(), &options).unwrap()
     };
     let free = plan_under(Bytes::UNLIMITED);
     match policy {
-        Policy::VdnnDynamic | Policy::Overlap => plan_under(free.min_feasible),
+        Policy::VdnnDynamic | Policy::Overlap | Policy::Optimal => plan_under(free.min_feasible),
         Policy::Baseline | Policy::VdnnAll | Policy::VdnnConv => free,
     }
 }

@@ -1,13 +1,14 @@
 //! `tightfit plan NETWORK`
 
-use tightfit_core::Backend;
+use tightfit_core::network::Network;
 use tightfit_core::report::plan as report;
+use tightfit_core::{Backend, Bytes, Device};
 
 use super::model::{self, Opened};
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
-use crate::options::{Common, Format, PlanOptions};
-use crate::planning::{Goal, RATES, assumed_plan_of, plan_of};
+use crate::options::{Common, Format, PlanOptions, Planning};
+use crate::planning::{Goal, Prepared, RATES, assumed_of, prepared_of, recorded_step};
 use crate::session::{Session, backends};
 
 /// How to measure less.
@@ -27,43 +28,78 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     for path in [&options.out, &options.html].into_iter().flatten() {
         check_writable(path)?;
     }
-    let opened = model::open(&options.network)?;
-    let goal = goal(options, &opened);
-    let network = opened.network;
-    let measured = if options.assume { None } else { measured_by(options, common)? };
-    let (plan, device) = match measured {
-        Some(backends) => {
-            let mut session = Session::with(backends, common)?;
-            let plan = plan_of(planning, &network, goal, &mut session, common, CHOICES)?;
-            (plan, session.device().clone())
+    // A sweep sets the budgets itself.
+    let unlimited = Planning { budget: Some(Bytes::UNLIMITED), ..planning.clone() };
+    let planning = if options.sweep.is_some() { &unlimited } else { planning };
+    let (prepared, device, network) = match (&options.step, &options.network) {
+        (Some(path), _) => {
+            let (prepared, device) = recorded_step(planning, path)?;
+            (prepared, device, None)
         }
-        None => assumed_plan_of(planning, &network, goal, common)?,
+        (None, Some(name)) => {
+            let opened = model::open(name)?;
+            let goal = goal(options, name, &opened);
+            let network = opened.network;
+            let measured = if options.assume { None } else { measured_by(options, common)? };
+            let (prepared, device) = match measured {
+                Some(backends) => {
+                    let mut session = Session::with(backends, common)?;
+                    let prepared = prepared_of(planning, &network, goal, &mut session, common, CHOICES)?;
+                    (prepared, session.device().clone())
+                }
+                None => assumed_of(planning, &network, goal, common)?,
+            };
+            (prepared, device, Some(network))
+        }
+        (None, None) => return Err(Failure::Usage("name a network, or a recorded step with --step FILE".to_owned())),
     };
+    if let Some(shares) = options.sweep {
+        let (plans, whole) = prepared.sweep(shares)?;
+        return super::print_grid(&report::sweep_grid(&plans, whole), common.format);
+    }
+    write_out(options, common, &prepared, &device, network.as_ref())
+}
+
+/// Plans, prints the plan and writes its files.
+fn write_out(
+    options: &PlanOptions,
+    common: &Common,
+    prepared: &Prepared,
+    device: &Device,
+    network: Option<&Network>,
+) -> Result<(), Failure> {
+    let plan = prepared.plan()?;
     let printed = print(&match common.format {
-        Format::Table => report::table(&plan, &device, super::terminal()),
-        Format::Json => report::json(&plan, &device),
+        Format::Table => report::table(&plan, device, super::terminal()),
+        Format::Json => report::json(&plan, device),
         Format::Csv => report::csv(&plan),
     });
     let written = match &options.out {
-        Some(path) => plan.to_file(&network, path).map_err(Failure::from).and_then(|file| write_file(path, file)),
+        Some(path) => {
+            let file = match network {
+                Some(network) => plan.to_file(network, path),
+                None => plan.to_step_file(path),
+            };
+            file.map_err(Failure::from).and_then(|file| write_file(path, file))
+        }
         None => Ok(()),
     };
     let drawn = match &options.html {
-        Some(path) => write_file(path, report::page(&plan, &device)),
+        Some(path) => write_file(path, report::page(&plan, device)),
         None => Ok(()),
     };
     first([printed, written, drawn])
 }
 
 /// What to plan for: what the options say, otherwise training, but inference for a model that was exported for it.
-fn goal(options: &PlanOptions, opened: &Opened) -> Goal {
+fn goal(options: &PlanOptions, name: &str, opened: &Opened) -> Goal {
     let for_inference = opened.model.as_ref().is_some_and(|model| model.is_for_inference());
     if options.inference || for_inference && !options.training {
         if !options.inference {
             message::note(format_args!(
                 "{} looks exported for inference: its batch normalizations are merged into convolutions, or it has none; \
                  inference is planned (add --training to plan training)",
-                options.network
+                name
             ));
         }
         return Goal::Inference;

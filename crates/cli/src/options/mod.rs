@@ -15,7 +15,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::plan::{self, Algorithms};
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
+use tightfit_core::{Bytes, Layout, Nanos, Operation, Problem, Types};
 
 pub use run::{AutoOrBytes, ReportOptions, RunOptions, Tune};
 pub use sizes::{SizeOption, sizes};
@@ -258,7 +258,7 @@ pub struct VerifyOptions {
 }
 
 /// What to plan for.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct Planning {
     /// Mini-batch size
     #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
@@ -270,10 +270,13 @@ pub struct Planning {
     /// Pinned host memory for offloaded feature maps
     #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_HOST_BUDGET")]
     pub host_budget: Bytes,
-    /// Which feature maps to offload: overlap (as few as the budget requires), baseline (none), or those of the vDNN
-    /// paper: vdnn-all, vdnn-conv, vdnn-dynamic
-    #[arg(long, value_name = "POLICY", default_value = "overlap", value_parser = plan_policy)]
+    /// Which feature maps to offload: overlap (as few as the budget requires), optimal (offloads and recomputes so that a
+    /// step takes least time), baseline (none), or those of the vDNN paper: vdnn-all, vdnn-conv, vdnn-dynamic
+    #[arg(long, value_name = "POLICY", default_value_t)]
     pub policy: plan::Policy,
+    /// Seconds that the policy optimal may search [default: a fixed amount of work, which gives the same plan each time]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub plan_time: Option<Nanos>,
     /// Convolution algorithms: memory (least workspace), performance (fastest) or fit (fastest that fits)
     /// [default: fit]; vdnn-dynamic chooses them itself and does not accept this option
     #[arg(long)]
@@ -290,21 +293,63 @@ pub struct Planning {
     pub costs: Option<String>,
 }
 
-/// Parses a planning policy; one that this version lacks gets an error of its own.
-fn plan_policy(word: &str) -> Result<plan::Policy, String> {
-    match word {
-        "optimal" => {
-            Err("this version has no optimal policy; overlap, the default, adapts to the budget, as vdnn-dynamic does"
-                .to_owned())
+/// Parses a time in seconds, such as 2 or 0.5s.
+fn seconds(text: &str) -> Result<Nanos, String> {
+    let seconds: Option<f64> = text.strip_suffix('s').unwrap_or(text).parse().ok();
+    match seconds.filter(|seconds| (0.0..=1e6).contains(seconds)) {
+        Some(seconds) => Ok(Nanos::from_micros(seconds * 1e6)),
+        None => Err(format!("`{text}` is not a time; write seconds from 0 to 1000000, as in 2 or 0.5s")),
+    }
+}
+
+/// Shares of the baseline's bytes, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    from: u64,
+    to: u64,
+    step: u64,
+}
+
+impl Shares {
+    /// All shares, rising; always with the last.
+    pub fn iter(self) -> impl Iterator<Item = u64> {
+        (self.from..self.to).step_by(self.step as usize).chain([self.to])
+    }
+}
+
+impl std::str::FromStr for Shares {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Shares, String> {
+        let bad =
+            || format!("`{text}` is no range of shares; write percents from 1 to 1000, as in 25..100 or 25..100:5");
+        let (range, step) = text.split_once(':').unwrap_or((text, "5"));
+        let (from, to) = range.split_once("..").ok_or_else(bad)?;
+        let number =
+            |text: &str| text.trim_end_matches('%').parse::<u64>().ok().filter(|share| (1..=1000).contains(share));
+        match (number(from), number(to), number(step)) {
+            (Some(from), Some(to), Some(step)) if from <= to => Ok(Shares { from, to, step }),
+            _ => Err(bad()),
         }
-        _ => word.parse().map_err(|error: tightfit_core::Error| error.to_string()),
     }
 }
 
 #[derive(Args)]
 pub struct PlanOptions {
     /// Built-in network (see `tightfit networks`), ONNX model (.onnx) or network file (.json)
-    pub network: String,
+    #[arg(required_unless_present = "step", conflicts_with = "step")]
+    pub network: Option<String>,
+    /// Plan a recorded step (JSON, also compressed if the name ends in .gz) instead of a network
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["batch", "inference", "training", "solver", "momentum", "assume", "measure", "sizes"]
+    )]
+    pub step: Option<PathBuf>,
+    /// Plan under several budgets: from one share to another of the network-wide baseline in percent, such as 25..100,
+    /// or 25..100:5 in steps of 5; prints one row each
+    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["budget", "out", "html"])]
+    pub sweep: Option<Shares>,
     #[command(flatten)]
     pub planning: Planning,
     /// Plan the forward pass only, freeing each feature map after its last use. This is the default for an ONNX model

@@ -10,8 +10,8 @@ use super::Options;
 use crate::message;
 
 /// Options that a plan already sets, so that they cannot be combined with one.
-const PLANNED: [&str; 9] =
-    ["batch", "budget", "host_budget", "policy", "algorithms", "divide", "sizes", "costs", "types"];
+const PLANNED: [&str; 10] =
+    ["batch", "budget", "host_budget", "policy", "plan_time", "algorithms", "divide", "sizes", "costs", "types"];
 
 /// Options of other commands that do not apply to `run`, and why.
 const NOT_FOR_RUN: [(&str, &str); 7] = [

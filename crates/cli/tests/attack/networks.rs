@@ -6,7 +6,7 @@ use super::bench::NETWORKS;
 use super::case::Case;
 use super::mutate;
 
-const POLICIES: [&str; 5] = ["baseline", "vdnn-all", "vdnn-conv", "vdnn-dynamic", "overlap"];
+const POLICIES: [&str; 6] = ["baseline", "vdnn-all", "vdnn-conv", "vdnn-dynamic", "overlap", "optimal"];
 /// The longest step and the most memory of a network that is measured here.
 const SMALL: (f64, u64) = (100_000.0, 64 << 20);
 

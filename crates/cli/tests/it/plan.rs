@@ -12,8 +12,14 @@ fn replayed(rest: &str) -> String {
 fn unknown_words_are_listed_with_valid_ones() {
     let folder = Folder::new();
     for (arguments, parts) in [
-        ("plan lenet --batch 4 --budget 1MiB --policy optimal", &["no optimal policy", "vdnn-dynamic"][..]),
-        ("plan lenet --batch 4 --budget 1MiB --policy best", &["best", "baseline", "overlap"]),
+        ("plan lenet --batch 4 --budget 1MiB --policy best", &["best", "baseline", "overlap", "optimal"][..]),
+        ("plan lenet --batch 4 --assume --sweep 100..25", &["100..25", "25..100:5"]),
+        ("plan lenet --batch 4 --assume --sweep 25..100:0", &["25..100:0"]),
+        ("plan lenet --batch 4 --assume --sweep 25..100 --budget 1MiB", &["--sweep", "--budget"]),
+        ("plan lenet --step step.json", &["--step"]),
+        ("plan --step step.json --batch 4", &["--step", "--batch"]),
+        ("plan", &["<NETWORK>"]),
+        ("plan lenet --batch 4 --assume --plan-time soon", &["soon", "seconds"]),
         ("plan lenet --batch 4 --budget 1MiB --algorithms quick", &["quick", "memory", "performance"]),
         (
             "plan lenet --batch 4 --budget 1MiB --assume --policy vdnn-dynamic --algorithms memory",
@@ -38,7 +44,7 @@ fn unknown_words_are_listed_with_valid_ones() {
 #[test]
 fn plan_json_has_all_documented_keys() {
     let folder = Folder::new();
-    for policy in ["baseline", "vdnn-all", "vdnn-conv", "vdnn-dynamic", "overlap"] {
+    for policy in ["baseline", "vdnn-all", "vdnn-conv", "vdnn-dynamic", "overlap", "optimal"] {
         let plan = folder.json(&replayed(&format!("--budget 3GiB --policy {policy}")));
         let keys = "network batch budget_bytes policy peak_bytes average_bytes host_bytes min_feasible_bytes baseline_bytes \
                     step_time_us baseline_time_us overhead gap offloaded_bytes recomputed_us maps steps";
@@ -240,4 +246,43 @@ fn placing_again_never_makes_a_plan_larger_than_its_budget() {
             .unwrap();
         assert!(output.status.success(), "{plan}: {}", crate::folder::text(&output.stderr));
     }
+}
+
+#[test]
+fn a_recorded_step_is_planned_from_its_file() {
+    let folder = Folder::new();
+    let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/data/steps/residual-4.json");
+    let free = folder.json(&format!("plan --step {step} --policy optimal"));
+    assert_eq!((free["network"].as_str(), free["batch"].as_u64()), (Some("residual-4"), Some(8)));
+    assert_eq!(free["offloaded_bytes"].as_u64().unwrap() + free["recomputed_us"].as_f64().unwrap() as u64, 0);
+    let least = free["min_feasible_bytes"].as_u64().unwrap();
+    assert!(free["proven_least_bytes"].as_u64().unwrap() <= least);
+    let tight = format!("plan --step {step} --policy optimal --budget {least} --out plan.json --html plan.html");
+    let plan = folder.json(&tight);
+    assert!(
+        plan["peak_bytes"].as_u64().unwrap() <= least && plan["bound_us"].as_f64() <= plan["step_time_us"].as_f64()
+    );
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(folder.path("plan.json")).unwrap()).unwrap();
+    assert_eq!(written["format"], "tightfit-step-plan");
+    assert_eq!(written["tensors"], plan["tensors"]);
+    let decisions = written["tensors"].as_array().unwrap();
+    let is_away = |decision: &&Value| decision["decision"] != "keep";
+    assert!(decisions.iter().filter(is_away).count() > 0, "{written}");
+    assert!(std::fs::read_to_string(folder.path("plan.html")).unwrap().contains("residual-4"));
+    let refused = folder.fail(&format!("plan --step {step} --policy optimal --budget {}", least - 256), 3);
+    assert!(refused.contains("needs at least") && refused.contains("residual-4"), "{refused}");
+    let missing = folder.fail("plan --step nothing.json", 1);
+    assert!(missing.contains("nothing.json"), "{missing}");
+}
+
+#[test]
+fn a_sweep_prints_a_row_for_each_budget() {
+    let folder = Folder::new();
+    let rows = folder.json("plan digits-net --batch 4 --assume --policy optimal --sweep 25..100:25");
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    let shares: Vec<u64> = rows.iter().map(|row| row["share [%]"].as_u64().unwrap()).collect();
+    assert_eq!(shares, [25, 50, 75, 100]);
+    let steps: Vec<f64> = rows.iter().filter_map(|row| row["step [ms]"].as_f64()).collect();
+    assert!(!steps.is_empty() && steps.is_sorted_by(|less, more| less >= more), "{rows:?}");
 }

@@ -2,11 +2,11 @@
 
 use super::draft::{Draft, Drafter};
 use super::lives::Lives;
-use super::policies::{Floors, Outcome};
-use super::step::{Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
+use super::policies::{Floors, Outcome, proven};
+use super::step::{Access, Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
 use super::{
     Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, Kind, KindBytes, LayerPlan, MapPlan, Mode,
-    Plan, Schedule, Simulation, Span, simulate,
+    Plan, Policy, Schedule, Simulation, Span, simulate,
 };
 use crate::{Bytes, Error, Nanos};
 
@@ -21,7 +21,7 @@ pub(super) fn assemble(
     chosen: Outcome,
 ) -> Result<Plan, Error> {
     let step = drafter.step;
-    let Outcome { draft, mut decisions } = chosen;
+    let Outcome { draft, mut decisions, bound } = chosen;
     let schedule = draft.schedule;
     let simulation = simulate(step, &schedule, drafter.costs);
     if let Some(taken) = decisions.iter_mut().find(|decision| decision.taken) {
@@ -54,10 +54,12 @@ pub(super) fn assemble(
         min_feasible: floor.peak,
         binding_layer: drafter.binding_layer(floor),
         least: floors.least(),
+        proven: Some(proven(drafter).0).filter(|_| drafter.options.policy == Policy::Optimal),
         baseline: baseline.peak,
         step_time: simulation.time,
         baseline_time: drafter.fastest_times().into_iter().sum(),
-        gap: None,
+        gap: bound.map(|bound| simulation.time.ratio(bound) - 1.0),
+        bound,
         offloaded: Bytes(schedule.instructions.iter().map(|instruction| offloads(&instruction.action)).sum()),
         recomputed: recomputed(&schedule, &simulation),
         ours: Accounting {
@@ -142,6 +144,7 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
     #[derive(Clone, Copy, Default)]
     struct History {
         offloaded: bool,
+        recomputed: bool,
         /// Whether other computations run between its last use and its release.
         lingers: bool,
         last_forward: Option<Nanos>,
@@ -156,6 +159,14 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
     };
     for (compute, span) in computes(schedule, simulation) {
         let stage = step.operation(compute.operation).stage;
+        if compute.again {
+            for (used, block) in step.operation(compute.operation).uses.iter().zip(&compute.blocks) {
+                let writes = used.access_in_rerun() != Access::Read;
+                if let Some(tensor) = tensor(*block).filter(|_| writes) {
+                    histories[tensor].recomputed = true;
+                }
+            }
+        }
         for tensor in compute.touched().filter_map(tensor) {
             let history = &mut histories[tensor];
             match stage {
@@ -193,6 +204,7 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
         layers: tensor.groups.iter().map(name).collect(),
         bytes: tensor.bytes,
         fate: match history {
+            History { recomputed: true, .. } => Fate::Recomputed,
             History { offloaded: true, .. } => Fate::Offloaded,
             History { lingers: true, .. } | History { first_backward: Some(_), .. } => Fate::Kept,
             _ => Fate::Released,

@@ -198,7 +198,7 @@ impl Workload<'_> {
         for (operation, of) in step.operations.iter_mut().zip(&passes) {
             operation.cost = match &operation.cost {
                 Cost::Choice(front) => Cost::Choice(Box::new(fronts.front(&front.problem))),
-                Cost::Fixed(_) => {
+                Cost::Fixed(_) | Cost::Listed(_) => {
                     let moved = operation.uses.iter().map(|used| traffic(used.access, bytes[used.tensor.0])).sum();
                     Cost::Fixed(costs.pass(self, of.layer, of.pass, moved))
                 }
@@ -239,7 +239,7 @@ mod tests {
         let is_it = |of: &LayerPass| network.layer(of.layer).kind.name() == kind && of.pass == pass;
         match step.operations[passes.iter().position(is_it).unwrap()].cost {
             Cost::Fixed(time) => (time - costs.launch).as_micros(),
-            Cost::Choice(_) => panic!("a {kind} has no choice"),
+            Cost::Choice(_) | Cost::Listed(_) => panic!("a {kind} has no choice"),
         }
     }
 

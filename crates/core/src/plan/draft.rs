@@ -70,6 +70,12 @@ impl<'a> Drafter<'a> {
         step.check()?;
         let fronts = step.operations.iter().map(|operation| match &operation.cost {
             Cost::Choice(front) => front.choices(options.division()).map(Some),
+            Cost::Listed(choices) if choices.is_empty() => Err(Error::BadStep {
+                step: step.name.clone(),
+                operation: operation.name.clone(),
+                what: "has no choices".to_owned(),
+            }),
+            Cost::Listed(choices) => Ok(Some(&**choices)),
             Cost::Fixed(_) => Ok(None),
         });
         let fronts = fronts.collect::<Result<_, Error>>()?;
@@ -94,11 +100,43 @@ impl<'a> Drafter<'a> {
         self.fronts.iter().map(|front| front.and_then(&choice)).collect()
     }
 
+    /// The configurations of an operation, by rising workspace; `None` without a choice.
+    pub(super) fn all_choices(&self, at: usize) -> Option<&'a [Configuration]> {
+        self.fronts[at]
+    }
+
+    /// The configurations that an operation may use under the options, by rising workspace; `None` without a choice.
+    pub(super) fn choices(&self, at: usize) -> Option<&'a [Configuration]> {
+        let front = self.fronts[at]?;
+        Some(match self.options.algorithms {
+            Algorithms::Memory => &front[..1],
+            Algorithms::Performance => &front[front.len() - 1..],
+            Algorithms::Fit => front,
+        })
+    }
+
+    /// The time of an operation without a choice.
+    pub(super) fn fixed_time(&self, at: usize) -> Nanos {
+        match self.step.operations[at].cost {
+            Cost::Fixed(time) => time,
+            Cost::Choice(_) | Cost::Listed(_) => Nanos::ZERO,
+        }
+    }
+
+    /// The schedule of a script with the given one of each operation's [`Drafter::choices`].
+    pub(super) fn draft_with(&self, script: &Script, chosen: &[usize], effort: Effort) -> Draft {
+        let configuration = |(at, place): (usize, &usize)| self.choices(at).and_then(|choices| choices.get(*place));
+        let configurations: Vec<_> = chosen.iter().enumerate().map(configuration).collect();
+        self.placed(script, &configurations, effort)
+    }
+
     /// Every operation's time with the fastest algorithms.
     pub(super) fn fastest_times(&self) -> Vec<Nanos> {
         let time = |(operation, front): (&super::step::Operation, &Option<&'a [Configuration]>)| match operation.cost {
             Cost::Fixed(time) => time,
-            Cost::Choice(_) => front.and_then(|front| front.last()).map_or(Nanos::ZERO, Configuration::time),
+            Cost::Choice(_) | Cost::Listed(_) => {
+                front.and_then(|front| front.last()).map_or(Nanos::ZERO, Configuration::time)
+            }
         };
         self.step.operations.iter().zip(&self.fronts).map(time).collect()
     }
@@ -128,6 +166,13 @@ impl<'a> Drafter<'a> {
         let draft = self.finished(schedule, &found.offsets, &lives, Effort::Draft);
         let may_fit = (draft.most_live..draft.peak).contains(&self.options.budget);
         if may_fit && effort == Effort::Plan { self.tightened(draft) } else { draft }
+    }
+
+    /// A schedule that already has its offsets, as a draft.
+    pub(super) fn drafted(&self, schedule: Schedule) -> Draft {
+        let most_live = Bytes(most_live(&Lives::of(&schedule).blocks));
+        let (peak, host) = (schedule.device_bytes, schedule.host_bytes);
+        Draft { schedule, peak, most_live, host, effort: Effort::Plan }
     }
 
     /// Sets the block offsets of a schedule and places its host arena.
@@ -173,20 +218,28 @@ impl<'a> Drafter<'a> {
         let lives = Lives::of(&least.schedule);
         let offsets: Vec<u64> = least.schedule.blocks.iter().map(|block| block.offset).collect();
         let mut configurations = self.chosen(|front| front.first());
-        let mut gaps: Vec<u64> = Vec::new();
-        for (at, (place, moment)) in lives.computes.iter().enumerate() {
-            let Some(front) = self.fronts[at] else { continue };
-            let own = match &least.schedule.instructions[*place].action {
-                Action::Compute(compute) => compute.workspace.map(|block| block.0),
-                _ => None,
-            };
+        // For each run of an operation with a choice: the operation, and the largest gap at that time.
+        let mut rooms: Vec<(usize, u64)> = Vec::new();
+        let mut least_room: Vec<u64> = vec![u64::MAX; configurations.len()];
+        for (place, moment) in &lives.computes {
+            let Action::Compute(compute) = &least.schedule.instructions[*place].action else { continue };
+            let at = compute.operation.0;
+            if self.fronts[at].is_none() {
+                continue;
+            }
+            let own = compute.workspace.map(|block| block.0);
             let (offset, room) = largest_gap(&lives.blocks, &offsets, moment, own, budget.0 / ALIGNMENT * ALIGNMENT);
+            rooms.push((at, offset));
+            // A rerun gives the same bits only with the same configuration.
+            least_room[at] = least_room[at].min(room);
+        }
+        for (at, room) in least_room.into_iter().enumerate() {
+            let Some(front) = self.fronts[at] else { continue };
             let fastest = front.iter().rfind(|configuration| configuration.workspace().0 <= room);
             configurations[at] = fastest.or(configurations[at]);
-            if configurations[at].is_some_and(|configuration| configuration.workspace() > Bytes::ZERO) {
-                gaps.push(offset);
-            }
         }
+        let has_scratch = |at: usize| configurations[at].is_some_and(|chosen| chosen.workspace() > Bytes::ZERO);
+        let gaps: Vec<u64> = rooms.into_iter().filter(|(at, _)| has_scratch(*at)).map(|(_, offset)| offset).collect();
         // Try placing everything together: the first placement did not know the workspaces.
         let together = self.placed(script, &configurations, effort);
         if together.peak <= budget && together.is_tight() {

@@ -1,7 +1,8 @@
 //! The lower bound that no measurement can change: the bytes of a plan before any workspace.
 
 use super::draft::Drafter;
-use super::policies::Floors;
+use super::policies::{Floors, proven};
+use super::step::OperationId;
 use super::{CostModel, Fronts, Options, Policy, Workload};
 use crate::Error;
 
@@ -29,6 +30,20 @@ use crate::Error;
 pub fn check_budget(workload: &Workload<'_>, costs: &CostModel, options: &Options) -> Result<(), Error> {
     let step = workload.step(&Fronts::assumed(workload, costs)?, costs)?;
     let drafter = Drafter::new(&step, costs, *options)?;
+    if options.policy == Policy::Optimal {
+        let (needed, at) = proven(&drafter);
+        return match needed > options.budget {
+            true => Err(Error::OverAnyBudget {
+                network: workload.network.name().to_owned(),
+                policy: options.policy.name().to_owned(),
+                needed,
+                budget: options.budget,
+                layer: step.group_name(OperationId(at)).to_owned(),
+                least: needed,
+            }),
+            false => Ok(()),
+        };
+    }
     let floors = Floors::of(&drafter);
     // What `overlap` moves depends on times that are not known yet; fetching on demand needs the least bytes in any
     // case.

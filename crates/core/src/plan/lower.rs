@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use super::check::verify;
 use super::step::{
-    Access, Cost, Front, Group, GroupId, Mode, Operation, Rerun, Residence, Resource, Stage, Step, Tag, Tensor,
+    Access, Again, Cost, Front, Group, GroupId, Mode, Operation, Rerun, Residence, Resource, Stage, Step, Tag, Tensor,
     TensorId, Use,
 };
 use super::{NetworkTensor, Pass, Role, Workload};
@@ -121,6 +121,11 @@ impl Workload<'_> {
                 Work::Convolution | Work::Product | Work::Memory => Resource::Device,
             },
             uses,
+            again: match (pass, behavior.part) {
+                (Pass::Forward, Part::Hidden) => Again::Allowed,
+                _ => Again::Never,
+            },
+            independent_samples: !behavior.statistics,
             cost: problem.map_or(Cost::Fixed(Nanos::ZERO), |problem| Cost::Choice(Box::new(Front::empty(problem)))),
         })
     }
@@ -140,7 +145,8 @@ impl Workload<'_> {
             _ => (Residence::Temporary, false, Vec::new()),
         };
         let (name, bytes) = (self.describe(tensor), self.bytes(tensor));
-        Tensor { name, bytes, kind: tensor.kind(), residence, is_result, groups }
+        let sample_bytes = self.bytes_per_sample(tensor);
+        Tensor { name, bytes, kind: tensor.kind(), residence, is_result, groups, alias: None, sample_bytes }
     }
 
     fn group(&self, id: LayerId) -> Group {

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::step::Division;
-use crate::Bytes;
 use crate::words::by_name;
+use crate::{Bytes, Nanos};
 
 /// The rule that decides which feature maps to offload, and how copies and layers wait for each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -23,12 +23,15 @@ pub enum Policy {
     /// each layer. Takes vDNN_dyn's plan where that is faster.
     #[default]
     Overlap,
+    /// Decides for each tensor whether it stays, moves or is computed again, and for each operation its time and
+    /// workspace, together. Takes the plan of any other policy where that is faster.
+    Optimal,
 }
 
 impl Policy {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Policy; 5] =
-        [Policy::Baseline, Policy::VdnnAll, Policy::VdnnConv, Policy::VdnnDynamic, Policy::Overlap];
+    pub const ALL: [Policy; 6] =
+        [Policy::Baseline, Policy::VdnnAll, Policy::VdnnConv, Policy::VdnnDynamic, Policy::Overlap, Policy::Optimal];
 
     /// The name used in options and files.
     pub fn name(self) -> &'static str {
@@ -38,6 +41,7 @@ impl Policy {
             Policy::VdnnConv => "vdnn-conv",
             Policy::VdnnDynamic => "vdnn-dynamic",
             Policy::Overlap => "overlap",
+            Policy::Optimal => "optimal",
         }
     }
 }
@@ -86,6 +90,9 @@ pub struct Options {
     pub budget: Bytes,
     /// Largest allowed size of the pinned host arena.
     pub host_budget: Bytes,
+    /// How long [`Policy::Optimal`] may search; `None` for a fixed amount of work, which gives the same plan each time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_time: Option<Nanos>,
 }
 
 impl Options {
@@ -103,6 +110,7 @@ impl Default for Options {
             divide: true,
             budget: Bytes::UNLIMITED,
             host_budget: Bytes::UNLIMITED,
+            plan_time: None,
         }
     }
 }

@@ -122,6 +122,8 @@ pub enum Fate {
     Released,
     /// It is copied to the host and back.
     Offloaded,
+    /// It is released, and computed again before it is needed.
+    Recomputed,
 }
 
 impl Fate {
@@ -131,6 +133,7 @@ impl Fate {
             Fate::Kept => "kept",
             Fate::Released => "released",
             Fate::Offloaded => "offloaded",
+            Fate::Recomputed => "recomputed",
         }
     }
 }
@@ -232,6 +235,9 @@ pub struct Plan<S = Checked> {
     pub binding_layer: String,
     /// The least budget over all policies.
     pub least: Bytes,
+    /// Bytes that every plan of the step needs at once; `None` if only policies were compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proven: Option<Bytes>,
     /// Size of the arena of the network-wide baseline with the fastest algorithms.
     pub baseline: Bytes,
     /// Time of a step, simulated.
@@ -240,6 +246,10 @@ pub struct Plan<S = Checked> {
     pub baseline_time: Nanos,
     /// Upper bound on how far the step time is from the optimum under the budget; `None` if no bound is known.
     pub gap: Option<f64>,
+    /// A time that no step with the same order of operations is below under the budget, if each tensor is copied back at
+    /// most once between two uses; `None` if no bound is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Nanos>,
     /// Bytes copied to the host per step.
     pub offloaded: Bytes,
     /// Time spent recomputing forward passes.
@@ -284,10 +294,12 @@ impl<S> Plan<S> {
             min_feasible: self.min_feasible,
             binding_layer: self.binding_layer,
             least: self.least,
+            proven: self.proven,
             baseline: self.baseline,
             step_time: self.step_time,
             baseline_time: self.baseline_time,
             gap: self.gap,
+            bound: self.bound,
             offloaded: self.offloaded,
             recomputed: self.recomputed,
             ours: self.ours,

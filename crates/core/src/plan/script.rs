@@ -5,19 +5,21 @@
 //! script              offload a|    leave a       prefetch a |   arrive a
 //! ```
 
-use super::step::TensorId;
+use super::step::{OperationId, TensorId};
 
-/// A decision about one tensor.
+/// A decision about one tensor, or a rerun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Move {
     /// Start the copy to the host.
     Offload(TensorId),
-    /// Wait for that copy and release the device bytes.
+    /// Wait for that copy, if there is one, and release the device bytes.
     Leave(TensorId),
     /// Allocate device bytes and start the copy back.
     Prefetch(TensorId),
     /// Wait for the copy back.
     Arrive(TensorId),
+    /// Run an operation again.
+    Rerun(OperationId),
 }
 
 /// All decisions, by position in the step.
@@ -27,6 +29,8 @@ pub(super) struct Script {
     pub(super) network_wide: bool,
     /// Whether copies in both directions share one stream.
     pub(super) one_stream: bool,
+    /// Whether the script itself says when each movable tensor leaves; otherwise it leaves after its last use.
+    pub(super) releases: bool,
     before: Vec<Vec<Move>>,
     after: Vec<Vec<Move>>,
 }
@@ -37,6 +41,7 @@ impl Script {
         Script {
             network_wide: false,
             one_stream: true,
+            releases: false,
             before: vec![Vec::new(); operations],
             after: vec![Vec::new(); operations],
         }
@@ -50,6 +55,11 @@ impl Script {
     /// A script without moves whose copies will run on one stream per direction.
     pub(super) fn two_copy_streams(operations: usize) -> Script {
         Script { one_stream: false, ..Script::new(operations) }
+    }
+
+    /// The same, for a script that says when each movable tensor leaves.
+    pub(super) fn with_releases(operations: usize) -> Script {
+        Script { releases: true, ..Script::two_copy_streams(operations) }
     }
 
     /// Adds a decision just before a computation.

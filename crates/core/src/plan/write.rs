@@ -37,12 +37,13 @@ pub(super) fn write(
     }
     for (id, operation) in step.iter() {
         let at = id.0;
-        script.moves_before(at).iter().for_each(|decision| writer.carry_out(*decision));
-        writer.compute(id, operation, configurations[at]);
-        script.moves_after(at).iter().for_each(|decision| writer.carry_out(*decision));
+        script.moves_before(at).iter().for_each(|decision| writer.carry_out(*decision, configurations));
+        writer.compute(id, operation, configurations[at], false);
+        script.moves_after(at).iter().for_each(|decision| writer.carry_out(*decision, configurations));
         for used in &operation.uses {
             let is_last = lifetimes.get(used.tensor).is_none_or(|lifetime| lifetime.last == at);
-            if is_last && !is_resident(used.tensor) && !held(used.tensor) {
+            let leaves = script.releases && step.tensor(used.tensor).residence == Residence::Movable;
+            if is_last && !leaves && !is_resident(used.tensor) && !held(used.tensor) {
                 writer.release(used.tensor);
             }
         }
@@ -169,8 +170,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn carry_out(&mut self, decision: Move) {
+    fn carry_out(&mut self, decision: Move, configurations: &[Option<&Configuration>]) {
         match decision {
+            Move::Rerun(id) => self.compute(id, self.step.operation(id), configurations[id.0], true),
             Move::Offload(tensor) => self.offload(tensor),
             Move::Leave(tensor) => self.release(tensor),
             Move::Prefetch(tensor) => self.prefetch(tensor),
@@ -215,18 +217,19 @@ impl<'a> Writer<'a> {
         touched.written = Some((stream, number));
     }
 
-    fn compute(&mut self, id: OperationId, operation: &Operation, configuration: Option<&Configuration>) {
+    fn compute(&mut self, id: OperationId, operation: &Operation, configuration: Option<&Configuration>, again: bool) {
         let mut blocks = Vec::with_capacity(operation.uses.len());
         let mut accesses = Vec::with_capacity(operation.uses.len() + 1);
         for used in &operation.uses {
-            if used.access == Access::Read {
+            let access = if again { used.access_in_rerun() } else { used.access };
+            if access == Access::Read {
                 // Fetch on demand, unless a decision has already brought it back.
                 self.prefetch(used.tensor);
             }
             let block = self.block(used.tensor, Stream::Compute);
-            self.wait_for(Stream::Compute, self.touched[block.0], used.access);
+            self.wait_for(Stream::Compute, self.touched[block.0], access);
             blocks.push(block);
-            accesses.push((block, used.access));
+            accesses.push((block, access));
         }
         let bytes = configuration.map_or(Bytes::ZERO, Configuration::workspace);
         let scratch = Holding::Workspace(operation.group);
@@ -238,7 +241,7 @@ impl<'a> Writer<'a> {
             workspace,
             samples: 0..self.step.batch,
             configuration: configuration.cloned(),
-            again: false,
+            again,
         };
         let compute = self.push(Stream::Compute, Action::Compute(Box::new(compute)));
         let number = self.clocks.run(Stream::Compute, compute);

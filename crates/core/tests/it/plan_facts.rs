@@ -2,7 +2,7 @@
 
 use tightfit_core::network::Network;
 use tightfit_core::plan::{Algorithms, CostModel, Fate, Fronts, Mode, Options, Policy, Workload, plan};
-use tightfit_core::{Bytes, Types};
+use tightfit_core::{Bytes, Nanos, Types};
 
 fn assumed(workload: &Workload<'_>) -> Fronts {
     Fronts::assumed(workload, &CostModel::h200()).unwrap()
@@ -40,8 +40,10 @@ fn overlap_fits_wherever_the_papers_policies_do() {
         let workload = Workload::new(&network, batch, Types::F32, Mode::Training).unwrap();
         let step = workload.step(&assumed(&workload), &costs).unwrap();
         let under = |policy, budget| plan(&step, &costs, &Options { policy, budget, ..Options::default() });
-        for policy in Policy::ALL {
+        let optimal = under(Policy::Optimal, Bytes::UNLIMITED).unwrap();
+        for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::Optimal) {
             let least = under(policy, Bytes::UNLIMITED).unwrap().min_feasible;
+            assert!(optimal.min_feasible <= least, "{name}: {policy} needs {least}, optimal {}", optimal.min_feasible);
             let overlap = under(Policy::Overlap, least).unwrap_or_else(|error| panic!("{name}, {policy}: {error}"));
             assert!(overlap.min_feasible <= least, "{name}: {policy} needs {least}, overlap {}", overlap.min_feasible);
         }
@@ -67,5 +69,28 @@ fn fates_follow_the_releases() {
             mode == Mode::Inference,
             "inference gives maps back once they have been read"
         );
+    }
+}
+
+#[test]
+fn optimal_is_never_slower_than_overlap_and_never_below_its_bound() {
+    let costs = CostModel::h200();
+    for (name, batch) in
+        [("lenet", 64), ("alexnet", 32), ("vgg16", 16), ("resnet18", 16), ("googlenet", 16), ("densenet40", 8)]
+    {
+        let network = Network::open(name).unwrap();
+        let workload = Workload::new(&network, batch, Types::F32, Mode::Training).unwrap();
+        let step = workload.step(&assumed(&workload), &costs).unwrap();
+        let under = |policy, budget| plan(&step, &costs, &Options { policy, budget, ..Options::default() });
+        let free = under(Policy::Optimal, Bytes::UNLIMITED).unwrap();
+        assert_eq!((free.offloaded, free.recomputed), (Bytes::ZERO, Nanos::ZERO), "{name}");
+        for share in [10, 50, 90] {
+            let budget = Bytes(free.min_feasible.0 + (free.most_live.0 - free.min_feasible.0) * share / 100);
+            let optimal = under(Policy::Optimal, budget).unwrap();
+            assert!(optimal.bound.unwrap() <= optimal.step_time, "{name}, {share}%");
+            if let Ok(overlap) = under(Policy::Overlap, budget) {
+                assert!(optimal.step_time <= overlap.step_time, "{name}, {share}%");
+            }
+        }
     }
 }

@@ -111,7 +111,8 @@ proptest! {
                     next.stream == stream && matches!(next.action, Action::Offload(..) | Action::Prefetch(..))
                 });
                 // The paper's policies have one memory stream.
-                prop_assert!(policy == Policy::Overlap || !copies(Stream::Prefetch));
+                prop_assert!(matches!(policy, Policy::Overlap | Policy::Optimal) || !copies(Stream::Prefetch));
+                prop_assert!(plan.bound.is_none_or(|bound| bound <= plan.step_time), "{:?}", plan.bound);
                 prop_assert!(!copies(Stream::Compute));
             }
             Err(Error::OverBudget { needed, .. }) => {

@@ -2,8 +2,8 @@
 
 use tightfit_core::network::Network;
 use tightfit_core::plan::step::{
-    Access, Cost, Group, GroupId, Mode, Operation, OperationId, Rerun, Residence, Resource, Stage, Step, Tag, Tensor,
-    TensorId, Use,
+    Access, Again, Cost, Group, GroupId, Mode, Operation, OperationId, Rerun, Residence, Resource, Stage, Step, Tag,
+    Tensor, TensorId, Use,
 };
 use tightfit_core::plan::{
     Action, Block, BlockId, Compute, CostModel, Direction, Fronts, Holding, HostBlock, HostBlockId, Instruction,
@@ -26,6 +26,8 @@ fn small(times: [u64; 3]) -> Step {
         residence: Residence::Movable,
         is_result: false,
         groups: Vec::new(),
+        alias: None,
+        sample_bytes: None,
     };
     let operation = |(place, time): (usize, u64)| Operation {
         group: GroupId(0),
@@ -35,6 +37,8 @@ fn small(times: [u64; 3]) -> Step {
         resource: Resource::Device,
         uses: vec![Use { tensor: TensorId(place.min(1)), access: Access::Write, rerun: Rerun::Same }],
         cost: Cost::Fixed(Nanos(time)),
+        again: Again::Never,
+        independent_samples: false,
     };
     let group = Group { name: "all".to_owned(), input: Bytes::ZERO, output: Bytes::ZERO, weights: Bytes::ZERO };
     let step = Step {

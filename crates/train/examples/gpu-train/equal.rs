@@ -37,7 +37,7 @@ pub fn equal(cache: &Path) -> Result<(), Failure> {
             let plan_under = |budget| memory_optimal(&workload, &kernels, policy, budget);
             // Dynamic and overlap choose what moves by the budget: the least makes them move much, by the same algorithms.
             let plan = match plan_under(Bytes::UNLIMITED)? {
-                free if matches!(policy, Policy::VdnnDynamic | Policy::Overlap) => plan_under(free.min_feasible)?,
+                free if matches!(policy, Policy::VdnnDynamic | Policy::Overlap | Policy::Optimal) => plan_under(free.min_feasible)?,
                 free => free,
             };
             for (graph, machine) in &mut machines {
@@ -82,7 +82,7 @@ pub fn memory_optimal(
     budget: Bytes,
 ) -> Result<Plan, tightfit_core::Error> {
     let algorithms = Algorithms::Memory;
-    let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget: Bytes::UNLIMITED };
+    let options = PlanOptions { policy, algorithms, divide: false, budget, ..PlanOptions::default() };
     plan(&workload.step(kernels, &CostModel::h200())?, &CostModel::h200(), &options)
 }
 

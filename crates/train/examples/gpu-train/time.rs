@@ -131,7 +131,7 @@ fn plans(workload: &Workload<'_>, kernels: &Fronts, variants: &[Variant]) -> Vec
     let planned = |variant: &Variant| {
         let &Variant { policy, algorithms, divide, budget, .. } = variant;
         let started = Instant::now();
-        let options = PlanOptions { policy, algorithms, divide, budget, host_budget: HOST };
+        let options = PlanOptions { policy, algorithms, divide, budget, host_budget: HOST, ..PlanOptions::default() };
         Ok((plan(&workload.step(kernels, &costs)?, &costs, &options)?, started.elapsed()))
     };
     std::thread::scope(|scope| {

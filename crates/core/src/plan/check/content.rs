@@ -42,6 +42,8 @@ impl Content {
 pub(super) struct Progress {
     /// For each operation and use: the content it reads; `None` if it overwrites.
     reads: Vec<Vec<Content>>,
+    /// For each operation and use: the content it leaves.
+    leaves: Vec<Vec<Content>>,
     /// For each tensor: its content at the end of the step.
     results: Vec<Option<Content>>,
     done: Vec<bool>,
@@ -53,12 +55,14 @@ impl Progress {
         let start = |residence| if residence == Residence::Resident { Content::kept() } else { Content::default() };
         let mut held: Vec<Content> = step.tensors.iter().map(|tensor| start(tensor.residence)).collect();
         let mut reads = Vec::with_capacity(step.operations.len());
+        let mut leaves = Vec::with_capacity(step.operations.len());
         for (id, operation) in step.iter() {
             reads.push(operation.uses.iter().map(|used| held[used.tensor.0].clone()).collect());
             operation.uses.iter().for_each(|used| held[used.tensor.0].access(used.access, id));
+            leaves.push(operation.uses.iter().map(|used| held[used.tensor.0].clone()).collect());
         }
         let results = step.tensors.iter().zip(held).map(|(tensor, held)| tensor.is_result.then_some(held)).collect();
-        Progress { reads, results, done: vec![false; step.operations.len()] }
+        Progress { reads, leaves, results, done: vec![false; step.operations.len()] }
     }
 
     /// Runs an operation: checks the contents it reads and updates those it writes.
@@ -77,11 +81,13 @@ impl Progress {
         self.done[operation.0] = true;
         let uses = &step.operation(operation).uses;
         for (place, (used, block)) in uses.iter().zip(&compute.blocks).enumerate() {
-            let (content, expected) = (&contents[block.0], &self.reads[operation.0][place]);
-            let reads = compute.access(used) != Access::Write;
-            // Empty blocks have been rejected already; a kept operand holds what the first run left.
+            // What a rerun only reads holds what the first run left.
             let is_kept = compute.again && used.rerun == Rerun::ReadOnly;
-            if reads && !content.is_nothing() && !is_kept && content != expected {
+            let expected = if is_kept { &self.leaves } else { &self.reads };
+            let (content, expected) = (&contents[block.0], &expected[operation.0][place]);
+            let reads = compute.access(used) != Access::Write;
+            // Empty blocks have been rejected already.
+            if reads && !content.is_nothing() && content != expected {
                 found.push(Violation::WrongContent { operation, operand: place, at });
             }
         }

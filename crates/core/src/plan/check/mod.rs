@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use content::{Content, Progress};
 use order::{Arena, Order};
 
-use super::step::{Access, Cost, GroupId, Residence, Step, TensorId};
+use super::step::{Access, Again, Cost, GroupId, Residence, Step, TensorId};
 use super::{ALIGNMENT, Action, BlockId, Compute, Holding, HostBlockId, InstructionId, Schedule, Stream};
 use crate::{Bytes, Configuration};
 
@@ -352,6 +352,9 @@ impl<'a> Checker<'a> {
                 self.refuse(Violation::NeverWritten { block: *block, holds: self.holds(*block), at });
             }
         }
+        if compute.again && operation.again == Again::Never {
+            self.refuse(Violation::RunsAgain { operation: id, at });
+        }
         self.configuration(compute, operation.group, at);
         let found = self.progress.compute(self.step, compute, &mut self.contents, at);
         self.violations.extend(found);
@@ -371,7 +374,7 @@ impl<'a> Checker<'a> {
             self.access(block, Access::Write, false, at);
             scratch = Bytes(self.schedule.blocks[block.0].bytes);
         }
-        let has_choice = matches!(self.step.operation(operation).cost, Cost::Choice(_));
+        let has_choice = !matches!(self.step.operation(operation).cost, Cost::Fixed(_));
         let is_right = match &compute.configuration {
             Some(configuration) => {
                 let enough = Configuration::workspace(configuration) <= scratch;

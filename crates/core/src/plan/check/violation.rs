@@ -255,6 +255,13 @@ pub enum Violation {
         /// The second run.
         at: InstructionId,
     },
+    /// An operation runs again that must not.
+    RunsAgain {
+        /// The operation.
+        operation: OperationId,
+        /// The second run.
+        at: InstructionId,
+    },
     /// An operation does not run.
     Missing {
         /// The operation.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 mod document;
+mod step_plan;
 
 use document::Document as ScheduleDocument;
 
@@ -108,14 +109,26 @@ impl Plan {
     /// # Errors
     /// As [`Plan::to_json`].
     pub fn to_file(&self, network: &Network, path: &Path) -> Result<Vec<u8>, Error> {
-        let text = self.to_json(network)?;
-        if path.extension().is_none_or(|extension| extension != "gz") {
-            return Ok(text.into_bytes());
-        }
-        let mut packed = Vec::new();
-        GzEncoder::new(text.as_bytes(), Compression::default()).read_to_end(&mut packed).map_err(bad)?;
-        Ok(packed)
+        packed(self.to_json(network)?, path)
     }
+
+    /// The content for a file of the plan of a step file with this name; see [`Plan::to_step_json`].
+    ///
+    /// # Errors
+    /// As [`Plan::to_step_json`].
+    pub fn to_step_file(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        packed(self.to_step_json()?, path)
+    }
+}
+
+/// The bytes of a text for a file with this name.
+fn packed(text: String, path: &Path) -> Result<Vec<u8>, Error> {
+    if path.extension().is_none_or(|extension| extension != "gz") {
+        return Ok(text.into_bytes());
+    }
+    let mut packed = Vec::new();
+    GzEncoder::new(text.as_bytes(), Compression::default()).read_to_end(&mut packed).map_err(bad)?;
+    Ok(packed)
 }
 
 impl Plan<ScheduleDocument> {

@@ -61,7 +61,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         passes.run("none(m)", || floors.none.clone());
     }
     match passes.chosen {
-        Some(draft) => Ok(Outcome { draft, decisions: passes.decisions }),
+        Some(draft) => Ok(Outcome { draft, decisions: passes.decisions, bound: None }),
         None => Err(drafter.too_large(floors.of_policy(drafter.options.policy), &passes.decisions, floors.least())),
     }
 }

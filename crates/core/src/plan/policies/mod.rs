@@ -2,6 +2,7 @@
 
 mod baseline;
 mod dynamic;
+mod optimal;
 mod overlap;
 mod vdnn;
 
@@ -10,12 +11,14 @@ use vdnn::Offloads;
 use super::draft::{Draft, Drafter};
 use super::place::Effort;
 use super::{Algorithms, Decision, Policy};
-use crate::{Bytes, Error};
+use crate::{Bytes, Error, Nanos};
 
 /// A policy's decision and all its attempts.
 pub(super) struct Outcome {
     pub(super) draft: Draft,
     pub(super) decisions: Vec<Decision>,
+    /// A time that no plan of the step is below, if it is known.
+    pub(super) bound: Option<Nanos>,
 }
 
 /// Runs the policy selected in the options.
@@ -29,6 +32,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         Policy::VdnnConv => one(drafter, floors, "conv", &vdnn::script(drafter, Offloads::Convolutions, None)),
         Policy::VdnnDynamic => dynamic::choose(drafter, floors),
         Policy::Overlap => overlap::choose(drafter, floors),
+        Policy::Optimal => optimal::choose(drafter, floors),
     }
 }
 
@@ -45,7 +49,7 @@ fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &super::scrip
         return Err(drafter.too_large(&draft, &[decision], floors.least()));
     }
     decision.taken = true;
-    Ok(Outcome { draft, decisions: vec![decision] })
+    Ok(Outcome { draft, decisions: vec![decision], bound: None })
 }
 
 /// The paper's suffix for algorithms.
@@ -55,6 +59,12 @@ fn suffix(algorithms: Algorithms) -> &'static str {
         Algorithms::Performance => "(p)",
         Algorithms::Fit => "(fit)",
     }
+}
+
+/// Bytes that every plan of the step needs at once, and the operation that does, whatever the policy.
+pub(super) fn proven(drafter: &Drafter<'_>) -> (Bytes, usize) {
+    let (bytes, at) = optimal::floor(drafter);
+    (Bytes(bytes), at)
 }
 
 /// The arena of the network-wide baseline with the fastest algorithms.
@@ -71,6 +81,8 @@ pub(super) struct Floors {
     on_demand: Draft,
     overlap: Draft,
     baseline: Draft,
+    /// With recomputation; searched only for the policy that uses it.
+    optimal: Option<optimal::Least>,
 }
 
 impl Floors {
@@ -84,17 +96,20 @@ impl Floors {
             on_demand: least(dynamic::limited(drafter, Offloads::All, 0)),
             overlap: least(overlap::floor(drafter)),
             baseline: least(baseline::script(drafter.step)),
+            optimal: (drafter.options.policy == Policy::Optimal).then(|| optimal::least(drafter)).flatten(),
         }
     }
 
     /// A policy's draft with the smallest arena.
     pub(super) fn of_policy(&self, policy: Policy) -> &Draft {
+        let recomputing = self.optimal.as_ref().map(|least| &least.draft).unwrap_or(&self.overlap);
         let candidates: &[&Draft] = match policy {
             Policy::Baseline => &[&self.baseline],
             Policy::VdnnAll => &[&self.all],
             Policy::VdnnConv => &[&self.conv],
             Policy::VdnnDynamic => &[&self.all, &self.conv, &self.none, &self.on_demand],
             Policy::Overlap => &[&self.overlap, &self.none],
+            Policy::Optimal => &[recomputing, &self.overlap, &self.none, &self.all, &self.conv, &self.on_demand],
         };
         candidates.iter().min_by_key(|draft| draft.peak).copied().unwrap_or(candidates[0])
     }

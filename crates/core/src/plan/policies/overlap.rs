@@ -86,7 +86,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     match best {
         Some((_, _, taken, draft)) => {
             decisions[taken].taken = true;
-            Ok(Outcome { draft, decisions })
+            Ok(Outcome { draft, decisions, bound: None })
         }
         None => Err(drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least())),
     }

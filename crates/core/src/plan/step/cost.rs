@@ -20,6 +20,8 @@ pub enum Cost {
     Fixed(Nanos),
     /// A choice of configurations.
     Choice(Box<Front>),
+    /// A choice of an operation that is no known convolution, by rising workspace, hence falling time.
+    Listed(Arc<[Configuration]>),
 }
 
 impl Cost {
@@ -28,6 +30,7 @@ impl Cost {
         match self {
             Cost::Fixed(_) => Cost::Fixed(Nanos::ZERO),
             Cost::Choice(front) => Cost::Choice(Box::new(Front::empty(front.problem))),
+            Cost::Listed(_) => Cost::Listed(Arc::default()),
         }
     }
 }

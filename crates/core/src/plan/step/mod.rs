@@ -10,9 +10,11 @@
 //! can be a step too. Plans, schedules, the checker and the simulator depend only on this form.
 
 mod cost;
+mod file;
 mod lifetimes;
 
 pub use cost::{Cost, Division, Front};
+pub use file::{Machine, StepFile};
 pub(super) use lifetimes::{Lifetime, Lifetimes};
 
 use serde::{Deserialize, Serialize};
@@ -59,6 +61,10 @@ pub struct Tensor {
     pub is_result: bool,
     /// The groups that write it, in order; reports name it after the first.
     pub groups: Vec<GroupId>,
+    /// The tensor whose bytes it shares, if it is a view; operations then refer to that tensor alone.
+    pub alias: Option<TensorId>,
+    /// The bytes that one sample needs; `None` if it has no samples or if that is unknown.
+    pub sample_bytes: Option<Bytes>,
 }
 
 /// How an operation accesses a tensor.
@@ -153,6 +159,21 @@ pub struct Operation {
     pub uses: Vec<Use>,
     /// Its time and workspace.
     pub cost: Cost,
+    /// Whether and how fast it may run again in the same step.
+    pub again: Again,
+    /// Whether each sample of what it writes depends on that sample alone.
+    pub independent_samples: bool,
+}
+
+/// Whether an operation may run again within a step, and how long that takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Again {
+    /// It may not.
+    Never,
+    /// It may, in the same time as the first run.
+    Allowed,
+    /// It may, in this time.
+    Taking(Nanos),
 }
 
 /// A named part of the model, such as a layer or a module.
@@ -263,16 +284,25 @@ impl Step {
     /// # Panics
     /// If the step has no such operation.
     pub fn time(&self, compute: &Compute) -> Nanos {
-        match &self.operation(compute.operation).cost {
-            Cost::Fixed(time) => *time,
-            Cost::Choice(_) => compute.configuration.as_ref().map_or(Nanos::ZERO, |chosen| chosen.time()),
+        let operation = self.operation(compute.operation);
+        match (&operation.cost, operation.again) {
+            (_, Again::Taking(time)) if compute.again => time,
+            (Cost::Fixed(time), _) => *time,
+            (Cost::Choice(_) | Cost::Listed(_), _) => {
+                compute.configuration.as_ref().map_or(Nanos::ZERO, |chosen| chosen.time())
+            }
         }
     }
 
     /// The same step without costs: all that a schedule depends on.
     pub fn without_costs(&self) -> Step {
         let mut step = self.clone();
-        step.operations.iter_mut().for_each(|operation| operation.cost = operation.cost.forgotten());
+        for operation in &mut step.operations {
+            operation.cost = operation.cost.forgotten();
+            if operation.again != Again::Never {
+                operation.again = Again::Allowed;
+            }
+        }
         step
     }
 

@@ -5,7 +5,9 @@
 
 use serde::Serialize;
 
-use crate::plan::{Accounting, Action, Decision, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span};
+use crate::plan::{
+    Accounting, Action, Decision, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span, TensorDecision,
+};
 use crate::{Bytes, Device, Nanos, Types};
 
 /// Writes the plan as one indented JSON object that ends in a line feed. The times are those of `device`.
@@ -41,11 +43,15 @@ struct Document<'a> {
     min_feasible_bytes: Bytes,
     binding_layer: &'a str,
     least_bytes: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proven_least_bytes: Option<Bytes>,
     baseline_bytes: Bytes,
     step_time_us: f64,
     baseline_time_us: f64,
     overhead: f64,
     gap: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound_us: Option<f64>,
     offloaded_bytes: Bytes,
     recomputed_us: f64,
     compute_us: f64,
@@ -56,6 +62,7 @@ struct Document<'a> {
     decisions: Vec<DecisionObject<'a>>,
     layers: Vec<LayerObject<'a>>,
     maps: Vec<MapObject<'a>>,
+    tensors: Vec<TensorDecision>,
     steps: Vec<InstructionObject<'a>>,
 }
 
@@ -159,11 +166,13 @@ impl<'a> Document<'a> {
             min_feasible_bytes: plan.min_feasible,
             binding_layer: &plan.binding_layer,
             least_bytes: plan.least,
+            proven_least_bytes: plan.proven,
             baseline_bytes: plan.baseline,
             step_time_us: plan.step_time.as_micros(),
             baseline_time_us: plan.baseline_time.as_micros(),
             overhead: plan.overhead(),
             gap: plan.gap,
+            bound_us: plan.bound.map(Nanos::as_micros),
             offloaded_bytes: plan.offloaded,
             recomputed_us: plan.recomputed.as_micros(),
             compute_us: plan.simulation.compute.as_micros(),
@@ -177,6 +186,7 @@ impl<'a> Document<'a> {
             decisions: plan.decisions.iter().map(DecisionObject::of).collect(),
             layers: plan.layers.iter().map(LayerObject::of).collect(),
             maps: plan.maps.iter().map(MapObject::of).collect(),
+            tensors: plan.tensor_decisions(),
             steps: steps.map(|(index, (step, span))| InstructionObject::of(plan, index, step, *span)).collect(),
         }
     }

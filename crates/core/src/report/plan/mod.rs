@@ -12,6 +12,7 @@ mod json;
 mod page;
 #[cfg(feature = "tables")]
 mod pictures;
+mod sweep;
 #[cfg(feature = "tables")]
 mod table;
 #[cfg(feature = "tables")]
@@ -21,6 +22,7 @@ pub use grid::{csv, grid};
 pub use json::json;
 #[cfg(feature = "tables")]
 pub use page::page;
+pub use sweep::sweep_grid;
 #[cfg(feature = "tables")]
 pub use table::table;
 

@@ -71,6 +71,11 @@ fn totals(plan: &Plan) -> String {
             plan.min_feasible, plan.binding_layer, plan.least
         ),
     );
+    if let Some(proven) = plan.proven {
+        let of =
+            if proven == plan.min_feasible { "which no plan can go below" } else { "the least of any plan, proven" };
+        line("", format!("{proven}, {of}"));
+    }
     if plan.mode == Mode::Inference {
         // Nobody keeps every map of a forward pass, so there is no usual memory to compare with.
         line("every map kept", format!("{} with the fastest algorithms", plan.baseline));
@@ -99,8 +104,10 @@ fn totals(plan: &Plan) -> String {
     if plan.recomputed > Nanos::ZERO {
         line("recomputed", plan.recomputed.to_string());
     }
-    if let Some(gap) = plan.gap {
-        line("gap", format!("at most {:.4}% above the least possible time", gap * 100.0));
+    if let (Some(gap), Some(bound)) = (plan.gap, plan.bound) {
+        let class = "any plan of this order of operations, with one copy back at most between two uses";
+        line("bound", format!("{bound} for {class}"));
+        line("gap", format!("at most {:.2}% above that", gap * 100.0));
     }
     text
 }

@@ -17,8 +17,16 @@ const PANEL: f64 = 380.0;
 
 /// Draws one row per map, in the order of their first write.
 pub fn maps(plan: &Plan) -> String {
-    let fates = [Fate::Kept, Fate::Released, Fate::Offloaded];
-    let fill = |fate: Fate| color([0, 4, 1][fate as usize]);
+    let fill = |fate: Fate| match fate {
+        Fate::Kept => color(0),
+        Fate::Released => color(4),
+        Fate::Offloaded => color(1),
+        Fate::Recomputed => color(3),
+    };
+    let mut fates = vec![Fate::Kept, Fate::Released, Fate::Offloaded];
+    if plan.maps.iter().any(|map| map.fate == Fate::Recomputed) {
+        fates.push(Fate::Recomputed);
+    }
     let mut entries: Vec<Entry> = fates.iter().map(|&fate| Entry::area(fate.name(), fill(fate))).collect();
     entries.push(Entry::area("reuse distance", color(2)));
     let bytes = Axis::of_bytes("bytes", plan.maps.iter().map(|map| map.bytes).max().unwrap_or(Bytes(1)));

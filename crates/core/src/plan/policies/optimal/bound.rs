@@ -1,0 +1,499 @@
+//! A lower bound on the time of a step under a budget, and what it suggests.
+//!
+//! Memory and links get prices; whoever holds bytes or delays the link pays for them instead of being refused. For any
+//! prices of at least 0, the least time plus payments is at most the least time of a plan that keeps to the budget:
+//!
+//! ```text
+//! row at operation t        bytes live at t                                     <= budget
+//! row of the link out to t  bytes live, or moved out, at t    - rate x start(t) <= budget
+//! row of the link in t..u   bytes live at t, or needed by u   - rate x (t .. u) <= budget
+//! ```
+//!
+//! What remains couples only an idle tensor with the tensors it is computed from, two at a time, and a minimum cut
+//! bounds it. Prices are improved by subgradients; the bound holds whatever they are, since all of it is in integers.
+//!
+//! **Source**: Held, Wolfe and Crowder 1974 for the prices; [`super::min_cut`] for the cut.
+
+use std::time::Instant;
+
+use super::min_cut::{Clauses, HARD, Literal};
+use super::model::{Gap, Model};
+use crate::plan::Direction;
+
+/// Units of time per nanosecond.
+const TICKS: i128 = 1 << 32;
+/// Rates are bytes per nanosecond in units of 1 / this.
+const RATE: i128 = 1 << 16;
+
+/// A limit on live bytes at an operation, perhaps with what a link may move instead.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    at: usize,
+    window: Option<Window>,
+}
+
+/// The operations `from..to` during which a link moves bytes.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    direction: Direction,
+    from: usize,
+    to: usize,
+}
+
+/// An idle interval in the relaxation.
+struct Idle {
+    /// The interval of the model.
+    gap: usize,
+    /// The first operation from which on its being there counts: a rerun begins later.
+    since: usize,
+    /// Moments at which a rerun of another tensor asks for it, falling, and the one it must be there for last.
+    asked: Vec<usize>,
+    /// The variable of being there from `since` on; the next ones are being there from each of `asked` on.
+    there: usize,
+    /// The variable of being computed again.
+    again: Option<usize>,
+}
+
+/// A rerun that asks for the tensor of another interval.
+struct Demand {
+    /// Who is computed again.
+    by: usize,
+    /// The interval asked for, and the place of the moment.
+    of: usize,
+    place: usize,
+}
+
+/// The best bound so far and what it suggests.
+#[derive(Clone, Debug)]
+pub(super) struct Bound {
+    /// No plan of the class is faster, in ns.
+    pub(super) time: u64,
+    /// For each gap: how much of it should stay.
+    pub(super) keep: Vec<f64>,
+    /// For each gap: how much of it should be computed again.
+    pub(super) again: Vec<f64>,
+    /// For each gap: how much of it should move.
+    pub(super) moving: Vec<f64>,
+}
+
+/// The relaxation of a step under a limit.
+pub(super) struct Relaxation<'m, 'a> {
+    model: &'m Model<'a>,
+    limit: u64,
+    rows: Vec<Row>,
+    prices: Vec<f64>,
+    idle: Vec<Idle>,
+    demands: Vec<Demand>,
+    /// For each interval asked for: how often.
+    asks: Vec<u32>,
+    variables: usize,
+    rates: [i128; 2],
+    /// What a nanosecond of copying costs, in ticks.
+    beside: i128,
+}
+
+impl<'m, 'a> Relaxation<'m, 'a> {
+    pub(super) fn new(model: &'m Model<'a>, limit: u64) -> Relaxation<'m, 'a> {
+        let costs = model.drafter.costs;
+        let rate = |direction| (costs.copy_rate(direction) / 1e9 * RATE as f64).ceil() as i128;
+        let mut relaxation = Relaxation {
+            model,
+            limit,
+            rows: Vec::new(),
+            prices: Vec::new(),
+            idle: Vec::new(),
+            demands: Vec::new(),
+            asks: Vec::new(),
+            variables: 0,
+            rates: [rate(Direction::ToHost), rate(Direction::FromHost)],
+            beside: (costs.beside_copies / (1.0 + costs.beside_copies) * TICKS as f64) as i128,
+        };
+        relaxation.add_rows();
+        relaxation.add_idle();
+        relaxation.prices = vec![0.0; relaxation.rows.len()];
+        relaxation
+    }
+
+    fn add_rows(&mut self) {
+        let count = self.model.points.len();
+        self.rows.extend((0..count).map(|at| Row { at, window: None }));
+        let forward = self.model.drafter.step.forward().min(count.saturating_sub(1));
+        let share = |from: usize, to: usize, part: usize, of: usize| from + (to - from) * part / of;
+        for part in 1..=8 {
+            let at = share(0, forward, part, 8);
+            let window = Window { direction: Direction::ToHost, from: 0, to: at };
+            self.rows.push(Row { at, window: Some(window) });
+        }
+        for start in 0..4 {
+            let at = share(forward, count, start, 6);
+            for part in 1..=8 {
+                let to = share(at, count, part, 8);
+                let window = Window { direction: Direction::FromHost, from: at, to };
+                self.rows.push(Row { at, window: Some(window) });
+            }
+        }
+        self.rows.dedup_by_key(|row| (row.at, row.window.map(|window| (window.from, window.to))));
+    }
+
+    fn add_idle(&mut self) {
+        let model = self.model;
+        let forward = model.drafter.step.forward();
+        let mut place_of = vec![None; model.gaps.len()];
+        for (gap, of) in model.gaps.iter().enumerate().filter(|(_, of)| !of.is_tail) {
+            place_of[gap] = Some(self.idle.len());
+            self.idle.push(Idle { gap, since: of.from + 1, asked: Vec::new(), there: 0, again: None });
+        }
+        // Who asks whom, and when.
+        let mut asks: Vec<(usize, usize, usize)> = Vec::new();
+        for place in 0..self.idle.len() {
+            let of = &model.gaps[self.idle[place].gap];
+            let mut reads: Vec<usize> = of.producers.iter().flat_map(|run| &model.runs[*run].reads).copied().collect();
+            reads.sort_unstable();
+            reads.dedup();
+            for read in reads.into_iter().filter(|read| *read != of.tensor && model.managed[*read]) {
+                let Some(inside) = model.gap_at(read, of.to) else { continue };
+                let other = &model.gaps[inside];
+                let (Some(asked), true, true) = (place_of[inside], other.to > of.to, other.from < forward) else {
+                    continue;
+                };
+                // Were it computed again before the other's interval begins, it would ask for less.
+                self.idle[place].since = self.idle[place].since.max(other.from + 1);
+                asks.push((place, asked, of.to));
+            }
+        }
+        self.asks = vec![0; self.idle.len()];
+        for &(_, asked, at) in &asks {
+            self.asks[asked] += 1;
+            if at > self.idle[asked].since && !self.idle[asked].asked.contains(&at) {
+                self.idle[asked].asked.push(at);
+            }
+        }
+        for idle in &mut self.idle {
+            let since = idle.since;
+            idle.asked.retain(|at| *at > since);
+            idle.asked.sort_unstable();
+            idle.there = self.variables;
+            self.variables += 1 + idle.asked.len();
+            if !model.gaps[idle.gap].producers.is_empty() {
+                idle.again = Some(self.variables);
+                self.variables += 1;
+            }
+        }
+        for (by, of, at) in asks {
+            let asked = &self.idle[of].asked;
+            // Asked for no later than it counts: then it is there all the time.
+            let place = asked.iter().position(|moment| *moment == at).map_or(0, |place| place + 1);
+            self.demands.push(Demand { by, of, place });
+        }
+    }
+
+    /// The bound at integer prices.
+    fn solve(&self, prices: &[i128]) -> Option<Solved> {
+        let model = self.model;
+        let count = model.points.len();
+        // The price of a byte at each operation, by what it is for: live, or not computed again.
+        let mut live = vec![0_i128; count];
+        // What a nanosecond before each operation is worth to the links, and one during it.
+        let mut worth = vec![0_i128; count + 2];
+        let mut constant: i128 = 0;
+        let limit = i128::from(self.limit);
+        for (row, &price) in self.rows.iter().zip(prices).filter(|(_, price)| **price > 0) {
+            let base = i128::from(model.fixed[row.at] + model.used(row.at));
+            constant += price * (base - limit);
+            match row.window {
+                None => live[row.at] += price,
+                Some(window) => {
+                    let value = price * self.rates[usize::from(window.direction == Direction::FromHost)];
+                    worth[window.from + usize::from(window.from > 0)] += value;
+                    worth[window.to + 1] -= value;
+                }
+            }
+        }
+        // Before operation j counts for windows from < j <= to; the operation itself for from <= j < to, which is the
+        // place before operation j + 1.
+        for place in 1..worth.len() {
+            worth[place] += worth[place - 1];
+        }
+        let discount = |worth: i128| TICKS - (worth + RATE - 1).div_euclid(RATE);
+        let least_discount = worth.iter().copied().map(discount).min().unwrap_or(TICKS);
+        if least_discount < 0 {
+            // Waiting would pay for itself: nothing is known.
+            return None;
+        }
+        let scratch_price = {
+            let mut all = live.clone();
+            for (row, &price) in self.rows.iter().zip(prices).filter(|(row, _)| row.window.is_some()) {
+                all[row.at] += price;
+            }
+            all
+        };
+        for (at, points) in model.all_points.iter().enumerate() {
+            let factor = discount(worth[at + 1]);
+            let cost = |point: &super::model::Point| {
+                i128::from(point.time) * factor + i128::from(point.scratch) * scratch_price[at]
+            };
+            constant += points.iter().map(cost).min().unwrap_or(0);
+        }
+        // Sums of prices before each operation.
+        let mut sums = vec![0_i128; count + 1];
+        for at in 0..count {
+            sums[at + 1] = sums[at] + live[at];
+        }
+        let mut clauses = Clauses::new(self.variables);
+        for idle in &self.idle {
+            let of = &model.gaps[idle.gap];
+            let bytes = i128::from(of.bytes);
+            let there = |place: usize| Literal::of(idle.there + place);
+            let mut from = idle.since.min(of.to);
+            for (place, &to) in idle.asked.iter().chain([&of.to]).enumerate() {
+                constant += clauses.cost(there(place), bytes * (sums[to] - sums[from]));
+                from = to;
+                if place > 0 {
+                    clauses.implies(there(place - 1), there(place), HARD);
+                }
+            }
+            // Windows: what is not computed again has to be moved, or stays.
+            let mut moving = 0;
+            for (row, &price) in self.rows.iter().zip(prices).skip(count).filter(|(_, price)| **price > 0) {
+                match idle.part(of, row) {
+                    Part::Nothing => {}
+                    Part::Unless => moving += price,
+                    Part::There(place) => constant += clauses.cost(there(place), bytes * price),
+                }
+            }
+            // Copies slow down what runs beside them: for the time that either link is busy, at least half of the sum.
+            let (out, back) = model.copies[idle.gap];
+            let copying = i128::from(out / model.intervals(of.tensor) + back) * self.beside / 2;
+            match idle.again {
+                None => {
+                    constant += bytes * moving;
+                    constant += clauses.cost(!there(0), copying);
+                }
+                Some(again) => {
+                    clauses.either(there(0), Literal::of(again), copying);
+                    let again = Literal::of(again);
+                    let from = idle.since.min(of.to);
+                    let worth = (from..=of.to).map(|at| worth[at]).max().unwrap_or(0);
+                    let time = i128::from(model.least_again(&of.producers)) * discount(worth);
+                    constant += clauses.cost(!again, bytes * moving);
+                    constant += clauses.cost(again, time);
+                }
+            }
+        }
+        for demand in &self.demands {
+            let (by, of) = (&self.idle[demand.by], &self.idle[demand.of]);
+            let Some(again) = by.again else { continue };
+            let gap = &model.gaps[of.gap];
+            // It may also be computed for this alone, and once more later.
+            let alone = match of.again {
+                Some(_) => {
+                    i128::from(model.least_again(&gap.producers)) * least_discount / i128::from(self.asks[demand.of])
+                }
+                None => HARD,
+            };
+            clauses.implies(Literal::of(again), Literal::of(of.there + demand.place), alone);
+        }
+        let twice = clauses.least_twice();
+        Some(Solved { twice: constant * 2 + twice, clauses, worth, scratch_price })
+    }
+
+    /// How far each row is over its limit in a solution, in bytes.
+    fn over(&self, solved: &Solved) -> Vec<f64> {
+        let model = self.model;
+        let (count, limit) = (model.points.len(), self.limit as f64);
+        let discount = |worth: i128| TICKS - (worth + RATE - 1).div_euclid(RATE);
+        // Times of the operations, and of reruns where they are worth most.
+        let mut starts = vec![0.0; count + 2];
+        let mut scratch = vec![0.0; count];
+        for (at, points) in model.all_points.iter().enumerate() {
+            let factor = discount(solved.worth[at + 1]);
+            let cost = |point: &&super::model::Point| {
+                i128::from(point.time) * factor + i128::from(point.scratch) * solved.scratch_price[at]
+            };
+            if let Some(point) = points.iter().min_by_key(cost) {
+                starts[at + 1] += point.time as f64;
+                scratch[at] = point.scratch as f64;
+            }
+        }
+        let mut over: Vec<f64> = self
+            .rows
+            .iter()
+            .map(|row| (model.fixed[row.at] + model.used(row.at)) as f64 + scratch[row.at] - limit)
+            .collect();
+        let mut live = vec![0.0; count + 1];
+        for idle in &self.idle {
+            let of = &model.gaps[idle.gap];
+            let bytes = of.bytes as f64;
+            let again = idle.again.map_or(0.0, |again| solved.value(again));
+            let from = idle.since.min(of.to);
+            if again > 0.0 {
+                let best = (from..=of.to).max_by_key(|at| solved.worth[*at]).unwrap_or(from);
+                starts[best] += again * model.least_again(&of.producers) as f64;
+            }
+            let mut start = from;
+            for (place, &to) in idle.asked.iter().chain([&of.to]).enumerate() {
+                let there = solved.value(idle.there + place) * bytes;
+                live[start] += there;
+                live[to] -= there;
+                start = to;
+            }
+            for (row, over) in self.rows.iter().zip(&mut over).skip(count) {
+                match idle.part(of, row) {
+                    Part::Nothing => {}
+                    Part::Unless => *over += bytes * (1.0 - again),
+                    Part::There(place) => *over += bytes * solved.value(idle.there + place),
+                }
+            }
+        }
+        let mut sum = 0.0;
+        for (live, over) in live.iter().zip(over.iter_mut().take(count)) {
+            sum += live;
+            *over += sum;
+        }
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        for (row, over) in self.rows.iter().zip(&mut over) {
+            if let Some(window) = row.window {
+                let rate = self.rates[usize::from(window.direction == Direction::FromHost)] as f64 / RATE as f64;
+                let begin = if window.from == 0 { 0.0 } else { starts[window.from] };
+                *over -= rate * (starts[window.to] - begin);
+            }
+        }
+        over
+    }
+
+    /// Improves the prices and returns the best bound; `target` is the time of a known plan.
+    ///
+    /// - Cost: one minimum cut per round.
+    pub(super) fn improve(&mut self, target: u64, rounds: usize, until: Option<Instant>) -> Bound {
+        let gaps = self.model.gaps.len();
+        let mut best = Bound { time: 0, keep: vec![0.0; gaps], again: vec![0.0; gaps], moving: vec![0.0; gaps] };
+        let mut best_prices = self.prices.clone();
+        let mut highest = f64::NEG_INFINITY;
+        let (mut step, mut stale) = (1.0, 0);
+        let mut direction = vec![0.0; self.rows.len()];
+        for round in 0..rounds {
+            if until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
+            let prices: Vec<i128> = self.prices.iter().map(|price| *price as i128).collect();
+            let Some(solved) = self.solve(&prices) else { break };
+            let time = solved.twice.div_euclid(2 * TICKS);
+            let value = solved.twice as f64 / 2.0 / TICKS as f64;
+            best.time = best.time.max(u64::try_from(time).unwrap_or(0));
+            let share = 2.0 / (round as f64 + 2.0);
+            for idle in &self.idle {
+                let again = idle.again.map_or(0.0, |again| solved.value(again));
+                let keep = solved.value(idle.there);
+                let moving = (1.0 - keep - again).max(0.0);
+                best.moving[idle.gap] += share.max(0.05) * (moving - best.moving[idle.gap]);
+                best.keep[idle.gap] += share.max(0.05) * (keep - best.keep[idle.gap]);
+                best.again[idle.gap] += share.max(0.05) * (again - best.again[idle.gap]);
+            }
+            if highest == f64::NEG_INFINITY || value > highest * (1.0 + 1e-6) {
+                (highest, stale) = (value, 0);
+                best_prices.clone_from(&self.prices);
+            } else {
+                stale += 1;
+                if stale == 8 {
+                    (step, stale) = (step / 1.6, 0);
+                    self.prices.clone_from(&best_prices);
+                    direction.fill(0.0);
+                    if step < 1e-3 {
+                        break;
+                    }
+                    continue;
+                }
+            }
+            let over = self.over(&solved);
+            for ((direction, over), price) in direction.iter_mut().zip(&over).zip(&self.prices) {
+                // What is within its limit and costs nothing stays so.
+                let over = if *price <= 0.0 && *over < 0.0 { 0.0 } else { *over };
+                *direction = over + 0.6 * *direction;
+            }
+            let norm: f64 = direction.iter().map(|of| of * of).sum();
+            let missing = target as f64 * 1.002 - value;
+            if norm <= 0.0 || missing <= 0.0 {
+                break;
+            }
+            let length = step * missing * TICKS as f64 / norm;
+            for (price, direction) in self.prices.iter_mut().zip(&direction) {
+                *price = (*price + length * direction).max(0.0);
+            }
+            self.keep_waiting_unpaid();
+        }
+        self.prices = best_prices;
+        best
+    }
+
+    /// Lowers the links' prices until waiting never pays for itself.
+    fn keep_waiting_unpaid(&mut self) {
+        let mut worth = vec![0.0; self.model.points.len() + 2];
+        for (row, price) in self.rows.iter().zip(&self.prices) {
+            if let Some(window) = row.window {
+                let rate = self.rates[usize::from(window.direction == Direction::FromHost)] as f64 / RATE as f64;
+                worth[window.from + usize::from(window.from > 0)] += price * rate;
+                worth[window.to + 1] -= price * rate;
+            }
+        }
+        let (mut sum, mut most) = (0.0, 0.0_f64);
+        for worth in worth {
+            sum += worth;
+            most = most.max(sum);
+        }
+        let allowed = TICKS as f64 * (1.0 - 1e-6);
+        if most > allowed {
+            for (_, price) in self.rows.iter().zip(&mut self.prices).filter(|(row, _)| row.window.is_some()) {
+                *price *= allowed / most;
+            }
+        }
+    }
+}
+
+/// How an idle tensor counts in a row.
+enum Part {
+    Nothing,
+    /// Unless it is computed again.
+    Unless,
+    /// If it is there from this moment on.
+    There(usize),
+}
+
+impl Idle {
+    fn part(&self, of: &Gap, row: &Row) -> Part {
+        if row.at <= of.from || of.to <= row.at {
+            return Part::Nothing;
+        }
+        let unless = match row.window {
+            None => false,
+            Some(window) => window.direction == Direction::ToHost || of.to <= window.to,
+        };
+        if unless {
+            return Part::Unless;
+        }
+        match row.at < self.since {
+            true => Part::Nothing,
+            false => Part::There(self.asked.partition_point(|moment| *moment <= row.at)),
+        }
+    }
+}
+
+/// The relaxation at some prices.
+struct Solved {
+    /// Twice the bound.
+    twice: i128,
+    clauses: Clauses,
+    worth: Vec<i128>,
+    scratch_price: Vec<i128>,
+}
+
+impl Solved {
+    fn value(&self, variable: usize) -> f64 {
+        match self.clauses.value(Literal::of(variable)) {
+            Some(true) => 1.0,
+            Some(false) => 0.0,
+            None => 0.5,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The least budget: decisions that need as few bytes as the search finds, however long a step takes.
+//!
+//! No plan needs less than the operation that uses the most bytes at once. Where the decisions reach that, the least
+//! budget is exact; a few decisions are all tried.
+
+use super::evaluate::{Choice, Decisions};
+use super::model::Model;
+use super::search::{Search, Work};
+use super::{checkpoints, everything};
+use crate::plan::draft::{Draft, Drafter};
+use crate::plan::place::Effort;
+
+/// A draft with the smallest arena found.
+pub(in crate::plan::policies) struct Least {
+    pub(in crate::plan::policies) draft: Draft,
+    pub(super) decisions: Decisions,
+}
+
+/// Decisions that are few enough to try all.
+const FEW: u64 = 20_000;
+
+/// Visits of operations that the search may take.
+const VISITS: u64 = 1_500_000;
+
+/// Halvings of the range between what is proven and what is found.
+const HALVINGS: usize = 6;
+
+/// Decisions kept from the first round.
+const KEPT: usize = 3;
+
+pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
+    let model = Model::of(drafter);
+    let (floor, _) = model.floor();
+    let mut found: Vec<(u64, Decisions)> = Vec::new();
+    let mut work = Work { visits: VISITS, until: None };
+    let mut search = Search::new(&model, floor, 0);
+    for start in starts(&model) {
+        let mut decisions = start;
+        let mut own = Work { visits: VISITS / 24, until: None };
+        if search.repair(&mut decisions, &mut own).is_some() {
+            found = vec![(floor, decisions)];
+            break;
+        }
+        found.extend(search.evaluate(&decisions, &mut work).map(|outcome| (outcome.peak, decisions)));
+    }
+    found.extend(all(&model, &mut search, floor));
+    found.sort_by_key(|found| found.0);
+    found.truncate(KEPT);
+    let (mut low, mut high) = (floor, found.first()?.0);
+    for _ in 0..HALVINGS {
+        if high <= low || work.is_spent() {
+            break;
+        }
+        let middle = low + (high - low) / 2;
+        let mut search = Search::new(&model, middle, 0);
+        let mut better = None;
+        for (_, decisions) in &found {
+            let mut decisions = decisions.clone();
+            let mut own = Work { visits: VISITS / 24, until: None };
+            if let Some(outcome) = search.repair(&mut decisions, &mut own) {
+                better = Some((outcome.peak, decisions));
+                break;
+            }
+        }
+        match better {
+            Some(better) => {
+                high = better.0;
+                found.insert(0, better);
+            }
+            None => low = middle,
+        }
+    }
+    let (peak, decisions) = found.into_iter().next()?;
+    let mut search = Search::new(&model, peak, 0);
+    search.evaluate(&decisions, &mut work)?;
+    let script = search.evaluator().script();
+    let draft = drafter.tightened(drafter.draft_with(&script, &decisions.points, Effort::Draft));
+    Some(Least { draft, decisions })
+}
+
+/// Decisions that keep little.
+fn starts(model: &Model<'_>) -> Vec<Decisions> {
+    let mut kept = everything(model);
+    kept.points.fill(0);
+    let without = |choice: Choice| {
+        let mut decisions = kept.clone();
+        for (gap, decision) in model.gaps.iter().zip(&mut decisions.gaps).filter(|(gap, _)| !gap.is_tail) {
+            let may_rerun = !gap.producers.is_empty();
+            *decision = if choice == Choice::Move || may_rerun { choice } else { Choice::Move };
+        }
+        decisions
+    };
+    let mut starts = vec![without(Choice::Move), without(Choice::Rebuild), without(Choice::Again)];
+    for segments in [2, 4, 8, 16] {
+        let mut decisions = checkpoints(model, segments);
+        decisions.points.fill(0);
+        for (gap, decision) in model.gaps.iter().zip(&mut decisions.gaps) {
+            if *decision == Choice::Keep && !gap.is_tail {
+                *decision = Choice::Move;
+            }
+        }
+        starts.push(decisions);
+    }
+    starts.push(kept);
+    starts
+}
+
+/// The best of all decisions, if they are few.
+fn all(model: &Model<'_>, search: &mut Search<'_, '_>, floor: u64) -> Option<(u64, Decisions)> {
+    let open: Vec<(usize, Vec<Choice>)> = (0..model.gaps.len())
+        .filter(|gap| !model.gaps[*gap].is_tail)
+        .map(|gap| {
+            let choices = [Choice::Keep, Choice::Move, Choice::Rebuild, Choice::Again];
+            (gap, choices.into_iter().filter(|choice| search.is_open(gap, *choice)).collect())
+        })
+        .collect();
+    let count = open.iter().try_fold(1_u64, |count, (_, choices)| count.checked_mul(choices.len() as u64));
+    let count = count.filter(|count| *count <= FEW)?;
+    let mut best: Option<(u64, Decisions)> = None;
+    let mut work = Work { visits: u64::MAX, until: None };
+    let mut decisions = everything(model);
+    decisions.points.fill(0);
+    for mut world in 0..count {
+        for (gap, choices) in &open {
+            decisions.gaps[*gap] = choices[(world % choices.len() as u64) as usize];
+            world /= choices.len() as u64;
+        }
+        let Some(outcome) = search.evaluate(&decisions, &mut work) else { continue };
+        if best.as_ref().is_none_or(|best| outcome.peak < best.0) {
+            best = Some((outcome.peak, decisions.clone()));
+            if outcome.peak <= floor {
+                break;
+            }
+        }
+    }
+    best
+}

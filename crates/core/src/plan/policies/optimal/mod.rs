@@ -1,0 +1,228 @@
+//! Decides for every idle interval of every movable tensor whether it stays, moves or is computed again, and for every
+//! operation its point between time and workspace, so that a step takes the least time.
+
+mod bound;
+mod evaluate;
+mod least;
+mod min_cut;
+mod model;
+mod search;
+
+use std::time::{Duration, Instant};
+
+use bound::{Bound, Relaxation};
+use evaluate::{Choice, Decisions};
+pub(super) use least::{Least, least};
+use model::Model;
+use search::{Search, Work};
+
+use super::{Floors, Outcome, overlap};
+use crate::plan::draft::{Draft, Drafter};
+use crate::plan::place::Effort;
+use crate::plan::{Decision, simulate};
+use crate::{Error, Nanos};
+
+/// Bytes that every plan needs at once, and the operation that does.
+pub(super) fn floor(drafter: &Drafter<'_>) -> (u64, usize) {
+    Model::of(drafter).floor()
+}
+
+/// Decisions that keep everything, with the fastest points.
+fn everything(model: &Model<'_>) -> Decisions {
+    let choice = |gap: &model::Gap| if gap.is_tail { Choice::Rebuild } else { Choice::Keep };
+    Decisions {
+        gaps: model.gaps.iter().map(choice).collect(),
+        points: model.points.iter().map(|points| points.len() - 1).collect(),
+    }
+}
+
+/// Decisions that keep only what the forward pass needs after each of `segments` cuts at equal shares of its bytes.
+fn checkpoints(model: &Model<'_>, segments: usize) -> Decisions {
+    let mut decisions = everything(model);
+    let forward = model.drafter.step.forward();
+    let written: Vec<u64> = (0..forward).map(|at| model.used(at)).collect();
+    let total: u64 = written.iter().sum();
+    let mut cuts = Vec::new();
+    let mut sum = 0;
+    for (at, bytes) in written.iter().enumerate() {
+        sum += bytes;
+        if u128::from(sum) * segments as u128 >= u128::from(total) * (cuts.len() as u128 + 1) {
+            cuts.push(at);
+        }
+    }
+    for (gap, choice) in model.gaps.iter().zip(&mut decisions.gaps) {
+        let crosses = |cut: &usize| {
+            let uses = model.forward_uses(gap.tensor);
+            uses.start <= *cut && *cut + 1 < uses.end
+        };
+        let spans = gap.to > forward || gap.to - gap.from > forward / segments.max(1);
+        if !gap.is_tail && spans && !gap.producers.is_empty() && !cuts.iter().any(crosses) {
+            *choice = Choice::Rebuild;
+        }
+    }
+    decisions
+}
+
+/// Attempts, and the fastest of those that fit.
+struct Trials<'a> {
+    drafter: &'a Drafter<'a>,
+    decisions: Vec<Decision>,
+    best: Option<(Nanos, usize, Draft)>,
+}
+
+impl Trials<'_> {
+    fn consider(&mut self, attempt: &str, draft: Draft) -> bool {
+        let mut decision = draft.decision(attempt, &self.drafter.options);
+        let fits = decision.fits;
+        if fits {
+            let time = simulate(self.drafter.step, &draft.schedule, self.drafter.costs).time;
+            decision.time = Some(time);
+            if self.best.as_ref().is_none_or(|best| (time, draft.peak) < (best.0, best.2.peak)) {
+                self.best = Some((time, self.decisions.len(), draft));
+            }
+        }
+        self.decisions.push(decision);
+        fits
+    }
+}
+
+/// Visits of operations and reruns that a search may take: half a second for usual networks, more for large steps.
+fn visits(model: &Model<'_>) -> u64 {
+    12_000_000 + 12_000 * model.touches.len().saturating_sub(600).min(4400) as u64
+}
+
+/// Attempts to leave room for what the placement wastes.
+const PLACINGS: usize = 4;
+
+/// Rounds of prices before the search, and after it, for usual networks; fewer for large steps.
+const ROUNDS: [usize; 2] = [120, 240];
+
+pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
+    let options = &drafter.options;
+    let mut trials = Trials { drafter, decisions: Vec::new(), best: None };
+    let floor = floors.of_policy(options.policy);
+    if floor.peak > options.budget {
+        let decision = floor.decision("least", options);
+        return Err(drafter.too_large(floor, &[decision], floors.least()));
+    }
+    trials.consider("least", floor.clone());
+    if let Ok(found) = overlap::choose(drafter, floors) {
+        trials.consider("overlap", found.draft);
+    }
+    let model = Model::of(drafter);
+    let until = options.plan_time.map(|time| Instant::now() + Duration::from_nanos(time.0));
+    let mut relaxation = Relaxation::new(&model, options.budget.0);
+    let mut planner = Planner { model: &model, known: Vec::new(), least: 0, visits: visits(&model), until };
+    let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(30));
+    planner.start(options.budget.0, floors.optimal.as_ref());
+    let target = |trials: &Trials<'_>, planner: &Planner<'_, '_>| {
+        let drafts = trials.best.iter().map(|best| best.0.0);
+        drafts.chain(planner.known.iter().map(|known| known.0.time)).min().unwrap_or(u64::MAX >> 8)
+    };
+    let mut bound = relaxation.improve(target(&trials, &planner), rounds[0], until);
+    planner.least = bound.time;
+    planner.round(options.budget.0, &bound);
+    let mut limit = options.budget.0;
+    for placing in 0..PLACINGS {
+        let Some((draft, name)) = planner.search(limit, planner.visits >> placing) else { break };
+        let over = draft.peak.0.saturating_sub(options.budget.0);
+        trials.consider(&name, draft);
+        if over == 0 {
+            break;
+        }
+        limit = limit.saturating_sub(over + over / 8);
+    }
+    let last = relaxation.improve(target(&trials, &planner), rounds[1], until);
+    bound.time = bound.time.max(last.time);
+    let Trials { mut decisions, best, .. } = trials;
+    match best {
+        Some((_, taken, draft)) => {
+            decisions[taken].taken = true;
+            Ok(Outcome { draft, decisions, bound: Some(Nanos(bound.time)) })
+        }
+        None => Err(drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least())),
+    }
+}
+
+/// Decisions from all searches so far, each found within its own limit.
+struct Planner<'m, 'a> {
+    model: &'m Model<'a>,
+    known: Vec<(evaluate::Outcome, Decisions, String)>,
+    /// No decisions are faster than this, in ns.
+    least: u64,
+    /// Visits for a whole search.
+    visits: u64,
+    until: Option<Instant>,
+}
+
+/// Decisions that a search continues with.
+const KNOWN: usize = 4;
+
+impl Planner<'_, '_> {
+    /// Tries what needs no prices: keeping everything, and checkpoints.
+    fn start(&mut self, limit: u64, least: Option<&Least>) {
+        let mut starts = vec![("keep".to_owned(), everything(self.model))];
+        for segments in [1, 2, 3, 4, 6, 8, 12, 16, 24] {
+            starts.push((format!("{segments} segments"), checkpoints(self.model, segments)));
+        }
+        starts.extend(least.map(|least| ("least".to_owned(), least.decisions.clone())));
+        self.try_all(limit, starts);
+    }
+
+    /// Tries what the prices suggest.
+    fn round(&mut self, limit: u64, bound: &Bound) {
+        let mut starts = Vec::new();
+        for threshold in [0.2, 0.5, 0.8] {
+            let mut decisions = everything(self.model);
+            for (gap, of) in self.model.gaps.iter().enumerate().filter(|(_, of)| !of.is_tail) {
+                decisions.gaps[gap] = match () {
+                    () if bound.again[gap] >= threshold && !of.producers.is_empty() => Choice::Rebuild,
+                    () if bound.keep[gap] < 0.5 && bound.moving[gap] >= 0.5 => Choice::Move,
+                    () => Choice::Keep,
+                };
+            }
+            starts.push((format!("prices {threshold}"), decisions));
+        }
+        self.try_all(limit, starts);
+    }
+
+    fn try_all(&mut self, limit: u64, starts: Vec<(String, Decisions)>) {
+        let mut search = Search::new(self.model, limit, self.least);
+        let share = self.visits / 24;
+        for (name, mut decisions) in starts {
+            let mut work = Work { visits: share, until: self.until };
+            let found = search.repair(&mut decisions, &mut work);
+            if let Some(found) = found.map(|found| search.restore(&mut decisions, found, &mut work)) {
+                self.known.push((found, decisions, name));
+            }
+        }
+        self.known.sort_by_key(|known| known.0.rank());
+        self.known.truncate(KNOWN);
+    }
+
+    /// The best draft that a search finds within a limit on live bytes.
+    fn search(&mut self, limit: u64, visits: u64) -> Option<(Draft, String)> {
+        let mut search = Search::new(self.model, limit, self.least);
+        let drafter = self.model.drafter;
+        let mut found: Vec<(evaluate::Outcome, Decisions, String)> = Vec::new();
+        let share = visits / (KNOWN as u64 + 2);
+        for (_, mut decisions, name) in std::mem::take(&mut self.known) {
+            let mut work = Work { visits: share, until: self.until };
+            let Some(outcome) = search.repair(&mut decisions, &mut work) else { continue };
+            let outcome = search.restore(&mut decisions, outcome, &mut work);
+            let outcome = search.improve(&mut decisions, outcome, &mut work);
+            found.push((outcome, decisions, name));
+        }
+        found.sort_by_key(|known| known.0.rank());
+        if let Some((outcome, decisions, _)) = found.first_mut() {
+            let mut work = Work { visits: 2 * share, until: self.until };
+            *outcome = search.improve(decisions, outcome.clone(), &mut work);
+        }
+        self.known = found;
+        let (_, decisions, name) = self.known.first()?;
+        search.evaluate(decisions, &mut Work { visits, until: None })?;
+        let script = search.evaluator().script();
+        let draft = drafter.draft_with(&script, &decisions.points, Effort::Plan);
+        Some((draft, name.clone()))
+    }
+}

@@ -1,0 +1,305 @@
+//! A step as the search sees it: the intervals during which a movable tensor lies idle, and what it takes to do without
+//! it.
+//!
+//! ```text
+//! operations   0    1    2    3    4    5    6    7
+//! uses of x    =    r              r         r              = writes, r reads
+//! idle              |----- a ------|--- b ---|-- tail --    one decision for each interval
+//! ```
+
+use crate::plan::draft::Drafter;
+use crate::plan::step::{Access, Again, Operation, OperationId, Residence, Stage, TensorId};
+use crate::plan::{Direction, footprint};
+use crate::{Bytes, Configuration};
+
+/// An interval between two uses of a movable tensor, both exclusive; the last one ends with the step.
+#[derive(Clone, Debug)]
+pub(super) struct Gap {
+    pub(super) tensor: usize,
+    /// The operation that uses it before.
+    pub(super) from: usize,
+    /// The operation that needs it next; the number of operations for the last interval.
+    pub(super) to: usize,
+    /// Whether nothing uses it again.
+    pub(super) is_tail: bool,
+    /// The operations that compute its content, in order; empty if they may not run again.
+    pub(super) producers: Vec<usize>,
+    /// Bytes of the device arena.
+    pub(super) bytes: u64,
+}
+
+/// How a movable tensor is used by one operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Touch {
+    pub(super) tensor: usize,
+    /// Whether its content must be there.
+    pub(super) reads: bool,
+    /// Whether its content changes.
+    pub(super) writes: bool,
+    /// The interval that begins here; `None` if the next operation uses it too, or if its content is never needed again
+    /// before it is overwritten.
+    pub(super) gap: Option<usize>,
+    /// Whether its bytes are free from here on until it is written again.
+    pub(super) dies: bool,
+}
+
+/// What a rerun of an operation reads and writes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Run {
+    pub(super) reads: Vec<usize>,
+    pub(super) writes: Vec<usize>,
+    pub(super) allowed: bool,
+}
+
+/// An operation's choice between time and workspace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Point {
+    pub(super) time: u64,
+    pub(super) scratch: u64,
+}
+
+/// Everything that the search and the bound know of a step.
+pub(super) struct Model<'a> {
+    pub(super) drafter: &'a Drafter<'a>,
+    /// For each operation: its uses of managed tensors, each tensor once.
+    pub(super) touches: Vec<Vec<Touch>>,
+    pub(super) gaps: Vec<Gap>,
+    /// For each tensor: whether decisions are made for it.
+    pub(super) managed: Vec<bool>,
+    /// For each tensor: footprint.
+    pub(super) bytes: Vec<u64>,
+    /// Bytes at each operation of everything that never moves.
+    pub(super) fixed: Vec<u64>,
+    /// The same just before the operation, without what it brings into being.
+    pub(super) fixed_before: Vec<u64>,
+    /// For each operation: its points, by rising workspace, hence falling time; never empty.
+    pub(super) points: Vec<Vec<Point>>,
+    /// The same, whatever algorithms the options allow.
+    pub(super) all_points: Vec<Vec<Point>>,
+    /// For each operation: the time of a rerun, if it differs.
+    pub(super) again: Vec<Option<u64>>,
+    pub(super) runs: Vec<Run>,
+    /// For each tensor: the operations that change its content.
+    writers: Vec<Vec<usize>>,
+    /// For each tensor: its last use; for those that never move.
+    last: Vec<usize>,
+    /// For each tensor: its gaps, in order.
+    by_tensor: Vec<Vec<usize>>,
+    /// For each gap: time of the copy to the host and back.
+    pub(super) copies: Vec<(u64, u64)>,
+}
+
+impl<'a> Model<'a> {
+    pub(super) fn of(drafter: &'a Drafter<'a>) -> Model<'a> {
+        let step = drafter.step;
+        let (count, tensors) = (step.operations.len(), step.tensors.len());
+        let managed: Vec<bool> = (0..tensors)
+            .map(|tensor| {
+                let of = &step.tensors[tensor];
+                of.residence == Residence::Movable && !of.is_result && drafter.lifetimes.get(TensorId(tensor)).is_some()
+            })
+            .collect();
+        let bytes: Vec<u64> = step.tensors.iter().map(|tensor| footprint(tensor.bytes.0)).collect();
+        let mut model = Model {
+            drafter,
+            touches: vec![Vec::new(); count],
+            gaps: Vec::new(),
+            managed,
+            bytes,
+            fixed: vec![0; count],
+            fixed_before: vec![0; count],
+            points: (0..count).map(|at| points(drafter, drafter.choices(at), at)).collect(),
+            all_points: (0..count).map(|at| points(drafter, drafter.all_choices(at), at)).collect(),
+            again: step.operations.iter().map(again).collect(),
+            runs: step.operations.iter().map(run).collect(),
+            writers: vec![Vec::new(); tensors],
+            last: vec![0; tensors],
+            by_tensor: vec![Vec::new(); tensors],
+            copies: Vec::new(),
+        };
+        model.count_fixed();
+        let mut uses: Vec<Vec<(usize, bool, bool)>> = vec![Vec::new(); tensors];
+        for (OperationId(at), operation) in step.iter() {
+            for used in &operation.uses {
+                let (reads, writes) = (used.access != Access::Write, used.access != Access::Read);
+                match uses[used.tensor.0].last_mut() {
+                    Some(last) if last.0 == at => {
+                        // A write before an addition by the same operation leaves nothing to read.
+                        last.1 |= reads && !last.2;
+                        last.2 |= writes;
+                    }
+                    _ => uses[used.tensor.0].push((at, reads, writes)),
+                }
+            }
+        }
+        for (tensor, uses) in uses.iter().enumerate() {
+            model.writers[tensor] = uses.iter().filter(|of| of.2).map(|of| of.0).collect();
+            model.last[tensor] = uses.last().map_or(0, |of| of.0);
+        }
+        for (tensor, uses) in uses.iter().enumerate() {
+            if model.managed[tensor] {
+                model.add_gaps(tensor, uses);
+            }
+        }
+        let costs = drafter.costs;
+        let copy = |gap: &Gap| {
+            let bytes = Bytes(gap.bytes);
+            (costs.copy(Direction::ToHost, bytes).0, costs.copy(Direction::FromHost, bytes).0)
+        };
+        model.copies = model.gaps.iter().map(copy).collect();
+        model
+    }
+
+    fn count_fixed(&mut self) {
+        let step = self.drafter.step;
+        for (tensor, of) in step.tensors.iter().enumerate().filter(|(tensor, _)| !self.managed[*tensor]) {
+            let Some(lifetime) = self.drafter.lifetimes.get(TensorId(tensor)) else { continue };
+            let bytes = self.bytes[tensor];
+            let (first, last) = match of.residence {
+                Residence::Resident => (0, step.operations.len() - 1),
+                Residence::Movable | Residence::Temporary => (lifetime.first, lifetime.last),
+            };
+            for at in first..=last {
+                self.fixed[at] += bytes;
+                if at > first || of.residence == Residence::Resident {
+                    self.fixed_before[at] += bytes;
+                }
+            }
+        }
+    }
+
+    fn add_gaps(&mut self, tensor: usize, uses: &[(usize, bool, bool)]) {
+        let count = self.points.len();
+        // The operations that compute the content so far; `None` if it cannot be computed again.
+        let mut producers: Option<Vec<usize>> = None;
+        for (place, &(at, reads, writes)) in uses.iter().enumerate() {
+            if writes {
+                let kept = if reads { producers.take() } else { Some(Vec::new()) };
+                producers = kept.filter(|_| self.runs[at].allowed).map(|mut producers| {
+                    producers.push(at);
+                    producers
+                });
+            }
+            let next = uses.get(place + 1);
+            let is_needed = next.is_some_and(|next| next.1);
+            let mut gap = None;
+            if next.is_none() || (is_needed && next.is_some_and(|next| next.0 > at + 1)) {
+                let to = next.map_or(count, |next| next.0);
+                let mut producers = producers.clone().unwrap_or_default();
+                if next.is_some() && !producers.iter().all(|&run| self.may_run(run, tensor, to)) {
+                    producers.clear();
+                }
+                let bytes = self.bytes[tensor];
+                gap = Some(self.gaps.len());
+                self.by_tensor[tensor].push(self.gaps.len());
+                self.gaps.push(Gap { tensor, from: at, to, is_tail: next.is_none(), producers, bytes });
+            }
+            let dies = !is_needed;
+            self.touches[at].push(Touch { tensor, reads, writes, gap, dies });
+        }
+    }
+
+    /// Whether a rerun of `run` just before `at` reads what its first run read and changes only `target`.
+    pub(super) fn may_run(&self, run: usize, target: usize, at: usize) -> bool {
+        let written = |tensor: usize, before: usize| self.writers[tensor].partition_point(|writer| *writer < before);
+        let operation = &self.drafter.step.operations[run];
+        self.runs[run].allowed
+            && operation.uses.iter().all(|used| {
+                let tensor = used.tensor.0;
+                let is_there =
+                    self.managed[tensor] || self.residence(tensor) == Residence::Resident || at <= self.last[tensor];
+                match used.access_in_rerun() {
+                    _ if tensor == target => true,
+                    _ if !is_there => false,
+                    Access::Read if used.access == Access::Read => written(tensor, run) == written(tensor, at),
+                    Access::Read => written(tensor, run + 1) == written(tensor, at),
+                    Access::Write => written(tensor, run + 1) == written(tensor, at),
+                    Access::Add => false,
+                }
+            })
+    }
+
+    fn residence(&self, tensor: usize) -> Residence {
+        self.drafter.step.tensors[tensor].residence
+    }
+
+    /// The intervals of a tensor from an operation on, until its content changes.
+    pub(super) fn next_gaps(&self, tensor: usize, at: usize) -> impl Iterator<Item = usize> + '_ {
+        let changed = self.writers[tensor].iter().copied().find(|writer| *writer > at).unwrap_or(usize::MAX);
+        let own = &self.by_tensor[tensor];
+        own.iter().copied().filter(move |gap| (at..changed).contains(&self.gaps[*gap].from))
+    }
+
+    /// The interval of a tensor that is still open just before an operation.
+    pub(super) fn gap_at(&self, tensor: usize, at: usize) -> Option<usize> {
+        self.by_tensor[tensor].iter().copied().find(|gap| self.gaps[*gap].from < at && at <= self.gaps[*gap].to)
+    }
+
+    /// In how many intervals a tensor is idle and needed again; at least 1.
+    pub(super) fn intervals(&self, tensor: usize) -> u64 {
+        self.by_tensor[tensor].iter().filter(|gap| !self.gaps[**gap].is_tail).count().max(1) as u64
+    }
+
+    /// Time of a tensor's copy to the host and back.
+    pub(super) fn copy_times(&self, tensor: usize) -> (u64, u64) {
+        self.by_tensor[tensor].first().map_or((0, 0), |gap| self.copies[*gap])
+    }
+
+    /// The first use of a tensor, and the one after its last use going forward.
+    pub(super) fn forward_uses(&self, tensor: usize) -> std::ops::Range<usize> {
+        let lifetime = self.drafter.lifetimes.get(TensorId(tensor));
+        lifetime.map_or(0..0, |lifetime| lifetime.first..lifetime.last_forward.unwrap_or(lifetime.first) + 1)
+    }
+
+    /// Bytes of managed tensors that an operation uses.
+    pub(super) fn used(&self, at: usize) -> u64 {
+        self.touches[at].iter().map(|touch| self.bytes[touch.tensor]).sum()
+    }
+
+    /// The least time of a rerun of these operations.
+    pub(super) fn least_again(&self, runs: &[usize]) -> u64 {
+        let time = |&run: &usize| {
+            self.again[run].unwrap_or_else(|| self.all_points[run].iter().map(|point| point.time).min().unwrap_or(0))
+        };
+        runs.iter().map(time).sum()
+    }
+
+    /// The most bytes that any operation needs at once, whatever is decided, and that operation.
+    pub(super) fn floor(&self) -> (u64, usize) {
+        let least = |at: usize| self.all_points[at].iter().map(|point| point.scratch).min().unwrap_or(0);
+        let needs = (0..self.points.len()).map(|at| (self.fixed[at] + self.used(at) + least(at), at));
+        needs.max_by_key(|(needs, at)| (*needs, usize::MAX - at)).unwrap_or((0, 0))
+    }
+}
+
+fn points(drafter: &Drafter<'_>, choices: Option<&[Configuration]>, at: usize) -> Vec<Point> {
+    let point = |configuration: &Configuration| Point {
+        time: configuration.time().0,
+        scratch: footprint(configuration.workspace().0),
+    };
+    match choices {
+        Some(choices) => choices.iter().map(point).collect(),
+        None => vec![Point { time: drafter.fixed_time(at).0, scratch: 0 }],
+    }
+}
+
+fn again(operation: &Operation) -> Option<u64> {
+    match operation.again {
+        Again::Taking(time) => Some(time.0),
+        Again::Never | Again::Allowed => None,
+    }
+}
+
+fn run(operation: &Operation) -> Run {
+    let mut run =
+        Run { allowed: operation.again != Again::Never && operation.stage == Stage::Forward, ..Run::default() };
+    for used in &operation.uses {
+        let tensor = used.tensor.0;
+        let access = used.access_in_rerun();
+        let list = if access == Access::Read { &mut run.reads } else { &mut run.writes };
+        if !list.contains(&tensor) {
+            list.push(tensor);
+        }
+    }
+    run
+}

@@ -1,0 +1,54 @@
+//! Plans a step under several budgets; a larger budget is never slower.
+
+use super::assemble::assemble;
+use super::draft::Drafter;
+use super::policies::{Floors, Outcome, baseline, choose};
+use super::step::Step;
+use super::{CostModel, Options, Plan};
+use crate::{Bytes, Error};
+
+/// Plans a step under each of these budgets, in rising order. A plan of a smaller budget is taken over where it is
+/// faster.
+///
+/// - Cost: that of [`super::plan()`] for each budget.
+///
+/// # Errors
+/// Those of [`super::plan()`] that no budget changes; an error that a budget is too small stands in its place.
+pub fn sweep(
+    step: &Step,
+    costs: &CostModel,
+    options: &Options,
+    budgets: &[Bytes],
+) -> Result<Vec<(Bytes, Result<Plan, Error>)>, Error> {
+    let mut budgets = budgets.to_vec();
+    budgets.sort_unstable();
+    budgets.dedup();
+    let mut plans: Vec<(Bytes, Result<Plan, Error>)> = Vec::with_capacity(budgets.len());
+    for budget in budgets {
+        let drafter = Drafter::new(step, costs, Options { budget, ..*options })?;
+        let floors = Floors::of(&drafter);
+        let smaller = plans.iter().rev().find_map(|(_, plan)| plan.as_ref().ok());
+        let planned = choose(&drafter, &floors).and_then(|mut chosen| {
+            chosen.draft = drafter.tightened(chosen.draft);
+            let bound = chosen.bound;
+            let plan = assemble(&drafter, &floors, &baseline(&drafter), chosen)?;
+            match smaller.filter(|smaller| smaller.step_time < plan.step_time) {
+                None => Ok(plan),
+                Some(smaller) => {
+                    let draft = drafter.drafted(smaller.schedule.clone().into_schedule());
+                    let mut decision = draft.decision("plan of a smaller budget", &drafter.options);
+                    decision.taken = true;
+                    let mut decisions = plan.decisions;
+                    decisions.iter_mut().for_each(|decision| decision.taken = false);
+                    decisions.push(decision);
+                    assemble(&drafter, &floors, &baseline(&drafter), Outcome { draft, decisions, bound })
+                }
+            }
+        });
+        match planned {
+            Err(error) if !error.is_over_limit() => return Err(error),
+            planned => plans.push((budget, planned)),
+        }
+    }
+    Ok(plans)
+}

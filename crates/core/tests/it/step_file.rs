@@ -1,0 +1,146 @@
+//! Step files: reading, writing, what is refused, and plans of recorded steps.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tightfit_core::plan::step::{Access, Again, Cost, Rerun, StepFile};
+use tightfit_core::plan::{Budgets, Options, Policy, Treatment, check, plan};
+use tightfit_core::{Bytes, Error};
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/steps").join(name)
+}
+
+const FILES: [&str; 3] = ["residual-4.json", "unet-3.json", "residual-12.json.gz"];
+
+#[test]
+fn steps_round_trip() {
+    for name in FILES {
+        let file = StepFile::read(&path(name)).unwrap();
+        let again = StepFile::from_json(&file.to_json().unwrap()).unwrap();
+        assert!(again == file, "{name}");
+    }
+}
+
+#[test]
+fn a_file_says_all_that_a_step_has() {
+    let StepFile { step, machine } = StepFile::read(&path("residual-4.json")).unwrap();
+    let find = |name: &str| step.operations.iter().find(|operation| operation.name == name).unwrap();
+    assert!(matches!(&find("convolution").cost, Cost::Listed(choices) if choices.len() == 2));
+    let norm = find("batch_norm");
+    assert!(matches!(norm.again, Again::Taking(time) if time.0 == 4200));
+    assert_eq!(norm.uses.iter().filter(|used| used.rerun == Rerun::ReadOnly).count(), 2);
+    assert_eq!(find("dropout").again, Again::Never);
+    assert_eq!(find("relu_").uses.len(), 1);
+    assert_eq!(find("relu_").uses[0].access, Access::Add);
+    // What reads the view reads the tensor whose bytes it shares.
+    let alias = step.tensors.iter().position(|tensor| tensor.alias.is_some()).unwrap();
+    assert!(step.operations.iter().all(|operation| operation.uses.iter().all(|used| used.tensor.0 != alias)));
+    assert_eq!(machine.unwrap().costs().both_rate, 4.5e9);
+}
+
+/// The message of the error after a change of a valid file.
+fn refused(change: impl FnOnce(&mut Value)) -> String {
+    let text = std::fs::read_to_string(path("residual-4.json")).unwrap();
+    let mut document: Value = serde_json::from_str(&text).unwrap();
+    change(&mut document);
+    StepFile::from_json(&document.to_string()).unwrap_err().chain()
+}
+
+#[test]
+fn malformed_files_are_refused_with_place_and_value() {
+    type Change = fn(&mut Value);
+    let cases: [(&str, Change); 17] = [
+        ("version 2, but this program reads version 1", |file| file["tightfit_step"] = 2.into()),
+        ("batch is 0", |file| file["batch"] = 0.into()),
+        ("missing field `tensors`", |file| _ = file.as_object_mut().unwrap().remove("tensors")),
+        ("unknown variant `map`", |file| file["tensors"][0]["kind"] = "map".into()),
+        ("invalid value: integer `-1`", |file| file["tensors"][0]["bytes"] = (-1).into()),
+        ("tensors[0].bytes is 18446744073709551615", |file| file["tensors"][0]["bytes"] = u64::MAX.into()),
+        ("tensors[0].alias is 999", |file| file["tensors"][0]["alias"] = 999.into()),
+        ("tensors[1].alias leads back to itself", |file| file["tensors"][1]["alias"] = 1.into()),
+        ("operations[1].reads[0] is 999", |file| file["operations"][1]["reads"][0] = 999.into()),
+        ("operations[1].group is 99", |file| file["operations"][1]["group"] = 99.into()),
+        ("operations[0].time_us is -1", |file| file["operations"][0]["time_us"] = (-1.0).into()),
+        ("operations[0].time_us is 1e300", |file| file["operations"][0]["time_us"] = 1e300.into()),
+        ("operations[1] has both time_us and choices", |file| file["operations"][1]["time_us"] = 1.0.into()),
+        ("operations[0] has neither time_us nor choices", |file| {
+            _ = file["operations"][0].as_object_mut().unwrap().remove("time_us");
+        }),
+        ("operations[0].rerun.read_only has 3, which the operation does not use", |file| {
+            file["operations"][0]["rerun"] = serde_json::json!({"read_only": [3]});
+        }),
+        ("reads input before anything writes it", |file| _ = file["operations"].as_array_mut().unwrap().remove(0)),
+        ("machine.link_share is 2", |file| file["machine"]["link_share"] = 2.0.into()),
+    ];
+    for (part, change) in cases {
+        let message = refused(change);
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let cut = folder.path().join("cut.json.gz");
+    let bytes = std::fs::read(path("residual-12.json.gz")).unwrap();
+    std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(StepFile::read(&cut).unwrap_err().chain().contains("cut.json.gz"));
+}
+
+/// Any number changed to any other leaves a file valid or refused; nothing panics.
+#[test]
+fn wrong_numbers_never_panic() {
+    let text = std::fs::read_to_string(path("unet-3.json")).unwrap();
+    let starts: Vec<usize> = (1..text.len())
+        .filter(|&at| text.as_bytes()[at].is_ascii_digit() && b":[,".contains(&text.as_bytes()[at - 1]))
+        .collect();
+    let mut refused = 0;
+    for (count, &start) in starts.iter().enumerate() {
+        let digits = text[start..].chars().take_while(char::is_ascii_digit).count();
+        let other = ["0", "1", "255", "-7", "1e19", "18446744073709551615"][count % 6];
+        let wrong = format!("{}{other}{}", &text[..start], &text[start + digits..]);
+        match StepFile::from_json(&wrong) {
+            Ok(file) if count % 40 == 0 => {
+                let costs = file.machine.unwrap().costs();
+                _ = plan(&file.step, &costs, &Options { policy: Policy::Overlap, ..Options::default() });
+            }
+            Ok(_) => {}
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > starts.len() / 8, "only {refused} of {} refused", starts.len());
+}
+
+#[test]
+fn recorded_steps_are_planned_under_every_budget() {
+    for name in FILES {
+        let StepFile { step, machine } = StepFile::read(&path(name)).unwrap();
+        let costs = machine.unwrap().costs();
+        let free = plan(&step, &costs, &Options { policy: Policy::Optimal, ..Options::default() }).unwrap();
+        assert_eq!((free.offloaded, free.recomputed.0), (Bytes::ZERO, 0), "{name}: what fits stays");
+        let (mut planned, mut rebuilt) = (0, 0);
+        for share in [90, 75, 60, 45, 30] {
+            let budget = Bytes(free.most_live.0 / 100 * share);
+            let of = |policy| plan(&step, &costs, &Options { policy, budget, ..Options::default() });
+            match (of(Policy::Optimal), of(Policy::Overlap)) {
+                (Ok(plan), overlap) => {
+                    assert!(
+                        check(&step, &plan.schedule, Budgets { device: budget, host: Bytes::UNLIMITED }).is_empty()
+                    );
+                    assert!(overlap.is_err() || overlap.unwrap().step_time >= plan.step_time, "{name} at {share}%");
+                    assert!(plan.bound.unwrap() <= plan.step_time, "{name} at {share}%");
+                    planned += 1;
+                    let treated = |treatment| move |of: &&tightfit_core::plan::TensorDecision| of.decision == treatment;
+                    let decisions = plan.tensor_decisions();
+                    let runs =
+                        decisions.iter().flat_map(|of| &of.rebuilt).map(|runs| runs.operations.len()).sum::<usize>();
+                    assert_eq!(plan.recomputed.0 > 0, runs > 0, "{name} at {share}%");
+                    assert_eq!(decisions.iter().any(|of| of.offload_after.is_some()), plan.offloaded > Bytes::ZERO);
+                    rebuilt += decisions.iter().filter(treated(Treatment::Recompute)).count();
+                    let written: Value = serde_json::from_str(&plan.to_step_json().unwrap()).unwrap();
+                    assert_eq!(written["tensors"].as_array().unwrap().len(), decisions.len());
+                }
+                (Err(Error::OverBudget { needed, .. }), _) => assert!(needed > budget),
+                (Err(error), _) => panic!("{name} at {share}%: {error}"),
+            }
+        }
+        assert!(planned >= 2 && rebuilt > 0, "{name}: {planned} planned, {rebuilt} rebuilt");
+    }
+}
