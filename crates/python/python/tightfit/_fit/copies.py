@@ -1,0 +1,108 @@
+"""Copies between the device and the host, and the host's arena.
+
+On a GPU, two streams with events of our own. Bytes change hands on the compute stream alone: before a tensor's bytes are
+given back, the compute stream waits for the copy out of them; a tensor is fetched into bytes that the compute stream
+allocated, after it has reached that point::
+
+    compute   conv .. E1 ..   wait E2, release   ..   allocate, E3   ..   wait E4, use
+    out       wait E1, copy, E2
+    in                                                wait E3, copy, E4
+
+No tensor is recorded on another stream, so the allocator reuses bytes at once and memory does not grow.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["Copies", "CpuCopies", "CudaCopies", "copies_for"]
+
+
+class Copies(Protocol):
+    """Copies of whole storages, as bytes. A ticket stands for a copy on its way."""
+
+    device: torch.device
+
+    def arena(self, size: int) -> Tensor:
+        """Host memory of this many bytes."""
+
+    def begin(self) -> None:
+        """Called before a pass: what follows may overwrite the arena."""
+
+    def out(self, device: Tensor, host: Tensor) -> Any:
+        """Copies to the host."""
+
+    def into(self, host: Tensor, device: Tensor) -> Any:
+        """Copies to the device."""
+
+    def wait(self, ticket: Any) -> None:
+        """Lets everything after this point see the copy done."""
+
+
+class CpuCopies:
+    """Plain copies, for models on the CPU."""
+
+    device = torch.device("cpu")
+
+    def arena(self, size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.uint8)
+
+    def begin(self) -> None:
+        pass
+
+    def out(self, device: Tensor, host: Tensor) -> Any:
+        host.copy_(device)
+
+    def into(self, host: Tensor, device: Tensor) -> Any:
+        device.copy_(host)
+
+    def wait(self, ticket: Any) -> None:
+        pass
+
+
+class CudaCopies:
+    """Asynchronous copies of one GPU, in and out at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream_out = torch.cuda.Stream(device)
+        self.stream_in = torch.cuda.Stream(device)
+
+    def arena(self, size: int) -> Tensor:
+        """Pinned memory; pageable memory, over which copies are not asynchronous, where none can be pinned."""
+        try:
+            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        except RuntimeError:
+            return torch.empty(size, dtype=torch.uint8)
+
+    def begin(self) -> None:
+        # Copies in that nobody waited for may still read the arena.
+        self.stream_out.wait_stream(self.stream_in)
+
+    def _copy(self, stream: Any, source: Tensor, target: Tensor) -> Any:
+        compute = torch.cuda.current_stream(self.device)
+        ready = torch.cuda.Event()
+        ready.record(compute)
+        stream.wait_event(ready)
+        done = torch.cuda.Event()
+        with torch.cuda.stream(stream):
+            target.copy_(source, non_blocking=True)
+            done.record(stream)
+        return done
+
+    def out(self, device: Tensor, host: Tensor) -> Any:
+        return self._copy(self.stream_out, device, host)
+
+    def into(self, host: Tensor, device: Tensor) -> Any:
+        return self._copy(self.stream_in, host, device)
+
+    def wait(self, ticket: Any) -> None:
+        torch.cuda.current_stream(self.device).wait_event(ticket)
+
+
+def copies_for(device: torch.device) -> Copies:
+    """Copies for models on this device."""
+    return CudaCopies(device) if device.type == "cuda" else CpuCopies()

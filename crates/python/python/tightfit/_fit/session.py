@@ -1,0 +1,394 @@
+"""Plans of one model (or of one place in a program), one for each form of its inputs, and the hooks that carry them out."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
+
+from ..errors import DoesNotFit
+from .bound import Bound, bind
+from .copies import Copies, copies_for
+from .decide import Decided, decide
+from .optimizer import optimizer_bytes
+from .passes import Counts, Pass, SafePass
+from .real import RealRecording
+from .rebuild import Lives
+from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
+from .sizes import text
+from .step import Step, build
+
+__all__ = ["Fitted", "Session", "make_plan", "say"]
+
+PLANS = 8
+# Passes in another order than planned, after which the step is recorded again.
+TOLERATED = 3
+
+
+def say(line: str) -> None:
+    """Writes one line for the user, unless told to be quiet."""
+    if os.environ.get("TIGHTFIT_QUIET") != "1":
+        print(f"tightfit: {line}", file=sys.stderr, flush=True)
+
+
+@dataclass
+class Fitted:
+    """A plan of one form of inputs.
+
+    Attributes
+    ----------
+    step, lives
+        The step, and who reads and writes its tensors.
+    decided
+        The decisions and what the planner predicts.
+    bound
+        The plan as it is carried out; None if everything fits as it is.
+    seconds
+        Time of recording and planning.
+    """
+
+    step: Step
+    lives: Lives
+    decided: Decided
+    bound: Bound | None
+    budget: int
+    seconds: float
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def peak(self) -> int:
+        """Predicted peak in bytes."""
+        return self.bound.outcome.peak if self.bound is not None else self.decided.outcome.peak
+
+    @property
+    def plain(self) -> int:
+        """Predicted peak in bytes if everything is kept."""
+        return self.decided.plain.peak
+
+    @property
+    def overhead(self) -> float:
+        """Predicted added time, as a share of the step."""
+        outcome = self.bound.outcome if self.bound is not None else self.decided.outcome
+        return outcome.time_us / max(self.decided.plain.time_us, 1e-9) - 1
+
+    def line(self, name: str) -> str:
+        """What the plan does, on one line."""
+        if self.bound is None:
+            return f"{name}: predicted peak {text(self.peak)} fits in {text(self.budget)}; nothing is changed"
+        outcome = self.bound.outcome
+        return (
+            f"{name}: predicted peak {text(self.peak)} of {text(self.budget)} (plain {text(self.plain)}), "
+            f"overhead {100 * self.overhead:.1f}%, {text(outcome.moved)} offloaded, "
+            f"{outcome.rebuilt_us / 1e3:.1f} ms recomputed, planned in {self.seconds:.1f} s"
+        )
+
+
+def make_plan(
+    rehearsal: Rehearsal,
+    device: torch.device,
+    name: str,
+    budget: int,
+    optimizer: tuple[int, int],
+    outside_bytes: int,
+    started: float,
+) -> Fitted:
+    """Plans a recorded step.
+
+    Raises
+    ------
+    DoesNotFit
+        If no plan within the budget is found; it has the least budget found, and names the operation that needs it.
+    """
+    recorder = rehearsal.recorder
+    step = build(recorder, device, rehearsal.gradients, name, optimizer, outside_bytes)
+    lives = Lives(step.data)
+    views = [pack.view for pack in recorder.packs]
+    target = budget
+    # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
+    for _ in range(6):
+        decided = decide(step.data, target, lives)
+        if not decided.decisions:
+            bound = None
+            peak = decided.outcome.peak
+        else:
+            bound = bind(step, lives, decided.decisions, views)
+            peak = bound.outcome.peak
+        if peak <= budget:
+            return Fitted(step, lives, decided, bound, budget, time.monotonic() - started)
+        if not decided.fits:
+            break
+        target -= peak - budget
+    least = max(peak, decided.outcome.peak)
+    outcome = bound.outcome if bound is not None else decided.outcome
+    operation = step.data["operations"][outcome.at]
+    where = step.data["groups"][operation["group"]]["name"]
+    raise DoesNotFit(
+        f"{name} does not fit in {text(budget)}: the least budget found is {least} bytes ({text(least)}), which "
+        f"{operation['name']} of {where} needs in the {operation['stage']} pass; give a larger budget or a smaller batch",
+        least,
+        budget,
+    )
+
+
+class Session:
+    """Plans and passes of one model under one budget."""
+
+    def __init__(
+        self,
+        model: nn.Module | None,
+        name: str,
+        budget: int,
+        optimizer: Any = None,
+        loss: Callable[[Any], Tensor] | None = None,
+        copies: Copies | None = None,
+        on_misfit: Callable[[DoesNotFit], None] | None = None,
+    ) -> None:
+        self.model = weakref.ref(model) if model is not None else None
+        self.name = name
+        self.budget = budget
+        self.optimizer = optimizer
+        self.loss = loss
+        self.copies = copies
+        self.on_misfit = on_misfit
+        self.plans: dict[Any, Fitted | None] = {}
+        self.last: Fitted | None = None
+        self._entered = threading.local()
+        self._host: Tensor | None = None
+        self._host_of: weakref.ref[Pass] | None = None
+        self._aside = False
+        # Forms of inputs whose rehearsal was not what ran: they are recorded on a real step.
+        self._recorded_again: set[Any] = set()
+        self._recording: RealRecording | None = None
+
+    def __deepcopy__(self, memo: Any) -> Session:
+        # Copies of the model (rehearsals, averages of weights) are not fitted anew.
+        return self
+
+    def __reduce__(self) -> Any:
+        return _nothing, ()
+
+    # Hooks of the model.
+
+    def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Called before the model's forward pass."""
+        stack = self._stack()
+        if stack or not self.applies(module):
+            stack.append(None)
+            return
+        stack.append(None)
+        active = self.enter(module, (args, kwargs))
+        if active is not None:
+            torch._C._autograd._push_saved_tensors_default_hooks(active.pack, active.unpack)
+            stack[-1] = active
+
+    def after(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
+        """Called after it, whether it raised or not."""
+        stack = self._stack()
+        if not stack:
+            return
+        active = stack.pop()
+        if active is not None:
+            self.leave(active)
+
+    def _stack(self) -> list[Any]:
+        if not hasattr(self._entered, "stack"):
+            self._entered.stack = []
+        return self._entered.stack  # type: ignore[no-any-return]
+
+    def applies(self, module: nn.Module | None) -> bool:
+        """Whether this pass is one to plan: one that autograd records, outside compilers and function transforms."""
+        if self._aside or is_recording() or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return False
+        if torch._C._current_graph_task_id() != -1 or torch._C._functorch.peek_interpreter_stack() is not None:
+            return False
+        return module is None or any(parameter.requires_grad for parameter in module.parameters())
+
+    # Passes.
+
+    def enter(self, module: nn.Module, inputs: Any, key: Any = None) -> Pass | SafePass | None:
+        """Begins a pass: its hooks, or None if nothing is to be done."""
+        flat = tree_flatten(inputs)[0]
+        signature = key or self.signature(module, flat)
+        if signature not in self.plans:
+            while len(self.plans) >= PLANS:
+                self.plans.pop(next(iter(self.plans)))
+            fitted = self.prepare(module, inputs, signature, rehearsed=key is None)
+            if isinstance(fitted, RealRecording):
+                return fitted.safe
+        fitted = self.plans.get(signature)
+        self.last = fitted
+        if fitted is None or fitted.bound is None:
+            return None
+        copies = self._copies()
+        copies.begin()
+        active = Pass(fitted.bound, copies, self._arena, module, flat, fitted.counts)
+        active.signature = signature  # type: ignore[attr-defined]
+        return active
+
+    def inside(self) -> bool:
+        """Whether this thread is in a forward pass of this session."""
+        return bool(self._stack())
+
+    def enter_context(self, models: nn.Module) -> Pass | SafePass | None:
+        """Begins a block of a program, which is no module's forward pass."""
+        kind = self.device(models).type
+        cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        return self.enter(models, (), key=("block", cast, _has_gradients(models)))
+
+    def leave(self, active: Pass | SafePass) -> None:
+        """Ends the forward part of a pass."""
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+        if self._recording is not None and active is self._recording.safe:
+            self._recording.forward_done()
+            return
+        active.seal()
+        if isinstance(active, Pass):
+            self._judge(active)
+
+    def _judge(self, active: Pass) -> None:
+        """Records again what does not follow its plan any more."""
+        counts = active.counts
+        if active.lost or counts.out_of_order >= TOLERATED:
+            signature = active.signature  # type: ignore[attr-defined]
+            if self.plans.pop(signature, None) is not None:
+                self._recorded_again.add(signature)
+                say(f"{self.name} did not run as recorded; its next step is recorded anew, with everything offloaded")
+
+    def signature(self, module: nn.Module, flat: list[Any]) -> Any:
+        """What plans are told apart by: forms of the inputs, training, autocast, and whether gradients are there."""
+        forms = tuple(
+            (value.shape, value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else _word(value)
+            for value in flat
+        )
+        kind = self.device(module).type
+        cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        return forms, module.training, cast, _has_gradients(module)
+
+    def device(self, module: nn.Module | None) -> torch.device:
+        """Where the model is."""
+        for parameter in module.parameters() if module is not None else ():
+            return parameter.device
+        return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+    def prepare(self, module: nn.Module, inputs: Any, signature: Any, rehearsed: bool) -> Fitted | RealRecording | None:
+        """Records and plans a new form of inputs, before its first pass."""
+        started = time.monotonic()
+        if _unsupported(module):
+            say(f"{self.name} has {_unsupported(module)}, which are not planned; its memory is left alone")
+            self._aside = True
+            return None
+        if rehearsed and signature not in self._recorded_again:
+            args, kwargs = inputs
+            try:
+                rehearsal = rehearse(module, args, kwargs, self.loss, _has_gradients(module))
+            except CannotRehearse as error:
+                say(f"{self.name} cannot be rehearsed ({error}); recording its first step, with everything offloaded")
+            else:
+                self.plan(rehearsal, module, signature, started)
+                return self.plans[signature]
+        if self._recording is not None:
+            self._recording.abandon()
+        flat = tree_flatten(inputs)[0]
+
+        def done(rehearsal: Rehearsal) -> None:
+            self._recording = None
+            self.plan(rehearsal, module, signature, time.monotonic())
+
+        self._recording = RealRecording(module, flat, done)
+        return self._recording
+
+    def plan(self, rehearsal: Rehearsal, module: nn.Module | None, signature: Any, started: float) -> None:
+        """Plans what was recorded."""
+        device = self.device(module)
+        state, scratch, assumed = optimizer_bytes(self.optimizer, module, device)
+        known = state + _bytes_of(module, device) + _bytes_of_inputs(rehearsal, device)
+        outside = max(0, torch.cuda.memory_allocated(device) - known) if device.type == "cuda" else 0
+        try:
+            fitted = make_plan(rehearsal, device, self.name, self.budget, (state, scratch), outside, started)
+        except DoesNotFit as error:
+            if self.on_misfit is not None:
+                self.on_misfit(error)
+            raise
+        for note in (*rehearsal.assumed, *([assumed] if assumed else [])):
+            fitted.step.assumed.append(note)
+        self.plans[signature] = fitted
+        line = fitted.line(self.name)
+        if fitted.step.assumed:
+            line += f"; assuming that {' and '.join(fitted.step.assumed)}"
+        say(line)
+
+    # Host memory.
+
+    def _copies(self) -> Copies:
+        if self.copies is None:
+            module = self.model() if self.model is not None else None
+            self.copies = copies_for(self.device(module))
+        return self.copies
+
+    def _arena(self, active: Pass) -> Tensor:
+        """The arena; fresh memory while an earlier graph still needs it."""
+        size = active.bound.host_bytes
+        owner = self._host_of() if self._host_of is not None else None
+        if owner is not None and owner is not active:
+            active.counts.fresh_bytes += size
+            return self._copies().arena(size)
+        if self._host is None or self._host.numel() < size:
+            self._host = None
+            self._host = self._copies().arena(size)
+        self._host_of = weakref.ref(active)
+        return self._host
+
+
+def _nothing() -> None:
+    return None
+
+
+def _word(value: Any) -> Any:
+    return value if isinstance(value, int | float | str | bool | type(None)) else type(value).__name__
+
+
+def _has_gradients(module: nn.Module) -> bool:
+    """Whether the first parameter that is trained has a gradient, as when gradients accumulate."""
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            return parameter.grad is not None
+    return False
+
+
+def _bytes_of(module: nn.Module | None, device: torch.device) -> int:
+    """Bytes of parameters, their gradients, and buffers."""
+    if module is None:
+        return 0
+    total = 0
+    for parameter in module.parameters():
+        total += parameter.untyped_storage().nbytes()
+        if parameter.grad is not None:
+            total += parameter.grad.untyped_storage().nbytes()
+    return total + sum(buffer.untyped_storage().nbytes() for buffer in module.buffers())
+
+
+def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:
+    return sum(
+        storage.bytes
+        for storage in rehearsal.recorder.storages
+        if storage.external is not None and storage.external[0] in ("input", "unknown") and storage.device.type == device.type
+    )
+
+
+def _unsupported(module: nn.Module) -> str:
+    """What makes a model one to leave alone: sharded parameters, and other subclasses of tensors."""
+    for parameter in module.parameters():
+        if type(parameter.data) is not Tensor:
+            return f"parameters of type {type(parameter.data).__name__}"
+        if parameter.is_nested:
+            return "nested tensors"
+    return ""
