@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .rebuild import Impossible, Lives, calls
-from .recorder import Operation, View
+from .recorder import Operation, Pack, Recorder, View
 from .rerun import again
 from .simulate import Outcome, simulate
 from .step import Step
@@ -42,6 +42,7 @@ class Expected(NamedTuple):
     tensor: int
     order: Order | None
     offset: int
+    calls: int
 
 
 class Argument(NamedTuple):
@@ -84,6 +85,8 @@ class Bound:
         What to expect at each pack, and the answer to it.
     at_end
         What to do when the forward pass ends.
+    calls
+        Modules with tensors of their own, in the order of their calls.
     unpacks
         The pack that is unpacked at each turn of the backward pass.
     fetch, drop
@@ -102,6 +105,7 @@ class Bound:
 
     expected: list[Expected] = field(default_factory=list)
     at_end: Order = Order((), ())
+    calls: list[str] = field(default_factory=list)
     unpacks: list[int] = field(default_factory=list)
     turns: dict[int, list[int]] = field(default_factory=dict)
     fetch: dict[int, list[int]] = field(default_factory=dict)
@@ -142,7 +146,7 @@ class _Binder:
             if operation >= 0:
                 self.packs_of[tensor].append(number)
 
-    def bind(self, views: list[View]) -> Bound:
+    def bind(self, packs: list[Pack], calls: list[str]) -> Bound:
         bound = self.bound
         for tensor, decision in list(self.decisions.items()):
             if decision["decision"] == "keep" or tensor not in self.packs_of:
@@ -166,12 +170,13 @@ class _Binder:
         for number, (tensor, _) in enumerate(self.step.packs):
             kind = bound.kinds.get(tensor, KEEP) if self.step.packs[number][1] >= 0 else KEEP
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
-            view = views[number]
+            view = packs[number].view
             bound.expected.append(
                 Expected(
-                    view.shape, view.stride, view.dtype, kind, tensor, order if any(order) else None, view.offset
+                    view.shape, view.stride, view.dtype, kind, tensor, order if any(order) else None, view.offset, packs[number].calls
                 )
             )
+        bound.calls = calls
         bound.at_end = Order(tuple(releases.get(-1, ())), ())
         self.turns()
         bound.decisions = self.decisions
@@ -313,12 +318,12 @@ class _Binder:
                         bound.drop.setdefault(turn, []).append(tensor)
 
 
-def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], views: list[View]) -> Bound:
-    """Binds decisions to the packs and unpacks of a step; `views` are those of its packs.
+def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder) -> Bound:
+    """Binds decisions to the packs and unpacks of a recorded step.
 
     Raises
     ------
     Impossible
         If the decisions cannot be carried out.
     """
-    return _Binder(step, lives, decisions).bind(views)
+    return _Binder(step, lives, decisions).bind(recorder.packs, recorder.calls)

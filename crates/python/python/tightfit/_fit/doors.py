@@ -19,7 +19,7 @@ from ..errors import BadInput, DoesNotFit, FileError
 from .decide import decide
 from .optimizer import optimizer_bytes
 from .rehearse import CannotRehearse, rehearse
-from .session import Fitted, Session, make_plan
+from .session import FOLLOWED, Fitted, Session, make_plan
 from .sizes import budget_bytes, text
 
 __all__ = ["Budget", "Plan", "budget", "fit", "plan"]
@@ -105,8 +105,11 @@ def unfit(model: nn.Module) -> nn.Module:
     """Takes back what :func:`fit` did to a model."""
     fitted = getattr(model, "_tightfit", None)
     if fitted is not None:
-        for handle in fitted.handles:
+        for handle in (*fitted.handles, *fitted.session.handles):
             handle.remove()
+        fitted.session.handles.clear()
+        if hasattr(model, FOLLOWED):
+            object.__delattr__(model, FOLLOWED)
         object.__setattr__(model, "_tightfit", None)
     return model
 

@@ -101,6 +101,7 @@ class Pass:
         self.safe = SafePass(None, counts)
         self.expected = bound.expected
         self.k = 0
+        self.calls = 0
         self.turn = 0
         self.lost = False
         self.sealed = False
@@ -118,7 +119,7 @@ class Pass:
         k = self.k
         self.k = k + 1
         try:
-            shape, stride, dtype, kind, number, order, offset = self.expected[k]
+            shape, stride, dtype, kind, number, order, offset, calls = self.expected[k]
         except IndexError:
             return self._stranger(tensor)
         if self.lost or tensor.shape != shape or tensor.dtype is not dtype or tensor.stride() != stride:
@@ -127,9 +128,17 @@ class Pass:
             self._act(order)
         if kind == KEEP:
             return tensor.detach(), tensor._version, k
-        if tensor.storage_offset() != offset:
+        if tensor.storage_offset() != offset or (kind == REBUILD and calls != self.calls):
             return self._stranger(tensor)
         return self._managed(tensor, kind, number, order, k)
+
+    def called(self, name: str) -> None:
+        """Notes the call of a module. Another one than recorded may have the same shapes, but not the same parameters."""
+        at = self.calls
+        self.calls = at + 1
+        names = self.bound.calls
+        if at >= len(names) or names[at] != name:
+            self.lost = True
 
     def _managed(self, tensor: Tensor, kind: int, number: int, order: Any, k: int) -> Any:
         slot = self._slot(number)

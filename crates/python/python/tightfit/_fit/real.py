@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .cost import flops
 from .passes import Counts, SafePass
 from .recorder import Recorder
-from .rehearse import Rehearsal, name_externals
+from .rehearse import Rehearsal, follow, name_externals
 
 __all__ = ["RealRecording"]
 
@@ -30,8 +30,10 @@ class RealRecording:
         self.model = model
         self.done = done
         self.engine: Any = None
+        self.handles: list[Any] = []
         if model is not None:
             name_externals(self.recorder, model, inputs)
+            self.handles = follow(self.recorder, model)
         self.recorder.__enter__()
         self.inside = True
 
@@ -44,6 +46,9 @@ class RealRecording:
         torch.autograd._engine_run_backward = self._run  # type: ignore[attr-defined]
 
     def _leave(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+        self.handles.clear()
         if self.inside:
             self.inside = False
             self.recorder.__exit__(None, None, None)

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-__all__ = ["Operation", "Pack", "Recorder", "Storage", "View"]
+__all__ = ["Operation", "Pack", "Recorder", "Storage", "View", "owns_tensors"]
 
 # Statistics that these operations change although their schema does not say so: positions of the arguments.
 UNMARKED_WRITES = {
@@ -78,11 +78,12 @@ class Operation:
 
 @dataclass(slots=True)
 class Pack:
-    """What autograd saved: the view, its gradient requirement, and the module that was running."""
+    """What autograd saved: the view, whether it is a parameter, the module that ran, and how many were called before."""
 
     view: View
     leaf: bool
     group: str
+    calls: int
 
 
 class Recorder(TorchDispatchMode):
@@ -93,6 +94,8 @@ class Recorder(TorchDispatchMode):
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []
         self.packs: list[Pack] = []
+        # Names of the modules with parameters or buffers, in the order of their calls.
+        self.calls: list[str] = []
         self.timeline: list[tuple[str, int]] = []
         self.stage = "forward"
         self.group = ""
@@ -137,7 +140,7 @@ class Recorder(TorchDispatchMode):
         """Notes that autograd saves a tensor, and returns the number of this pack."""
         number = len(self.packs)
         leaf = tensor.requires_grad and tensor.is_leaf
-        self.packs.append(Pack(self.view(tensor), leaf, self.group))
+        self.packs.append(Pack(self.view(tensor), leaf, self.group, len(self.calls)))
         self.timeline.append(("pack", number))
         return number
 
@@ -190,6 +193,12 @@ class Recorder(TorchDispatchMode):
         self.timeline.append(("operation", len(self.operations) - 1))
         return out
 
+    def called(self, name: str, module: Any) -> None:
+        """Notes the call of a module; what follows is named after it."""
+        self.group = name
+        if owns_tensors(module):
+            self.calls.append(name)
+
     def finish(self) -> None:
         """Ends every span that is still open; call it once, after the step."""
         for storage in self.storages:
@@ -197,6 +206,11 @@ class Recorder(TorchDispatchMode):
                 storage.spans[-1][1] = len(self.timeline) + 1
         self._watched.clear()
         self._of.clear()
+
+
+def owns_tensors(module: Any) -> bool:
+    """Whether a module has parameters or buffers of its own."""
+    return bool(module._parameters) or bool(module._buffers)
 
 
 def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from .cost import flops
 from .recorder import Recorder
 
-__all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "is_recording", "name_externals", "random_states_kept", "rehearse"]
+__all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "follow", "is_recording", "name_externals", "random_states_kept", "rehearse"]
 
 _busy = threading.local()
 
@@ -170,9 +170,7 @@ def _run(
 ) -> None:
     with FakeCopyMode(fake):
         copied = copy.deepcopy(model)
-    for name, module in copied.named_modules():
-        module.register_forward_pre_hook(_Enter(recorder, name), prepend=True)
-        module.register_forward_hook(_leave(recorder), always_call=True)
+    follow(recorder, copied)
     with fake:
         fake_args, fake_kwargs = tree_map(_like, (args, kwargs))
         if with_gradients:
@@ -237,6 +235,19 @@ class _Forget:
         return tensor
 
 
+def follow(recorder: Recorder, model: nn.Module) -> list[Any]:
+    """Tells the recorder which module runs; returns the hooks that do."""
+    handles: list[Any] = []
+    # The model itself is being called already.
+    recorder.called("", model)
+    for name, module in model.named_modules():
+        if not name:
+            continue
+        handles.append(module.register_forward_pre_hook(_Enter(recorder, name), prepend=True))
+        handles.append(module.register_forward_hook(_leave(recorder), always_call=True))
+    return handles
+
+
 class _Enter:
     """Names the operations of a module after it."""
 
@@ -245,7 +256,8 @@ class _Enter:
         self.name = name
 
     def __call__(self, module: Any, inputs: Any) -> None:
-        self.recorder.group = self.name
+        if not torch.compiler.is_compiling():
+            self.recorder.called(self.name, module)
 
 
 def _leave(recorder: Recorder) -> Callable[..., None]:

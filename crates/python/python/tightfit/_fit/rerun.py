@@ -2,6 +2,9 @@
 
 A list of what may, never of what may not: an operation qualifies if the same inputs give the same bits, and if running it
 twice changes nothing else. Random numbers, collectives, and functions that a program defines are not on it.
+
+A rerun has the numbers that were recorded. Those of layers (an epsilon, a slope) stay, but a program may scale a map by another
+number in every step, which nothing of a step shows from outside. So arithmetic with plain numbers does not run again.
 """
 
 from __future__ import annotations
@@ -29,17 +32,27 @@ _SAME = frozenset(
     """.split()
 )
 _CONVOLUTIONS = frozenset(["convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"])
+# Arithmetic whose plain numbers may be another in the next step.
+_WITH_NUMBERS = frozenset(
+    """
+    add addcdiv addcmul clamp clamp_max clamp_min div eq fill full full_like ge gt le lt masked_fill mul ne new_full pow rsub
+    sub where
+    """.split()
+)
+_CONSTANTS = (float("inf"), float("-inf"))
 # Position of the running statistics, which get None when they would be updated again.
 _BATCH_NORMS = frozenset(["native_batch_norm", "cudnn_batch_norm"])
 
 
-def may_run_again(name: str, function: Any, on_gpu: bool) -> bool:
-    """Whether an operation of this name gives the same bits again, apart from the statistics of batch normalization."""
+def may_run_again(name: str, function: Any, arguments: list[Any], on_gpu: bool) -> bool:
+    """Whether a call gives the same bits again, apart from the statistics of batch normalization."""
     if function.namespace not in ("aten", "prims"):
         return False
     if name in _CONVOLUTIONS:
         # With `benchmark`, cuDNN may choose another algorithm the second time.
         return not (on_gpu and torch.backends.cudnn.benchmark)
+    if name.removesuffix("_") in _WITH_NUMBERS and any(map(_is_number, arguments)):
+        return name.removesuffix("_") == "pow" and arguments[1:] == [2]
     return name.removesuffix("_") in _SAME or name in _SAME or name in _BATCH_NORMS
 
 
@@ -50,3 +63,8 @@ def again(name: str, arguments: list[Any], training: bool) -> list[Any]:
         changed[3] = changed[4] = None
         return changed
     return arguments
+
+
+def _is_number(value: Any) -> bool:
+    """Whether an argument is a plain number that a program may have computed."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value not in _CONSTANTS

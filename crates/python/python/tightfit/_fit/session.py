@@ -23,6 +23,7 @@ from .optimizer import optimizer_bytes
 from .passes import Counts, Pass, SafePass
 from .real import RealRecording
 from .rebuild import Lives
+from .recorder import owns_tensors
 from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from .sizes import text
 from .step import Step, build
@@ -30,6 +31,7 @@ from .step import Step, build
 __all__ = ["Fitted", "Session", "make_plan", "say"]
 
 PLANS = 8
+FOLLOWED = "_tightfit_followed"
 # Passes in another order than planned, after which the step is recorded again.
 TOLERATED = 3
 
@@ -111,7 +113,6 @@ def make_plan(
     recorder = rehearsal.recorder
     step = build(recorder, device, rehearsal.gradients, name, optimizer, outside_bytes)
     lives = Lives(step.data)
-    views = [pack.view for pack in recorder.packs]
     target = budget
     # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
     for _ in range(6):
@@ -120,7 +121,7 @@ def make_plan(
             bound = None
             peak = decided.outcome.peak
         else:
-            bound = bind(step, lives, decided.decisions, views)
+            bound = bind(step, lives, decided.decisions, recorder)
             peak = bound.outcome.peak
         if peak <= budget:
             return Fitted(step, lives, decided, bound, budget, time.monotonic() - started)
@@ -168,13 +169,16 @@ class Session:
         # Forms of inputs whose rehearsal was not what ran: they are recorded on a real step.
         self._recorded_again: set[Any] = set()
         self._recording: RealRecording | None = None
+        # The pass that is told of the calls of modules, and the model whose modules tell of them.
+        self.following: Pass | None = None
+        self.handles: list[Any] = []
 
     def __deepcopy__(self, memo: Any) -> Session:
         # Copies of the model (rehearsals, averages of weights) are not fitted anew.
         return self
 
     def __reduce__(self) -> Any:
-        return _nothing, ()
+        return Inert, ()
 
     # Hooks of the model.
 
@@ -230,8 +234,12 @@ class Session:
             return None
         copies = self._copies()
         copies.begin()
-        active = Pass(fitted.bound, copies, self._arena, module, flat, fitted.counts)
+        if fitted.bound.programs and not getattr(module, FOLLOWED, False):
+            self._follow(module)
+        active = self.following = Pass(fitted.bound, copies, self._arena, module, flat, fitted.counts)
         active.signature = signature  # type: ignore[attr-defined]
+        if owns_tensors(module):
+            active.called("")
         return active
 
     def inside(self) -> bool:
@@ -247,12 +255,22 @@ class Session:
     def leave(self, active: Pass | SafePass) -> None:
         """Ends the forward part of a pass."""
         torch._C._autograd._pop_saved_tensors_default_hooks()
+        self.following = None
         if self._recording is not None and active is self._recording.safe:
             self._recording.forward_done()
             return
         active.seal()
         if isinstance(active, Pass):
             self._judge(active)
+
+    def _follow(self, model: nn.Module) -> None:
+        """Lets passes see which modules run: a rerun is right only with the parameters that were used."""
+        # Copies of the model have copies of its hooks, and of this mark.
+        object.__setattr__(model, FOLLOWED, True)
+        for name, module in model.named_modules():
+            # The model itself is being called already: see `enter`.
+            if name and owns_tensors(module):
+                self.handles.append(module.register_forward_pre_hook(_Called(self, name), prepend=True))
 
     def _judge(self, active: Pass) -> None:
         """Records again what does not follow its plan any more."""
@@ -348,8 +366,30 @@ class Session:
         return self._host
 
 
-def _nothing() -> None:
-    return None
+class _Called:
+    """Tells the running pass that a module is called."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self.session = session
+        self.name = name
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            active = self.session.following
+            if active is not None:
+                active.called(self.name)
+
+
+class Inert:
+    """What a session becomes in a model that is read from a file: hooks that do nothing."""
+
+    following = None
+
+    def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        pass
+
+    def after(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
+        pass
 
 
 def _word(value: Any) -> Any:

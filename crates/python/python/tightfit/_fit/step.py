@@ -69,6 +69,7 @@ class _Builder:
         self.externals: dict[int, tuple[str, Any]] = {}
         self.stage_of_event = [""] * len(recorder.timeline)
         self.saved = {(pack.view.storage, pack.view.writes) for pack in recorder.packs}
+        self.called = set(recorder.calls)
         self.last_writes = [storage.writes for storage in recorder.storages]
 
     def on_device(self, number: int) -> bool:
@@ -189,7 +190,7 @@ class _Builder:
     def rerun(self, operation: Operation, reads: list[int]) -> str:
         """Whether an operation may run again from what can be found again when the backward pass runs."""
         if operation.stage != "forward" or not may_run_again(
-            operation.name, operation.function, self.device.type == "cuda"
+            operation.name, operation.function, operation.arguments, self.device.type == "cuda"
         ):
             return "never"
         statistics = _statistics(operation)
@@ -202,11 +203,16 @@ class _Builder:
                 continue
             if value[0] in statistics:
                 continue
-            if external[0] not in ("parameter", "buffer", "input") or value[1] != self.last_writes[value[0]]:
+            if value[1] != self.last_writes[value[0]] or not self.found_again(external):
                 return "never"
         if any(self.of.get(value) in self.externals and value[0] not in statistics for value in operation.makes):
             return "never"
         return "same"
+
+    def found_again(self, external: tuple[str, Any]) -> bool:
+        """Whether a pass can tell that it reads the same: an input, or a tensor of a module whose call it sees."""
+        what, which = external
+        return what == "input" or (what in ("parameter", "buffer") and which.rpartition(".")[0] in self.called)
 
     def time(self, operation: Operation) -> float:
         """Time of a call in us: its arithmetic or its traffic, whichever takes longer."""
