@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit, FileError
+from .budget import enforce, reserve_of
 from .decide import decide
 from .optimizer import optimizer_bytes
 from .rehearse import CannotRehearse, rehearse
@@ -72,7 +73,9 @@ def fit(
         raise BadInput(f"fit takes a torch.nn.Module, not {type(model).__name__}")
     if getattr(model, "_tightfit", None) is not None:
         raise BadInput("the model is fitted already; call unfit(model) first")
-    session = Session(model, type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss)
+    size = budget_bytes(budget, _device(model))
+    enforce(size, _device(model))
+    session = Session(model, type(model).__name__, size, optimizer, loss)
     install(model, session)
     return model
 
@@ -272,11 +275,12 @@ def plan(
         raise BadInput(f"the model cannot be planned without running it: {error}") from error
     state, scratch, assumed = optimizer_bytes(optimizer, model, device)
     name = type(model).__name__
+    outside = reserve_of(limit, device) if budget is not None else 0
     try:
-        fitted = make_plan(rehearsal, device, name, limit, (state, scratch), 0, started)
+        fitted = make_plan(rehearsal, device, name, limit, (state, scratch), outside, started)
         fits = True
     except DoesNotFit as error:
-        fitted = make_plan(rehearsal, device, name, error.needed_bytes, (state, scratch), 0, started)
+        fitted = make_plan(rehearsal, device, name, error.needed_bytes, (state, scratch), outside, started)
         fitted.budget = limit
         fits = False
     fitted.step.assumed.extend([*rehearsal.assumed, *([assumed] if assumed else [])])

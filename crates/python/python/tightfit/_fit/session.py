@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .bound import Bound, bind
+from .budget import reserve_of
 from .copies import Copies, copies_for
 from .decide import Decided, decide
 from .optimizer import optimizer_bytes
@@ -156,6 +157,8 @@ class Session:
         self.model = weakref.ref(model) if model is not None else None
         self.name = name
         self.budget = budget
+        # What of it no recording shows: replaced by what is seen.
+        self.reserve: int | None = None
         self.optimizer = optimizer
         self.loss = loss
         self.copies = copies
@@ -330,8 +333,10 @@ class Session:
         state, scratch, assumed = optimizer_bytes(self.optimizer, module, device)
         known = state + _bytes_of(module, device) + _bytes_of_inputs(rehearsal, device)
         outside = max(0, torch.cuda.memory_allocated(device) - known) if device.type == "cuda" else 0
+        if self.reserve is None:
+            self.reserve = reserve_of(self.budget, device)
         try:
-            fitted = make_plan(rehearsal, device, self.name, self.budget, (state, scratch), outside, started)
+            fitted = make_plan(rehearsal, device, self.name, self.budget, (state, scratch), outside + self.reserve, started)
         except DoesNotFit as error:
             if self.on_misfit is not None:
                 self.on_misfit(error)
