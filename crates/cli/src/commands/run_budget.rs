@@ -14,10 +14,7 @@ const SITE: &str = "tightfit/_fit/site/sitecustomize.py";
 ///
 /// # Errors
 /// [`Failure::Usage`] if the command starts no Python; [`Failure::Wrong`] if its Python does not run, or lacks the package.
-pub(super) fn variables(
-    budget: AutoOrBytes,
-    python: Option<&OsStr>,
-) -> Result<Vec<(&'static str, OsString)>, Failure> {
+pub(super) fn variables(budget: AutoOrBytes, python: Option<&OsStr>) -> Result<Vec<(&'static str, OsString)>, Failure> {
     let Some(python) = python else {
         return Err(Failure::Usage(
             "--budget fits PyTorch models, but the command starts no Python; leave it out, or start Python directly"
@@ -25,8 +22,8 @@ pub(super) fn variables(
         ));
     };
     let name = python.to_string_lossy();
-    let environment =
-        Environment::ask(python).ok_or_else(|| Failure::Wrong(format!("--budget: cannot run {name} to find its packages")))?;
+    let environment = Environment::ask(python)
+        .ok_or_else(|| Failure::Wrong(format!("--budget: cannot run {name} to find its packages")))?;
     let Some(site) = environment.file(SITE) else {
         let python = environment.python.display();
         return Err(Failure::Wrong(format!(
