@@ -11,7 +11,7 @@ from typing import Any
 from .rebuild import Impossible, Lives
 from .simulate import Outcome, simulate
 
-__all__ = ["Decided", "decide"]
+__all__ = ["Decided", "decide", "decide_least"]
 
 # The longest rerun of one tensor, in operations.
 LONGEST = 40
@@ -46,6 +46,17 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None) -> Dec
     If none are found, those that need least, with ``fits`` false.
     """
     return _Search(lives or Lives(step), budget).run()
+
+
+def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
+    """The decisions that need least of those that this search finds; less may be possible."""
+    best = decide(step, 1, lives)
+    for _ in range(8):
+        tried = decide(step, best.outcome.peak - max(1, best.outcome.peak // 128), lives)
+        if tried.outcome.peak >= best.outcome.peak:
+            break
+        best = tried
+    return best
 
 
 class _Search:

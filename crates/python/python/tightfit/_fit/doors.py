@@ -17,17 +17,12 @@ from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit, FileError
 from .budget import enforce, reserve_of
-from .decide import decide
 from .optimizer import optimizer_bytes
 from .rehearse import CannotRehearse, rehearse
-from .session import FOLLOWED, Fitted, Session, make_plan
+from .session import FOLLOWED, Fitted, Session, least_of, make_plan
 from .sizes import budget_bytes, text
 
 __all__ = ["Budget", "Plan", "budget", "fit", "plan"]
-
-# Cannot be met, so that a plan for it is the one that needs least.
-_NOTHING = 1
-
 
 def fit(
     model: nn.Module,
@@ -166,7 +161,7 @@ class Plan:
     def least(self) -> int:
         """The least budget in bytes for which a plan was found; less may be possible."""
         if self._least is None:
-            self._least = least(self._fitted)
+            self._least = least_of(self._fitted)
         return self._least
 
     @property
@@ -225,11 +220,6 @@ def _write(path: str | os.PathLike[str], content: str) -> None:
         Path(path).write_text(content, encoding="utf-8")
     except OSError as error:
         raise FileError(f"cannot write {os.fspath(path)}: {error.strerror}", os.fspath(path)) from error
-
-
-def least(fitted: Fitted) -> int:
-    """The least peak that the planner reaches for a step, in bytes."""
-    return int(decide(fitted.step.data, _NOTHING, fitted.lives).outcome.peak)
 
 
 def plan(

@@ -19,17 +19,18 @@ from ..errors import DoesNotFit
 from .bound import Bound, bind
 from .budget import reserve_of
 from .copies import Copies, copies_for
-from .decide import Decided, decide
+from .decide import Decided, decide, decide_least
 from .optimizer import optimizer_bytes
 from .passes import Counts, Pass, SafePass
 from .real import RealRecording
 from .rebuild import Lives
-from .recorder import owns_tensors
+from .recorder import Recorder, owns_tensors
 from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
+from .simulate import Outcome
 from .sizes import text
 from .step import Step, build
 
-__all__ = ["Fitted", "Session", "make_plan", "say"]
+__all__ = ["Fitted", "Session", "least_of", "make_plan", "say"]
 
 PLANS = 8
 FOLLOWED = "_tightfit_followed"
@@ -57,6 +58,8 @@ class Fitted:
         The plan as it is carried out; None if everything fits as it is.
     seconds
         Time of recording and planning.
+    recorder
+        What was recorded.
     """
 
     step: Step
@@ -65,6 +68,7 @@ class Fitted:
     bound: Bound | None
     budget: int
     seconds: float
+    recorder: Recorder
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -114,29 +118,49 @@ def make_plan(
     recorder = rehearsal.recorder
     step = build(recorder, device, rehearsal.gradients, name, optimizer, outside_bytes)
     lives = Lives(step.data)
+    fitted = _within(budget, step, lives, recorder)
+    if fitted is None:
+        # The search may find for less what it did not find for more.
+        decided = decide_least(step.data, lives)
+        bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
+        outcome = bound.outcome if bound is not None else decided.outcome
+        if outcome.peak > budget:
+            raise _misfit(name, step, outcome, budget)
+        fitted = decided, bound
+    return Fitted(step, lives, *fitted, budget, time.monotonic() - started, recorder)
+
+
+def _within(budget: int, step: Step, lives: Lives, recorder: Recorder) -> tuple[Decided, Bound | None] | None:
+    """Decisions within a budget, as they are carried out."""
     target = budget
     # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
     for _ in range(6):
         decided = decide(step.data, target, lives)
-        if not decided.decisions:
-            bound = None
-            peak = decided.outcome.peak
-        else:
-            bound = bind(step, lives, decided.decisions, recorder)
-            peak = bound.outcome.peak
+        bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
+        peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:
-            return Fitted(step, lives, decided, bound, budget, time.monotonic() - started)
+            return decided, bound
         if not decided.fits:
-            break
+            return None
         target -= peak - budget
-    least = max(peak, decided.outcome.peak)
-    outcome = bound.outcome if bound is not None else decided.outcome
+    return None
+
+
+def least_of(fitted: Fitted) -> int:
+    """The least budget in bytes for which a plan of this step is found."""
+    decided = decide_least(fitted.step.data, fitted.lives)
+    if not decided.decisions:
+        return decided.outcome.peak
+    return bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder).outcome.peak
+
+
+def _misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
     operation = step.data["operations"][outcome.at]
     where = step.data["groups"][operation["group"]]["name"]
-    raise DoesNotFit(
-        f"{name} does not fit in {text(budget)}: the least budget found is {least} bytes ({text(least)}), which "
+    return DoesNotFit(
+        f"{name} does not fit in {text(budget)}: the least budget found is {outcome.peak} bytes ({text(outcome.peak)}), which "
         f"{operation['name']} of {where} needs in the {operation['stage']} pass; give a larger budget or a smaller batch",
-        least,
+        outcome.peak,
         budget,
     )
 
