@@ -65,7 +65,7 @@ def test_a_step_file_has_what_the_format_asks_for(tmp_path):
     assert step["tightfit_step"] == 1 and step["batch"] == 4 and step["mode"] == "training"
     stages = [operation["stage"] for operation in step["operations"]]
     assert stages == sorted(stages, key=["forward", "backward", "update"].index)
-    kinds = {"weights", "weight-gradients", "momentum", "feature-maps", "gradient-maps", "saved"}
+    kinds = {"weight", "weight-gradient", "optimizer-state", "feature-map", "gradient-map", "input", "other"}
     written = set()
     for index, tensor in enumerate(step["tensors"]):
         assert tensor["bytes"] > 0 and tensor["kind"] in kinds, tensor
@@ -78,7 +78,7 @@ def test_a_step_file_has_what_the_format_asks_for(tmp_path):
         assert set(operation["adds"]) <= written, operation
     weights = sum(p.untyped_storage().nbytes() for p in model.parameters())
     of_kind = lambda kind: sum(t["bytes"] for t in step["tensors"] if t["kind"] == kind)  # noqa: E731
-    assert of_kind("weight-gradients") == weights and of_kind("momentum") == 2 * weights
+    assert of_kind("weight-gradient") == weights and of_kind("optimizer-state") == 2 * weights
 
 
 def test_the_least_budget_is_refused_below_and_runs_at(monkeypatch):
@@ -231,10 +231,10 @@ def test_a_program_without_torch_and_the_sites_own_customization_run_as_before(t
 
 def chain(sizes, rerun, link=1e3):
     """A chain of maps: operation i makes map i from map i - 1; its backward pass reads both."""
-    tensors = [{"name": "x", "bytes": 1, "kind": "feature-maps", "residence": "resident"}]
-    tensors += [{"name": f"map {i}", "bytes": size, "kind": "feature-maps", "residence": "movable"} for i, size in enumerate(sizes)]
+    tensors = [{"name": "x", "bytes": 1, "kind": "feature-map", "residence": "resident"}]
+    tensors += [{"name": f"map {i}", "bytes": size, "kind": "feature-map", "residence": "movable"} for i, size in enumerate(sizes)]
     gradients = len(tensors)
-    tensors += [{"name": f"gradient {i}", "bytes": 1, "kind": "gradient-maps", "residence": "temporary"} for i in range(len(sizes))]
+    tensors += [{"name": f"gradient {i}", "bytes": 1, "kind": "gradient-map", "residence": "temporary"} for i in range(len(sizes))]
     operations = []
 
     def add(name, stage, reads, writes, time_us=0.0, again="never"):

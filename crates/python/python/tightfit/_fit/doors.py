@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit, FileError
-from .budget import enforce, reserve_of
+from .budget import reserve_of
 from .optimizer import optimizer_bytes
 from .rehearse import CannotRehearse, rehearse
 from .session import FOLLOWED, Fitted, Session, least_of, make_plan
@@ -68,9 +68,7 @@ def fit(
         raise BadInput(f"fit takes a torch.nn.Module, not {type(model).__name__}")
     if getattr(model, "_tightfit", None) is not None:
         raise BadInput("the model is fitted already; call unfit(model) first")
-    size = budget_bytes(budget, _device(model))
-    enforce(size, _device(model))
-    session = Session(model, type(model).__name__, size, optimizer, loss)
+    session = Session(model, type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss)
     install(model, session)
     return model
 

@@ -19,7 +19,6 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ..errors import BadInput, DoesNotFit
-from .budget import enforce
 from .session import Session, say
 from .sizes import budget_bytes
 
@@ -68,7 +67,6 @@ class _Launched:
             except BadInput as error:
                 say(f"TIGHTFIT_BUDGET: {error}; models are left alone")
                 size = sys.maxsize
-            enforce(size, parameter.device)
             found = Session(module, type(module).__name__, size, on_misfit=_end)
             self.sessions[module] = found
         return found

@@ -52,7 +52,8 @@ class Lives:
         self.bytes = [int(tensor["bytes"]) for tensor in self.tensors]
         self.resident = [tensor["residence"] == "resident" for tensor in self.tensors]
         self.movable = [tensor["residence"] == "movable" for tensor in self.tensors]
-        self.alias: list[int | None] = [tensor.get("alias") for tensor in self.tensors]
+        # The tensor whose bytes an operation changes in place to make this one.
+        self.before: list[int | None] = [tensor.get("in_place_of") for tensor in self.tensors]
         self.writers: list[list[int]] = [[] for _ in range(count)]
         self.first = [-1] * count
         self.last_forward = [-1] * count
@@ -105,7 +106,7 @@ def calls(lives: Lives, operations: Sequence[int], held: set[int]) -> list[Call]
             if tensor not in made:
                 raise Impossible(f"operation {index} ({operation['name']}) changes tensor {tensor}, which no rerun made")
         for tensor in operation["writes"]:
-            before = lives.alias[tensor]
+            before = lives.before[tensor]
             if before is not None and before in operation["reads"]:
                 free = before in made and last_use[before] == place and before not in held
                 if not free:

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .bound import Bound, bind
-from .budget import reserve_of
+from .budget import enforce, reserve_of
 from .copies import Copies, copies_for
 from .decide import Decided, decide, decide_least
 from .optimizer import optimizer_bytes
@@ -33,6 +33,8 @@ from .step import Step, build
 __all__ = ["Fitted", "Session", "least_of", "make_plan", "say"]
 
 PLANS = 8
+# Passes of a plan whose peak is looked at; PyTorch's peak statistics are reset for them.
+WATCHED = 4
 FOLLOWED = "_tightfit_followed"
 # Passes in another order than planned, after which the step is recorded again.
 TOLERATED = 3
@@ -60,6 +62,8 @@ class Fitted:
         Time of recording and planning.
     recorder
         What was recorded.
+    watched, stale
+        Passes whose peak was looked at, and whether it was over the budget.
     """
 
     step: Step
@@ -69,6 +73,8 @@ class Fitted:
     budget: int
     seconds: float
     recorder: Recorder
+    watched: int = 0
+    stale: bool = False
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -249,6 +255,9 @@ class Session:
         """Begins a pass: its hooks, or None if nothing is to be done."""
         flat = tree_flatten(inputs)[0]
         signature = key or self.signature(module, flat)
+        known = self.plans.get(signature)
+        if known is not None and known.stale:
+            del self.plans[signature]
         if signature not in self.plans:
             while len(self.plans) >= PLANS:
                 self.plans.pop(next(iter(self.plans)))
@@ -289,6 +298,7 @@ class Session:
         active.seal()
         if isinstance(active, Pass):
             self._judge(active)
+            self._watch(active)
 
     def _follow(self, model: nn.Module) -> None:
         """Lets passes see which modules run: a rerun is right only with the parameters that were used."""
@@ -307,6 +317,25 @@ class Session:
             if self.plans.pop(signature, None) is not None:
                 self._recorded_again.add(signature)
                 say(f"{self.name} did not run as recorded; its next step is recorded anew, with everything offloaded")
+
+    def _watch(self, active: Pass) -> None:
+        """Compares the peak of a plan's first passes with its prediction, on a GPU; plans anew if it was higher."""
+        device = self._copies().device
+        signature = active.signature  # type: ignore[attr-defined]
+        fitted = self.plans.get(signature)
+        if device.type != "cuda" or fitted is None or fitted.watched >= WATCHED:
+            return
+        if fitted.watched > 0:
+            # The step before this one has ended.
+            seen = torch.cuda.max_memory_allocated(device)
+            if seen > self.budget and self.reserve is not None:
+                self.reserve += seen - self.budget + (8 << 20)
+                say(f"{self.name} needed {text(seen)}, {text(seen - self.budget)} over the budget; planning anew")
+                fitted.stale = True
+        fitted.watched += 1
+        torch.cuda.reset_peak_memory_stats(device)
+        if fitted.watched == WATCHED and not fitted.stale:
+            enforce(self.budget, device)
 
     def signature(self, module: nn.Module, flat: list[Any]) -> Any:
         """What plans are told apart by: forms of the inputs, training, autocast, and whether gradients are there."""
@@ -368,6 +397,8 @@ class Session:
         for note in (*rehearsal.assumed, *([assumed] if assumed else [])):
             fitted.step.assumed.append(note)
         self.plans[signature] = fitted
+        if fitted.bound is None:
+            enforce(self.budget, device)
         line = fitted.line(self.name)
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"

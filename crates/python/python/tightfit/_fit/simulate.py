@@ -95,7 +95,7 @@ class _Simulator:
         """The spans in which a tensor is on the device."""
         lives = self.lives
         first, last = lives.first[tensor], self.needed_until(tensor)
-        before = lives.alias[tensor]
+        before = lives.before[tensor]
         if before is not None and lives.last[before] == first:
             # In this operation the same bytes change their name.
             first += 1

@@ -24,6 +24,7 @@ __all__ = ["Step", "build"]
 # Smaller tensors are always kept: moving them takes longer than it frees.
 LEAST_BYTES = 16 << 10
 GRANULE = {"cuda": 512}
+_KINDS = {"parameter": "weight", "buffer": "weight", "gradient": "weight-gradient", "input": "input"}
 
 
 @dataclass
@@ -110,16 +111,16 @@ class _Builder:
         external = storage.external
         if external is None and maker is None and before < 0:
             external = storage.external = ("unknown", number)
-        kind, residence, name = "feature-maps", "temporary", ""
+        kind, residence, name = "feature-map", "temporary", ""
         if external is not None:
             what, which = external
-            kind = {"parameter": "weights", "buffer": "weights", "gradient": "weight-gradients"}.get(what, "feature-maps")
+            kind = _KINDS.get(what, "other")
             residence, name = "resident", f"{what} {which}"
         elif number in gradients:
-            kind, name = "weight-gradients", "gradient"
+            kind, name = "weight-gradient", "gradient"
         elif maker is not None:
             if maker.stage == "backward":
-                kind = "gradient-maps"
+                kind = "gradient-map"
             name = f"{maker.group} {maker.name}".strip()
         if external is not None:
             self.externals[len(self.tensors)] = external
@@ -130,7 +131,8 @@ class _Builder:
                 "kind": kind,
                 "residence": residence,
                 "result": number in gradients,
-                "alias": before if before >= 0 else None,
+                "alias": None,
+                "in_place_of": before if before >= 0 else None,
                 "sample_bytes": None,
             }
         )
@@ -341,10 +343,10 @@ def _update(builder: _Builder, gradients: set[int], optimizer: tuple[int, int], 
     weights = [index for index, external in builder.externals.items() if external[0] == "parameter"]
     of_gradients = sorted({builder.of[(number, builder.last_writes[number])] for number in gradients if builder.on_device(number)})
     state = []
-    for name, size, kind in (("optimizer state", state_bytes, "momentum"), ("outside the step", outside_bytes, "weights")):
+    for name, size, kind in (("optimizer state", state_bytes, "optimizer-state"), ("outside the step", outside_bytes, "other")):
         if size > 0:
             builder.tensors.append(
-                {"name": name, "bytes": size, "kind": kind, "residence": "resident", "result": False, "alias": None, "sample_bytes": None}
+                {"name": name, "bytes": size, "kind": kind, "residence": "resident", "result": False, "alias": None}
             )
             state.append(len(builder.tensors) - 1)
     if weights:
