@@ -24,7 +24,13 @@ try:
 except ImportError:
     # A checkout whose extension module is not built: fitting itself needs none of it, given budgets in bytes.
     native = types.ModuleType("tightfit._native")
-    native.__getattr__ = lambda name: name.startswith("__") or type(name, (), {})
+
+    def missing(name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+    native.__getattr__ = missing
     sys.modules["tightfit._native"] = native
 import tightfit.torch as tt
 from tightfit._fit.doors import session_of
