@@ -112,7 +112,7 @@ class LiveBytes(TorchDispatchMode):
         self.alive[key] = weakref.ref(storage, died)
 
 
-def measured_peak(model, x):
+def measured_peak(model, x, cast=None):
     """Live bytes at most in one step, beside parameters, buffers and the input; host memory of the plan not counted.
 
     The outputs stay until the backward pass has ended, as in most programs, and as a rehearsal assumes.
@@ -124,6 +124,8 @@ def measured_peak(model, x):
     if session._host is not None:
         known.append(session._host)
     with LiveBytes(known) as counter:
-        outputs = model(x)
-        outputs.float().square().mean().backward()
+        with torch.autocast("cpu", cast or torch.bfloat16, enabled=cast is not None):
+            outputs = model(x)
+            loss = outputs.float().square().mean()
+        loss.backward()
     return counter.peak

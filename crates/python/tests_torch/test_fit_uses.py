@@ -359,6 +359,39 @@ def test_another_way_through_the_model_is_noticed_and_right(link):
     assert same_bits(train(model, 7, x), train(fitted, 7, x))
 
 
+class Chooses(nn.Module):
+    """Computes something else at every third call, with the same shapes and the same modules."""
+
+    def __init__(self, ways):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Conv2d(3, 16, 3, padding=1), *[Residual(16) for _ in range(3)]])
+        self.ways, self.calls = ways, 0
+
+    def forward(self, x):
+        self.calls += 1
+        for block in self.blocks:
+            x = block(x)
+            x = self.ways[self.calls % 3 == 0](x)
+        return x
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        (torch.relu, torch.nn.functional.gelu),
+        (torch.relu, torch.sigmoid),
+        (lambda x: torch.sigmoid(x + x.mean()), lambda x: torch.sigmoid(x - x.mean())),
+        (lambda x: torch.relu(x.flip(2)), lambda x: torch.relu(x.flip(2).neg())),
+    ],
+    ids=["relu-gelu", "relu-sigmoid", "add-sub", "neg"],
+)
+def test_another_computation_of_the_same_shapes_is_noticed(ways, link):
+    torch.manual_seed(1)
+    model, x = Chooses(ways).train(), image(4)
+    fitted = fitted_copy(model, x, 0.7)
+    assert same_bits(train(model, 4, x), train(fitted, 4, x))
+
+
 class Scaled(nn.Module):
     """Scales its maps by another number in every step."""
 

@@ -43,6 +43,7 @@ class Expected(NamedTuple):
     order: Order | None
     offset: int
     calls: int
+    lineage: tuple[str, ...]
 
 
 class Argument(NamedTuple):
@@ -173,7 +174,8 @@ class _Binder:
             view = packs[number].view
             bound.expected.append(
                 Expected(
-                    view.shape, view.stride, view.dtype, kind, tensor, order if any(order) else None, view.offset, packs[number].calls
+                    view.shape, view.stride, view.dtype, kind, tensor, order if any(order) else None, view.offset,
+                    packs[number].calls, packs[number].lineage,
                 )
             )
         bound.calls = calls

@@ -13,6 +13,8 @@ No tensor is recorded on another stream, so the allocator reuses bytes at once a
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from typing import Any, Protocol
 
 import torch
@@ -63,6 +65,22 @@ class CpuCopies:
         pass
 
 
+class _Pinned(mmap.mmap):
+    """Host memory that the GPU reads and writes by itself; pageable where no more can be pinned, which is only slower."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self))
+        runtime = torch.cuda.cudart()
+        self.pinned = int(runtime.cudaHostRegister(self.address, len(self), 0)) == 0
+
+    def __del__(self) -> None:
+        # Before the memory is unmapped.
+        if self.pinned:
+            torch.cuda.synchronize()
+            torch.cuda.cudart().cudaHostUnregister(self.address)
+
+
 class CudaCopies:
     """Asynchronous copies of one GPU, in and out at once."""
 
@@ -72,11 +90,8 @@ class CudaCopies:
         self.stream_in = torch.cuda.Stream(device)
 
     def arena(self, size: int) -> Tensor:
-        """Pinned memory; pageable memory, over which copies are not asynchronous, where none can be pinned."""
-        try:
-            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        except RuntimeError:
-            return torch.empty(size, dtype=torch.uint8)
+        """Pinned memory of exactly this size (PyTorch's own allocator rounds up to a power of two)."""
+        return torch.frombuffer(_Pinned(-1, max(size, 1)), dtype=torch.uint8)[:size]
 
     def begin(self) -> None:
         # Copies in that nobody waited for may still read the arena.

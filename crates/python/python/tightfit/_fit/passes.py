@@ -20,12 +20,14 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from .bound import KEEP, LEAF, OFFLOAD, REBUILD, Argument, Bound, Program
 from .copies import Copies
-from .recorder import Recorder, View
+from .recorder import Recorder, View, borders_of, lineage
 
 __all__ = ["Counts", "Pass", "SafePass"]
 
 # What a pass without a plan leaves on the device.
 SMALL_BYTES = 64 << 10
+# A smaller tensor that is kept may have another form than the recorded one.
+HARMLESS_BYTES = 1 << 20
 
 
 class Counts:
@@ -86,6 +88,12 @@ def _bytes_of(tensor: Tensor) -> Tensor:
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
+def _differs_harmlessly(tensor: Tensor) -> bool:
+    """Whether a kept tensor may differ from the recorded one: what libraries note for themselves, such as random states and
+    reserved bytes, has another form on fake tensors."""
+    return tensor.dtype is torch.uint8 or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
+
+
 class Pass:
     """One forward pass under a plan."""
 
@@ -97,6 +105,7 @@ class Pass:
         self.arena = arena
         self.model = model
         self.inputs = inputs
+        self.borders = borders_of(inputs)
         self.counts = counts
         self.safe = SafePass(None, counts)
         self.expected = bound.expected
@@ -119,16 +128,19 @@ class Pass:
         k = self.k
         self.k = k + 1
         try:
-            shape, stride, dtype, kind, number, order, offset, calls = self.expected[k]
+            shape, stride, dtype, kind, number, order, offset, calls, makers = self.expected[k]
         except IndexError:
             return self._stranger(tensor)
         if self.lost or tensor.shape != shape or tensor.dtype is not dtype or tensor.stride() != stride:
-            return self._stranger(tensor)
+            if kind != KEEP or self.lost or not _differs_harmlessly(tensor):
+                return self._stranger(tensor)
         if order is not None:
             self._act(order)
         if kind == KEEP:
             return tensor.detach(), tensor._version, k
-        if tensor.storage_offset() != offset or (kind == REBUILD and calls != self.calls):
+        if tensor.storage_offset() != offset or (
+            (kind != OFFLOAD and calls != self.calls) or lineage(tensor, self.borders) != makers
+        ):
             return self._stranger(tensor)
         return self._managed(tensor, kind, number, order, k)
 
@@ -226,6 +238,7 @@ class Pass:
             self.externals = [(tensor, tensor._version) for tensor in self.bound.resolve(self.model, self.inputs)]
         self.model = None
         self.inputs = []
+        self.borders = set()
 
     # Backward.
 

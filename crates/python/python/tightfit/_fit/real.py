@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .cost import flops
 from .passes import Counts, SafePass
-from .recorder import Recorder
+from .recorder import Recorder, borders_of
 from .rehearse import Rehearsal, follow, name_externals
 
 __all__ = ["RealRecording"]
@@ -31,6 +31,7 @@ class RealRecording:
         self.done = done
         self.engine: Any = None
         self.handles: list[Any] = []
+        self.recorder.borders = borders_of(inputs)
         if model is not None:
             name_externals(self.recorder, model, inputs)
             self.handles = follow(self.recorder, model)
@@ -39,6 +40,7 @@ class RealRecording:
 
     def forward_done(self) -> None:
         """Ends the forward part, and waits for the backward pass."""
+        self.recorder.borders = set()
         self._leave()
         if not self.recorder.packs:
             return

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-__all__ = ["Operation", "Pack", "Recorder", "Storage", "View", "owns_tensors"]
+__all__ = ["Operation", "Pack", "Recorder", "Storage", "View", "borders_of", "lineage", "owns_tensors"]
 
 # Statistics that these operations change although their schema does not say so: positions of the arguments.
 UNMARKED_WRITES = {
@@ -28,6 +28,11 @@ UNMARKED_WRITES = {
     "cudnn_batch_norm": (3, 4),
     "miopen_batch_norm": (3, 4),
 }
+
+
+# Nodes of a lineage, about: as many as most reruns have operations.
+LINEAGE = 6
+_LEAF = "torch::autograd::AccumulateGrad"
 
 
 class View(NamedTuple):
@@ -78,12 +83,14 @@ class Operation:
 
 @dataclass(slots=True)
 class Pack:
-    """What autograd saved: the view, whether it is a parameter, the module that ran, and how many were called before."""
+    """What autograd saved: the view, whether it is a parameter, the module that ran, how many were
+    called before, and what made the tensor."""
 
     view: View
     leaf: bool
     group: str
     calls: int
+    lineage: tuple[str, ...]
 
 
 class Recorder(TorchDispatchMode):
@@ -96,6 +103,7 @@ class Recorder(TorchDispatchMode):
         self.packs: list[Pack] = []
         # Names of the modules with parameters or buffers, in the order of their calls.
         self.calls: list[str] = []
+        self.borders: set[Any] = set()
         self.timeline: list[tuple[str, int]] = []
         self.stage = "forward"
         self.group = ""
@@ -140,7 +148,7 @@ class Recorder(TorchDispatchMode):
         """Notes that autograd saves a tensor, and returns the number of this pack."""
         number = len(self.packs)
         leaf = tensor.requires_grad and tensor.is_leaf
-        self.packs.append(Pack(self.view(tensor), leaf, self.group, len(self.calls)))
+        self.packs.append(Pack(self.view(tensor), leaf, self.group, len(self.calls), lineage(tensor, self.borders)))
         self.timeline.append(("pack", number))
         return number
 
@@ -206,6 +214,29 @@ class Recorder(TorchDispatchMode):
                 storage.spans[-1][1] = len(self.timeline) + 1
         self._watched.clear()
         self._of.clear()
+
+
+def borders_of(inputs: Any) -> set[Any]:
+    """The nodes that made a model's inputs: what lies behind them is not the model's."""
+    tensors = (value for value in inputs if isinstance(value, Tensor) and value.requires_grad)
+    return {tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None}
+
+
+def lineage(tensor: Tensor, borders: set[Any]) -> tuple[str, ...]:
+    """The names of the nodes that made a tensor, breadth first: what ran can be told from what was recorded by them."""
+    node = tensor.grad_fn
+    if node is None or node in borders:
+        return ()
+    nodes = [node]
+    names = []
+    for node in nodes:
+        names.append(node.name())
+        if len(nodes) >= LINEAGE:
+            continue
+        for before, _ in node.next_functions:
+            if before is not None and before not in borders and before.name() != _LEAF:
+                nodes.append(before)
+    return tuple(names)
 
 
 def owns_tensors(module: Any) -> bool:

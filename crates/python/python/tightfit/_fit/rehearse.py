@@ -11,7 +11,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,13 +190,27 @@ def _run(
             if value.dim() != 0:
                 raise CannotRehearse(f"the loss has shape {tuple(value.shape)}, not that of a scalar")
             recorder.stage = "backward"
-            value.backward()
+            # Programs leave autocast before the backward pass, and with it the casts that it has cached.
+            with _no_autocast():
+                value.backward()
             del value, outputs
         for parameter in copied.parameters():
             if parameter.grad is not None:
                 result.gradients.add(recorder.storage(parameter.grad).number)
 
 
+
+
+@contextmanager
+def _no_autocast() -> Iterator[None]:
+    """Switches autocast off, and drops the casts that it keeps."""
+    enabled = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
+    if enabled:
+        torch.clear_autocast_cache()
+    with ExitStack() as stack:
+        for kind in enabled:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 def _like(value: Any) -> Any:

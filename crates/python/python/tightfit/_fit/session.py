@@ -384,7 +384,8 @@ class Session:
         """Plans what was recorded."""
         device = self.device(module)
         state, scratch, assumed = optimizer_bytes(self.optimizer, module, device)
-        known = state + _bytes_of(module, device) + _bytes_of_inputs(rehearsal, device)
+        there = state if self.optimizer is not None and self.optimizer.state else 0
+        known = there + _bytes_of(module, device) + _bytes_of_inputs(rehearsal, device)
         outside = max(0, torch.cuda.memory_allocated(device) - known) if device.type == "cuda" else 0
         if self.reserve is None:
             self.reserve = reserve_of(self.budget, device)
