@@ -15,6 +15,7 @@ pub mod predict;
 pub mod profile;
 pub mod report;
 pub mod run;
+mod run_budget;
 mod run_report;
 mod saving;
 mod solver;

@@ -20,7 +20,7 @@ use tightfit_core::Bytes;
 use tightfit_core::report::count;
 use tightfit_core::survey::Sizes;
 
-use super::run_report;
+use super::{run_budget, run_report};
 use crate::failure::Failure;
 use crate::message;
 use crate::options::{AutoOrBytes, Common, RunOptions, Tune};
@@ -56,6 +56,9 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     let [program, arguments @ ..] = &options.command[..] else {
         return Err(Failure::Usage("no command to run".to_owned()));
     };
+    if let Some(budget) = options.budget {
+        variables.extend(run_budget::variables(budget, python.as_deref())?);
+    }
     if let Some(report) = report(options) {
         // If the command does not exist, keep the report of an earlier one.
         if find_program(program).is_some() {

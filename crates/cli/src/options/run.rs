@@ -21,6 +21,10 @@ pub struct RunOptions {
     /// one part [env: TIGHTFIT_TOTAL_WORKSPACE]
     #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,
+    /// GPU memory for PyTorch models, weights and optimizer included: what passes save is kept, moved to the host or
+    /// computed again; auto for all that is free
+    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
+    pub budget: Option<AutoOrBytes>,
     #[command(flatten)]
     pub sizes: SizeOption,
     /// How to choose configurations

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -133,6 +134,37 @@ fn the_store_behind_the_cache_is_named_or_none() {
     let output = command.env("TIGHTFIT_SHIPPED", "h200.jsonl.gz").output().unwrap();
     let seen = seen(&output, "TIGHTFIT_SHIPPED").unwrap();
     assert!(seen.starts_with('/') && seen.ends_with("/h200.jsonl.gz"), "{seen}");
+}
+
+#[test]
+fn a_budget_reaches_the_python_that_the_command_starts() {
+    let place = Place::new(REAL);
+    let (cudnn, packages) = (place.cudnn().display().to_string(), place.path("packages"));
+    let python = place.path("python3");
+    let script = "#!/bin/sh\ncase \"$1\" in -c) printf '%s\\n' \"$0\" 3.12.0 ";
+    fs::write(&python, format!("{script}{};; *) env;; esac\n", packages.display())).unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    let python = python.display().to_string();
+    let run = |options: &[&str], variables: &[(&str, &str)]| {
+        let arguments = [&["run", "--cudnn", &cudnn], options, &["--", &python, "train.py"]].concat();
+        place.tightfit(&arguments).envs(variables.iter().copied()).output().unwrap()
+    };
+    let missing = run(&["--budget", "8GiB"], &[]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("-m pip install tightfit"), "{}", text(&missing.stderr));
+    let site = packages.join("tightfit/_fit/site");
+    fs::create_dir_all(&site).unwrap();
+    fs::write(site.join("sitecustomize.py"), "").unwrap();
+    let site = site.display().to_string();
+    let given = run(&["--budget", "8GiB"], &[("PYTHONPATH", "/elsewhere")]);
+    assert_eq!(seen(&given, "TIGHTFIT_BUDGET").as_deref(), Some("8589934592"));
+    assert_eq!(seen(&given, "PYTHONPATH"), Some(format!("{site}:/elsewhere")));
+    let auto = run(&[], &[("TIGHTFIT_BUDGET", "auto")]);
+    assert_eq!(seen(&auto, "TIGHTFIT_BUDGET").as_deref(), Some("auto"));
+    assert_eq!(seen(&run(&[], &[]), "PYTHONPATH"), None);
+    let other = place.run("--budget 8GiB", "env");
+    assert_eq!(other.status.code(), Some(2));
+    assert!(text(&other.stderr).contains("starts no Python"), "{}", text(&other.stderr));
 }
 
 #[test]

@@ -42,18 +42,25 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
 from ._export import network
+from ._fit.doors import Budget, Plan, budget, fit, plan, unfit
 from .errors import BadInput
 from .names import name_layers
 
 __all__ = [
+    "Budget",
+    "Plan",
     "SyncBatchNorm",
     "UnevenBatchSampler",
     "backward",
+    "budget",
     "distribute",
+    "fit",
     "init_process_group",
     "name_layers",
     "network",
+    "plan",
     "sync_batch_norm",
+    "unfit",
 ]
 
 

@@ -1,0 +1,331 @@
+"""A plan in the form in which passes carry it out: by the number of each pack and unpack.
+
+Decisions name operations. Seen from saved-tensor hooks, a step is a sequence of packs and unpacks, so every decision moves to
+the next of these at which it can happen, and the prediction is made for what then happens.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .rebuild import Impossible, Lives, calls
+from .recorder import Operation, Pack, Recorder, View
+from .rerun import again
+from .simulate import Outcome, simulate
+from .step import Step
+
+__all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Argument", "Bound", "Expected", "Order", "Program", "bind"]
+
+KEEP, LEAF, OFFLOAD, REBUILD = range(4)
+ALIGNMENT = 512
+
+
+class Order(NamedTuple):
+    """What to do besides: slots whose offload ends here, and slots that later packs do not need."""
+
+    release: tuple[int, ...]
+    forget: tuple[int, ...]
+
+
+class Expected(NamedTuple):
+    """What a pack is compared with, and the answer to it."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    kind: int
+    tensor: int
+    order: Order | None
+    offset: int
+    calls: int
+    lineage: tuple[str, ...]
+
+
+class Argument(NamedTuple):
+    """Where a rerun finds an argument: a tensor, or an external one, and the view of its storage."""
+
+    external: bool
+    tensor: int
+    view: View
+
+
+@dataclass(slots=True)
+class Line:
+    """One call of a program."""
+
+    function: Any
+    arguments: list[Any]
+    structure: Any
+    copies: list[int]
+    results: list[tuple[int, int, View]]
+    renames: list[tuple[int, int]]
+    drops: list[int]
+
+
+@dataclass(slots=True)
+class Program:
+    """A rerun: its calls, the tensors it reads, and those that stay afterwards."""
+
+    lines: list[Line]
+    leaves: list[int]
+    held: list[int]
+
+
+@dataclass
+class Bound:
+    """A plan bound to the packs and unpacks of a step.
+
+    Attributes
+    ----------
+    expected
+        What to expect at each pack, and the answer to it.
+    at_end
+        What to do when the forward pass ends.
+    calls
+        Modules with tensors of their own, in the order of their calls.
+    unpacks
+        The pack that is unpacked at each turn of the backward pass.
+    fetch, drop
+        By turn: tensors to fetch, and tensors whose next reader comes after another rerun.
+    programs
+        Reruns of each recomputed tensor.
+    externals
+        The parameters, buffers and inputs that reruns read.
+    slots
+        Place of each offloaded tensor in the arena, and its bytes.
+    host_bytes
+        Length of the arena.
+    outcome
+        The prediction.
+    """
+
+    expected: list[Expected] = field(default_factory=list)
+    at_end: Order = Order((), ())
+    calls: list[str] = field(default_factory=list)
+    unpacks: list[int] = field(default_factory=list)
+    turns: dict[int, list[int]] = field(default_factory=dict)
+    fetch: dict[int, list[int]] = field(default_factory=dict)
+    drop: dict[int, list[int]] = field(default_factory=dict)
+    programs: dict[int, list[Program]] = field(default_factory=dict)
+    leaves: dict[int, list[int]] = field(default_factory=dict)
+    kinds: dict[int, int] = field(default_factory=dict)
+    externals: list[tuple[str, Any]] = field(default_factory=list)
+    inputs: dict[int, int] = field(default_factory=dict)
+    slots: dict[int, tuple[int, int]] = field(default_factory=dict)
+    keep_until_filled: set[int] = field(default_factory=set)
+    host_bytes: int = 0
+    decisions: dict[int, dict[str, Any]] = field(default_factory=dict)
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def resolve(self, model: nn.Module | None, inputs: list[Any]) -> list[Tensor]:
+        """The external tensors as they are now."""
+        found = []
+        for what, which in self.externals:
+            if what == "input":
+                found.append(inputs[which])
+            else:
+                assert model is not None
+                path, _, name = which.rpartition(".")
+                found.append(getattr(model.get_submodule(path), name))
+        return found
+
+
+class _Binder:
+    def __init__(self, step: Step, lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
+        self.step = step
+        self.lives = lives
+        self.decisions = {tensor: dict(decision) for tensor, decision in decisions.items()}
+        self.bound = Bound()
+        self.of_external: dict[int, int] = {}
+        self.packs_of: dict[int, list[int]] = defaultdict(list)
+        for number, (tensor, operation) in enumerate(step.packs):
+            if operation >= 0:
+                self.packs_of[tensor].append(number)
+
+    def bind(self, packs: list[Pack], calls: list[str]) -> Bound:
+        bound = self.bound
+        for tensor, decision in list(self.decisions.items()):
+            if decision["decision"] == "keep" or tensor not in self.packs_of:
+                del self.decisions[tensor]
+        for tensor, decision in self.decisions.items():
+            bound.kinds[tensor] = OFFLOAD if decision["decision"] == "offload" else REBUILD
+        for tensor, kind in bound.kinds.items():
+            if kind == REBUILD:
+                entries = self.decisions[tensor]["rebuilt"]
+                bound.programs[tensor] = [self.program(tensor, entry) for entry in entries]
+                leaves = {leaf for program in bound.programs[tensor] for leaf in program.leaves}
+                bound.leaves[tensor] = sorted(leaves)
+        for leaves in bound.leaves.values():
+            for leaf in leaves:
+                if leaf not in self.packs_of:
+                    raise Impossible(f"a rerun reads tensor {leaf}, which is not saved")
+                bound.kinds.setdefault(leaf, LEAF)
+        self.place()
+        releases = self.releases()
+        forgets = self.forgets()
+        for number, (tensor, _) in enumerate(self.step.packs):
+            kind = bound.kinds.get(tensor, KEEP) if self.step.packs[number][1] >= 0 else KEEP
+            order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
+            view = packs[number].view
+            bound.expected.append(
+                Expected(
+                    view.shape, view.stride, view.dtype, kind, tensor, order if any(order) else None, view.offset,
+                    packs[number].calls, packs[number].lineage,
+                )
+            )
+        bound.calls = calls
+        bound.at_end = Order(tuple(releases.get(-1, ())), ())
+        self.turns()
+        bound.decisions = self.decisions
+        bound.outcome = simulate(self.lives, self.decisions)
+        return bound
+
+    def program(self, tensor: int, entry: dict[str, Any]) -> Program:
+        lives, operations = self.lives, entry["operations"]
+        made = {made for index in operations for made in lives.operations[index]["writes"]}
+        held = {
+            other
+            for other in made
+            if other in self.decisions
+            and self.decisions[other]["decision"] == "recompute"
+            and (
+                other == tensor
+                or not any(later["before"] > entry["before"] for later in self.decisions[other]["rebuilt"])
+            )
+        }
+        leaves: list[int] = []
+        lines = []
+        for call in calls(lives, operations, held):
+            recorded = self.step.recorded[call.operation]
+            if recorded is None:
+                raise Impossible(f"operation {call.operation} was not recorded")
+            lines.append(self.line(recorded, call, made, leaves))
+        return Program(lines, leaves, sorted(held))
+
+    def line(self, recorded: Operation, call: Any, made: set[int], leaves: list[int]) -> Line:
+        training = bool(recorded.changes) and recorded.name in ("native_batch_norm", "cudnn_batch_norm")
+        arguments: list[Any] = []
+        for value in again(recorded.name, recorded.arguments, training):
+            if not isinstance(value, View):
+                arguments.append(value)
+                continue
+            tensor = self.step.tensors[(value.storage, value.writes)]
+            if self.lives.resident[tensor]:
+                arguments.append(Argument(True, self.external(tensor), value))
+                continue
+            if tensor not in made and tensor not in leaves:
+                leaves.append(tensor)
+            arguments.append(Argument(False, tensor, value))
+        results = [
+            (place, tensor, view)
+            for place, view in enumerate(recorded.outputs)
+            if view is not None
+            and (tensor := self.step.tensors.get((view.storage, view.writes), -1)) in call.makes
+        ]
+        return Line(
+            recorded.function, arguments, recorded.structure, call.copies, results, call.renames, call.drops
+        )
+
+    def external(self, tensor: int) -> int:
+        if tensor not in self.of_external:
+            self.of_external[tensor] = len(self.bound.externals)
+            self.bound.externals.append(self.step.externals[tensor])
+        return self.of_external[tensor]
+
+    def place(self) -> None:
+        """Gives every offloaded tensor its place: all of them are on the host when the backward pass begins."""
+        end = 0
+        for tensor, kind in self.bound.kinds.items():
+            if kind == OFFLOAD:
+                size = self.raw_bytes(tensor)
+                self.bound.slots[tensor] = (end, size)
+                end += -(-size // ALIGNMENT) * ALIGNMENT
+        self.bound.host_bytes = end
+
+    def raw_bytes(self, tensor: int) -> int:
+        return int(self.lives.bytes[tensor])
+
+    def releases(self) -> dict[int, list[int]]:
+        """For each pack, the slots that let go of their tensors there; -1 stands for the end of the forward pass."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for tensor, decision in self.decisions.items():
+            first = self.packs_of[tensor][0]
+            wanted = decision["release_after"] or 0
+            if decision["decision"] == "recompute":
+                # Its rerun needs what is saved after it.
+                late = [self.packs_of[leaf][0] for leaf in self.bound.leaves[tensor] if self.packs_of[leaf][0] > first]
+                if not late:
+                    decision["release_after"] = self.lives.last_forward[tensor]
+                    continue
+                at = max(late)
+                self.bound.keep_until_filled.add(tensor)
+                # Orders are carried out before their pack is answered.
+                after = [number for number in range(at + 1, len(self.step.packs)) if self.step.packs[number][1] >= 0]
+            else:
+                after = [
+                    number
+                    for number in range(first, len(self.step.packs))
+                    if self.step.packs[number][1] >= max(wanted, self.step.packs[first][1])
+                ]
+            number = after[0] if after else -1
+            found[number].append(tensor)
+            decision["release_after"] = self.step.packs[number][1] if number >= 0 else self.lives.turn - 1
+        return found
+
+    def forgets(self) -> dict[int, list[int]]:
+        """For each pack, the slots that no later one needs."""
+        created: dict[int, int] = {}
+        for tensor in self.bound.kinds:
+            created[tensor] = self.packs_of[tensor][0]
+        # A slot is created with the first that reads it, and so are those that it reads.
+        for tensor in sorted(self.bound.leaves, key=lambda tensor: -self.lives.first[tensor]):
+            for leaf in self.bound.leaves[tensor]:
+                created[leaf] = min(created[leaf], created[tensor])
+        last = {tensor: self.packs_of[tensor][-1] for tensor in self.bound.kinds}
+        for tensor, leaves in self.bound.leaves.items():
+            for leaf in leaves:
+                last[leaf] = max(last[leaf], created[tensor])
+        found: dict[int, list[int]] = defaultdict(list)
+        for tensor, number in last.items():
+            found[number + 1].append(tensor)
+        return found
+
+    def turns(self) -> None:
+        bound, lives = self.bound, self.lives
+        bound.unpacks = [number for number, _ in self.step.unpacks]
+        for turn, number in enumerate(bound.unpacks):
+            bound.turns.setdefault(number, []).append(turn)
+        places = [(operation, turn) for turn, (_, operation) in enumerate(self.step.unpacks) if operation >= 0]
+        for tensor, decision in self.decisions.items():
+            if decision["decision"] == "offload":
+                early = [place for place in places if place[0] <= decision["prefetch_before"]]
+                # The hooks see nothing of the backward pass before its first unpack.
+                operation, turn = early[-1] if early else places[0]
+                first = lives.first_backward[tensor]
+                if operation < first:
+                    bound.fetch.setdefault(turn, []).append(tensor)
+                    decision["prefetch_before"] = operation
+                else:
+                    decision["prefetch_before"] = first
+            else:
+                entries = decision["rebuilt"]
+                for later in entries[1:]:
+                    turn = next((turn for operation, turn in places if operation >= later["before"]), None)
+                    if turn is not None:
+                        bound.drop.setdefault(turn, []).append(tensor)
+
+
+def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder) -> Bound:
+    """Binds decisions to the packs and unpacks of a recorded step.
+
+    Raises
+    ------
+    Impossible
+        If the decisions cannot be carried out.
+    """
+    return _Binder(step, lives, decisions).bind(recorder.packs, recorder.calls)

@@ -1,0 +1,123 @@
+"""Copies between the device and the host, and the host's arena.
+
+On a GPU, two streams with events of our own. Bytes change hands on the compute stream alone: before a tensor's bytes are
+given back, the compute stream waits for the copy out of them; a tensor is fetched into bytes that the compute stream
+allocated, after it has reached that point::
+
+    compute   conv .. E1 ..   wait E2, release   ..   allocate, E3   ..   wait E4, use
+    out       wait E1, copy, E2
+    in                                                wait E3, copy, E4
+
+No tensor is recorded on another stream, so the allocator reuses bytes at once and memory does not grow.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["Copies", "CpuCopies", "CudaCopies", "copies_for"]
+
+
+class Copies(Protocol):
+    """Copies of whole storages, as bytes. A ticket stands for a copy on its way."""
+
+    device: torch.device
+
+    def arena(self, size: int) -> Tensor:
+        """Host memory of this many bytes."""
+
+    def begin(self) -> None:
+        """Called before a pass: what follows may overwrite the arena."""
+
+    def out(self, device: Tensor, host: Tensor) -> Any:
+        """Copies to the host."""
+
+    def into(self, host: Tensor, device: Tensor) -> Any:
+        """Copies to the device."""
+
+    def wait(self, ticket: Any) -> None:
+        """Lets everything after this point see the copy done."""
+
+
+class CpuCopies:
+    """Plain copies, for models on the CPU."""
+
+    device = torch.device("cpu")
+
+    def arena(self, size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.uint8)
+
+    def begin(self) -> None:
+        pass
+
+    def out(self, device: Tensor, host: Tensor) -> Any:
+        host.copy_(device)
+
+    def into(self, host: Tensor, device: Tensor) -> Any:
+        device.copy_(host)
+
+    def wait(self, ticket: Any) -> None:
+        pass
+
+
+class _Pinned(mmap.mmap):
+    """Host memory that the GPU reads and writes by itself; pageable where no more can be pinned, which is only slower."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self))
+        runtime = torch.cuda.cudart()
+        self.pinned = int(runtime.cudaHostRegister(self.address, len(self), 0)) == 0
+
+    def __del__(self) -> None:
+        # Before the memory is unmapped.
+        if self.pinned:
+            torch.cuda.synchronize()
+            torch.cuda.cudart().cudaHostUnregister(self.address)
+
+
+class CudaCopies:
+    """Asynchronous copies of one GPU, in and out at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream_out = torch.cuda.Stream(device)
+        self.stream_in = torch.cuda.Stream(device)
+
+    def arena(self, size: int) -> Tensor:
+        """Pinned memory of exactly this size (PyTorch's own allocator rounds up to a power of two)."""
+        return torch.frombuffer(_Pinned(-1, max(size, 1)), dtype=torch.uint8)[:size]
+
+    def begin(self) -> None:
+        # Copies in that nobody waited for may still read the arena.
+        self.stream_out.wait_stream(self.stream_in)
+
+    def _copy(self, stream: Any, source: Tensor, target: Tensor) -> Any:
+        compute = torch.cuda.current_stream(self.device)
+        ready = torch.cuda.Event()
+        ready.record(compute)
+        stream.wait_event(ready)
+        done = torch.cuda.Event()
+        with torch.cuda.stream(stream):
+            target.copy_(source, non_blocking=True)
+            done.record(stream)
+        return done
+
+    def out(self, device: Tensor, host: Tensor) -> Any:
+        return self._copy(self.stream_out, device, host)
+
+    def into(self, host: Tensor, device: Tensor) -> Any:
+        return self._copy(self.stream_in, host, device)
+
+    def wait(self, ticket: Any) -> None:
+        torch.cuda.current_stream(self.device).wait_event(ticket)
+
+
+def copies_for(device: torch.device) -> Copies:
+    """Copies for models on this device."""
+    return CudaCopies(device) if device.type == "cuda" else CpuCopies()

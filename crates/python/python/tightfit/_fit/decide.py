@@ -1,0 +1,261 @@
+"""Decides for every movable tensor of a step whether it is kept, offloaded or recomputed.
+
+A greedy search: at the operation that needs most, give up what frees most bytes per added time, until the budget holds.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from .rebuild import Impossible, Lives
+from .simulate import Outcome, simulate
+
+__all__ = ["Decided", "decide", "decide_least"]
+
+# The longest rerun of one tensor, in operations.
+LONGEST = 40
+IMPROVE_SECONDS = 1.0
+
+
+class Decided:
+    """Decisions, and what they take.
+
+    Attributes
+    ----------
+    decisions
+        By tensor, in the form of a plan file.
+    outcome
+        What carrying them out takes.
+    plain
+        What keeping everything takes.
+    fits
+        Whether the budget holds.
+    """
+
+    def __init__(self, decisions: dict[int, dict[str, Any]], outcome: Outcome, plain: Outcome, fits: bool) -> None:
+        self.decisions = decisions
+        self.outcome = outcome
+        self.plain = plain
+        self.fits = fits
+
+
+def decide(step: dict[str, Any], budget: int, lives: Lives | None = None) -> Decided:
+    """Decisions under which the step needs at most `budget` bytes, at little added time.
+
+    If none are found, those that need least, with ``fits`` false.
+    """
+    return _Search(lives or Lives(step), budget).run()
+
+
+def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
+    """The decisions that need least of those that this search finds; less may be possible."""
+    best = decide(step, 1, lives)
+    for _ in range(8):
+        tried = decide(step, best.outcome.peak - max(1, best.outcome.peak // 128), lives)
+        if tried.outcome.peak >= best.outcome.peak:
+            break
+        best = tried
+    return best
+
+
+class _Search:
+    def __init__(self, lives: Lives, budget: int) -> None:
+        self.lives = lives
+        self.budget = budget
+        self.choice: dict[int, str] = {}
+        self.alone: dict[int, float | None] = {}
+        self.candidates = [
+            tensor
+            for tensor in range(len(lives.tensors))
+            if lives.movable[tensor] and lives.saved[tensor] and lives.first_backward[tensor] > lives.last_forward[tensor]
+        ]
+        machine = lives.data["machine"]
+        self.link = min(machine["to_host_bytes_per_s"], machine["to_device_bytes_per_s"]) / 1e6
+        forward_us = sum(float(operation["time_us"]) for operation in lives.operations[: lives.turn])
+        self.hidden = 0.8 * forward_us * self.link
+        host = machine.get("host_bytes")
+        self.host = float("inf") if host is None else float(host)
+
+    def run(self) -> Decided:
+        plain = simulate(self.lives, {})
+        best, best_decisions, best_choice = plain, {}, {}
+        outcome = plain
+        refused: set[tuple[int, str]] = set()
+        while outcome.peak > self.budget:
+            picked = self.pick(outcome, refused)
+            if not picked:
+                break
+            self.choice.update(picked)
+            decisions = self.decisions()
+            tried = simulate(self.lives, decisions)
+            if tried.live[outcome.at] >= outcome.live[outcome.at]:
+                # Giving these up frees nothing where it is needed.
+                for tensor, what in picked.items():
+                    del self.choice[tensor]
+                    refused.add((tensor, what))
+                continue
+            outcome = tried
+            if outcome.peak < best.peak:
+                best, best_decisions, best_choice = outcome, decisions, dict(self.choice)
+        if best.peak <= self.budget:
+            self.choice = best_choice
+            best, best_decisions = self.restore(best, best_decisions)
+        return Decided(best_decisions, best, plain, best.peak <= self.budget)
+
+    def pick(self, outcome: Outcome, refused: set[tuple[int, str]]) -> dict[int, str]:
+        """What to give up next at the operation that needs most."""
+        lives, at = self.lives, outcome.at
+        moved = sum(lives.bytes[tensor] for tensor, what in self.choice.items() if what == "offload")
+        found = []
+        for tensor in self.candidates:
+            if tensor in self.choice or not lives.last_forward[tensor] < at < lives.first_backward[tensor]:
+                continue
+            size = lives.bytes[tensor]
+            options = []
+            if (cost := self.cost(tensor)) is not None and (tensor, "recompute") not in refused:
+                options.append((cost, "recompute"))
+            if (tensor, "offload") not in refused and moved + size <= self.host:
+                options.append((size / self.link * (0.15 if moved + size < self.hidden else 2.0), "offload"))
+            if options:
+                cost, what = min(options)
+                found.append((cost / size, tensor, what))
+        found.sort()
+        picked: dict[int, str] = {}
+        excess = outcome.live[at] - self.budget
+        for _, tensor, what in found:
+            picked[tensor] = what
+            excess -= lives.bytes[tensor]
+            # A few at a time, since each changes what the others cost.
+            if excess <= 0 or len(picked) >= 8:
+                break
+        return picked
+
+    def cost(self, tensor: int) -> float | None:
+        """Time to rebuild a tensor from what is now on the device; None if it cannot be."""
+        try:
+            operations = self.closure(tensor, {})
+        except Impossible:
+            return None
+        return sum(self.time(index) for index in operations)
+
+    def time(self, index: int) -> float:
+        operation = self.lives.operations[index]
+        return float(operation.get("rerun_time_us") or operation["time_us"])
+
+    def closure(self, tensor: int, present: dict[int, bool]) -> list[int]:
+        """The operations that make a tensor from those that are kept, offloaded or rebuilt already."""
+        lives = self.lives
+        needed: set[int] = set()
+        done: set[int] = set()
+        queue = [tensor]
+        while queue:
+            wanted = queue.pop()
+            if wanted in done:
+                continue
+            done.add(wanted)
+            if not lives.writers[wanted]:
+                raise Impossible(f"nothing makes tensor {wanted}")
+            for index in lives.writers[wanted]:
+                if index in needed:
+                    continue
+                operation = lives.operations[index]
+                if operation["rerun"] == "never":
+                    raise Impossible(f"operation {index} may not run again")
+                needed.add(index)
+                if len(needed) > LONGEST:
+                    raise Impossible("too long")
+                for read in (*operation["reads"], *operation["adds"]):
+                    if lives.resident[read] or self.leaf(read, tensor):
+                        continue
+                    queue.append(read)
+        return sorted(needed)
+
+    def leaf(self, read: int, of: int) -> bool:
+        """Whether a rerun finds this tensor: it was saved, and what makes it again is its own rerun."""
+        return read != of and self.lives.saved[read]
+
+    def decisions(self) -> dict[int, dict[str, Any]]:
+        """The choices in the form of a plan file."""
+        lives = self.lives
+        found: dict[int, dict[str, Any]] = {}
+        first_need = self.needs()
+        for tensor, what in self.choice.items():
+            if what == "recompute":
+                entry = {"before": first_need[tensor], "operations": self.closure(tensor, {})}
+                found[tensor] = {
+                    "tensor": tensor,
+                    "decision": "recompute",
+                    "offload_after": None,
+                    "release_after": lives.last_forward[tensor],
+                    "prefetch_before": None,
+                    "rebuilt": [entry],
+                }
+        self.transfers(found, first_need)
+        return found
+
+    def needs(self) -> dict[int, int]:
+        """The operation that first needs each tensor in the backward pass, counting reruns of others."""
+        lives = self.lives
+        need = {tensor: lives.first_backward[tensor] for tensor in self.candidates}
+        # Later tensors are rebuilt earlier; what their reruns read is needed then.
+        for tensor in sorted(self.choice, key=lambda tensor: lives.first[tensor], reverse=True):
+            if self.choice[tensor] != "recompute":
+                continue
+            for index in self.closure(tensor, {}):
+                for read in lives.operations[index]["reads"]:
+                    if read in need and read != tensor:
+                        need[read] = min(need[read], need[tensor])
+        return need
+
+    def transfers(self, found: dict[int, dict[str, Any]], need: dict[int, int]) -> None:
+        """Times of copies: out at once, one after another; in as late as one after another allows."""
+        lives = self.lives
+        begins = [0.0]
+        for operation in lives.operations:
+            begins.append(begins[-1] + float(operation["time_us"]))
+        moved = [tensor for tensor, what in self.choice.items() if what == "offload"]
+        packed = {}
+        for index in range(lives.turn):
+            operation = lives.operations[index]
+            if operation["name"] == "pack":
+                packed.setdefault(operation["reads"][0], index)
+        free = 0.0
+        for tensor in sorted(moved, key=lambda tensor: packed[tensor]):
+            after = packed[tensor]
+            free = max(free, begins[after]) + lives.bytes[tensor] / self.link
+            release = after
+            while release < lives.turn - 1 and begins[release] < free:
+                release += 1
+            found[tensor] = {
+                "tensor": tensor,
+                "decision": "offload",
+                "offload_after": after,
+                "release_after": release,
+                "prefetch_before": need[tensor],
+                "rebuilt": [],
+            }
+        free = begins[-1]
+        for tensor in sorted(moved, key=lambda tensor: need[tensor], reverse=True):
+            free = min(free, begins[need[tensor]]) - lives.bytes[tensor] / self.link
+            before = need[tensor]
+            while before > lives.turn and begins[before] > free:
+                before -= 1
+            found[tensor]["prefetch_before"] = before
+
+    def restore(self, best: Outcome, decisions: dict[int, dict[str, Any]]) -> tuple[Outcome, dict[int, dict[str, Any]]]:
+        """Keeps again what the budget allows, dearest first."""
+        end = time.monotonic() + IMPROVE_SECONDS
+        by_cost = sorted(self.choice, key=lambda tensor: self.lives.bytes[tensor])
+        costs = {tensor: self.cost(tensor) or 0.0 for tensor in by_cost}
+        for tensor in sorted(by_cost, key=lambda tensor: -costs[tensor]):
+            if time.monotonic() > end:
+                break
+            what = self.choice.pop(tensor)
+            tried_decisions = self.decisions()
+            tried = simulate(self.lives, tried_decisions)
+            if tried.peak <= self.budget and tried.time_us <= best.time_us:
+                best, decisions = tried, tried_decisions
+            else:
+                self.choice[tensor] = what
+        return best, decisions

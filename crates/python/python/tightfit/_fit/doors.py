@@ -1,0 +1,371 @@
+"""What users call: `fit`, `plan` and `budget`."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput, DoesNotFit, FileError
+from .budget import reserve_of
+from .optimizer import optimizer_bytes
+from .rehearse import CannotRehearse, rehearse
+from .session import FOLLOWED, Fitted, Session, least_of, make_plan
+from .sizes import budget_bytes, text
+
+__all__ = ["Budget", "Plan", "budget", "fit", "plan"]
+
+def fit(
+    model: nn.Module,
+    budget: int | str,
+    optimizer: Any = None,
+    loss: Callable[[Any], Tensor] | None = None,
+) -> nn.Module:
+    """Trains a model within a budget of bytes: weights, gradients, optimizer state, and what the passes need.
+
+    ::
+
+        model = tightfit.torch.fit(model, budget="8GiB", optimizer=optimizer)
+
+    Before its first step with inputs of a form, the step is rehearsed on fake tensors, and planned: what the forward pass saves is
+    kept, moved to host memory, or computed again. Where everything fits, nothing is done. Gradients and statistics keep their
+    bits. What a step computes outside the model, such as a loss, is not planned; :func:`budget` covers that too.
+
+    Parameters
+    ----------
+    model
+        Changed in place by hooks alone: its parameters, names and class stay. Call this after moving it to its device, and
+        before wrapping it in DistributedDataParallel.
+    budget
+        Bytes on the device, such as ``"8GiB"``; ``"auto"`` takes what is free on the GPU, less 3%.
+    optimizer
+        The optimizer, for the bytes of its state; AdamW is assumed if none is given.
+    loss
+        Maps the model's outputs to a scalar, for the prediction; a mean over the outputs is assumed if none is given.
+
+    Returns
+    -------
+    torch.nn.Module
+        The same object.
+
+    Raises
+    ------
+    BadInput
+        If the budget is no size, or the model is fitted already.
+    DoesNotFit
+        From the model's call: if no plan was found within the budget. ``needed_bytes`` is the least that was found.
+    """
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"fit takes a torch.nn.Module, not {type(model).__name__}")
+    if getattr(model, "_tightfit", None) is not None:
+        raise BadInput("the model is fitted already; call unfit(model) first")
+    session = Session(model, type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss)
+    install(model, session)
+    return model
+
+
+def install(model: nn.Module, session: Session) -> None:
+    """Puts a session's hooks on a model."""
+    handles = (
+        model.register_forward_pre_hook(session.before, with_kwargs=True, prepend=True),
+        model.register_forward_hook(session.after, with_kwargs=True, always_call=True),
+    )
+    # Not a module's attribute, so that copies and state_dict do not have it.
+    object.__setattr__(model, "_tightfit", _Handles(session, handles))
+
+
+class _Handles:
+    """A session and its hooks on a model; copies of the model share it."""
+
+    def __init__(self, session: Session, handles: Any) -> None:
+        self.session = session
+        self.handles = handles
+
+    def __deepcopy__(self, memo: Any) -> None:
+        return None
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
+
+
+def unfit(model: nn.Module) -> nn.Module:
+    """Takes back what :func:`fit` did to a model."""
+    fitted = getattr(model, "_tightfit", None)
+    if fitted is not None:
+        for handle in (*fitted.handles, *fitted.session.handles):
+            handle.remove()
+        fitted.session.handles.clear()
+        if hasattr(model, FOLLOWED):
+            object.__delattr__(model, FOLLOWED)
+        object.__setattr__(model, "_tightfit", None)
+    return model
+
+
+def session_of(model: nn.Module) -> Session:
+    """The session of a fitted model, with its plans and counts."""
+    fitted = getattr(model, "_tightfit", None)
+    if fitted is None:
+        raise BadInput("the model is not fitted; call fit(model, budget) first")
+    return fitted.session  # type: ignore[no-any-return]
+
+
+def _device(model: nn.Module) -> torch.device:
+    for parameter in model.parameters():
+        return parameter.device
+    return torch.device("cpu")
+
+
+class Plan:
+    """What a training step of a model needs under a budget.
+
+    Attributes
+    ----------
+    peak : int
+        Predicted peak in bytes under the plan.
+    plain : int
+        Predicted peak in bytes if everything is kept.
+    fits : bool
+        Whether the peak is within the budget.
+    overhead : float
+        Predicted added time, as a share of the step: 0.05 for 5%.
+    host : int
+        Bytes of host memory.
+    assumed : list of str
+        What was assumed, because nobody said.
+    """
+
+    def __init__(self, fitted: Fitted, fits: bool) -> None:
+        self._fitted = fitted
+        self.fits = fits
+        self.peak = fitted.peak
+        self.plain = fitted.plain
+        self.overhead = fitted.overhead
+        outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
+        self.host = outcome.host
+        self.assumed = list(fitted.step.assumed)
+        self._live = outcome.live
+        self._least: int | None = None
+
+    @property
+    def least(self) -> int:
+        """The least budget in bytes for which a plan was found; less may be possible."""
+        if self._least is None:
+            self._least = least_of(self._fitted)
+        return self._least
+
+    @property
+    def decisions(self) -> list[dict[str, Any]]:
+        """The decision for each tensor that is not kept, as in a plan file."""
+        if self._fitted.bound is None:
+            return []
+        return list(self._fitted.bound.decisions.values())
+
+    def __repr__(self) -> str:
+        return f"<Plan: {self._fitted.line(self._fitted.step.data['name'])}>"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan as JSON; ``save_step`` writes the step that it is for.
+
+        Raises
+        ------
+        FileError
+            If the file cannot be written.
+        """
+        data = {
+            "network": self._fitted.step.data["name"],
+            "budget_bytes": self._fitted.budget,
+            "peak_bytes": self.peak,
+            "baseline_bytes": self.plain,
+            "min_feasible_bytes": self.least,
+            "host_bytes": self.host,
+            "overhead": self.overhead,
+            "decisions": self.decisions,
+        }
+        _write(path, json.dumps(data))
+
+    def save_step(self, path: str | os.PathLike[str]) -> None:
+        """Writes the recorded step, for ``tightfit plan --step``.
+
+        Raises
+        ------
+        FileError
+            If the file cannot be written.
+        """
+        _write(path, json.dumps(self._fitted.step.data))
+
+    def html(self, path: str | os.PathLike[str]) -> None:
+        """Writes a page: memory over the step, plain and planned, and the decisions.
+
+        Raises
+        ------
+        FileError
+            If the file cannot be written.
+        """
+        _write(path, _page(self))
+
+
+def _write(path: str | os.PathLike[str], content: str) -> None:
+    try:
+        Path(path).write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"cannot write {os.fspath(path)}: {error.strerror}", os.fspath(path)) from error
+
+
+def plan(
+    model: nn.Module,
+    inputs: Any,
+    budget: int | str | None = None,
+    optimizer: Any = None,
+    loss: Callable[[Any], Tensor] | None = None,
+    kwargs: dict[str, Any] | None = None,
+) -> Plan:
+    """Plans a training step and runs nothing: the model, its statistics and the random states are left as they are.
+
+    ::
+
+        plan = tightfit.torch.plan(model, x, budget="8GiB", optimizer=optimizer)
+        print(plan.fits, plan.peak, plan.least, plan.overhead)
+
+    Parameters
+    ----------
+    model
+        The model, on its device.
+    inputs
+        A tensor, or a tuple of the positional arguments of ``forward``.
+    budget
+        As for :func:`fit`; without one, nothing is moved or computed again.
+    optimizer, loss
+        As for :func:`fit`.
+    kwargs
+        Keyword arguments of ``forward``.
+
+    Raises
+    ------
+    BadInput
+        If the budget is no size, or the model cannot be rehearsed.
+    """
+    started = time.monotonic()
+    device = _device(model)
+    limit = budget_bytes(budget, device) if budget is not None else sys.maxsize
+    args = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    try:
+        rehearsal = rehearse(model, args, kwargs or {}, loss)
+    except CannotRehearse as error:
+        raise BadInput(f"the model cannot be planned without running it: {error}") from error
+    state, scratch, assumed = optimizer_bytes(optimizer, model, device)
+    name = type(model).__name__
+    outside = reserve_of(limit, device) if budget is not None else 0
+    try:
+        fitted = make_plan(rehearsal, device, name, limit, (state, scratch), outside, started)
+        fits = True
+    except DoesNotFit as error:
+        fitted = make_plan(rehearsal, device, name, error.needed_bytes, (state, scratch), outside, started)
+        fitted.budget = limit
+        fits = False
+    fitted.step.assumed.extend([*rehearsal.assumed, *([assumed] if assumed else [])])
+    return Plan(fitted, fits)
+
+
+class Budget:
+    """The context of :func:`budget`; enter it as often as needed."""
+
+    def __init__(self, session: Session, models: nn.Module) -> None:
+        self.session = session
+        self.models = models
+        self._active: list[Any] = []
+
+    def __enter__(self) -> Budget:
+        session = self.session
+        active = session.enter_context(self.models) if not session.inside() and session.applies(None) else None
+        if active is not None:
+            torch._C._autograd._push_saved_tensors_default_hooks(active.pack, active.unpack)
+        self._active.append(active)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        active = self._active.pop()
+        if active is not None:
+            self.session.leave(active)
+
+
+_budgets: dict[Any, Budget] = {}
+
+
+def budget(
+    budget: int | str, *models: nn.Module, optimizer: Any = None, name: str | None = None
+) -> Budget:
+    """Plans whatever autograd saves inside a ``with`` block: forward passes of several models, and their losses.
+
+    ::
+
+        with tightfit.torch.budget("8GiB", generator, discriminator):
+            loss = criterion(discriminator(generator(z)), real)
+        loss.backward()
+
+    The first time a block runs, everything that it saves is moved to host memory, and the step is recorded; from the second time on
+    a plan is carried out. Each place in the program has plans of its own. Call ``backward`` outside the block.
+
+    Parameters
+    ----------
+    budget
+        As for :func:`fit`.
+    *models
+        The models whose parameters are used; without them, nothing that depends on parameters is computed again.
+    optimizer
+        As for :func:`fit`.
+    name
+        Tells blocks apart, instead of their place in the program.
+    """
+    frame = sys._getframe(1)
+    place = name or f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    key = (place, tuple(id(model) for model in models), budget)
+    found = _budgets.get(key)
+    if found is None:
+        holder = nn.ModuleList(models)
+        device = _device(holder)
+        label = name or f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        session = Session(None, label, budget_bytes(budget, device), optimizer)
+        found = _budgets[key] = Budget(session, holder)
+    return found
+
+
+def _page(plan: Plan) -> str:
+    """Two curves of memory over the operations of the step, and a table of decisions."""
+    fitted = plan._fitted
+    width, height = 960, 320
+    top = max(plan.plain, plan.peak, 1)
+
+    def curve(live: Sequence[int]) -> str:
+        step = max(1, len(live) // width)
+        points = [max(live[at : at + step]) for at in range(0, len(live), step)]
+        scale = width / max(1, len(points) - 1)
+        return " ".join(f"{at * scale:.1f},{height - height * value / top:.1f}" for at, value in enumerate(points))
+
+    tensors = fitted.step.data["tensors"]
+    rows = "".join(
+        f"<tr><td>{html.escape(tensors[decision['tensor']]['name'])}</td><td>{text(tensors[decision['tensor']]['bytes'])}</td>"
+        f"<td>{decision['decision']}</td></tr>"
+        for decision in sorted(plan.decisions, key=lambda decision: -tensors[decision["tensor"]]["bytes"])
+    )
+    line = html.escape(fitted.line(fitted.step.data["name"]))
+    limit = height - height * min(fitted.budget, top) / top
+    return (
+        f"<!doctype html><meta charset='utf-8'><title>{html.escape(fitted.step.data['name'])}</title>"
+        "<style>body{font:14px sans-serif;margin:2em}td{padding:0 1em 0 0}</style>"
+        f"<p>{line}</p><svg viewBox='0 0 {width} {height}' width='{width}' height='{height}'>"
+        f"<polyline fill='none' stroke='#bbb' points='{curve(fitted.decided.plain.live)}'><title>everything kept</title></polyline>"
+        f"<polyline fill='none' stroke='#06c' points='{curve(plan._live)}'><title>planned</title></polyline>"
+        f"<line x1='0' x2='{width}' y1='{limit:.1f}' y2='{limit:.1f}' stroke='#c00' stroke-dasharray='4'/></svg>"
+        f"<p>Gray: everything kept. Blue: planned. Dashed: the budget.</p><table>{rows}</table>"
+    )

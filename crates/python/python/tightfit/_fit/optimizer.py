@@ -1,0 +1,62 @@
+"""Memory of an optimizer: what it has, or will have after its first step, and what it needs while it updates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["optimizer_bytes"]
+
+# Tensors of a parameter's size that an optimizer keeps for each parameter.
+_STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1, "RMSprop": 1, "Rprop": 2, "ASGD": 1}
+
+
+def optimizer_bytes(optimizer: Any, module: nn.Module | None, device: torch.device) -> tuple[int, int, str]:
+    """Bytes of its state, bytes of scratch memory in its step, and what was assumed, in words.
+
+    AdamW with a state in the parameters' types is assumed if none is given.
+    """
+    if optimizer is None:
+        if module is None:
+            return 0, 0, ""
+        sizes = [_size(parameter) for parameter in module.parameters() if parameter.requires_grad]
+        return 2 * sum(sizes), _scratch(sizes, device, None), "the optimizer is AdamW"
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad]
+    sizes = [_size(parameter) for parameter in parameters]
+    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    state = sum(
+        value.untyped_storage().nbytes()
+        for values in optimizer.state.values()
+        for value in values.values()
+        if isinstance(value, Tensor) and value.device.type == device.type
+    )
+    if not state:
+        state = _states(type(optimizer).__name__, group) * sum(sizes)
+    return state, _scratch(sizes, device, group), ""
+
+
+def _states(name: str, group: dict[str, Any]) -> int:
+    if name == "SGD":
+        return 1 if group.get("momentum") else 0
+    states = _STATES.get(name, 2)
+    states += bool(group.get("amsgrad"))
+    if name == "RMSprop":
+        states += bool(group.get("momentum")) + bool(group.get("centered"))
+    return states
+
+
+def _scratch(sizes: list[int], device: torch.device, group: dict[str, Any] | None) -> int:
+    """A fused update needs none, one over all parameters as much as they have, one by one that of the largest."""
+    group = group or {}
+    if group.get("fused"):
+        return 0
+    foreach = group.get("foreach")
+    if foreach or (foreach is None and device.type == "cuda"):
+        return sum(sizes)
+    return 2 * max(sizes, default=0)
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.untyped_storage().nbytes()

@@ -1,0 +1,268 @@
+"""Records one step: every operation under autograd, every tensor that autograd saves, and how long each storage lives.
+
+A value is a storage and the number of writes to it so far, because operations may change a tensor in place after another one
+has read it. What autograd saves is not held while recording, so a storage lives as long as the program itself needs it::
+
+    timeline   conv   pack x   batch_norm   pack y   relu_   ..   unpack y   backward of relu   ..
+    x          |---------------|  dies here, although it is saved
+    unpacked                                                      |---------|  a second span of the same storage
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+__all__ = ["Operation", "Pack", "Recorder", "Storage", "View", "borders_of", "lineage", "owns_tensors"]
+
+# Statistics that these operations change although their schema does not say so: positions of the arguments.
+UNMARKED_WRITES = {
+    "native_batch_norm": (3, 4),
+    "cudnn_batch_norm": (3, 4),
+    "miopen_batch_norm": (3, 4),
+}
+
+
+# Nodes of a lineage, about: as many as most reruns have operations.
+LINEAGE = 6
+_LEAF = "torch::autograd::AccumulateGrad"
+
+
+class View(NamedTuple):
+    """A tensor as a window on a storage after so many writes to it."""
+
+    storage: int
+    writes: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+
+@dataclass(slots=True)
+class Storage:
+    """A storage: its bytes, the spans of the timeline in which it is alive, and what made it if the step did not."""
+
+    number: int
+    bytes: int
+    device: torch.device
+    external: Any = None
+    writes: int = 0
+    spans: list[list[int]] = field(default_factory=list)
+    holders: int = 0
+
+
+@dataclass(slots=True)
+class Operation:
+    """One call, with views in place of tensors."""
+
+    function: Any
+    arguments: list[Any]
+    structure: Any
+    outputs: list[View | None]
+    reads: list[tuple[int, int]]
+    makes: list[tuple[int, int]]
+    changes: list[int]
+    stage: str
+    device: torch.device | None
+    group: str
+    flops: float
+
+    @property
+    def name(self) -> str:
+        """The operation's name, without its namespace and overload."""
+        return str(self.function._schema.name.split("::")[-1])
+
+
+@dataclass(slots=True)
+class Pack:
+    """What autograd saved: the view, whether it is a parameter, the module that ran, how many were
+    called before, and what made the tensor."""
+
+    view: View
+    leaf: bool
+    group: str
+    calls: int
+    lineage: tuple[str, ...]
+
+
+class Recorder(TorchDispatchMode):
+    """Records while it is entered. ``saved`` and ``restored`` are told of packs and unpacks by whoever installs the hooks."""
+
+    def __init__(self, flops: Callable[[Any, Any, Any, Any], float] | None = None) -> None:
+        super().__init__()
+        self.storages: list[Storage] = []
+        self.operations: list[Operation] = []
+        self.packs: list[Pack] = []
+        # Names of the modules with parameters or buffers, in the order of their calls.
+        self.calls: list[str] = []
+        self.borders: set[Any] = set()
+        self.timeline: list[tuple[str, int]] = []
+        self.stage = "forward"
+        self.group = ""
+        self.paused = 0
+        self._of: dict[int, Storage] = {}
+        self._watched: list[Any] = []
+        self._flops = flops
+
+    def storage(self, tensor: Tensor, external: Any = None) -> Storage:
+        """The storage of a tensor; a new number if it was not seen alive before."""
+        raw = tensor.untyped_storage()
+        found = self._of.get(raw._cdata)
+        if found is None:
+            found = Storage(len(self.storages), raw.nbytes(), tensor.device, external)
+            self.storages.append(found)
+            self._attach(raw, found)
+        return found
+
+    def _attach(self, raw: Any, storage: Storage) -> None:
+        key = raw._cdata
+        self._of[key] = storage
+        if storage.holders == 0:
+            storage.spans.append([len(self.timeline), -1])
+        storage.holders += 1
+
+        def died(_: Any) -> None:
+            self._of.pop(key, None)
+            storage.holders -= 1
+            if storage.holders == 0:
+                storage.spans[-1][1] = len(self.timeline)
+
+        self._watched.append(weakref.ref(raw, died))
+
+    def view(self, tensor: Tensor) -> View:
+        """The tensor as a view of its storage as it is now."""
+        storage = self.storage(tensor)
+        return View(
+            storage.number, storage.writes, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype
+        )
+
+    def saved(self, tensor: Tensor) -> int:
+        """Notes that autograd saves a tensor, and returns the number of this pack."""
+        number = len(self.packs)
+        leaf = tensor.requires_grad and tensor.is_leaf
+        self.packs.append(Pack(self.view(tensor), leaf, self.group, len(self.calls), lineage(tensor, self.borders)))
+        self.timeline.append(("pack", number))
+        return number
+
+    def unpacking(self, number: int) -> None:
+        """Notes that autograd needs a saved tensor again."""
+        self.timeline.append(("unpack", number))
+
+    def restored(self, number: int, tensor: Tensor) -> None:
+        """Notes which tensor autograd got for a pack: its storage counts as the saved one."""
+        storage = self.storages[self.packs[number].view.storage]
+        raw = tensor.untyped_storage()
+        if self._of.get(raw._cdata) is not storage:
+            self._attach(raw, storage)
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.paused:
+            return function(*args, **kwargs)
+        flat, structure = tree_flatten((args, kwargs))
+        arguments = [self.view(value) if isinstance(value, Tensor) else value for value in flat]
+        views = [value for value in arguments if isinstance(value, View)]
+        reads = list(dict.fromkeys((view.storage, view.writes) for view in views))
+        changed = _changed(function, args, kwargs)
+        out = function(*args, **kwargs)
+        changes: list[int] = []
+        for tensor in changed:
+            storage = self.storage(tensor)
+            if storage.number not in changes:
+                storage.writes += 1
+                changes.append(storage.number)
+        known = {number for number, _ in reads}
+        makes = [(number, self.storages[number].writes) for number in changes]
+        outputs: list[View | None] = []
+        device = None
+        for value in tree_flatten(out)[0]:
+            if not isinstance(value, Tensor):
+                outputs.append(None)
+                continue
+            view = self.view(value)
+            outputs.append(view)
+            device = value.device
+            if view.storage not in known and (view.storage, view.writes) not in makes:
+                makes.append((view.storage, view.writes))
+        flops = self._flops(function, args, kwargs, out) if self._flops is not None else 0.0
+        self.operations.append(
+            Operation(
+                function, arguments, structure, outputs, reads, makes, changes, self.stage, device, self.group, flops
+            )
+        )
+        self.timeline.append(("operation", len(self.operations) - 1))
+        return out
+
+    def called(self, name: str, module: Any) -> None:
+        """Notes the call of a module; what follows is named after it."""
+        self.group = name
+        if owns_tensors(module):
+            self.calls.append(name)
+
+    def finish(self) -> None:
+        """Ends every span that is still open; call it once, after the step."""
+        for storage in self.storages:
+            if storage.spans and storage.spans[-1][1] < 0:
+                storage.spans[-1][1] = len(self.timeline) + 1
+        self._watched.clear()
+        self._of.clear()
+
+
+def borders_of(inputs: Any) -> set[Any]:
+    """The nodes that made a model's inputs: what lies behind them is not the model's."""
+    tensors = (value for value in inputs if isinstance(value, Tensor) and value.requires_grad)
+    return {tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None}
+
+
+def lineage(tensor: Tensor, borders: set[Any]) -> tuple[str, ...]:
+    """The names of the nodes that made a tensor, breadth first: what ran can be told from what was recorded by them."""
+    node = tensor.grad_fn
+    if node is None or node in borders:
+        return ()
+    nodes = [node]
+    names = []
+    for node in nodes:
+        names.append(node.name())
+        if len(nodes) >= LINEAGE:
+            continue
+        for before, _ in node.next_functions:
+            if before is not None and before not in borders and before.name() != _LEAF:
+                nodes.append(before)
+    return tuple(names)
+
+
+def owns_tensors(module: Any) -> bool:
+    """Whether a module has parameters or buffers of its own."""
+    return bool(module._parameters) or bool(module._buffers)
+
+
+def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """The tensors that a call changes in place."""
+    schema = function._schema
+    found: list[Tensor] = []
+    positions = UNMARKED_WRITES.get(schema.name.split("::")[-1], ())
+    if not schema.is_mutable and not positions:
+        return found
+    for position, argument in enumerate(schema.arguments):
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        if not written and position not in positions:
+            continue
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        if position in positions and not _trains(function, args, kwargs):
+            continue
+        found.extend(item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, Tensor))
+    return found
+
+
+def _trains(function: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a batch normalization updates its running statistics."""
+    value = args[5] if len(args) > 5 else kwargs.get("training", True)
+    return bool(value)

@@ -1,0 +1,281 @@
+"""Rehearses a step on fake tensors: nothing is computed and nothing allocated, and the model is left as it was.
+
+The model is copied with fake parameters, so what its code writes to itself (counters, cached tables, running statistics)
+lands in the copy. What the forward pass cannot know is assumed, and listed in `Rehearsal.assumed`.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from .cost import flops
+from .recorder import Recorder
+
+__all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "follow", "is_recording", "name_externals", "random_states_kept", "rehearse"]
+
+_busy = threading.local()
+
+
+class CannotRehearse(Exception):
+    """The step cannot run on fake tensors; the text says why."""
+
+
+@dataclass
+class Rehearsal:
+    """What was recorded, and what had to be assumed."""
+
+    recorder: Recorder
+    gradients: set[int] = field(default_factory=set)
+    assumed: list[str] = field(default_factory=list)
+
+
+def is_recording() -> bool:
+    """Whether this thread is rehearsing: hooks on the model do nothing then."""
+    return getattr(_busy, "depth", 0) > 0
+
+
+@contextmanager
+def _recording() -> Iterator[None]:
+    _busy.depth = getattr(_busy, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _busy.depth -= 1
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Puts Python's, NumPy's and PyTorch's random states back."""
+    of_python = random.getstate()
+    numpy = sys.modules.get("numpy")
+    of_numpy = numpy.random.get_state() if numpy is not None else None
+    of_torch = torch.get_rng_state()
+    gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+    of_gpu = torch.cuda.get_rng_state() if gpu else None
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        if numpy is not None:
+            numpy.random.set_state(of_numpy)
+        torch.set_rng_state(of_torch)
+        if gpu:
+            torch.cuda.set_rng_state(of_gpu)
+
+
+def assumed_loss(outputs: Any) -> tuple[Tensor, str]:
+    """A loss for outputs of which nothing is known: their own scalar, or else the mean of their squares."""
+    tensors = [
+        value
+        for value in _tensors(outputs)
+        if value.requires_grad and (value.dtype.is_floating_point or value.dtype.is_complex)
+    ]
+    if not tensors:
+        raise CannotRehearse("no output of the model requires a gradient")
+    for value in tensors:
+        if value.dim() == 0:
+            return value, ""
+    total = sum(value.float().square().mean() for value in tensors)
+    assert isinstance(total, Tensor)
+    return total, "the loss is a mean over the outputs, in 32 bits"
+
+
+def _tensors(outputs: Any) -> list[Tensor]:
+    """The tensors in outputs of any form, those of dataclasses included."""
+    found: list[Tensor] = []
+    for value in tree_flatten(outputs)[0]:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif hasattr(value, "__dataclass_fields__"):
+            for item in vars(value).values():
+                found.extend(_tensors(item))
+    return found
+
+
+def name_externals(recorder: Recorder, model: nn.Module, inputs: list[Any]) -> None:
+    """Tells the recorder which storages are parameters, buffers, gradients and inputs."""
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if recorder.storage(parameter).external is None:
+            recorder.storage(parameter).external = ("parameter", name)
+        if parameter.grad is not None and recorder.storage(parameter.grad).external is None:
+            recorder.storage(parameter.grad).external = ("gradient", name)
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        if buffer is not None and recorder.storage(buffer).external is None:
+            recorder.storage(buffer).external = ("buffer", name)
+    for position, value in enumerate(inputs):
+        if isinstance(value, Tensor) and recorder.storage(value).external is None:
+            recorder.storage(value).external = ("input", position)
+
+
+def rehearse(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    loss: Callable[[Any], Tensor] | None = None,
+    with_gradients: bool = False,
+) -> Rehearsal:
+    """Records forward and backward passes of a model on fake inputs like these.
+
+    Parameters
+    ----------
+    model
+        Left as it is.
+    args, kwargs
+        Inputs of its ``forward``; only shapes, strides and types are read.
+    loss
+        Maps the outputs to a scalar.
+    with_gradients
+        Whether parameters have gradients before the step, as when they accumulate.
+
+    Raises
+    ------
+    CannotRehearse
+        If the model cannot run on fake tensors, such as one that reads values of its tensors.
+    """
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    recorder = Recorder(flops)
+    result = Rehearsal(recorder)
+    with _recording(), random_states_kept():
+        try:
+            _run(model, args, kwargs, loss, with_gradients, fake, recorder, result)
+        except CannotRehearse:
+            raise
+        except Exception as error:
+            raise CannotRehearse(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
+    recorder.finish()
+    return result
+
+
+def _run(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    loss: Callable[[Any], Tensor] | None,
+    with_gradients: bool,
+    fake: FakeTensorMode,
+    recorder: Recorder,
+    result: Rehearsal,
+) -> None:
+    with FakeCopyMode(fake):
+        copied = copy.deepcopy(model)
+    follow(recorder, copied)
+    with fake:
+        fake_args, fake_kwargs = tree_map(_like, (args, kwargs))
+        if with_gradients:
+            for parameter in copied.parameters():
+                if parameter.requires_grad:
+                    parameter.grad = torch.zeros_like(parameter)
+        name_externals(recorder, copied, tree_flatten((fake_args, fake_kwargs))[0])
+        hooks = _Forget(recorder)
+        with recorder:
+            with torch.autograd.graph.saved_tensors_hooks(hooks.pack, hooks.unpack):
+                outputs = copied(*fake_args, **fake_kwargs)
+            if loss is None:
+                value, assumed = assumed_loss(outputs)
+                result.assumed.extend([assumed] if assumed else [])
+            else:
+                value = loss(outputs)
+            if value.dim() != 0:
+                raise CannotRehearse(f"the loss has shape {tuple(value.shape)}, not that of a scalar")
+            recorder.stage = "backward"
+            # Programs leave autocast before the backward pass, and with it the casts that it has cached.
+            with _no_autocast():
+                value.backward()
+            del value, outputs
+        for parameter in copied.parameters():
+            if parameter.grad is not None:
+                result.gradients.add(recorder.storage(parameter.grad).number)
+
+
+
+
+@contextmanager
+def _no_autocast() -> Iterator[None]:
+    """Switches autocast off, and drops the casts that it keeps."""
+    enabled = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
+    if enabled:
+        torch.clear_autocast_cache()
+    with ExitStack() as stack:
+        for kind in enabled:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+def _like(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return made.requires_grad_(value.requires_grad)
+
+
+class _Forget:
+    """Hooks that hold no tensor: what is unpacked is a fresh one of the same form."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def pack(self, tensor: Tensor) -> Any:
+        number = self.recorder.saved(tensor)
+        if self.recorder.storage(tensor).external is not None:
+            return number, tensor.detach()
+        return number, (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+
+    def unpack(self, packed: Any) -> Tensor:
+        number, form = packed
+        recorder = self.recorder
+        recorder.group = recorder.packs[number].group
+        recorder.unpacking(number)
+        if isinstance(form, Tensor):
+            return form
+        shape, stride, dtype, device = form
+        recorder.paused += 1
+        try:
+            tensor = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+        finally:
+            recorder.paused -= 1
+        recorder.restored(number, tensor)
+        return tensor
+
+
+def follow(recorder: Recorder, model: nn.Module) -> list[Any]:
+    """Tells the recorder which module runs; returns the hooks that do."""
+    handles: list[Any] = []
+    # The model itself is being called already.
+    recorder.called("", model)
+    for name, module in model.named_modules():
+        if not name:
+            continue
+        handles.append(module.register_forward_pre_hook(_Enter(recorder, name), prepend=True))
+        handles.append(module.register_forward_hook(_leave(recorder), always_call=True))
+    return handles
+
+
+class _Enter:
+    """Names the operations of a module after it."""
+
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self.recorder = recorder
+        self.name = name
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self.recorder.called(self.name, module)
+
+
+def _leave(recorder: Recorder) -> Callable[..., None]:
+    def leave(module: Any, inputs: Any, outputs: Any) -> None:
+        recorder.group = ""
+
+    return leave

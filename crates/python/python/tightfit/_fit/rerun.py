@@ -1,0 +1,70 @@
+"""Which operations may run again in the backward pass, and with which arguments.
+
+A list of what may, never of what may not: an operation qualifies if the same inputs give the same bits, and if running it
+twice changes nothing else. Random numbers, collectives, and functions that a program defines are not on it.
+
+A rerun has the numbers that were recorded. Those of layers (an epsilon, a slope) stay, but a program may scale a map by another
+number in every step, which nothing of a step shows from outside. So arithmetic with plain numbers does not run again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+__all__ = ["again", "may_run_again"]
+
+# Names without overloads; an in-place form runs on a copy.
+_SAME = frozenset(
+    """
+    abs add addcdiv addcmul addmm alias amax amin arange avg_pool2d avg_pool3d baddbmm bitwise_and bitwise_not bitwise_or
+    bmm cat clamp clamp_max clamp_min clone constant_pad_nd copy cos detach div elu empty empty_like eq erf exp expand
+    fill full full_like ge gelu glu gt hardsigmoid hardswish hardtanh im2col index_select le leaky_relu
+    linalg_vector_norm log log_sigmoid_forward logical_and logical_not logical_or lt masked_fill max_pool2d_with_indices
+    max_pool3d_with_indices maximum mean minimum mish mm mul native_group_norm native_layer_norm ne neg new_empty
+    new_empty_strided new_full new_ones new_zeros ones ones_like permute pixel_shuffle pixel_unshuffle pow prelu
+    reciprocal reflection_pad2d relu relu6 repeat replication_pad2d roll rsqrt rsub select_backward sigmoid silu sin
+    softplus split split_with_sizes sqrt square stack sub sum tanh threshold transpose tril triu unfold unsqueeze
+    upsample_bicubic2d upsample_bilinear2d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d
+    var_mean where zero zeros zeros_like _adaptive_avg_pool2d _adaptive_avg_pool3d _log_softmax _softmax _to_copy
+    _fused_rms_norm adaptive_max_pool2d
+    """.split()
+)
+_CONVOLUTIONS = frozenset(["convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"])
+# Arithmetic whose plain numbers may be another in the next step.
+_WITH_NUMBERS = frozenset(
+    """
+    add addcdiv addcmul clamp clamp_max clamp_min div eq fill full full_like ge gt le lt masked_fill mul ne new_full pow rsub
+    sub where
+    """.split()
+)
+_CONSTANTS = (float("inf"), float("-inf"))
+# Position of the running statistics, which get None when they would be updated again.
+_BATCH_NORMS = frozenset(["native_batch_norm", "cudnn_batch_norm"])
+
+
+def may_run_again(name: str, function: Any, arguments: list[Any], on_gpu: bool) -> bool:
+    """Whether a call gives the same bits again, apart from the statistics of batch normalization."""
+    if function.namespace not in ("aten", "prims"):
+        return False
+    if name in _CONVOLUTIONS:
+        # With `benchmark`, cuDNN may choose another algorithm the second time.
+        return not (on_gpu and torch.backends.cudnn.benchmark)
+    if name.removesuffix("_") in _WITH_NUMBERS and any(map(_is_number, arguments)):
+        return name.removesuffix("_") == "pow" and arguments[1:] == [2]
+    return name.removesuffix("_") in _SAME or name in _SAME or name in _BATCH_NORMS
+
+
+def again(name: str, arguments: list[Any], training: bool) -> list[Any]:
+    """The arguments for running an operation again: batch normalization in training gets no statistics to update."""
+    if name in _BATCH_NORMS and training:
+        changed = list(arguments)
+        changed[3] = changed[4] = None
+        return changed
+    return arguments
+
+
+def _is_number(value: Any) -> bool:
+    """Whether an argument is a plain number that a program may have computed."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value not in _CONSTANTS

@@ -1,0 +1,258 @@
+"""Predicts what a step takes under given decisions: bytes at every operation, and time.
+
+It mirrors the runtime: a tensor is fetched or rebuilt when it is first needed again, unless a plan fetches it earlier, and
+stays until it is last needed. Reruns count with all that they hold on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from .rebuild import Impossible, Lives, calls
+
+__all__ = ["Outcome", "simulate"]
+
+
+@dataclass
+class Outcome:
+    """What carrying out the decisions takes.
+
+    Attributes
+    ----------
+    peak
+        Bytes on the device at most.
+    at
+        The operation at which that is.
+    live
+        Bytes on the device at each operation; at an operation with reruns, the most that these take.
+    moved, host
+        Bytes copied to the host, and held there.
+    rebuilt_us, stalled_us, time_us
+        Time of reruns, time spent waiting for copies, and time of the step with both.
+    """
+
+    peak: int = 0
+    at: int = 0
+    live: list[int] = field(default_factory=list)
+    moved: int = 0
+    host: int = 0
+    rebuilt_us: float = 0.0
+    stalled_us: float = 0.0
+    time_us: float = 0.0
+
+
+class _Simulator:
+    def __init__(self, lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
+        self.lives = lives
+        self.decisions = decisions
+        count = len(lives.operations)
+        self.changes = [0] * (count + 1)
+        self.started = [0] * count  # bytes that reruns hold from this operation on
+        self.extra = [0] * count  # the most that reruns take beside what lives there otherwise
+        self.rerun_us = [0.0] * count
+        # When each rebuilt or fetched tensor is on the device again, and until when.
+        self.back: dict[int, int] = {}
+        self.until: dict[int, int] = {}
+        # Times each tensor was rebuilt.
+        self.times: dict[int, int] = {}
+
+    def lives_in(self, start: int, end: int, size: int) -> None:
+        if end >= start:
+            self.changes[start] += size
+            self.changes[end + 1] -= size
+
+    def run(self) -> Outcome:
+        lives = self.lives
+        if not lives.operations:
+            return Outcome()
+        rebuilt = [tensor for tensor, decision in self.decisions.items() if decision["decision"] == "recompute"]
+        rebuilt.sort(key=lambda tensor: lives.first_backward[tensor])
+        self.reruns(rebuilt)
+        for tensor, size in enumerate(lives.bytes):
+            if lives.resident[tensor]:
+                self.lives_in(0, len(lives.operations) - 1, size)
+            elif lives.first[tensor] >= 0:
+                self.one(tensor, size)
+        live = list(accumulate(self.changes[:-1]))
+        for index, extra in enumerate(self.extra):
+            if extra or self.started[index]:
+                live[index] = max(live[index], live[index] - self.started[index] + extra)
+        for index, operation in enumerate(lives.operations):
+            live[index] += self.scratch(operation)
+        peak = max(live)
+        outcome = Outcome(peak, live.index(peak), live)
+        outcome.rebuilt_us = sum(self.rerun_us)
+        self.time(outcome)
+        return outcome
+
+    @staticmethod
+    def scratch(operation: dict[str, Any]) -> int:
+        return int(operation.get("workspace_bytes") or 0)
+
+    def one(self, tensor: int, size: int) -> None:
+        """The spans in which a tensor is on the device."""
+        lives = self.lives
+        first, last = lives.first[tensor], self.needed_until(tensor)
+        before = lives.before[tensor]
+        if before is not None and lives.last[before] == first:
+            # In this operation the same bytes change their name.
+            first += 1
+        decision = self.decisions.get(tensor)
+        what = decision["decision"] if decision else "keep"
+        if what == "keep" or decision is None:
+            self.lives_in(first, last, size)
+        elif what == "offload":
+            self.lives_in(first, max(lives.last_forward[tensor], decision["release_after"]), size)
+            self.lives_in(min(decision["prefetch_before"], self.needed_from(tensor)), last, size)
+        else:
+            release = max(lives.last_forward[tensor], decision.get("release_after") or 0)
+            self.lives_in(first, release, size)
+
+    def needed_from(self, tensor: int) -> int:
+        first = self.lives.first_backward[tensor]
+        return min(first, self.back.get(tensor, first))
+
+    def needed_until(self, tensor: int) -> int:
+        return max(self.lives.last[tensor], self.until.get(tensor, -1))
+
+    def reruns(self, rebuilt: list[int]) -> None:
+        """Carries out reruns in the order in which the backward pass needs them."""
+        queue = []
+        for tensor in rebuilt:
+            entries = self.decisions[tensor]["rebuilt"]
+            if not entries and self.lives.first_backward[tensor] >= 0:
+                raise Impossible(f"tensor {tensor} is recomputed, but no rerun is given")
+            queue.extend((entry["before"], order, tensor) for order, entry in enumerate(entries))
+        self.alive: dict[int, tuple[int, int]] = {}
+        self.at_once: dict[int, list[int]] = {}
+        for before, order, tensor in sorted(queue):
+            self.rerun(tensor, order, before)
+        for index, (held, most) in ((index, (sum_, most)) for index, (sum_, most) in self.peaks().items()):
+            self.started[index] = held
+            self.extra[index] = most
+
+    def peaks(self) -> dict[int, tuple[int, int]]:
+        return {index: (levels[0], levels[1]) for index, levels in self.at_once.items()}
+
+    def window_end(self, tensor: int, order: int) -> int:
+        """The last operation that needs a tensor before it is rebuilt again."""
+        entries = self.decisions[tensor]["rebuilt"]
+        if order + 1 < len(entries):
+            limit = entries[order + 1]["before"]
+            readers = [
+                index
+                for index in range(self.lives.turn, limit)
+                if tensor in self.lives.operations[index]["reads"]
+            ]
+            return max(readers, default=entries[order]["before"])
+        return self.lives.last[tensor]
+
+    def rerun(self, tensor: int, order: int, now: int) -> None:
+        lives = self.lives
+        entries = self.decisions[tensor]["rebuilt"]
+        order = min(order, len(entries) - 1)
+        if tensor in self.alive and self.alive[tensor][1] >= now:
+            return
+        operations = entries[order]["operations"]
+        made = {made for index in operations for made in lives.operations[index]["writes"]}
+        held = {
+            other
+            for other in made
+            if (decision := self.decisions.get(other)) is not None
+            and decision["decision"] == "recompute"
+            and (other == tensor or self.stays(other, now))
+        }
+        for index in operations:
+            for read in (*lives.operations[index]["reads"],):
+                if read in made or lives.resident[read]:
+                    continue
+                self.leaf(read, now)
+        level = self.at_once.setdefault(now, [0, 0])
+        current = level[0]
+        for call in calls(lives, operations, held):
+            current += sum(lives.bytes[copied] for copied in call.copies)
+            current += sum(lives.bytes[new] for new in call.makes)
+            level[1] = max(level[1], current + self.scratch(lives.operations[call.operation]))
+            current -= sum(lives.bytes[dropped] for dropped in call.drops)
+            self.rerun_us[now] += float(
+                lives.operations[call.operation].get("rerun_time_us") or lives.operations[call.operation]["time_us"]
+            )
+        for other in held:
+            self.times[other] = self.times.get(other, 0) + 1
+            end = max(self.window_end(other, self.times[other] - 1), now)
+            self.alive[other] = (now, end)
+            self.lives_in(now, end, lives.bytes[other])
+        level[0] = current
+
+    def stays(self, tensor: int, now: int) -> bool:
+        """Whether a tensor made on the way is needed before its own next rerun."""
+        later = [entry["before"] for entry in self.decisions[tensor]["rebuilt"] if entry["before"] > now]
+        return not later and self.lives.last[tensor] >= now
+
+    def leaf(self, tensor: int, now: int) -> None:
+        """Makes sure that a rerun finds a tensor on the device."""
+        decision = self.decisions.get(tensor)
+        if decision is not None and decision["decision"] == "recompute":
+            if tensor not in self.alive:
+                self.rerun(tensor, self.times.get(tensor, 0), now)
+            start, end = self.alive[tensor]
+            if end < now:
+                self.lives_in(end + 1, now, self.lives.bytes[tensor])
+                self.alive[tensor] = (start, now)
+            return
+        if self.lives.last[tensor] < now and not self.lives.saved[tensor]:
+            raise Impossible(f"a rerun before operation {now} reads tensor {tensor}, which nothing holds")
+        self.back[tensor] = min(self.back.get(tensor, now), now)
+        self.until[tensor] = max(self.until.get(tensor, now), now)
+
+    def time(self, outcome: Outcome) -> None:
+        """One queue of copies each way, beside the operations."""
+        lives, machine = self.lives, self.lives.data["machine"]
+        out_rate, in_rate = machine["to_host_bytes_per_s"] / 1e6, machine["to_device_bytes_per_s"] / 1e6
+        starts: dict[int, list[int]] = {}
+        waits: dict[int, list[int]] = {}
+        fetches: dict[int, list[int]] = {}
+        needs: dict[int, list[int]] = {}
+        for tensor, decision in self.decisions.items():
+            if decision["decision"] != "offload":
+                continue
+            outcome.moved += lives.bytes[tensor]
+            starts.setdefault(decision["offload_after"], []).append(tensor)
+            waits.setdefault(decision["release_after"], []).append(tensor)
+            needed = self.needed_from(tensor)
+            fetches.setdefault(min(decision["prefetch_before"], needed), []).append(tensor)
+            needs.setdefault(needed, []).append(tensor)
+        outcome.host = outcome.moved
+        now = out_free = in_free = 0.0
+        done: dict[int, float] = {}
+        there: dict[int, float] = {}
+        for index, operation in enumerate(lives.operations):
+            for tensor in fetches.get(index, ()):
+                in_free = max(in_free, now) + lives.bytes[tensor] / in_rate
+                there[tensor] = in_free
+            for tensor in needs.get(index, ()):
+                stall = max(0.0, there.get(tensor, now) - now)
+                outcome.stalled_us += stall
+                now += stall
+            now += self.rerun_us[index] + float(operation["time_us"])
+            for tensor in starts.get(index, ()):
+                out_free = max(out_free, now) + lives.bytes[tensor] / out_rate
+                done[tensor] = out_free
+            for tensor in waits.get(index, ()):
+                stall = max(0.0, done.get(tensor, now) - now)
+                outcome.stalled_us += stall
+                now += stall
+        outcome.time_us = now
+
+
+def simulate(lives: Lives, decisions: dict[int, dict[str, Any]]) -> Outcome:
+    """Predicts a step under decisions by tensor, in the form of a plan file; other tensors are kept.
+
+    Raises
+    ------
+    Impossible
+        If the decisions cannot be carried out.
+    """
+    return _Simulator(lives, decisions).run()

@@ -1,0 +1,365 @@
+"""Turns a recording into a step: tensors and operations as data, in the form of a step file.
+
+Packs and unpacks become operations that take no time: they are the clock by which a plan is carried out, since nothing else
+of a step can be seen from outside. Where the program holds a tensor longer than its last reader does, an operation named
+`held` reads it there, so that lives are exact.
+
+A storage that is changed in place is one tensor, unless something reads or saves it between two changes: then each part of
+its life is a tensor of its own, which has the earlier one's bytes (`alias`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .cost import Rates, rates_of
+from .recorder import Operation, Recorder, View
+from .rerun import may_run_again
+
+__all__ = ["Step", "build"]
+
+# Smaller tensors are always kept: moving them takes longer than it frees.
+LEAST_BYTES = 16 << 10
+GRANULE = {"cuda": 512}
+_KINDS = {"parameter": "weight", "buffer": "weight", "gradient": "weight-gradient", "input": "input"}
+
+
+@dataclass
+class Step:
+    """A step file's content, and how its tensors and operations correspond to the recording.
+
+    Attributes
+    ----------
+    data
+        The content, ready for JSON.
+    packs
+        For each pack, its tensor and its operation; -1 where it has none.
+    unpacks
+        In order, the pack that is unpacked and the operation of that; -1 where it has none.
+    recorded
+        For each operation, the recorded one, or None.
+    tensors
+        The tensor of each (storage, writes).
+    externals
+        For tensors that exist before the step, what they are.
+    """
+
+    data: dict[str, Any]
+    packs: list[tuple[int, int]]
+    unpacks: list[tuple[int, int]]
+    recorded: list[Operation | None]
+    tensors: dict[tuple[int, int], int]
+    externals: dict[int, tuple[str, Any]]
+    assumed: list[str] = field(default_factory=list)
+
+
+class _Builder:
+    def __init__(self, recorder: Recorder, device: torch.device, rates: Rates) -> None:
+        self.recorder = recorder
+        self.device = device
+        self.rates = rates
+        self.granule = GRANULE.get(device.type, 1)
+        self.tensors: list[dict[str, Any]] = []
+        self.operations: list[dict[str, Any]] = []
+        self.recorded: list[Operation | None] = []
+        self.groups: dict[str, int] = {}
+        self.of: dict[tuple[int, int], int] = {}
+        self.externals: dict[int, tuple[str, Any]] = {}
+        self.stage_of_event = [""] * len(recorder.timeline)
+        self.saved = {(pack.view.storage, pack.view.writes) for pack in recorder.packs}
+        self.called = set(recorder.calls)
+        self.last_writes = [storage.writes for storage in recorder.storages]
+
+    def on_device(self, number: int) -> bool:
+        storage = self.recorder.storages[number]
+        return storage.device.type == self.device.type and storage.bytes > 0
+
+    def split(self) -> set[tuple[int, int]]:
+        """Values that are read or saved and then overwritten, so that the next write begins another tensor."""
+        ends = {value for value in self.saved if value[1] < self.last_writes[value[0]]}
+        for operation in self.recorder.operations:
+            for storage, writes in operation.reads:
+                if writes < self.last_writes[storage] and storage not in operation.changes:
+                    ends.add((storage, writes))
+        return ends
+
+    def add_tensors(self, gradients: set[int]) -> None:
+        ends = self.split()
+        made_in: dict[tuple[int, int], Operation] = {}
+        for operation in self.recorder.operations:
+            for value in operation.makes:
+                made_in[value] = operation
+        for storage in self.recorder.storages:
+            if not self.on_device(storage.number):
+                continue
+            index = -1
+            for writes in range(storage.writes + 1):
+                value = (storage.number, writes)
+                if index < 0 or (storage.number, writes - 1) in ends:
+                    index = self.add_tensor(storage.number, value, made_in.get(value), gradients, index)
+                self.of[value] = index
+                if value in self.saved:
+                    self.mark_saved(index, made_in.get(value))
+
+    def add_tensor(
+        self, number: int, value: tuple[int, int], maker: Operation | None, gradients: set[int], before: int
+    ) -> int:
+        storage = self.recorder.storages[number]
+        external = storage.external
+        if external is None and maker is None and before < 0:
+            external = storage.external = ("unknown", number)
+        kind, residence, name = "feature-map", "temporary", ""
+        if external is not None:
+            what, which = external
+            kind = _KINDS.get(what, "other")
+            residence, name = "resident", f"{what} {which}"
+        elif number in gradients:
+            kind, name = "weight-gradient", "gradient"
+        elif maker is not None:
+            if maker.stage == "backward":
+                kind = "gradient-map"
+            name = f"{maker.group} {maker.name}".strip()
+        if external is not None:
+            self.externals[len(self.tensors)] = external
+        self.tensors.append(
+            {
+                "name": name or f"storage {number}",
+                "bytes": -(-storage.bytes // self.granule) * self.granule,
+                "kind": kind,
+                "residence": residence,
+                "result": number in gradients,
+                "alias": None,
+                "in_place_of": before if before >= 0 else None,
+                "sample_bytes": None,
+            }
+        )
+        return len(self.tensors) - 1
+
+    def mark_saved(self, index: int, maker: Operation | None) -> None:
+        tensor = self.tensors[index]
+        if tensor["residence"] == "resident" or (maker is not None and maker.stage != "forward"):
+            return
+        if tensor["bytes"] >= LEAST_BYTES:
+            tensor["residence"] = "movable"
+
+    def group(self, name: str) -> int:
+        return self.groups.setdefault(name, len(self.groups))
+
+    def add(self, recorded: Operation | None, group: str, stage: str, name: str, **fields: Any) -> int:
+        operation = {
+            "group": self.group(group),
+            "name": name,
+            "stage": stage,
+            "reads": [],
+            "writes": [],
+            "adds": [],
+            "time_us": 0.0,
+            "workspace_bytes": 0,
+            "rerun": "never",
+            "rerun_time_us": None,
+            "independent_samples": False,
+            **fields,
+        }
+        self.operations.append(operation)
+        self.recorded.append(recorded)
+        return len(self.operations) - 1
+
+    def add_operation(self, operation: Operation) -> int:
+        reads = list(dict.fromkeys(self.of[value] for value in operation.reads if value in self.of))
+        made = list(dict.fromkeys(self.of[value] for value in operation.makes if value in self.of))
+        if not made and not reads:
+            return -1
+        adds = [tensor for tensor in made if tensor in reads or self.tensors[tensor]["residence"] == "resident"]
+        writes = [tensor for tensor in made if tensor not in adds]
+        rerun: Any = self.rerun(operation, reads)
+        if rerun == "same" and adds and any(self.tensors[tensor]["residence"] == "resident" for tensor in adds):
+            rerun = {"read_only": [tensor for tensor in adds if self.tensors[tensor]["residence"] == "resident"]}
+        return self.add(
+            operation,
+            operation.group,
+            operation.stage,
+            f"aten.{operation.name}",
+            reads=[tensor for tensor in reads if tensor not in adds],
+            writes=writes,
+            adds=adds,
+            time_us=self.time(operation) if made else 0.0,
+            rerun=rerun if made else "never",
+        )
+
+    def rerun(self, operation: Operation, reads: list[int]) -> str:
+        """Whether an operation may run again from what can be found again when the backward pass runs."""
+        if operation.stage != "forward" or not may_run_again(
+            operation.name, operation.function, operation.arguments, self.device.type == "cuda"
+        ):
+            return "never"
+        statistics = _statistics(operation)
+        for value in operation.reads:
+            tensor = self.of.get(value)
+            if tensor is None:
+                return "never"
+            external = self.externals.get(tensor)
+            if external is None:
+                continue
+            if value[0] in statistics:
+                continue
+            if value[1] != self.last_writes[value[0]] or not self.found_again(external):
+                return "never"
+        if any(self.of.get(value) in self.externals and value[0] not in statistics for value in operation.makes):
+            return "never"
+        return "same"
+
+    def found_again(self, external: tuple[str, Any]) -> bool:
+        """Whether a pass can tell that it reads the same: an input, or a tensor of a module whose call it sees."""
+        what, which = external
+        return what == "input" or (what in ("parameter", "buffer") and which.rpartition(".")[0] in self.called)
+
+    def time(self, operation: Operation) -> float:
+        """Time of a call in us: its arithmetic or its traffic, whichever takes longer."""
+        views = [value for value in [*operation.arguments, *operation.outputs] if isinstance(value, View)]
+        traffic = sum(view.shape.numel() * view.dtype.itemsize for view in views)
+        narrow = any(view.dtype.itemsize == 2 for view in views)
+        rate = self.rates.narrow if narrow else self.rates.wide
+        return round(1e6 * max(operation.flops / rate, traffic / self.rates.memory) + self.rates.call_us, 3)
+
+
+def _statistics(operation: Operation) -> set[int]:
+    """Storages of running statistics that a batch normalization updates, and does not need when it runs again."""
+    if operation.name not in ("native_batch_norm", "cudnn_batch_norm"):
+        return set()
+    found = [value.storage for value in operation.arguments[3:5] if isinstance(value, View)]
+    return {storage for storage in found if storage in operation.changes}
+
+
+def build(
+    recorder: Recorder,
+    device: torch.device,
+    gradients: set[int],
+    name: str,
+    optimizer: tuple[int, int],
+    outside_bytes: int = 0,
+    types: str = "f32",
+) -> Step:
+    """Makes the step of a finished recording.
+
+    Parameters
+    ----------
+    recorder
+        What was recorded.
+    device
+        Where the model is; tensors elsewhere do not count.
+    gradients
+        Storages of the parameters' gradients.
+    name
+        What to call the step.
+    optimizer
+        Bytes of the optimizer's state, and bytes it needs while it updates.
+    outside_bytes
+        Bytes on the device that are not of this step.
+    """
+    rates = rates_of(device)
+    builder = _Builder(recorder, device, rates)
+    builder.add_tensors(gradients)
+    held = _held(recorder)
+    packs = [(-1, -1)] * len(recorder.packs)
+    unpacks: list[tuple[int, int]] = []
+    for position, (event, number) in enumerate(recorder.timeline):
+        if event == "operation":
+            builder.add_operation(recorder.operations[number])
+        else:
+            pack = recorder.packs[number]
+            tensor = builder.of.get((pack.view.storage, pack.view.writes), -1)
+            operation = -1
+            if tensor >= 0 and tensor not in builder.externals:
+                stage = "forward" if event == "pack" else "backward"
+                operation = builder.add(None, pack.group, stage, event, reads=[tensor])
+            if event == "pack":
+                packs[number] = (tensor, operation)
+            else:
+                unpacks.append((number, operation))
+        _hold(builder, held.get(position, []))
+    _update(builder, gradients, optimizer, outside_bytes)
+    data = {
+        "tightfit_step": 1,
+        "name": name,
+        "batch": _batch(recorder),
+        "types": types,
+        "mode": "training",
+        "tensors": builder.tensors,
+        "groups": [{"name": group or "outside modules"} for group in builder.groups],
+        "operations": builder.operations,
+        "machine": {
+            "to_host_bytes_per_s": rates.link,
+            "to_device_bytes_per_s": rates.link,
+            "both_bytes_per_s": 1.6 * rates.link,
+            "slowdown_beside_copies": 1.03,
+            "host_bytes": None,
+            "link_share": 1.0,
+        },
+    }
+    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals)
+
+
+def _held(recorder: Recorder) -> dict[int, list[tuple[int, int]]]:
+    """For each position of the timeline, the storages that die there, and where each of their spans began."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for storage in recorder.storages:
+        if storage.external is not None:
+            continue
+        for start, end in storage.spans:
+            found.setdefault(end - 1, []).append((storage.number, start))
+    return found
+
+
+def _hold(builder: _Builder, dying: list[tuple[int, int]]) -> None:
+    """Reads what dies here, unless the last operation did."""
+    if not dying or not builder.operations:
+        return
+    last = builder.operations[-1]
+    used = {*last["reads"], *last["writes"], *last["adds"]}
+    tensors = []
+    for number, _ in dying:
+        # The latest part of its life that exists by now.
+        tensor = _current(builder, number)
+        if tensor is not None and tensor not in used and tensor not in tensors:
+            tensors.append(tensor)
+    if tensors:
+        builder.add(None, "", last["stage"], "held", reads=tensors)
+
+
+def _current(builder: _Builder, number: int) -> int | None:
+    for writes in range(builder.last_writes[number], -1, -1):
+        tensor = builder.of.get((number, writes))
+        if tensor is not None:
+            return tensor
+    return None
+
+
+def _update(builder: _Builder, gradients: set[int], optimizer: tuple[int, int], outside_bytes: int) -> None:
+    """The optimizer's step: reads all gradients, changes all weights."""
+    state_bytes, scratch_bytes = optimizer
+    weights = [index for index, external in builder.externals.items() if external[0] == "parameter"]
+    of_gradients = sorted({builder.of[(number, builder.last_writes[number])] for number in gradients if builder.on_device(number)})
+    state = []
+    for name, size, kind in (("optimizer state", state_bytes, "optimizer-state"), ("outside the step", outside_bytes, "other")):
+        if size > 0:
+            builder.tensors.append(
+                {"name": name, "bytes": size, "kind": kind, "residence": "resident", "result": False, "alias": None}
+            )
+            state.append(len(builder.tensors) - 1)
+    if weights:
+        builder.add(None, "", "update", "optimizer", reads=of_gradients, adds=[*weights, *state], workspace_bytes=scratch_bytes)
+
+
+def _batch(recorder: Recorder) -> int:
+    """Samples: the first length of the largest input."""
+    views = [
+        value
+        for operation in recorder.operations
+        for value in operation.arguments
+        if isinstance(value, View) and (recorder.storages[value.storage].external or ("",))[0] == "input"
+    ]
+    largest = max(views, key=lambda view: view.shape.numel(), default=None)
+    return int(largest.shape[0]) if largest is not None and largest.shape else 1

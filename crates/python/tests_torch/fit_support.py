@@ -1,0 +1,131 @@
+"""Training side by side, and live bytes counted from outside."""
+
+import copy
+import gc
+import weakref
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+import tightfit.torch as tt
+from tightfit._fit import cost
+from tightfit._fit.doors import session_of
+
+# Links that make a plan offload, and recompute.
+FAST, SLOW = 1e12, 1e6
+
+
+def set_link(monkeypatch, bytes_per_s):
+    rates = cost._CPU
+    monkeypatch.setattr(cost, "_CPU", cost.Rates(rates.wide, rates.narrow, rates.memory, bytes_per_s, rates.call_us))
+
+
+def sgd(model):
+    return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1e-2, momentum=0.9)
+
+
+def resident_bytes(fitted):
+    lives = fitted.lives
+    return sum(size for size, resident in zip(lives.bytes, lives.resident, strict=True) if resident)
+
+
+def tight_budget(model, x, share, **options):
+    """A budget that leaves a share of what the step needs beside what is resident; at least what can be met."""
+    plan = tt.plan(model, x, optimizer=sgd(model), **options)
+    resident = resident_bytes(plan._fitted)
+    return max(int(resident + (plan.plain - resident) * share), plan.least)
+
+
+def fitted_copy(model, x, share=0.5, copies=None):
+    """A copy of the model under a budget that must be planned for."""
+    other = copy.deepcopy(model)
+    tt.fit(other, tight_budget(other, x, share), optimizer=sgd(other))
+    if copies is not None:
+        session_of(other).copies = copies
+    return other
+
+
+def default_loss(model, x):
+    return model(x).float().square().mean()
+
+
+def train(model, steps, x, loss=default_loss, seed=0):
+    """Gradients after each step, and everything the model holds after the last."""
+    optimizer = sgd(model)
+    gradients = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        torch.manual_seed(seed + step)
+        loss(model, x).backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+        optimizer.step()
+    return gradients, [value.clone() for value in model.state_dict().values()], torch.get_rng_state()
+
+
+def same_bits(left, right):
+    return (
+        all(torch.equal(a, b) for step, other in zip(left[0], right[0], strict=True) for a, b in zip(step, other, strict=True))
+        and all(torch.equal(a, b) for a, b in zip(left[1], right[1], strict=True))
+        and torch.equal(left[2], right[2])
+    )
+
+
+def last_plan(model):
+    fitted = session_of(model).last
+    assert fitted is not None and fitted.bound is not None, "nothing was planned"
+    return fitted
+
+
+def decided(fitted):
+    kinds = [decision["decision"] for decision in fitted.bound.decisions.values()]
+    return {kind: kinds.count(kind) for kind in ("offload", "recompute")}
+
+
+class LiveBytes(TorchDispatchMode):
+    """Bytes of every storage that operations make while this is entered, counted until it dies; and their peak."""
+
+    def __init__(self, known):
+        super().__init__()
+        self.live = self.peak = 0
+        self.known = {tensor.untyped_storage()._cdata for tensor in known}
+        self.alive = {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for value in tree_flatten(out)[0]:
+            if isinstance(value, torch.Tensor):
+                self.count(value.untyped_storage())
+        self.peak = max(self.peak, self.live)
+        return out
+
+    def count(self, storage):
+        key, size = storage._cdata, storage.nbytes()
+        if key in self.known or key in self.alive:
+            return
+
+        def died(_):
+            self.live -= size
+            del self.alive[key]
+
+        self.live += size
+        self.alive[key] = weakref.ref(storage, died)
+
+
+def measured_peak(model, x, cast=None):
+    """Live bytes at most in one step, beside parameters, buffers and the input; host memory of the plan not counted.
+
+    The outputs stay until the backward pass has ended, as in most programs, and as a rehearsal assumes.
+    """
+    model.zero_grad()
+    gc.collect()
+    known = [x, *model.parameters(), *model.buffers()]
+    session = session_of(model)
+    if session._host is not None:
+        known.append(session._host)
+    with LiveBytes(known) as counter:
+        with torch.autocast("cpu", cast or torch.bfloat16, enabled=cast is not None):
+            outputs = model(x)
+            loss = outputs.float().square().mean()
+        loss.backward()
+    return counter.peak

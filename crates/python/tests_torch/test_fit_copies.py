@@ -1,0 +1,128 @@
+"""Copies that are late, and memory that is reused at once: what would show a missing wait."""
+
+import pytest
+import torch
+from torch import nn
+
+from fit_models import NETWORKS, Resnet, image
+from fit_support import FAST, default_loss, fitted_copy, last_plan, same_bits, set_link, train
+from tightfit._fit.doors import session_of
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
+    torch.set_num_threads(1)
+    set_link(monkeypatch, FAST)
+
+
+class Late:
+    """Side streams as slow as can be: a copy is done when it is waited for, and its target holds poison until then."""
+
+    device = torch.device("cpu")
+
+    def __init__(self):
+        self.waited = self.started = 0
+        self.skip = None
+
+    def arena(self, size):
+        return torch.full((size,), 0xA5, dtype=torch.uint8)
+
+    def begin(self):
+        pass
+
+    def _later(self, source, target):
+        self.started += 1
+        target.fill_(0xA5)
+        done = []
+
+        def copy():
+            if not done:
+                done.append(True)
+                target.copy_(source)
+
+        return copy
+
+    def out(self, device, host):
+        return self._later(device, host)
+
+    def into(self, host, device):
+        return self._later(host, device)
+
+    def wait(self, ticket):
+        self.waited += 1
+        if self.waited != self.skip:
+            ticket()
+
+
+@pytest.mark.parametrize("name", ["resnet", "densenet", "vit", "unet"])
+def test_late_copies_change_no_bit(name):
+    torch.manual_seed(1)
+    make, inputs = NETWORKS[name]
+    model, x = make().train(), inputs()
+    copies = Late()
+    fitted = fitted_copy(model, x, 0.6, copies)
+    assert same_bits(train(model, 3, x), train(fitted, 3, x))
+    assert copies.started > 0
+    assert last_plan(fitted).counts.fetched > 0
+
+
+def test_a_missing_wait_is_seen():
+    """The test above can fail: leave one wait out."""
+    torch.manual_seed(1)
+    make, inputs = NETWORKS["resnet"]
+    model, x = make().train(), inputs()
+    copies = Late()
+    fitted = fitted_copy(model, x, 0.4, copies)
+    default_loss(fitted, x).backward()
+    expected = [p.grad.clone() for p in fitted.parameters()]
+    # The last wait of a step is for a copy into the device.
+    copies.skip = 2 * copies.waited
+    fitted.zero_grad()
+    default_loss(fitted, x).backward()
+    assert not all(torch.equal(p.grad, e) for p, e in zip(fitted.parameters(), expected, strict=True))
+
+
+class Stops(torch.autograd.Function):
+    """The identity, whose backward pass may raise."""
+
+    on = False
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, dy):
+        if Stops.on:
+            raise KeyError
+        return dy
+
+
+class Stop(nn.Module):
+    def forward(self, x):
+        return Stops.apply(x)
+
+
+def test_every_copy_in_is_waited_for_even_if_the_backward_pass_raises():
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    model.insert(6, Stop())
+    copies = Late()
+    fitted = fitted_copy(model, x, 0.4, copies)
+    loss = default_loss(fitted, x)
+    Stops.on = True
+    stopped = False
+    try:
+        loss.backward()
+    except KeyError:
+        stopped = True
+    finally:
+        Stops.on = False
+    del loss
+    assert stopped
+    assert session_of(fitted)._host_of() is None, "the pass is gone"
+    assert copies.waited == copies.started > 0
+    fitted.load_state_dict(model.state_dict())
+    fitted.zero_grad()
+    assert same_bits(train(model, 1, x), train(fitted, 1, x))

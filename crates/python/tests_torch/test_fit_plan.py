@@ -1,0 +1,322 @@
+"""The doors of fitting: plans that run nothing, budgets that cannot be met, blocks, and unmodified programs."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tightfit
+import tightfit.torch as tt
+from fit_models import Resnet, Vae, image
+from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, tight_budget, train
+from tightfit._fit.decide import decide, decide_least
+from tightfit._fit.doors import session_of
+from tightfit._fit.rebuild import Impossible, Lives
+from tightfit._fit.simulate import simulate
+
+PACKAGE = Path(tightfit.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
+    torch.set_num_threads(1)
+
+
+def resnet():
+    torch.manual_seed(1)
+    return Resnet(blocks=3).train(), image(4)
+
+
+def test_a_plan_answers_without_running_anything(tmp_path):
+    model, x = resnet()
+    ran = []
+    model[0].register_forward_hook(lambda module, inputs, output: ran.append(type(output)))
+    plain = tt.plan(model, x)
+    assert ran == [torch._subclasses.FakeTensor], "only a copy ran, on a fake tensor"
+    assert plain.fits and plain.peak == plain.plain and plain.decisions == [] and plain.host == 0
+    assert plain.least < plain.peak
+    plan = tt.plan(model, (x,), budget=plain.least, optimizer=sgd(model))
+    assert plan.fits and plan.peak <= plain.least and plan.overhead >= 0 and len(plan.decisions) > 0
+    assert plan.assumed == ["the loss is a mean over the outputs, in 32 bits"]
+    assert "the optimizer is AdamW" in plain.assumed
+    refused = tt.plan(model, x, budget="1KiB")
+    assert not refused.fits and refused.peak == refused.least > 1024
+    plan.html(tmp_path / "plan.html")
+    assert "<svg" in (tmp_path / "plan.html").read_text()
+    plan.save(tmp_path / "plan.json")
+    saved = json.loads((tmp_path / "plan.json").read_text())
+    assert saved["peak_bytes"] == plan.peak and len(saved["decisions"]) == len(plan.decisions)
+    with pytest.raises(tightfit.FileError, match="no-such-folder"):
+        plan.save(tmp_path / "no-such-folder/plan.json")
+
+
+def test_a_step_file_has_what_the_format_asks_for(tmp_path):
+    model, x = resnet()
+    tt.plan(model, x).save_step(tmp_path / "step.json")
+    step = json.loads((tmp_path / "step.json").read_text())
+    assert step["tightfit_step"] == 1 and step["batch"] == 4 and step["mode"] == "training"
+    stages = [operation["stage"] for operation in step["operations"]]
+    assert stages == sorted(stages, key=["forward", "backward", "update"].index)
+    kinds = {"weight", "weight-gradient", "optimizer-state", "feature-map", "gradient-map", "input", "other"}
+    written = set()
+    for index, tensor in enumerate(step["tensors"]):
+        assert tensor["bytes"] > 0 and tensor["kind"] in kinds, tensor
+        if tensor["residence"] == "resident":
+            written.add(index)
+    for operation in step["operations"]:
+        # Everything is made before it is read.
+        assert set(operation["reads"]) <= written, operation
+        written.update(operation["writes"])
+        assert set(operation["adds"]) <= written, operation
+    weights = sum(p.untyped_storage().nbytes() for p in model.parameters())
+    of_kind = lambda kind: sum(t["bytes"] for t in step["tensors"] if t["kind"] == kind)  # noqa: E731
+    assert of_kind("weight-gradient") == weights and of_kind("optimizer-state") == 2 * weights
+
+
+def test_the_least_budget_is_refused_below_and_runs_at(monkeypatch):
+    for link in (FAST, SLOW):
+        set_link(monkeypatch, link)
+        model, x = resnet()
+        least = tt.plan(model, x, optimizer=sgd(model)).least
+        tt.fit(model, least, optimizer=sgd(model))
+        default_loss(model, x).backward()
+        tt.unfit(model)
+        model.zero_grad()
+        tt.fit(model, least - 1, optimizer=sgd(model))
+        with pytest.raises(tightfit.DoesNotFit, match="backward pass") as refused:
+            model(x)
+        assert refused.value.limit_bytes == least - 1 and refused.value.needed_bytes == least
+        tt.unfit(model)
+
+
+def test_a_larger_budget_is_never_slower_and_one_that_fits_costs_nothing(monkeypatch):
+    set_link(monkeypatch, 1e9)
+    model, x = resnet()
+    plain = tt.plan(model, x)
+    for share in (1.0, 0.9, 0.8, 0.7, 0.6):
+        plan = tt.plan(model, x, budget=max(int(plain.peak * share), plain.least))
+        assert plan.peak <= max(int(plain.peak * share), plain.least)
+    tt.fit(model, plain.peak)
+    default_loss(model, x).backward()
+    fitted = session_of(model).last
+    assert fitted.bound is None and fitted.counts.packs == 0, "no hooks where everything fits"
+
+
+@pytest.mark.parametrize("budget", [0, -5, "0", "much", "8 parsecs", None, 1.5, True])
+def test_a_wrong_budget_is_named(budget):
+    with pytest.raises(tightfit.BadInput):
+        tt.fit(nn.Linear(2, 2), budget)
+
+
+def test_auto_needs_a_gpu():
+    with pytest.raises(tightfit.BadInput, match="not on a GPU"):
+        tt.fit(nn.Linear(2, 2), "auto")
+
+
+def test_a_block_covers_the_loss_and_several_models(monkeypatch):
+    for link in (FAST, SLOW):
+        set_link(monkeypatch, link)
+
+        def run(block, steps=4):
+            torch.manual_seed(2)
+            first, second = Vae().train(), Resnet(blocks=2).train()
+            optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=1e-2)
+            found = []
+            for _ in range(steps):
+                optimizer.zero_grad()
+                with block(first, second, optimizer):
+                    loss = second(first(image(2, 16))).logsumexp(1).square().mean()
+                loss.backward()
+                optimizer.step()
+                found.append(torch.cat([p.grad.flatten() for p in [*first.parameters(), *second.parameters()]]))
+            return torch.cat(found)
+
+        class Nothing:
+            def __init__(self, *_):
+                pass
+
+            def __enter__(self):
+                pass
+
+            def __exit__(self, *_):
+                pass
+
+        budgets = []
+
+        def block(first, second, optimizer):
+            name = f"block {link}"
+            budgets.append(tt.budget("1300KiB", first, second, optimizer=optimizer, name=name))
+            return budgets[-1]
+
+        assert torch.equal(run(Nothing), run(block))
+        assert budgets[0] is budgets[-1], "one place in the program has one set of plans"
+        assert sum(decided(budgets[0].session.last).values()) > 0
+        assert budgets[0].session.last.counts.packs > 0
+
+
+def test_blocks_at_two_places_have_plans_of_their_own():
+    model, x = resnet()
+    first, second = tt.budget("8MiB", model), tt.budget("8MiB", model)
+    assert first is second
+    third = tt.budget("8MiB", model)
+    assert third is not first
+
+
+PROGRAM = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+torch.set_num_threads(1)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(*[nn.Sequential(nn.Conv2d(3 if i == 0 else 16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
+                                    for i in range(5)])
+    def forward(self, x, *, scale):
+        return self.body(x).mean((2, 3)) * scale
+model, loss, x = Model(), nn.CrossEntropyLoss(), torch.randn(8, 3, 32, 32)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    value = loss(model(x, scale=2.0), torch.zeros(8, dtype=torch.long))
+    value.backward()
+    optimizer.step()
+    print("loss", value.item().hex())
+print("done")
+"""
+
+
+def launched(tmp_path, budget, program=PROGRAM, own_site=None):
+    """A program as `tightfit run --budget` starts it."""
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    path = [str(PACKAGE / "_fit/site"), *([own_site] if own_site else []), str(PACKAGE.parent)]
+    environment = {**os.environ, "PYTHONPATH": ":".join(path), "TIGHTFIT_BUDGET": budget, "TIGHTFIT_QUIET": "0"}
+    command = [sys.executable, str(tmp_path / "program.py")]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_an_unmodified_program_is_fitted(tmp_path):
+    plain, fitted = launched(tmp_path, ""), launched(tmp_path, "4MiB")
+    assert plain.returncode == fitted.returncode == 0, fitted.stderr
+    assert plain.stdout == fitted.stdout and "done" in plain.stdout
+    assert "offloaded" in fitted.stderr and fitted.stderr.count("\n") == 1, fitted.stderr
+    assert "AdamW" not in fitted.stderr, "the program's own optimizer is found"
+    assert plain.stderr == ""
+
+
+def test_an_unmodified_program_ends_before_its_first_step_if_the_budget_cannot_be_met(tmp_path):
+    refused = launched(tmp_path, "1MiB", PROGRAM.replace("value = loss", "print('step')\n    value = loss"))
+    assert refused.returncode == 3, refused.stderr
+    assert refused.stdout == "step\n" and "the least budget found is" in refused.stderr
+
+
+def test_a_program_without_torch_and_the_sites_own_customization_run_as_before(tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("print('own site')\n")
+    ran = launched(tmp_path, "1MiB", "import sys; print('torch' in sys.modules, 'tightfit' in sys.modules)", str(own))
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "own site\nFalse False\n", "")
+
+
+# A step of a few operations, for the planner alone: maps a to e in a chain, each saved, backward in reverse order.
+
+
+def chain(sizes, rerun, link=1e3):
+    """A chain of maps: operation i makes map i from map i - 1; its backward pass reads both."""
+    tensors = [{"name": "x", "bytes": 1, "kind": "feature-map", "residence": "resident"}]
+    tensors += [{"name": f"map {i}", "bytes": size, "kind": "feature-map", "residence": "movable"} for i, size in enumerate(sizes)]
+    gradients = len(tensors)
+    tensors += [{"name": f"gradient {i}", "bytes": 1, "kind": "gradient-map", "residence": "temporary"} for i in range(len(sizes))]
+    operations = []
+
+    def add(name, stage, reads, writes, time_us=0.0, again="never"):
+        fields = {"adds": [], "workspace_bytes": 0, "rerun": again, "rerun_time_us": None, "group": 0}
+        operations.append({"name": name, "stage": stage, "reads": reads, "writes": writes, "time_us": time_us, **fields})
+
+    for i in range(1, len(sizes) + 1):
+        add("make", "forward", [i - 1], [i], float(i), "same" if rerun[i - 1] else "never")
+        add("pack", "forward", [i], [])
+    for i in range(len(sizes), 0, -1):
+        add("unpack", "backward", [i], [])
+        add("back", "backward", [i], [gradients + i - 1], 1.0)
+    for tensor in tensors:
+        tensor.update(result=False, alias=None, sample_bytes=None)
+    machine = {"to_host_bytes_per_s": link, "to_device_bytes_per_s": link, "host_bytes": None}
+    return {"tensors": tensors, "groups": [{"name": ""}], "operations": operations, "machine": machine}
+
+
+def test_the_simulator_counts_a_chain_as_by_hand():
+    lives = Lives(chain([8, 4, 2], [True, True, True]))
+    # All three maps at once, x, and the first gradient.
+    assert simulate(lives, {}).peak == 1 + 8 + 4 + 2 + 1
+    assert simulate(lives, {}).time_us == 1 + 2 + 3 + 3
+    again = {"tensor": 1, "decision": "recompute", "release_after": 2, "rebuilt": [{"before": 10, "operations": [0]}]}
+    outcome = simulate(lives, {1: again})
+    # Map 0 lives from operation 0 to 2, where map 1 is made, and from 10 on; all three gradients stay.
+    assert outcome.live[0:3] == [1 + 8, 1 + 8, 1 + 8 + 4] and outcome.live[4] == 1 + 4 + 2
+    assert outcome.live[10] == 1 + 8 and outcome.rebuilt_us == 1.0
+
+
+def test_the_simulator_refuses_what_cannot_run():
+    lives = Lives(chain([8, 4, 2], [False, True, True]))
+    plan = {"tensor": 1, "decision": "recompute", "release_after": 2, "rebuilt": [{"before": 10, "operations": [0]}]}
+    with pytest.raises(Impossible, match="may not run again"):
+        simulate(lives, {1: plan})
+    with pytest.raises(Impossible, match="no rerun is given"):
+        simulate(lives, {1: {**plan, "rebuilt": []}})
+
+
+def exhaustive_least(lives):
+    """The least peak of all ways to keep, offload or rebuild every map alone, copies being instantaneous."""
+    options = {}
+    for tensor in (t for t in range(len(lives.tensors)) if lives.movable[t]):
+        pack = next(i for i, o in enumerate(lives.operations) if o["name"] == "pack" and o["reads"] == [tensor])
+        need = lives.first_backward[tensor]
+        fields = {"tensor": tensor, "offload_after": pack, "release_after": pack, "prefetch_before": need}
+        options[tensor] = [None, {**fields, "decision": "offload", "rebuilt": []}]
+        entry = {"before": need, "operations": lives.writers[tensor]}
+        options[tensor].append({**fields, "decision": "recompute", "rebuilt": [entry]})
+    peaks = []
+    for choice in itertools.product(*options.values()):
+        try:
+            decisions = {tensor: what for tensor, what in zip(options, choice, strict=True) if what is not None}
+            peaks.append(simulate(lives, decisions).peak)
+        except Impossible:
+            continue
+    return min(peaks)
+
+
+@pytest.mark.parametrize("sizes", list(itertools.permutations([8, 4, 3, 2]))[::5])
+@pytest.mark.parametrize("rerun", [(True,) * 4, (True, False, True, False), (False,) * 4])
+def test_decisions_hold_their_budget_on_small_chains(sizes, rerun):
+    step = chain(list(sizes), rerun)
+    lives = Lives(step)
+    plain = simulate(lives, {}).peak
+    reached = decide(step, 1).outcome.peak
+    for budget in range(reached, plain + 1):
+        found = decide(step, budget)
+        assert found.fits and found.outcome.peak <= budget, (budget, reached)
+        assert simulate(lives, found.decisions).peak == found.outcome.peak
+    least = decide_least(step, lives).outcome.peak
+    assert exhaustive_least(lives) <= least <= reached
+    assert decide(step, plain).decisions == {}
+
+
+def test_same_bits_sees_a_difference():
+    model, x = resnet()
+    other = fitted_copy(model, x)
+    left, right = train(model, 1, x), train(other, 1, x)
+    assert same_bits(left, right)
+    with torch.no_grad():
+        next(iter(other.parameters())).view(-1)[0] += 1
+    assert not same_bits(train(model, 1, x), train(other, 1, x))
+    assert tight_budget(model, x, 0.5) < tight_budget(model, x, 1.0)
+    assert last_plan(other).counts.packs > 0

@@ -1,0 +1,478 @@
+"""What programs do with a fitted model: retained graphs, two graphs at once, in-place writes, exceptions, changing shapes."""
+
+import contextlib
+import copy
+import gc
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import tightfit
+import tightfit.torch as tt
+from fit_models import Residual, Resnet, Vae, Vit, image
+from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, tight_budget, train
+from tightfit._fit.doors import session_of
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
+def link(request, monkeypatch):
+    set_link(monkeypatch, request.param)
+    return request.param
+
+
+def resnet():
+    torch.manual_seed(1)
+    return Resnet(blocks=3).train(), image(4)
+
+
+def gradients(model):
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def equal(left, right):
+    return len(left) == len(right) and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def test_a_retained_graph_runs_twice(link):
+    model, x = resnet()
+    fitted = fitted_copy(model, x)
+    found = []
+    for net in (model, fitted):
+        loss = default_loss(net, x)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        found.append(gradients(net))
+    assert equal(*found)
+    assert last_plan(fitted).counts.out_of_order == 0
+
+
+def test_double_backward(link):
+    model, x = Vae().train(), image(1, 16)
+    fitted = fitted_copy(model, x)
+    found = []
+    for net in (model, fitted):
+        inputs = x.clone().requires_grad_()
+        loss = default_loss(net, inputs)
+        (penalty,) = torch.autograd.grad(loss, inputs, create_graph=True)
+        penalty.square().sum().backward()
+        found.append(gradients(net))
+    assert equal(*found)
+
+
+def test_two_graphs_of_one_model_at_once(link):
+    """As a discriminator sees real and generated samples before either backward pass."""
+    model, x = resnet()
+    fitted = fitted_copy(model, x, 0.7)
+    found = []
+    for net in (model, fitted):
+        torch.manual_seed(5)
+        first, second = net(x), net(x * 2)
+        (first.square().mean() + second.square().mean()).backward()
+        again = net(x)
+        del first, second
+        again.square().mean().backward()
+        found.append(gradients(net))
+    assert equal(*found)
+    if link == FAST:
+        fresh = sum(plan.counts.fresh_bytes for plan in session_of(fitted).plans.values())
+        assert fresh > 0, "two graphs cannot share one arena"
+
+
+def test_a_discriminator_and_a_generator(link):
+    """Two models, two optimizers; each graph runs through both."""
+
+    def run(make):
+        torch.manual_seed(3)
+        generator, discriminator = make(nn.Sequential(Vae(), nn.Tanh()), image(2, 16)), make(Resnet(blocks=2), image(2))
+        generator_steps, discriminator_steps = sgd(generator), sgd(discriminator)
+        found = []
+        for _ in range(2):
+            fake = generator(image(2, 16))
+            discriminator_steps.zero_grad()
+            loss = discriminator(fake.detach()).square().mean() + (discriminator(image(2)) - 1).square().mean()
+            loss.backward()
+            discriminator_steps.step()
+            generator_steps.zero_grad()
+            (discriminator(fake) - 1).square().mean().backward()
+            generator_steps.step()
+            found.append(gradients(generator))
+        return [value for step in found for value in step]
+
+    def fit(model, x):
+        model.train()
+        tt.fit(model, int(tight_budget(model, x, 0.6) * 1.1), optimizer=sgd(model))
+        return model
+
+    assert equal(run(lambda model, x: model.train()), run(fit))
+
+
+class WritesAfterwards(nn.Module):
+    """Changes a map in place after autograd saved it, where that is an error."""
+
+    def __init__(self, which):
+        super().__init__()
+        self.which = which
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Sigmoid(), nn.Conv2d(16, 16, 3, padding=1), nn.Sigmoid())
+
+    def forward(self, x):
+        maps = [x]
+        for layer in self.body:
+            maps.append(layer(maps[-1]))
+        if self.which is not None:
+            self.changed = maps[self.which]
+        return maps[-1]
+
+
+@pytest.mark.parametrize("which", [1, 2, 3, 4])
+def test_an_in_place_write_raises_as_in_plain_pytorch(which, link):
+    torch.manual_seed(0)
+    model, x = WritesAfterwards(which).train(), image(4)
+    fitted = fitted_copy(model, x)
+    outcomes = []
+    for net in (model, fitted):
+        loss = net(x).square().mean()
+        with torch.no_grad():
+            net.changed.add_(1)
+        try:
+            loss.backward()
+            outcomes.append(None)
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            outcomes.append("raised")
+        net.changed = None
+    if outcomes[0] is None:
+        # Plain PyTorch does not save this map. A rerun that reads it may refuse, and must otherwise not use it.
+        assert outcomes[1] in (None, "raised")
+        if outcomes[1] is None:
+            assert equal(gradients(model), gradients(fitted))
+    else:
+        assert outcomes[1] == "raised"
+
+
+def test_a_parameter_changed_before_backward_raises_where_a_rerun_reads_it(monkeypatch):
+    set_link(monkeypatch, SLOW)
+    model, x = resnet()
+    fitted = fitted_copy(model, x)
+    loss = default_loss(fitted, x)
+    with torch.no_grad():
+        for parameter in fitted.parameters():
+            parameter.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+class Fails(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.fails = Resnet(blocks=3), False
+
+    def forward(self, x):
+        for place, layer in enumerate(self.body):
+            x = layer(x)
+            if self.fails and place == 5:
+                raise KeyError("in the middle")
+        return x
+
+
+def test_an_exception_in_a_step_leaves_nothing_behind(link):
+    torch.manual_seed(1)
+    model, x = Fails().train(), image(4)
+    fitted = fitted_copy(model, x)
+    train(fitted, 1, x)
+    fitted.load_state_dict(model.state_dict())
+    fitted.fails = True
+    for _ in range(3):
+        with pytest.raises(KeyError):
+            fitted(x)
+    fitted.fails = False
+    # No hooks are left: what is saved outside the model is not packed.
+    a = torch.randn(8, requires_grad=True)
+    (a * a).sum().backward()
+    assert session_of(fitted)._stack() == []
+    model.load_state_dict(fitted.state_dict())
+    assert same_bits(train(model, 2, x), train(fitted, 2, x))
+
+
+def test_a_backward_pass_that_raises_can_be_followed_by_a_step(link):
+    model, x = resnet()
+    fitted = fitted_copy(model, x)
+
+    def refuse(gradient):
+        raise KeyError("in backward")
+
+    loss = default_loss(fitted, x)
+    handle = fitted[4].c1.weight.register_hook(refuse)
+    with contextlib.suppress(KeyError):
+        loss.backward()
+    handle.remove()
+    del loss
+    fitted.load_state_dict(model.state_dict())
+    assert same_bits(train(model, 1, x), train(fitted, 1, x))
+
+
+def test_changing_shapes_get_plans_of_their_own(link):
+    model, x = resnet()
+    fitted = fitted_copy(model, x)
+    for size in (4, 2, 3, 4, 2):
+        inputs = image(size)
+        model.zero_grad()
+        fitted.zero_grad()
+        default_loss(model, inputs).backward()
+        default_loss(fitted, inputs).backward()
+        assert equal(gradients(model), gradients(fitted)), size
+    assert len(session_of(fitted).plans) == 3
+    for size in range(5, 16):
+        with contextlib.suppress(tightfit.DoesNotFit):
+            default_loss(fitted, image(size)).backward()
+    assert len(session_of(fitted).plans) <= 8
+
+
+def test_gradients_accumulate(link):
+    model, x = resnet()
+    fitted = copy.deepcopy(model)
+    tt.fit(fitted, int(tight_budget(model, x, 0.7) * 1.1), optimizer=sgd(fitted))
+    for net in (model, fitted):
+        for scale in (1, 2, 3):
+            (default_loss(net, x * scale) / 3).backward()
+    assert equal(gradients(model), gradients(fitted))
+    # The first pass has no gradients yet, the others do.
+    assert len(session_of(fitted).plans) == 2
+
+
+def test_evaluation_between_steps_is_left_alone(link):
+    model, x = resnet()
+    fitted = fitted_copy(model, x)
+    for _ in range(2):
+        for net in (model, fitted):
+            net.train()
+            net.zero_grad()
+            default_loss(net, x).backward()
+        packs = last_plan(fitted).counts.packs
+        model.eval(), fitted.eval()
+        with torch.no_grad():
+            assert torch.equal(model(x), fitted(x))
+        assert last_plan(fitted).counts.packs == packs
+        assert equal(gradients(model), gradients(fitted))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant):
+        super().__init__()
+        self.first, self.reentrant = nn.Conv2d(3, 16, 3, padding=1), reentrant
+        self.blocks = nn.ModuleList(Residual(16) for _ in range(4))
+
+    def forward(self, x):
+        x = self.first(x)
+        for place, block in enumerate(self.blocks):
+            x = checkpoint(block, x, use_reentrant=self.reentrant) if place % 2 else block(x)
+        return x
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_inside_the_model(reentrant, link):
+    torch.manual_seed(1)
+    model, x = Checkpointed(reentrant).train(), image(4)
+    fitted = fitted_copy(model, x, 0.7)
+    assert same_bits(train(model, 2, x), train(fitted, 2, x))
+
+
+class OwnHooks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Conv2d(3, 16, 3, padding=1), *[Residual(16) for _ in range(3)]])
+        self.packed = 0
+
+    def pack(self, tensor):
+        self.packed += 1
+        return tensor.detach().clone()
+
+    def forward(self, x):
+        for place, block in enumerate(self.blocks):
+            with torch.autograd.graph.saved_tensors_hooks(self.pack, lambda t: t) if place == 2 else contextlib.nullcontext():
+                x = block(x)
+        return x
+
+
+def test_the_programs_own_hooks_inside_come_first(link):
+    torch.manual_seed(1)
+    model, x = OwnHooks().train(), image(4)
+    fitted = fitted_copy(model, x, 0.7)
+    fitted.packed = model.packed = 0
+    assert same_bits(train(model, 2, x), train(fitted, 2, x))
+    assert fitted.packed == model.packed > 0
+
+
+class ReadsItsTensors(nn.Module):
+    """Cannot be rehearsed: what it does depends on values."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = Resnet(blocks=3)
+
+    def forward(self, x):
+        if x.mean().item() < 100:
+            x = x + 1
+        return self.body(x)
+
+
+def test_a_model_that_reads_its_tensors_is_recorded_on_its_first_step(link, monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    torch.manual_seed(1)
+    model, x = ReadsItsTensors().train(), image(4)
+    with pytest.raises(tightfit.BadInput, match="cannot be planned without running it"):
+        tt.plan(model, x)
+    fitted = copy.deepcopy(model)
+    tt.fit(fitted, int(tight_budget(model.body, x, 0.6) * 1.1), optimizer=sgd(fitted))
+    assert same_bits(train(model, 3, x), train(fitted, 3, x))
+    assert "recording its first step" in capfd.readouterr().err
+    assert sum(decided(last_plan(fitted)).values()) > 0
+    assert last_plan(fitted).counts.packs > 0
+
+
+class Turns(nn.Module):
+    """Takes another way at every third call, without its inputs showing it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.ways = nn.ModuleList([Residual(16), nn.Sequential(Residual(16), nn.Conv2d(16, 16, 1), nn.SiLU())])
+        self.end = Residual(16)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.end(self.ways[self.calls % 3 == 0](self.first(x)))
+
+
+def test_another_way_through_the_model_is_noticed_and_right(link):
+    torch.manual_seed(1)
+    model, x = Turns().train(), image(4)
+    fitted = fitted_copy(model, x, 0.7)
+    assert same_bits(train(model, 7, x), train(fitted, 7, x))
+
+
+class Chooses(nn.Module):
+    """Computes something else at every third call, with the same shapes and the same modules."""
+
+    def __init__(self, ways):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Conv2d(3, 16, 3, padding=1), *[Residual(16) for _ in range(3)]])
+        self.ways, self.calls = ways, 0
+
+    def forward(self, x):
+        self.calls += 1
+        for block in self.blocks:
+            x = block(x)
+            x = self.ways[self.calls % 3 == 0](x)
+        return x
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        (torch.relu, torch.nn.functional.gelu),
+        (torch.relu, torch.sigmoid),
+        (lambda x: torch.sigmoid(x + x.mean()), lambda x: torch.sigmoid(x - x.mean())),
+        (lambda x: torch.relu(x.flip(2)), lambda x: torch.relu(x.flip(2).neg())),
+    ],
+    ids=["relu-gelu", "relu-sigmoid", "add-sub", "neg"],
+)
+def test_another_computation_of_the_same_shapes_is_noticed(ways, link):
+    torch.manual_seed(1)
+    model, x = Chooses(ways).train(), image(4)
+    fitted = fitted_copy(model, x, 0.7)
+    assert same_bits(train(model, 4, x), train(fitted, 4, x))
+
+
+class Scaled(nn.Module):
+    """Scales its maps by another number in every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks, self.scale = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), Residual(16), Residual(16), Residual(16)), 1.0
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = torch.relu(block(x) * self.scale) + self.scale
+        self.scale *= 0.9
+        return x
+
+
+def test_numbers_that_change_from_step_to_step_are_not_those_recorded(link):
+    torch.manual_seed(1)
+    model, x = Scaled().train(), image(4)
+    fitted = fitted_copy(model, x, 0.7)
+    assert same_bits(train(model, 4, x), train(fitted, 4, x))
+    assert last_plan(fitted).counts.strangers == 0
+
+
+def test_a_fitted_model_is_saved_and_read_as_a_plain_one(tmp_path, monkeypatch):
+    set_link(monkeypatch, SLOW)
+    model, x = resnet()
+    fitted = fitted_copy(model, x)
+    train(fitted, 1, x)
+    train(model, 1, x)
+    torch.save(fitted, tmp_path / "model.pt")
+    read = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert same_bits(train(model, 1, x), train(read, 1, x))
+    # A copy of it is fitted too.
+    fitted.load_state_dict(read.state_dict())
+    model.load_state_dict(read.state_dict())
+    assert same_bits(train(model, 2, x), train(copy.deepcopy(fitted), 2, x))
+
+
+def test_names_and_state_and_names_are_unchanged():
+    model, x = resnet()
+    fitted = copy.deepcopy(model)
+    assert tt.fit(fitted, "1GiB") is fitted
+    assert list(fitted.state_dict()) == list(model.state_dict())
+    with pytest.raises(tightfit.BadInput, match="fitted already"):
+        tt.fit(fitted, "1GiB")
+    twin = copy.deepcopy(fitted)
+    assert tt.unfit(fitted) is fitted
+    assert not fitted._forward_hooks and not fitted._forward_pre_hooks
+    default_loss(twin, x).backward()
+
+
+def test_random_states_and_buffers_are_as_before_the_rehearsal():
+    torch.manual_seed(7)
+    model = Vit(dropout=0.2).train()
+    x = image(2, 64)
+    before, state = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
+    tt.plan(model, x, budget="1GiB")
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_no_memory_grows_over_steps(link):
+    model, x = resnet()
+    fitted = fitted_copy(model, x)
+    train(fitted, 2, x)
+
+    def tensors():
+        gc.collect()
+        return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
+
+    before, host = tensors(), session_of(fitted)._host
+    train(fitted, 10, x)
+    assert tensors() <= before
+    assert session_of(fitted)._host is host
+    assert last_plan(fitted).counts.fresh_bytes == 0
+
+
+def test_function_transforms_are_left_alone():
+    model, x = resnet()
+    model.eval()
+    tt.fit(model, "1MiB")
+    values = {name: p.detach() for name, p in model.named_parameters()}
+    found = torch.func.grad(lambda v: torch.func.functional_call(model, v, (x,)).square().mean())(values)
+    assert all(torch.isfinite(value).all() for value in found.values())

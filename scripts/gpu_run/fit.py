@@ -1,0 +1,261 @@
+"""One case of scripts/gpu-fit.sh: training steps plain, with checkpoints, and within budgets; a JSON line each.
+
+bf16 by autocast, channels last, AdamW (fused). Peaks are torch's allocated and reserved bytes; times are medians of steps.
+"""
+
+import argparse
+import functools
+import gc
+import json
+import statistics
+import sys
+import time
+import types
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import models
+
+try:
+    import tightfit._native  # noqa: F401
+except ImportError:
+    # A checkout whose extension module is not built: fitting itself needs none of it, given budgets in bytes.
+    native = types.ModuleType("tightfit._native")
+
+    def missing(name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+    native.__getattr__ = missing
+    sys.modules["tightfit._native"] = native
+import tightfit.torch as tt
+from tightfit._fit.doors import session_of
+
+
+class ResBlock(nn.Module):
+    """Two convolutions after group norm and SiLU. Source: Rombach et al. 2022, the autoencoder."""
+
+    def __init__(self, before, after):
+        super().__init__()
+        self.n1, self.c1 = nn.GroupNorm(32, before), nn.Conv2d(before, after, 3, padding=1)
+        self.n2, self.c2 = nn.GroupNorm(32, after), nn.Conv2d(after, after, 3, padding=1)
+        self.skip = nn.Conv2d(before, after, 1) if before != after else nn.Identity()
+
+    def forward(self, x):
+        return self.skip(x) + self.c2(F.silu(self.n2(self.c1(F.silu(self.n1(x))))))
+
+
+class Vae(nn.Module):
+    """Encoder and decoder of Stable Diffusion's size, 128 to 512 channels, without attention."""
+
+    def __init__(self, widths=(128, 256, 512, 512)):
+        super().__init__()
+        down, up, c = [nn.Conv2d(3, widths[0], 3, padding=1)], [], widths[0]
+        for level, width in enumerate(widths):
+            down += [ResBlock(c, width), ResBlock(width, width)]
+            c = width
+            if level < len(widths) - 1:
+                down.append(nn.Conv2d(c, c, 3, stride=2, padding=1))
+        down += [nn.GroupNorm(32, c), nn.SiLU(), nn.Conv2d(c, 4, 3, padding=1)]
+        up.append(nn.Conv2d(4, c, 3, padding=1))
+        for level, width in enumerate(widths[::-1]):
+            up += [ResBlock(c, width), ResBlock(width, width), ResBlock(width, width)]
+            c = width
+            if level < len(widths) - 1:
+                up += [nn.Upsample(scale_factor=2.0), nn.Conv2d(c, c, 3, padding=1)]
+        up += [nn.GroupNorm(32, c), nn.SiLU(), nn.Conv2d(c, 3, 3, padding=1)]
+        self.encoder, self.decoder = nn.Sequential(*down), nn.Sequential(*up)
+
+    def forward(self, x):
+        return self.decoder(self.encoder(x))
+
+
+def build(case):
+    """The model, its input, its loss, and the modules that a checkpoint is put around."""
+    name, _, batch = case.partition(":")
+    batch = int(batch or 8)
+    labels = torch.randint(1000, (batch,), device="cuda")
+    if name == "smoke":
+        import torchvision
+
+        model, x = torchvision.models.resnet18(), torch.randn(32, 3, 224, 224)
+        labels = torch.randint(1000, (32,), device="cuda")
+        return model, x, lambda y: F.cross_entropy(y, labels), (torchvision.models.resnet.BasicBlock,)
+    if name == "resnet50":
+        import torchvision
+
+        model, x = torchvision.models.resnet50(), torch.randn(batch, 3, 224, 224)
+        return model, x, lambda y: F.cross_entropy(y, labels), (torchvision.models.resnet.Bottleneck,)
+    if name == "vitl":
+        import torchvision
+
+        model, x = torchvision.models.vit_l_16(), torch.randn(batch, 3, 224, 224)
+        block = torchvision.models.vision_transformer.EncoderBlock
+        return model, x, lambda y: F.cross_entropy(y, labels), (block,)
+    if name == "vae":
+        x = torch.randn(batch, 3, 512, 512)
+        target = x.cuda()
+        return Vae(), x, lambda y: F.mse_loss(y.float(), target), (ResBlock,)
+    if name == "unet3d":
+        x = torch.randn(batch, 1, 128, 128, 128)
+        volume = torch.randint(2, (batch, 128, 128, 128), device="cuda")
+        model = models.UNet3d()
+        blocks = {id(block) for part in (model.down, model.join) for block in part}
+        return model, x, lambda y: F.cross_entropy(y.float(), volume), blocks
+    raise SystemExit(f"{case}: not smoke, resnet50, vitl, vae or unet3d")
+
+
+class Case:
+    def __init__(self, options):
+        self.case, self.count = options.case, options.steps
+        torch.manual_seed(0)
+        model, x, self.loss, self.blocks = build(options.case)
+        layout = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
+        self.model = model.cuda().to(memory_format=layout).train()
+        self.x = x.cuda().to(memory_format=layout)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, fused=True)
+        self.plain_ms = None
+
+    def forward(self):
+        with torch.autocast("cuda", torch.bfloat16):
+            return self.loss(self.model(self.x))
+
+    def step(self):
+        self.optimizer.zero_grad()
+        self.forward().backward()
+        self.optimizer.step()
+
+    def gradients(self):
+        """Gradients of one step, on the host, from the same random state."""
+        torch.manual_seed(1)
+        self.optimizer.zero_grad()
+        self.forward().backward()
+        found = [p.grad.cpu() for p in self.model.parameters()]
+        self.optimizer.zero_grad()
+        return found
+
+    def measure(self, variant, **figures):
+        """Three steps to warm up, then the median of some, and their peak."""
+        try:
+            first = time.perf_counter()
+            self.step()
+            torch.cuda.synchronize()
+            first = time.perf_counter() - first
+            for _ in range(5):
+                self.step()
+            gc.collect()
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            times = []
+            for _ in range(self.count):
+                begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                begin.record()
+                self.step()
+                end.record()
+                torch.cuda.synchronize()
+                times.append(begin.elapsed_time(end))
+            figures.update(
+                step_ms=round(statistics.median(times), 2), fastest_ms=round(min(times), 2), first_step_s=round(first, 2),
+                peak_bytes=torch.cuda.max_memory_allocated(), reserved_bytes=torch.cuda.max_memory_reserved(),
+            )  # fmt: skip
+            if self.plain_ms is not None:
+                figures["overhead"] = round(figures["step_ms"] / self.plain_ms - 1, 4)
+        except Exception as error:  # a line for what failed, and on to the next
+            figures["error"] = f"{type(error).__name__}: {error}"[:400]
+            self.optimizer.zero_grad()
+        self.tell(variant, figures)
+        return figures
+
+    def tell(self, variant, figures):
+        print(json.dumps({"case": self.case, "variant": variant, **figures}), flush=True)
+
+    def checkpointed(self):
+        def chosen(module):
+            return id(module) in self.blocks if isinstance(self.blocks, set) else isinstance(module, self.blocks)
+
+        found = [module for module in self.model.modules() if chosen(module)]
+        for module in found:
+            module.forward = functools.partial(checkpoint, module.forward, use_reentrant=False)
+        self.measure("checkpoint", blocks=len(found))
+        for module in found:
+            del module.forward
+
+    def within(self, share, budget, expected):
+        tt.fit(self.model, budget, optimizer=self.optimizer)
+        session = session_of(self.model)
+        figures = {"share": share, "budget_bytes": budget}
+        try:
+            figures["identical"] = all(map(torch.equal, expected, self.gradients())) if expected is not None else None
+        except Exception as error:
+            figures["error"] = f"{type(error).__name__}: {error}"[:400]
+            self.tell("ours", figures)
+            self.optimizer.zero_grad()
+            tt.unfit(self.model)
+            return
+        fitted = session.last
+        outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
+        figures.update(
+            predicted_bytes=outcome.peak - session.reserve, reserve_bytes=session.reserve, predicted_plain_bytes=fitted.plain,
+            predicted_overhead=round(fitted.overhead, 4), moved_bytes=outcome.moved, rebuilt_us=round(outcome.rebuilt_us),
+            plan_s=round(fitted.seconds, 2), operations=len(fitted.lives.operations),
+            decisions=len(fitted.decided.decisions),
+        )  # fmt: skip
+        counts = fitted.counts
+        self.measure("ours", **figures, counts=vars(counts))
+        tt.unfit(self.model)
+        del session, fitted
+        gc.collect()
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.cuda.empty_cache()
+
+
+def green_context():
+    """Keeps a third of the multiprocessors, about the ratio of arithmetic to link of a consumer card."""
+    try:
+        from torch.cuda.green_contexts import GreenContext
+
+        context = GreenContext.create(num_sms=torch.cuda.get_device_properties(0).multi_processor_count // 3 // 8 * 8, device_id=0)
+        context.set_context()
+        return context
+    except (ImportError, AttributeError, RuntimeError) as error:
+        raise SystemExit(f"--third needs a PyTorch with green contexts: {error}") from error
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", required=True, help="smoke, resnet50:256, vitl:128, vae:4, unet3d:2")
+    parser.add_argument("--shares", type=int, nargs="*", default=[80, 60, 40], help="percent of plain's measured peak")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--benchmark", action="store_true", help="cudnn.benchmark; convolutions are then never rebuilt")
+    parser.add_argument("--third", action="store_true", help="on a third of the multiprocessors")
+    options = parser.parse_args()
+    context = green_context() if options.third else None
+    torch.backends.cudnn.benchmark = options.benchmark
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    case = Case(options)
+    about = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+    plain = case.measure("plain", **about)
+    case.plain_ms = plain.get("step_ms")
+    expected = again = None
+    if case.plain_ms is not None:
+        expected, again = case.gradients(), case.gradients()
+        case.tell("repeats", {"identical": all(map(torch.equal, expected, again))})
+        del again
+    case.checkpointed()
+    if "peak_bytes" in plain:
+        for share in (102, *options.shares):
+            case.within(share, plain["peak_bytes"] * share // 100, expected)
+        planned = tt.plan(case.model, case.x, budget=plain["peak_bytes"] // 50, optimizer=case.optimizer)
+        # A plan is made under autocast in a step; without it maps are twice as large, so this one is only told.
+        case.tell("plan", {"peak_f32": planned.plain, "least_f32": planned.least})
+    case.measure("plain again")
+    del context
+
+
+if __name__ == "__main__":
+    main()
