@@ -15,6 +15,7 @@ mod command;
 mod failure;
 mod interrupt;
 mod mixed;
+mod plan;
 mod profile;
 mod solve;
 
@@ -25,6 +26,8 @@ mod _native {
     use super::command::run_command;
     #[pymodule_export]
     use super::mixed::{record_steps, split, split_times};
+    #[pymodule_export]
+    use super::plan::plan_step;
     #[pymodule_export]
     use super::profile::{Recordings, default_cache, merge, network, networks, parse_size, restore_recordings};
     #[pymodule_export]

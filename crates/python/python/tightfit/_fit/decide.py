@@ -1,12 +1,16 @@
 """Decides for every movable tensor of a step whether it is kept, offloaded or recomputed.
 
-A greedy search: at the operation that needs most, give up what frees most bytes per added time, until the budget holds.
+The joint planner's decisions, or those of a greedy search where these take less time as eager PyTorch carries them out: at
+the operation that needs most, give up what frees most bytes per added time, until the budget holds.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
+
+from tightfit import _native, errors
 
 from .rebuild import Impossible, Lives
 from .simulate import Outcome, simulate
@@ -16,6 +20,9 @@ __all__ = ["Decided", "decide", "decide_least"]
 # The longest rerun of one tensor, in operations.
 LONGEST = 40
 IMPROVE_SECONDS = 1.0
+# How long the joint planner may search, for steps of few operations and for others.
+FEW = 600
+FEW_SECONDS, PLAN_SECONDS = 1.0, 5.0
 
 
 class Decided:
@@ -45,7 +52,34 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None) -> Dec
 
     If none are found, those that need least, with ``fits`` false.
     """
-    return _Search(lives or Lives(step), budget).run()
+    lives = lives or Lives(step)
+    greedy = _Search(lives, budget).run()
+    if not greedy.decisions:
+        return greedy
+    planned = _planned(step, budget, lives, greedy.plain)
+    both = [found for found in (greedy, planned) if found is not None and found.fits]
+    return min(both, key=lambda found: found.outcome.time_us, default=greedy)
+
+
+def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome) -> Decided | None:
+    """The joint planner's decisions; None if it finds no plan within the budget."""
+    seconds = PLAN_SECONDS if len(lives.operations) > FEW else FEW_SECONDS
+    try:
+        plan = json.loads(_native.plan_step(json.dumps(step), budget, seconds))
+    except errors.DoesNotFit:
+        return None
+    decisions = {}
+    for decision in plan["tensors"]:
+        tensor = decision["tensor"]
+        if decision["decision"] == "keep":
+            continue
+        if decision["decision"] == "offload" and decision["prefetch_before"] is None:
+            decision["prefetch_before"] = lives.first_backward[tensor]
+        if decision["release_after"] is None:
+            decision["release_after"] = lives.last_forward[tensor]
+        decisions[tensor] = decision
+    outcome = simulate(lives, decisions)
+    return Decided(decisions, outcome, plain, outcome.peak <= budget)
 
 
 def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
