@@ -191,8 +191,7 @@ fn plan_of(workload: &Workload<'_>, kernels: &Fronts, policy: Policy) -> Plan {
     let plan_under = |budget| {
         let algorithms = Algorithms::Memory;
         let host_budget = Bytes(1 << 30);
-        let options =
-            PlanOptions { policy, algorithms, divide: false, budget, host_budget, ..PlanOptions::default() };
+        let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget, ..PlanOptions::default() };
         plan(&workload.step(kernels, &CostModel::h200()).unwrap(), &CostModel::h200(), &options).unwrap()
     };
     let free = plan_under(Bytes::UNLIMITED);
