@@ -137,11 +137,24 @@ fn masked() -> Network {
     net.finish().unwrap()
 }
 
+/// Wide maps from concatenations.
+fn joined() -> Network {
+    let mut net = Builder::new("joined");
+    net.input(Shape::image(3, 8, 8)).conv("a", Filters::new(8, 3).pad(1)).relu();
+    for name in ["b", "c", "d"] {
+        let from = net.here();
+        let grown = net.conv(name, Filters::new(4, 1)).relu().here();
+        net.concat(format!("{name}.join"), &[from, grown]);
+    }
+    net.conv("e", Filters::new(4, 1)).relu().flatten().fully_connected("fc", 10).softmax_loss();
+    net.finish().unwrap()
+}
+
 /// Batch normalizations, dropout, poolings, sums and concatenations run again, under budgets from the least on.
 #[test]
 fn recomputed_maps_train_alike() {
     let mut again = Vec::new();
-    for network in [residual(), dense(), fork_and_join(), masked(), Network::open("lenet").unwrap()] {
+    for network in [residual(), dense(), fork_and_join(), masked(), joined(), Network::open("lenet").unwrap()] {
         let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
         let truth = run(&workload, &everything_resident(&workload, ALGORITHM, BATCH), [Duration::ZERO; 3]);
         let kernels = kernels(&workload, BATCH);
