@@ -142,7 +142,9 @@ fn drawn_up(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, F
     let chosen = plan(step, costs, options)?;
     let is_slower = |time: Nanos| chosen.step_time.0 as f64 > time.0 as f64 * NOTABLY;
     // No plan is much faster than the baseline, so a plan that is as fast needs no other to compare with.
-    let other = (options.policy != plan::Policy::default() && is_slower(chosen.baseline_time))
+    // Nor is the default ever faster than optimal.
+    let is_best = [plan::Policy::default(), plan::Policy::Optimal].contains(&options.policy);
+    let other = (!is_best && is_slower(chosen.baseline_time))
         .then(|| plan(step, costs, &Options { policy: plan::Policy::default(), ..*options }))
         .and_then(Result::ok);
     drop(bar);
