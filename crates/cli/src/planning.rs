@@ -5,7 +5,7 @@ use std::path::Path;
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
 use tightfit_core::plan::step::{Step, StepFile};
-use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Plan, Workload, check_budget, plan};
+use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Plan, Swept, Workload, check_budget, plan};
 use tightfit_core::survey::{Scope, Silent, Sizes, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation};
 use tightfit_train::machine::cuda::RESERVED;
@@ -111,15 +111,12 @@ pub fn recorded_step(planning: &Planning, path: &Path) -> Result<(Prepared, Devi
     Ok((Prepared { step, costs, options }, device))
 }
 
-/// Plans under shares of the network-wide baseline; also returns the baseline.
-type Swept = (Vec<(Bytes, Result<Plan, Error>)>, Bytes);
-
 impl Prepared {
-    /// Plans under several shares of the bytes of the network-wide baseline.
+    /// Plans under several shares of the bytes of the network-wide baseline; also returns the baseline.
     ///
     /// # Errors
     /// Those of [`plan::sweep`].
-    pub fn sweep(&self, shares: Shares) -> Result<Swept, Failure> {
+    pub fn sweep(&self, shares: Shares) -> Result<(Vec<Swept>, Bytes), Failure> {
         let bar = Bar::new(format!("planning {}", self.step.name), None);
         let free = Options { policy: plan::Policy::Baseline, budget: Bytes::UNLIMITED, ..self.options };
         let whole = plan(&self.step, &self.costs, &free)?.baseline;
@@ -145,7 +142,9 @@ fn drawn_up(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, F
     let chosen = plan(step, costs, options)?;
     let is_slower = |time: Nanos| chosen.step_time.0 as f64 > time.0 as f64 * NOTABLY;
     // No plan is much faster than the baseline, so a plan that is as fast needs no other to compare with.
-    let other = (options.policy != plan::Policy::default() && is_slower(chosen.baseline_time))
+    // Nor is the default ever faster than optimal.
+    let is_best = [plan::Policy::default(), plan::Policy::Optimal].contains(&options.policy);
+    let other = (!is_best && is_slower(chosen.baseline_time))
         .then(|| plan(step, costs, &Options { policy: plan::Policy::default(), ..*options }))
         .and_then(Result::ok);
     drop(bar);

@@ -191,8 +191,7 @@ fn plan_of(workload: &Workload<'_>, kernels: &Fronts, policy: Policy) -> Plan {
     let plan_under = |budget| {
         let algorithms = Algorithms::Memory;
         let host_budget = Bytes(1 << 30);
-        let options =
-            PlanOptions { policy, algorithms, divide: false, budget, host_budget, ..PlanOptions::default() };
+        let options = PlanOptions { policy, algorithms, divide: false, budget, host_budget, ..PlanOptions::default() };
         plan(&workload.step(kernels, &CostModel::h200()).unwrap(), &CostModel::h200(), &options).unwrap()
     };
     let free = plan_under(Bytes::UNLIMITED);
@@ -257,7 +256,9 @@ fn predictions_agree(options: &Options) {
         let want = predicted(&resident, false);
         for policy in Policy::ALL {
             let plan = plan_of(&workload, &kernels, policy);
-            assert!(plan.offloaded == Bytes::ZERO && plan.peak <= resident.device_bytes, "{policy}");
+            // In the least memory, optimal moves maps that are read again going forward.
+            let moves = policy == Policy::Optimal || plan.offloaded == Bytes::ZERO;
+            assert!(moves && plan.peak <= resident.device_bytes, "{policy}");
             for graph in [false, true] {
                 assert!(predicted(&plan.schedule, graph) == want, "{} under {policy}, graph {graph}", network.name());
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tightfit_core::candidate::Candidates;
-use tightfit_core::network::{Rule, Sgd};
+use tightfit_core::network::{Builder, Filters, Rule, Sgd, Shape};
 use tightfit_core::plan::{
     Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy,
     Schedule, Workload, plan,
@@ -126,22 +126,49 @@ fn dense_steps() {
     policies_train_alike(&dense());
 }
 
+/// A chain in which every map comes out of a dropout.
+fn masked() -> Network {
+    let mut net = Builder::new("masked");
+    net.input(Shape::image(3, 8, 8));
+    for name in ["a", "b", "c", "d", "e"] {
+        net.conv(name, Filters::new(8, 3).pad(1)).relu().dropout(0.4);
+    }
+    net.global_average_pool("pool").flatten().fully_connected("fc", 10).softmax_loss();
+    net.finish().unwrap()
+}
+
+/// Wide maps from concatenations.
+fn joined() -> Network {
+    let mut net = Builder::new("joined");
+    net.input(Shape::image(3, 8, 8)).conv("a", Filters::new(8, 3).pad(1)).relu();
+    for name in ["b", "c", "d"] {
+        let from = net.here();
+        let grown = net.conv(name, Filters::new(4, 1)).relu().here();
+        net.concat(format!("{name}.join"), &[from, grown]);
+    }
+    net.conv("e", Filters::new(4, 1)).relu().flatten().fully_connected("fc", 10).softmax_loss();
+    net.finish().unwrap()
+}
+
 /// Batch normalizations, dropout, poolings, sums and concatenations run again, under budgets from the least on.
 #[test]
 fn recomputed_maps_train_alike() {
     let mut again = Vec::new();
-    for network in [residual(), dense(), fork_and_join(), Network::open("lenet").unwrap()] {
+    for network in [residual(), dense(), fork_and_join(), masked(), joined(), Network::open("lenet").unwrap()] {
         let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
         let truth = run(&workload, &everything_resident(&workload, ALGORITHM, BATCH), [Duration::ZERO; 3]);
         let kernels = kernels(&workload, BATCH);
-        let roomy = planned(&workload, &kernels, Policy::Optimal, Bytes::gib(1)).unwrap();
+        // Copies so slow that what can run again does.
+        let costs = CostModel { offload_rate: 1e7, prefetch_rate: 1e7, both_rate: 1e7, ..CostModel::cpu() };
+        let under = |budget| {
+            let asked = Asked { policy: Policy::Optimal, budget, ..Asked::default() };
+            plan(&workload.step(&kernels, &costs).unwrap(), &costs, &asked).unwrap()
+        };
+        let roomy = under(Bytes::gib(1));
         assert_eq!((roomy.offloaded, roomy.recomputed), (Bytes::ZERO, Nanos::ZERO), "{}", network.name());
         for share in [0, 20, 40, 60, 80] {
             let budget = Bytes(roomy.min_feasible.0 + (roomy.peak.0 - roomy.min_feasible.0) * share / 100);
-            // Copies so slow that what can run again does.
-            let costs = CostModel { offload_rate: 1e7, prefetch_rate: 1e7, both_rate: 1e7, ..CostModel::cpu() };
-            let asked = Asked { policy: Policy::Optimal, budget, ..Asked::default() };
-            let plan = plan(&workload.step(&kernels, &costs).unwrap(), &costs, &asked).unwrap();
+            let plan = under(budget);
             assert!(plan.peak <= budget);
             for instruction in &plan.schedule.instructions {
                 if let Action::Compute(compute) = &instruction.action
@@ -158,7 +185,9 @@ fn recomputed_maps_train_alike() {
     }
     again.sort_unstable();
     again.dedup();
-    for kind in ["convolution", "batch-norm", "relu", "max-pooling", "dropout", "concat"] {
+    for kind in
+        ["convolution", "batch-norm", "relu", "max-pooling", "average-pooling", "lrn", "add", "dropout", "concat"]
+    {
         assert!(again.contains(&kind), "{kind} never ran again, only {again:?}");
     }
 }

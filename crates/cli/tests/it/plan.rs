@@ -262,13 +262,14 @@ fn a_recorded_step_is_planned_from_its_file() {
     assert!(
         plan["peak_bytes"].as_u64().unwrap() <= least && plan["bound_us"].as_f64() <= plan["step_time_us"].as_f64()
     );
-    let written: Value = serde_json::from_str(&std::fs::read_to_string(folder.path("plan.json")).unwrap()).unwrap();
+    let written: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join("plan.json")).unwrap()).unwrap();
     assert_eq!(written["format"], "tightfit-step-plan");
     assert_eq!(written["tensors"], plan["tensors"]);
     let decisions = written["tensors"].as_array().unwrap();
     let is_away = |decision: &&Value| decision["decision"] != "keep";
     assert!(decisions.iter().filter(is_away).count() > 0, "{written}");
-    assert!(std::fs::read_to_string(folder.path("plan.html")).unwrap().contains("residual-4"));
+    assert!(std::fs::read_to_string(folder.path().join("plan.html")).unwrap().contains("residual-4"));
     let refused = folder.fail(&format!("plan --step {step} --policy optimal --budget {}", least - 256), 3);
     assert!(refused.contains("needs at least") && refused.contains("residual-4"), "{refused}");
     let missing = folder.fail("plan --step nothing.json", 1);

@@ -125,7 +125,7 @@ impl Workload<'_> {
                 (Pass::Forward, Part::Hidden) => Again::Allowed,
                 _ => Again::Never,
             },
-            independent_samples: !behavior.statistics,
+            independent_samples: behavior.samples_are_independent,
             cost: problem.map_or(Cost::Fixed(Nanos::ZERO), |problem| Cost::Choice(Box::new(Front::empty(problem)))),
         })
     }

@@ -53,5 +53,5 @@ pub use schedule::{
 };
 pub use simulate::{Level, Simulation, Span, Stall, simulate};
 pub use step::{Access, Mode, Step, TensorId};
-pub use sweep::sweep;
+pub use sweep::{Swept, sweep};
 pub use workload::{Parameter, Workload, channel_stride};

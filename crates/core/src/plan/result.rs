@@ -246,8 +246,8 @@ pub struct Plan<S = Checked> {
     pub baseline_time: Nanos,
     /// Upper bound on how far the step time is from the optimum under the budget; `None` if no bound is known.
     pub gap: Option<f64>,
-    /// A time that no step with the same order of operations is below under the budget, if each tensor is copied back at
-    /// most once between two uses; `None` if no bound is known.
+    /// A time that no plan of the same order of operations is below under the budget, if what it copies back to the
+    /// device stays until its next use; `None` if no bound is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Nanos>,
     /// Bytes copied to the host per step.

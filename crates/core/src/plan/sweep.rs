@@ -7,6 +7,9 @@ use super::step::Step;
 use super::{CostModel, Options, Plan};
 use crate::{Bytes, Error};
 
+/// A budget, and its plan or why there is none.
+pub type Swept = (Bytes, Result<Plan, Error>);
+
 /// Plans a step under each of these budgets, in rising order. A plan of a smaller budget is taken over where it is
 /// faster.
 ///
@@ -14,16 +17,11 @@ use crate::{Bytes, Error};
 ///
 /// # Errors
 /// Those of [`super::plan()`] that no budget changes; an error that a budget is too small stands in its place.
-pub fn sweep(
-    step: &Step,
-    costs: &CostModel,
-    options: &Options,
-    budgets: &[Bytes],
-) -> Result<Vec<(Bytes, Result<Plan, Error>)>, Error> {
+pub fn sweep(step: &Step, costs: &CostModel, options: &Options, budgets: &[Bytes]) -> Result<Vec<Swept>, Error> {
     let mut budgets = budgets.to_vec();
     budgets.sort_unstable();
     budgets.dedup();
-    let mut plans: Vec<(Bytes, Result<Plan, Error>)> = Vec::with_capacity(budgets.len());
+    let mut plans: Vec<Swept> = Vec::with_capacity(budgets.len());
     for budget in budgets {
         let drafter = Drafter::new(step, costs, Options { budget, ..*options })?;
         let floors = Floors::of(&drafter);

@@ -112,11 +112,11 @@ impl Game {
             own.fold(0_u32, |set, used| set | 1 << used.tensor.0)
         };
         let (mut other, mut before) = (vec![0; count], vec![0; count]);
-        for tensor in maps..step.tensors.len() {
+        for (tensor, bytes) in bytes.iter().enumerate().skip(maps) {
             let uses = |at: &usize| step.operations[*at].uses.iter().any(|used| used.tensor.0 == tensor);
             let (first, last) = ((0..count).find(uses).unwrap(), (0..count).rfind(uses).unwrap());
-            (first..=last).for_each(|at| other[at] += bytes[tensor]);
-            (first + 1..=last).for_each(|at| before[at] += bytes[tensor]);
+            (first..=last).for_each(|at| other[at] += bytes);
+            (first + 1..=last).for_each(|at| before[at] += bytes);
         }
         let time = |operation: &Operation| match operation.cost {
             Cost::Fixed(time) => time.0,

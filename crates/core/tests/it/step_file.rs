@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tightfit_core::plan::step::{Access, Again, Cost, Rerun, StepFile};
 use tightfit_core::plan::{Budgets, Options, Policy, Treatment, check, plan};
-use tightfit_core::{Bytes, Error};
+use tightfit_core::{Bytes, Error, Nanos};
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/steps").join(name)
@@ -143,4 +143,20 @@ fn recorded_steps_are_planned_under_every_budget() {
         }
         assert!(planned >= 2 && rebuilt > 0, "{name}: {planned} planned, {rebuilt} rebuilt");
     }
+}
+
+#[test]
+fn no_time_to_search_still_gives_a_plan() {
+    let StepFile { step, machine } = StepFile::read(&path("residual-12.json.gz")).unwrap();
+    let costs = machine.unwrap().costs();
+    let options = Options { policy: Policy::Optimal, plan_time: Some(Nanos(0)), ..Options::default() };
+    let free = plan(&step, &costs, &options).unwrap();
+    let budget = Bytes((free.min_feasible.0 + free.most_live.0) / 2);
+    let hasty = plan(&step, &costs, &Options { budget, ..options }).unwrap();
+    let patient = plan(&step, &costs, &Options { budget, plan_time: None, ..options }).unwrap();
+    assert!(hasty.peak <= budget && patient.step_time <= hasty.step_time);
+    assert!(
+        plan(&step, &costs, &Options { budget, plan_time: None, ..options }).unwrap() == patient,
+        "the same each time"
+    );
 }

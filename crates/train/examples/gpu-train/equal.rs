@@ -37,7 +37,9 @@ pub fn equal(cache: &Path) -> Result<(), Failure> {
             let plan_under = |budget| memory_optimal(&workload, &kernels, policy, budget);
             // Dynamic and overlap choose what moves by the budget: the least makes them move much, by the same algorithms.
             let plan = match plan_under(Bytes::UNLIMITED)? {
-                free if matches!(policy, Policy::VdnnDynamic | Policy::Overlap | Policy::Optimal) => plan_under(free.min_feasible)?,
+                free if matches!(policy, Policy::VdnnDynamic | Policy::Overlap | Policy::Optimal) => {
+                    plan_under(free.min_feasible)?
+                }
                 free => free,
             };
             for (graph, machine) in &mut machines {

@@ -174,6 +174,7 @@ mod tests {
                     Move::Leave(map) => format!("leave {}", name(*map)),
                     Move::Prefetch(map) => format!("prefetch {}", name(*map)),
                     Move::Arrive(map) => format!("arrive {}", name(*map)),
+                    Move::Rerun(run) => format!("rerun {}", step.operation(*run).name),
                 };
                 lines.push(format!("{} {}: {what}", step.groups[operation.group.0].name, operation.name));
             }

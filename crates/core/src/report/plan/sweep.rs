@@ -1,11 +1,11 @@
 //! Plans of one step under several budgets as rows.
 
-use crate::plan::Plan;
+use crate::plan::Swept;
 use crate::report::{Align, Grid};
 use crate::{Bytes, Error};
 
 /// One row per budget, as a share of `whole`; a budget that is too small shows what is needed.
-pub fn sweep_grid(plans: &[(Bytes, Result<Plan, Error>)], whole: Bytes) -> Grid {
+pub fn sweep_grid(plans: &[Swept], whole: Bytes) -> Grid {
     let (left, right) = (Align::Left, Align::Right);
     let mut grid = Grid::new([
         ("share [%]", right),

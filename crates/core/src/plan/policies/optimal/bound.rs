@@ -17,11 +17,13 @@
 use std::time::Instant;
 
 use super::min_cut::{Clauses, HARD, Literal};
-use super::model::{Gap, Model};
+use super::model::{Gap, Model, Point};
 use crate::plan::Direction;
 
 /// Units of time per nanosecond.
 const TICKS: i128 = 1 << 32;
+/// Prices beyond this, in ticks per byte, say no more; sums of them never overflow.
+const MAX_PRICE: f64 = 1e15;
 /// Rates are bytes per nanosecond in units of 1 / this.
 const RATE: i128 = 1 << 16;
 
@@ -66,7 +68,7 @@ struct Demand {
 /// The best bound so far and what it suggests.
 #[derive(Clone, Debug)]
 pub(super) struct Bound {
-    /// No plan of the class is faster, in ns.
+    /// No plan in which what is copied back stays until its next use is faster, in ns.
     pub(super) time: u64,
     /// For each gap: how much of it should stay.
     pub(super) keep: Vec<f64>,
@@ -229,9 +231,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         };
         for (at, points) in model.all_points.iter().enumerate() {
             let factor = discount(worth[at + 1]);
-            let cost = |point: &super::model::Point| {
-                i128::from(point.time) * factor + i128::from(point.scratch) * scratch_price[at]
-            };
+            let cost = |point: &Point| i128::from(point.time) * factor + i128::from(point.scratch) * scratch_price[at];
             constant += points.iter().map(cost).min().unwrap_or(0);
         }
         // Sums of prices before each operation.
@@ -307,9 +307,8 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         let mut scratch = vec![0.0; count];
         for (at, points) in model.all_points.iter().enumerate() {
             let factor = discount(solved.worth[at + 1]);
-            let cost = |point: &&super::model::Point| {
-                i128::from(point.time) * factor + i128::from(point.scratch) * solved.scratch_price[at]
-            };
+            let cost =
+                |point: &&Point| i128::from(point.time) * factor + i128::from(point.scratch) * solved.scratch_price[at];
             if let Some(point) = points.iter().min_by_key(cost) {
                 starts[at + 1] += point.time as f64;
                 scratch[at] = point.scratch as f64;
@@ -368,7 +367,10 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     /// - Cost: one minimum cut per round.
     pub(super) fn improve(&mut self, target: u64, rounds: usize, until: Option<Instant>) -> Bound {
         let gaps = self.model.gaps.len();
-        let mut best = Bound { time: 0, keep: vec![0.0; gaps], again: vec![0.0; gaps], moving: vec![0.0; gaps] };
+        // Without any prices, the step takes at least its operations.
+        let fastest = |points: &Vec<Point>| points.iter().map(|point| point.time).min().unwrap_or(0);
+        let time = self.model.all_points.iter().map(fastest).sum();
+        let mut best = Bound { time, keep: vec![0.0; gaps], again: vec![0.0; gaps], moving: vec![0.0; gaps] };
         let mut best_prices = self.prices.clone();
         let mut highest = f64::NEG_INFINITY;
         let (mut step, mut stale) = (1.0, 0);
@@ -419,7 +421,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             }
             let length = step * missing * TICKS as f64 / norm;
             for (price, direction) in self.prices.iter_mut().zip(&direction) {
-                *price = (*price + length * direction).max(0.0);
+                *price = (*price + length * direction).clamp(0.0, MAX_PRICE);
             }
             self.keep_waiting_unpaid();
         }

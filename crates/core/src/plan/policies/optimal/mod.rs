@@ -138,7 +138,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     match best {
         Some((_, taken, draft)) => {
             decisions[taken].taken = true;
-            Ok(Outcome { draft, decisions, bound: Some(Nanos(bound.time)) })
+            Ok(Outcome { draft, decisions, bound: Some(Nanos(bound.time)).filter(|bound| *bound > Nanos::ZERO) })
         }
         None => Err(drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least())),
     }
