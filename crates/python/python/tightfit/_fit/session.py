@@ -474,7 +474,7 @@ def _bytes_of(module: nn.Module | None, device: torch.device) -> int:
         total += parameter.untyped_storage().nbytes()
         if parameter.grad is not None:
             total += parameter.grad.untyped_storage().nbytes()
-    return total + sum(buffer.untyped_storage().nbytes() for buffer in module.buffers())
+    return int(total + sum(buffer.untyped_storage().nbytes() for buffer in module.buffers()))
 
 
 def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:
