@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from .bound import KEEP, LEAF, OFFLOAD, REBUILD, Argument, Bound, Program
+from .bound import KEEP, LEAF, OFFLOAD, Argument, Bound, Program
 from .copies import Copies
 from .recorder import Recorder, View, borders_of, lineage
 

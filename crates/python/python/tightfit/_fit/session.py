@@ -178,7 +178,6 @@ class Session:
 
     def __init__(
         self,
-        model: nn.Module | None,
         name: str,
         budget: int,
         optimizer: Any = None,
@@ -186,7 +185,6 @@ class Session:
         copies: Copies | None = None,
         on_misfit: Callable[[DoesNotFit], None] | None = None,
     ) -> None:
-        self.model = weakref.ref(model) if model is not None else None
         self.name = name
         self.budget = budget
         # What of it no recording shows: replaced by what is seen.
@@ -195,6 +193,8 @@ class Session:
         self.loss = loss
         self.copies = copies
         self.on_misfit = on_misfit
+        # The device of the pass that was entered last.
+        self.where = torch.device("cpu")
         self.plans: dict[Any, Fitted | None] = {}
         self.last: Fitted | None = None
         self._entered = threading.local()
@@ -258,6 +258,7 @@ class Session:
     def enter(self, module: nn.Module, inputs: Any, key: Any = None) -> Pass | SafePass | None:
         """Begins a pass: its hooks, or None if nothing is to be done."""
         flat = tree_flatten(inputs)[0]
+        self.where = self.device(module)
         signature = key or self.signature(module, flat)
         if signature in self._offloaded:
             return SafePass(None, Counts())
@@ -428,8 +429,7 @@ class Session:
 
     def _copies(self) -> Copies:
         if self.copies is None:
-            module = self.model() if self.model is not None else None
-            self.copies = copies_for(self.device(module))
+            self.copies = copies_for(self.where)
         return self.copies
 
     def _arena(self, active: Pass) -> Tensor:
