@@ -218,6 +218,16 @@ def test_an_unmodified_program_ends_before_its_first_step_if_the_budget_cannot_b
     assert refused.stdout == "step\n" and "the least budget found is" in refused.stderr
 
 
+def test_a_later_form_of_the_inputs_that_does_not_fit_is_offloaded(tmp_path):
+    """Only a budget that cannot be met from the start ends a program."""
+    changed = PROGRAM.replace("value = loss(model(x,", "x = torch.randn(8 if step != 1 else 32, 3, 32, 32)\n    value = loss(model(x,")
+    changed = changed.replace("torch.zeros(8,", "torch.zeros(len(x),")
+    plain, fitted = launched(tmp_path, "", changed), launched(tmp_path, "4MiB", changed)
+    assert plain.returncode == fitted.returncode == 0, fitted.stderr
+    assert plain.stdout == fitted.stdout and "done" in plain.stdout
+    assert "does not fit in 4.00 MiB" in fitted.stderr and "is offloaded" in fitted.stderr
+
+
 def test_a_program_without_torch_and_the_sites_own_customization_run_as_before(tmp_path):
     own = tmp_path / "own"
     own.mkdir()

@@ -392,6 +392,21 @@ def test_another_computation_of_the_same_shapes_is_noticed(ways, link):
     assert same_bits(train(model, 4, x), train(fitted, 4, x))
 
 
+def test_a_model_that_never_repeats_itself_is_offloaded_for_good(link, monkeypatch, capfd):
+    class Wanders(Chooses):
+        def forward(self, x):
+            self.ways = self.ways[::-1]
+            return super().forward(x)
+
+    torch.manual_seed(1)
+    model, x = Wanders((torch.relu, torch.sigmoid)).train(), image(4)
+    fitted = fitted_copy(model, x, 0.7)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    assert same_bits(train(model, 24, x), train(fitted, 24, x))
+    assert "runs otherwise in every step" in capfd.readouterr().err
+    assert session_of(fitted)._offloaded
+
+
 class Scaled(nn.Module):
     """Scales its maps by another number in every step."""
 

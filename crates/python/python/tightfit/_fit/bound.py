@@ -33,17 +33,14 @@ class Order(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What a pack is compared with, and the answer to it."""
+    """What a pack that is not just kept is compared with."""
 
     shape: torch.Size
     stride: tuple[int, ...]
     dtype: torch.dtype
-    kind: int
-    tensor: int
-    order: Order | None
     offset: int
     calls: int
-    lineage: tuple[str, ...]
+    lineage: tuple[type, ...]
 
 
 class Argument(NamedTuple):
@@ -82,8 +79,8 @@ class Bound:
 
     Attributes
     ----------
-    expected
-        What to expect at each pack, and the answer to it.
+    answers
+        For each pack: what to do, its elements, what else to do, its tensor, and what else to expect.
     at_end
         What to do when the forward pass ends.
     calls
@@ -104,7 +101,7 @@ class Bound:
         The prediction.
     """
 
-    expected: list[Expected] = field(default_factory=list)
+    answers: list[tuple[int, int, Order | None, int, Expected]] = field(default_factory=list)
     at_end: Order = Order((), ())
     calls: list[str] = field(default_factory=list)
     unpacks: list[int] = field(default_factory=list)
@@ -158,8 +155,8 @@ class _Binder:
             if kind == REBUILD:
                 entries = self.decisions[tensor]["rebuilt"]
                 bound.programs[tensor] = [self.program(tensor, entry) for entry in entries]
-                leaves = {leaf for program in bound.programs[tensor] for leaf in program.leaves}
-                bound.leaves[tensor] = sorted(leaves)
+                read = {leaf for program in bound.programs[tensor] for leaf in program.leaves}
+                bound.leaves[tensor] = sorted(read)
         for leaves in bound.leaves.values():
             for leaf in leaves:
                 if leaf not in self.packs_of:
@@ -172,12 +169,10 @@ class _Binder:
             kind = bound.kinds.get(tensor, KEEP) if self.step.packs[number][1] >= 0 else KEEP
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
-            bound.expected.append(
-                Expected(
-                    view.shape, view.stride, view.dtype, kind, tensor, order if any(order) else None, view.offset,
-                    packs[number].calls, packs[number].lineage,
-                )
+            expected = Expected(
+                view.shape, view.stride, view.dtype, view.offset, packs[number].calls, packs[number].lineage
             )
+            bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, expected))
         bound.calls = calls
         bound.at_end = Order(tuple(releases.get(-1, ())), ())
         self.turns()
@@ -315,9 +310,9 @@ class _Binder:
             else:
                 entries = decision["rebuilt"]
                 for later in entries[1:]:
-                    turn = next((turn for operation, turn in places if operation >= later["before"]), None)
-                    if turn is not None:
-                        bound.drop.setdefault(turn, []).append(tensor)
+                    reached = [turn for operation, turn in places if operation >= later["before"]]
+                    if reached:
+                        bound.drop.setdefault(reached[0], []).append(tensor)
 
 
 def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder) -> Bound:

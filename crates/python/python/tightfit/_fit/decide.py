@@ -249,7 +249,7 @@ class _Search:
         for operation in lives.operations:
             begins.append(begins[-1] + float(operation["time_us"]))
         moved = [tensor for tensor, what in self.choice.items() if what == "offload"]
-        packed = {}
+        packed: dict[int, int] = {}
         for index in range(lives.turn):
             operation = lives.operations[index]
             if operation["name"] == "pack":

@@ -68,7 +68,7 @@ def fit(
         raise BadInput(f"fit takes a torch.nn.Module, not {type(model).__name__}")
     if getattr(model, "_tightfit", None) is not None:
         raise BadInput("the model is fitted already; call unfit(model) first")
-    session = Session(model, type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss)
+    session = Session(type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss)
     install(model, session)
     return model
 
@@ -335,7 +335,7 @@ def budget(
         holder = nn.ModuleList(models)
         device = _device(holder)
         label = name or f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        session = Session(None, label, budget_bytes(budget, device), optimizer)
+        session = Session(label, budget_bytes(budget, device), optimizer)
         found = _budgets[key] = Budget(session, holder)
     return found
 

@@ -67,7 +67,7 @@ class _Launched:
             except BadInput as error:
                 say(f"TIGHTFIT_BUDGET: {error}; models are left alone")
                 size = sys.maxsize
-            found = Session(module, type(module).__name__, size, on_misfit=_end)
+            found = Session(type(module).__name__, size, on_misfit=_end)
             self.sessions[module] = found
         return found
 

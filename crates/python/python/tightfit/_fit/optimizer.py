@@ -59,4 +59,4 @@ def _scratch(sizes: list[int], device: torch.device, group: dict[str, Any] | Non
 
 
 def _size(tensor: Tensor) -> int:
-    return tensor.untyped_storage().nbytes()
+    return int(tensor.untyped_storage().nbytes())

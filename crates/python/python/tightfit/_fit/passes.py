@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from .bound import KEEP, LEAF, OFFLOAD, REBUILD, Argument, Bound, Program
+from .bound import KEEP, LEAF, OFFLOAD, Argument, Bound, Program
 from .copies import Copies
 from .recorder import Recorder, View, borders_of, lineage
 
@@ -108,7 +108,8 @@ class Pass:
         self.borders = borders_of(inputs)
         self.counts = counts
         self.safe = SafePass(None, counts)
-        self.expected = bound.expected
+        self.expected = bound.answers
+        self.count = len(bound.answers)
         self.k = 0
         self.calls = 0
         self.turn = 0
@@ -127,19 +128,23 @@ class Pass:
         """Answers the k-th pack from the plan."""
         k = self.k
         self.k = k + 1
-        try:
-            shape, stride, dtype, kind, number, order, offset, calls, makers = self.expected[k]
-        except IndexError:
+        if self.lost or k >= self.count:
             return self._stranger(tensor)
-        if self.lost or tensor.shape != shape or tensor.dtype is not dtype or tensor.stride() != stride:
-            if kind != KEEP or self.lost or not _differs_harmlessly(tensor):
-                return self._stranger(tensor)
+        kind, numel, order, number, expected = self.expected[k]
         if order is not None:
             self._act(order)
         if kind == KEEP:
+            # It is kept whatever it is, so its size is enough to know.
+            if tensor.numel() != numel and not _differs_harmlessly(tensor):
+                return self._stranger(tensor)
             return tensor.detach(), tensor._version, k
-        if tensor.storage_offset() != offset or (
-            (kind != OFFLOAD and calls != self.calls) or lineage(tensor, self.borders) != makers
+        if (
+            tensor.shape != expected.shape
+            or tensor.stride() != expected.stride
+            or tensor.dtype is not expected.dtype
+            or tensor.storage_offset() != expected.offset
+            or (kind != OFFLOAD and expected.calls != self.calls)
+            or lineage(tensor, self.borders) != expected.lineage
         ):
             return self._stranger(tensor)
         return self._managed(tensor, kind, number, order, k)
@@ -226,7 +231,7 @@ class Pass:
             return
         self.sealed = True
         self._act(self.bound.at_end)
-        if self.lost or self.k < len(self.expected):
+        if self.lost or self.k < self.count:
             # Releases that were due after the last pack never came.
             for reference in self.alive.values():
                 slot = reference()
@@ -250,12 +255,12 @@ class Pass:
         if version >= 0:
             if what._version != version:
                 raise _modified(what, version)
-            return what  # type: ignore[no-any-return]
+            return what
         if version == -2:
             return self.safe.unpack(what)
         if not self.sealed:
             self.seal()
-        return _of_view(self._content(what, k), self.expected[k]).detach()
+        return _of_view(self._content(what), self.expected[k][4]).detach()
 
     def _tick(self, k: int) -> None:
         """Moves the backward pass's clock on, and fetches what the plan fetches now."""
@@ -291,7 +296,7 @@ class Pass:
             self.inflight[slot.number] = device, self.copies.into(slot.host, device)
         self.counts.fetched += 1
 
-    def _content(self, slot: Slot, k: int = -1) -> Tensor:
+    def _content(self, slot: Slot) -> Tensor:
         """A slot's tensor, on the device."""
         origin = slot.origin() if slot.origin is not None else None
         if origin is not None and origin._version != slot.version:
@@ -442,7 +447,7 @@ class SafePass:
         if moved is None:
             if tensor._version != version:
                 raise _modified(tensor, version)
-            return tensor  # type: ignore[no-any-return]
+            return tensor
         reference, device = moved
         origin = reference()
         if origin is not None and origin._version != version:

@@ -45,7 +45,7 @@ class RealRecording:
         if not self.recorder.packs:
             return
         self.engine = torch.autograd._engine_run_backward
-        torch.autograd._engine_run_backward = self._run  # type: ignore[attr-defined]
+        torch.autograd._engine_run_backward = self._run
 
     def _leave(self) -> None:
         for handle in self.handles:
@@ -67,7 +67,7 @@ class RealRecording:
 
     def _unwrap(self) -> None:
         if self.engine is not None:
-            torch.autograd._engine_run_backward = self.engine  # type: ignore[attr-defined]
+            torch.autograd._engine_run_backward = self.engine
             self.engine = None
 
     def _finish(self) -> None:

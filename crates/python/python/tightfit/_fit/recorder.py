@@ -31,8 +31,11 @@ UNMARKED_WRITES = {
 
 
 # Nodes of a lineage, about: as many as most reruns have operations.
-LINEAGE = 6
-_LEAF = "torch::autograd::AccumulateGrad"
+LINEAGE = 5
+# The same reshaping has other names on fake tensors.
+_RESHAPES = frozenset(["AsStridedBackward0", "ReshapeAliasBackward0", "UnsafeViewBackward0", "ViewBackward0"])
+# The type of the nodes that end a graph at a parameter.
+_LEAF = type(torch.ones((), requires_grad=True).view(1).grad_fn.next_functions[0][0])
 
 
 class View(NamedTuple):
@@ -90,7 +93,7 @@ class Pack:
     leaf: bool
     group: str
     calls: int
-    lineage: tuple[str, ...]
+    lineage: tuple[type, ...]
 
 
 class Recorder(TorchDispatchMode):
@@ -222,21 +225,23 @@ def borders_of(inputs: Any) -> set[Any]:
     return {tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None}
 
 
-def lineage(tensor: Tensor, borders: set[Any]) -> tuple[str, ...]:
-    """The names of the nodes that made a tensor, breadth first: what ran can be told from what was recorded by them."""
+def lineage(tensor: Tensor, borders: set[Any]) -> tuple[type, ...]:
+    """The nodes that made a tensor, by their types, breadth first: what ran can be told from what was recorded by them."""
     node = tensor.grad_fn
     if node is None or node in borders:
         return ()
     nodes = [node]
-    names = []
+    kinds: list[type] = []
     for node in nodes:
-        names.append(node.name())
-        if len(nodes) >= LINEAGE:
-            continue
+        kind = type(node)
+        if kind.__name__ not in _RESHAPES:
+            kinds.append(kind)
+        if len(kinds) >= LINEAGE:
+            break
         for before, _ in node.next_functions:
-            if before is not None and before not in borders and before.name() != _LEAF:
+            if before is not None and type(before) is not _LEAF and before not in borders:
                 nodes.append(before)
-    return tuple(names)
+    return tuple(kinds)
 
 
 def owns_tensors(module: Any) -> bool:

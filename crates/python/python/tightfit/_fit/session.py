@@ -38,6 +38,8 @@ WATCHED = 4
 FOLLOWED = "_tightfit_followed"
 # Passes in another order than planned, after which the step is recorded again.
 TOLERATED = 3
+# Real steps that are recorded for one form of inputs, before it is left without a plan.
+RECORDINGS = 4
 
 
 def say(line: str) -> None:
@@ -176,7 +178,6 @@ class Session:
 
     def __init__(
         self,
-        model: nn.Module | None,
         name: str,
         budget: int,
         optimizer: Any = None,
@@ -184,7 +185,6 @@ class Session:
         copies: Copies | None = None,
         on_misfit: Callable[[DoesNotFit], None] | None = None,
     ) -> None:
-        self.model = weakref.ref(model) if model is not None else None
         self.name = name
         self.budget = budget
         # What of it no recording shows: replaced by what is seen.
@@ -193,14 +193,18 @@ class Session:
         self.loss = loss
         self.copies = copies
         self.on_misfit = on_misfit
+        # The device of the pass that was entered last.
+        self.where = torch.device("cpu")
         self.plans: dict[Any, Fitted | None] = {}
         self.last: Fitted | None = None
         self._entered = threading.local()
         self._host: Tensor | None = None
         self._host_of: weakref.ref[Pass] | None = None
         self._aside = False
-        # Forms of inputs whose rehearsal was not what ran: they are recorded on a real step.
-        self._recorded_again: set[Any] = set()
+        # How often forms of inputs were recorded on a real step, because nothing else was right for them.
+        self._recorded: dict[Any, int] = {}
+        # Forms that are never planned: everything that they save is offloaded.
+        self._offloaded: set[Any] = set()
         self._recording: RealRecording | None = None
         # The pass that is told of the calls of modules, and the model whose modules tell of them.
         self.following: Pass | None = None
@@ -254,7 +258,10 @@ class Session:
     def enter(self, module: nn.Module, inputs: Any, key: Any = None) -> Pass | SafePass | None:
         """Begins a pass: its hooks, or None if nothing is to be done."""
         flat = tree_flatten(inputs)[0]
+        self.where = self.device(module)
         signature = key or self.signature(module, flat)
+        if signature in self._offloaded:
+            return SafePass(None, Counts())
         known = self.plans.get(signature)
         if known is not None and known.stale:
             del self.plans[signature]
@@ -264,6 +271,8 @@ class Session:
             fitted = self.prepare(module, inputs, signature, rehearsed=key is None)
             if isinstance(fitted, RealRecording):
                 return fitted.safe
+            if isinstance(fitted, SafePass):
+                return fitted
         fitted = self.plans.get(signature)
         self.last = fitted
         if fitted is None or fitted.bound is None:
@@ -315,7 +324,7 @@ class Session:
         if active.lost or counts.out_of_order >= TOLERATED:
             signature = active.signature  # type: ignore[attr-defined]
             if self.plans.pop(signature, None) is not None:
-                self._recorded_again.add(signature)
+                self._recorded.setdefault(signature, 0)
                 say(f"{self.name} did not run as recorded; its next step is recorded anew, with everything offloaded")
 
     def _watch(self, active: Pass) -> None:
@@ -353,14 +362,14 @@ class Session:
             return parameter.device
         return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
-    def prepare(self, module: nn.Module, inputs: Any, signature: Any, rehearsed: bool) -> Fitted | RealRecording | None:
+    def prepare(self, module: nn.Module, inputs: Any, signature: Any, rehearsed: bool) -> Fitted | RealRecording | SafePass | None:
         """Records and plans a new form of inputs, before its first pass."""
         started = time.monotonic()
         if _unsupported(module):
             say(f"{self.name} has {_unsupported(module)}, which are not planned; its memory is left alone")
             self._aside = True
             return None
-        if rehearsed and signature not in self._recorded_again:
+        if rehearsed and signature not in self._recorded:
             args, kwargs = inputs
             try:
                 rehearsal = rehearse(module, args, kwargs, self.loss, _has_gradients(module))
@@ -368,9 +377,15 @@ class Session:
                 say(f"{self.name} cannot be rehearsed ({error}); recording its first step, with everything offloaded")
             else:
                 self.plan(rehearsal, module, signature, started)
-                return self.plans[signature]
+                return self.plans.get(signature) or SafePass(None, Counts())
         if self._recording is not None:
             self._recording.abandon()
+            self._recording = None
+        self._recorded[signature] = self._recorded.get(signature, 0) + 1
+        if self._recorded[signature] > RECORDINGS:
+            say(f"{self.name} runs otherwise in every step; from now on everything that it saves is offloaded")
+            self._offloaded.add(signature)
+            return SafePass(None, Counts())
         flat = tree_flatten(inputs)[0]
 
         def done(rehearsal: Rehearsal) -> None:
@@ -392,9 +407,14 @@ class Session:
         try:
             fitted = make_plan(rehearsal, device, self.name, self.budget, (state, scratch), outside + self.reserve, started)
         except DoesNotFit as error:
-            if self.on_misfit is not None:
+            if self.on_misfit is None:
+                raise
+            if not self.plans:
                 self.on_misfit(error)
-            raise
+            # In the midst of a run, a slow step is better than none.
+            say(f"{error}; for now, everything that it saves is offloaded")
+            self._offloaded.add(signature)
+            return
         for note in (*rehearsal.assumed, *([assumed] if assumed else [])):
             fitted.step.assumed.append(note)
         self.plans[signature] = fitted
@@ -409,8 +429,7 @@ class Session:
 
     def _copies(self) -> Copies:
         if self.copies is None:
-            module = self.model() if self.model is not None else None
-            self.copies = copies_for(self.device(module))
+            self.copies = copies_for(self.where)
         return self.copies
 
     def _arena(self, active: Pass) -> Tensor:
@@ -474,7 +493,7 @@ def _bytes_of(module: nn.Module | None, device: torch.device) -> int:
         total += parameter.untyped_storage().nbytes()
         if parameter.grad is not None:
             total += parameter.grad.untyped_storage().nbytes()
-    return total + sum(buffer.untyped_storage().nbytes() for buffer in module.buffers())
+    return int(total + sum(buffer.untyped_storage().nbytes() for buffer in module.buffers()))
 
 
 def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:

@@ -119,7 +119,7 @@ class _Simulator:
 
     def reruns(self, rebuilt: list[int]) -> None:
         """Carries out reruns in the order in which the backward pass needs them."""
-        queue = []
+        queue: list[tuple[int, int, int]] = []
         for tensor in rebuilt:
             entries = self.decisions[tensor]["rebuilt"]
             if not entries and self.lives.first_backward[tensor] >= 0:

@@ -222,7 +222,7 @@ class _Builder:
         traffic = sum(view.shape.numel() * view.dtype.itemsize for view in views)
         narrow = any(view.dtype.itemsize == 2 for view in views)
         rate = self.rates.narrow if narrow else self.rates.wide
-        return round(1e6 * max(operation.flops / rate, traffic / self.rates.memory) + self.rates.call_us, 3)
+        return float(round(1e6 * max(operation.flops / rate, traffic / self.rates.memory) + self.rates.call_us, 3))
 
 
 def _statistics(operation: Operation) -> set[int]:
