@@ -91,6 +91,9 @@ fn visits(model: &Model<'_>) -> u64 {
     12_000_000 + 12_000 * model.touches.len().saturating_sub(600).min(4400) as u64
 }
 
+/// Where time limits a search, so many times the work: the limit is what ends it.
+const TIMED: u64 = 16;
+
 /// Attempts to leave room for what the placement wastes.
 const PLACINGS: usize = 4;
 
@@ -112,7 +115,8 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     let model = Model::of(drafter);
     let until = options.plan_time.map(|time| Instant::now() + Duration::from_nanos(time.0));
     let mut relaxation = Relaxation::new(&model, options.budget.0);
-    let mut planner = Planner { model: &model, known: Vec::new(), least: 0, visits: visits(&model), until };
+    let visits = if until.is_some() { TIMED * visits(&model) } else { visits(&model) };
+    let mut planner = Planner { model: &model, known: Vec::new(), least: 0, visits, until };
     let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(30));
     planner.start(options.budget.0, floors.optimal.as_ref());
     let target = |trials: &Trials<'_>, planner: &Planner<'_, '_>| {
