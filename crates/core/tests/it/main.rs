@@ -17,6 +17,7 @@ mod old_files;
 mod onnx;
 mod output;
 mod parallel;
+mod part;
 mod plan;
 mod plan_check;
 mod plan_facts;
