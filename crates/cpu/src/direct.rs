@@ -11,7 +11,7 @@ use tightfit_core::execute::{Elements, reference_of};
 use tightfit_core::{Layout, Operation, Problem};
 
 use crate::method::Call;
-use crate::shape::{Shape, input_at, inside};
+use crate::shape::{Shape, input_at, inside, scale};
 use crate::simd::{Steps, add_rows, dot_rows};
 
 /// Needs no workspace and supports every problem.
@@ -32,11 +32,17 @@ pub fn run(call: &Call, output: &mut [f32], _workspace: &mut [f32]) {
     let channels = strides[0] / piece;
     let items = output.chunks_mut(piece).enumerate().collect();
     call.team.share(items, &mut [], |(index, piece): (usize, &mut [f32]), _, _| {
-        prescale(piece, call.scale.beta);
-        if call.problem.operation() == Operation::BackwardFilter {
-            return backward_filter(call, index, piece);
-        }
+        let beta = call.scale.beta;
+        let extents = match call.problem.operation() {
+            Operation::BackwardFilter => {
+                prescale(piece, beta);
+                return backward_filter(call, index, piece);
+            }
+            Operation::Forward => shape.outputs,
+            Operation::BackwardData => shape.axes.map(|axis| axis.input),
+        };
         let all = if planar { 1 } else { channels_of_output(call) };
+        scale(piece, all, extents, strides, beta);
         for channel in 0..all {
             let first = channel * strides[1];
             let at = (index / channels, index % channels + channel);

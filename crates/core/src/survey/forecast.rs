@@ -101,7 +101,7 @@ pub fn tensor_memory(problems: &[Problem]) -> Bytes {
 /// Bytes of the two inputs and the output.
 fn tensors(problem: &Problem) -> [Bytes; 3] {
     let bytes = |elements| Bytes::of(elements, problem.types().storage().size());
-    let (x, w, y) = (bytes(problem.input_len()), bytes(problem.filter_len()), bytes(problem.output_len()));
+    let (x, w, y) = (bytes(problem.input_span()), bytes(problem.filter_len()), bytes(problem.output_span()));
     match problem.operation() {
         Operation::Forward => [x, w, y],
         Operation::BackwardData => [y, w, x],
