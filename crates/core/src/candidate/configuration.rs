@@ -10,6 +10,7 @@
 //! A candidate may compute its samples in [`Slices`](super::Slices), one call each: then its algorithm names them all, its
 //! time is their sum, and its workspace the largest.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -131,6 +132,8 @@ impl Configuration {
     }
 
     /// The library's calls in order: the samples of the parts one after another, those of a sliced part range by range.
+    /// Numbers of samples that larger powers of two divide come first, so that each part begins at a multiple of the power
+    /// of its own, and is as aligned in memory.
     ///
     /// # Errors
     /// [`Error::BadProblem`] if the parts do not add up to the mini-batch of `problem`, or slices are not its own.
@@ -142,7 +145,9 @@ impl Configuration {
         }
         let mut calls: Vec<Call> = Vec::with_capacity(self.parts.len());
         let mut done = 0;
-        for Candidate { micro_batch, algorithm, .. } in &self.parts {
+        let mut parts: Vec<&Candidate> = self.parts.iter().collect();
+        parts.sort_by_key(|part| Reverse(part.micro_batch.trailing_zeros()));
+        for Candidate { micro_batch, algorithm, .. } in parts {
             let samples = done..done + micro_batch;
             done = samples.end;
             let mut add = |part: Part, algorithm: &Algorithm| {

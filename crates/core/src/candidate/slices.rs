@@ -165,7 +165,8 @@ mod tests {
             let named = slices.iter().map(|&(extent, name)| (extent, Algorithm::new(name)));
             let made = Slices::new(dimension, named).unwrap();
             prop_assert_eq!(&made.to_string().parse::<Slices>().unwrap(), &made);
-            prop_assert_eq!(Algorithm::new(&made.to_string()).slices(), Some(&made));
+            let named = Algorithm::new(&made.to_string());
+            prop_assert_eq!(named.slices(), Some(&made));
             let ranges: Vec<(usize, &str)> = made.ranges().map(|(range, one)| (range.len(), one.name())).collect();
             prop_assert_eq!((made.len(), ranges), (slices.len(), slices));
         }

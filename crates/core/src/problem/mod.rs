@@ -118,6 +118,11 @@ impl Problem {
         Problem { operation, ..*self }
     }
 
+    /// The same problem in other number types.
+    pub fn with_types(&self, types: Types) -> Problem {
+        Problem { types, ..*self }
+    }
+
     /// The shape, without mini-batch, operation, types and layout.
     pub fn convolution(&self) -> &Convolution {
         &self.convolution

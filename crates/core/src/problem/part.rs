@@ -135,7 +135,7 @@ impl Part {
         let at = |strides: [usize; 5], along: usize| before * strides[0] + along * strides[2 + i];
         let (x, y) = (at(whole.input_strides(), input), at(whole.output_strides(), output));
         let view = problem.within(whole.input_in(), whole.output_in())?;
-        let problem = if lies_packed(&view, &problem) { problem } else { view };
+        let problem = if lies_packed(&view, &problem, dimension) { problem } else { view };
         Ok(Part::at(problem, x, y))
     }
 
@@ -153,12 +153,16 @@ fn bad<T>(whole: &Problem, what: String) -> Result<T, Error> {
     Err(Error::BadProblem { what: format!("{whole}: {what}") })
 }
 
-/// Whether the elements of a view lie as those of the packed problem: strides count only where an extent is over 1.
-fn lies_packed(view: &Problem, packed: &Problem) -> bool {
+/// Whether a view may be taken for the packed problem: its elements lie alike (strides count only where an extent is over
+/// 1), and every position along the axis is as aligned as memory of its own.
+fn lies_packed(view: &Problem, packed: &Problem, dimension: Dimension) -> bool {
     let convolution = packed.convolution();
+    let size = packed.types().storage().size();
     let same = |channels: usize, [d, h, w]: [usize; 3], view: [usize; 5], own: [usize; 5]| {
         let extents = [packed.batch(), channels, d, h, w];
-        extents.into_iter().zip(view.into_iter().zip(own)).all(|(extent, (view, own))| extent == 1 || view == own)
+        let mut all = extents.into_iter().zip(view.into_iter().zip(own));
+        (view[2 + dimension.index()] * size).is_multiple_of(ALIGNMENT as usize)
+            && all.all(|(extent, (view, own))| extent == 1 || view == own)
     };
     same(convolution.channels(), convolution.inputs(), view.input_strides(), packed.input_strides())
         && same(convolution.filters(), convolution.outputs(), view.output_strides(), packed.output_strides())

@@ -11,7 +11,7 @@ use super::steps::{Places, Step, sum_bytes, sums_in_scratch};
 use super::timing::time;
 use super::{ACCUMULATE, CudaBackend, excluded, is_refusal};
 use crate::CudaError;
-use crate::convolution::{Elementwise, Family, Launch, alignment, tensor_bytes};
+use crate::convolution::{Elementwise, Family, Launch, alignments, tensor_bytes};
 
 /// A micro-batch as it is timed, and what adds it up.
 pub(super) struct TimedStep {
@@ -142,12 +142,10 @@ impl CudaBackend {
     }
 }
 
-/// The offsets of data, other and output in their buffers: the lowest alignment that a micro-batch of this size can
-/// have. Filters always begin a buffer.
+/// The offsets of data, other and output in their buffers: the lowest alignment that a micro-batch of this size, or a
+/// slice, can have. Filters always begin a buffer.
 pub(super) fn starts(problem: &Problem, storage: Storage) -> [usize; 3] {
-    let convolution = problem.convolution();
-    let x = alignment(problem.batch(), convolution.input_len(), storage);
-    let y = alignment(problem.batch(), convolution.output_len(), storage);
+    let [x, y] = alignments(problem, storage, storage);
     match problem.operation() {
         Operation::Forward => [x, 0, y],
         Operation::BackwardData => [y, 0, x],

@@ -305,7 +305,7 @@ impl CudaBackend {
             algorithm.name().parse().map_err(|()| refuse("the CUDA backend has no algorithm of this name"))?;
         match (wide, problem.types()) {
             (false, _) => Ok((*problem, family)),
-            (true, Types::F16) => Ok((widened(problem)?, family)),
+            (true, Types::F16) => Ok((widened(problem), family)),
             (true, _) => Err(refuse("only f16 has a choice of wider arithmetic")),
         }
     }
@@ -359,8 +359,8 @@ fn excluded(types: Types, notes: Notes) -> Option<&'static str> {
 }
 
 /// The same problem summed in f32.
-fn widened(problem: &Problem) -> Result<Problem, Error> {
-    Problem::new(*problem.convolution(), problem.operation(), problem.batch(), Types::F16F32, problem.layout())
+fn widened(problem: &Problem) -> Problem {
+    problem.with_types(Types::F16F32)
 }
 
 impl Backend for CudaBackend {
@@ -376,7 +376,7 @@ impl Backend for CudaBackend {
         let failed = |error: CudaError| error.while_doing(format_args!("listing the algorithms for {problem}"));
         let mut offers = self.offers_in(problem, false).map_err(failed)?;
         if problem.types() == Types::F16 {
-            offers.extend(self.offers_in(&widened(problem)?, true).map_err(failed)?);
+            offers.extend(self.offers_in(&widened(problem), true).map_err(failed)?);
         }
         Ok(offers)
     }

@@ -180,9 +180,9 @@ impl Fixed {
     }
 }
 
-/// Bytes of data, other and output, in that order.
+/// Bytes of data, other and output, in that order, from the first element to the last.
 pub(crate) fn tensor_bytes(problem: &Problem, output: Storage) -> [usize; 3] {
-    let (x, w, y) = (problem.input_len(), problem.filter_len(), problem.output_len());
+    let (x, w, y) = (problem.input_span(), problem.filter_len(), problem.output_span());
     let own = problem.types().storage().size();
     match problem.operation() {
         Operation::Forward => [x * own, w * own, y * output.size()],
