@@ -13,11 +13,10 @@
 
 use tightfit_core::{Layout, Operation, Problem};
 
-use crate::direct::prescale;
 use crate::gemm::{Kind, Strides, multiply};
 use crate::implicit_gemm::sample_strides;
 use crate::method::Call;
-use crate::shape::Shape;
+use crate::shape::{Shape, prescale};
 use crate::unfold::{fold, strides, unfold};
 
 /// Floats of columns in a block, on the stack of a thread.

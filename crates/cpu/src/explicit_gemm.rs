@@ -11,11 +11,10 @@
 
 use tightfit_core::{Layout, Operation, Problem};
 
-use crate::direct::prescale;
 use crate::gemm::{Kind, Strides, multiply};
 use crate::implicit_gemm::{sample_strides, write_transposed};
 use crate::method::Call;
-use crate::shape::Shape;
+use crate::shape::{Shape, prescale};
 use crate::unfold::{fold, strides, unfold};
 use crate::workspace::{Workspace, floats};
 

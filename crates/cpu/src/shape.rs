@@ -4,8 +4,6 @@ use std::ops::Range;
 
 use tightfit_core::{Axis, Layout, Problem};
 
-use crate::direct::prescale;
-
 /// Sizes and strides of one problem. Strides are in floats: of a tensor's sample (filter), channel and the three spatial
 /// dimensions.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +108,15 @@ impl Shape {
     pub fn w_group(&self, group: usize) -> Range<usize> {
         let floats = self.k * self.depth();
         group * floats..(group + 1) * floats
+    }
+}
+
+/// Multiplies by beta; beta = 0 writes zeros without reading.
+pub fn prescale(output: &mut [f32], beta: f32) {
+    if beta == 0.0 {
+        output.fill(0.0);
+    } else if beta != 1.0 {
+        output.iter_mut().for_each(|value| *value *= beta);
     }
 }
 

@@ -20,6 +20,7 @@ mod segments;
 mod steps;
 mod timing;
 mod trial;
+mod trust;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -342,6 +343,7 @@ fn is_refusal(error: &CudaError) -> bool {
             | CudaError::MixedOutput
             | CudaError::Unfit { .. }
             | CudaError::Harmful { .. }
+            | CudaError::Unproven { .. }
             | CudaError::NoSuchAlgorithm { .. }
     );
     (unfit || error.is_not_supported()) && !error.is_out_of_memory() && !error.is_sticky()
