@@ -99,6 +99,32 @@ pub(super) fn slices(
     Ok(())
 }
 
+/// The least workspace in which slices of some size compute `problem`; none if it is not sliced.
+///
+/// # Errors
+/// The errors of [`Profiler::offers`].
+pub(super) fn least_workspace(
+    problem: &Problem,
+    along: Divide,
+    profiler: &mut Profiler<'_>,
+) -> Result<Option<Bytes>, Error> {
+    let mut least: Option<Bytes> = None;
+    for block in blocks(problem, &[Bytes::ZERO], along, &[]) {
+        let Some(mut search) = Search::new(problem.with_batch(block)?, profiler)? else { continue };
+        for size in search.ladder() {
+            let ranges = search.cuts.ranges(size);
+            let problems: Option<BTreeSet<Problem>> = ranges.into_iter().map(|range| search.part(range)).collect();
+            let mut largest = problems.is_some().then_some(Bytes::ZERO);
+            for part in problems.into_iter().flatten() {
+                let of_part = search.offers(&part)?.into_iter().map(|(_, workspace)| workspace).min();
+                largest = largest.zip(of_part).map(|(largest, own)| largest.max(own));
+            }
+            least = least.into_iter().chain(largest).min();
+        }
+    }
+    Ok(least)
+}
+
 /// The micro-batches to slice.
 fn blocks(problem: &Problem, limits: &[Bytes], along: Divide, found: &[Candidate]) -> Vec<usize> {
     let batch = problem.batch();

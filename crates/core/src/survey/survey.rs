@@ -7,7 +7,7 @@ use super::ahead::ahead;
 use super::devices::each_task;
 use super::env::Env;
 use super::sizes::{Sizes, candidates};
-use super::slices::{Divide, slices};
+use super::slices::{Divide, least_workspace, slices};
 use crate::candidate::Candidates;
 use crate::optimize::divide;
 use crate::profile::{Admission, Known, Profiler, Spent};
@@ -44,6 +44,11 @@ impl Scope {
     /// The allowed micro-batch sizes, where the mini-batch may be divided.
     pub(super) fn micro_batches(&self) -> Sizes {
         if self.divide.divides_batch() { self.sizes } else { Sizes::Undivided }
+    }
+
+    /// Whether spatial axes may be divided.
+    fn slices(&self) -> bool {
+        self.sizes != Sizes::Undivided && self.divide.divides_space()
     }
 
     /// A scope with all algorithms, divided along batch and space, and no baseline.
@@ -127,21 +132,30 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
         found.candidates.sort();
         found.candidates.dedup();
     }
-    if scope.sizes != Sizes::Undivided && scope.divide.divides_space() {
+    if scope.slices() {
         slices(problem, &scope.limits, scope.divide, profiler, &mut found.candidates)?;
         let is_sliced = found.candidates.iter().any(|candidate| candidate.calls() > 1);
         if is_sliced && problem.operation() == Operation::BackwardFilter {
             found.cost = profiler.division_cost(problem)?;
         }
     }
-    match divide(problem, &found.candidates, limit, found.cost) {
-        Ok(_) => Ok(found),
+    let error = match divide(problem, &found.candidates, limit, found.cost) {
+        Ok(_) => return Ok(found),
         Err(Error::NotProfiled { problem, .. }) if found.candidates.is_empty() => {
             let least = least_that_would_fit(sizes, &problem, limit, &found, profiler)?;
             let reasons = reasons(&problem, profiler)?;
-            Err(least.filter(Error::is_over_limit).unwrap_or(Error::NotProfiled { problem, reasons }))
+            least.filter(Error::is_over_limit).unwrap_or(Error::NotProfiled { problem, reasons })
         }
-        Err(error) => Err(least_that_would_fit(sizes, problem, limit, &found, profiler)?.unwrap_or(error)),
+        Err(error) => least_that_would_fit(sizes, problem, limit, &found, profiler)?.unwrap_or(error),
+    };
+    match error {
+        // Slices of the least size may fit where no micro-batch does.
+        Error::OverLimit { problem, needed, limit } if scope.slices() => {
+            let sliced = least_workspace(&problem, scope.divide, profiler)?;
+            let sliced = sliced.map(|workspace| workspace + found.cost.workspace).filter(|least| *least > limit);
+            Err(Error::OverLimit { problem, needed: sliced.map_or(needed, |least| least.min(needed)), limit })
+        }
+        error => Err(error),
     }
 }
 

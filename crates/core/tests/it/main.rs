@@ -24,6 +24,7 @@ mod plan_facts;
 mod plan_random;
 mod plan_simulate;
 mod shipped;
+mod slices;
 mod split;
 mod stale;
 mod verify;

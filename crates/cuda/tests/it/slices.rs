@@ -18,7 +18,7 @@ use crate::reference::Data;
 const SCALES: [Scale; 2] = [Scale::OVERWRITE, Scale { alpha: 0.5, beta: 2.0 }];
 
 /// The whole mini-batch in slices of `size`, the edges by `edge`; none if an algorithm refuses its slices.
-fn sliced(
+pub fn sliced(
     backend: &mut CudaBackend,
     problem: &Problem,
     [inner, edge]: [&Algorithm; 2],
