@@ -54,8 +54,8 @@ impl Slices {
         if self.runs.iter().any(|run| run.extent == 0 || run.times == 0) {
             return bad(format!("`{self}`: a slice is empty"));
         }
-        let extents = self.runs.iter().map(|run| run.times.checked_mul(run.extent));
-        let extent = extents.fold(Some(0usize), |sum, extent| sum?.checked_add(extent?));
+        let mut runs = self.runs.iter();
+        let extent = runs.try_fold(0usize, |sum, run| sum.checked_add(run.times.checked_mul(run.extent)?));
         if extent.is_none_or(|extent| extent > 1 << 31) {
             return bad(format!("`{self}`: the slices have over 2^31 positions"));
         }

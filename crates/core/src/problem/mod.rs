@@ -104,6 +104,11 @@ impl Problem {
         Ok(Problem { input_in: inputs, output_in: outputs, ..*self })
     }
 
+    /// The same problem on tensors of its own, if its own are views of larger ones.
+    pub fn packed(&self) -> Problem {
+        Problem { input_in: self.convolution.inputs(), output_in: self.convolution.outputs(), ..*self }
+    }
+
     /// The same problem with another number of samples.
     ///
     /// # Errors

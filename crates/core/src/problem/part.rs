@@ -272,10 +272,11 @@ impl Cuts {
     pub fn ranges(&self, size: usize) -> Vec<Range<usize>> {
         let size = size / self.step * self.step;
         if size == 0 || size >= self.extent {
-            return vec![0..self.extent];
+            return std::iter::once(0..self.extent).collect();
         }
         // The first range is shorter where cuts do not lie on multiples of the step.
-        let first = if self.first % self.step == 0 { size } else { size - self.step + self.first % self.step };
+        let rest = self.first % self.step;
+        let first = if rest == 0 { size } else { size - self.step + rest };
         let starts: Vec<usize> = [0].into_iter().chain((first..self.extent).step_by(size)).collect();
         let ends = starts[1..].iter().copied().chain([self.extent]);
         starts.iter().copied().zip(ends).map(|(start, end)| start..end).collect()

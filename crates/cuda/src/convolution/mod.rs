@@ -15,6 +15,7 @@ mod geometry;
 mod graph;
 mod legacy;
 mod name;
+mod packing;
 mod prepared;
 
 pub(crate) use elementwise::Elementwise;

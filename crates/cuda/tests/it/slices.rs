@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::candidate::{Limit, Slices};
-use tightfit_core::problem::{Cuts, Dimension};
+use tightfit_core::problem::{Cuts, Dimension, Part};
 use tightfit_core::survey::{Divide, Env, Scope, Sizes, survey};
 use tightfit_core::{
     Algorithm, Backend, Bytes, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types,
@@ -99,6 +99,58 @@ fn every_offer_computes_slices_where_they_lie() {
     }
     drop(backend);
     mocks.assert_nothing_left("all slices");
+}
+
+#[test]
+fn what_refuses_strides_computes_slices_on_copies() {
+    let mocks = Mocks::new();
+    let mut backend = CudaBackend::open(&Options { every_engine: true, untimed: true, ..mocks.options() }).unwrap();
+    let mut computed: BTreeSet<(Operation, String)> = BTreeSet::new();
+    for (shape, dimension, size) in [
+        ("n1 c8 h12 w8 k8 r3 s3 pad1", Dimension::H, 3),
+        ("n2 c4 h12 w8 k8 r5 s5 pad2", Dimension::H, 4),
+        ("n1 c2 d9 h6 w6 k3 t3 r3 s3 pad1", Dimension::D, 3),
+    ] {
+        for (operation, types) in Operation::ALL.into_iter().flat_map(|one| [(one, Types::F32), (one, Types::F16F32)]) {
+            let problem: Problem = format!("{operation} {shape} {types}").parse().unwrap();
+            let data = Data::whole(&problem);
+            let middle = Cuts::new(&problem, dimension).ranges(size)[1].clone();
+            let inner = Part::slice(&problem, 0..problem.batch(), dimension, middle).unwrap().problem;
+            let offers = backend.offers(&inner).unwrap();
+            let names: Vec<&str> = offers.iter().map(|offer| offer.algorithm.name()).collect();
+            for offer in offers.iter().filter(|offer| offer.algorithm.name().starts_with("packed:")) {
+                let name = offer.algorithm.name();
+                let direct = offers.iter().find(|other| other.algorithm.name() == &name["packed:".len()..]);
+                assert!(direct.is_none_or(|direct| direct.workspace.is_err()), "{name} among {names:?}");
+                // The copies count.
+                let own = backend.workspace(&inner.packed(), &Algorithm::new(&name["packed:".len()..])).unwrap();
+                let copies = 4 * (inner.convolution().input_len() as u64) / if types == Types::F32 { 1 } else { 2 };
+                assert!(offer.workspace.clone().unwrap().0 >= own.0 + copies, "{name} of {inner}");
+                backend.measure(&inner, &offer.algorithm, &Effort::default()).unwrap();
+                let edge = Algorithm::new("engine0");
+                let configuration = sliced(&mut backend, &problem, [&offer.algorithm, &edge], dimension, size).unwrap();
+                for scale in SCALES {
+                    let run = backend.run(&problem, &configuration, data.tensors(), scale);
+                    let run = run.unwrap_or_else(|error| panic!("{configuration} of {problem}: {error}"));
+                    for (place, (&got, (want, size))) in
+                        run.output.iter().zip(data.expected(&problem, scale)).enumerate()
+                    {
+                        let error = (f64::from(got) - want).abs();
+                        assert!(
+                            error <= 2e-3 * size,
+                            "{configuration} of {problem}: {got} at {place}, {want} expected"
+                        );
+                    }
+                }
+                computed.insert((operation, name.to_owned()));
+            }
+        }
+    }
+    for operation in Operation::ALL {
+        assert!(computed.iter().filter(|(one, _)| *one == operation).count() >= 2, "{computed:?}");
+    }
+    drop(backend);
+    mocks.assert_nothing_left("slices on copies");
 }
 
 #[test]
