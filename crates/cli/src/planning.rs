@@ -6,7 +6,7 @@ use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
 use tightfit_core::plan::step::{Step, StepFile};
 use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Plan, Swept, Workload, check_budget, plan};
-use tightfit_core::survey::{Scope, Silent, Sizes, survey, tensor_memory};
+use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation};
 use tightfit_train::machine::cuda::RESERVED;
 
@@ -220,7 +220,7 @@ fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure>
     Ok(Options {
         policy: planning.policy,
         algorithms: planning.algorithms.unwrap_or_default(),
-        divide: planning.divide,
+        divide: planning.divide.divide != Divide::Off,
         budget: planning.budget.or(free).ok_or_else(unknown)?,
         host_budget: planning.host_budget,
         plan_time: planning.plan_time,
@@ -262,7 +262,8 @@ fn measure(
     let (budget, free) = room.map_or((budget, free), |room| (budget.min(room), Some(room)));
     let sizes = sizes(planning.sizes)?;
     let scope = Scope {
-        sizes: if planning.divide { sizes } else { Sizes::Undivided },
+        sizes,
+        divide: planning.divide.divide,
         // The free part of the arena differs from step to step.
         limits: Limit::Total(budget).ladder(),
         // Plans are compared with the time of the fastest algorithms, whatever their workspace.

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use tightfit_core::backend::{Effort, Run, Scale, Tensors};
+use tightfit_core::candidate as planned;
 use tightfit_core::profile::sample;
 use tightfit_core::{
     Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement, Nanos, Offer, Operation, Problem,
@@ -88,8 +89,8 @@ impl CpuBackend {
 
     /// Runs a configuration in place, in the caller's workspace; output = alpha · result + beta · output.
     ///
-    /// `inputs` are data and other, in the order of [`Tensors`]. Micro-batches are neighboring samples; those of
-    /// backward-filter add up in the one output.
+    /// `inputs` are data and other, in the order of [`Tensors`]. Micro-batches are neighboring samples, and slices are read
+    /// and written where they lie in them; the calls of backward-filter add up in the one output.
     ///
     /// # Errors
     /// [`Error::Refused`] for an algorithm that does not compute the problem; [`Error::Backend`] if a slice does not
@@ -103,36 +104,30 @@ impl CpuBackend {
         scale: Scale,
         workspace: &mut [f32],
     ) -> Result<(), Error> {
-        check(problem, configuration, [data.len(), other.len(), output.len()])?;
-        let mut parts = Vec::with_capacity(configuration.parts().len());
-        for part in configuration.parts() {
-            let problem = problem.with_batch(part.micro_batch)?;
-            let (method, floats) = self.method(&problem, &part.algorithm)?;
-            parts.push((problem, method, floats));
+        let planned = configuration.calls(problem)?;
+        check(problem, [data.len(), other.len(), output.len()])?;
+        let mut calls = Vec::with_capacity(planned.len());
+        for call in planned {
+            let (method, floats) = self.method(&call.part.problem, &call.algorithm)?;
+            calls.push((call, method, floats));
         }
-        let needed = parts.iter().map(|part| part.2).max().unwrap_or(0);
+        let needed = calls.iter().map(|call| call.2).max().unwrap_or(0);
         if needed > workspace.len() {
             let (needed, given) = (Bytes::of(needed, FLOAT), Bytes::of(workspace.len(), FLOAT));
             return Err(self.too_little(problem, configuration, needed, given));
         }
-        let mut done = 0;
-        for (problem, method, floats) in &parts {
-            let [data_length, other_length, piece] = lengths(problem);
-            let sum = problem.operation() == Operation::BackwardFilter;
-            // Micro-batches of backward-filter add up in one output, scaled by the caller's beta once.
-            let scale = if sum && done > 0 { Scale { beta: 1.0, ..scale } } else { scale };
-            let per_sample = |length: usize| length / problem.batch() * done;
-            let first = if sum { 0 } else { per_sample(piece) };
+        for (planned::Call { part, adds, .. }, method, floats) in &calls {
+            let [data_length, other_length, length] = spans(&part.problem);
             let call = Call {
-                problem,
-                shape: Shape::new(problem),
+                problem: &part.problem,
+                shape: Shape::new(&part.problem),
                 team: &self.team,
-                data: &data[per_sample(data_length)..][..data_length],
-                other: &other[if sum { per_sample(other_length) } else { 0 }..][..other_length],
-                scale,
+                data: &data[part.data..][..data_length],
+                other: &other[part.other..][..other_length],
+                // What adds up is scaled by the caller's beta once.
+                scale: if *adds { Scale { beta: 1.0, ..scale } } else { scale },
             };
-            (method.run)(&call, &mut output[first..first + piece], &mut workspace[..*floats]);
-            done += problem.batch();
+            (method.run)(&call, &mut output[part.output..][..length], &mut workspace[..*floats]);
         }
         Ok(())
     }
@@ -162,7 +157,7 @@ impl Backend for CpuBackend {
 
     fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, effort: &Effort) -> Result<Measurement, Error> {
         let (method, floats) = self.method(problem, algorithm)?;
-        let [data, other, output] = lengths(problem);
+        let [data, other, output] = spans(problem);
         let buffers = &mut self.buffers;
         for (buffer, length, what) in [
             (&mut buffers.data, data, "data"),
@@ -217,9 +212,9 @@ impl Backend for CpuBackend {
     }
 }
 
-/// Elements of the two inputs and the output of an operation, in the order of [`Tensors`].
-fn lengths(problem: &Problem) -> [usize; 3] {
-    let (x, w, y) = (problem.input_len(), problem.filter_len(), problem.output_len());
+/// Elements from the first to the last of the two inputs and the output of an operation, in the order of [`Tensors`].
+fn spans(problem: &Problem) -> [usize; 3] {
+    let (x, w, y) = (problem.input_span(), problem.filter_len(), problem.output_span());
     match problem.operation() {
         Operation::Forward => [x, w, y],
         Operation::BackwardData => [y, w, x],
@@ -227,17 +222,13 @@ fn lengths(problem: &Problem) -> [usize; 3] {
     }
 }
 
-/// Checks that the configuration has the problem's mini-batch, and the tensors its sizes.
-fn check(problem: &Problem, configuration: &Configuration, given: [usize; 3]) -> Result<(), Error> {
-    if configuration.batch() != problem.batch() {
-        let batch = configuration.batch();
-        return Err(failure(format!("{problem}: the configuration `{configuration}` has {batch} samples")));
+/// Checks that the tensors have the problem's sizes.
+fn check(problem: &Problem, given: [usize; 3]) -> Result<(), Error> {
+    let needed = spans(problem);
+    if given == needed {
+        return Ok(());
     }
-    if given != lengths(problem) {
-        let needed = lengths(problem);
-        return Err(failure(format!("{problem}: data, other and output have {given:?} elements, expected {needed:?}")));
-    }
-    Ok(())
+    Err(failure(format!("{problem}: data, other and output have {given:?} elements, expected {needed:?}")))
 }
 
 /// Makes a buffer at least this long, with random numbers from -1 to 1 that are the same in every run.

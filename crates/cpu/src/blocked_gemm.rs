@@ -13,11 +13,10 @@
 
 use tightfit_core::{Layout, Operation, Problem};
 
-use crate::direct::prescale;
 use crate::gemm::{Kind, Strides, multiply};
 use crate::implicit_gemm::sample_strides;
 use crate::method::Call;
-use crate::shape::Shape;
+use crate::shape::{Shape, prescale};
 use crate::unfold::{fold, strides, unfold};
 
 /// Floats of columns in a block, on the stack of a thread.
@@ -29,6 +28,7 @@ const WIDTH: usize = 64;
 /// a row, all of them.
 pub fn workspace(problem: &Problem, _: usize) -> Result<usize, String> {
     let shape = Shape::new(problem);
+    shape.no_matrix().map_or(Ok(()), Err)?;
     let (count, most) = match shape.layout {
         Layout::Nchw => (shape.taps(), BLOCK / WIDTH),
         Layout::Nhwc => (shape.depth(), BLOCK),
@@ -142,7 +142,7 @@ fn forward(call: &Call, n: usize, y: &mut [f32], threads: usize) {
 fn backward_data(call: &Call, n: usize, dx: &mut [f32], threads: usize) {
     let shape = &call.shape;
     let mut columns = [0.0; BLOCK];
-    prescale(dx, call.scale.beta);
+    shape.scale_x(dx, call.scale.beta);
     for block in blocks(shape) {
         let filters = &call.other[shape.w_group(block.group)][block.filter(shape)..];
         let dy = (&call.data[n * shape.y[0] + block.output(shape)..], sample_strides(shape).1);

@@ -11,7 +11,7 @@ use tightfit_core::execute::{Elements, reference_of};
 use tightfit_core::{Layout, Operation, Problem};
 
 use crate::method::Call;
-use crate::shape::{Shape, input_at, inside};
+use crate::shape::{Shape, input_at, inside, prescale, scale};
 use crate::simd::{Steps, add_rows, dot_rows};
 
 /// Needs no workspace and supports every problem.
@@ -32,11 +32,17 @@ pub fn run(call: &Call, output: &mut [f32], _workspace: &mut [f32]) {
     let channels = strides[0] / piece;
     let items = output.chunks_mut(piece).enumerate().collect();
     call.team.share(items, &mut [], |(index, piece): (usize, &mut [f32]), _, _| {
-        prescale(piece, call.scale.beta);
-        if call.problem.operation() == Operation::BackwardFilter {
-            return backward_filter(call, index, piece);
-        }
+        let beta = call.scale.beta;
+        let extents = match call.problem.operation() {
+            Operation::BackwardFilter => {
+                prescale(piece, beta);
+                return backward_filter(call, index, piece);
+            }
+            Operation::Forward => shape.outputs,
+            Operation::BackwardData => shape.axes.map(|axis| axis.input),
+        };
         let all = if planar { 1 } else { channels_of_output(call) };
+        scale(piece, all, extents, strides, beta);
         for channel in 0..all {
             let first = channel * strides[1];
             let at = (index / channels, index % channels + channel);
@@ -51,15 +57,6 @@ pub fn run(call: &Call, output: &mut [f32], _workspace: &mut [f32]) {
 /// Channels of the tensor that is computed, over all groups.
 fn channels_of_output(call: &Call) -> usize {
     call.shape.groups * if call.problem.operation() == Operation::Forward { call.shape.k } else { call.shape.c }
-}
-
-/// Multiplies by beta; beta = 0 writes zeros without reading.
-pub fn prescale(output: &mut [f32], beta: f32) {
-    if beta == 0.0 {
-        output.fill(0.0);
-    } else if beta != 1.0 {
-        output.iter_mut().for_each(|value| *value *= beta);
-    }
 }
 
 /// y += alpha · x * w for one filter of one sample.

@@ -11,11 +11,10 @@
 
 use tightfit_core::{Layout, Operation, Problem};
 
-use crate::direct::prescale;
 use crate::gemm::{Kind, Strides, multiply};
 use crate::implicit_gemm::{sample_strides, write_transposed};
 use crate::method::Call;
-use crate::shape::Shape;
+use crate::shape::{Shape, prescale};
 use crate::unfold::{fold, strides, unfold};
 use crate::workspace::{Workspace, floats};
 
@@ -24,7 +23,7 @@ const WIDTH: usize = 256;
 
 /// Samples of a block: as many as reach [`WIDTH`], while every thread has a block.
 fn block(shape: &Shape, threads: usize) -> usize {
-    if shape.is_pointwise() && shape.layout == Layout::Nchw {
+    if shape.is_pointwise() && shape.layout == Layout::Nchw || !shape.samples_follow() {
         return 1;
     }
     WIDTH.div_ceil(shape.positions()).min(shape.n / threads).max(1)
@@ -39,6 +38,7 @@ fn scratch(shape: &Shape, threads: usize) -> usize {
 /// The columns of all samples, scratch of every thread, and for backward-filter the transposed dw.
 pub fn workspace(problem: &Problem, threads: usize) -> Result<usize, String> {
     let shape = Shape::new(problem);
+    shape.no_matrix().map_or(Ok(()), Err)?;
     let depth = (shape.groups * shape.depth()) as u128;
     let columns = if shape.is_pointwise() { 0 } else { depth * (shape.n * shape.positions()) as u128 };
     let rest = match problem.operation() {
@@ -67,7 +67,7 @@ pub fn run(call: &Call, output: &mut [f32], workspace: &mut [f32]) {
         blocks.zip(columns.chunks_mut(block * sample)).map(|((i, output), columns)| (i, output, columns)).collect()
     };
     call.team.share(items, scratch, |(index, output, columns), scratch, threads| {
-        let samples = Samples { first: index * block, count: output.len() / piece };
+        let samples = Samples { first: index * block, count: output.len().div_ceil(piece) };
         match call.problem.operation() {
             Operation::Forward => forward(call, samples, output, columns, scratch, threads),
             _ => backward_data(call, samples, output, columns, scratch, threads),
@@ -135,7 +135,9 @@ fn backward_data(
     let (x_strides, y_strides) = sample_strides(shape);
     let size = (shape.depth(), width, shape.k);
     if !shape.is_pointwise() {
-        prescale(dx, call.scale.beta);
+        for dx in dx.chunks_mut(shape.x[0]) {
+            shape.scale_x(dx, call.scale.beta);
+        }
     }
     for group in 0..shape.groups {
         let filters = (&call.other[shape.w_group(group)], Strides::rows(shape.depth()).transposed());

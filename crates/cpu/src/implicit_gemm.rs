@@ -11,10 +11,9 @@
 
 use tightfit_core::{Operation, Problem};
 
-use crate::direct::prescale;
 use crate::gemm::{Kind, Strides, multiply};
 use crate::method::Call;
-use crate::shape::Shape;
+use crate::shape::{Shape, prescale};
 use crate::unfold::{fold, strides, unfold};
 use crate::workspace::{Workspace, floats};
 
@@ -29,6 +28,7 @@ fn width(shape: &Shape) -> usize {
 /// A tile of columns per thread, and for backward-filter its sum; none if the columns are the input itself.
 pub fn workspace(problem: &Problem, threads: usize) -> Result<usize, String> {
     let shape = Shape::new(problem);
+    shape.no_matrix().map_or(Ok(()), Err)?;
     let tile = if shape.is_pointwise() { 0 } else { width(&shape) * shape.depth() };
     let sum = match problem.operation() {
         Operation::BackwardFilter => shape.groups * shape.k * shape.depth(),
@@ -87,7 +87,7 @@ fn backward_data(call: &Call, n: usize, dx: &mut [f32], tile: &mut [f32], thread
     let shape = &call.shape;
     let (x_strides, y_strides) = sample_strides(shape);
     if !shape.is_pointwise() {
-        prescale(dx, call.scale.beta);
+        shape.scale_x(dx, call.scale.beta);
     }
     for (group, at, count) in tiles(shape) {
         let dx = &mut dx[shape.x_group(group)..];

@@ -47,8 +47,8 @@ impl Shape {
             filter: convolution.filter(),
             outputs: convolution.outputs(),
             layout,
-            x: layout.strides(convolution.channels(), convolution.inputs()),
-            y: layout.strides(convolution.filters(), convolution.outputs()),
+            x: problem.input_strides(),
+            y: problem.output_strides(),
             w: layout.strides(c, convolution.filter()),
         }
     }
@@ -68,9 +68,25 @@ impl Shape {
         self.outputs.iter().product()
     }
 
-    /// Whether every output depends on the one input at its place: a filter of extent 1, neither stride nor padding.
+    /// Whether every output depends on the one input at its place: a filter of extent 1, neither stride nor padding, and
+    /// an input that is a matrix of channels and positions.
     pub fn is_pointwise(&self) -> bool {
-        self.taps() == 1 && self.axes.iter().all(|a| a.stride == 1 && a.pad_before == 0 && a.pad_after == 0)
+        self.taps() == 1
+            && self.axes.iter().all(|a| a.stride == 1 && a.pad_before == 0 && a.pad_after == 0)
+            && in_steps(self.axes.map(|axis| axis.input), self.x)
+    }
+
+    /// Why the outputs of a sample are not a matrix of filters and positions; none if they are.
+    pub fn no_matrix(&self) -> Option<String> {
+        let reason = "its outputs must follow one another; of a slice along an inner axis they do not";
+        (!in_steps(self.outputs, self.y)).then(|| reason.to_owned())
+    }
+
+    /// Whether the samples of both x and y follow one another without gaps.
+    pub fn samples_follow(&self) -> bool {
+        let [d, h, w] = self.axes.map(|axis| axis.input);
+        self.n == 1
+            || self.x[0] == self.groups * self.c * d * h * w && self.y[0] == self.groups * self.k * self.positions()
     }
 
     /// Where the first channel of a group lies in a sample of x.
@@ -83,11 +99,58 @@ impl Shape {
         group * self.k * self.y[1]
     }
 
+    /// Multiplies a sample of x (from its first element on) by beta, and nothing between its elements.
+    pub fn scale_x(&self, sample: &mut [f32], beta: f32) {
+        scale(sample, self.groups * self.c, self.axes.map(|axis| axis.input), self.x, beta);
+    }
+
     /// The floats of w that belong to a group.
     pub fn w_group(&self, group: usize) -> Range<usize> {
         let floats = self.k * self.depth();
         group * floats..(group + 1) * floats
     }
+}
+
+/// Multiplies by beta; beta = 0 writes zeros without reading.
+pub fn prescale(output: &mut [f32], beta: f32) {
+    if beta == 0.0 {
+        output.fill(0.0);
+    } else if beta != 1.0 {
+        output.iter_mut().for_each(|value| *value *= beta);
+    }
+}
+
+/// Multiplies the elements of a sample, or of one channel, by beta; beta = 0 writes zeros without reading.
+pub fn scale(sample: &mut [f32], channels: usize, extents: [usize; 3], strides: [usize; 5], beta: f32) {
+    let [d, h, w] = extents;
+    let [_, channel, plane, row, element] = strides;
+    if channel == 1 && element == channels {
+        // Channels innermost: a row is contiguous.
+        return for_starts([d, h, 1], [plane, row, 0], |start| {
+            prescale(&mut sample[start..start + w * channels], beta)
+        });
+    }
+    for_starts([channels, d, h], [channel, plane, row], |start| {
+        if element == 1 {
+            return prescale(&mut sample[start..start + w], beta);
+        }
+        let elements = sample[start..].iter_mut().step_by(element).take(w);
+        elements.for_each(|value| *value = if beta == 0.0 { 0.0 } else { *value * beta });
+    });
+}
+
+fn for_starts([a, b, c]: [usize; 3], strides: [usize; 3], mut visit: impl FnMut(usize)) {
+    for i in 0..a {
+        for j in 0..b {
+            (0..c).for_each(|k| visit(i * strides[0] + j * strides[1] + k * strides[2]));
+        }
+    }
+}
+
+/// Whether the positions of a channel lie in equal steps: every row right after the one before.
+fn in_steps([d, h, w]: [usize; 3], strides: [usize; 5]) -> bool {
+    let [plane, row, element] = [strides[2], strides[3], strides[4]];
+    (h == 1 || row == w * element) && (d == 1 || plane == h * w * element)
 }
 
 /// The outputs along an axis whose filter element `tap` lies on the input, not on padding.

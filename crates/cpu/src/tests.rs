@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 use tightfit_core::backend::{Effort, Scale, Tensors};
+use tightfit_core::candidate::Slices;
+use tightfit_core::problem::{Cuts, Dimension};
 use tightfit_core::{
     Algorithm, Axis, Backend, Bytes, Candidate, Configuration, Convolution, DivisionCost, Error, Layout, Nanos,
     Operation, Problem, Types,
@@ -227,6 +229,93 @@ proptest! {
         let output: Vec<f64> = output.into_iter().map(f64::from).collect();
         prop_assert_eq!(output, data.truth(&problem, scale), "{} as {}, {:?}", problem, configuration, scale);
     }
+
+    #[test]
+    fn sliced_equals_undivided(
+        problem in any_problem(), scale in any_scale(), seed: u64, size in 1usize..9,
+        dimension in prop::sample::select(&Dimension::ALL[..]), threads in 1usize..4,
+    ) {
+        let mut cpu = CpuBackend::new(Some(threads));
+        let data = Data::whole(&problem, seed).poisoned_for(scale);
+        let truth = data.truth(&problem, scale);
+        for method in &METHODS {
+            let Some(configuration) = sliced(&mut cpu, &problem, method.name, dimension, size) else { continue };
+            let output = cpu.run(&problem, &configuration, data.tensors(), scale).unwrap().output;
+            // Transforms round; small whole numbers, halved, are what they were after rounding to halves and quarters.
+            let exact = is_exact(method) || method.name == "winograd-2x2";
+            let near = |value: f32| if exact { f64::from(value) } else { (f64::from(value) * 4.0).round() / 4.0 };
+            let output: Vec<f64> = output.into_iter().map(near).collect();
+            prop_assert_eq!(&output, &truth, "{} as {}, {:?}", problem, configuration, scale);
+        }
+    }
+}
+
+/// The whole mini-batch in slices of `size` along a dimension, all by one algorithm; none if it refuses some slice or
+/// there is one alone.
+fn sliced(
+    cpu: &mut CpuBackend,
+    problem: &Problem,
+    name: &str,
+    dimension: Dimension,
+    size: usize,
+) -> Option<Configuration> {
+    let algorithm = Algorithm::new(name);
+    let ranges = Cuts::new(problem, dimension).ranges(size);
+    let slices = Slices::new(dimension, ranges.iter().map(|range| (range.len(), algorithm.clone()))).ok()?;
+    let whole = Candidate {
+        micro_batch: problem.batch(),
+        algorithm: slices.into(),
+        time: Nanos(1),
+        workspace: Bytes::UNLIMITED,
+    };
+    let calls = Configuration::new(vec![whole.clone()], DivisionCost::default()).calls(problem).ok()?;
+    let workspaces = calls.iter().map(|call| cpu.workspace(&call.part.problem, &call.algorithm).ok());
+    let workspace = workspaces.collect::<Option<Vec<Bytes>>>()?.into_iter().max()?;
+    Some(Configuration::new(vec![Candidate { workspace, ..whole }], DivisionCost::default()))
+}
+
+#[test]
+fn every_algorithm_runs_slices_of_every_dimension() {
+    let shapes = [
+        ("n2 c4 h13 w11 k6 r3 s3 pad1 groups2", Dimension::H, 4),
+        ("n1 c3 h16 w9 k5 r3 s3 pad1", Dimension::W, 5),
+        ("n1 c2 d9 h5 w4 k3 t3 r3 s3 pad1", Dimension::D, 2),
+        ("n1 c2 d3 h9 w4 k3 t1 r3 s3 pad1", Dimension::H, 3),
+    ];
+    let mut cpu = CpuBackend::new(Some(2));
+    for method in &METHODS {
+        for ((line, dimension, size), operation) in shapes.iter().flat_map(|s| Operation::ALL.map(|o| (*s, o))) {
+            for layout in ["", " nhwc"] {
+                let problem = problem(&format!("{operation} {line} f32{layout}"));
+                let runs = sliced(&mut cpu, &problem, method.name, dimension, size).is_some();
+                let three = problem.convolution().axes().len() == 3;
+                let transforms = method.name.starts_with("winograd") || method.name.starts_with("fft");
+                let inner = dimension == Dimension::W || dimension == Dimension::H && three;
+                let refuses = if transforms { three } else { method.name.ends_with("gemm") && inner };
+                let expected = !refuses;
+                assert_eq!(runs, expected, "{} on {problem} along {dimension}", method.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_large_first_layer_runs_within_8_mib_in_slices() {
+    let problem = problem("forward n1 c3 h1024 w1024 k4 r3 s3 pad1 f32");
+    let mut cpu = CpuBackend::new(Some(2));
+    let limit = Bytes::mib(8);
+    for (name, size) in [("explicit-gemm", 64), ("winograd-2x2", 64), ("winograd-4x4", 64), ("fft-tiling", 64)] {
+        let whole = cpu.workspace(&problem, &Algorithm::new(name)).unwrap();
+        let sliced = sliced(&mut cpu, &problem, name, Dimension::H, size).unwrap();
+        assert!(whole > limit && sliced.workspace() <= limit, "{name}: {whole}, sliced {}", sliced.workspace());
+    }
+    // To the bit, where arithmetic on whole numbers is exact.
+    let data = Data::whole(&problem, 5);
+    let sliced = sliced(&mut cpu, &problem, "winograd-2x2", Dimension::H, 64).unwrap();
+    let sliced = cpu.run(&problem, &sliced, data.tensors(), Scale::OVERWRITE).unwrap().output;
+    let whole = Configuration::new(vec![part(&mut cpu, &problem, 1, "blocked-gemm")], DivisionCost::default());
+    let whole = cpu.run(&problem, &whole, data.tensors(), Scale::OVERWRITE).unwrap().output;
+    assert!(sliced == whole);
 }
 
 fn part(cpu: &mut CpuBackend, problem: &Problem, micro_batch: usize, name: &str) -> Candidate {

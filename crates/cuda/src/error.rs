@@ -146,6 +146,13 @@ pub enum CudaError {
         what: &'static str,
     },
 
+    /// An engine that failed when it was tried, or was not tried.
+    #[error("not used for this problem because it {what} (tried on this device)")]
+    Unproven {
+        /// How it failed.
+        what: &'static str,
+    },
+
     /// A name that the legacy interface does not have.
     #[error("{operation} has no algorithm {name}")]
     NoSuchAlgorithm {

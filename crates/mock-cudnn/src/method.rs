@@ -155,6 +155,11 @@ impl Choice {
         if !shape {
             return Err(Status::UNSUPPORTED_SHAPE);
         }
+        // Transforms read images as they lie in tensors of their own.
+        let has_gaps = [&p.x, &p.y].iter().any(|t| t.extent() > t.len() * t.data_type.bytes());
+        if has_gaps && matches!(self.method, Fft | FftTiling | WinogradNonfused) {
+            return Err(Status::UNSUPPORTED_LAYOUT);
+        }
         let channels_last = [&p.x, &p.w, &p.y].iter().any(|t| t.is_channels_last());
         if channels_last && matches!(self.method, Fft | FftTiling | Winograd | WinogradNonfused) {
             return Err(Status::UNSUPPORTED_LAYOUT);

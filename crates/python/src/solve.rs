@@ -48,6 +48,8 @@ pub struct Words {
     deterministic: bool,
     #[pyo3(item)]
     exact_class: bool,
+    #[pyo3(item)]
+    divide: String,
 }
 
 impl Question {
@@ -75,6 +77,7 @@ impl Question {
         Ok(Question {
             request: Request {
                 sizes: words.sizes.parse().map_err(raise)?,
+                divide: words.divide.parse().map_err(raise)?,
                 deterministic: words.deterministic,
                 exact_class: words.exact_class,
                 ..Request::new(selection, limit)

@@ -146,6 +146,11 @@ impl Mocks {
         self.lever::<extern "C" fn(usize)>(&self.cudnn, "tightfitMockCudnnSetVersion")(version);
     }
 
+    /// Makes every convolution of an engine, by its global index, write a wrong first element; none below 0.
+    pub fn spoil_engine(&self, index: i64) {
+        self.lever::<extern "C" fn(i64)>(&self.cudnn, "tightfitMockCudnnSpoilEngine")(index);
+    }
+
     /// Adds bytes to every workspace that cuDNN tells, not to what it uses.
     pub fn lie_workspace(&self, bytes: i64) {
         self.lever::<extern "C" fn(i64)>(&self.cudnn, "tightfitMockCudnnLieWorkspace")(bytes);

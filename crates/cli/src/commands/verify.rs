@@ -127,7 +127,8 @@ fn run_groups(
 fn exact(kernel: &OptimizedKernel, values: Values) -> bool {
     let sums = ["direct", "implicit-gemm", "explicit-gemm"];
     let all = kernel.configuration.parts().iter().chain(kernel.undivided.iter().flat_map(|whole| whole.parts()));
-    values == Values::Whole && all.into_iter().all(|part| sums.contains(&part.algorithm.name()))
+    let mut plain = all.flat_map(|part| part.algorithm.plain());
+    values == Values::Whole && plain.all(|algorithm| sums.contains(&algorithm.name()))
 }
 
 /// How far an output may be from 64-bit arithmetic, relative to the largest output.

@@ -1,5 +1,6 @@
 //! The command line. Options that a whole session shares can also be set by environment variables.
 
+mod divide;
 mod examples;
 mod read;
 mod run;
@@ -10,13 +11,14 @@ mod workspace;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::plan::{self, Algorithms};
 use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Layout, Nanos, Operation, Problem, Types};
 
+pub use divide::DivideOption;
 pub use run::{AutoOrBytes, ReportOptions, RunOptions, Tune};
 pub use sizes::{SizeOption, sizes};
 pub use train::{PixelOptions, PredictOptions, ScheduleName, SolverName, TrainOptions};
@@ -195,6 +197,8 @@ pub struct ProfileOptions {
     pub selection: SelectionOptions,
     #[command(flatten)]
     pub sizes: SizeOption,
+    #[command(flatten)]
+    pub divide: DivideOption,
     /// Workspace limits to measure for; candidates above the largest are not run
     #[arg(long, value_delimiter = ',', default_value = "64MiB", env = "TIGHTFIT_WORKSPACE")]
     pub workspace: Vec<Bytes>,
@@ -209,6 +213,8 @@ pub struct RequestOptions {
     pub bound: WorkspaceOptions,
     #[command(flatten)]
     pub sizes: SizeOption,
+    #[command(flatten)]
+    pub divide: DivideOption,
     /// Measure only the sizes to use; "undivided" is then the best of what they need, not of all algorithms
     #[arg(long)]
     pub no_baseline: bool,
@@ -281,9 +287,8 @@ pub struct Planning {
     /// [default: fit]; vdnn-dynamic chooses them itself and does not accept this option
     #[arg(long)]
     pub algorithms: Option<Algorithms>,
-    /// Allow dividing the mini-batches of convolutions
-    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = BoolishValueParser::new(), hide_possible_values = true)]
-    pub divide: bool,
+    #[command(flatten)]
+    pub divide: DivideOption,
     /// Micro-batch sizes to allow in divided convolutions: undivided, power-of-two, all or fit [default: fit]
     /// [env: TIGHTFIT_SIZES]
     #[arg(long)]

@@ -33,6 +33,24 @@ fn replayed_figures_are_exact() {
 }
 
 #[test]
+fn every_way_to_divide_one_sample_is_right() {
+    let folder = Folder::new();
+    fs::write(folder.path().join("large.txt"), "large c16 h48 w40 k16 r3 s3 pad1\n").unwrap();
+    for divide in ["batch", "space", "both", "off", "on"] {
+        let result = folder.json(&format!("verify large.txt --batch 1 --workspace 256KiB --full --divide {divide}"));
+        for kernel in result["kernels"].as_array().unwrap() {
+            let part = &kernel["configuration"][0];
+            assert_eq!(part["micro_batch"], 1, "{kernel}");
+            assert!(kernel["verification"]["max_relative_error_reference"].as_f64().unwrap() < 1e-4, "{kernel}");
+            let is_sliced = part["algorithm"].as_str().unwrap().contains(" x h");
+            assert!(!is_sliced || !["batch", "off"].contains(&divide), "{divide}: {kernel}");
+        }
+    }
+    let message = folder.fail("optimize large.txt --batch 1 --divide maybe", 2);
+    assert!(message.contains("batch, space, both, off"), "{message}");
+}
+
+#[test]
 fn every_format_has_every_kernel() {
     let folder = Folder::new();
     let arguments = "verify lenet --batch 6 --workspace 64KiB";

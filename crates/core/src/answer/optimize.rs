@@ -10,7 +10,7 @@ use super::choose::{Choice, choose};
 use super::{Optimized, Profiling, profile};
 use crate::candidate::Limit;
 use crate::profile::Selection;
-use crate::survey::{Env, Scope, Sizes};
+use crate::survey::{Divide, Env, Scope, Sizes};
 use crate::{Backend, Error, Nanos};
 
 /// What to optimize, under which limit.
@@ -24,6 +24,8 @@ pub struct Request {
     pub limit: Limit,
     /// The allowed micro-batch sizes.
     pub sizes: Sizes,
+    /// Along what convolutions are divided.
+    pub divide: Divide,
     /// Also measure every algorithm on the whole mini-batch, so that "undivided" is the best possible and dividing
     /// never loses to it. Otherwise, undivided is the best among `sizes`.
     pub baseline: bool,
@@ -34,16 +36,19 @@ pub struct Request {
 }
 
 impl Request {
-    /// The default request: all algorithms, the sizes of [`Sizes::Fit`], and the baseline.
+    /// The default request: all algorithms, the sizes of [`Sizes::Fit`], divided along batch and
+    /// space, and the baseline.
     pub fn new(selection: Selection, limit: Limit) -> Request {
         let (baseline, deterministic, exact_class) = (true, false, false);
-        Request { selection, limit, sizes: Sizes::default(), baseline, deterministic, exact_class }
+        let (sizes, divide) = (Sizes::default(), Divide::default());
+        Request { selection, limit, sizes, divide, baseline, deterministic, exact_class }
     }
 
     /// The scope of the survey.
     pub fn scope(&self) -> Scope {
         Scope {
             sizes: self.sizes,
+            divide: self.divide,
             limits: self.limit.ladder(),
             baseline: self.baseline.then_some(self.limit.bytes()),
             deterministic: self.deterministic,

@@ -6,12 +6,17 @@
 //! time         = t(fft, 100) + t(fft, 100) + t(gemm, 56)
 //! workspace    = max of the three
 //! ```
+//!
+//! A candidate may compute its samples in [`Slices`](super::Slices), one call each: then its algorithm names them all, its
+//! time is their sum, and its workspace the largest.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Algorithm, Bytes, Nanos};
+use crate::problem::Part;
+use crate::{Algorithm, Bytes, Error, Nanos, Operation, Problem};
 
 /// One algorithm on one micro-batch, with its time and exact workspace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -26,7 +31,25 @@ pub struct Candidate {
     pub workspace: Bytes,
 }
 
-/// The cost of dividing on top of the micro-batches themselves, paid once by a configuration of two or more.
+impl Candidate {
+    /// Calls of the library: one, or one for each slice.
+    pub fn calls(&self) -> usize {
+        self.algorithm.slices().map_or(1, |slices| slices.len())
+    }
+}
+
+/// One call of the library in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What it computes, and where that lies in the whole tensors.
+    pub part: Part,
+    /// The library's algorithm.
+    pub algorithm: Algorithm,
+    /// Whether it adds to what the calls before it wrote, as all but the first of backward-filter do.
+    pub adds: bool,
+}
+
+/// The cost of dividing on top of the calls themselves, paid once by a configuration of two or more.
 ///
 /// Half-precision backward-filter pays it: it sums in 32-bit scratch, held through all micro-batches, and converts
 /// once.
@@ -83,11 +106,14 @@ impl TryFrom<ConfigurationFields> for Configuration {
 
 impl Configuration {
     /// Makes a configuration of these candidates, largest micro-batch first, so that equal divisions compare equal.
-    /// `cost` counts only if there are two or more.
+    /// `cost` counts only if there are two or more calls.
     pub fn new(mut parts: Vec<Candidate>, cost: DivisionCost) -> Configuration {
         parts.sort_by(|a, b| b.micro_batch.cmp(&a.micro_batch).then_with(|| a.cmp(b)));
-        let cost = if parts.len() > 1 { cost } else { DivisionCost::default() };
-        Configuration { parts, cost }
+        let mut configuration = Configuration { parts, cost };
+        if !configuration.is_divided() {
+            configuration.cost = DivisionCost::default();
+        }
+        configuration
     }
 
     /// The candidates, largest micro-batch first.
@@ -95,9 +121,51 @@ impl Configuration {
         &self.parts
     }
 
-    /// Whether there are two or more micro-batches.
+    /// Whether there are two or more calls: micro-batches or slices.
     pub fn is_divided(&self) -> bool {
-        self.parts.len() > 1
+        self.parts.len() > 1 || self.is_sliced()
+    }
+
+    /// Whether any part runs in slices.
+    pub fn is_sliced(&self) -> bool {
+        self.parts.iter().any(|part| part.algorithm.slices().is_some())
+    }
+
+    /// The library's calls in order: the samples of the parts one after another, those of a sliced part range by range.
+    /// Numbers of samples that larger powers of two divide come first, so that each part begins at a multiple of the power
+    /// of its own, and is as aligned in memory.
+    ///
+    /// # Errors
+    /// [`Error::BadProblem`] if the parts do not add up to the mini-batch of `problem`, or slices are not its own.
+    pub fn calls(&self, problem: &Problem) -> Result<Vec<Call>, Error> {
+        let bad = |what: String| Error::BadProblem { what: format!("{problem}: {what}") };
+        let batch = self.parts.iter().try_fold(0usize, |sum, part| sum.checked_add(part.micro_batch));
+        if batch != Some(problem.batch()) {
+            return Err(bad(format!("the configuration `{self}` has {} samples", batch.unwrap_or(usize::MAX))));
+        }
+        let mut calls: Vec<Call> = Vec::with_capacity(self.parts.len());
+        let mut done = 0;
+        let mut parts: Vec<&Candidate> = self.parts.iter().collect();
+        parts.sort_by_key(|part| Reverse(part.micro_batch.trailing_zeros()));
+        for Candidate { micro_batch, algorithm, .. } in parts {
+            let samples = done..done + micro_batch;
+            done = samples.end;
+            let mut add = |part: Part, algorithm: &Algorithm| {
+                let adds = problem.operation() == Operation::BackwardFilter && !calls.is_empty();
+                calls.push(Call { part, algorithm: algorithm.clone(), adds });
+            };
+            let Some(slices) = algorithm.slices() else {
+                add(Part::of_samples(problem, samples)?, algorithm);
+                continue;
+            };
+            if let Some(fault) = slices.fault(problem) {
+                return Err(bad(fault));
+            }
+            for (range, algorithm) in slices.ranges() {
+                add(Part::slice(problem, samples.clone(), slices.dimension(), range)?, algorithm);
+            }
+        }
+        Ok(calls)
     }
 
     /// The cost of dividing in this configuration; zero if it is not divided.
@@ -122,13 +190,19 @@ impl Configuration {
 }
 
 impl fmt::Display for Configuration {
-    /// Writes equal neighbors once: `2 x 100 fft + 56 gemm`.
+    /// Writes equal neighbors once: `2 x 100 fft + 56 gemm`. Slices stand in parentheses after their samples, and alone
+    /// if they are the whole mini-batch: `2 x 1 (16 x d2 fft)`, `16 x d2 fft`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs = self.parts.chunk_by(|a, b| a.micro_batch == b.micro_batch && a.algorithm == b.algorithm);
         let text: Vec<String> = runs
-            .map(|run| match run.len() {
-                1 => format!("{} {}", run[0].micro_batch, run[0].algorithm),
-                times => format!("{times} x {} {}", run[0].micro_batch, run[0].algorithm),
+            .map(|run| {
+                let Candidate { micro_batch, algorithm, .. } = &run[0];
+                let one = match algorithm.slices() {
+                    Some(slices) if self.parts.len() == 1 => slices.to_string(),
+                    Some(slices) => format!("{micro_batch} ({slices})"),
+                    None => format!("{micro_batch} {algorithm}"),
+                };
+                if run.len() == 1 { one } else { format!("{} x {one}", run.len()) }
             })
             .collect();
         f.pad(&text.join(" + "))

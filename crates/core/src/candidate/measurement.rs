@@ -1,34 +1,98 @@
 //! One timed (algorithm, micro-batch).
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::Slices;
 use crate::{Bytes, Candidate, Nanos};
 
-/// A library's algorithm by its stable name, such as `winograd-4x4` or `legacy:fft-tiling`.
+/// A library's algorithm by its stable name, such as `winograd-4x4` or `legacy:fft-tiling`, or [`Slices`] of a call, each
+/// with a library's algorithm.
 ///
 /// The name alone identifies it to the backend that offered it; the cache, files and reports use it verbatim.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Algorithm(Arc<str>);
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct Algorithm {
+    name: Arc<str>,
+    // What the name says; it adds nothing to equality and order.
+    slices: Option<Arc<Slices>>,
+}
 
 impl Algorithm {
     /// The algorithm with this name.
     pub fn new(name: &str) -> Algorithm {
-        Algorithm(name.into())
+        let slices = if name.contains(' ') { name.parse().ok().map(Arc::new) } else { None };
+        Algorithm { name: name.into(), slices }
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// The slices, if it is no single algorithm of a library.
+    pub fn slices(&self) -> Option<&Slices> {
+        self.slices.as_deref()
+    }
+
+    /// The library's algorithms: itself, or those of its slices. One may be listed more than once.
+    pub fn plain(&self) -> impl Iterator<Item = &Algorithm> {
+        let own = self.slices.is_none().then_some(self);
+        own.into_iter().chain(self.slices.iter().flat_map(|slices| slices.algorithms()))
+    }
+}
+
+impl From<Slices> for Algorithm {
+    fn from(slices: Slices) -> Algorithm {
+        Algorithm { name: slices.to_string().into(), slices: Some(Arc::new(slices)) }
+    }
+}
+
+impl From<String> for Algorithm {
+    fn from(name: String) -> Algorithm {
+        Algorithm::new(&name)
+    }
+}
+
+impl From<Algorithm> for String {
+    fn from(algorithm: Algorithm) -> String {
+        algorithm.name.as_ref().to_owned()
+    }
+}
+
+impl PartialEq for Algorithm {
+    fn eq(&self, other: &Algorithm) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Algorithm {}
+
+impl PartialOrd for Algorithm {
+    fn partial_cmp(&self, other: &Algorithm) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Algorithm {
+    fn cmp(&self, other: &Algorithm) -> Ordering {
+        self.name.cmp(&other.name)
+    }
+}
+
+impl Hash for Algorithm {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
     }
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
+        f.pad(&self.name)
     }
 }
 

@@ -3,7 +3,9 @@
 mod configuration;
 mod limit;
 mod measurement;
+mod slices;
 
-pub use configuration::{Candidate, Candidates, Configuration, DivisionCost};
+pub use configuration::{Call, Candidate, Candidates, Configuration, DivisionCost};
 pub use limit::Limit;
 pub use measurement::{Algorithm, Measurement, Notes};
+pub use slices::Slices;

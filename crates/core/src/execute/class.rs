@@ -8,7 +8,7 @@
 
 use super::Trial;
 use crate::backend::{Backend, Offer};
-use crate::candidate::{Algorithm, Notes};
+use crate::candidate::{Algorithm, Call, Notes};
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
 
 /// Runs one undivided algorithm for the numerical class of each algorithm in the configuration: the algorithm itself if
@@ -29,26 +29,23 @@ pub(super) fn class_error(
     let offers = backend.offers(trial.problem)?;
     let choice = trial.undivided.and_then(|whole| whole.parts().first()).map(|part| part.algorithm.clone());
     let mut largest: Option<f64> = None;
-    let mut seen: Vec<&Algorithm> = Vec::new();
-    for part in trial.configuration.parts() {
-        if seen.contains(&&part.algorithm) {
+    let mut seen: Vec<Algorithm> = Vec::new();
+    for Call { part, algorithm: own, .. } in trial.configuration.calls(trial.problem)? {
+        if seen.contains(&own) {
             continue;
         }
-        seen.push(&part.algorithm);
-        let notes = match notes_of(&offers, &part.algorithm) {
+        seen.push(own.clone());
+        let notes = match notes_of(&offers, &own) {
             Some(notes) => notes,
-            // Some algorithms are offered only for small mini-batches.
-            None => {
-                let small = backend.offers(&trial.problem.with_batch(part.micro_batch)?)?;
-                notes_of(&small, &part.algorithm).unwrap_or_default()
-            }
+            // Some algorithms are offered only for small mini-batches, or for slices.
+            None => notes_of(&backend.offers(&part.problem)?, &own).unwrap_or_default(),
         };
         let mut of_class: Vec<(&Algorithm, Bytes)> = offers
             .iter()
             .filter(|offer| offer.notes.class() == notes.class())
             .filter_map(|offer| Some((&offer.algorithm, *offer.workspace.as_ref().ok()?)))
             .collect();
-        of_class.sort_by_key(|(algorithm, _)| (**algorithm != part.algorithm, Some(*algorithm) != choice.as_ref()));
+        of_class.sort_by_key(|(algorithm, _)| (**algorithm != own, Some(*algorithm) != choice.as_ref()));
         let mut error = None;
         for (algorithm, workspace) in of_class {
             error = match undivided {

@@ -20,8 +20,8 @@ pub struct Elements<'a> {
 
 /// Outputs in f64.
 ///
-/// `at` holds flat indices into the output of the problem's operation, in the problem's layout; an index beyond the output
-/// gives NaN. Every product and sum is in f64. Cost: one filter's products per element; for backward-filter, one product
+/// `at` holds flat indices into the output of the problem's operation, in the problem's layout; an index beyond the output,
+/// or between its elements where it is a view of a larger tensor, gives NaN. Every product and sum is in f64. Cost: one filter's products per element; for backward-filter, one product
 /// per sample and output position (see [`products`]).
 pub fn reference_of(problem: &Problem, elements: Elements<'_>, scale: Scale, at: &[usize]) -> Vec<f64> {
     let shape = Shape::new(problem);
@@ -53,6 +53,8 @@ struct Shape {
     axes: [Axis; 3],
     filter: [usize; 3],
     outputs: [usize; 3],
+    input_in: [usize; 3],
+    output_in: [usize; 3],
     x: [usize; 5],
     y: [usize; 5],
     w: [usize; 5],
@@ -70,8 +72,10 @@ impl Shape {
             axes: convolution.axes3(),
             filter: convolution.filter(),
             outputs: convolution.outputs(),
-            x: layout.strides(convolution.channels(), convolution.inputs()),
-            y: layout.strides(convolution.filters(), convolution.outputs()),
+            input_in: problem.input_in(),
+            output_in: problem.output_in(),
+            x: problem.input_strides(),
+            y: problem.output_strides(),
             w: layout.strides(convolution.channels() / groups, convolution.filter()),
         }
     }
@@ -79,12 +83,13 @@ impl Shape {
     /// The sum of one output, or none if there is no such output.
     fn sum(&self, operation: Operation, elements: Elements<'_>, index: usize) -> Option<f64> {
         let Elements { data, other, .. } = elements;
-        let (strides, outermost, channels, extents) = match operation {
-            Operation::Forward => (self.y, self.samples, self.groups * self.filters, self.outputs),
+        let (strides, outermost, channels, extents, whole) = match operation {
+            Operation::Forward => (self.y, self.samples, self.groups * self.filters, self.outputs, self.output_in),
             Operation::BackwardData => {
-                (self.x, self.samples, self.groups * self.channels, self.axes.map(|axis| axis.input))
+                let inputs = self.axes.map(|axis| axis.input);
+                (self.x, self.samples, self.groups * self.channels, inputs, self.input_in)
             }
-            Operation::BackwardFilter => (self.w, self.groups * self.filters, self.channels, self.filter),
+            Operation::BackwardFilter => (self.w, self.groups * self.filters, self.channels, self.filter, self.filter),
         };
         let outer = index / strides[0];
         if outer >= outermost {
@@ -93,7 +98,10 @@ impl Shape {
         // A dimension's index: the remainder of the outer stride, divided by its own.
         let along = |dimension: usize, extent: usize| index / strides[dimension] % extent;
         let channel = along(1, channels);
-        let place = [along(2, extents[0]), along(3, extents[1]), along(4, extents[2])];
+        let place = [along(2, whole[0]), along(3, whole[1]), along(4, whole[2])];
+        if place.iter().zip(extents).any(|(&at, extent)| at >= extent) {
+            return None;
+        }
         let mut sum = 0.0;
         match operation {
             Operation::Forward => {

@@ -125,7 +125,8 @@ pub fn check_configuration(
     if found != problem.batch() {
         violations.push(Violation::Samples { found, expected: problem.batch() });
     }
-    let expected = if parts.len() > 1 { cost } else { DivisionCost::default() };
+    let expected =
+        if parts.len() > 1 || parts.iter().any(|part| part.calls() > 1) { cost } else { DivisionCost::default() };
     if configuration.cost() != expected {
         violations.push(Violation::Cost { found: configuration.cost(), expected });
     }
@@ -176,7 +177,7 @@ pub fn check_front(
             continue;
         }
         let times = problem.batch() / candidate.micro_batch;
-        let cost = if times > 1 { cost } else { DivisionCost::default() };
+        let cost = if times > 1 || candidate.calls() > 1 { cost } else { DivisionCost::default() };
         let workspace = bytes(candidate.workspace.0 as u128 + cost.workspace.0 as u128);
         let time = nanos(candidate.time.0 as u128 * times as u128 + cost.time.0 as u128);
         if workspace <= limit && !points.iter().any(|&(less, faster)| less <= workspace && faster <= time) {

@@ -22,9 +22,14 @@ use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem
 pub fn undivided(problem: &Problem, candidates: &[Candidate], limit: Bytes) -> Option<Configuration> {
     candidates
         .iter()
-        .filter(|candidate| candidate.micro_batch == problem.batch() && candidate.workspace <= limit)
+        .filter(|candidate| is_whole(problem, candidate) && candidate.workspace <= limit)
         .min_by(|a, b| faster(a, b))
         .map(|candidate| Configuration::new(vec![candidate.clone()], DivisionCost::default()))
+}
+
+/// Whether a candidate computes the whole mini-batch in one call.
+pub(super) fn is_whole(problem: &Problem, candidate: &Candidate) -> bool {
+    candidate.micro_batch == problem.batch() && candidate.calls() == 1
 }
 
 /// Divides the mini-batch of `problem` into micro-batches so that the summed time is minimal and the workspace stays
@@ -59,7 +64,7 @@ pub fn divide(
     cost: DivisionCost,
 ) -> Result<Configuration, Error> {
     let whole = undivided(problem, candidates, limit);
-    let mut fastest: Vec<Option<&Candidate>> = vec![None; problem.batch()];
+    let mut fastest: Vec<Option<&Candidate>> = vec![None; problem.batch() + 1];
     for candidate in parts(problem, candidates, limit, cost) {
         let best = &mut fastest[candidate.micro_batch];
         if best.is_none_or(|best| faster(candidate, best).is_lt()) {
@@ -107,15 +112,15 @@ pub fn times(
     let divided = |sum: Option<Sum<'_>>| sum.map(|sum| sum.value.0 + cost.time);
     let mut least: Vec<Option<Nanos>> = sums.best.into_iter().map(divided).collect();
     least[0] = Some(Nanos::ZERO);
-    for candidate in usable.filter(|candidate| candidate.workspace <= limit) {
+    for candidate in usable.filter(|candidate| candidate.workspace <= limit && candidate.calls() == 1) {
         let least = &mut least[candidate.micro_batch];
         *least = Some(least.map_or(candidate.time, |least| least.min(candidate.time)));
     }
     Ok(least)
 }
 
-/// The candidates that may be one of several micro-batches: smaller than the mini-batch, and within the limit less the
-/// scratch of dividing.
+/// The candidates that may be part of a division: smaller than the mini-batch or in slices, and within the limit less
+/// the scratch of dividing.
 pub(super) fn parts<'a>(
     problem: &Problem,
     candidates: &'a [Candidate],
@@ -124,14 +129,16 @@ pub(super) fn parts<'a>(
 ) -> impl Iterator<Item = &'a Candidate> + use<'a> {
     let left = limit.0.checked_sub(cost.workspace.0).map(Bytes);
     let batch = problem.batch();
-    candidates
-        .iter()
-        .filter(move |candidate| (1..batch).contains(&candidate.micro_batch) && Some(candidate.workspace) <= left)
+    candidates.iter().filter(move |candidate| {
+        let size = candidate.micro_batch;
+        let divides = (1..batch).contains(&size) || size == batch && candidate.calls() > 1;
+        divides && Some(candidate.workspace) <= left
+    })
 }
 
 /// The error that explains why no configuration is within the limit.
 pub(super) fn too_little(problem: &Problem, candidates: &[Candidate], limit: Bytes, cost: DivisionCost) -> Error {
-    let whole = candidates.iter().filter(|candidate| candidate.micro_batch == problem.batch());
+    let whole = candidates.iter().filter(|candidate| is_whole(problem, candidate));
     let whole = whole.map(|candidate| candidate.workspace).min();
     let mut rising: Vec<_> = parts(problem, candidates, Bytes::UNLIMITED, cost).collect();
     rising.sort_by_key(|candidate| candidate.workspace);

@@ -14,7 +14,7 @@
 //! limit finds every point. Rising limits only add candidates, and [`Sums`] adds them one by one, so the whole front
 //! costs no more than one WR over all candidates.
 
-use super::divide::{Sums, parts, too_little};
+use super::divide::{Sums, is_whole, parts, too_little};
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 
 /// The configurations within `limit` that no other beats in both time and workspace, by rising workspace, hence falling
@@ -35,7 +35,7 @@ pub fn front(
     limit: Bytes,
     cost: DivisionCost,
 ) -> Result<Vec<Configuration>, Error> {
-    let whole = |candidate: &&Candidate| candidate.micro_batch == problem.batch() && candidate.workspace <= limit;
+    let whole = |candidate: &&Candidate| is_whole(problem, candidate) && candidate.workspace <= limit;
     let mut found: Vec<Configuration> = candidates
         .iter()
         .filter(whole)
@@ -55,7 +55,9 @@ pub fn front(
         }
     }
 
-    found.sort_by_cached_key(|found| (found.workspace(), found.time(), found.parts().len()));
+    found.sort_by_cached_key(|found| {
+        (found.workspace(), found.time(), found.parts().iter().map(Candidate::calls).sum::<usize>())
+    });
     let mut fastest = None;
     found.retain(|point| {
         let faster = fastest.is_none_or(|fastest| point.time() < fastest);

@@ -1,5 +1,6 @@
 //! The pure mathematics from candidates to configurations: divide one mini-batch under a limit (WR), find the front of
-//! one kernel, allot one total to all kernels (WD), split a mini-batch over unequal devices, and check every answer
+//! one kernel, allot one total to all kernels (WD), put slices of an axis together,
+//! split a mini-batch over unequal devices, and check every answer
 //! independently of the solvers.
 
 pub mod allot;
@@ -7,11 +8,13 @@ pub mod check;
 mod divide;
 mod front;
 mod needs;
+mod slice;
 mod split;
 
 pub use allot::{Allotment, SearchOptions, Speedups, Stop, allot};
 pub use divide::{divide, times, undivided};
 pub use front::{front, points};
 pub use needs::{Needs, needs};
+pub use slice::{Piece, slice};
 pub(crate) use split::check_samples;
 pub use split::{Split, split};

@@ -26,8 +26,8 @@ impl Fronts {
         let mut fronts = Fronts::default();
         for (problem, Candidates { candidates, cost }) in candidates {
             let divided = front(problem, candidates, Bytes::UNLIMITED, *cost)?;
-            let whole: Vec<Candidate> =
-                candidates.iter().filter(|candidate| candidate.micro_batch == problem.batch()).cloned().collect();
+            let is_whole = |one: &&Candidate| one.micro_batch == problem.batch() && one.calls() == 1;
+            let whole: Vec<Candidate> = candidates.iter().filter(is_whole).cloned().collect();
             // A problem that only runs divided has no undivided front; plans without division then report it.
             let whole = front(problem, &whole, Bytes::UNLIMITED, DivisionCost::default()).unwrap_or_default();
             fronts.known.insert(*problem, Front { problem: *problem, divided: divided.into(), whole: whole.into() });

@@ -7,6 +7,7 @@
 mod convolution;
 mod layout;
 mod operation;
+mod part;
 mod storage;
 mod text;
 mod types;
@@ -14,6 +15,7 @@ mod types;
 pub use convolution::{Axis, Convolution};
 pub use layout::Layout;
 pub use operation::Operation;
+pub use part::{Cuts, Dimension, Part};
 pub use storage::Storage;
 pub use text::{Line, parse_line};
 pub use types::Types;
@@ -39,6 +41,9 @@ pub struct Problem {
     batch: usize,
     types: Types,
     layout: Layout,
+    // Extents of the tensors that x and y lie in: their own unless they are views of a larger one.
+    input_in: [usize; 3],
+    output_in: [usize; 3],
 }
 
 impl Problem {
@@ -67,7 +72,41 @@ impl Problem {
         if largest.checked_mul(batch).is_none_or(|elements| elements > 1 << 60) {
             return bad(format!("n{batch} of {largest} elements per sample is more than 2^60 elements"));
         }
-        Ok(Problem { convolution, operation, batch, types, layout })
+        let (input_in, output_in) = (convolution.inputs(), convolution.outputs());
+        Ok(Problem { convolution, operation, batch, types, layout, input_in, output_in })
+    }
+
+    /// The same problem with x and y in larger tensors of these spatial extents (d, h, w), whose strides they have: the
+    /// problem of a [`Part`].
+    ///
+    /// # Errors
+    /// [`Error::BadProblem`] if a tensor is smaller than what lies in it, or has more than 2^60 elements.
+    pub fn within(&self, inputs: [usize; 3], outputs: [usize; 3]) -> Result<Problem, Error> {
+        let convolution = &self.convolution;
+        for (name, own, whole, channels) in [
+            ("x", convolution.inputs(), inputs, convolution.channels()),
+            ("y", convolution.outputs(), outputs, convolution.filters()),
+        ] {
+            for (i, dimension) in ["d", "h", "w"].into_iter().enumerate() {
+                if whole[i] < own[i] {
+                    let what =
+                        format!("{name} has {dimension}{}, more than {dimension}{} of its tensor", own[i], whole[i]);
+                    return Err(Error::BadProblem { what });
+                }
+            }
+            let mut sizes = whole.into_iter().chain([channels, self.batch]);
+            let elements = sizes.try_fold(1usize, |product, size| product.checked_mul(size));
+            if elements.is_none_or(|elements| elements > 1 << 60) {
+                let what = format!("the tensor that {name} lies in has more than 2^60 elements");
+                return Err(Error::BadProblem { what });
+            }
+        }
+        Ok(Problem { input_in: inputs, output_in: outputs, ..*self })
+    }
+
+    /// The same problem on tensors of its own, if its own are views of larger ones.
+    pub fn packed(&self) -> Problem {
+        Problem { input_in: self.convolution.inputs(), output_in: self.convolution.outputs(), ..*self }
     }
 
     /// The same problem with another number of samples.
@@ -75,12 +114,18 @@ impl Problem {
     /// # Errors
     /// As [`Problem::new`].
     pub fn with_batch(&self, batch: usize) -> Result<Problem, Error> {
-        Problem::new(self.convolution, self.operation, batch, self.types, self.layout)
+        let problem = Problem::new(self.convolution, self.operation, batch, self.types, self.layout)?;
+        if self.is_packed() { Ok(problem) } else { problem.within(self.input_in, self.output_in) }
     }
 
     /// The same problem for another operation.
     pub fn with_operation(&self, operation: Operation) -> Problem {
         Problem { operation, ..*self }
+    }
+
+    /// The same problem in other number types.
+    pub fn with_types(&self, types: Types) -> Problem {
+        Problem { types, ..*self }
     }
 
     /// The shape, without mini-batch, operation, types and layout.
@@ -123,6 +168,43 @@ impl Problem {
         self.convolution.filter_len()
     }
 
+    /// Whether x and y are tensors of their own, not views of larger ones.
+    pub fn is_packed(&self) -> bool {
+        (self.input_in, self.output_in) == (self.convolution.inputs(), self.convolution.outputs())
+    }
+
+    /// Spatial extents (d, h, w) of the tensor that x lies in.
+    pub fn input_in(&self) -> [usize; 3] {
+        self.input_in
+    }
+
+    /// Spatial extents (o, p, q) of the tensor that y lies in.
+    pub fn output_in(&self) -> [usize; 3] {
+        self.output_in
+    }
+
+    /// Strides of x in elements: of sample, channel and the three spatial dimensions.
+    pub fn input_strides(&self) -> [usize; 5] {
+        self.layout.strides(self.convolution.channels(), self.input_in)
+    }
+
+    /// Strides of y in elements: of sample, filter and the three spatial dimensions.
+    pub fn output_strides(&self) -> [usize; 5] {
+        self.layout.strides(self.convolution.filters(), self.output_in)
+    }
+
+    /// Elements from the first to the last of x, with those between that belong to the rest of its tensor.
+    pub fn input_span(&self) -> usize {
+        let [d, h, w] = self.convolution.inputs();
+        span([self.batch, self.convolution.channels(), d, h, w], self.input_strides())
+    }
+
+    /// Elements from the first to the last of y, with those between that belong to the rest of its tensor.
+    pub fn output_span(&self) -> usize {
+        let [d, h, w] = self.convolution.outputs();
+        span([self.batch, self.convolution.filters(), d, h, w], self.output_strides())
+    }
+
     /// Floating-point operations of the textbook loops, a multiplication and an addition counted as two.
     pub fn flops(&self) -> f64 {
         let c = &self.convolution;
@@ -133,4 +215,9 @@ impl Problem {
     pub fn tensor_bytes(&self) -> Bytes {
         Bytes::of(self.input_len() + self.output_len() + self.filter_len(), self.types.storage().size())
     }
+}
+
+/// Elements from the first to the last of a tensor.
+fn span(extents: [usize; 5], strides: [usize; 5]) -> usize {
+    1 + extents.iter().zip(strides).map(|(extent, stride)| (extent - 1) * stride).sum::<usize>()
 }

@@ -6,7 +6,12 @@
 //! forward n32 c1 h161 w700 k32 r5 s20 pad0:1x2 stride2x3 f32       per dimension (x), before and after (:)
 //! ```
 //!
-//! Omitted when printed: pad0, stride1, dilation1, groups1, nchw. Read in any order.
+//! Omitted when printed: pad0, stride1, dilation1, groups1, nchw. Read in any order. A part of a convolution whose x and
+//! y lie in larger tensors also has those tensors' extents, where they are larger:
+//!
+//! ```text
+//! forward n1 c8 d4 h9 w9 k8 t3 r3 s3 pad0x1x1 f32 xd32 yd32        4 of 32 planes of x, 2 of 32 of y
+//! ```
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,6 +49,9 @@ pub struct Line {
 pub fn parse_line(text: &str) -> Result<Line, Error> {
     let (name, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
     let words = Words::read(rest)?;
+    if words.sizes[VIEWS..].iter().any(Option::is_some) {
+        return Err(words.bad("a layer has tensors of its own; leave out xd, xh, xw, yd, yh and yw".to_owned()));
+    }
     Ok(Line {
         name: name.to_owned(),
         convolution: words.convolution()?,
@@ -64,13 +72,19 @@ impl FromStr for Problem {
     fn from_str(text: &str) -> Result<Problem, Error> {
         let words = Words::read(text)?;
         let missing = |what| Error::BadLine { line: text.to_owned(), what: format!("{what} is missing") };
-        Problem::new(
-            words.convolution()?,
+        let convolution = words.convolution()?;
+        let problem = Problem::new(
+            convolution,
             words.operation.ok_or_else(|| missing("the operation"))?,
             words.sizes[N].ok_or_else(|| missing("n"))?,
             words.types.unwrap_or(Types::F32),
             words.layout.unwrap_or_default(),
-        )
+        )?;
+        let in_tensor = |first: usize, own: [usize; 3]| [0, 1, 2].map(|i| words.sizes[first + i].unwrap_or(own[i]));
+        if convolution.axes().len() == 2 && (words.sizes[VIEWS].is_some() || words.sizes[VIEWS + 3].is_some()) {
+            return Err(words.bad("xd and yd are for three spatial dimensions".to_owned()));
+        }
+        problem.within(in_tensor(VIEWS, convolution.inputs()), in_tensor(VIEWS + 3, convolution.outputs()))
     }
 }
 
@@ -93,7 +107,15 @@ impl Problem {
     /// ```
     pub fn shape(&self) -> String {
         let layout = if self.layout == Layout::default() { String::new() } else { format!(" {}", self.layout) };
-        format!("{} {} {}{layout}", self.operation, self.convolution, self.types)
+        let mut shape = format!("{} {} {}{layout}", self.operation, self.convolution, self.types);
+        let (x, y) = (self.convolution.inputs(), self.convolution.outputs());
+        let extents = x.into_iter().chain(y).zip(self.input_in.into_iter().chain(self.output_in));
+        for (name, (own, whole)) in SIZES[VIEWS..].iter().zip(extents) {
+            if own != whole {
+                shape += &format!(" {name}{whole}");
+            }
+        }
+        shape
     }
 }
 
@@ -130,18 +152,19 @@ fn write_per_axis(f: &mut fmt::Formatter<'_>, name: &str, default: &str, values:
 }
 
 /// Words that take one number, with their places in [`Words::sizes`].
-const SIZES: [&str; 10] = ["n", "c", "d", "h", "w", "k", "t", "r", "s", "groups"];
+const SIZES: [&str; 16] = ["n", "c", "d", "h", "w", "k", "t", "r", "s", "groups", "xd", "xh", "xw", "yd", "yh", "yw"];
 const N: usize = 0;
 const C: usize = 1;
 const D: usize = 2;
 const K: usize = 5;
 const T: usize = 6;
 const GROUPS: usize = 9;
+const VIEWS: usize = 10;
 
 #[derive(Default)]
 struct Words {
     line: String,
-    sizes: [Option<usize>; 10],
+    sizes: [Option<usize>; 16],
     pad: Option<Vec<(usize, usize)>>,
     stride: Option<Vec<usize>>,
     dilation: Option<Vec<usize>>,
@@ -267,12 +290,19 @@ mod tests {
         );
         let axes = proptest::collection::vec(axis, 2..4);
         let kinds = (0..Operation::ALL.len(), 0..Types::ALL.len(), 0..Layout::ALL.len());
-        (axes, 1usize..5, 1usize..5, 1usize..4, 1usize..300, kinds).prop_filter_map(
+        let around = proptest::array::uniform6(prop_oneof![2 => Just(0usize), 1 => 1usize..5]);
+        (axes, 1usize..5, 1usize..5, 1usize..4, 1usize..300, kinds, around).prop_filter_map(
             "the filter does not fit",
-            |(axes, c, k, groups, batch, (operation, types, layout))| {
+            |(axes, c, k, groups, batch, (operation, types, layout), around)| {
                 let convolution = Convolution::new(c * groups, k * groups, groups, &axes).ok()?;
                 let (operation, types) = (Operation::ALL[operation], Types::ALL[types]);
-                Problem::new(convolution, operation, batch, types, Layout::ALL[layout]).ok()
+                let problem = Problem::new(convolution, operation, batch, types, Layout::ALL[layout]).ok()?;
+                let (x, y) = (convolution.inputs(), convolution.outputs());
+                let first = 3 - axes.len();
+                let larger = |own: [usize; 3], at: usize| {
+                    [0, 1, 2].map(|i| if i < first { own[i] } else { own[i] + around[at + i] })
+                };
+                problem.within(larger(x, 0), larger(y, 3)).ok()
             },
         )
     }
@@ -291,7 +321,7 @@ mod tests {
 
         #[test]
         fn any_words_are_read_or_refused(words in proptest::collection::vec(
-            "(n|c|d|h|w|k|t|r|s|pad|stride|dilation|groups)[0-9]{0,21}(x[0-9:]{0,3})?|forward|nhwc|bf16", 0..14)) {
+            "(n|c|d|h|w|k|t|r|s|xh|yw|pad|stride|dilation|groups)[0-9]{0,21}(x[0-9:]{0,3})?|forward|nhwc|bf16", 0..14)) {
             let _ = words.join(" ").parse::<Problem>();
         }
     }
@@ -311,9 +341,14 @@ mod tests {
             ("forward n1 c1 h3 w3 k1 r4 s1", "the filter covers 4, more than the padded input of 3"),
             ("forward n1 c3 h3 w3 k2 r1 s1 groups2", "groups2 must divide both c3 and k2"),
             ("forward n1 c1 h3 w3 k1 r1 s1 stride0", "must be at least 1"),
+            ("forward n1 c1 h3 w3 k1 r1 s1 xh2", "x has h3, more than h2 of its tensor"),
+            ("forward n1 c1 h3 w3 k1 r1 s1 yd2", "xd and yd are for three"),
+            ("forward n1 c1 h3 w3 k1 r1 s1 yw1152921504606846977", "y lies in has more than 2^60"),
         ] {
             let message = line.parse::<Problem>().unwrap_err().to_string();
             assert!(message.contains(part), "{line}: {message}");
         }
+        let layer = parse_line("conv c1 h3 w3 k1 r1 s1 xh9").unwrap_err().to_string();
+        assert!(layer.contains("leave out xd"), "{layer}");
     }
 }

@@ -84,10 +84,11 @@ pub(super) fn decision_fault(problem: &str, question: &str, decision: &Decision)
     let workspace = |field: &str, Bytes(bytes): Bytes| {
         (bytes > MOST_WORKSPACE.0).then(|| format!("{field} is {bytes}, must be at most {}", MOST_WORKSPACE.0))
     };
-    let mini_batch = match problem.parse::<Problem>() {
-        Ok(problem) => problem.batch(),
+    let parsed = match problem.parse::<Problem>() {
+        Ok(problem) => problem,
         Err(error) => return Some(format!("decision: {error}")),
     };
+    let mini_batch = parsed.batch();
     let length = question.len();
     let is_question = (1..=MOST_QUESTION).contains(&length);
     let fault = (!is_question).then(|| format!("question has {length} bytes, must have 1 to {MOST_QUESTION}"));
@@ -101,6 +102,7 @@ pub(super) fn decision_fault(problem: &str, question: &str, decision: &Decision)
                     samples_fault("micro_batch", part.micro_batch)
                         .or_else(|| time("time", part.time))
                         .or_else(|| workspace("workspace", part.workspace))
+                        .or_else(|| part.algorithm.slices().and_then(|slices| slices.fault(&parsed)))
                 })
                 .find_map(|fault| fault)
         })

@@ -51,8 +51,10 @@ fn tasks(problems: &[&Problem], scope: &Scope) -> Result<Vec<(Problem, Bytes)>, 
     let mut tasks = Vec::new();
     for problem in problems {
         let batch = problem.batch();
-        let mut sizes =
-            scope.sizes.up_to(batch).unwrap_or_else(|| SCREEN.into_iter().filter(|&size| size < batch).collect());
+        let mut sizes = scope
+            .micro_batches()
+            .up_to(batch)
+            .unwrap_or_else(|| SCREEN.into_iter().filter(|&size| size < batch).collect());
         sizes.extend(scope.baseline.map(|_| batch));
         sizes.sort_unstable();
         sizes.dedup();

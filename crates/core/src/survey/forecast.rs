@@ -52,7 +52,9 @@ pub fn forecast(
     let mut expecting = Predictor {
         backend,
         expected,
+        cache: env.cache,
         known,
+        slices: HashMap::new(),
         until: Instant::now() + patience,
         found: Forecast { is_complete: true, ..Forecast::default() },
         largest: [Bytes::ZERO; 4],
@@ -82,13 +84,17 @@ type Measurements = HashMap<(Algorithm, usize), Measurement>;
 fn known(problems: &[Problem], cache: &dyn Store, device: &Device) -> Result<HashMap<String, Measurements>, Error> {
     let mut all = HashMap::new();
     for problem in problems {
-        let found = cache.measurements(device, problem)?;
+        let found = known_of(problem, cache, device)?;
         if !found.is_empty() {
-            let by_key = found.into_iter().map(|found| ((found.algorithm.clone(), found.micro_batch), found));
-            all.insert(problem.shape(), by_key.collect());
+            all.insert(problem.shape(), found);
         }
     }
     Ok(all)
+}
+
+fn known_of(problem: &Problem, cache: &dyn Store, device: &Device) -> Result<Measurements, Error> {
+    let found = cache.measurements(device, problem)?.into_iter();
+    Ok(found.map(|found| ((found.algorithm.clone(), found.micro_batch), found)).collect())
 }
 
 /// Bytes of the tensor buffers for all these problems, each as large as its largest use: the least memory for measuring
@@ -101,7 +107,7 @@ pub fn tensor_memory(problems: &[Problem]) -> Bytes {
 /// Bytes of the two inputs and the output.
 fn tensors(problem: &Problem) -> [Bytes; 3] {
     let bytes = |elements| Bytes::of(elements, problem.types().storage().size());
-    let (x, w, y) = (bytes(problem.input_len()), bytes(problem.filter_len()), bytes(problem.output_len()));
+    let (x, w, y) = (bytes(problem.input_span()), bytes(problem.filter_len()), bytes(problem.output_span()));
     match problem.operation() {
         Operation::Forward => [x, w, y],
         Operation::BackwardData => [y, w, x],
@@ -113,8 +119,11 @@ fn tensors(problem: &Problem) -> [Bytes; 3] {
 struct Predictor<'a> {
     backend: &'a mut dyn Backend,
     expected: &'a Expected<'a>,
+    cache: Option<&'a dyn Store>,
     /// By shape.
     known: HashMap<String, Measurements>,
+    /// Of the problems' slices, by shape, as they are asked for.
+    slices: HashMap<String, Measurements>,
     until: Instant,
     found: Forecast,
     /// Largest size of each tensor and of the workspace.
@@ -151,7 +160,17 @@ impl Backend for Predictor<'_> {
     }
 
     fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, effort: &Effort) -> Result<Measurement, Error> {
-        let known = self.known.get(&problem.shape());
+        let shape = problem.shape();
+        let known = match (self.known.get(&shape), self.cache) {
+            (None, Some(cache)) => {
+                if !self.slices.contains_key(&shape) {
+                    let found = known_of(problem, cache, self.backend.device())?;
+                    self.slices.insert(shape.clone(), found);
+                }
+                self.slices.get(&shape)
+            }
+            (known, _) => known,
+        };
         if let Some(measurement) = known.and_then(|known| known.get(&(algorithm.clone(), problem.batch()))) {
             return Ok(measurement.clone());
         }

@@ -9,6 +9,7 @@ mod fit;
 mod forecast;
 mod grouped;
 mod sizes;
+mod slices;
 #[expect(clippy::module_inception, reason = "the survey itself, beside the sizes that it measures")]
 mod survey;
 
@@ -17,4 +18,5 @@ pub use env::{Env, Progress, Silent};
 pub use fit::Screen;
 pub use forecast::{Expected, Forecast, forecast, tensor_memory};
 pub use sizes::{Sizes, candidates, screened};
+pub use slices::Divide;
 pub use survey::{Scope, Survey, survey};

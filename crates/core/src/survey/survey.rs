@@ -7,10 +7,11 @@ use super::ahead::ahead;
 use super::devices::each_task;
 use super::env::Env;
 use super::sizes::{Sizes, candidates};
+use super::slices::{Divide, least_workspace, slices};
 use crate::candidate::Candidates;
 use crate::optimize::divide;
 use crate::profile::{Admission, Known, Profiler, Spent};
-use crate::{Backend, Bytes, Candidate, Error, Nanos, Problem};
+use crate::{Backend, Bytes, Candidate, Error, Nanos, Operation, Problem};
 
 /// The candidates of every distinct problem, and the cost of finding them.
 #[derive(Debug, Default)]
@@ -26,6 +27,8 @@ pub struct Survey {
 pub struct Scope {
     /// The allowed micro-batch sizes.
     pub sizes: Sizes,
+    /// Along what to divide.
+    pub divide: Divide,
     /// Limits for which to find good candidates; see [`Limit::ladder`](crate::candidate::Limit::ladder).
     pub limits: Vec<Bytes>,
     /// Also measure every algorithm on the whole mini-batch within this limit, so that "undivided" is the best possible
@@ -38,9 +41,19 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A scope with all algorithms and no baseline.
+    /// The allowed micro-batch sizes, where the mini-batch may be divided.
+    pub(super) fn micro_batches(&self) -> Sizes {
+        if self.divide.divides_batch() { self.sizes } else { Sizes::Undivided }
+    }
+
+    /// Whether spatial axes may be divided.
+    fn slices(&self) -> bool {
+        self.sizes != Sizes::Undivided && self.divide.divides_space()
+    }
+
+    /// A scope with all algorithms, divided along batch and space, and no baseline.
     pub fn new(sizes: Sizes, limits: Vec<Bytes>) -> Scope {
-        Scope { sizes, limits, baseline: None, deterministic: false, exact_class: false }
+        Scope { sizes, divide: Divide::default(), limits, baseline: None, deterministic: false, exact_class: false }
     }
 }
 
@@ -111,21 +124,38 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
             profiler.admit(admission);
         }
     }
-    let mut found = candidates(scope.sizes, problem, &scope.limits, profiler)?;
+    let sizes = scope.micro_batches();
+    let mut found = candidates(sizes, problem, &scope.limits, profiler)?;
     if let Some(limit) = scope.baseline {
         let undivided = candidates(Sizes::Undivided, problem, &[limit], profiler)?;
         found.candidates.extend(undivided.candidates);
         found.candidates.sort();
         found.candidates.dedup();
     }
-    match divide(problem, &found.candidates, limit, found.cost) {
-        Ok(_) => Ok(found),
-        Err(Error::NotProfiled { problem, .. }) if found.candidates.is_empty() => {
-            let least = least_that_would_fit(scope.sizes, &problem, limit, &found, profiler)?;
-            let reasons = reasons(&problem, profiler)?;
-            Err(least.filter(Error::is_over_limit).unwrap_or(Error::NotProfiled { problem, reasons }))
+    if scope.slices() {
+        slices(problem, &scope.limits, scope.divide, profiler, &mut found.candidates)?;
+        let is_sliced = found.candidates.iter().any(|candidate| candidate.calls() > 1);
+        if is_sliced && problem.operation() == Operation::BackwardFilter {
+            found.cost = profiler.division_cost(problem)?;
         }
-        Err(error) => Err(least_that_would_fit(scope.sizes, problem, limit, &found, profiler)?.unwrap_or(error)),
+    }
+    let error = match divide(problem, &found.candidates, limit, found.cost) {
+        Ok(_) => return Ok(found),
+        Err(Error::NotProfiled { problem, .. }) if found.candidates.is_empty() => {
+            let least = least_that_would_fit(sizes, &problem, limit, &found, profiler)?;
+            let reasons = reasons(&problem, profiler)?;
+            least.filter(Error::is_over_limit).unwrap_or(Error::NotProfiled { problem, reasons })
+        }
+        Err(error) => least_that_would_fit(sizes, problem, limit, &found, profiler)?.unwrap_or(error),
+    };
+    match error {
+        // Slices of the least size may fit where no micro-batch does.
+        Error::OverLimit { problem, needed, limit } if scope.slices() => {
+            let sliced = least_workspace(&problem, scope.divide, profiler)?;
+            let sliced = sliced.map(|workspace| workspace + found.cost.workspace).filter(|least| *least > limit);
+            Err(Error::OverLimit { problem, needed: sliced.map_or(needed, |least| least.min(needed)), limit })
+        }
+        error => Err(error),
     }
 }
 

@@ -7,9 +7,12 @@
 use std::sync::Arc;
 
 use tightfit_core::backend::Scale;
-use tightfit_core::{Algorithm, Candidate, Configuration, Error, Notes, Operation, Problem};
+use tightfit_core::candidate::Call;
+use tightfit_core::problem::Part;
+use tightfit_core::{Algorithm, Configuration, Error, Notes, Operation, Problem};
 
-use super::launches::Samples;
+use super::launches::place;
+use super::trust::must_be_proven;
 use super::{CudaBackend, is_refusal, sums_in_scratch};
 use crate::CudaError;
 use crate::convolution::{Family, Fixed, Output, PreparedAlgorithm};
@@ -25,42 +28,14 @@ impl CudaBackend {
         configuration: &Configuration,
         memory: &Convolution,
     ) -> Result<Vec<Piece>, Error> {
-        if configuration.batch() != problem.batch() {
-            let (given, wanted) = (configuration.batch(), problem.batch());
-            let what = format!("{configuration} has {given} samples, but {problem} has {wanted}");
-            return Err(Error::Backend { backend: "cuda".to_owned(), what, source: None });
-        }
-        let mut parts: Vec<&Candidate> = configuration.parts().iter().collect();
-        parts.sort_by_key(|part| std::cmp::Reverse(part.micro_batch.trailing_zeros()));
-        let mut pieces = Vec::with_capacity(parts.len());
-        let mut done = 0;
-        for part in parts {
-            let typed = problem.with_batch(part.micro_batch)?;
-            let adds_up = problem.operation() == Operation::BackwardFilter && done > 0;
-            let beta = if adds_up { 1.0 } else { memory.beta() };
-            let place = self.place(problem, memory, done, part.micro_batch);
-            let place = place.map_err(|error| self.failed(&typed, &part.algorithm, error))?;
-            pieces.push(self.piece(libraries, &typed, &part.algorithm, place, beta)?);
-            done += part.micro_batch;
+        let calls = configuration.calls(problem)?;
+        let mut pieces = Vec::with_capacity(calls.len());
+        for Call { part, algorithm, adds } in &calls {
+            let beta = if *adds { 1.0 } else { memory.beta() };
+            let place = regions(part, memory).map_err(|error| self.failed(&part.problem, algorithm, error))?;
+            pieces.push(self.piece(libraries, &part.problem, algorithm, place, beta)?);
         }
         Ok(pieces)
-    }
-
-    /// The memory of `samples` samples after the first `done`.
-    fn place(
-        &self,
-        problem: &Problem,
-        memory: &Convolution,
-        done: usize,
-        samples: usize,
-    ) -> Result<[Region; 4], CudaError> {
-        let bytes = Samples::of(problem, done, samples);
-        // A filter gradient is not divided by samples, and has another type than the maps.
-        let output = match problem.operation() {
-            Operation::BackwardFilter => memory.output.part(0..problem.filter_len() * 4)?,
-            Operation::Forward | Operation::BackwardData => memory.output.part(bytes.output)?,
-        };
-        Ok([memory.data.part(bytes.data)?, memory.other.part(bytes.other)?, output, memory.workspace.clone()])
     }
 
     /// Sets one micro-batch up with its algorithm, or with another if that cannot add to its output.
@@ -75,7 +50,8 @@ impl CudaBackend {
         let (typed, family) = self.resolve(problem, algorithm)?;
         let refused = match self.piece_of(libraries, &typed, &family, &memory, beta) {
             Ok(piece) => return Ok(piece),
-            Err(error) if beta != 0.0 && is_refusal(&error) => error,
+            // An engine that was not measured is not known to compute a slice right.
+            Err(error) if beta != 0.0 && is_refusal(&error) && !must_be_proven(problem) => error,
             Err(error) => return Err(self.failed(problem, algorithm, error)),
         };
         for offer in tightfit_core::Backend::offers(self, problem)? {
@@ -121,4 +97,15 @@ impl CudaBackend {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The memory of a part: data, other, output and workspace.
+fn regions(part: &Part, memory: &Convolution) -> Result<[Region; 4], CudaError> {
+    let bytes = place(part);
+    // A filter gradient is not divided, and has another type than the maps.
+    let output = match part.problem.operation() {
+        Operation::BackwardFilter => memory.output.part(0..part.problem.filter_len() * 4)?,
+        Operation::Forward | Operation::BackwardData => memory.output.part(bytes.output)?,
+    };
+    Ok([memory.data.part(bytes.data)?, memory.other.part(bytes.other)?, output, memory.workspace.clone()])
 }

@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tightfit_core::backend::{Scale, Tensors};
-use tightfit_core::problem::Storage;
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Error, Operation, Problem};
+use tightfit_core::candidate::Call;
+use tightfit_core::problem::{Part, Storage};
+use tightfit_core::{Algorithm, Bytes, Configuration, Error, Problem};
 
 use super::CudaBackend;
 use super::measure::TimedStep;
@@ -17,7 +18,7 @@ use crate::safe::{Context, DeviceBuffer, Graph, Plan, Slice, Stream};
 /// The steps of a configuration in the order in which they run.
 pub(super) struct Program {
     problem: Problem,
-    steps: Vec<(Step, usize)>,
+    steps: Vec<(Step, Part)>,
     elementwise: Option<Arc<Elementwise>>,
     /// Whether the f32 sum is converted at the end.
     narrows: bool,
@@ -39,21 +40,17 @@ impl CudaBackend {
         let failed = |error: CudaError| error.while_doing(format_args!("{configuration} on {problem}"));
         let summing = sums_in_scratch(problem) && configuration.is_divided();
         let elementwise = if summing { Some(self.elementwise(problem).map_err(failed)?) } else { None };
-        // By falling alignment, so that each micro-batch starts at a multiple of its own.
-        let mut parts: Vec<&Candidate> = configuration.parts().iter().collect();
-        parts.sort_by_key(|part| std::cmp::Reverse(part.micro_batch.trailing_zeros()));
-        let mut steps = Vec::with_capacity(parts.len());
-        for (place, part) in parts.into_iter().enumerate() {
-            let (typed, family) = self.resolve(&problem.with_batch(part.micro_batch)?, &part.algorithm)?;
-            let adds_up = problem.operation() == Operation::BackwardFilter;
+        let calls = configuration.calls(problem)?;
+        let mut steps = Vec::with_capacity(calls.len());
+        for (place, Call { part, algorithm, adds }) in calls.into_iter().enumerate() {
+            let (typed, family) = self.resolve(&part.problem, &algorithm)?;
             let step = if summing {
                 self.summing_step(&typed, &family, scale, place == 0)
             } else {
-                let beta = if adds_up && place > 0 { 1.0 } else { scale.beta };
+                let beta = if adds { 1.0 } else { scale.beta };
                 self.plain_step(&typed, &family, Scale { beta, ..scale })
             };
-            let step = step.map_err(|error| self.failed(&typed, &part.algorithm, error))?;
-            steps.push((step, part.micro_batch));
+            steps.push((step.map_err(|error| self.failed(&typed, &algorithm, error))?, part));
         }
         let workspace = usize::try_from(configuration.workspace().0).unwrap_or(usize::MAX);
         let needed = steps.iter().map(|(step, _)| step.workspace()).max().unwrap_or(0)
@@ -75,14 +72,14 @@ impl CudaBackend {
         let timed = self.timed_step(&typed, &family).map_err(|error| self.failed(problem, algorithm, error))?;
         let TimedStep { step, elementwise } = timed;
         let workspace = step.workspace() + if elementwise.is_some() { sum_bytes(problem) } else { 0 };
-        Ok(Program { problem: *problem, steps: vec![(step, problem.batch())], elementwise, narrows: false, workspace })
+        Ok(Program { problem: *problem, steps: vec![(step, whole(problem))], elementwise, narrows: false, workspace })
     }
 
     /// A plan of the host program's as the only step.
     pub(super) fn program_of_plan(&self, problem: &Problem, plan: Plan) -> Program {
         let call = PreparedAlgorithm::theirs(plan);
         let workspace = call.workspace();
-        let steps = vec![(Step::of_plan(call), problem.batch())];
+        let steps = vec![(Step::of_plan(call), whole(problem))];
         Program { problem: *problem, steps, elementwise: None, narrows: false, workspace }
     }
 
@@ -130,18 +127,16 @@ impl Program {
         let split = if self.elementwise.is_some() { sum_bytes(&self.problem) } else { 0 };
         let (sum, rest) = (workspace.part(0..split)?, workspace.part(split..workspace.len())?);
         let mut launches = Vec::with_capacity(self.steps.len() + 2);
-        let mut done = 0;
-        for (step, samples) in &self.steps {
-            let part = Samples::of(&self.problem, done, *samples);
+        for (step, part) in &self.steps {
+            let bytes = place(part);
             let places = Places {
-                data: data.part(part.data)?,
-                other: other.part(part.other)?,
-                output: output.part(part.output)?,
+                data: data.part(bytes.data)?,
+                other: other.part(bytes.other)?,
+                output: output.part(bytes.output)?,
                 sum: self.elementwise.is_some().then_some(sum),
                 workspace: rest,
             };
             step.bind(places, self.elementwise.as_deref(), &mut launches)?;
-            done += samples;
         }
         if let Some(steps) = self.elementwise.as_ref().filter(|_| self.narrows) {
             launches.push(Launch::Plan(steps.narrow.bind(&[sum], output, rest)?));
@@ -237,8 +232,8 @@ impl Drop for Work<'_> {
     }
 }
 
-/// Bytes that a micro-batch reads and writes.
-pub(super) struct Samples {
+/// Bytes that a part reads and writes.
+pub(super) struct Bounds {
     /// x; for backward-data dy.
     pub data: Range<usize>,
     /// w; for backward-filter dy.
@@ -247,21 +242,17 @@ pub(super) struct Samples {
     pub output: Range<usize>,
 }
 
-impl Samples {
-    /// The memory of `samples` samples after the first `done`. Every micro-batch uses the whole filters.
-    pub fn of(problem: &Problem, done: usize, samples: usize) -> Samples {
-        let convolution = problem.convolution();
-        let size = problem.types().storage().size();
-        let batch = |sample: usize| done * sample * size..(done + samples) * sample * size;
-        let (x, y) = (batch(convolution.input_len()), batch(convolution.output_len()));
-        let w = 0..problem.filter_len() * size;
-        let (data, other, output) = match problem.operation() {
-            Operation::Forward => (x, w, y),
-            Operation::BackwardData => (y, w, x),
-            Operation::BackwardFilter => (x, y, w),
-        };
-        Samples { data, other, output }
-    }
+/// Where a part lies in the tensors of the whole.
+pub(super) fn place(part: &Part) -> Bounds {
+    let storage = part.problem.types().storage();
+    let [data, other, output] = tensor_bytes(&part.problem, storage);
+    let at = |first: usize, bytes: usize| first * storage.size()..first * storage.size() + bytes;
+    Bounds { data: at(part.data, data), other: at(part.other, other), output: at(part.output, output) }
+}
+
+/// A problem as the only part of itself.
+fn whole(problem: &Problem) -> Part {
+    Part { problem: *problem, data: 0, other: 0, output: 0 }
 }
 
 /// Checks that configuration and tensors match the problem.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::problem::Storage;
 use tightfit_core::profile::Sample;
-use tightfit_core::{Algorithm, Bytes, DivisionCost, Error, Measurement, Nanos, Operation, Problem};
+use tightfit_core::{Algorithm, Bytes, DivisionCost, Error, Measurement, Nanos, Notes, Operation, Problem};
 
 use super::steps::{Places, Step, sum_bytes, sums_in_scratch};
 use super::timing::time;
+use super::trust::must_be_proven;
 use super::{ACCUMULATE, CudaBackend, excluded, is_refusal};
 use crate::CudaError;
-use crate::convolution::{Elementwise, Family, Launch, alignment, tensor_bytes};
+use crate::convolution::{Elementwise, Family, Launch, alignments, tensor_bytes};
 
 /// A micro-batch as it is timed, and what adds it up.
 pub(super) struct TimedStep {
@@ -35,7 +36,7 @@ impl CudaBackend {
             let (algorithm, reason) = (algorithm.name().to_owned(), reason.to_owned());
             return Err(Error::Refused { algorithm, problem: Box::new(*problem), reason });
         }
-        let timed = self.time_algorithm(&typed, &family, workspace, effort);
+        let timed = self.time_algorithm(&typed, &family, (workspace, notes), effort);
         let (Sample { median, spread, repeats }, single) =
             timed.map_err(|error| self.failed(problem, algorithm, error))?;
         Ok(Measurement {
@@ -56,10 +57,14 @@ impl CudaBackend {
         &mut self,
         problem: &Problem,
         family: &Family,
-        workspace: Bytes,
+        (workspace, notes): (Bytes, Notes),
         effort: &Effort,
     ) -> Result<(Sample, Nanos), CudaError> {
-        let TimedStep { step, elementwise } = self.timed_step(problem, family)?;
+        let timed = self.timed_step(problem, family)?;
+        if must_be_proven(problem) {
+            self.prove(problem, &timed, workspace, notes)?;
+        }
+        let TimedStep { step, elementwise } = timed;
         self.time_step(problem, &step, elementwise.as_deref(), workspace, effort)
     }
 
@@ -142,12 +147,10 @@ impl CudaBackend {
     }
 }
 
-/// The offsets of data, other and output in their buffers: the lowest alignment that a micro-batch of this size can
-/// have. Filters always begin a buffer.
+/// The offsets of data, other and output in their buffers: the lowest alignment that a micro-batch of this size, or a
+/// slice, can have. Filters always begin a buffer.
 pub(super) fn starts(problem: &Problem, storage: Storage) -> [usize; 3] {
-    let convolution = problem.convolution();
-    let x = alignment(problem.batch(), convolution.input_len(), storage);
-    let y = alignment(problem.batch(), convolution.output_len(), storage);
+    let [x, y] = alignments(problem, storage, storage);
     match problem.operation() {
         Operation::Forward => [x, 0, y],
         Operation::BackwardData => [y, 0, x],

@@ -20,6 +20,7 @@ mod segments;
 mod steps;
 mod timing;
 mod trial;
+mod trust;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -225,6 +226,18 @@ impl CudaBackend {
                 let graph = self.graph(problem, output, scale)?;
                 self.calls.get_or_make(key, || PreparedAlgorithm::engine(&graph, engine))
             }
+            Family::Packed(inner) => {
+                let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
+                if let Some(call) = self.calls.get(&key) {
+                    return Ok(call);
+                }
+                let inner = self.prepare(&problem.packed(), inner, output, scale)?;
+                let written = match output {
+                    Output::Own => problem.types().storage(),
+                    Output::F32 => Storage::F32,
+                };
+                self.calls.get_or_make(key, || PreparedAlgorithm::packed(&handle, inner, problem, written, scale))
+            }
         }
     }
 
@@ -259,12 +272,40 @@ impl CudaBackend {
                 }
             }
         }
-        let notes = match family {
+        let plain = family.plain();
+        let notes = match plain {
             Family::Legacy(name) => legacy_notes(problem.operation(), name),
-            Family::Engine(_) => call.notes(),
+            _ => call.notes(),
         };
-        let algorithm = Algorithm::new(&Name { family: family.clone(), wide: false }.to_string());
+        let algorithm = Algorithm::new(&Name { family: plain.clone(), wide: false }.to_string());
         Ok((Bytes(bytes as u64), corrected(&self.device, problem.operation(), &algorithm, notes)))
+    }
+
+    /// The offers of one set of types; of what refuses the strides of a view, those on copies.
+    fn offers_of(&mut self, problem: &Problem, wide: bool) -> Result<Vec<Offer>, CudaError> {
+        let mut offers = self.offers_in(problem, wide)?;
+        if problem.is_packed() || self.handle.is_borrowed() {
+            return Ok(offers);
+        }
+        let is_in = |offers: &[Offer], name: &Algorithm| {
+            offers.iter().any(|offer| offer.algorithm == *name && offer.workspace.is_ok())
+        };
+        for offer in self.offers_in(&problem.packed(), wide)? {
+            let Ok(Name { family, wide }) = offer.algorithm.name().parse() else { continue };
+            if offer.workspace.is_err() || is_in(&offers, &offer.algorithm) {
+                continue;
+            }
+            let family = Family::Packed(Box::new(family));
+            match self.requirement(problem, &family) {
+                Ok((bytes, notes)) => {
+                    let algorithm = Algorithm::new(&Name { family, wide }.to_string());
+                    offers.push(Offer { algorithm, notes, workspace: Ok(bytes) });
+                }
+                Err(error) if is_refusal(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(offers)
     }
 
     /// The offers of one set of types.
@@ -305,7 +346,7 @@ impl CudaBackend {
             algorithm.name().parse().map_err(|()| refuse("the CUDA backend has no algorithm of this name"))?;
         match (wide, problem.types()) {
             (false, _) => Ok((*problem, family)),
-            (true, Types::F16) => Ok((widened(problem)?, family)),
+            (true, Types::F16) => Ok((widened(problem), family)),
             (true, _) => Err(refuse("only f16 has a choice of wider arithmetic")),
         }
     }
@@ -342,6 +383,7 @@ fn is_refusal(error: &CudaError) -> bool {
             | CudaError::MixedOutput
             | CudaError::Unfit { .. }
             | CudaError::Harmful { .. }
+            | CudaError::Unproven { .. }
             | CudaError::NoSuchAlgorithm { .. }
     );
     (unfit || error.is_not_supported()) && !error.is_out_of_memory() && !error.is_sticky()
@@ -359,8 +401,8 @@ fn excluded(types: Types, notes: Notes) -> Option<&'static str> {
 }
 
 /// The same problem summed in f32.
-fn widened(problem: &Problem) -> Result<Problem, Error> {
-    Problem::new(*problem.convolution(), problem.operation(), problem.batch(), Types::F16F32, problem.layout())
+fn widened(problem: &Problem) -> Problem {
+    problem.with_types(Types::F16F32)
 }
 
 impl Backend for CudaBackend {
@@ -374,9 +416,9 @@ impl Backend for CudaBackend {
 
     fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
         let failed = |error: CudaError| error.while_doing(format_args!("listing the algorithms for {problem}"));
-        let mut offers = self.offers_in(problem, false).map_err(failed)?;
+        let mut offers = self.offers_of(problem, false).map_err(failed)?;
         if problem.types() == Types::F16 {
-            offers.extend(self.offers_in(&widened(problem)?, true).map_err(failed)?);
+            offers.extend(self.offers_of(&widened(problem), true).map_err(failed)?);
         }
         Ok(offers)
     }

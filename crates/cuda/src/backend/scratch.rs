@@ -40,13 +40,7 @@ impl Scratch {
         storage: Storage,
         stream: &Stream,
     ) -> Result<&mut [DeviceBuffer; 4], CudaError> {
-        match self.grow(lengths) {
-            Err(error) if error.is_out_of_memory() => {
-                self.release()?;
-                self.grow(lengths)?;
-            }
-            grown => grown?,
-        }
+        self.make_room(lengths)?;
         if self.filled != Some(storage) {
             let pattern = random(PATTERN / storage.size(), storage);
             for buffer in &mut self.buffers[..3] {
@@ -58,6 +52,26 @@ impl Scratch {
             self.filled = Some(storage);
         }
         Ok(&mut self.buffers)
+    }
+
+    /// The four buffers, each at least as long as requested, for the caller to fill.
+    ///
+    /// # Errors
+    /// As [`Scratch::reserve`].
+    pub fn borrow(&mut self, lengths: [usize; 4]) -> Result<&mut [DeviceBuffer; 4], CudaError> {
+        self.make_room(lengths)?;
+        self.filled = None;
+        Ok(&mut self.buffers)
+    }
+
+    fn make_room(&mut self, lengths: [usize; 4]) -> Result<(), CudaError> {
+        match self.grow(lengths) {
+            Err(error) if error.is_out_of_memory() => {
+                self.release()?;
+                self.grow(lengths)
+            }
+            grown => grown,
+        }
     }
 
     /// Frees all of it.

@@ -72,6 +72,11 @@ impl Step {
         self.call.workspace()
     }
 
+    /// Whether it adds to the output that it is given.
+    pub fn adds(&self) -> bool {
+        self.scale.beta != 0.0
+    }
+
     /// Adds the step's calls on this memory to `launches`.
     ///
     /// # Errors

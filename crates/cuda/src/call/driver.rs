@@ -99,6 +99,12 @@ calls! {
     /// Both ranges belong to live device buffers, do not overlap, and stay alive until the stream has done it.
     memcpy_dtod_async = memcpy_dtod_async "cuMemcpyDtoDAsync"
         (to: DevicePtr, from: DevicePtr, bytes: usize, stream: Stream);
+    /// Enqueues a copy of rows within the device.
+    ///
+    /// # Safety
+    /// All rows of both sides belong to live device buffers, do not overlap, and stay alive until the stream has done it;
+    /// the description is read during the call.
+    memcpy_2d_async = memcpy_2d_async "cuMemcpy2DAsync" (copy: *const Memcpy2d, stream: Stream);
     /// Enqueues filling device memory with one byte.
     ///
     /// # Safety

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tightfit_core::problem::Storage;
 
 use super::engines::configure;
-use super::geometry::{Packed, data_type};
+use super::geometry::{Strided, data_type};
 use super::graph::{Graph, single, tensor};
 use super::{Search, proposals};
 use crate::CudaError;
@@ -58,7 +58,7 @@ const MOST_CHANNELS: usize = 1 << 20;
 ///
 /// # Errors
 /// [`CudaError::Unfit`] for more elements than a launch takes that fewer than 65536 equal parts do not add up to.
-fn packings(len: usize) -> Result<[Packed; 2], CudaError> {
+fn packings(len: usize) -> Result<[Strided; 2], CudaError> {
     let mut parts = len.div_ceil(MOST_CHANNELS).max(1)..1 << 16;
     let parts = parts.find(|parts| len.is_multiple_of(*parts)).ok_or_else(|| CudaError::Unfit {
         layer: "filter gradient",
@@ -68,8 +68,8 @@ fn packings(len: usize) -> Result<[Packed; 2], CudaError> {
     })?;
     let each = len / parts;
     Ok([
-        Packed { extents: vec![parts, each, 1, 1], strides: vec![each, 1, each, each] },
-        Packed { extents: vec![1, parts, each], strides: vec![len, each, 1] },
+        Strided { extents: vec![parts, each, 1, 1], strides: vec![each, 1, each, each] },
+        Strided { extents: vec![1, parts, each], strides: vec![len, each, 1] },
     ])
 }
 
@@ -79,7 +79,7 @@ fn plan(
     mode: PointwiseMode,
     inputs: &[Storage],
     output: Storage,
-    packed: &Packed,
+    packed: &Strided,
     base: usize,
 ) -> Result<Plan, CudaError> {
     let mut tensors = Vec::new();
@@ -90,7 +90,7 @@ fn plan(
         let id = tensors.len() as i64 + 1;
         let descriptor = tensor(handle, id, data_type(storage), packed, base)?;
         operation = operation.with_objects(place, &[&descriptor])?;
-        tensors.push(TensorSpec { id, bytes: packed.len() * storage.size(), alignment: base });
+        tensors.push(TensorSpec { id, bytes: packed.span() * storage.size(), alignment: base });
     }
     let step = Descriptor::new(handle, Kind::POINTWISE)?
         .with(Attribute::POINTWISE_MODE, &[mode])?

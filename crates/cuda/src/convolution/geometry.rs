@@ -8,11 +8,11 @@ use crate::sys::cudnn::{DataType, MathType, TensorFormat};
 /// Extents and strides of the three tensors (n, c, then spatial; k, c of one group, then spatial), and the window.
 pub(crate) struct Geometry {
     /// x or dx.
-    pub x: Packed,
+    pub x: Strided,
     /// w or dw.
-    pub w: Packed,
+    pub w: Strided,
     /// y or dy.
-    pub y: Packed,
+    pub y: Strided,
     /// Zeros before, for each spatial dimension.
     pub before: Vec<usize>,
     /// Zeros after.
@@ -31,28 +31,27 @@ pub(crate) struct Geometry {
     pub math: MathType,
 }
 
-/// A tensor without gaps.
-pub(crate) struct Packed {
+/// Where a tensor's elements lie: in memory of its own, or as a view of a larger tensor.
+pub(crate) struct Strided {
     /// Extents, in cuDNN's order whatever the layout.
     pub extents: Vec<usize>,
     /// Elements between neighbors of each dimension.
     pub strides: Vec<usize>,
 }
 
-impl Packed {
-    fn new(layout: Layout, outer: usize, channels: usize, spatial: [usize; 3], dimensions: usize) -> Packed {
-        let all = layout.strides(channels, spatial);
+impl Strided {
+    fn new(outer: usize, channels: usize, spatial: [usize; 3], strides: [usize; 5], dimensions: usize) -> Strided {
         // The last dimensions are used; absent ones have extent 1 and do not affect the others.
         let used = |values: &[usize]| values[3 - dimensions..].to_vec();
-        Packed {
+        Strided {
             extents: [vec![outer, channels], used(&spatial)].concat(),
-            strides: [all[..2].to_vec(), used(&all[2..])].concat(),
+            strides: [strides[..2].to_vec(), used(&strides[2..])].concat(),
         }
     }
 
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        self.extents.iter().product()
+    /// Number of elements from the first to the last.
+    pub fn span(&self) -> usize {
+        1 + self.extents.iter().zip(&self.strides).map(|(extent, stride)| (extent - 1) * stride).sum::<usize>()
     }
 }
 
@@ -61,14 +60,17 @@ impl Geometry {
     pub fn of(problem: &Problem) -> Geometry {
         let convolution = problem.convolution();
         let (layout, axes) = (problem.layout(), convolution.axes());
-        let packed = |outer, channels, spatial| Packed::new(layout, outer, channels, spatial, axes.len());
+        let strided = |outer, channels, spatial, strides| Strided::new(outer, channels, spatial, strides, axes.len());
         let (channels, filters) = (convolution.channels(), convolution.filters());
         let each = |field: fn(&Axis) -> usize| axes.iter().map(field).collect::<Vec<_>>();
         let (arithmetic, math) = arithmetic(problem.types());
         Geometry {
-            x: packed(problem.batch(), channels, convolution.inputs()),
-            w: packed(filters, channels / convolution.groups(), convolution.filter()),
-            y: packed(problem.batch(), filters, convolution.outputs()),
+            x: strided(problem.batch(), channels, convolution.inputs(), problem.input_strides()),
+            w: {
+                let channels = channels / convolution.groups();
+                strided(filters, channels, convolution.filter(), layout.strides(channels, convolution.filter()))
+            },
+            y: strided(problem.batch(), filters, convolution.outputs(), problem.output_strides()),
             before: each(|axis| axis.pad_before),
             after: each(|axis| axis.pad_after),
             strides: each(|axis| axis.stride),
@@ -117,6 +119,20 @@ pub(crate) fn alignment(batch: usize, sample: usize, storage: Storage) -> usize 
     1 << bytes.trailing_zeros().min(MOST_ALIGNMENT.trailing_zeros())
 }
 
+/// The alignments a plan may assume for x and y of a problem: those of its samples, and for a view those of the positions
+/// along the axes on which it is shorter than its tensor.
+pub(crate) fn alignments(problem: &Problem, in_x: Storage, in_y: Storage) -> [usize; 2] {
+    let convolution = problem.convolution();
+    let of = |strides: [usize; 5], own: [usize; 3], whole: [usize; 3], storage| {
+        let cut = (0..3).filter(|&axis| own[axis] < whole[axis]).map(|axis| alignment(1, strides[2 + axis], storage));
+        cut.fold(alignment(problem.batch(), strides[0], storage), usize::min)
+    };
+    [
+        of(problem.input_strides(), convolution.inputs(), problem.input_in(), in_x),
+        of(problem.output_strides(), convolution.outputs(), problem.output_in(), in_y),
+    ]
+}
+
 /// The largest alignment that plans assume.
 pub(crate) const MOST_ALIGNMENT: usize = 16;
 
@@ -139,7 +155,7 @@ mod tests {
         assert_eq!(geometry.x.extents, [2, 3, 7, 5, 4]);
         assert_eq!(geometry.x.strides, [420, 140, 20, 4, 1]);
         assert_eq!((geometry.before, geometry.after), (vec![1, 0, 2], vec![0, 0, 2]));
-        assert_eq!(geometry.w.len(), problem.filter_len());
+        assert_eq!(geometry.w.span(), problem.filter_len());
     }
 
     #[test]

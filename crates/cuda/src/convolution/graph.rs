@@ -6,8 +6,8 @@ use tightfit_core::backend::Scale;
 use tightfit_core::problem::Storage;
 use tightfit_core::{Operation, Problem};
 
-use super::geometry::{Packed, data_type};
-use super::{Geometry, alignment};
+use super::geometry::{Strided, data_type};
+use super::{Geometry, alignments};
 use crate::CudaError;
 use crate::safe::{Descriptor, Handle, TensorSpec};
 use crate::sys::cudnn::{Attribute, ConvolutionMode, DataType, Kind};
@@ -42,14 +42,14 @@ pub(super) fn tensor(
     handle: &Arc<Handle>,
     id: i64,
     data: DataType,
-    packed: &Packed,
+    strided: &Strided,
     alignment: usize,
 ) -> Result<Arc<Descriptor>, CudaError> {
     let wide = |values: &[usize]| values.iter().map(|&value| value as i64).collect::<Vec<i64>>();
     Descriptor::new(handle, Kind::TENSOR)?
         .with(Attribute::TENSOR_DATA_TYPE, &[data])?
-        .with(Attribute::TENSOR_DIMENSIONS, &wide(&packed.extents))?
-        .with(Attribute::TENSOR_STRIDES, &wide(&packed.strides))?
+        .with(Attribute::TENSOR_DIMENSIONS, &wide(&strided.extents))?
+        .with(Attribute::TENSOR_STRIDES, &wide(&strided.strides))?
         .with(Attribute::TENSOR_UNIQUE_ID, &[id])?
         .with(Attribute::TENSOR_BYTE_ALIGNMENT, &[alignment as i64])?
         .finalize()
@@ -86,17 +86,16 @@ impl Graph {
             Output::F32 => Storage::F32,
         };
         let stored = |is_output: bool| if is_output { written } else { storage };
-        let make = |id, packed: &Packed, storage: Storage, alignment| -> Result<_, CudaError> {
-            let expected = TensorSpec { id, bytes: packed.len() * storage.size(), alignment };
-            Ok((tensor(handle, id, data_type(storage), packed, alignment)?, expected))
+        let make = |id, strided: &Strided, storage: Storage, alignment| -> Result<_, CudaError> {
+            let expected = TensorSpec { id, bytes: strided.span() * storage.size(), alignment };
+            Ok((tensor(handle, id, data_type(storage), strided, alignment)?, expected))
         };
-        let convolution = problem.convolution();
-        // Samples lie at micro-batch offsets; filters always begin a buffer.
-        let at = |sample, storage| alignment(problem.batch(), sample, storage).min(base);
+        // Samples lie at micro-batch offsets, slices at those of their ranges; filters always begin a buffer.
         let (in_x, in_y) = (stored(operation == Operation::BackwardData), stored(operation == Operation::Forward));
-        let (x, x_expected) = make(X, &geometry.x, in_x, at(convolution.input_len(), in_x))?;
+        let [at_x, at_y] = alignments(problem, in_x, in_y).map(|alignment| alignment.min(base));
+        let (x, x_expected) = make(X, &geometry.x, in_x, at_x)?;
         let (w, w_expected) = make(W, &geometry.w, stored(operation == Operation::BackwardFilter), base)?;
-        let (y, y_expected) = make(Y, &geometry.y, in_y, at(convolution.output_len(), in_y))?;
+        let (y, y_expected) = make(Y, &geometry.y, in_y, at_y)?;
         let window = window(handle, &geometry)?;
         let (kind, objects, factors, tensors) = match operation {
             Operation::Forward => (

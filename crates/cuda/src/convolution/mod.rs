@@ -15,12 +15,13 @@ mod geometry;
 mod graph;
 mod legacy;
 mod name;
+mod packing;
 mod prepared;
 
 pub(crate) use elementwise::Elementwise;
 pub(crate) use engines::{Proposal, Search, proposal, proposals};
 pub(crate) use faults::fault;
-pub(crate) use geometry::{Geometry, MOST_ALIGNMENT, alignment, data_type};
+pub(crate) use geometry::{Geometry, MOST_ALIGNMENT, alignments, data_type};
 pub(crate) use graph::{Graph, Output};
 pub(crate) use legacy::{legacy_names, legacy_notes, prepare as prepare_legacy};
 pub(crate) use name::{Engine, Family, Name};

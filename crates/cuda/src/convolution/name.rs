@@ -5,6 +5,7 @@
 //! engine28                       an engine by its global index, its knobs left to cuDNN
 //! engine28:k2=4,k3=0             the same with two knobs set (knob type = value)
 //! engine28:k2=4,k3=0@f16-f32     summing in f32 although the problem allows f16
+//! packed:engine28                on copies of the tensors without gaps, for a slice whose strides it refuses
 //! ```
 
 use std::fmt;
@@ -29,6 +30,31 @@ pub(crate) enum Family {
     Legacy(String),
     /// The backend interface.
     Engine(Engine),
+    /// Either, on copies without gaps of tensors that are views of larger ones.
+    Packed(Box<Family>),
+}
+
+impl Family {
+    /// The interface below the copies.
+    pub fn plain(&self) -> &Family {
+        match self {
+            Family::Packed(inner) => inner.plain(),
+            plain => plain,
+        }
+    }
+}
+
+/// The prefix of an algorithm that runs on copies.
+const PACKED: &str = "packed:";
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Family::Legacy(name) => write!(f, "legacy:{name}"),
+            Family::Engine(engine) => write!(f, "{engine}"),
+            Family::Packed(inner) => write!(f, "{PACKED}{inner}"),
+        }
+    }
 }
 
 /// An engine and its knobs.
@@ -52,10 +78,7 @@ impl fmt::Display for Engine {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.family {
-            Family::Legacy(name) => write!(f, "legacy:{name}")?,
-            Family::Engine(engine) => write!(f, "{engine}")?,
-        }
+        self.family.fmt(f)?;
         f.write_str(if self.wide { WIDE } else { "" })
     }
 }
@@ -80,10 +103,12 @@ impl FromStr for Name {
     /// Parses a name that this backend created; the error for anything else is empty, because the name says it all.
     fn from_str(text: &str) -> Result<Name, ()> {
         let (narrow, wide) = text.strip_suffix(WIDE).map_or((text, false), |narrow| (narrow, true));
-        let family = match narrow.strip_prefix("legacy:") {
+        let plain = narrow.strip_prefix(PACKED).unwrap_or(narrow);
+        let family = match plain.strip_prefix("legacy:") {
             Some(name) => Family::Legacy(name.to_owned()),
-            None => Family::Engine(narrow.parse()?),
+            None => Family::Engine(plain.parse()?),
         };
+        let family = if plain.len() < narrow.len() { Family::Packed(Box::new(family)) } else { family };
         Ok(Name { family, wide })
     }
 }
@@ -94,16 +119,31 @@ mod tests {
 
     #[test]
     fn names_print_as_they_read() {
-        for text in
-            ["legacy:fft-tiling", "legacy:algo-0@f16-f32", "engine0", "engine28:k2=4,k3=0", "engine7:k11=-1@f16-f32"]
-        {
+        for text in [
+            "legacy:fft-tiling",
+            "legacy:algo-0@f16-f32",
+            "engine0",
+            "engine28:k2=4,k3=0",
+            "engine7:k11=-1@f16-f32",
+            "packed:legacy:fft",
+            "packed:engine28:k2=4@f16-f32",
+        ] {
             assert_eq!(text.parse::<Name>().unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn names_of_other_backends_are_rejected() {
-        for text in ["", "winograd-4x4", "engine", "enginex", "engine1:2=3", "engine1:k2", "engine1:k2=x"] {
+        for text in [
+            "",
+            "winograd-4x4",
+            "engine",
+            "enginex",
+            "engine1:2=3",
+            "engine1:k2",
+            "engine1:k2=x",
+            "packed:packed:engine1",
+        ] {
             assert!(text.parse::<Name>().is_err(), "{text}");
         }
     }

@@ -7,9 +7,10 @@ use tightfit_core::problem::Storage;
 use tightfit_core::{Notes, Operation, Problem};
 
 use super::engines::configure;
+use super::packing::Packing;
 use super::{Engine, Graph};
 use crate::CudaError;
-use crate::safe::{BoundPlan, Descriptor, Legacy, Packed, Plan, Region, Slice, TensorSpec};
+use crate::safe::{BoundPlan, Descriptor, Handle, Legacy, Packed, Plan, Region, RowCopy, Slice, Stream, TensorSpec};
 use crate::sys::cudnn::LegacyAlgorithm;
 
 /// The memory of one call, which borrows its buffers, those of output and workspace to write: data and other as in
@@ -47,6 +48,8 @@ enum Form {
     },
     /// A plan of the host program's.
     Theirs(Plan),
+    /// A call on copies without gaps.
+    Packed(Packing),
 }
 
 impl PreparedAlgorithm {
@@ -76,6 +79,22 @@ impl PreparedAlgorithm {
         PreparedAlgorithm { workspace: plan.workspace(), form: Form::Theirs(plan), notes: Notes::NONE }
     }
 
+    /// A call on copies without gaps of a problem's tensors.
+    ///
+    /// # Errors
+    /// Those of [`Packing::new`].
+    pub fn packed(
+        handle: &Arc<Handle>,
+        inner: Arc<PreparedAlgorithm>,
+        problem: &Problem,
+        output: Storage,
+        scale: Scale,
+    ) -> Result<PreparedAlgorithm, CudaError> {
+        let packing = Packing::new(handle, inner, problem, output, scale)?;
+        let (workspace, notes) = (packing.workspace(), packing.inner().notes());
+        Ok(PreparedAlgorithm { form: Form::Packed(packing), workspace, notes })
+    }
+
     /// Exact workspace bytes.
     pub fn workspace(&self) -> usize {
         self.workspace
@@ -97,6 +116,7 @@ impl PreparedAlgorithm {
                 plan.get_or_init(|| Arc::new(built));
                 Ok(())
             }
+            Form::Packed(packing) => packing.inner().build(),
             _ => Ok(()),
         }
     }
@@ -119,6 +139,7 @@ impl PreparedAlgorithm {
                 Ok(Launch::Legacy { legacy, algorithm: *algorithm, parts, workspace, scale })
             }
             Form::Theirs(plan) => Ok(Launch::Plan(plan.bind(&[data, other], output, workspace)?)),
+            Form::Packed(packing) => packing.bind(memory, scale),
             Form::Engine { plan, .. } => {
                 self.build()?;
                 match plan.get() {
@@ -133,8 +154,8 @@ impl PreparedAlgorithm {
 
 /// A call on memory that it keeps alive: data, other, output and workspace in that order.
 pub(crate) enum Fixed {
-    /// Of the legacy interface.
-    Legacy(Arc<PreparedAlgorithm>, [Region; 4], Scale),
+    /// Of the legacy interface, or on copies; bound anew each time.
+    Bound(Arc<PreparedAlgorithm>, [Region; 4], Scale),
     /// Of the backend interface.
     Plan(Packed),
 }
@@ -154,9 +175,9 @@ impl Fixed {
                 None => Err(CudaError::Answer { what: "a plan", count: 0, expected: "one" }),
             },
             Form::Theirs(_) => Err(CudaError::Answer { what: "a plan of our own", count: 0, expected: "one" }),
-            Form::Legacy { .. } => {
-                let fixed = Fixed::Legacy(call.clone(), memory, scale);
-                fixed.bind_legacy()?;
+            Form::Legacy { .. } | Form::Packed(_) => {
+                let fixed = Fixed::Bound(call.clone(), memory, scale);
+                fixed.bind()?;
                 Ok(fixed)
             }
         }
@@ -169,20 +190,20 @@ impl Fixed {
     pub fn enqueue(&self) -> Result<(), CudaError> {
         match self {
             Fixed::Plan(packed) => packed.enqueue(),
-            Fixed::Legacy(..) => self.bind_legacy()?.map_or(Ok(()), |launch| launch.enqueue()),
+            Fixed::Bound(..) => self.bind()?.map_or(Ok(()), |launch| launch.enqueue()),
         }
     }
 
-    fn bind_legacy(&self) -> Result<Option<Launch<'_>>, CudaError> {
-        let Fixed::Legacy(call, [data, other, output, workspace], scale) = self else { return Ok(None) };
+    fn bind(&self) -> Result<Option<Launch<'_>>, CudaError> {
+        let Fixed::Bound(call, [data, other, output, workspace], scale) = self else { return Ok(None) };
         let (data, other, output) = (data.slice()?, other.slice()?, output.slice()?);
         call.bind(&Memory { data, other, output, workspace: workspace.slice()? }, *scale).map(Some)
     }
 }
 
-/// Bytes of data, other and output, in that order.
+/// Bytes of data, other and output, in that order, from the first element to the last.
 pub(crate) fn tensor_bytes(problem: &Problem, output: Storage) -> [usize; 3] {
-    let (x, w, y) = (problem.input_len(), problem.filter_len(), problem.output_len());
+    let (x, w, y) = (problem.input_span(), problem.filter_len(), problem.output_span());
     let own = problem.types().storage().size();
     match problem.operation() {
         Operation::Forward => [x * own, w * own, y * output.size()],
@@ -208,6 +229,17 @@ pub(crate) enum Launch<'a> {
     },
     /// Of the backend interface.
     Plan(BoundPlan<'a>),
+    /// On copies.
+    Packed {
+        /// To the copies.
+        before: Vec<RowCopy<'a>>,
+        /// The call.
+        inner: Box<Launch<'a>>,
+        /// From the copy of the output.
+        after: Option<RowCopy<'a>>,
+        /// The handle's.
+        stream: &'a Stream,
+    },
 }
 
 impl Launch<'_> {
@@ -222,6 +254,11 @@ impl Launch<'_> {
                 unsafe { legacy.enqueue(*algorithm, *data, *other, *output, *workspace, *scale) }
             }
             Launch::Plan(bound) => bound.enqueue(),
+            Launch::Packed { before, inner, after, stream } => {
+                before.iter().try_for_each(|copy| copy.enqueue(stream))?;
+                inner.enqueue()?;
+                after.iter().try_for_each(|copy| copy.enqueue(stream))
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ mod memory;
 mod pinned;
 mod plan;
 mod region;
+mod rows;
 mod stream;
 mod stream_memory;
 
@@ -41,5 +42,6 @@ pub use memory::{DeviceBuffer, PinnedBuffer, Slice, SliceMut};
 pub use pinned::{PinnedArena, Staging};
 pub(crate) use plan::{BoundPlan, Packed, Plan, TensorSpec};
 pub use region::Region;
+pub(crate) use rows::{RowCopy, Rows};
 pub use stream::Stream;
 pub use stream_memory::StreamMemory;

@@ -183,6 +183,47 @@ pub const EVENT_DEFAULT: c_uint = 0;
 /// Flag of pinned memory that every context may use.
 pub const MEMHOSTALLOC_PORTABLE: c_uint = 1;
 
+/// A copy of rows (`CUDA_MEMCPY2D`, version 2); of both sides, only device memory is used here.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Memcpy2d {
+    /// Bytes before a source row.
+    pub from_x: usize,
+    /// Source rows before the first.
+    pub from_y: usize,
+    /// [`MEMORY_DEVICE`].
+    pub from_type: c_uint,
+    /// Not used.
+    pub from_host: *const c_void,
+    /// Where source rows begin.
+    pub from: DevicePtr,
+    /// Not used.
+    pub from_array: *const c_void,
+    /// Bytes from a source row to the next.
+    pub from_pitch: usize,
+    /// Bytes before a target row.
+    pub to_x: usize,
+    /// Target rows before the first.
+    pub to_y: usize,
+    /// [`MEMORY_DEVICE`].
+    pub to_type: c_uint,
+    /// Not used.
+    pub to_host: *mut c_void,
+    /// Where target rows begin.
+    pub to: DevicePtr,
+    /// Not used.
+    pub to_array: *const c_void,
+    /// Bytes from a target row to the next.
+    pub to_pitch: usize,
+    /// Bytes of a row.
+    pub width: usize,
+    /// How many rows.
+    pub height: usize,
+}
+
+/// `CU_MEMORYTYPE_DEVICE`
+pub const MEMORY_DEVICE: c_uint = 2;
+
 functions! {
     /// The driver's functions.
     Driver, "libcuda.so.1",
@@ -209,6 +250,7 @@ functions! {
     memcpy_htod_async = "cuMemcpyHtoDAsync_v2": fn(DevicePtr, *const c_void, usize, Stream) -> DriverStatus;
     memcpy_dtoh_async = "cuMemcpyDtoHAsync_v2": fn(*mut c_void, DevicePtr, usize, Stream) -> DriverStatus;
     memcpy_dtod_async = "cuMemcpyDtoDAsync_v2": fn(DevicePtr, DevicePtr, usize, Stream) -> DriverStatus;
+    memcpy_2d_async = "cuMemcpy2DAsync_v2": fn(*const Memcpy2d, Stream) -> DriverStatus;
     memset_d8_async = "cuMemsetD8Async": fn(DevicePtr, u8, usize, Stream) -> DriverStatus;
     stream_create = "cuStreamCreate": fn(*mut Stream, c_uint) -> DriverStatus;
     stream_destroy = "cuStreamDestroy_v2": fn(Stream) -> DriverStatus;

@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 
 use tightfit_core::backend::{Effort, Scale};
+use tightfit_core::problem::Dimension;
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types};
 use tightfit_cuda::doctor::doctor;
 use tightfit_cuda::{CudaBackend, Options};
 
 use crate::reference::Data;
+use crate::slices::sliced;
 
 const SCALES: [Scale; 3] = [Scale::OVERWRITE, Scale { alpha: 1.0, beta: 1.0 }, Scale { alpha: 0.5, beta: 2.0 }];
 
@@ -108,6 +110,60 @@ fn every_offer_computes_the_convolution_whole_and_divided() {
                         println!("    {times} refused: {reason}");
                     }
                 }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn every_algorithm_that_may_compute_a_slice_computes_it_right() {
+    let mut backend = CudaBackend::open(&Options { untimed: true, ..Options::default() }).unwrap();
+    let effort = Effort { warm_up: 0, least: 1, most: 1, ..Effort::default() };
+    let mut wrong = Vec::new();
+    for (shape, dimension, size) in [
+        ("n1 c16 h32 w16 k32 r3 s3 pad1", Dimension::H, 8),
+        ("n1 c16 h32 w16 k32 r3 s3 pad1 nhwc", Dimension::H, 8),
+        ("n2 c16 h32 w16 k32 r3 s3 pad1 nhwc", Dimension::H, 8),
+        ("n1 c8 h33 w15 k8 r5 s5 pad2 stride2", Dimension::H, 4),
+        ("n1 c16 d16 h8 w8 k16 t3 r3 s3 pad1", Dimension::D, 4),
+    ] {
+        for operation in Operation::ALL {
+            for types in [Types::F32, Types::Tf32, Types::F16F32, Types::Bf16] {
+                let problem: Problem = format!("{operation} {shape} {types}").parse().unwrap();
+                let data = Data::whole(&problem);
+                let expected = data.expected(&problem, Scale::OVERWRITE);
+                let (mut right, mut refused) = (0, BTreeMap::<String, usize>::new());
+                for offer in backend.offers(&problem).unwrap() {
+                    let own = &offer.algorithm;
+                    let Some(configuration) = sliced(&mut backend, &problem, [own, own], dimension, size) else {
+                        continue;
+                    };
+                    let calls = configuration.calls(&problem).unwrap();
+                    let mut tried = calls.iter().map(|call| backend.measure(&call.part.problem, own, &effort));
+                    if let Some(error) = tried.find_map(Result::err) {
+                        assert!(!error.is_fatal(), "{own} of {problem}: {error}");
+                        *refused.entry(format!("{own}: {error}").chars().take(160).collect()).or_default() += 1;
+                        continue;
+                    }
+                    let output = match backend.run(&problem, &configuration, data.tensors(), Scale::OVERWRITE) {
+                        Ok(run) => run.output,
+                        Err(error) => {
+                            wrong.push(format!("{configuration} of {problem}: {error}"));
+                            continue;
+                        }
+                    };
+                    let apart =
+                        |(got, (want, size)): (&f32, &(f64, f64))| (f64::from(*got) - want).abs() / size.max(1.0);
+                    let worst = output.iter().zip(&expected).map(apart).fold(0.0, f64::max);
+                    if worst > tolerance(types, offer.notes) {
+                        wrong.push(format!("{configuration} of {problem}: off by {worst}"));
+                    }
+                    right += 1;
+                }
+                println!("{problem} along {dimension}: {right} right");
+                refused.iter().for_each(|(reason, times)| println!("    {times} refused: {reason}"));
             }
         }
     }

@@ -7,4 +7,5 @@ mod failures;
 mod layers;
 mod loading;
 mod reference;
+mod slices;
 mod trial;

@@ -242,6 +242,59 @@ pub extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream:
     })
 }
 
+/// `CUDA_MEMCPY2D`
+#[repr(C)]
+pub struct Rows {
+    from_x: usize,
+    from_y: usize,
+    from_type: c_uint,
+    from_host: *const c_void,
+    from: u64,
+    from_array: *const c_void,
+    from_pitch: usize,
+    to_x: usize,
+    to_y: usize,
+    to_type: c_uint,
+    to_host: *mut c_void,
+    to: u64,
+    to_array: *const c_void,
+    to_pitch: usize,
+    width: usize,
+    height: usize,
+}
+
+/// Copies rows within the device.
+///
+/// # Safety
+/// `rows` points to a description.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpy2DAsync_v2(rows: *const Rows, stream: Handle) -> c_int {
+    call("cuMemcpy2DAsync_v2", || {
+        // SAFETY: by the contract; null is refused.
+        let rows = unsafe { rows.as_ref() }.ok_or(Code::INVALID_VALUE)?;
+        let (width, height) = (rows.width, rows.height);
+        let sides =
+            [(rows.from, rows.from_x, rows.from_y, rows.from_pitch), (rows.to, rows.to_x, rows.to_y, rows.to_pitch)];
+        let [from, to] = sides.map(|(address, x, y, pitch)| (address as usize + y * pitch + x, pitch));
+        let is_device = |memory: c_uint| memory == 2;
+        if !is_device(rows.from_type) || !is_device(rows.to_type) || width > from.1.min(to.1) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let span = move |pitch: usize| height.saturating_sub(1) * pitch + width;
+        let run = move || {
+            let _from_block = state().memory.hold(from.0, span(from.1))?;
+            let _to_block = state().memory.hold(to.0, span(to.1))?;
+            for row in 0..height {
+                let (from, to) = (from.0 + row * from.1, to.0 + row * to.1);
+                // SAFETY: both rows lie in ranges that are alive and held; `copy` allows overlap.
+                unsafe { std::ptr::copy(from as *const u8, to as *mut u8, width) };
+            }
+            Ok(())
+        };
+        submit(stream, Work { run: Arc::new(run), nanos: duration(width * height, DEVICE) }, false)
+    })
+}
+
 /// Fills with a repeated pattern of one or four bytes.
 fn fill<const N: usize>(to: u64, pattern: [u8; N], count: usize) -> Result<Work, Code> {
     let (to, len) = (to as usize, count.checked_mul(N).ok_or(Code::INVALID_VALUE)?);

@@ -26,6 +26,7 @@ def _words(
     device: str | None,
     deterministic: bool,
     exact_class: bool,
+    divide: str,
 ) -> dict[str, Any]:
     given = {bound: value for bound, value in bounds.items() if value is not None}
     if len(given) > 1:
@@ -44,6 +45,7 @@ def _words(
         "device": device,
         "deterministic": deterministic,
         "exact_class": exact_class,
+        "divide": divide,
     }
 
 
@@ -64,6 +66,7 @@ def optimize(
     device: str | None = None,
     deterministic: bool = False,
     exact_class: bool = False,
+    divide: str = "both",
     policy: str | None = None,
 ) -> Optimized:
     """Finds the fastest way to run each convolution of a network within a workspace limit.
@@ -93,6 +96,8 @@ def optimize(
         Part of the device's name, if the profile has several devices.
     deterministic, exact_class
         Use only deterministic algorithms; use only algorithms of the same numerical class as the undivided choice.
+    divide
+        Along what to divide: ``"batch"``, ``"space"``, ``"both"`` or ``"off"``.
     policy
         Old name of ``sizes``.
 
@@ -115,7 +120,7 @@ def optimize(
     Source: Oyama et al. 2018, III.B (WR) and III.C (WD).
     """
     bounds = {"workspace": workspace, "total_workspace": total_workspace, "one_workspace": one_workspace}
-    words = _words(network, batch, bounds, renamed(sizes, policy), types, layout, operations, layers, device, deterministic, exact_class)
+    words = _words(network, batch, bounds, renamed(sizes, policy), types, layout, operations, layers, device, deterministic, exact_class, divide)
     return read_optimized(_native.optimize(Profile.of(profile, cache)._recordings, words))
 
 
@@ -134,6 +139,7 @@ def front(
     device: str | None = None,
     deterministic: bool = False,
     exact_class: bool = False,
+    divide: str = "both",
     policy: str | None = None,
 ) -> Front:
     """Returns the Pareto front of one kernel: the configurations that no other one beats in both time and workspace.
@@ -149,5 +155,5 @@ def front(
     -----
     Source: Oyama et al. 2018, III.C, whose figure 6 draws it.
     """
-    words = _words(network, batch, {"workspace": workspace}, renamed(sizes, policy), types, layout, [operation], [layer], device, deterministic, exact_class)
+    words = _words(network, batch, {"workspace": workspace}, renamed(sizes, policy), types, layout, [operation], [layer], device, deterministic, exact_class, divide)
     return read_fronts(_native.front(Profile.of(profile, cache)._recordings, words))[0]

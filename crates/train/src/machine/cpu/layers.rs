@@ -41,9 +41,8 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
     }
     if let (LayerKind::Convolution { convolution, .. }, Some(configuration)) = (&task.kind, &task.configuration) {
         let workspace = task.place(Role::Workspace).map_or(0, |place| place.bytes.end - place.bytes.start);
-        for part in configuration.parts() {
-            let problem = problem(task, convolution)?.with_batch(part.micro_batch)?;
-            backend.check(&problem, &part.algorithm, workspace)?;
+        for call in configuration.calls(&problem(task, convolution)?)? {
+            backend.check(&call.part.problem, &call.algorithm, workspace)?;
         }
     }
     Ok(())

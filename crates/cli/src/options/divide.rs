@@ -1,0 +1,49 @@
+//! The option `--divide`.
+
+use clap::Args;
+use tightfit_core::survey::Divide;
+
+/// Along what convolutions are divided.
+#[derive(Args, Clone)]
+pub struct DivideOption {
+    /// Divide convolutions along the mini-batch (batch), along a spatial axis (space), along the mini-batch and, where it
+    /// is small, a spatial axis of its samples (both), or not at all (off)
+    #[arg(
+        long,
+        value_name = "batch|space|both|off",
+        default_value = "both",
+        env = "TIGHTFIT_DIVIDE",
+        value_parser = divide,
+    )]
+    pub divide: Divide,
+}
+
+/// Reads a way to divide; `on` and the other words for yes and no are older names of `both` and `off`.
+fn divide(word: &str) -> Result<Divide, String> {
+    match word.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "y" | "t" | "1" => Ok(Divide::Both),
+        "false" | "no" | "n" | "f" | "0" => Ok(Divide::Off),
+        word => word.parse().map_err(|error: tightfit_core::Error| error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_older_versions_are_read() {
+        for (word, expected) in [
+            ("batch", Divide::Batch),
+            ("space", Divide::Space),
+            ("both", Divide::Both),
+            ("off", Divide::Off),
+            ("on", Divide::Both),
+            ("True", Divide::Both),
+            ("no", Divide::Off),
+        ] {
+            assert_eq!(divide(word), Ok(expected), "{word}");
+        }
+        assert!(divide("maybe").unwrap_err().contains("batch, space, both, off"));
+    }
+}

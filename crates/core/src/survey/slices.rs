@@ -1,0 +1,342 @@
+//! Slices along a spatial axis, for kernels whose mini-batch is too small to divide.
+//!
+//! Workspaces are free to ask, so each algorithm that does not fit whole is measured only at the largest slices within the
+//! limit, and at the next smaller:
+//!
+//! ```text
+//! one sample    d32 whole   577 MiB
+//! slices of     d16   d11   d8   d6   d4   d3   d2   d1       halves, thirds, quarters, sixths, ..
+//! fft           300   210   163  124   91   73   55   37
+//! under 128 MiB                  ^^^   ^^                     measured inside; the fastest also at both edges
+//! ```
+//!
+//! The measured ranges are then put together in every way ([`slice`]): a candidate of the whole block of samples, beside
+//! all others.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::optimize::{Piece, divide, slice};
+use crate::problem::{Cuts, Dimension, Part};
+use crate::profile::{Profiler, Rivals};
+use crate::words::by_name;
+use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Problem};
+
+/// Along what convolutions are divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Divide {
+    /// The mini-batch, as in the papers.
+    Batch,
+    /// A spatial axis of all samples.
+    Space,
+    /// The mini-batch first; then, where that is small, a spatial axis of its micro-batches.
+    #[default]
+    Both,
+    /// Nothing.
+    Off,
+}
+
+impl Divide {
+    /// All four, in the order of the documentation.
+    pub const ALL: [Divide; 4] = [Divide::Batch, Divide::Space, Divide::Both, Divide::Off];
+
+    /// The name used in options and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Divide::Batch => "batch",
+            Divide::Space => "space",
+            Divide::Both => "both",
+            Divide::Off => "off",
+        }
+    }
+
+    /// Whether the mini-batch may be divided.
+    pub fn divides_batch(self) -> bool {
+        matches!(self, Divide::Batch | Divide::Both)
+    }
+
+    /// Whether a spatial axis may be divided.
+    pub fn divides_space(self) -> bool {
+        matches!(self, Divide::Space | Divide::Both)
+    }
+}
+
+by_name!(Divide, "divisions");
+
+/// The largest mini-batch that is sliced although its micro-batches fit.
+const SMALL: usize = 8;
+/// The largest mini-batch that is sliced with all samples at once as well.
+const TOGETHER: usize = 4;
+/// Positions that a dimension should have to be divided before the next one.
+const LONG: usize = 8;
+/// Sizes to measure an algorithm at, under one limit.
+const SIZES: usize = 2;
+/// Algorithms that compete at the edges of a size.
+const EDGES: usize = 2;
+/// The most ranges that are put together freely; beyond, only those of one size.
+const MOST_PIECES: usize = 20_000;
+
+/// Measures slices of `problem` under `limits` and adds those worth having to `found`, its other candidates.
+///
+/// # Errors
+/// The errors of [`Profiler::measure`]. Completed measurements are already saved.
+pub(super) fn slices(
+    problem: &Problem,
+    limits: &[Bytes],
+    along: Divide,
+    profiler: &mut Profiler<'_>,
+    found: &mut Vec<Candidate>,
+) -> Result<(), Error> {
+    for block in blocks(problem, limits, along, found) {
+        let Some(mut search) = Search::new(problem.with_batch(block)?, profiler)? else { continue };
+        for &limit in limits {
+            search.run(limit, found)?;
+        }
+        let sliced = search.settled(problem, limits, found)?;
+        found.extend(sliced);
+    }
+    found.sort();
+    found.dedup();
+    Ok(())
+}
+
+/// The least workspace in which slices of some size compute `problem`; none if it is not sliced.
+///
+/// # Errors
+/// The errors of [`Profiler::offers`].
+pub(super) fn least_workspace(
+    problem: &Problem,
+    along: Divide,
+    profiler: &mut Profiler<'_>,
+) -> Result<Option<Bytes>, Error> {
+    let mut least: Option<Bytes> = None;
+    for block in blocks(problem, &[Bytes::ZERO], along, &[]) {
+        let Some(mut search) = Search::new(problem.with_batch(block)?, profiler)? else { continue };
+        for size in search.ladder() {
+            let ranges = search.cuts.ranges(size);
+            let problems: Option<BTreeSet<Problem>> = ranges.into_iter().map(|range| search.part(range)).collect();
+            let mut largest = problems.is_some().then_some(Bytes::ZERO);
+            for part in problems.into_iter().flatten() {
+                let of_part = search.offers(&part)?.into_iter().map(|(_, workspace)| workspace).min();
+                largest = largest.zip(of_part).map(|(largest, own)| largest.max(own));
+            }
+            least = least.into_iter().chain(largest).min();
+        }
+    }
+    Ok(least)
+}
+
+/// The micro-batches to slice.
+fn blocks(problem: &Problem, limits: &[Bytes], along: Divide, found: &[Candidate]) -> Vec<usize> {
+    let batch = problem.batch();
+    let fits = |limit: &Bytes| divide(problem, found, *limit, DivisionCost::default()).is_ok();
+    match along {
+        Divide::Batch | Divide::Off => Vec::new(),
+        Divide::Space => vec![batch],
+        Divide::Both if batch == 1 || batch > SMALL && limits.iter().any(|limit| !fits(limit)) => vec![1],
+        Divide::Both if batch > SMALL => Vec::new(),
+        Divide::Both if batch <= TOGETHER => vec![1, batch],
+        Divide::Both => vec![1],
+    }
+}
+
+/// The measured ways to compute a range.
+type Ways = Vec<(Algorithm, Nanos, Bytes)>;
+
+/// The search for slices of one block of samples.
+struct Search<'p, 'b> {
+    block: Problem,
+    dimension: Dimension,
+    cuts: Cuts,
+    profiler: &'p mut Profiler<'b>,
+    /// By problem of a range.
+    measured: HashMap<Problem, Ways>,
+    failed: BTreeSet<(Problem, Algorithm)>,
+    /// Sizes whose edges are measured, with the ranges.
+    sizes: BTreeMap<usize, Vec<std::ops::Range<usize>>>,
+}
+
+impl<'p, 'b> Search<'p, 'b> {
+    /// None if the block has no axis to divide.
+    fn new(block: Problem, profiler: &'p mut Profiler<'b>) -> Result<Option<Search<'p, 'b>>, Error> {
+        let all = Dimension::ALL.map(|dimension| (dimension, Cuts::new(&block, dimension)));
+        let positions = |cuts: &Cuts| cuts.extent() / cuts.step();
+        // The axis of the longest stride: its slices are the most contiguous.
+        let long = all.iter().find(|(_, cuts)| positions(cuts) >= LONG);
+        let most = all.iter().rev().max_by_key(|(_, cuts)| positions(cuts));
+        let Some(&(dimension, cuts)) = long.or(most).filter(|(_, cuts)| positions(cuts) > 1) else { return Ok(None) };
+        let (measured, failed, sizes) = (HashMap::new(), BTreeSet::new(), BTreeMap::new());
+        Ok(Some(Search { block, dimension, cuts, profiler, measured, failed, sizes }))
+    }
+
+    /// Sizes to try, falling: the extent's halves, thirds, quarters, sixths and so on.
+    fn ladder(&self) -> Vec<usize> {
+        let (extent, step) = (self.cuts.extent(), self.cuts.step());
+        let powers = std::iter::successors(Some(2usize), |parts| parts.checked_mul(2));
+        let parts = powers.flat_map(|parts| [parts, parts + parts / 2]).take_while(|&parts| parts <= 2 * extent);
+        let mut sizes: Vec<usize> = parts.map(|parts| extent.div_ceil(parts).next_multiple_of(step)).collect();
+        sizes.retain(|&size| size < extent);
+        sizes.dedup();
+        sizes
+    }
+
+    /// The problem of a range; none if it cannot be computed alone.
+    fn part(&self, range: std::ops::Range<usize>) -> Option<Problem> {
+        Part::slice(&self.block, 0..self.block.batch(), self.dimension, range).ok().map(|part| part.problem)
+    }
+
+    /// Workspaces of the algorithms that support a problem.
+    fn offers(&mut self, problem: &Problem) -> Result<Vec<(Algorithm, Bytes)>, Error> {
+        let offers = self.profiler.offers(problem)?.iter();
+        Ok(offers.filter_map(|offer| Some((offer.algorithm.clone(), *offer.workspace.as_ref().ok()?))).collect())
+    }
+
+    /// Measures the largest slices within the limit.
+    fn run(&mut self, limit: Bytes, others: &[Candidate]) -> Result<(), Error> {
+        let block = self.block;
+        let whole = self.offers(&block)?;
+        let fits_whole =
+            |algorithm: &Algorithm| whole.iter().any(|(other, workspace)| other == algorithm && *workspace <= limit);
+        let mut times: HashMap<Algorithm, usize> = HashMap::new();
+        for size in self.ladder() {
+            let ranges = self.cuts.ranges(size);
+            let Some(inner) = self.part(ranges[ranges.len() / 2].clone()) else { continue };
+            let mut measured = false;
+            for (algorithm, workspace) in self.offers(&inner)? {
+                if workspace > limit
+                    || fits_whole(&algorithm)
+                    || times.get(&algorithm).is_some_and(|&times| times >= SIZES)
+                {
+                    continue;
+                }
+                *times.entry(algorithm.clone()).or_default() += 1;
+                measured |= self.measure(&inner, &algorithm, workspace, others)?;
+            }
+            if measured {
+                self.edges(size, &inner, ranges, limit, others)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures the ranges at both ends, by the fastest algorithms inside, or by any if those refuse.
+    fn edges(
+        &mut self,
+        size: usize,
+        inner: &Problem,
+        ranges: Vec<std::ops::Range<usize>>,
+        limit: Bytes,
+        others: &[Candidate],
+    ) -> Result<(), Error> {
+        let mut best: Ways = self.measured.get(inner).cloned().unwrap_or_default();
+        best.retain(|(_, _, workspace)| *workspace <= limit);
+        best.sort_by_key(|(algorithm, time, _)| (*time, algorithm.clone()));
+        let best: Vec<Algorithm> = best.into_iter().take(EDGES).map(|(algorithm, ..)| algorithm).collect();
+        let problems: Option<BTreeSet<Problem>> = ranges.iter().map(|range| self.part(range.clone())).collect();
+        let Some(problems) = problems else { return Ok(()) };
+        for problem in problems.iter().filter(|problem| *problem != inner) {
+            let mut offers = self.offers(problem)?;
+            offers.retain(|(_, workspace)| *workspace <= limit);
+            let (favored, rest): (Vec<_>, Vec<_>) = offers.into_iter().partition(|(one, _)| best.contains(one));
+            let mut measured = false;
+            for (algorithm, workspace) in favored {
+                measured |= self.measure(problem, &algorithm, workspace, others)?;
+            }
+            if !measured {
+                for (algorithm, workspace) in rest {
+                    self.measure(problem, &algorithm, workspace, others)?;
+                }
+            }
+        }
+        self.sizes.insert(size, ranges);
+        Ok(())
+    }
+
+    /// Measures a range, against what is known; whether its time is known.
+    fn measure(
+        &mut self,
+        problem: &Problem,
+        algorithm: &Algorithm,
+        workspace: Bytes,
+        others: &[Candidate],
+    ) -> Result<bool, Error> {
+        let known = self.measured.get(problem).map_or(&[][..], Vec::as_slice);
+        if known.iter().any(|(other, ..)| other == algorithm) {
+            return Ok(true);
+        }
+        if self.failed.contains(&(*problem, algorithm.clone())) {
+            return Ok(false);
+        }
+        // Whatever wins must beat the same share of the fastest in no more workspace.
+        let positions = self.dimension.extent(problem) as f64;
+        let of_block = self.block.batch() as f64 * positions / self.cuts.extent() as f64;
+        let share = |candidate: &Candidate| candidate.time.0 as f64 / candidate.micro_batch as f64 * of_block;
+        let least = others.iter().filter(|other| other.workspace <= workspace).map(share).fold(f64::INFINITY, f64::min);
+        let ranges = self.measured.iter().map(|(problem, ways)| (self.dimension.extent(problem) as f64, ways));
+        let ranges = ranges.flat_map(|(extent, ways)| ways.iter().map(move |way| (way.2, way.1.0 as f64 / extent)));
+        let ranges = ranges.filter(|(bytes, _)| *bytes <= workspace).map(|(_, rate)| rate * positions);
+        let bound = ranges.fold(least, f64::min);
+        let best = known.iter().map(|(_, time, _)| *time).min();
+        let bound = bound.is_finite().then(|| Nanos(bound.round() as u64));
+        match self.profiler.measure_against(problem, algorithm, Rivals { best, bound })? {
+            Some(measurement) => {
+                let way = (algorithm.clone(), measurement.time, measurement.workspace);
+                self.measured.entry(*problem).or_default().push(way);
+                Ok(true)
+            }
+            None => {
+                self.failed.insert((*problem, algorithm.clone()));
+                Ok(false)
+            }
+        }
+    }
+
+    /// Everything measured, put together.
+    fn candidates(&self) -> Vec<Candidate> {
+        let extent = self.cuts.extent();
+        let lengths: BTreeSet<usize> = self.sizes.values().flatten().map(ExactSizeIterator::len).collect();
+        let mut ranges: BTreeSet<(usize, usize)> =
+            self.sizes.values().flatten().map(|range| (range.start, range.end)).collect();
+        let positions: Vec<usize> = std::iter::once(0).chain((1..extent).filter(|&at| self.cuts.allow(at))).collect();
+        if positions.len() * lengths.len() <= MOST_PIECES {
+            let all = positions.iter().flat_map(|&start| lengths.iter().map(move |length| (start, start + length)));
+            ranges.extend(all.filter(|&(_, end)| end <= extent && self.cuts.allow(end)));
+        }
+        let piece = |(start, end): (usize, usize)| {
+            let ways = self.measured.get(&self.part(start..end)?)?.clone();
+            Some(Piece { range: start..end, ways })
+        };
+        let pieces: Vec<Piece> = ranges.into_iter().filter_map(piece).collect();
+        slice(self.block.batch(), self.dimension, extent, &pieces)
+    }
+
+    /// The candidates, after those parts of the answers were measured again that were given up after a single timed call.
+    fn settled(&mut self, problem: &Problem, limits: &[Bytes], others: &[Candidate]) -> Result<Vec<Candidate>, Error> {
+        let mut settled: BTreeSet<(Problem, Algorithm)> = BTreeSet::new();
+        loop {
+            let sliced = self.candidates();
+            let all: Vec<Candidate> = others.iter().chain(&sliced).cloned().collect();
+            let answers = limits.iter().filter_map(|&limit| divide(problem, &all, limit, DivisionCost::default()).ok());
+            let mut hasty = Vec::new();
+            for call in answers.filter(|answer| answer.is_sliced()).map(|answer| answer.calls(problem)) {
+                for call in call? {
+                    let key = (call.part.problem, call.algorithm);
+                    if self.measured.contains_key(&key.0)
+                        && self.profiler.is_hasty(&key.0, &key.1)
+                        && settled.insert(key.clone())
+                    {
+                        hasty.push(key);
+                    }
+                }
+            }
+            if hasty.is_empty() {
+                return Ok(sliced);
+            }
+            for (part, algorithm) in hasty {
+                let again = self.profiler.measure_again(&part, &algorithm)?;
+                let Some(ways) = self.measured.get_mut(&part) else { continue };
+                ways.retain(|(other, ..)| *other != algorithm);
+                ways.extend(again.map(|again| (algorithm, again.time, again.workspace)));
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Which engines may compute slices: only those that this device and this cuDNN were seen to compute right.
+//!
+//! Engines of some versions compute wrong results, or write beyond their memory, where the padding before and after
+//! differs. So before such a problem is timed, or one whose tensors are views of larger ones, it runs once on small whole
+//! numbers between guards:
+//!
+//! ```text
+//! data     | .. 1 0 -1 1 .. |        the same numbers over and over
+//! output   | guard | y | guard |     chosen elements against 64-bit arithmetic; elements between those of a view as before
+//! scratch  | sum | guard | workspace | guard |
+//! ```
+//!
+//! An engine that fails is refused like one that does not support the problem. A measurement in the cache therefore shows
+//! that the engine has passed.
+
+use tightfit_core::backend::Scale;
+use tightfit_core::execute::{Elements, products, reference_of};
+use tightfit_core::problem::Storage;
+use tightfit_core::{Bytes, Notes, Operation, Problem, Types};
+
+use super::CudaBackend;
+use super::measure::{TimedStep, starts};
+use super::steps::{Places, sum_bytes};
+use crate::CudaError;
+use crate::convolution::{Launch, tensor_bytes};
+use crate::safe::Slice;
+
+/// Numbers in the pattern of a tensor. A prime, so that no dimension repeats in step with it.
+const PATTERN: usize = 8191;
+/// Bytes of a guard around the workspace: a known fault overran 680 KiB.
+const GUARD: usize = 1 << 20;
+/// Bytes of a guard around a tensor.
+const MARGIN: usize = 1 << 15;
+/// What guards of the workspace hold.
+const MARK: u8 = 0xA5;
+/// The most products to compute in 64 bits.
+const MOST_PRODUCTS: usize = 1 << 20;
+
+/// Whether an engine must compute a problem right before it is used.
+pub(super) fn must_be_proven(problem: &Problem) -> bool {
+    let uneven = problem.convolution().axes().iter().any(|axis| axis.pad_before != axis.pad_after);
+    uneven || !problem.is_packed()
+}
+
+/// The number of a tensor (0 for data, 1 for other, 2 for output) at a place in its buffer: -1, 0 or 1.
+fn number(tensor: usize, place: usize) -> f32 {
+    // Multiplicative hashing (Knuth); the high bits are the random ones.
+    let mixed = ((tensor * 7919 + place % PATTERN) as u32).wrapping_mul(2_654_435_761);
+    ((mixed >> 16) % 3) as f32 - 1.0
+}
+
+impl CudaBackend {
+    /// Runs what would be timed once, and compares.
+    ///
+    /// # Errors
+    /// [`CudaError::Unproven`] if the result is wrong or memory beyond was written; those of running.
+    pub(super) fn prove(
+        &mut self,
+        problem: &Problem,
+        timed: &TimedStep,
+        workspace: Bytes,
+        notes: Notes,
+    ) -> Result<(), CudaError> {
+        let storage = problem.types().storage();
+        let size = storage.size();
+        let bytes = tensor_bytes(problem, storage);
+        let first = starts(problem, storage).map(|start| MARGIN + start);
+        let workspace = usize::try_from(workspace.0).unwrap_or(usize::MAX);
+        let sum = if timed.elementwise.is_some() { sum_bytes(problem) } else { 0 };
+        let ends = [0, 1, 2].map(|tensor| first[tensor].saturating_add(bytes[tensor]));
+        let after = sum + GUARD;
+        let whole = after.saturating_add(workspace).saturating_add(GUARD);
+        let [data, other, output] = ends.map(|end| end.saturating_add(MARGIN));
+        let stream = self.handle.stream();
+        let buffers = self.scratch.borrow([data, other, output, whole])?;
+        for (tensor, buffer) in buffers[..3].iter_mut().enumerate() {
+            let length = buffer.len();
+            let filled = length.min(PATTERN * size);
+            let numbers: Vec<f32> = (0..filled / size).map(|place| number(tensor, place)).collect();
+            buffer.slice_mut(0..filled / size * size)?.upload(&storage.encode(&numbers))?;
+            buffer.slice_mut(0..length)?.repeat(filled / size * size, stream)?;
+        }
+        let [in_data, in_other, in_output, in_scratch] = buffers;
+        in_scratch.slice_mut(0..sum)?.fill(0, stream)?;
+        in_scratch.slice_mut(sum..whole)?.fill(MARK, stream)?;
+        let places = Places {
+            data: in_data.slice(first[0]..ends[0])?,
+            other: in_other.slice(first[1]..ends[1])?,
+            output: *in_output.slice_mut(first[2]..ends[2])?,
+            sum: if sum > 0 { Some(in_scratch.slice(0..sum)?) } else { None },
+            workspace: in_scratch.slice(after..after + workspace)?,
+        };
+        let mut launches = Vec::new();
+        timed.step.bind(places, timed.elementwise.as_deref(), &mut launches)?;
+        launches.iter().try_for_each(Launch::enqueue)?;
+        drop(launches);
+        self.handle.context().synchronize()?;
+
+        let at = |tensor: usize, index: usize| number(tensor, first[tensor] / size + index);
+        let pattern = |range: std::ops::Range<usize>| {
+            storage.encode(&range.map(|place| number(2, place % PATTERN)).collect::<Vec<f32>>())
+        };
+        let (before, behind) = (first[2] / size, ends[2] / size);
+        let guards = [
+            (in_output.slice(first[2] - MARGIN..first[2])?, pattern(before - MARGIN / size..before)),
+            (in_output.slice(ends[2]..ends[2] + MARGIN)?, pattern(behind..behind + MARGIN / size)),
+            (in_scratch.slice(sum..after)?, vec![MARK; GUARD]),
+            (in_scratch.slice(after + workspace..whole)?, vec![MARK; GUARD]),
+        ];
+        for (guard, expected) in &guards {
+            if read(guard)? != *expected {
+                return Err(CudaError::Unproven { what: "writes outside its memory" });
+            }
+        }
+        let adds = timed.step.adds() || sum > 0;
+        let old = |index: usize| if sum > 0 { 0.0 } else { f64::from(at(2, index)) };
+        let elements =
+            Elements { data: &|index| f64::from(at(0, index)), other: &|index| f64::from(at(1, index)), output: &old };
+        let (written, storage) = if sum > 0 {
+            (in_scratch.slice(0..sum)?, Storage::F32)
+        } else {
+            (in_output.slice(first[2]..ends[2])?, storage)
+        };
+        let chosen = chosen(problem, written.len() / storage.size());
+        let scale = Scale { alpha: 1.0, beta: if adds { 1.0 } else { 0.0 } };
+        let expected = reference_of(problem, elements, scale, &chosen);
+        let allowed = Allowed::of(problem, notes);
+        for (index, expected) in chosen.into_iter().zip(expected) {
+            let place = index * storage.size();
+            let found = storage.decode(&read(&written.part(place..place + storage.size())?)?);
+            let found = found.first().map_or(f64::NAN, |&value| f64::from(value));
+            // Between the elements of a view lies what belongs to other parts.
+            let (expected, allowed) =
+                if expected.is_nan() { (old(index), 0.0) } else { (expected, allowed.at(expected)) };
+            let error = (found - expected).abs();
+            if error.is_nan() || error > allowed {
+                return Err(CudaError::Unproven { what: "computes wrong results on small whole numbers" });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(part: &Slice<'_>) -> Result<Vec<u8>, CudaError> {
+    let mut bytes = vec![0; part.len()];
+    part.download(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// How far a result may be off.
+struct Allowed {
+    any: f64,
+    relative: f64,
+}
+
+impl Allowed {
+    /// Sums of whole numbers are exact but for how the result is stored. Transforms, of which some engines do not tell, and
+    /// sums in half types round by some share of a typical sum; a halo that is missing, or read from elsewhere, is off by
+    /// several times that.
+    fn of(problem: &Problem, notes: Notes) -> Allowed {
+        let rounds = notes.contains(Notes::FFT) || notes.contains(Notes::WINOGRAD) || problem.types() == Types::F16;
+        let relative = match problem.types().storage() {
+            Storage::F32 => 1e-6,
+            Storage::F16 => 1.0 / 1024.0,
+            Storage::Bf16 => 1.0 / 128.0,
+        };
+        Allowed { any: (products(problem) as f64).sqrt() * if rounds { 0.1 } else { 0.02 }, relative }
+    }
+
+    fn at(&self, expected: f64) -> f64 {
+        self.any + self.relative * expected.abs()
+    }
+}
+
+/// Flat indices of the output to compare: both ends and the middle of every dimension, and between a view's elements; fewer
+/// where each takes many products.
+fn chosen(problem: &Problem, length: usize) -> Vec<usize> {
+    let convolution = problem.convolution();
+    let (channels, filters) = (convolution.channels(), convolution.filters());
+    let own = channels / convolution.groups();
+    let (outer, strides, extents, inner) = match problem.operation() {
+        Operation::Forward => (problem.batch(), problem.output_strides(), convolution.outputs(), filters),
+        Operation::BackwardData => (problem.batch(), problem.input_strides(), convolution.inputs(), channels),
+        Operation::BackwardFilter => {
+            (filters, problem.layout().strides(own, convolution.filter()), convolution.filter(), own)
+        }
+    };
+    let ends = |extent: usize| {
+        let mut places = vec![0, 1, extent / 2, extent.saturating_sub(2), extent - 1];
+        places.retain(|&place| place < extent);
+        places.dedup();
+        places
+    };
+    let mut indices = vec![0];
+    for (place, extent) in [outer, inner, extents[0], extents[1], extents[2]].into_iter().enumerate() {
+        // One place beyond: of a view it belongs to a neighbor, otherwise to the next row.
+        let beyond = (place >= 2 && problem.operation() != Operation::BackwardFilter).then_some(extent);
+        let places: Vec<usize> = ends(extent).into_iter().chain(beyond).collect();
+        indices = indices.iter().flat_map(|index| places.iter().map(move |at| index + at * strides[place])).collect();
+    }
+    indices.retain(|&index| index < length);
+    indices.sort_unstable();
+    indices.dedup();
+    let most = (MOST_PRODUCTS / products(problem).max(1)).max(16);
+    let step = indices.len().div_ceil(most).max(1);
+    indices.into_iter().step_by(step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_and_uneven_padding_must_be_proven() {
+        let must = |line: &str| must_be_proven(&line.parse().unwrap());
+        assert!(!must("forward n1 c2 h8 w8 k2 r3 s3 pad1 f32"));
+        assert!(must("forward n1 c2 h8 w8 k2 r3 s3 pad1:0x1 f32"));
+        assert!(must("forward n1 c2 h8 w8 k2 r3 s3 pad1 f32 xh16"));
+    }
+
+    #[test]
+    fn numbers_are_mixed_and_chosen_outputs_touch_every_edge() {
+        let counts = [-1.0, 0.0, 1.0].map(|value| (0..PATTERN).filter(|&place| number(0, place) == value).count());
+        assert!(counts.iter().all(|&count| count > PATTERN / 4), "{counts:?}");
+        let problem: Problem = "forward n1 c2 h4 w5 k2 r3 s3 pad1 f32 xh9 yh8".parse().unwrap();
+        let chosen = chosen(&problem, problem.output_span());
+        // The first row, the last, and one of the neighbor's.
+        assert!([0, 3 * 5, 3 * 5 + 4, 4 * 5].iter().all(|index| chosen.contains(index)), "{chosen:?}");
+        assert!(chosen.iter().all(|&index| index < problem.output_span()));
+    }
+}
