@@ -170,7 +170,10 @@ impl Planner<'_, '_> {
             starts.push((format!("{segments} segments"), checkpoints(self.model, segments)));
         }
         starts.extend(least.map(|least| ("least".to_owned(), least.decisions.clone())));
-        self.try_all(limit, starts);
+        self.try_all(limit, starts, true);
+        // A link that is too slow for what is missing misleads a repair that may use it.
+        let starts = vec![("recompute alone".to_owned(), everything(self.model)), ("recompute alone, from 4 segments".to_owned(), checkpoints(self.model, 4))];
+        self.try_all(limit, starts, false);
     }
 
     /// Tries what the prices suggest.
@@ -187,11 +190,12 @@ impl Planner<'_, '_> {
             }
             starts.push((format!("prices {threshold}"), decisions));
         }
-        self.try_all(limit, starts);
+        self.try_all(limit, starts, true);
     }
 
-    fn try_all(&mut self, limit: u64, starts: Vec<(String, Decisions)>) {
+    fn try_all(&mut self, limit: u64, starts: Vec<(String, Decisions)>, may_move: bool) {
         let mut search = Search::new(self.model, limit, self.least);
+        search.may_move = may_move;
         let share = self.visits / 24;
         for (name, mut decisions) in starts {
             let mut work = Work { visits: share, until: self.until };

@@ -55,12 +55,14 @@ pub(super) struct Search<'m, 'a> {
     evaluator: Evaluator<'m, 'a>,
     /// No decisions are faster than this, in ns.
     least: u64,
+    /// Whether a repair may move tensors.
+    pub(super) may_move: bool,
     random: u64,
 }
 
 impl<'m, 'a> Search<'m, 'a> {
     pub(super) fn new(model: &'m Model<'a>, limit: u64, least: u64) -> Search<'m, 'a> {
-        Search { model, evaluator: Evaluator::new(model, limit), least, random: 1 }
+        Search { model, evaluator: Evaluator::new(model, limit), least, may_move: true, random: 1 }
     }
 
     pub(super) fn evaluate(&mut self, decisions: &Decisions, work: &mut Work) -> Option<Outcome> {
@@ -147,7 +149,8 @@ impl<'m, 'a> Search<'m, 'a> {
                 break;
             }
             for choice in [Choice::Again, Choice::Rebuild, Choice::Move] {
-                if decisions.gaps[gap] == choice || !self.is_open(gap, choice) {
+                let is_barred = choice == Choice::Move && !self.may_move;
+                if decisions.gaps[gap] == choice || !self.is_open(gap, choice) || is_barred {
                     continue;
                 }
                 let undo = apply(decisions, Change::Gap(gap, choice));
@@ -206,7 +209,7 @@ impl<'m, 'a> Search<'m, 'a> {
             let moments = u128::from((over[of.to] - over[of.from + 1]).max(1));
             let freed = moments * u128::from(of.bytes.max(1));
             let mut offer = |choice: Choice, cost: u64| {
-                if self.is_open(gap, choice) {
+                if self.is_open(gap, choice) && (self.may_move || choice != Choice::Move) {
                     changes.push(((u128::from(cost.max(1)) << 48) / freed, Change::Gap(gap, choice)));
                 }
             };
