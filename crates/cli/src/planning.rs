@@ -220,7 +220,7 @@ fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure>
     Ok(Options {
         policy: planning.policy,
         algorithms: planning.algorithms.unwrap_or_default(),
-        divide: planning.divide.divide != Divide::Off,
+        divide: planning.divide.divide != Some(Divide::Off),
         budget: planning.budget.or(free).ok_or_else(unknown)?,
         host_budget: planning.host_budget,
         plan_time: planning.plan_time,
@@ -263,7 +263,7 @@ fn measure(
     let sizes = sizes(planning.sizes)?;
     let scope = Scope {
         sizes,
-        divide: planning.divide.divide,
+        divide: planning.divide.on(session.device()),
         // The free part of the arena differs from step to step.
         limits: Limit::Total(budget).ladder(),
         // Plans are compared with the time of the fastest algorithms, whatever their workspace.

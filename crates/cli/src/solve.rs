@@ -35,7 +35,7 @@ pub fn request(options: &RequestOptions, common: &Common) -> Result<Request, Fai
     let limit = options.bound.limit()?;
     Ok(Request {
         sizes: options.sizes.get()?,
-        divide: options.divide.divide,
+        divide: options.divide.divide.unwrap_or_default(),
         baseline: !options.no_baseline,
         deterministic: common.deterministic,
         exact_class: common.exact_class,

@@ -13,12 +13,13 @@ use crate::session::Session;
 use crate::solve::{optimize, request};
 
 pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
-    let request = request(&options.request, common)?;
+    let mut request = request(&options.request, common)?;
     if let Some(path) = &options.plot {
         check_writable(path)?;
     }
     let kernels = request.selection.kernels()?.len();
     let mut session = Session::open(common)?;
+    request.divide = options.request.divide.on(session.device());
     if options.picture == Some(Picture::Front) && kernels > 1 {
         return Err(Failure::Usage(format!(
             "a front shows a single kernel, but {kernels} are selected; choose one with --layers and --operations"

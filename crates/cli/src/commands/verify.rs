@@ -16,9 +16,10 @@ use crate::session::Session;
 use crate::solve::{optimize, request};
 
 pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
-    let request = request(&options.request, common)?;
+    let mut request = request(&options.request, common)?;
     let beside = request.selection.kernels()?.iter().map(|kernel| compared(&kernel.problem)).max();
     let mut session = Session::open(common)?;
+    request.divide = options.request.divide.on(session.device());
     let mut optimized = optimize(&request, beside.unwrap_or_default(), &mut session, common)?;
     let outputs = if options.full { usize::MAX } else { SAMPLED_OUTPUTS };
     let scale = Scale { alpha: options.alpha, beta: options.beta };

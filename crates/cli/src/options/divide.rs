@@ -1,21 +1,30 @@
 //! The option `--divide`.
 
 use clap::Args;
+use tightfit_core::Device;
 use tightfit_core::survey::Divide;
 
 /// Along what convolutions are divided.
 #[derive(Args, Clone)]
 pub struct DivideOption {
     /// Divide convolutions along the mini-batch (batch), along a spatial axis (space), along the mini-batch and, where it
-    /// is small, a spatial axis of its samples (both), or not at all (off)
+    /// is small, a spatial axis of its samples (both), or not at all (off) [default: both; batch on a GPU, where slices
+    /// along space are experimental]
     #[arg(
         long,
         value_name = "batch|space|both|off",
-        default_value = "both",
         env = "TIGHTFIT_DIVIDE",
         value_parser = divide,
     )]
-    pub divide: Divide,
+    pub divide: Option<Divide>,
+}
+
+impl DivideOption {
+    /// What the option says, or the default for a device.
+    pub fn on(&self, device: &Device) -> Divide {
+        let default = if device.backend == "cuda" { Divide::Batch } else { Divide::Both };
+        self.divide.unwrap_or(default)
+    }
 }
 
 /// Reads a way to divide; `on` and the other words for yes and no are older names of `both` and `off`.

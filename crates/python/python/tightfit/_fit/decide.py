@@ -10,7 +10,7 @@ import json
 import time
 from typing import Any
 
-from tightfit import _native, errors
+from tightfit import _native
 
 from .rebuild import Impossible, Lives
 from .simulate import Outcome, simulate
@@ -64,10 +64,10 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None) -> Dec
 def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome) -> Decided | None:
     """The joint planner's decisions; None if it finds no plan within the budget."""
     seconds = PLAN_SECONDS if len(lives.operations) > FEW else FEW_SECONDS
-    try:
-        plan = json.loads(_native.plan_step(json.dumps(step), budget, seconds))
-    except errors.DoesNotFit:
+    text = _native.plan_step(json.dumps(step), budget, seconds)
+    if text is None:
         return None
+    plan = json.loads(text)
     decisions = {}
     for decision in plan["tensors"]:
         tensor = decision["tensor"]

@@ -172,7 +172,10 @@ impl Planner<'_, '_> {
         starts.extend(least.map(|least| ("least".to_owned(), least.decisions.clone())));
         self.try_all(limit, starts, true);
         // A link that is too slow for what is missing misleads a repair that may use it.
-        let starts = vec![("recompute alone".to_owned(), everything(self.model)), ("recompute alone, from 4 segments".to_owned(), checkpoints(self.model, 4))];
+        let starts = vec![
+            ("recompute alone".to_owned(), everything(self.model)),
+            ("recompute alone, from 4 segments".to_owned(), checkpoints(self.model, 4)),
+        ];
         self.try_all(limit, starts, false);
     }
 
