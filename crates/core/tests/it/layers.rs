@@ -106,7 +106,7 @@ const CRATES: &[Crate] = &[
             &["trampolines"],
         ],
     },
-    Crate { name: "python", layers: &[&["command", "failure"], &["interrupt"], &["profile"], &["mixed", "solve"]] },
+    Crate { name: "python", layers: &[&["command", "failure"], &["interrupt"], &["profile"], &["mixed", "plan", "solve"]] },
 ];
 
 #[test]
