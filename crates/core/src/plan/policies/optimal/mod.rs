@@ -231,8 +231,15 @@ impl Planner<'_, '_> {
         let until = part(self.until, 2);
         let known = std::mem::take(&mut self.known);
         for (left, (_, mut decisions, name)) in (1..=known.len()).rev().zip(known) {
-            let mut work = Work { visits: share, until: part(until, left + 2) };
+            // A placement may take all the time that is left; the plan must still fit then.
+            let mut work = Work { visits: share, until: None };
+            if until.is_some() {
+                work.visits /= TIMED;
+            }
             let Some(outcome) = search.repair(&mut decisions, &mut work) else { continue };
+            if until.is_some() {
+                work = Work { visits: share, until: part(until, left + 2) };
+            }
             let outcome = search.restore(&mut decisions, outcome, &mut work);
             let outcome = search.improve(&mut decisions, outcome, &mut work);
             found.push((outcome, decisions, name));
