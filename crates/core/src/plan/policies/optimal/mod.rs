@@ -94,6 +94,15 @@ fn visits(model: &Model<'_>) -> u64 {
 /// Where time limits a search, so many times the work: the limit is what ends it.
 const TIMED: u64 = 16;
 
+/// The end of the next of `parts` equal parts of the time that is left.
+fn part(until: Option<Instant>, parts: usize) -> Option<Instant> {
+    let now = Instant::now();
+    until.map(|until| now + until.saturating_duration_since(now) / u32::try_from(parts.max(1)).unwrap_or(u32::MAX))
+}
+
+/// Parts of the time that is left: before the placements, each step takes one of these.
+const PARTS: usize = 4;
+
 /// Attempts to leave room for what the placement wastes.
 const PLACINGS: usize = 4;
 
@@ -123,7 +132,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         let drafts = trials.best.iter().map(|best| best.0.0);
         drafts.chain(planner.known.iter().map(|known| known.0.time)).min().unwrap_or(u64::MAX >> 8)
     };
-    let mut bound = relaxation.improve(target(&trials, &planner), rounds[0], until);
+    let mut bound = relaxation.improve(target(&trials, &planner), rounds[0], part(until, PARTS));
     planner.least = bound.time;
     planner.round(options.budget.0, &bound);
     let mut limit = options.budget.0;
@@ -200,8 +209,9 @@ impl Planner<'_, '_> {
         let mut search = Search::new(self.model, limit, self.least);
         search.may_move = may_move;
         let share = self.visits / 24;
-        for (name, mut decisions) in starts {
-            let mut work = Work { visits: share, until: self.until };
+        let until = part(self.until, PARTS);
+        for (left, (name, mut decisions)) in (1..=starts.len()).rev().zip(starts) {
+            let mut work = Work { visits: share, until: part(until, left) };
             let found = search.repair(&mut decisions, &mut work);
             if let Some(found) = found.map(|found| search.restore(&mut decisions, found, &mut work)) {
                 self.known.push((found, decisions, name));
@@ -217,16 +227,26 @@ impl Planner<'_, '_> {
         let drafter = self.model.drafter;
         let mut found: Vec<(evaluate::Outcome, Decisions, String)> = Vec::new();
         let share = visits / (KNOWN as u64 + 2);
-        for (_, mut decisions, name) in std::mem::take(&mut self.known) {
-            let mut work = Work { visits: share, until: self.until };
+        // The rest is for placements within a lower limit, should this one waste too much.
+        let until = part(self.until, 2);
+        let known = std::mem::take(&mut self.known);
+        for (left, (_, mut decisions, name)) in (1..=known.len()).rev().zip(known) {
+            // A placement may take all the time that is left; the plan must still fit then.
+            let mut work = Work { visits: share, until: None };
+            if until.is_some() {
+                work.visits /= TIMED;
+            }
             let Some(outcome) = search.repair(&mut decisions, &mut work) else { continue };
+            if until.is_some() {
+                work = Work { visits: share, until: part(until, left + 2) };
+            }
             let outcome = search.restore(&mut decisions, outcome, &mut work);
             let outcome = search.improve(&mut decisions, outcome, &mut work);
             found.push((outcome, decisions, name));
         }
         found.sort_by_key(|known| known.0.rank());
         if let Some((outcome, decisions, _)) = found.first_mut() {
-            let mut work = Work { visits: 2 * share, until: self.until };
+            let mut work = Work { visits: 2 * share, until };
             *outcome = search.improve(decisions, outcome.clone(), &mut work);
         }
         self.known = found;
@@ -235,5 +255,22 @@ impl Planner<'_, '_> {
         let script = search.evaluator().script();
         let draft = drafter.draft_with(&script, &decisions.points, Effort::Plan);
         Some((draft, name.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_leaves_time_for_the_next() {
+        let until = Instant::now() + Duration::from_secs(3600);
+        for parts in [PARTS, 2] {
+            let end = part(Some(until), parts).unwrap();
+            assert!(Instant::now() < end && end < until - Duration::from_secs(900), "{parts}");
+        }
+        let now = Instant::now();
+        assert!(part(Some(now), 2).unwrap() >= now, "no time is left");
+        assert_eq!(part(None, PARTS), None, "work alone ends the search");
     }
 }
