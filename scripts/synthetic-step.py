@@ -3,6 +3,7 @@
 
     scripts/synthetic-step.py residual --blocks 8 > step.json
     scripts/synthetic-step.py unet --blocks 3 --scale 20
+    scripts/synthetic-step.py eager --blocks 6
 """
 
 import argparse
@@ -104,6 +105,27 @@ def residual(step, blocks, scale):
         x = step.joined(f"block{block}.cat", y, x, 2 * size, 5.0)
 
 
+def eager(step, blocks, scale):
+    """As recorded from eager PyTorch: what is not saved is temporary, and saving takes operations of no time."""
+    x = step.tensor("input", 4 * scale)
+    step.operation(step.group("input"), "load", "forward", [], [x], time=4.0, rerun="never")
+    size = 16 * scale
+    for block in range(blocks):
+        group = step.group(f"block{block}")
+        w = step.tensor(f"block{block} weight", 65536, "weight", "resident")
+        y = step.tensor(f"block{block} convolution", size)
+        step.operation(group, "convolution", "forward", [x, w], [y], time=20.0)
+        z = step.tensor(f"block{block} batch_norm", size, residence="temporary")
+        step.operation(group, "batch_norm", "forward", [y], [z], time=6.0)
+        step.operation(group, "detach", "forward", [z], [], time=0.0, rerun="never")
+        a = step.tensor(f"block{block} relu", size)
+        step.operation(group, "relu", "forward", [z], [a], time=3.0)
+        for saved in (y, a):
+            step.operation(group, "pack", "forward", [saved], [], time=0.0, rerun="never")
+        step.undo.append(("normalization", group, y, a, None, 10.0, size))
+        x = a
+
+
 def unet(step, blocks, scale):
     x = step.tensor("input", 4 * scale)
     step.operation(step.group("input"), "load", "forward", [], [x], time=4.0, rerun="never")
@@ -120,12 +142,12 @@ def unet(step, blocks, scale):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shape", choices=["residual", "unet"])
+    parser.add_argument("shape", choices=["eager", "residual", "unet"])
     parser.add_argument("--blocks", type=int, default=4)
     parser.add_argument("--scale", type=int, default=4096, help="bytes of a small tensor")
     options = parser.parse_args()
     step = Step()
-    {"residual": residual, "unet": unet}[options.shape](step, options.blocks, options.scale)
+    {"eager": eager, "residual": residual, "unet": unet}[options.shape](step, options.blocks, options.scale)
     step.finish()
     machine = {"to_host_bytes_per_s": 5e9, "to_device_bytes_per_s": 5e9, "both_bytes_per_s": 9e9}
     machine |= {"slowdown_beside_copies": 1.03, "host_bytes": None, "link_share": 1.0}

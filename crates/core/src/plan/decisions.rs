@@ -64,10 +64,13 @@ pub fn decisions(step: &Step, schedule: &Schedule) -> Vec<TensorDecision> {
             all.insert(tensor, TensorDecision::kept(tensor));
         }
     }
-    let movable = |block: &BlockId| match schedule.blocks[block.0].holds {
-        Holding::Tensor(tensor) if step.tensor(tensor).residence == Residence::Movable => Some(tensor.0),
+    let is_movable = |tensor: usize| step.tensors[tensor].residence == Residence::Movable;
+    // Temporary tensors are made again on the way to movable ones.
+    let leaving = |block: &BlockId| match schedule.blocks[block.0].holds {
+        Holding::Tensor(tensor) if step.tensor(tensor).residence != Residence::Resident => Some(tensor.0),
         _ => None,
     };
+    let movable = |block: &BlockId| leaving(block).filter(|tensor| is_movable(*tensor));
     // The operation that ran last for the first time, and the reruns since.
     let mut last: Option<usize> = None;
     let mut reruns: Vec<usize> = Vec::new();
@@ -80,7 +83,7 @@ pub fn decisions(step: &Step, schedule: &Schedule) -> Vec<TensorDecision> {
                 reruns.push(compute.operation.0);
                 let writes = operation.uses.iter().filter(|used| used.access_in_rerun() != Access::Read);
                 for tensor in writes.map(|used| used.tensor.0) {
-                    if step.tensors[tensor].residence == Residence::Movable && !written.contains(&tensor) {
+                    if step.tensors[tensor].residence != Residence::Resident && !written.contains(&tensor) {
                         written.push(tensor);
                     }
                 }
@@ -88,7 +91,7 @@ pub fn decisions(step: &Step, schedule: &Schedule) -> Vec<TensorDecision> {
             Action::Compute(compute) => {
                 let before = compute.operation.0;
                 let stays = |tensor: &usize| !released.contains(tensor);
-                for &tensor in written.iter().filter(|tensor| stays(tensor)) {
+                for &tensor in written.iter().filter(|tensor| stays(tensor) && is_movable(**tensor)) {
                     let helpers: Vec<usize> = written.iter().copied().filter(|other| !stays(other)).collect();
                     let operations = needed(step, tensor, &helpers, &reruns);
                     let decision = all.entry(tensor).or_insert_with(|| TensorDecision::kept(tensor));
@@ -113,7 +116,7 @@ pub fn decisions(step: &Step, schedule: &Schedule) -> Vec<TensorDecision> {
                 }
             }
             Action::Release(block) => {
-                if let Some(tensor) = movable(block) {
+                if let Some(tensor) = leaving(block) {
                     released.push(tensor);
                     if let Some(decision) = all.get_mut(&tensor) {
                         decision.release_after = decision.release_after.or(last);

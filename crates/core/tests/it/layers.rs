@@ -106,7 +106,10 @@ const CRATES: &[Crate] = &[
             &["trampolines"],
         ],
     },
-    Crate { name: "python", layers: &[&["command", "failure"], &["interrupt"], &["profile"], &["mixed", "plan", "solve"]] },
+    Crate {
+        name: "python",
+        layers: &[&["command", "failure"], &["interrupt"], &["profile"], &["mixed", "plan", "solve"]],
+    },
 ];
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tightfit_core::plan::step::{Access, Again, Cost, Rerun, StepFile};
+use tightfit_core::plan::step::{Access, Again, Cost, Rerun, Residence, StepFile};
 use tightfit_core::plan::{Budgets, Options, Policy, Treatment, check, plan};
 use tightfit_core::{Bytes, Error, Nanos};
 
@@ -11,7 +11,7 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/steps").join(name)
 }
 
-const FILES: [&str; 3] = ["residual-4.json", "unet-3.json", "residual-12.json.gz"];
+const FILES: [&str; 4] = ["residual-4.json", "unet-3.json", "residual-12.json.gz", "eager-6.json"];
 
 #[test]
 fn steps_round_trip() {
@@ -159,4 +159,30 @@ fn no_time_to_search_still_gives_a_plan() {
         plan(&step, &costs, &Options { budget, plan_time: None, ..options }).unwrap() == patient,
         "the same each time"
     );
+}
+
+#[test]
+fn what_is_rebuilt_through_a_temporary_tensor_lists_all_its_reruns() {
+    let StepFile { step, machine } = StepFile::read(&path("eager-6.json")).unwrap();
+    let costs = machine.unwrap().costs();
+    let free = plan(&step, &costs, &Options { policy: Policy::Optimal, ..Options::default() }).unwrap();
+    let mut through = 0;
+    for share in [75, 60, 50] {
+        let budget = Bytes(free.most_live.0 / 100 * share);
+        let options = Options { policy: Policy::Optimal, budget, host_budget: Bytes(0), ..Options::default() };
+        let planned = plan(&step, &costs, &options).unwrap();
+        assert!(check(&step, &planned.schedule, Budgets { device: budget, host: Bytes(0) }).is_empty());
+        for runs in planned.tensor_decisions().iter().flat_map(|of| &of.rebuilt) {
+            let mut made = Vec::new();
+            for used in runs.operations.iter().flat_map(|run| &step.operations[*run].uses) {
+                let is_temporary = step.tensor(used.tensor).residence == Residence::Temporary;
+                match used.access {
+                    Access::Read => assert!(!is_temporary || made.contains(&used.tensor), "{share}%: {runs:?}"),
+                    Access::Write | Access::Add => made.push(used.tensor),
+                }
+                through += usize::from(is_temporary && used.access == Access::Read);
+            }
+        }
+    }
+    assert!(through > 0, "nothing is rebuilt through a temporary tensor");
 }

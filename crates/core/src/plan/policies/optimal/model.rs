@@ -96,7 +96,13 @@ impl<'a> Model<'a> {
         let managed: Vec<bool> = (0..tensors)
             .map(|tensor| {
                 let of = &step.tensors[tensor];
-                of.residence == Residence::Movable && !of.is_result && drafter.lifetimes.get(TensorId(tensor)).is_some()
+                let lifetime = drafter.lifetimes.get(TensorId(tensor)).filter(|_| !of.is_result);
+                lifetime.is_some_and(|lifetime| match of.residence {
+                    Residence::Movable => true,
+                    // A rerun of what reads it computes it again, too.
+                    Residence::Temporary => lifetime.last_forward == Some(lifetime.last),
+                    Residence::Resident => false,
+                })
             })
             .collect();
         let bytes: Vec<u64> = step.tensors.iter().map(|tensor| footprint(tensor.bytes.0)).collect();
@@ -137,10 +143,13 @@ impl<'a> Model<'a> {
             model.last[tensor] = uses.last().map_or(0, |of| of.0);
         }
         for (tensor, uses) in uses.iter().enumerate() {
-            if model.managed[tensor] {
-                model.add_gaps(tensor, uses);
+            match step.tensors[tensor].residence {
+                _ if !model.managed[tensor] => {}
+                Residence::Movable => model.add_gaps(tensor, uses),
+                Residence::Resident | Residence::Temporary => model.add_gaps(tensor, &without_pauses(uses)),
             }
         }
+        model.drop_dead_ends();
         let costs = drafter.costs;
         let copy = |gap: &Gap| {
             let bytes = Bytes(gap.bytes);
@@ -197,6 +206,32 @@ impl<'a> Model<'a> {
             let dies = !is_needed;
             self.touches[at].push(Touch { tensor, reads, writes, gap, dies });
         }
+    }
+
+    /// Leaves no producers where one of them reads what nothing can bring back.
+    fn drop_dead_ends(&mut self) {
+        let is_dead = |gap: &Gap| !gap.is_tail && !self.reads_come_back(&gap.producers, gap, &mut Vec::new());
+        let dead: Vec<usize> = (0..self.gaps.len()).filter(|gap| is_dead(&self.gaps[*gap])).collect();
+        dead.into_iter().for_each(|gap| self.gaps[gap].producers.clear());
+    }
+
+    /// Whether what these reruns read at the end of a gap is there, may be kept or moved until then, or can be computed
+    /// again; `seen` are the gaps already looked at.
+    fn reads_come_back(&self, producers: &[usize], gap: &Gap, seen: &mut Vec<usize>) -> bool {
+        let mut reads = producers.iter().flat_map(|run| &self.runs[*run].reads).copied();
+        reads.all(|read| {
+            let Some(tail) = self.gap_at(read, gap.to).filter(|tail| read != gap.tensor && self.gaps[*tail].is_tail)
+            else {
+                return true;
+            };
+            if seen.contains(&tail) {
+                return true;
+            }
+            seen.push(tail);
+            let producers = &self.gaps[tail].producers;
+            let may_run = |run: &usize| self.may_run(*run, read, gap.to);
+            !producers.is_empty() && producers.iter().all(may_run) && self.reads_come_back(producers, gap, seen)
+        })
     }
 
     /// Whether a rerun of `run` just before `at` reads what its first run read and changes only `target`.
@@ -270,6 +305,17 @@ impl<'a> Model<'a> {
         let needs = (0..self.points.len()).map(|at| (self.fixed[at] + self.used(at) + least(at), at));
         needs.max_by_key(|(needs, at)| (*needs, usize::MAX - at)).unwrap_or((0, 0))
     }
+}
+
+/// The uses of a tensor that never leaves between them: it counts as used from the first to the last.
+fn without_pauses(uses: &[(usize, bool, bool)]) -> Vec<(usize, bool, bool)> {
+    let mut all: Vec<(usize, bool, bool)> = Vec::new();
+    for &used in uses {
+        let from = all.last().map_or(used.0, |last| last.0 + 1);
+        all.extend((from..used.0).map(|at| (at, true, false)));
+        all.push(used);
+    }
+    all
 }
 
 fn points(drafter: &Drafter<'_>, choices: Option<&[Configuration]>, at: usize) -> Vec<Point> {
