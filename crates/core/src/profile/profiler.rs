@@ -184,6 +184,11 @@ impl<'a> Profiler<'a> {
         }
     }
 
+    /// Whether only some sizes of a problem can be answered, and questions cost nothing: a recording.
+    pub fn is_recorded(&self, problem: &Problem) -> bool {
+        self.backend.sizes(problem).is_some()
+    }
+
     /// From now on, offers only algorithms that `admission` allows.
     pub fn admit(&mut self, admission: Admission) {
         if self.admission != admission {

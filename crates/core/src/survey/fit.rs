@@ -129,8 +129,8 @@ impl<'p, 'b> Search<'p, 'b> {
         // may appear at any of them, and queries cost nothing.
         let mut algorithms: Vec<Algorithm> = Vec::new();
         let ends = sizes.last().copied().into_iter().chain(SCREEN);
-        let is_recording = sizes.len() < problem.batch();
-        let asked: Vec<usize> = if is_recording && sizes.len() <= FEW { sizes.clone() } else { ends.collect() };
+        let is_recorded = profiler.is_recorded(problem);
+        let asked: Vec<usize> = if is_recorded && sizes.len() <= FEW { sizes.clone() } else { ends.collect() };
         for size in asked.into_iter().filter(|size| sizes.binary_search(size).is_ok()) {
             let offers = profiler.offers(&problem.with_batch(size)?)?;
             for offer in offers.iter().filter(|offer| offer.workspace.is_ok()) {
