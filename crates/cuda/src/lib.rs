@@ -38,7 +38,7 @@ pub mod sys;
 
 pub use backend::{
     BesideCaptures, Chosen, Course, CudaBackend, Guest, GuestProgram, Host, Lane, NotEnqueued, Options, Outcome,
-    Pattern, Trial, legacy_chosen,
+    Pattern, Trial, legacy_chosen, must_be_proven,
 };
 pub use error::{Attempt, CudaError};
 pub use load::CudnnVersion;

@@ -17,6 +17,8 @@ pub struct Levers {
     spoil: u64,
     /// The engine whose every execution writes a wrong first element; none below 0.
     spoiled_engine: i64,
+    /// The engine that does so where the padding before and after differs; none below 0.
+    spoiled_uneven: i64,
     /// Factor of the virtual time per product, so that two mock devices can differ in speed.
     slowdown: u64,
     executions: u64,
@@ -29,6 +31,7 @@ impl Settings for Levers {
             workspace_lie: variable("TIGHTFIT_MOCK_CUDNN_LIE_WORKSPACE").unwrap_or(0),
             spoil: variable("TIGHTFIT_MOCK_CUDNN_SPOIL").unwrap_or(0),
             spoiled_engine: variable("TIGHTFIT_MOCK_CUDNN_SPOIL_ENGINE").unwrap_or(-1),
+            spoiled_uneven: variable("TIGHTFIT_MOCK_CUDNN_SPOIL_UNEVEN").unwrap_or(-1),
             slowdown: variable("TIGHTFIT_MOCK_CUDNN_SLOWDOWN").unwrap_or(1),
             executions: 0,
         }
@@ -61,11 +64,13 @@ pub fn slowdown() -> u64 {
     CONTROL.settings(|asked| asked.slowdown)
 }
 
-/// Counts an execution, by an engine of this index if it is a convolution, and returns whether to corrupt its result.
-pub fn on_execution(engine: Option<i64>) -> bool {
+/// Counts an execution, by an engine of this index if it is a convolution, perhaps with other padding before than after, and
+/// returns whether to corrupt its result.
+pub fn on_execution(engine: Option<i64>, is_uneven: bool) -> bool {
     CONTROL.settings(|asked| {
         asked.executions += 1;
-        let spoiled = asked.spoil == 1 || engine == Some(asked.spoiled_engine);
+        let is_wrong = |index: i64| engine == Some(index);
+        let spoiled = asked.spoil == 1 || is_wrong(asked.spoiled_engine) || is_uneven && is_wrong(asked.spoiled_uneven);
         asked.spoil = asked.spoil.saturating_sub(1);
         spoiled
     })

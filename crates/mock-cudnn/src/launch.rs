@@ -41,7 +41,7 @@ pub fn convolution(
     if needed > 0 && !workspace.is_multiple_of(16) {
         return Err(Status::MISALIGNED_POINTER);
     }
-    let spoiled = control::on_execution(index_of(choice.method));
+    let spoiled = control::on_execution(index_of(choice.method), problem.geometry.pre != problem.geometry.post);
     let (nanos, problem) = (choice.nanos(problem), problem.clone());
     let work: Work = Box::new(move || {
         if code.as_ref().is_some_and(|code| code.strong_count() == 0) {

@@ -81,7 +81,7 @@ impl Pointwise {
         if self.y.dims.get(1).is_some_and(|&channels| channels > 65_535 * 32) {
             return Err(Status::EXECUTION_FAILED_DRIVER);
         }
-        control::on_execution(None);
+        control::on_execution(None, false);
         let mut operation = self.clone();
         if self.b.as_ref().is_some_and(|b| b.is_by_value) {
             // SAFETY: the caller gives the address of a number of the host's, alive during this call.

@@ -42,6 +42,7 @@ impl Limits {
         Some(Terms {
             limit: layer.limit.or(self.all.limit).or(settings.limit)?,
             sizes: layer.sizes.or(self.all.sizes).unwrap_or(settings.sizes),
+            divide: settings.divide,
             tune: layer.tune.or(self.all.tune).unwrap_or(settings.tune),
             is_auto: false,
         })
@@ -148,12 +149,15 @@ impl Change {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_core::survey::Divide;
+
     use super::*;
 
     fn settings(limit: Option<Limit>) -> Settings {
         Settings {
             limit,
             sizes: Sizes::Fit,
+            divide: Divide::Both,
             tune: Tune::Measure,
             budget: tightfit_core::survey::TuneBudget::default(),
             is_quiet: false,

@@ -53,7 +53,7 @@ pub struct Process {
     /// Whether a call ever set a limit. From then on plans may have been told less than cuDNN asks for.
     is_limited: AtomicBool,
     original: OnceLock<Option<Arc<Original>>>,
-    host: OnceLock<Option<Host>>,
+    host: OnceLock<Option<Arc<Host>>>,
     /// Whether a parent process ran convolutions before it forked this one.
     is_severed: bool,
     /// What the program has told cuDNN.
@@ -205,8 +205,8 @@ impl Process {
     }
 
     /// Driver and cuDNN for our own work; none if they cannot be opened, which is reported once.
-    pub fn host(&self) -> Option<&Host> {
-        self.host.get_or_init(|| self.original()?.host()).as_ref()
+    pub fn host(&self) -> Option<&Arc<Host>> {
+        self.host.get_or_init(|| self.original()?.host().map(Arc::new)).as_ref()
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use tightfit_core::profile::Cache;
-use tightfit_core::survey::{Sizes, TuneBudget};
+use tightfit_core::survey::{Divide, Sizes, TuneBudget};
 use tightfit_core::{Bytes, Error};
 
 use crate::log::warn;
@@ -75,6 +75,8 @@ pub struct Terms {
     pub limit: Limit,
     /// The micro-batch sizes to measure and use.
     pub sizes: Sizes,
+    /// Along what to divide.
+    pub divide: Divide,
     /// How configurations are found.
     pub tune: Tune,
     /// Whether the limit is what the framework's own choice asks for: then nothing may be worse than that choice.
@@ -87,6 +89,24 @@ impl Terms {
         match self.limit {
             Limit::Auto => Terms { limit: Limit::PerKernel(own), is_auto: true, ..self },
             _ => self,
+        }
+    }
+
+    /// The micro-batch sizes to measure.
+    pub fn micro_batches(self) -> Sizes {
+        self.divide.micro_batches(self.sizes)
+    }
+
+    /// Whether slices along space are measured as well.
+    pub fn slices(self) -> bool {
+        self.divide.slices(self.sizes)
+    }
+
+    /// What may be divided, in the words of the cache's keys.
+    pub fn division(self) -> String {
+        match self.divide {
+            Divide::Both => self.sizes.to_string(),
+            along => format!("{} {along}", self.sizes),
         }
     }
 
@@ -116,6 +136,8 @@ pub struct Settings {
     pub limit: Option<Limit>,
     /// `TIGHTFIT_SIZES`, or its old name `TIGHTFIT_POLICY`.
     pub sizes: Sizes,
+    /// `TIGHTFIT_DIVIDE`.
+    pub divide: Divide,
     /// `TIGHTFIT_TUNE`.
     pub tune: Tune,
     /// `TIGHTFIT_TUNE_BUDGET`: the most that measuring may take in this process.
@@ -194,6 +216,10 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
             sizes = value.parse().map_err(|error| format!("{name} is {value:?}: {error}"))?;
         }
     }
+    let divide = match text(environment, "TIGHTFIT_DIVIDE")? {
+        None => Divide::default(),
+        Some(value) => value.parse().map_err(|error| format!("TIGHTFIT_DIVIDE is {value:?}: {error}"))?,
+    };
     let tune = match text(environment, "TIGHTFIT_TUNE")? {
         None => Tune::Measure,
         Some(value) => Tune::named(&value)
@@ -212,6 +238,7 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
     Ok(Some(Settings {
         limit,
         sizes,
+        divide,
         tune,
         budget,
         is_quiet: flag(environment, "TIGHTFIT_QUIET")?,
@@ -285,6 +312,7 @@ mod tests {
             ("TIGHTFIT_TOTAL_WORKSPACE", "1GiB"),
             ("TIGHTFIT_POLICY", "all"),
             ("TIGHTFIT_SIZES", "power-of-two"),
+            ("TIGHTFIT_DIVIDE", "space"),
             ("TIGHTFIT_TUNE", "cached"),
             ("TIGHTFIT_TUNE_BUDGET", "30s"),
             ("TIGHTFIT_QUIET", "1"),
@@ -298,6 +326,7 @@ mod tests {
         let expected = Settings {
             limit: Some(Limit::Total(Bytes::gib(1))),
             sizes: Sizes::PowerOfTwo,
+            divide: Divide::Space,
             tune: Tune::Cached,
             budget: "30s".parse().unwrap(),
             is_quiet: true,
@@ -310,7 +339,7 @@ mod tests {
         };
         assert_eq!(settings, Ok(Some(expected)));
         let default = read_from(&[("TIGHTFIT_WORKSPACE", "64MiB"), ("HOME", "/h")]).unwrap().unwrap();
-        assert_eq!((default.sizes, default.tune), (Sizes::Fit, Tune::Measure));
+        assert_eq!((default.sizes, default.divide, default.tune), (Sizes::Fit, Divide::Both, Tune::Measure));
         assert_eq!((default.budget, default.is_quiet), ("10s".parse().unwrap(), false));
         let auto = read_from(&[("TIGHTFIT_WORKSPACE", "auto"), ("TIGHTFIT_TUNE", "first")]).unwrap().unwrap();
         assert_eq!((auto.limit, auto.tune), (Some(Limit::Auto), Tune::First));
@@ -328,6 +357,7 @@ mod tests {
             ("TIGHTFIT_TOTAL_WORKSPACE", "1GiB"),
             ("TIGHTFIT_SIZES", "some"),
             ("TIGHTFIT_POLICY", "some"),
+            ("TIGHTFIT_DIVIDE", "time"),
             ("TIGHTFIT_TUNE", "guess"),
             ("TIGHTFIT_TUNE_BUDGET", "soon"),
             ("TIGHTFIT_QUIET", "maybe"),
@@ -349,6 +379,7 @@ mod tests {
             "TIGHTFIT_TOTAL_WORKSPACE",
             "TIGHTFIT_SIZES",
             "TIGHTFIT_POLICY",
+            "TIGHTFIT_DIVIDE",
             "TIGHTFIT_TUNE",
             "TIGHTFIT_TUNE_BUDGET",
             "TIGHTFIT_DEVICES",

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use tightfit_core::Bytes;
 use tightfit_core::survey::TuneBudget;
 
-use super::SizeOption;
+use super::{DivideOption, SizeOption};
 
 #[derive(Args)]
 pub struct RunOptions {
@@ -27,6 +27,8 @@ pub struct RunOptions {
     pub budget: Option<AutoOrBytes>,
     #[command(flatten)]
     pub sizes: SizeOption,
+    #[command(flatten)]
+    pub divide: DivideOption,
     /// How to choose configurations
     #[arg(long, value_enum, default_value = "measure", env = "TIGHTFIT_TUNE")]
     pub tune: Tune,

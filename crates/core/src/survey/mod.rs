@@ -18,5 +18,5 @@ pub use env::{Env, Progress, Silent};
 pub use fit::Screen;
 pub use forecast::{Expected, Forecast, forecast, tensor_memory};
 pub use sizes::{Sizes, candidates, screened};
-pub use slices::Divide;
+pub use slices::{Divide, add_slices};
 pub use survey::{Scope, Survey, survey};

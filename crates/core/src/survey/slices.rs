@@ -15,11 +15,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::sizes::Sizes;
+use crate::candidate::Candidates;
 use crate::optimize::{Piece, divide, slice};
 use crate::problem::{Cuts, Dimension, Part};
 use crate::profile::{Profiler, Rivals};
 use crate::words::by_name;
-use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Problem};
+use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem};
 
 /// Along what convolutions are divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,6 +38,9 @@ pub enum Divide {
 }
 
 impl Divide {
+    /// The largest mini-batch that [`Divide::Both`] slices although its micro-batches fit.
+    pub const SMALL: usize = 8;
+
     /// All four, in the order of the documentation.
     pub const ALL: [Divide; 4] = [Divide::Batch, Divide::Space, Divide::Both, Divide::Off];
 
@@ -49,21 +54,19 @@ impl Divide {
         }
     }
 
-    /// Whether the mini-batch may be divided.
-    pub fn divides_batch(self) -> bool {
-        matches!(self, Divide::Batch | Divide::Both)
+    /// The micro-batch sizes to measure where these are allowed: only the whole mini-batch if that is not divided.
+    pub fn micro_batches(self, allowed: Sizes) -> Sizes {
+        if matches!(self, Divide::Batch | Divide::Both) { allowed } else { Sizes::Undivided }
     }
 
-    /// Whether a spatial axis may be divided.
-    pub fn divides_space(self) -> bool {
-        matches!(self, Divide::Space | Divide::Both)
+    /// Whether spatial axes may be divided where these micro-batch sizes are allowed.
+    pub fn slices(self, allowed: Sizes) -> bool {
+        allowed != Sizes::Undivided && matches!(self, Divide::Space | Divide::Both)
     }
 }
 
 by_name!(Divide, "divisions");
 
-/// The largest mini-batch that is sliced although its micro-batches fit.
-const SMALL: usize = 8;
 /// The largest mini-batch that is sliced with all samples at once as well.
 const TOGETHER: usize = 4;
 /// Positions that a dimension should have to be divided before the next one.
@@ -75,27 +78,31 @@ const EDGES: usize = 2;
 /// The most ranges that are put together freely; beyond, only those of one size.
 const MOST_PIECES: usize = 20_000;
 
-/// Measures slices of `problem` under `limits` and adds those worth having to `found`, its other candidates.
+/// Measures slices of `problem` under `limits` and adds those worth having to its other candidates, with what dividing costs;
+/// where an error ends the search, those known so far.
 ///
 /// # Errors
 /// The errors of [`Profiler::measure`]. Completed measurements are already saved.
-pub(super) fn slices(
+pub fn add_slices(
     problem: &Problem,
     limits: &[Bytes],
     along: Divide,
     profiler: &mut Profiler<'_>,
-    found: &mut Vec<Candidate>,
+    found: &mut Candidates,
 ) -> Result<(), Error> {
-    for block in blocks(problem, limits, along, found) {
+    let known = &mut found.candidates;
+    for block in blocks(problem, limits, along, known) {
         let Some(mut search) = Search::new(problem.with_batch(block)?, profiler)? else { continue };
-        for &limit in limits {
-            search.run(limit, found)?;
-        }
-        let sliced = search.settled(problem, limits, found)?;
-        found.extend(sliced);
+        let searched = search.search(problem, limits, known);
+        known.extend(search.candidates());
+        known.sort();
+        known.dedup();
+        searched?;
     }
-    found.sort();
-    found.dedup();
+    let is_sliced = known.iter().any(|candidate| candidate.calls() > 1);
+    if is_sliced && problem.operation() == Operation::BackwardFilter {
+        found.cost = profiler.division_cost(problem)?;
+    }
     Ok(())
 }
 
@@ -132,8 +139,8 @@ fn blocks(problem: &Problem, limits: &[Bytes], along: Divide, found: &[Candidate
     match along {
         Divide::Batch | Divide::Off => Vec::new(),
         Divide::Space => vec![batch],
-        Divide::Both if batch == 1 || batch > SMALL && limits.iter().any(|limit| !fits(limit)) => vec![1],
-        Divide::Both if batch > SMALL => Vec::new(),
+        Divide::Both if batch == 1 || batch > Divide::SMALL && limits.iter().any(|limit| !fits(limit)) => vec![1],
+        Divide::Both if batch > Divide::SMALL => Vec::new(),
         Divide::Both if batch <= TOGETHER => vec![1, batch],
         Divide::Both => vec![1],
     }
@@ -309,12 +316,14 @@ impl<'p, 'b> Search<'p, 'b> {
         slice(self.block.batch(), self.dimension, extent, &pieces)
     }
 
-    /// The candidates, after those parts of the answers were measured again that were given up after a single timed call.
-    fn settled(&mut self, problem: &Problem, limits: &[Bytes], others: &[Candidate]) -> Result<Vec<Candidate>, Error> {
+    /// Measures slices under each limit, then those parts of the answers again that were given up after a single timed call.
+    fn search(&mut self, problem: &Problem, limits: &[Bytes], others: &[Candidate]) -> Result<(), Error> {
+        for &limit in limits {
+            self.run(limit, others)?;
+        }
         let mut settled: BTreeSet<(Problem, Algorithm)> = BTreeSet::new();
         loop {
-            let sliced = self.candidates();
-            let all: Vec<Candidate> = others.iter().chain(&sliced).cloned().collect();
+            let all: Vec<Candidate> = others.iter().cloned().chain(self.candidates()).collect();
             let answers = limits.iter().filter_map(|&limit| divide(problem, &all, limit, DivisionCost::default()).ok());
             let mut hasty = Vec::new();
             for call in answers.filter(|answer| answer.is_sliced()).map(|answer| answer.calls(problem)) {
@@ -329,7 +338,7 @@ impl<'p, 'b> Search<'p, 'b> {
                 }
             }
             if hasty.is_empty() {
-                return Ok(sliced);
+                return Ok(());
             }
             for (part, algorithm) in hasty {
                 let again = self.profiler.measure_again(&part, &algorithm)?;

@@ -7,11 +7,11 @@ use super::ahead::ahead;
 use super::devices::each_task;
 use super::env::Env;
 use super::sizes::{Sizes, candidates};
-use super::slices::{Divide, least_workspace, slices};
+use super::slices::{Divide, add_slices, least_workspace};
 use crate::candidate::Candidates;
 use crate::optimize::divide;
 use crate::profile::{Admission, Known, Profiler, Spent};
-use crate::{Backend, Bytes, Candidate, Error, Nanos, Operation, Problem};
+use crate::{Backend, Bytes, Candidate, Error, Nanos, Problem};
 
 /// The candidates of every distinct problem, and the cost of finding them.
 #[derive(Debug, Default)]
@@ -43,12 +43,12 @@ pub struct Scope {
 impl Scope {
     /// The allowed micro-batch sizes, where the mini-batch may be divided.
     pub(super) fn micro_batches(&self) -> Sizes {
-        if self.divide.divides_batch() { self.sizes } else { Sizes::Undivided }
+        self.divide.micro_batches(self.sizes)
     }
 
     /// Whether spatial axes may be divided.
     fn slices(&self) -> bool {
-        self.sizes != Sizes::Undivided && self.divide.divides_space()
+        self.divide.slices(self.sizes)
     }
 
     /// A scope with all algorithms, divided along batch and space, and no baseline.
@@ -133,11 +133,7 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
         found.candidates.dedup();
     }
     if scope.slices() {
-        slices(problem, &scope.limits, scope.divide, profiler, &mut found.candidates)?;
-        let is_sliced = found.candidates.iter().any(|candidate| candidate.calls() > 1);
-        if is_sliced && problem.operation() == Operation::BackwardFilter {
-            found.cost = profiler.division_cost(problem)?;
-        }
+        add_slices(problem, &scope.limits, scope.divide, profiler, &mut found)?;
     }
     let error = match divide(problem, &found.candidates, limit, found.cost) {
         Ok(_) => return Ok(found),

@@ -35,7 +35,7 @@ use tightfit_core::{
 use crate::CudaError;
 use crate::convolution::{
     Elementwise, Family, Graph, MOST_ALIGNMENT, Name, Output, PreparedAlgorithm, Search, fault, legacy_names,
-    legacy_notes, prepare_legacy, proposals,
+    legacy_notes, listed, prepare_legacy, proposals,
 };
 use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
@@ -44,6 +44,7 @@ use recent::Recent;
 use scratch::Scratch;
 use steps::sums_in_scratch;
 pub use trial::{Course, Outcome, Pattern, Trial};
+pub use trust::must_be_proven;
 
 /// How many calls to keep set up: enough for every algorithm of a kernel at every size that a policy needs.
 const CALLS: usize = 2048;
@@ -312,7 +313,8 @@ impl CudaBackend {
     fn offers_in(&mut self, problem: &Problem, wide: bool) -> Result<Vec<Offer>, CudaError> {
         // Engines first, in the order of cuDNN's heuristics: measured early, a fast one spares the slow ones repeats.
         let mut families: Vec<(Family, Notes)> = Vec::new();
-        match self.graph(problem, Output::Own, Scale::OVERWRITE).and_then(|graph| proposals(&graph, self.search)) {
+        let listed = listed(problem);
+        match self.graph(&listed, Output::Own, Scale::OVERWRITE).and_then(|graph| proposals(&graph, self.search)) {
             Ok(found) => families.extend(found.into_iter().map(|found| (Family::Engine(found.engine), found.notes))),
             Err(error) if is_refusal(&error) => {}
             Err(error) => return Err(error),

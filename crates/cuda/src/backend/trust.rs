@@ -36,8 +36,8 @@ const MARK: u8 = 0xA5;
 /// The most products to compute in 64 bits.
 const MOST_PRODUCTS: usize = 1 << 20;
 
-/// Whether an engine must compute a problem right before it is used.
-pub(super) fn must_be_proven(problem: &Problem) -> bool {
+/// Whether an engine must compute a problem right before it is used: one with uneven padding, or a view.
+pub fn must_be_proven(problem: &Problem) -> bool {
     let uneven = problem.convolution().axes().iter().any(|axis| axis.pad_before != axis.pad_after);
     uneven || !problem.is_packed()
 }
@@ -94,7 +94,7 @@ impl CudaBackend {
         timed.step.bind(places, timed.elementwise.as_deref(), &mut launches)?;
         launches.iter().try_for_each(Launch::enqueue)?;
         drop(launches);
-        self.handle.context().synchronize()?;
+        stream.synchronize()?;
 
         let at = |tensor: usize, index: usize| number(tensor, first[tensor] / size + index);
         let pattern = |range: std::ops::Range<usize>| {

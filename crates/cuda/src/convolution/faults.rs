@@ -1,5 +1,6 @@
-//! Engines that cuDNN offers but that must not run, because their results are worse than an error.
+//! What cuDNN must not be asked, and engines that it offers but that must not run, because the result is worse than an error.
 
+use tightfit_core::problem::{Axis, Convolution};
 use tightfit_core::{Operation, Problem};
 
 use super::Engine;
@@ -65,6 +66,21 @@ pub(crate) fn fault(version: CudnnVersion, problem: &Problem, engine: &Engine) -
     known.map(|fault| fault.what)
 }
 
+/// The problem whose engines to list in place of those of a slice: on packed tensors, padded as much after as before. The
+/// heuristics of cuDNN 9.19 read a wild address for slices of three dimensions. Each engine still decides on the slice itself.
+pub(crate) fn listed(problem: &Problem) -> Problem {
+    let convolution = problem.convolution();
+    let even = |axis: &Axis| {
+        let pad = axis.pad_before.max(axis.pad_after);
+        Axis { pad_before: pad, pad_after: pad, ..*axis }
+    };
+    let axes: Vec<Axis> = convolution.axes().iter().map(even).collect();
+    let (channels, filters, groups) = (convolution.channels(), convolution.filters(), convolution.groups());
+    Convolution::new(channels, filters, groups, &axes)
+        .and_then(|even| Problem::new(even, problem.operation(), problem.batch(), problem.types(), problem.layout()))
+        .unwrap_or_else(|_| problem.packed())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +97,13 @@ mod tests {
         assert!(!is_kept(91_900, "backward-data n6 c8 h12 w12 k8 r3 s3 pad1 f32", 50));
         assert!(is_kept(91_900, "backward-filter n6 c8 h12 w12 k8 r3 s3 pad1x0:1 f16", 70));
         assert!(!is_kept(91_900, "forward n6 c8 h12 w12 k8 r3 s3 pad0:1 f32", 50));
+    }
+
+    #[test]
+    fn the_engines_of_a_slice_are_listed_for_a_packed_and_evenly_padded_problem() {
+        let listed = |line: &str| listed(&line.parse().unwrap()).to_string();
+        let even = "forward n1 c8 d4 h8 w8 k8 t3 r3 s3 pad1 f32";
+        assert_eq!(listed(even), even);
+        assert_eq!(listed("forward n1 c8 d4 h8 w8 k8 t3 r3 s3 pad1:0x1x1 f32 xd9 yd9"), even);
     }
 }

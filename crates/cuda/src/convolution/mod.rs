@@ -20,7 +20,7 @@ mod prepared;
 
 pub(crate) use elementwise::Elementwise;
 pub(crate) use engines::{Proposal, Search, proposal, proposals};
-pub(crate) use faults::fault;
+pub(crate) use faults::{fault, listed};
 pub(crate) use geometry::{Geometry, MOST_ALIGNMENT, alignments, data_type};
 pub(crate) use graph::{Graph, Output};
 pub(crate) use legacy::{legacy_names, legacy_notes, prepare as prepare_legacy};

@@ -113,7 +113,7 @@ pub fn enqueue(
     run: impl Fn() -> Result<(), c_int> + Send + Sync + 'static,
 ) -> Result<(), Status> {
     let stream = handle::stream_of(handle)?;
-    control::on_execution(None);
+    control::on_execution(None, false);
     let work: Work = Box::new(move || run().err().unwrap_or(0));
     Ok(driver::enqueue(stream, 2_000 + elements as u64 / 100, work)?)
 }

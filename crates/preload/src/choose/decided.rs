@@ -1,17 +1,18 @@
 //! Answers that take no measuring: an earlier process's decision, a shipped one, or what runs until `tune` has found better.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tightfit_core::profile::{Decision, DecisionKey};
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Device, DivisionCost, Measurement};
+use tightfit_core::{Bytes, Device, DivisionCost, Measurement, Problem};
 
 use super::chooser::{Chooser, admission, is_deterministic};
 use super::{Choice, answer};
-use crate::kernel::{Answer, Kernel, Question};
+use crate::kernel::{Answer, Question};
 use crate::log::trace;
 use crate::session::Session;
-use crate::settings::{Limit, Settings, Terms};
+use crate::settings::{Limit, Settings, Terms, Tune};
 
 /// Everything a decision depends on.
 fn key(question: &Question, terms: Terms, settings: &Settings) -> DecisionKey {
@@ -22,7 +23,7 @@ fn key(question: &Question, terms: Terms, settings: &Settings) -> DecisionKey {
         chosen: question.chosen.algorithm.clone(),
         chosen_workspace: question.chosen.workspace,
         limit: terms.limit.bytes(),
-        sizes: format!("{}{of_auto}", terms.sizes),
+        sizes: format!("{}{of_auto}", terms.division()),
         admission: admission(question, settings),
         factors: question.factors,
         base: question.base,
@@ -100,19 +101,28 @@ impl Chooser {
         device: &Device,
     ) -> (Vec<Measurement>, Option<DivisionCost>) {
         let Some(cache) = self.cache(settings, terms.tune) else { return (Vec::new(), None) };
-        let measured = self.cache.read(cache.measurements(device, &question.problem)).unwrap_or_default();
+        let measured = self.cached(&question.problem, settings, device);
         (measured, self.cache.read(cache.division_cost(device, &question.problem)).flatten())
     }
 
-    /// Saves new times of a convolution.
-    pub fn keep_measured(&self, kernel: &Kernel, settings: &Settings, device: &Device, new: &[Measurement]) {
+    /// The times that the cache has of a problem at any size.
+    pub fn cached(&self, problem: &Problem, settings: &Settings, device: &Device) -> Vec<Measurement> {
+        let Some(cache) = self.cache(settings, Tune::Measure) else { return Vec::new() };
+        self.cache.read(cache.measurements(device, problem)).unwrap_or_default()
+    }
+
+    /// Saves new times, each with its problem at its size.
+    pub fn keep_measured(&self, new: Vec<(Problem, Measurement)>, settings: &Settings, tune: Tune, device: &Device) {
         self.spending().add_measured(new.len());
-        if new.is_empty() {
-            return;
+        let mut shapes: BTreeMap<String, (Problem, Vec<Measurement>)> = BTreeMap::new();
+        for (problem, measurement) in new {
+            shapes.entry(problem.shape()).or_insert((problem, Vec::new())).1.push(measurement);
         }
-        let Some(cache) = self.cache(settings, kernel.terms.tune) else { return };
-        if let Err(error) = cache.keep_new(device, &kernel.question.problem, new) {
-            trace!("could not save measurements: {}", error.chain());
+        let Some(cache) = self.cache(settings, tune) else { return };
+        for (problem, new) in shapes.values() {
+            if let Err(error) = cache.keep_new(device, problem, new) {
+                trace!("could not save measurements: {}", error.chain());
+            }
         }
     }
 
@@ -156,7 +166,7 @@ fn most_in_play(question: &Question, terms: Terms, settings: &Settings, session:
         let Ok(workspace) = offer.workspace else { continue };
         let mut fitting = (workspace <= limit).then_some(workspace);
         let mut parts = 2;
-        while fitting.is_none() && parts <= problem.batch() && terms.sizes != Sizes::Undivided {
+        while fitting.is_none() && parts <= problem.batch() && terms.micro_batches() != Sizes::Undivided {
             let part = problem.with_batch(problem.batch().div_ceil(parts)).ok();
             let bytes = part.and_then(|part| session.guest.workspace(&part, &offer.algorithm).ok().flatten());
             fitting = bytes.filter(|bytes| *bytes <= limit);

@@ -36,7 +36,7 @@ pub(super) fn shrink(
 ) -> Result<Option<Configuration>, Error> {
     let (problem, own) = (&question.problem, &question.chosen.algorithm);
     let batch = problem.batch();
-    let most = if terms.sizes == Sizes::Undivided { 1 } else { batch };
+    let most = if terms.micro_batches() == Sizes::Undivided { 1 } else { batch };
     let few = most.min(FEW);
     let admission = admission(question, settings);
     let own_is_admitted = admission.admits(question.chosen.notes);

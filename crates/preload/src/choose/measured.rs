@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tightfit_core::candidate::Candidates;
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Cache, Profiler, Store};
-use tightfit_core::survey::candidates;
-use tightfit_core::{Bytes, Error};
+use tightfit_core::survey::{add_slices, candidates};
+use tightfit_core::{Bytes, Error, Problem};
 use tightfit_cuda::{CudaBackend, Guest, Host};
 
 use super::chooser::{Chooser, Knowledge, admission};
@@ -133,7 +133,7 @@ impl Chooser {
         let remembered = self.measurements.find(&key);
         let found = match remembered {
             Some(found) => Ok(found),
-            None => candidates(terms.sizes, &question.problem, &ladder(terms.limit), &mut profiler).map(Arc::new),
+            None => candidates_on(&question.problem, terms, &mut profiler).map(Arc::new),
         };
         let theirs = match &found {
             Ok(found) if needs_time => {
@@ -156,6 +156,16 @@ impl Chooser {
         }
         Ok(Knowledge { candidates: found.candidates.clone(), cost: found.cost, framework_time })
     }
+}
+
+/// Every candidate that these terms allow.
+fn candidates_on(problem: &Problem, terms: Terms, profiler: &mut Profiler<'_>) -> Result<Candidates, Error> {
+    let limits = ladder(terms.limit);
+    let mut found = candidates(terms.micro_batches(), problem, &limits, profiler)?;
+    if terms.slices() {
+        add_slices(problem, &limits, terms.divide, profiler, &mut found)?;
+    }
+    Ok(found)
 }
 
 /// The limits for which to find candidates. Under a total, a kernel's share is not known yet.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use tightfit_core::candidate::Candidates;
 use tightfit_core::profile::Admission;
-use tightfit_core::survey::Sizes;
+use tightfit_core::survey::{Divide, Sizes};
 use tightfit_core::{Nanos, Problem};
 use tightfit_cuda::CudaBackend;
 
@@ -15,7 +15,7 @@ use crate::lock::lock;
 use crate::settings::{Limit, Terms};
 
 /// See [`key`].
-pub(super) type Key = (usize, Problem, Limit, Sizes, AdmissionKey);
+pub(super) type Key = (usize, Problem, Limit, (Sizes, Divide), AdmissionKey);
 type AdmissionKey = (bool, Option<u32>, u32);
 
 /// What was measured, and what with.
@@ -67,5 +67,5 @@ impl Measurements {
 /// What candidates depend on.
 pub(super) fn key(question: &Question, terms: Terms, admission: Admission) -> Key {
     let admission = (admission.deterministic, admission.class.map(|class| class.0), admission.without.0);
-    (question.device, question.problem, terms.limit, terms.sizes, admission)
+    (question.device, question.problem, terms.limit, (terms.sizes, terms.divide), admission)
 }

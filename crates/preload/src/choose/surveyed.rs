@@ -29,7 +29,7 @@ impl<'a> Survey<'a> {
         device: &'a Device,
     ) -> Survey<'a> {
         let total = if matches!(terms.limit, Limit::Total(_)) { " total" } else { "" };
-        let sizes = format!("{}{total}", terms.sizes);
+        let sizes = format!("{}{total}", terms.division());
         let (limit, admission) = (terms.limit.bytes(), admission(question, settings));
         let mark = Mark { problem: question.problem, sizes, limit, admission };
         Survey { cache, settings, tune: terms.tune, device, mark }

@@ -134,7 +134,7 @@ impl Request {
             Running::Shared(_) => Action::Shared,
             Running::Ours(configuration) => {
                 let host = process.host().ok_or(Reason::Failed)?;
-                let place = (host, kernel.question.device);
+                let place = (&**host, kernel.question.device);
                 // SAFETY: forwarded to the caller.
                 Action::Ours(unsafe { set_up(process, place, &kernel, configuration, &computation, self.handle) }?)
             }

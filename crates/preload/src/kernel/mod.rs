@@ -421,6 +421,7 @@ fn address(limits: &Limits) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_core::survey::Divide;
     use tightfit_core::{Algorithm, Candidate, DivisionCost};
 
     use super::*;
@@ -433,7 +434,13 @@ mod tests {
     }
 
     fn terms(limit: u64) -> Terms {
-        Terms { limit: Limit::PerKernel(Bytes(limit)), sizes: Sizes::Fit, tune: Tune::Measure, is_auto: false }
+        Terms {
+            limit: Limit::PerKernel(Bytes(limit)),
+            sizes: Sizes::Fit,
+            divide: Divide::Both,
+            tune: Tune::Measure,
+            is_auto: false,
+        }
     }
 
     fn kernel(answer: Answer) -> Arc<Kernel> {

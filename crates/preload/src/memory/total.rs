@@ -294,7 +294,7 @@ impl Total {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::survey::Sizes;
+    use tightfit_core::survey::{Divide, Sizes};
     use tightfit_core::{Algorithm, Candidate, DivisionCost, Notes};
     use tightfit_cuda::Chosen;
 
@@ -324,7 +324,13 @@ mod tests {
         let share = Share { provisional: provisional.clone(), front: vec![fast.clone()] };
         let planned = Planned {
             question,
-            terms: Terms { limit: Limit::Total(Bytes(4096)), sizes: Sizes::Fit, tune: Tune::Measure, is_auto: false },
+            terms: Terms {
+                limit: Limit::Total(Bytes(4096)),
+                sizes: Sizes::Fit,
+                divide: Divide::Both,
+                tune: Tune::Measure,
+                is_auto: false,
+            },
             layers: vec![None],
             answer: Answer::Shared(share),
             told: None,

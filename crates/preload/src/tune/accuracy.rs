@@ -6,27 +6,56 @@ use std::thread::JoinHandle;
 use tightfit_core::backend::Scale;
 use tightfit_core::execute::{Elements, products, reference_of};
 use tightfit_core::problem::Storage;
-use tightfit_core::{Algorithm, Notes, Problem};
+use tightfit_core::{Algorithm, Configuration, Notes, Operation, Problem};
 use tightfit_cuda::Pattern;
 
 /// Products to spend on a comparison, which takes about a fifth of a second of one core.
 const PRODUCTS: usize = 20_000_000;
 /// Outputs to compare at least and at most.
 const OUTPUTS: [usize; 2] = [4, 64];
+/// Seams to compare at most.
+const SEAMS: usize = 16;
 /// How much larger the error may be.
 const ALLOWED: f64 = 2.0;
 /// What is plainly wrong, whatever the limit: Winograd's algorithm on 5x5 filters errs by half of a hundredth.
 const WRONG: f64 = 0.02;
 
-/// The outputs to compare, by flat index: evenly spread, with the first and the last.
-pub(super) fn sampled(problem: &Problem) -> Vec<usize> {
+/// The outputs to compare, by flat index: evenly spread, with the first and the last; and on both sides of the seams between
+/// slices.
+pub(super) fn sampled(problem: &Problem, ours: &Configuration) -> Vec<usize> {
     let len = output_len(problem);
     let count = (PRODUCTS / products(problem).max(1)).clamp(OUTPUTS[0], OUTPUTS[1]).min(len);
-    (0..count).map(|nth| (nth as u128 * (len - 1) as u128 / (count - 1).max(1) as u128) as usize).collect()
+    let evenly = (0..count).map(|nth| (nth as u128 * (len - 1) as u128 / (count - 1).max(1) as u128) as usize);
+    let mut all: Vec<usize> = evenly.chain(seams(problem, ours)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Outputs on both sides of some seams, each in another channel and place beside the seam.
+fn seams(problem: &Problem, ours: &Configuration) -> Vec<usize> {
+    let convolution = problem.convolution();
+    let (strides, extents, channels) = match problem.operation() {
+        Operation::Forward => (problem.output_strides(), convolution.outputs(), convolution.filters()),
+        Operation::BackwardData => (problem.input_strides(), convolution.inputs(), convolution.channels()),
+        // Its slices add up everywhere.
+        Operation::BackwardFilter => return Vec::new(),
+    };
+    let slices = ours.parts().iter().find_map(|part| part.algorithm.slices());
+    let Some(slices) = slices else { return Vec::new() };
+    let along = slices.dimension().index();
+    let starts: Vec<usize> = slices.ranges().map(|(range, _)| range.start).filter(|start| *start > 0).collect();
+    let step = starts.len().div_ceil(SEAMS).max(1);
+    let sides = starts.iter().step_by(step).flat_map(|start| [start - 1, *start]);
+    let index = |(nth, position): (usize, usize)| {
+        let spatial = (0..3).map(|axis| if axis == along { position } else { nth * 5 % extents[axis] });
+        let at = spatial.enumerate().map(|(axis, place)| place * strides[2 + axis]).sum::<usize>();
+        at + nth * 7 % channels * strides[1] + nth % problem.batch() * strides[0]
+    };
+    sides.enumerate().map(index).collect()
 }
 
 fn output_len(problem: &Problem) -> usize {
-    use tightfit_core::Operation;
     match problem.operation() {
         Operation::Forward => problem.output_len(),
         Operation::BackwardData => problem.input_len(),
@@ -114,6 +143,8 @@ fn rounding(storage: Storage) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_core::{Bytes, Candidate, DivisionCost, Nanos};
+
     use super::*;
 
     #[test]
@@ -138,9 +169,36 @@ mod tests {
     fn few_outputs_of_many_products_are_compared_and_both_ends_are() {
         let few: Problem = "backward-filter n256 c64 h112 w112 k64 r3 s3 pad1 f32".parse().unwrap();
         let many: Problem = "forward n4 c3 h8 w8 k4 r3 s3 f32".parse().unwrap();
+        let whole = |problem: &Problem| configuration(problem, "gemm");
+        let sampled = |problem: &Problem| sampled(problem, &whole(problem));
         assert_eq!((sampled(&few).len(), sampled(&many).len()), (6, 64));
         assert_eq!((sampled(&few)[0], sampled(&few)[5]), (0, few.filter_len() - 1));
         let tiny: Problem = "backward-filter n2 c1 h4 w4 k1 r1 s1 f32".parse().unwrap();
         assert_eq!(sampled(&tiny), [0]);
+    }
+
+    #[test]
+    fn outputs_on_both_sides_of_seams_are_compared() {
+        let problem: Problem = "forward n2 c64 h12 w10 k32 r3 s3 pad1 f32".parse().unwrap();
+        let rows = |ours: &Configuration| {
+            let all = sampled(&problem, ours);
+            assert!(all.iter().all(|index| *index < problem.output_len()));
+            all.iter().map(|index| index / 10 % 12).collect::<Vec<usize>>()
+        };
+        let sliced = rows(&configuration(&problem, "h5 fft + h4 fft + h3 fft"));
+        assert!([4, 5, 8, 9].iter().all(|row| sliced.contains(row)), "{sliced:?}");
+        assert_eq!(sliced.len(), rows(&configuration(&problem, "fft")).len() + 4);
+        let filter = problem.with_operation(Operation::BackwardFilter);
+        assert!(seams(&filter, &configuration(&filter, "h5 fft + h4 fft + h3 fft")).is_empty());
+    }
+
+    fn configuration(problem: &Problem, algorithm: &str) -> Configuration {
+        let part = Candidate {
+            micro_batch: problem.batch(),
+            algorithm: Algorithm::new(algorithm),
+            time: Nanos(1),
+            workspace: Bytes::ZERO,
+        };
+        Configuration::new(vec![part], DivisionCost::default())
     }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Profiler};
-use tightfit_core::survey::{Screen, Sizes, screened};
-use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+use tightfit_core::survey::{Screen, Sizes, add_slices, screened};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 use tightfit_cuda::{GuestProgram, Outcome};
 
 use super::accuracy::{Inaccurate, Truth, sampled};
@@ -235,6 +235,13 @@ impl Job {
                 self.is_surveyed = true;
                 return None;
             };
+            if let Wanted::Proof(slice, algorithm) = &wanted {
+                if room.prover.is_right(slice, algorithm).is_some() {
+                    continue;
+                }
+                self.wanted = Some(wanted);
+                return Some(Next::Wait);
+            }
             if let Wanted::Part(problem, algorithm) = &wanted
                 && !room.allows(problem, algorithm)
             {
@@ -270,20 +277,27 @@ impl Job {
                 self.ledger.take_down_division(cost);
                 None
             }
+            Wanted::Proof(..) => None,
         }
     }
 
     /// What stops the survey; none if it is complete.
     fn wanted(&mut self, session: &mut Session, room: &Room<'_>) -> Option<Wanted> {
-        let (sizes, problem, limit) = (self.kernel.terms.sizes, *self.problem(), self.limit());
-        let hopes =
-            Hopes { similar: room.similar, now: self.now().filter(|_| !room.is_thorough), batch: problem.batch() };
-        let is_fit = sizes == Sizes::Fit;
-        let mut asking = Asking { ledger: &mut self.ledger, guest: &mut session.guest, is_fit, hopes, wanted: None };
+        let (terms, problem, limit) = (self.kernel.terms, *self.problem(), self.limit());
+        let hopes = Hopes { similar: room.similar, now: self.now().filter(|_| !room.is_thorough) };
+        let mut asking = Asking {
+            ledger: &mut self.ledger,
+            guest: &mut session.guest,
+            limit,
+            is_fit: terms.micro_batches() == Sizes::Fit,
+            prover: room.prover,
+            hopes,
+            wanted: None,
+        };
         let admits = |notes| self.admission.admits(notes);
-        let sizes = match asking.is_worth_dividing(&problem, limit, admits) {
-            Ok(true) => sizes,
-            Ok(false) => Sizes::Undivided,
+        let (sizes, is_sliced) = match asking.is_worth_dividing(&problem, terms.slices(), admits) {
+            Ok(true) => (terms.micro_batches(), terms.slices()),
+            Ok(false) => (Sizes::Undivided, false),
             Err(error) => {
                 trace!("{problem}: {}", error.chain());
                 return None;
@@ -293,24 +307,37 @@ impl Job {
         let mut profiler = Profiler::new(&mut asking, None, &stop);
         profiler.admit(self.admission);
         let screen = if room.is_thorough { Screen::Twice } else { Screen::Once };
-        match screened(sizes, screen, &problem, &[limit], &mut profiler) {
-            Ok(_) | Err(Error::Interrupted) => {}
+        let mut sliced = Vec::new();
+        let surveyed = screened(sizes, screen, &problem, &[limit], &mut profiler).and_then(|mut found| {
+            let added = if is_sliced {
+                add_slices(&problem, &[limit], terms.divide, &mut profiler, &mut found)
+            } else {
+                Ok(())
+            };
+            sliced = found.candidates;
+            added
+        });
+        match surveyed {
+            Ok(()) | Err(Error::Interrupted) => {}
             Err(error) => trace!("{problem}: {}", error.chain()),
         }
-        asking.wanted
+        let wanted = asking.wanted;
+        self.ledger.set_sliced(sliced);
+        wanted
     }
 
     /// How many more calls of ours a configuration takes than what runs.
     fn more_calls(&self, ours: &Configuration) -> usize {
-        let running = self.kernel.running().configuration().map_or(0, |now| now.parts().len());
-        ours.parts().len().saturating_sub(running)
+        let calls = |one: &Configuration| one.parts().iter().map(Candidate::calls).sum::<usize>();
+        calls(ours).saturating_sub(self.kernel.running().configuration().map_or(0, |now| calls(now)))
     }
 
     /// The fastest configuration of what was measured, if it promises to be faster than what runs.
     fn best(&self) -> Option<Configuration> {
         let admits = |notes| self.admission.admits(notes);
         let (mut known, cost) = self.ledger.candidates(self.limit(), admits);
-        known.retain(|Candidate { algorithm, .. }| !self.inaccurate.contains(algorithm, self.ledger.notes(algorithm)));
+        let is_inaccurate = |one: &Algorithm| self.inaccurate.contains(one, self.ledger.notes(one));
+        known.retain(|Candidate { algorithm, .. }| !algorithm.plain().any(is_inaccurate));
         let running = self.kernel.running();
         let is_better = |ours: &Configuration| {
             let is_faster = self.now().is_none_or(|now| is_worth_it(ours.time(), now, self.more_calls(ours)));
@@ -355,7 +382,7 @@ impl Job {
             programs.extend(self.own_program(session, own));
         }
         let rounds = rounds(self.theirs.unwrap_or_default());
-        let outputs = sampled(self.problem());
+        let outputs = sampled(self.problem(), &ours);
         Some(Task { purpose: Purpose::Duel, programs, rounds, outputs, expected: Nanos::ZERO })
     }
 
@@ -444,7 +471,7 @@ impl Job {
         }
         trace!("{}: {ours} is less accurate than {}", self.problem(), self.kernel.question.chosen.algorithm);
         let chosen = &self.kernel.question.chosen.algorithm;
-        let parts = ours.parts().iter().map(|part| &part.algorithm).filter(|one| *one != chosen);
+        let parts = ours.parts().iter().flat_map(|part| part.algorithm.plain()).filter(|one| *one != chosen);
         self.inaccurate.extend(parts.map(|one| (one.clone(), self.ledger.notes(one))).collect());
         self.attempts += 1;
         if self.attempts < ATTEMPTS {

@@ -10,14 +10,16 @@
 //! A survey asks for the same candidates in the same order wherever its answers are the same, so it is run again from its
 //! beginning; what it asks of the library is kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tightfit_core::backend::{Backend, Effort, Offer, Run, Scale, Tensors};
+use tightfit_core::survey::Divide;
 use tightfit_core::{
     Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Error, Measurement, Nanos, Notes, Problem,
 };
-use tightfit_cuda::Guest;
+use tightfit_cuda::{Guest, must_be_proven};
 
+use super::proof::Prover;
 use super::similar::Similar;
 
 /// What the survey asked for and nobody knows.
@@ -25,6 +27,8 @@ use super::similar::Similar;
 pub(super) enum Wanted {
     /// The time of an algorithm.
     Part(Problem, Algorithm),
+    /// Whether an algorithm computes slices like this one right.
+    Proof(Problem, Algorithm),
     /// What dividing the problem costs.
     Division(Problem),
 }
@@ -39,15 +43,20 @@ const SMALLEST: usize = 8;
 type Of<T> = HashMap<(Problem, Algorithm), T>;
 
 /// Everything known.
-#[derive(Default)]
 pub(super) struct Ledger {
+    /// The convolution at its mini-batch.
+    whole: Problem,
     offers: HashMap<Problem, Vec<Offer>>,
     workspaces: Of<Option<Bytes>>,
     /// None for what cannot be measured.
     measured: Of<Option<Measurement>>,
     division: Option<DivisionCost>,
     /// Those that were not in the cache.
-    new: Vec<Measurement>,
+    new: Vec<(Problem, Measurement)>,
+    /// Slices that the cache was asked for.
+    looked_up: HashSet<Problem>,
+    /// What was last put together of slices.
+    sliced: Vec<Candidate>,
 }
 
 impl Ledger {
@@ -55,7 +64,16 @@ impl Ledger {
     pub fn new(problem: &Problem, cached: Vec<Measurement>, division: Option<DivisionCost>) -> Ledger {
         let is_free = Guest::division_workspace(problem) == Bytes::ZERO;
         let division = if is_free { Some(DivisionCost::default()) } else { division };
-        let mut ledger = Ledger { division, ..Ledger::default() };
+        let mut ledger = Ledger {
+            whole: *problem,
+            offers: HashMap::new(),
+            workspaces: HashMap::new(),
+            measured: HashMap::new(),
+            division,
+            new: Vec::new(),
+            looked_up: HashSet::new(),
+            sliced: Vec::new(),
+        };
         for measurement in cached {
             if let Ok(part) = problem.with_batch(measurement.micro_batch) {
                 ledger.measured.insert((part, measurement.algorithm.clone()), Some(measurement));
@@ -84,7 +102,7 @@ impl Ledger {
             repeats: 1,
             notes,
         };
-        self.new.push(measurement.clone());
+        self.new.push((problem, measurement.clone()));
         self.measured.insert((problem, algorithm), Some(measurement));
     }
 
@@ -99,15 +117,28 @@ impl Ledger {
     }
 
     /// What was measured since this was last asked, for the cache.
-    pub fn take_new(&mut self) -> Vec<Measurement> {
+    pub fn take_new(&mut self) -> Vec<(Problem, Measurement)> {
         std::mem::take(&mut self.new)
     }
 
     /// Every candidate known so far within a limit, and what dividing costs as far as known.
     pub fn candidates(&self, limit: Bytes, admits: impl Fn(Notes) -> bool) -> (Vec<Candidate>, DivisionCost) {
-        let known = self.measured.values().flatten();
+        let known = self.measured.iter().filter(|((problem, _), _)| self.is_block(problem));
+        let known = known.filter_map(|(_, measurement)| measurement.as_ref());
         let fitting = known.filter(|one| one.workspace <= limit && admits(one.notes)).map(Measurement::candidate);
-        (fitting.collect(), self.division.unwrap_or(DivisionCost::NEVER))
+        let sliced = self.sliced.iter().filter(|one| one.workspace <= limit).cloned();
+        (fitting.chain(sliced).collect(), self.division.unwrap_or(DivisionCost::NEVER))
+    }
+
+    /// Takes down the candidates among these that run in slices.
+    pub fn set_sliced(&mut self, candidates: Vec<Candidate>) {
+        self.sliced = candidates;
+        self.sliced.retain(|candidate| candidate.calls() > 1);
+    }
+
+    /// Whether a problem is a block of samples, not a slice.
+    fn is_block(&self, problem: &Problem) -> bool {
+        problem.convolution() == self.whole.convolution() && problem.is_packed()
     }
 
     /// What the library reports about an algorithm's arithmetic.
@@ -124,14 +155,12 @@ pub(super) struct Hopes<'a> {
     pub similar: &'a Similar,
     /// What the whole mini-batch takes now; none if all are worth one.
     pub now: Option<Nanos>,
-    /// Samples of the whole mini-batch.
-    pub batch: usize,
 }
 
 impl Hopes<'_> {
     /// Whether a candidate for a part is out of the running: slower than the same share of what runs now, or compiled for long.
-    fn is_gone(&self, part: &Problem, algorithm: &Algorithm) -> bool {
-        let share = |now: Nanos| Nanos((now.0 as f64 * part.batch() as f64 / self.batch as f64) as u64);
+    fn is_gone(&self, whole: &Problem, part: &Problem, algorithm: &Algorithm) -> bool {
+        let share = |now: Nanos| Nanos((now.0 as f64 * part.flops() / whole.flops()) as u64);
         self.now.is_some_and(|now| {
             self.similar.is_hopeless(part, algorithm, share(now)) || self.similar.is_slow_to_set_up(part, algorithm)
         })
@@ -142,8 +171,12 @@ impl Hopes<'_> {
 pub(super) struct Asking<'a> {
     pub ledger: &'a mut Ledger,
     pub guest: &'a mut Guest,
+    /// The most workspace that a configuration may use.
+    pub limit: Bytes,
     /// Whether the survey finds its sizes itself.
     pub is_fit: bool,
+    /// Which algorithms compute slices right.
+    pub prover: Prover<'a>,
     /// What is worth a measurement.
     pub hopes: Hopes<'a>,
     /// What stopped the survey.
@@ -169,19 +202,19 @@ impl Asking<'_> {
     }
 
     /// Asks which engines there are for the whole mini-batch, and for parts of it if some algorithm could run within the limit
-    /// only on a part; otherwise dividing gains nothing. Gives whether it may.
+    /// only on a part; otherwise dividing gains nothing. Gives whether it may. Samples of a small mini-batch may be sliced.
     ///
     /// # Errors
     /// [`Error::Backend`] if the library cannot be queried.
     pub fn is_worth_dividing(
         &mut self,
         whole: &Problem,
-        limit: Bytes,
+        is_sliced: bool,
         admits: impl Fn(Notes) -> bool,
     ) -> Result<bool, Error> {
         self.begin(whole)?;
         let offers = self.ledger.offers.get(whole).map_or(&[][..], Vec::as_slice);
-        let is_over = |offer: &Offer| offer.workspace.as_ref().is_ok_and(|bytes| *bytes > limit);
+        let is_over = |offer: &Offer| offer.workspace.as_ref().is_ok_and(|bytes| *bytes > self.limit);
         if !offers.iter().any(|offer| admits(offer.notes) && is_over(offer)) {
             return Ok(false);
         }
@@ -190,7 +223,38 @@ impl Asking<'_> {
         for size in ASKED.into_iter().filter(|size| (least..whole.batch()).contains(size)) {
             self.begin(&whole.with_batch(size)?)?;
         }
+        if is_sliced && (2..=Divide::SMALL).contains(&whole.batch()) {
+            self.begin(&whole.with_batch(1)?)?;
+        }
         Ok(true)
+    }
+
+    /// Whether so many samples fit the limit by an algorithm, as far as known.
+    fn fits_undivided(&self, batch: usize, algorithm: &Algorithm) -> bool {
+        let of_block = |(problem, offers): (&Problem, &Vec<Offer>)| {
+            let mut offers = offers.iter().filter(|offer| offer.algorithm == *algorithm);
+            problem.batch() == batch
+                && self.ledger.is_block(problem)
+                && offers.any(|offer| offer.workspace.as_ref().is_ok_and(|bytes| *bytes <= self.limit))
+        };
+        self.ledger.offers.iter().any(of_block)
+    }
+
+    /// Whether an algorithm computes slices like this one right; what the cache has of the slice shows that it does.
+    fn proven(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<bool, Error> {
+        self.prover.is_right(problem, algorithm).ok_or_else(|| {
+            self.wanted = Some(Wanted::Proof(*problem, algorithm.clone()));
+            Error::Interrupted
+        })
+    }
+
+    /// Takes over what the cache has of a slice.
+    fn look_up(&mut self, problem: &Problem) {
+        if !self.ledger.is_block(problem) && self.ledger.looked_up.insert(*problem) {
+            let cached = (self.prover.cached)(problem).into_iter().filter(|known| known.micro_batch == problem.batch());
+            let cached = cached.map(|known| ((*problem, known.algorithm.clone()), Some(known)));
+            self.ledger.measured.extend(cached);
+        }
     }
 
     fn ask(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Option<Bytes>, Error> {
@@ -215,13 +279,18 @@ impl Backend for Asking<'_> {
             self.hopes.similar.sort(problem, &mut known);
             return Ok(known);
         }
-        if self.is_fit {
+        let is_block = self.ledger.is_block(problem);
+        if self.is_fit && is_block {
             // It takes all names from the sizes asked, and asks for each workspace by itself.
             return Ok(Vec::new());
         }
         let mut known: Vec<Offer> = self.ledger.offers.values().flatten().cloned().collect();
         known.sort_by(|a, b| a.algorithm.cmp(&b.algorithm));
         known.dedup_by(|a, b| a.algorithm == b.algorithm);
+        if !is_block && !is_edge(problem) {
+            // Slices of what fits as a whole gain nothing.
+            known.retain(|offer| !self.fits_undivided(problem.batch(), &offer.algorithm));
+        }
         for offer in &mut known {
             let workspace = self.ask(problem, &offer.algorithm)?;
             offer.workspace = workspace.ok_or_else(|| "is not supported".to_owned());
@@ -235,13 +304,17 @@ impl Backend for Asking<'_> {
     }
 
     fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, _: &Effort) -> Result<Measurement, Error> {
+        self.look_up(problem);
         let key = (*problem, algorithm.clone());
         match self.ledger.measured.get(&key).cloned() {
             // Another version of the library asks for another workspace: measured again.
             Some(Some(known)) if self.ask(problem, algorithm)? == Some(known.workspace) => Ok(known),
             Some(None) => Err(refusal(problem, algorithm, "could not be measured")),
-            _ if self.hopes.is_gone(problem, algorithm) => {
+            _ if self.hopes.is_gone(&self.ledger.whole, problem, algorithm) => {
                 Err(refusal(problem, algorithm, "is too slow, by what was seen of it"))
+            }
+            _ if must_be_proven(problem) && !self.proven(problem, algorithm)? => {
+                Err(refusal(problem, algorithm, "computes slices wrong"))
             }
             _ => {
                 self.wanted = Some(Wanted::Part(*problem, algorithm.clone()));
@@ -260,6 +333,11 @@ impl Backend for Asking<'_> {
     fn run(&mut self, _: &Problem, _: &Configuration, _: Tensors<'_>, _: Scale) -> Result<Run, Error> {
         Err(Error::Interrupted)
     }
+}
+
+/// Whether a slice touches an edge that is padded.
+fn is_edge(problem: &Problem) -> bool {
+    problem.convolution().axes().iter().any(|axis| axis.pad_before != axis.pad_after)
 }
 
 fn refusal(problem: &Problem, algorithm: &Algorithm, reason: &str) -> Error {

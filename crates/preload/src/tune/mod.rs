@@ -17,6 +17,7 @@ mod job;
 mod ledger;
 mod outcome;
 mod pace;
+mod proof;
 mod rates;
 mod room;
 mod similar;
@@ -124,6 +125,7 @@ impl Tuner {
     /// Saves what was measured so far; called when the process ends.
     pub fn save(&self, chooser: &Chooser, settings: &Settings) {
         if let Ok(mut state) = self.state.try_lock() {
+            state.finish();
             state.save(chooser, settings);
         }
     }
@@ -135,7 +137,7 @@ pub struct Around<'a> {
     /// The settings.
     pub settings: &'a Settings,
     /// Driver and cuDNN.
-    pub host: &'a Host,
+    pub host: &'a Arc<Host>,
     /// The cache, and what choosing has cost.
     pub chooser: &'a Chooser,
     /// The program's handles.

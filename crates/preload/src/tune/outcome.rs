@@ -74,5 +74,5 @@ pub(super) fn leave(call: &Call<'_>, mut job: Job, device: &Device) {
 /// Saves what a job has measured.
 pub(super) fn save(chooser: &Chooser, settings: &Settings, job: &mut Job, device: &Device) {
     let new = job.ledger().take_new();
-    chooser.keep_measured(&job.kernel, settings, device, &new);
+    chooser.keep_measured(new, settings, job.kernel.terms.tune, device);
 }

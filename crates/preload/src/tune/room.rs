@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tightfit_core::{Algorithm, Problem};
 
+use super::proof::Prover;
 use super::rates::Rates;
 use super::similar::Similar;
 use super::task::CALLS;
@@ -17,6 +18,8 @@ pub(super) struct Room<'a> {
     pub rates: &'a Rates,
     /// What algorithms have achieved.
     pub similar: &'a Similar,
+    /// Which algorithms compute slices right.
+    pub prover: Prover<'a>,
     /// What may still be enqueued; none for anything.
     pub left: Option<Duration>,
     /// Whether there is time to try what promises nothing.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tightfit_core::{Bytes, Device, Nanos};
+use tightfit_core::{Bytes, Device, Nanos, Problem};
 use tightfit_cuda::{CudaError, Trial};
 
 use super::Call;
@@ -13,6 +13,7 @@ use super::job::{Job, Next, Verdict};
 use super::ledger::Ledger;
 use super::outcome::{adopt, finish, leave, run, save};
 use super::pace::Pace;
+use super::proof::{Proofs, Prover};
 use super::rates::Rates;
 use super::room::Room;
 use super::similar::Similar;
@@ -22,7 +23,7 @@ use crate::kernel::Kernel;
 use crate::log::trace;
 use crate::ranks;
 use crate::session::Session;
-use crate::settings::Settings;
+use crate::settings::{Settings, Tune};
 
 /// Device memory that is left to the program while measuring.
 const RESERVE: Bytes = Bytes::mib(512);
@@ -46,6 +47,7 @@ pub(super) struct State {
     pace: Pace,
     rates: Rates,
     similar: Similar,
+    proofs: Proofs,
     /// The kernels met, by address.
     met: HashSet<usize>,
     kernels: Vec<Arc<Kernel>>,
@@ -105,6 +107,18 @@ impl State {
     pub fn save(&mut self, chooser: &Chooser, settings: &Settings) {
         let Some(device) = &self.device else { return };
         self.jobs.iter_mut().for_each(|job| save(chooser, settings, job, device));
+        self.keep_proofs(chooser, settings);
+    }
+
+    /// Saves which algorithms compute slices right.
+    fn keep_proofs(&self, chooser: &Chooser, settings: &Settings) {
+        let Some(device) = &self.device else { return };
+        chooser.keep_measured(self.proofs.take_new(), settings, Tune::Measure, device);
+    }
+
+    /// The program ends.
+    pub fn finish(&self) {
+        self.proofs.finish();
     }
 
     /// Takes down an execution.
@@ -216,7 +230,12 @@ impl State {
             };
             let is_late = self.pace.is_late(budget);
             let (left, is_thorough) = (self.pace.left(coming), budget.limit().is_none());
-            let room = Room { rates: &self.rates, similar: &self.similar, left, is_thorough };
+            let (around, device) = (call.around, &self.device);
+            let of_device =
+                |device: &Device, problem: &Problem| around.chooser.cached(problem, around.settings, device);
+            let cached = |problem: &Problem| device.as_ref().map_or_else(Vec::new, |device| of_device(device, problem));
+            let prover = Prover { proofs: &self.proofs, device: call.device, host: call.around.host, cached: &cached };
+            let room = Room { rates: &self.rates, similar: &self.similar, prover, left, is_thorough };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
             let next = job.next(session, Some(&call.own), is_late, &room);
             job.spend(begun.elapsed(), 0);
@@ -394,6 +413,8 @@ impl State {
     /// end.
     pub fn end(&mut self, call: &Call<'_>, device: &Device) -> bool {
         self.close_jobs(call, device);
+        self.proofs.end();
+        self.keep_proofs(call.around.chooser, call.around.settings);
         self.others.drain(..).for_each(|kernel| kernel.close());
         let is_news = self.measured > self.told;
         self.told = self.measured;

@@ -122,8 +122,10 @@ fn a_thousand_convolutions_are_right_in_bounded_memory() {
         assert!(total(&run, "tuning_measurements") > 0, "{arguments}");
         assert_eq!(decisions(&run).contains(&"divided"), is_swapped, "{arguments}");
         assert_eq!(count(&run, "allocations"), count(&alone, "allocations"), "{arguments}");
-        // At most 32 measurements are on their way, each on no more than the program's largest tensors and workspace.
-        assert!(count(&run, "peak-bytes") <= 33 * count(&alone, "peak-bytes"), "{arguments}: {}", run.words);
+        // At most 32 measurements are on their way, each on no more than the program's largest tensors and workspace; a proof of
+        // slices has guards of 2 MiB.
+        let most = 33 * count(&alone, "peak-bytes") + (3 << 20);
+        assert!(count(&run, "peak-bytes") <= most, "{arguments}: {}", run.words);
         assert!(count(&run, "host-bytes") <= 4 << 20, "{arguments}: {}", run.words);
         assert!(
             count(&run, "resident-kib") <= count(&alone, "resident-kib") + (96 << 10),

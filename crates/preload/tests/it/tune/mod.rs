@@ -14,6 +14,7 @@
 mod around;
 mod failures;
 mod shipped;
+mod slices;
 mod stay;
 mod swap;
 

@@ -1,0 +1,222 @@
+//! Whether algorithms compute slices right. Engines of some versions go wrong where the padding before and after differs, or
+//! where tensors are views of larger ones; so before one is timed on such a slice, it computes a small slice of the same kind
+//! on a thread, a handle and a stream of ours, on whole numbers and between guards. What passes is in the cache as a
+//! measurement of the small slice.
+//!
+//! ```text
+//! the program's threads    call | slices of fft? | call | not known yet | call | yes: timed
+//! thread of proofs                    small slice, compared with 64-bit arithmetic
+//! ```
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tightfit_core::backend::{Backend, Effort};
+use tightfit_core::problem::{Axis, Convolution};
+use tightfit_core::{Algorithm, Measurement, Problem};
+use tightfit_cuda::{CudaBackend, Host};
+
+use crate::lock::lock;
+use crate::log::trace;
+
+/// Extents and samples of a small slice, where the real one is larger.
+const OUTPUTS: usize = 8;
+const SAMPLES: usize = 2;
+/// What takes longer than this is not waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the program's end waits for what is being computed.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// The thread's name while it is at work.
+const AT_WORK: &str = "tightfit-prove";
+
+/// A device's ordinal, a small slice and an algorithm.
+type Key = (usize, Problem, Algorithm);
+
+/// What is known.
+enum Proof {
+    /// Since then it is being found out.
+    Asked(Instant),
+    /// Whether the algorithm is right.
+    Known(bool),
+}
+
+/// What is known by both threads.
+#[derive(Default)]
+struct Known {
+    proofs: HashMap<Key, Proof>,
+    /// Passed, and not in the cache yet.
+    new: Vec<(Problem, Measurement)>,
+    is_at_work: bool,
+}
+
+/// The proofs of a process.
+#[derive(Default)]
+pub(super) struct Proofs {
+    known: Arc<Mutex<Known>>,
+    questions: Mutex<Option<Sender<Key>>>,
+}
+
+/// Whom to ask about the kernel that is about to be executed.
+#[derive(Clone, Copy)]
+pub(super) struct Prover<'a> {
+    /// What is known.
+    pub proofs: &'a Proofs,
+    /// The device.
+    pub device: usize,
+    /// Driver and cuDNN.
+    pub host: &'a Arc<Host>,
+    /// What the cache has of a problem.
+    pub cached: &'a (dyn Fn(&Problem) -> Vec<Measurement> + Sync),
+}
+
+impl Prover<'_> {
+    /// Whether an algorithm computes slices like this one right; none if that is not known yet, which is then being found out.
+    pub fn is_right(&self, slice: &Problem, algorithm: &Algorithm) -> Option<bool> {
+        let key = (self.device, small(slice), algorithm.clone());
+        match lock(&self.proofs.known).proofs.get(&key) {
+            Some(Proof::Known(is_right)) => return Some(*is_right),
+            Some(Proof::Asked(since)) => return (since.elapsed() > PATIENCE).then_some(false),
+            None => {}
+        }
+        let cached = (self.cached)(&key.1);
+        let is_cached = cached.iter().any(|known| known.micro_batch == key.1.batch() && known.algorithm == *algorithm);
+        let proof = match is_cached {
+            true => Proof::Known(true),
+            false if self.proofs.ask(self.host, key.clone()) => Proof::Asked(Instant::now()),
+            false => Proof::Known(false),
+        };
+        lock(&self.proofs.known).proofs.entry(key).or_insert(proof);
+        is_cached.then_some(true)
+    }
+}
+
+impl Proofs {
+    /// What passed since this was last asked, for the cache.
+    pub fn take_new(&self) -> Vec<(Problem, Measurement)> {
+        std::mem::take(&mut lock(&self.known).new)
+    }
+
+    /// Asks no more: the thread gives its memory back when it is done.
+    pub fn end(&self) {
+        lock(&self.questions).take();
+    }
+
+    /// The program ends: waits a little for what is on the device.
+    pub fn finish(&self) {
+        self.end();
+        let begun = Instant::now();
+        while lock(&self.known).is_at_work && begun.elapsed() < ENDING {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Asks the thread, which is started if there is none. Gives whether there is one.
+    fn ask(&self, host: &Arc<Host>, key: Key) -> bool {
+        let mut questions = lock(&self.questions);
+        if questions.is_none() {
+            let (sender, receiver) = channel();
+            let (host, known) = (host.clone(), self.known.clone());
+            let named = std::thread::Builder::new().name(AT_WORK.to_owned());
+            let started = named.spawn(move || prove(&receiver, &host, &known));
+            *questions = started.is_ok().then_some(sender);
+        }
+        questions.as_ref().is_some_and(|questions| questions.send(key).is_ok())
+    }
+}
+
+/// Sets whether the thread is at work, also in its name, where tools and tests see it.
+fn set_at_work(known: &Mutex<Known>, is_at_work: bool) {
+    // Before it is known to be idle, or after it is known to be at work.
+    let name = if is_at_work { AT_WORK } else { "idle-prove" };
+    let _ = std::fs::write("/proc/thread-self/comm", name);
+    lock(known).is_at_work = is_at_work;
+}
+
+/// Answers questions until nobody asks any more.
+fn prove(questions: &Receiver<Key>, host: &Host, known: &Mutex<Known>) {
+    let mut backends: HashMap<usize, CudaBackend> = HashMap::new();
+    while let Ok(key) = questions.recv() {
+        set_at_work(known, true);
+        let (device, slice, algorithm) = &key;
+        let proven = measure(host, &mut backends, *device, slice, algorithm);
+        let is_right = proven.is_ok();
+        match proven {
+            Ok(measurement) => lock(known).new.push((*slice, measurement)),
+            Err(why) => trace!("{algorithm} on slices like {slice}: {why}"),
+        }
+        lock(known).proofs.insert(key, Proof::Known(is_right));
+        set_at_work(known, false);
+    }
+    // Until its memory is given back, the program's end waits as well.
+    set_at_work(known, true);
+    drop(backends);
+    set_at_work(known, false);
+}
+
+/// Computes a small slice, compares it, and times it.
+///
+/// # Errors
+/// Why it cannot be used.
+fn measure(
+    host: &Host,
+    backends: &mut HashMap<usize, CudaBackend>,
+    device: usize,
+    slice: &Problem,
+    algorithm: &Algorithm,
+) -> Result<Measurement, String> {
+    let _beside = host.beside_captures().map_err(|error| error.to_string())?;
+    if !backends.contains_key(&device) {
+        backends.insert(device, host.backend(device).map_err(|error| error.to_string())?);
+    }
+    let backend = backends.get_mut(&device).ok_or("there is no backend")?;
+    let effort = Effort { least: 1, most: 1, ..Effort::default() };
+    backend.measure(slice, algorithm, &effort).map_err(|error| error.chain())
+}
+
+/// A small slice of the same kind: the same filters, channels, strides and padding, views along the same axes.
+fn small(slice: &Problem) -> Problem {
+    let convolution = slice.convolution();
+    let shrink = |axis: &Axis| {
+        let padding = axis.pad_before + axis.pad_after;
+        let input = ((OUTPUTS - 1) * axis.stride + axis.reach()).saturating_sub(padding);
+        if axis.output() > OUTPUTS && input > 0 { Axis { input, ..*axis } } else { *axis }
+    };
+    let axes: Vec<Axis> = convolution.axes().iter().map(shrink).collect();
+    let (channels, filters, groups) = (convolution.channels(), convolution.filters(), convolution.groups());
+    let shrunk = || {
+        let own = Convolution::new(channels, filters, groups, &axes)?;
+        let batch = slice.batch().min(SAMPLES);
+        let problem = Problem::new(own, slice.operation(), batch, slice.types(), slice.layout())?;
+        // One position more, where the real one has any.
+        let within = |own: [usize; 3], of: [usize; 3], whole: [usize; 3]| {
+            std::array::from_fn(|axis| own[axis] + usize::from(whole[axis] > of[axis]))
+        };
+        problem.within(
+            within(own.inputs(), convolution.inputs(), slice.input_in()),
+            within(own.outputs(), convolution.outputs(), slice.output_in()),
+        )
+    };
+    shrunk().unwrap_or(*slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_slice_is_of_the_same_kind() {
+        let small = |line: &str| small(&line.parse().unwrap()).to_string();
+        for (slice, expected) in [
+            (
+                "forward n1 c64 d9 h128 w128 k32 t3 r3 s3 pad1:0x1x1 bf16 xd32 yd32",
+                "forward n1 c64 d9 h8 w8 k32 t3 r3 s3 pad1:0x1x1 bf16 xd10 yd9",
+            ),
+            ("forward n8 c64 h5 w5 k32 r3 s3 f32 xh9 yh9", "forward n2 c64 h5 w5 k32 r3 s3 f32 xh6 yh4"),
+        ] {
+            assert_eq!(small(slice), expected);
+        }
+    }
+}
