@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training steps from the first on, while `tightfit run` tunes and afterwards: one JSON line for each NETWORK:BATCH:PRECISION[:SIZE].
 
-usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--seconds N] [--steps N] CASE
+usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--seconds N] [--steps N] [--inference] CASE
        [tightfit run .. --] torchrun --nproc-per-node 2 scripts/gpu_run/anytime.py --label NAME CASE
 
 Takes steps for so many seconds, then times some more. A case per process, because what was tuned once stays tuned. Under
@@ -34,6 +34,10 @@ def measure(case, options):
         return bool(over)
 
     def step():
+        if options.inference:
+            with torch.no_grad():
+                model(x)
+            return
         solver.zero_grad(set_to_none=True)
         loss_of(model, x, target).backward()
         solver.step()
@@ -60,7 +64,15 @@ def measure(case, options):
     seconds = itertools.groupby(zip(itertools.accumulate(times), times, strict=True), lambda pair: int(pair[0]))
     figures["by_second_ms"] = [round(1e3 * statistics.median(taken for _, taken in steps), 2) for _, steps in seconds]
     if int(os.environ.get("RANK", 0)) == 0:
-        tell(label=options.label, case=case, benchmark=options.benchmark, ranks=ranks, first_step_s=first, **figures)
+        tell(
+            label=options.label,
+            case=case,
+            benchmark=options.benchmark,
+            inference=options.inference,
+            ranks=ranks,
+            first_step_s=first,
+            **figures,
+        )
 
 
 def main():
@@ -68,6 +80,7 @@ def main():
     parser.add_argument("case")
     parser.add_argument("--label", default="plain")
     parser.add_argument("--benchmark", action="store_true")
+    parser.add_argument("--inference", action="store_true")
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()

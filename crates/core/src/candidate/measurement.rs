@@ -22,6 +22,9 @@ pub struct Algorithm {
     slices: Option<Arc<Slices>>,
 }
 
+/// What the names of algorithms on copies begin with.
+pub const ON_COPIES: &str = "packed:";
+
 impl Algorithm {
     /// The algorithm with this name.
     pub fn new(name: &str) -> Algorithm {
@@ -37,6 +40,11 @@ impl Algorithm {
     /// The slices, if it is no single algorithm of a library.
     pub fn slices(&self) -> Option<&Slices> {
         self.slices.as_deref()
+    }
+
+    /// The same on copies without gaps of tensors that are views, as backends name it.
+    pub fn on_copies(&self) -> Algorithm {
+        Algorithm::new(&format!("{ON_COPIES}{}", self.name))
     }
 
     /// The library's algorithms: itself, or those of its slices. One may be listed more than once.

@@ -7,5 +7,5 @@ mod slices;
 
 pub use configuration::{Call, Candidate, Candidates, Configuration, DivisionCost};
 pub use limit::Limit;
-pub use measurement::{Algorithm, Measurement, Notes};
+pub use measurement::{Algorithm, Measurement, Notes, ON_COPIES};
 pub use slices::Slices;

@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::fit::Screen;
 use super::sizes::Sizes;
 use crate::candidate::Candidates;
 use crate::optimize::{Piece, divide, slice};
@@ -71,15 +72,13 @@ by_name!(Divide, "divisions");
 const TOGETHER: usize = 4;
 /// Positions that a dimension should have to be divided before the next one.
 const LONG: usize = 8;
-/// Sizes to measure an algorithm at, under one limit.
-const SIZES: usize = 2;
 /// Algorithms that compete at the edges of a size.
 const EDGES: usize = 2;
 /// The most ranges that are put together freely; beyond, only those of one size.
 const MOST_PIECES: usize = 20_000;
 
-/// Measures slices of `problem` under `limits` and adds those worth having to its other candidates, with what dividing costs;
-/// where an error ends the search, those known so far.
+/// Measures slices of `problem` under `limits`, a few or more, and adds those worth having to its other candidates, with what
+/// dividing costs; where an error ends the search, those known so far.
 ///
 /// # Errors
 /// The errors of [`Profiler::measure`]. Completed measurements are already saved.
@@ -87,12 +86,13 @@ pub fn add_slices(
     problem: &Problem,
     limits: &[Bytes],
     along: Divide,
+    screen: Screen,
     profiler: &mut Profiler<'_>,
     found: &mut Candidates,
 ) -> Result<(), Error> {
     let known = &mut found.candidates;
     for block in blocks(problem, limits, along, known) {
-        let Some(mut search) = Search::new(problem.with_batch(block)?, profiler)? else { continue };
+        let Some(mut search) = Search::new(problem.with_batch(block)?, screen, profiler)? else { continue };
         let searched = search.search(problem, limits, known);
         known.extend(search.candidates());
         known.sort();
@@ -117,7 +117,7 @@ pub(super) fn least_workspace(
 ) -> Result<Option<Bytes>, Error> {
     let mut least: Option<Bytes> = None;
     for block in blocks(problem, &[Bytes::ZERO], along, &[]) {
-        let Some(mut search) = Search::new(problem.with_batch(block)?, profiler)? else { continue };
+        let Some(mut search) = Search::new(problem.with_batch(block)?, Screen::Once, profiler)? else { continue };
         for size in search.ladder() {
             let ranges = search.cuts.ranges(size);
             let problems: Option<BTreeSet<Problem>> = ranges.into_iter().map(|range| search.part(range)).collect();
@@ -146,6 +146,26 @@ fn blocks(problem: &Problem, limits: &[Bytes], along: Divide, found: &[Candidate
     }
 }
 
+/// How much to try under one limit.
+#[derive(Clone, Copy)]
+struct Breadth {
+    /// Algorithms.
+    algorithms: usize,
+    /// Sizes for each.
+    sizes: usize,
+    /// Algorithms at an edge that all those inside refuse.
+    at_edges: usize,
+}
+
+impl Breadth {
+    fn of(screen: Screen) -> Breadth {
+        match screen {
+            Screen::Once => Breadth { algorithms: 3, sizes: 1, at_edges: 1 },
+            Screen::Twice => Breadth { algorithms: 12, sizes: 2, at_edges: 4 },
+        }
+    }
+}
+
 /// The measured ways to compute a range.
 type Ways = Vec<(Algorithm, Nanos, Bytes)>;
 
@@ -155,6 +175,7 @@ struct Search<'p, 'b> {
     dimension: Dimension,
     cuts: Cuts,
     profiler: &'p mut Profiler<'b>,
+    breadth: Breadth,
     /// By problem of a range.
     measured: HashMap<Problem, Ways>,
     failed: BTreeSet<(Problem, Algorithm)>,
@@ -164,7 +185,7 @@ struct Search<'p, 'b> {
 
 impl<'p, 'b> Search<'p, 'b> {
     /// None if the block has no axis to divide.
-    fn new(block: Problem, profiler: &'p mut Profiler<'b>) -> Result<Option<Search<'p, 'b>>, Error> {
+    fn new(block: Problem, screen: Screen, profiler: &'p mut Profiler<'b>) -> Result<Option<Search<'p, 'b>>, Error> {
         let all = Dimension::ALL.map(|dimension| (dimension, Cuts::new(&block, dimension)));
         let positions = |cuts: &Cuts| cuts.extent() / cuts.step();
         // The axis of the longest stride: its slices are the most contiguous.
@@ -172,7 +193,8 @@ impl<'p, 'b> Search<'p, 'b> {
         let most = all.iter().rev().max_by_key(|(_, cuts)| positions(cuts));
         let Some(&(dimension, cuts)) = long.or(most).filter(|(_, cuts)| positions(cuts) > 1) else { return Ok(None) };
         let (measured, failed, sizes) = (HashMap::new(), BTreeSet::new(), BTreeMap::new());
-        Ok(Some(Search { block, dimension, cuts, profiler, measured, failed, sizes }))
+        let breadth = Breadth::of(screen);
+        Ok(Some(Search { block, dimension, cuts, profiler, breadth, measured, failed, sizes }))
     }
 
     /// Sizes to try, falling: the extent's halves, thirds, quarters, sixths and so on.
@@ -197,35 +219,61 @@ impl<'p, 'b> Search<'p, 'b> {
         Ok(offers.filter_map(|offer| Some((offer.algorithm.clone(), *offer.workspace.as_ref().ok()?))).collect())
     }
 
-    /// Measures the largest slices within the limit.
+    /// Measures the largest slices within the limit, algorithm by algorithm: those first that the backend names first.
     fn run(&mut self, limit: Bytes, others: &[Candidate]) -> Result<(), Error> {
-        let block = self.block;
-        let whole = self.offers(&block)?;
-        let fits_whole =
-            |algorithm: &Algorithm| whole.iter().any(|(other, workspace)| other == algorithm && *workspace <= limit);
-        let mut times: HashMap<Algorithm, usize> = HashMap::new();
-        for size in self.ladder() {
-            let ranges = self.cuts.ranges(size);
-            let Some(inner) = self.part(ranges[ranges.len() / 2].clone()) else { continue };
-            let mut measured = false;
-            for (algorithm, workspace) in self.offers(&inner)? {
-                if workspace > limit
-                    || fits_whole(&algorithm)
-                    || times.get(&algorithm).is_some_and(|&times| times >= SIZES)
-                {
+        for algorithm in self.over(limit)? {
+            let mut measured = 0;
+            for size in self.ladder() {
+                let ranges = self.cuts.ranges(size);
+                let Some(inner) = self.part(ranges[ranges.len() / 2].clone()) else { continue };
+                let Some((way, workspace)) = self.way(&inner, &algorithm)? else { continue };
+                if workspace > limit {
                     continue;
                 }
-                *times.entry(algorithm.clone()).or_default() += 1;
-                measured |= self.measure(&inner, &algorithm, workspace, others)?;
-            }
-            if measured {
-                self.edges(size, &inner, ranges, limit, others)?;
+                if self.measure(&inner, &way, workspace, others)? {
+                    self.edges(size, &inner, ranges, limit, others)?;
+                }
+                measured += 1;
+                if measured == self.breadth.sizes {
+                    break;
+                }
             }
         }
         Ok(())
     }
 
-    /// Measures the ranges at both ends, by the fastest algorithms inside, or by any if those refuse.
+    /// The algorithms to try, which do not fit as a whole. A recording has only what was measured, so there all of its slices.
+    fn over(&mut self, limit: Bytes) -> Result<Vec<Algorithm>, Error> {
+        let block = self.block;
+        let whole = self.offers(&block)?;
+        let over = whole.iter().filter(|(_, workspace)| *workspace > limit).map(|(algorithm, _)| algorithm.clone());
+        let mut over: Vec<Algorithm> = over.take(self.breadth.algorithms).collect();
+        if self.profiler.is_recorded(&self.block) {
+            for size in self.ladder() {
+                let ranges = self.cuts.ranges(size);
+                let Some(inner) = self.part(ranges[ranges.len() / 2].clone()) else { continue };
+                let named = self.offers(&inner)?.into_iter().map(|(algorithm, _)| algorithm);
+                over.extend(named.filter(|name| !whole.iter().any(|(fits, bytes)| fits == name && *bytes <= limit)));
+            }
+            over.sort();
+            over.dedup();
+        }
+        Ok(over)
+    }
+
+    /// The algorithm with its workspace for a range, on copies where it refuses the strides of a view; none if it refuses.
+    fn way(&mut self, range: &Problem, algorithm: &Algorithm) -> Result<Option<(Algorithm, Bytes)>, Error> {
+        if let Some(workspace) = self.profiler.workspace(range, algorithm)? {
+            return Ok(Some((algorithm.clone(), workspace)));
+        }
+        if range.is_packed() {
+            return Ok(None);
+        }
+        let on_copies = algorithm.on_copies();
+        Ok(self.profiler.workspace(range, &on_copies)?.map(|workspace| (on_copies, workspace)))
+    }
+
+    /// Measures the ranges at both ends, by the fastest algorithms inside, or by some others if those refuse.
     fn edges(
         &mut self,
         size: usize,
@@ -241,16 +289,19 @@ impl<'p, 'b> Search<'p, 'b> {
         let problems: Option<BTreeSet<Problem>> = ranges.iter().map(|range| self.part(range.clone())).collect();
         let Some(problems) = problems else { return Ok(()) };
         for problem in problems.iter().filter(|problem| *problem != inner) {
-            let mut offers = self.offers(problem)?;
-            offers.retain(|(_, workspace)| *workspace <= limit);
-            let (favored, rest): (Vec<_>, Vec<_>) = offers.into_iter().partition(|(one, _)| best.contains(one));
-            let mut measured = false;
-            for (algorithm, workspace) in favored {
-                measured |= self.measure(problem, &algorithm, workspace, others)?;
+            let mut measured = 0;
+            for algorithm in &best {
+                let way = self.way(problem, algorithm)?.filter(|(_, workspace)| *workspace <= limit);
+                if let Some((way, workspace)) = way {
+                    measured += usize::from(self.measure(problem, &way, workspace, others)?);
+                }
             }
-            if !measured {
-                for (algorithm, workspace) in rest {
-                    self.measure(problem, &algorithm, workspace, others)?;
+            if measured > 0 {
+                continue;
+            }
+            for (algorithm, workspace) in self.offers(problem)? {
+                if workspace <= limit && measured < self.breadth.at_edges {
+                    measured += usize::from(self.measure(problem, &algorithm, workspace, others)?);
                 }
             }
         }

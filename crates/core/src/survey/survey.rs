@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::ahead::ahead;
 use super::devices::each_task;
 use super::env::Env;
+use super::fit::Screen;
 use super::sizes::{Sizes, candidates};
 use super::slices::{Divide, add_slices, least_workspace};
 use crate::candidate::Candidates;
@@ -133,7 +134,7 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
         found.candidates.dedup();
     }
     if scope.slices() {
-        add_slices(problem, &scope.limits, scope.divide, profiler, &mut found)?;
+        add_slices(problem, &scope.limits, scope.divide, Screen::Twice, profiler, &mut found)?;
     }
     let error = match divide(problem, &found.candidates, limit, found.cost) {
         Ok(_) => return Ok(found),

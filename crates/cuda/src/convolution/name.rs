@@ -11,6 +11,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use tightfit_core::candidate::ON_COPIES;
+
 /// The suffix of an algorithm that sums an f16 problem in f32.
 const WIDE: &str = "@f16-f32";
 
@@ -44,15 +46,12 @@ impl Family {
     }
 }
 
-/// The prefix of an algorithm that runs on copies.
-const PACKED: &str = "packed:";
-
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Family::Legacy(name) => write!(f, "legacy:{name}"),
             Family::Engine(engine) => write!(f, "{engine}"),
-            Family::Packed(inner) => write!(f, "{PACKED}{inner}"),
+            Family::Packed(inner) => write!(f, "{ON_COPIES}{inner}"),
         }
     }
 }
@@ -103,7 +102,7 @@ impl FromStr for Name {
     /// Parses a name that this backend created; the error for anything else is empty, because the name says it all.
     fn from_str(text: &str) -> Result<Name, ()> {
         let (narrow, wide) = text.strip_suffix(WIDE).map_or((text, false), |narrow| (narrow, true));
-        let plain = narrow.strip_prefix(PACKED).unwrap_or(narrow);
+        let plain = narrow.strip_prefix(ON_COPIES).unwrap_or(narrow);
         let family = match plain.strip_prefix("legacy:") {
             Some(name) => Family::Legacy(name.to_owned()),
             None => Family::Engine(plain.parse()?),

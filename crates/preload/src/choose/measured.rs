@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tightfit_core::candidate::Candidates;
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Cache, Profiler, Store};
-use tightfit_core::survey::{add_slices, candidates};
+use tightfit_core::survey::{Screen, add_slices, candidates};
 use tightfit_core::{Bytes, Error, Problem};
 use tightfit_cuda::{CudaBackend, Guest, Host};
 
@@ -163,7 +163,7 @@ fn candidates_on(problem: &Problem, terms: Terms, profiler: &mut Profiler<'_>) -
     let limits = ladder(terms.limit);
     let mut found = candidates(terms.micro_batches(), problem, &limits, profiler)?;
     if terms.slices() {
-        add_slices(problem, &limits, terms.divide, profiler, &mut found)?;
+        add_slices(problem, &limits, terms.divide, Screen::Twice, profiler, &mut found)?;
     }
     Ok(found)
 }

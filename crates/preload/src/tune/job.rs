@@ -310,7 +310,7 @@ impl Job {
         let mut sliced = Vec::new();
         let surveyed = screened(sizes, screen, &problem, &[limit], &mut profiler).and_then(|mut found| {
             let added = if is_sliced {
-                add_slices(&problem, &[limit], terms.divide, &mut profiler, &mut found)
+                add_slices(&problem, &[limit], terms.divide, screen, &mut profiler, &mut found)
             } else {
                 Ok(())
             };

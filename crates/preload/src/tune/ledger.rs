@@ -229,17 +229,6 @@ impl Asking<'_> {
         Ok(true)
     }
 
-    /// Whether so many samples fit the limit by an algorithm, as far as known.
-    fn fits_undivided(&self, batch: usize, algorithm: &Algorithm) -> bool {
-        let of_block = |(problem, offers): (&Problem, &Vec<Offer>)| {
-            let mut offers = offers.iter().filter(|offer| offer.algorithm == *algorithm);
-            problem.batch() == batch
-                && self.ledger.is_block(problem)
-                && offers.any(|offer| offer.workspace.as_ref().is_ok_and(|bytes| *bytes <= self.limit))
-        };
-        self.ledger.offers.iter().any(of_block)
-    }
-
     /// Whether an algorithm computes slices like this one right; what the cache has of the slice shows that it does.
     fn proven(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<bool, Error> {
         self.prover.is_right(problem, algorithm).ok_or_else(|| {
@@ -279,18 +268,13 @@ impl Backend for Asking<'_> {
             self.hopes.similar.sort(problem, &mut known);
             return Ok(known);
         }
-        let is_block = self.ledger.is_block(problem);
-        if self.is_fit && is_block {
+        if self.is_fit && self.ledger.is_block(problem) {
             // It takes all names from the sizes asked, and asks for each workspace by itself.
             return Ok(Vec::new());
         }
         let mut known: Vec<Offer> = self.ledger.offers.values().flatten().cloned().collect();
         known.sort_by(|a, b| a.algorithm.cmp(&b.algorithm));
         known.dedup_by(|a, b| a.algorithm == b.algorithm);
-        if !is_block && !is_edge(problem) {
-            // Slices of what fits as a whole gain nothing.
-            known.retain(|offer| !self.fits_undivided(problem.batch(), &offer.algorithm));
-        }
         for offer in &mut known {
             let workspace = self.ask(problem, &offer.algorithm)?;
             offer.workspace = workspace.ok_or_else(|| "is not supported".to_owned());
@@ -333,11 +317,6 @@ impl Backend for Asking<'_> {
     fn run(&mut self, _: &Problem, _: &Configuration, _: Tensors<'_>, _: Scale) -> Result<Run, Error> {
         Err(Error::Interrupted)
     }
-}
-
-/// Whether a slice touches an edge that is padded.
-fn is_edge(problem: &Problem) -> bool {
-    problem.convolution().axes().iter().any(|axis| axis.pad_before != axis.pad_after)
 }
 
 fn refusal(problem: &Problem, algorithm: &Algorithm, reason: &str) -> Error {

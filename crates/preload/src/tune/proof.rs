@@ -21,9 +21,10 @@ use tightfit_cuda::{CudaBackend, Host};
 use crate::lock::lock;
 use crate::log::trace;
 
-/// Extents and samples of a small slice, where the real one is larger.
+/// Extents, samples and channels of a small slice, where the real one is larger.
 const OUTPUTS: usize = 8;
 const SAMPLES: usize = 2;
+const CHANNELS: usize = 64;
 /// What takes longer than this is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the program's end waits for what is being computed.
@@ -176,7 +177,8 @@ fn measure(
     backend.measure(slice, algorithm, &effort).map_err(|error| error.chain())
 }
 
-/// A small slice of the same kind: the same filters, channels, strides and padding, views along the same axes.
+/// A small slice of the same kind: the same extents of filters, strides and padding, views along the same axes. Kernels of a
+/// network share a few.
 fn small(slice: &Problem) -> Problem {
     let convolution = slice.convolution();
     let shrink = |axis: &Axis| {
@@ -185,7 +187,9 @@ fn small(slice: &Problem) -> Problem {
         if axis.output() > OUTPUTS && input > 0 { Axis { input, ..*axis } } else { *axis }
     };
     let axes: Vec<Axis> = convolution.axes().iter().map(shrink).collect();
-    let (channels, filters, groups) = (convolution.channels(), convolution.filters(), convolution.groups());
+    let groups = convolution.groups();
+    let most = if groups == 1 { CHANNELS } else { usize::MAX };
+    let (channels, filters) = (convolution.channels().min(most), convolution.filters().min(most));
     let shrunk = || {
         let own = Convolution::new(channels, filters, groups, &axes)?;
         let batch = slice.batch().min(SAMPLES);
@@ -211,7 +215,7 @@ mod tests {
         let small = |line: &str| small(&line.parse().unwrap()).to_string();
         for (slice, expected) in [
             (
-                "forward n1 c64 d9 h128 w128 k32 t3 r3 s3 pad1:0x1x1 bf16 xd32 yd32",
+                "forward n1 c128 d9 h128 w128 k32 t3 r3 s3 pad1:0x1x1 bf16 xd32 yd32",
                 "forward n1 c64 d9 h8 w8 k32 t3 r3 s3 pad1:0x1x1 bf16 xd10 yd9",
             ),
             ("forward n8 c64 h5 w5 k32 r3 s3 f32 xh9 yh9", "forward n2 c64 h5 w5 k32 r3 s3 f32 xh6 yh4"),
