@@ -10,6 +10,7 @@ mod forecast;
 mod grouped;
 mod sizes;
 mod slices;
+mod slicing;
 #[expect(clippy::module_inception, reason = "the survey itself, beside the sizes that it measures")]
 mod survey;
 
@@ -19,4 +20,5 @@ pub use fit::Screen;
 pub use forecast::{Expected, Forecast, forecast, tensor_memory};
 pub use sizes::{Sizes, candidates, screened};
 pub use slices::{Divide, add_slices};
+pub use slicing::Slicing;
 pub use survey::{Scope, Survey, survey};

@@ -17,9 +17,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::fit::Screen;
 use super::sizes::Sizes;
+use super::slicing::Slicing;
 use crate::candidate::Candidates;
 use crate::optimize::{Piece, divide, slice};
-use crate::problem::{Cuts, Dimension, Part};
 use crate::profile::{Profiler, Rivals};
 use crate::words::by_name;
 use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem};
@@ -70,8 +70,6 @@ by_name!(Divide, "divisions");
 
 /// The largest mini-batch that is sliced with all samples at once as well.
 const TOGETHER: usize = 4;
-/// Positions that a dimension should have to be divided before the next one.
-const LONG: usize = 8;
 /// Algorithms that compete at the edges of a size.
 const EDGES: usize = 2;
 /// The most ranges that are put together freely; beyond, only those of one size.
@@ -118,9 +116,9 @@ pub(super) fn least_workspace(
     let mut least: Option<Bytes> = None;
     for block in blocks(problem, &[Bytes::ZERO], along, &[]) {
         let Some(mut search) = Search::new(problem.with_batch(block)?, Screen::Once, profiler)? else { continue };
-        for size in search.ladder() {
-            let ranges = search.cuts.ranges(size);
-            let problems: Option<BTreeSet<Problem>> = ranges.into_iter().map(|range| search.part(range)).collect();
+        for size in search.slicing.ladder() {
+            let problems: Option<BTreeSet<Problem>> =
+                search.slicing.parts(size).map(|parts| parts.into_iter().collect());
             let mut largest = problems.is_some().then_some(Bytes::ZERO);
             for part in problems.into_iter().flatten() {
                 let of_part = search.offers(&part)?.into_iter().map(|(_, workspace)| workspace).min();
@@ -171,9 +169,7 @@ type Ways = Vec<(Algorithm, Nanos, Bytes)>;
 
 /// The search for slices of one block of samples.
 struct Search<'p, 'b> {
-    block: Problem,
-    dimension: Dimension,
-    cuts: Cuts,
+    slicing: Slicing,
     profiler: &'p mut Profiler<'b>,
     breadth: Breadth,
     /// By problem of a range.
@@ -186,31 +182,10 @@ struct Search<'p, 'b> {
 impl<'p, 'b> Search<'p, 'b> {
     /// None if the block has no axis to divide.
     fn new(block: Problem, screen: Screen, profiler: &'p mut Profiler<'b>) -> Result<Option<Search<'p, 'b>>, Error> {
-        let all = Dimension::ALL.map(|dimension| (dimension, Cuts::new(&block, dimension)));
-        let positions = |cuts: &Cuts| cuts.extent() / cuts.step();
-        // The axis of the longest stride: its slices are the most contiguous.
-        let long = all.iter().find(|(_, cuts)| positions(cuts) >= LONG);
-        let most = all.iter().rev().max_by_key(|(_, cuts)| positions(cuts));
-        let Some(&(dimension, cuts)) = long.or(most).filter(|(_, cuts)| positions(cuts) > 1) else { return Ok(None) };
+        let Some(slicing) = Slicing::of(block) else { return Ok(None) };
         let (measured, failed, sizes) = (HashMap::new(), BTreeSet::new(), BTreeMap::new());
         let breadth = Breadth::of(screen);
-        Ok(Some(Search { block, dimension, cuts, profiler, breadth, measured, failed, sizes }))
-    }
-
-    /// Sizes to try, falling: the extent's halves, thirds, quarters, sixths and so on.
-    fn ladder(&self) -> Vec<usize> {
-        let (extent, step) = (self.cuts.extent(), self.cuts.step());
-        let powers = std::iter::successors(Some(2usize), |parts| parts.checked_mul(2));
-        let parts = powers.flat_map(|parts| [parts, parts + parts / 2]).take_while(|&parts| parts <= 2 * extent);
-        let mut sizes: Vec<usize> = parts.map(|parts| extent.div_ceil(parts).next_multiple_of(step)).collect();
-        sizes.retain(|&size| size < extent);
-        sizes.dedup();
-        sizes
-    }
-
-    /// The problem of a range; none if it cannot be computed alone.
-    fn part(&self, range: std::ops::Range<usize>) -> Option<Problem> {
-        Part::slice(&self.block, 0..self.block.batch(), self.dimension, range).ok().map(|part| part.problem)
+        Ok(Some(Search { slicing, profiler, breadth, measured, failed, sizes }))
     }
 
     /// Workspaces of the algorithms that support a problem.
@@ -223,9 +198,9 @@ impl<'p, 'b> Search<'p, 'b> {
     fn run(&mut self, limit: Bytes, others: &[Candidate]) -> Result<(), Error> {
         for algorithm in self.over(limit)? {
             let mut measured = 0;
-            for size in self.ladder() {
-                let ranges = self.cuts.ranges(size);
-                let Some(inner) = self.part(ranges[ranges.len() / 2].clone()) else { continue };
+            for size in self.slicing.ladder() {
+                let ranges = self.slicing.cuts().ranges(size);
+                let Some(inner) = self.slicing.part(ranges[ranges.len() / 2].clone()) else { continue };
                 let Some((way, workspace)) = self.way(&inner, &algorithm)? else { continue };
                 if workspace > limit {
                     continue;
@@ -244,14 +219,14 @@ impl<'p, 'b> Search<'p, 'b> {
 
     /// The algorithms to try, which do not fit as a whole. A recording has only what was measured, so there all of its slices.
     fn over(&mut self, limit: Bytes) -> Result<Vec<Algorithm>, Error> {
-        let block = self.block;
+        let block = self.slicing.block();
         let whole = self.offers(&block)?;
         let over = whole.iter().filter(|(_, workspace)| *workspace > limit).map(|(algorithm, _)| algorithm.clone());
         let mut over: Vec<Algorithm> = over.take(self.breadth.algorithms).collect();
-        if self.profiler.is_recorded(&self.block) {
-            for size in self.ladder() {
-                let ranges = self.cuts.ranges(size);
-                let Some(inner) = self.part(ranges[ranges.len() / 2].clone()) else { continue };
+        if self.profiler.is_recorded(&self.slicing.block()) {
+            for size in self.slicing.ladder() {
+                let ranges = self.slicing.cuts().ranges(size);
+                let Some(inner) = self.slicing.part(ranges[ranges.len() / 2].clone()) else { continue };
                 let named = self.offers(&inner)?.into_iter().map(|(algorithm, _)| algorithm);
                 over.extend(named.filter(|name| !whole.iter().any(|(fits, bytes)| fits == name && *bytes <= limit)));
             }
@@ -286,7 +261,7 @@ impl<'p, 'b> Search<'p, 'b> {
         best.retain(|(_, _, workspace)| *workspace <= limit);
         best.sort_by_key(|(algorithm, time, _)| (*time, algorithm.clone()));
         let best: Vec<Algorithm> = best.into_iter().take(EDGES).map(|(algorithm, ..)| algorithm).collect();
-        let problems: Option<BTreeSet<Problem>> = ranges.iter().map(|range| self.part(range.clone())).collect();
+        let problems: Option<BTreeSet<Problem>> = ranges.iter().map(|range| self.slicing.part(range.clone())).collect();
         let Some(problems) = problems else { return Ok(()) };
         for problem in problems.iter().filter(|problem| *problem != inner) {
             let mut measured = 0;
@@ -325,11 +300,12 @@ impl<'p, 'b> Search<'p, 'b> {
             return Ok(false);
         }
         // Whatever wins must beat the same share of the fastest in no more workspace.
-        let positions = self.dimension.extent(problem) as f64;
-        let of_block = self.block.batch() as f64 * positions / self.cuts.extent() as f64;
+        let positions = self.slicing.dimension().extent(problem) as f64;
+        let of_block = self.slicing.block().batch() as f64 * positions / self.slicing.cuts().extent() as f64;
         let share = |candidate: &Candidate| candidate.time.0 as f64 / candidate.micro_batch as f64 * of_block;
         let least = others.iter().filter(|other| other.workspace <= workspace).map(share).fold(f64::INFINITY, f64::min);
-        let ranges = self.measured.iter().map(|(problem, ways)| (self.dimension.extent(problem) as f64, ways));
+        let ranges =
+            self.measured.iter().map(|(problem, ways)| (self.slicing.dimension().extent(problem) as f64, ways));
         let ranges = ranges.flat_map(|(extent, ways)| ways.iter().map(move |way| (way.2, way.1.0 as f64 / extent)));
         let ranges = ranges.filter(|(bytes, _)| *bytes <= workspace).map(|(_, rate)| rate * positions);
         let bound = ranges.fold(least, f64::min);
@@ -350,21 +326,22 @@ impl<'p, 'b> Search<'p, 'b> {
 
     /// Everything measured, put together.
     fn candidates(&self) -> Vec<Candidate> {
-        let extent = self.cuts.extent();
+        let extent = self.slicing.cuts().extent();
         let lengths: BTreeSet<usize> = self.sizes.values().flatten().map(ExactSizeIterator::len).collect();
         let mut ranges: BTreeSet<(usize, usize)> =
             self.sizes.values().flatten().map(|range| (range.start, range.end)).collect();
-        let positions: Vec<usize> = std::iter::once(0).chain((1..extent).filter(|&at| self.cuts.allow(at))).collect();
+        let positions: Vec<usize> =
+            std::iter::once(0).chain((1..extent).filter(|&at| self.slicing.cuts().allow(at))).collect();
         if positions.len() * lengths.len() <= MOST_PIECES {
             let all = positions.iter().flat_map(|&start| lengths.iter().map(move |length| (start, start + length)));
-            ranges.extend(all.filter(|&(_, end)| end <= extent && self.cuts.allow(end)));
+            ranges.extend(all.filter(|&(_, end)| end <= extent && self.slicing.cuts().allow(end)));
         }
         let piece = |(start, end): (usize, usize)| {
-            let ways = self.measured.get(&self.part(start..end)?)?.clone();
+            let ways = self.measured.get(&self.slicing.part(start..end)?)?.clone();
             Some(Piece { range: start..end, ways })
         };
         let pieces: Vec<Piece> = ranges.into_iter().filter_map(piece).collect();
-        slice(self.block.batch(), self.dimension, extent, &pieces)
+        slice(self.slicing.block().batch(), self.slicing.dimension(), extent, &pieces)
     }
 
     /// Measures slices under each limit, then those parts of the answers again that were given up after a single timed call.

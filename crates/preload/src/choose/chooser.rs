@@ -5,6 +5,7 @@ use tightfit_core::{Candidate, DivisionCost, Nanos, Notes, Types};
 
 use super::cache::CacheFile;
 use super::measurements::Measurements;
+use super::proof::Proofs;
 use super::shipped::Stores;
 use super::spending::Spending;
 use crate::kernel::Question;
@@ -25,12 +26,18 @@ pub struct Chooser {
     pub(super) shipped: Stores,
     pub(super) measurements: Measurements,
     pub(super) spending: Spending,
+    pub(super) proofs: Proofs,
 }
 
 impl Chooser {
     /// The cache; none if the settings name none or it cannot be opened.
     pub fn cache(&self, settings: &Settings, tune: Tune) -> Option<&Cache> {
         self.cache.open(settings, tune)
+    }
+
+    /// Which algorithms compute slices right.
+    pub fn proofs(&self) -> &Proofs {
+        &self.proofs
     }
 
     /// What choosing has cost.

@@ -1,11 +1,13 @@
 //! Answers that take no measuring: an earlier process's decision, a shipped one, or what runs until `tune` has found better.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tightfit_core::profile::{Decision, DecisionKey};
 use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Device, DivisionCost, Measurement, Problem};
+use tightfit_cuda::Host;
 
 use super::chooser::{Chooser, admission, is_deterministic};
 use super::{Choice, answer};
@@ -133,14 +135,19 @@ impl Chooser {
         terms: Terms,
         settings: &Settings,
         session: &mut Session,
+        host: &Arc<Host>,
         is_capturing: bool,
     ) -> Choice {
         // Also where the program asks for determinism: what the cache holds is the same in every run.
         if !is_capturing && let Some(choice) = self.decided(question, terms, settings, session) {
             return choice;
         }
-        let answer = answer(question, terms, None, settings, session);
         let is_open = !is_capturing && can_tune(terms, settings);
+        let sliced = if is_open { self.in_slices(question, terms, settings, session, host) } else { None };
+        let answer = match sliced {
+            Some(sliced) => Answer::Ours(sliced),
+            None => answer(question, terms, None, settings, session),
+        };
         let told = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
         Choice { answer, told, is_open, framework_time: None, is_lasting: !is_capturing }
     }

@@ -15,7 +15,9 @@ mod decided;
 mod heuristic;
 mod measured;
 mod measurements;
+mod proof;
 mod shipped;
+mod sliced;
 mod spending;
 mod surveyed;
 mod turn;
@@ -24,6 +26,7 @@ use std::sync::Arc;
 
 use chooser::Knowledge;
 pub use chooser::{Chooser, admission};
+pub use proof::Prover;
 use tightfit_core::optimize::{divide, front};
 use tightfit_core::profile::Decision;
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos};
@@ -70,11 +73,11 @@ impl Chooser {
         terms: Terms,
         settings: &Settings,
         session: &mut Session,
-        host: &Host,
+        host: &Arc<Host>,
         is_capturing: bool,
     ) -> Choice {
         if terms.is_anytime() {
-            return self.choose_anytime(question, terms, settings, session, is_capturing);
+            return self.choose_anytime(question, terms, settings, session, host, is_capturing);
         }
         let mut is_lasting = !is_capturing;
         let decided = terms.tune == Tune::Cached && !is_capturing;

@@ -38,7 +38,7 @@ pub fn answer(
     question: Question,
     settings: &Settings,
     session: &mut Session,
-    host: &Host,
+    host: &Arc<Host>,
     is_capturing: bool,
 ) -> Result<Arc<Kernel>, Reason> {
     let (limits, layers) = (process.limits.get(), layer::sharing(question.device, &question.problem));

@@ -19,8 +19,8 @@ use tightfit_core::{
 };
 use tightfit_cuda::{Guest, must_be_proven};
 
-use super::proof::Prover;
 use super::similar::Similar;
+use crate::choose::Prover;
 
 /// What the survey asked for and nobody knows.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,7 +17,6 @@ mod job;
 mod ledger;
 mod outcome;
 mod pace;
-mod proof;
 mod rates;
 mod room;
 mod similar;
@@ -125,7 +124,7 @@ impl Tuner {
     /// Saves what was measured so far; called when the process ends.
     pub fn save(&self, chooser: &Chooser, settings: &Settings) {
         if let Ok(mut state) = self.state.try_lock() {
-            state.finish();
+            chooser.proofs().finish();
             state.save(chooser, settings);
         }
     }

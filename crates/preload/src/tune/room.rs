@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tightfit_core::{Algorithm, Problem};
 
-use super::proof::Prover;
 use super::rates::Rates;
 use super::similar::Similar;
 use super::task::CALLS;
+use crate::choose::Prover;
 
 /// What must be left of a step for an algorithm of which nothing is known.
 const NEW: Duration = Duration::from_millis(150);

@@ -13,12 +13,11 @@ use super::job::{Job, Next, Verdict};
 use super::ledger::Ledger;
 use super::outcome::{adopt, finish, leave, run, save};
 use super::pace::Pace;
-use super::proof::{Proofs, Prover};
 use super::rates::Rates;
 use super::room::Room;
 use super::similar::Similar;
 use super::task::{Purpose, Task};
-use crate::choose::{Chooser, admission};
+use crate::choose::{Chooser, Prover, admission};
 use crate::kernel::Kernel;
 use crate::log::trace;
 use crate::ranks;
@@ -47,7 +46,6 @@ pub(super) struct State {
     pace: Pace,
     rates: Rates,
     similar: Similar,
-    proofs: Proofs,
     /// The kernels met, by address.
     met: HashSet<usize>,
     kernels: Vec<Arc<Kernel>>,
@@ -113,12 +111,7 @@ impl State {
     /// Saves which algorithms compute slices right.
     fn keep_proofs(&self, chooser: &Chooser, settings: &Settings) {
         let Some(device) = &self.device else { return };
-        chooser.keep_measured(self.proofs.take_new(), settings, Tune::Measure, device);
-    }
-
-    /// The program ends.
-    pub fn finish(&self) {
-        self.proofs.finish();
+        chooser.keep_measured(chooser.proofs().take_new(), settings, Tune::Measure, device);
     }
 
     /// Takes down an execution.
@@ -234,7 +227,8 @@ impl State {
             let of_device =
                 |device: &Device, problem: &Problem| around.chooser.cached(problem, around.settings, device);
             let cached = |problem: &Problem| device.as_ref().map_or_else(Vec::new, |device| of_device(device, problem));
-            let prover = Prover { proofs: &self.proofs, device: call.device, host: call.around.host, cached: &cached };
+            let prover =
+                Prover { proofs: around.chooser.proofs(), device: call.device, host: around.host, cached: &cached };
             let room = Room { rates: &self.rates, similar: &self.similar, prover, left, is_thorough };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
             let next = job.next(session, Some(&call.own), is_late, &room);
@@ -413,7 +407,7 @@ impl State {
     /// end.
     pub fn end(&mut self, call: &Call<'_>, device: &Device) -> bool {
         self.close_jobs(call, device);
-        self.proofs.end();
+        call.around.chooser.proofs().end();
         self.keep_proofs(call.around.chooser, call.around.settings);
         self.others.drain(..).for_each(|kernel| kernel.close());
         let is_news = self.measured > self.told;

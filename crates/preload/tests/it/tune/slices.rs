@@ -44,6 +44,16 @@ fn one_sample_runs_in_slices_of_the_same_bits() {
 }
 
 #[test]
+fn slices_of_the_own_engine_run_from_the_first_execution_on() {
+    for operation in ["forward", "data", "filter"] {
+        let arguments = format!("{LARGE} op={operation}");
+        let run = right_within(limited(&arguments, &[]), &alone(&arguments), &arguments);
+        assert_eq!((is_sliced(&run), total(&run, "tuning_measurements")), (true, 0), "{}", run.errors);
+        assert!(algorithms(&run).iter().all(|name| !name.contains("engine1")), "{:?}", algorithms(&run));
+    }
+}
+
+#[test]
 fn a_later_process_begins_with_slices() {
     for tune in ["measure", "first"] {
         let folder = tempfile::tempdir().unwrap();

@@ -1,0 +1,92 @@
+//! Along which axis a block of samples is sliced, and into what.
+
+use std::ops::Range;
+
+use crate::candidate::Slices;
+use crate::problem::{Cuts, Dimension, Part};
+use crate::{Algorithm, Error, Problem};
+
+/// Positions that a dimension should have to be divided before the next one.
+const LONG: usize = 8;
+
+/// The axis to slice a problem along: the one of the longest stride that is long enough, so that slices are contiguous.
+#[derive(Clone, Copy, Debug)]
+pub struct Slicing {
+    block: Problem,
+    dimension: Dimension,
+    cuts: Cuts,
+}
+
+impl Slicing {
+    /// Of a block of samples; none if it has no axis to divide.
+    pub fn of(block: Problem) -> Option<Slicing> {
+        let all = Dimension::ALL.map(|dimension| (dimension, Cuts::new(&block, dimension)));
+        let positions = |cuts: &Cuts| cuts.extent() / cuts.step();
+        let long = all.iter().find(|(_, cuts)| positions(cuts) >= LONG);
+        let most = all.iter().rev().max_by_key(|(_, cuts)| positions(cuts));
+        let (dimension, cuts) = long.or(most).filter(|(_, cuts)| positions(cuts) > 1).copied()?;
+        Some(Slicing { block, dimension, cuts })
+    }
+
+    /// The block.
+    pub fn block(&self) -> Problem {
+        self.block
+    }
+
+    /// The axis.
+    pub fn dimension(&self) -> Dimension {
+        self.dimension
+    }
+
+    /// Where it may be cut.
+    pub fn cuts(&self) -> &Cuts {
+        &self.cuts
+    }
+
+    /// Sizes to try, falling: the extent's halves, thirds, quarters, sixths and so on.
+    pub fn ladder(&self) -> Vec<usize> {
+        let (extent, step) = (self.cuts.extent(), self.cuts.step());
+        let powers = std::iter::successors(Some(2usize), |parts| parts.checked_mul(2));
+        let parts = powers.flat_map(|parts| [parts, parts + parts / 2]).take_while(|&parts| parts <= 2 * extent);
+        let mut sizes: Vec<usize> = parts.map(|parts| extent.div_ceil(parts).next_multiple_of(step)).collect();
+        sizes.retain(|&size| size < extent);
+        sizes.dedup();
+        sizes
+    }
+
+    /// The problem of a range; none if it cannot be computed alone.
+    pub fn part(&self, range: Range<usize>) -> Option<Problem> {
+        Part::slice(&self.block, 0..self.block.batch(), self.dimension, range).ok().map(|part| part.problem)
+    }
+
+    /// The problems of all ranges of a size, in order; none if one cannot be computed alone.
+    pub fn parts(&self, size: usize) -> Option<Vec<Problem>> {
+        self.cuts.ranges(size).into_iter().map(|range| self.part(range)).collect()
+    }
+
+    /// Slices of this size, all by one algorithm.
+    ///
+    /// # Errors
+    /// Those of [`Slices::new`].
+    pub fn slices(&self, size: usize, algorithm: &Algorithm) -> Result<Algorithm, Error> {
+        let ranges = self.cuts.ranges(size);
+        let slices = Slices::new(self.dimension, ranges.into_iter().map(|range| (range.len(), algorithm.clone())))?;
+        Ok(slices.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outermost_axis_that_is_long_enough_is_sliced() {
+        let slicing = |line: &str| Slicing::of(line.parse().unwrap());
+        let video = slicing("forward n1 c8 d9 h16 w16 k8 t3 r3 s3 pad1 f32").unwrap();
+        assert_eq!((video.dimension(), video.ladder()), (Dimension::D, vec![5, 3, 2, 1]));
+        assert_eq!(slicing("forward n1 c8 d4 h16 w16 k8 t3 r3 s3 pad1 f32").unwrap().dimension(), Dimension::H);
+        assert!(slicing("forward n1 c8 h3 w3 k8 r3 s3 f32").is_none());
+        assert_eq!(video.parts(4).unwrap().len(), 3);
+        assert_eq!(video.slices(4, &Algorithm::new("fft")).unwrap().name(), "2 x d4 fft + d1 fft");
+    }
+}

@@ -1,0 +1,65 @@
+//! Slices by the framework's own engine, before anything is timed: where not even one sample fits, every other engine may be
+//! many times as slow. The engine computes small slices right first, for which the plan waits a little.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tightfit_core::survey::{Divide, Slicing};
+use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
+use tightfit_cuda::{Guest, Host, must_be_proven};
+
+use super::chooser::{Chooser, admission};
+use super::proof::Prover;
+use crate::kernel::Question;
+use crate::session::Session;
+use crate::settings::{Settings, Terms};
+
+impl Chooser {
+    /// The largest slices within the limit; none if samples fit as a whole, or if no slices do.
+    pub(super) fn in_slices(
+        &self,
+        question: &Question,
+        terms: Terms,
+        settings: &Settings,
+        session: &mut Session,
+        host: &Arc<Host>,
+    ) -> Option<Configuration> {
+        let (problem, own, limit) = (&question.problem, &question.chosen.algorithm, terms.limit.bytes());
+        let is_asked_for = terms.slices() && problem.batch() <= Divide::SMALL && question.chosen.workspace > limit;
+        if !is_asked_for || !admission(question, settings).admits(question.chosen.notes) {
+            return None;
+        }
+        let block = problem.with_batch(if terms.divide == Divide::Space { problem.batch() } else { 1 }).ok()?;
+        let fits = |workspace: Bytes| workspace + Guest::division_workspace(problem) <= limit;
+        if session.guest.workspace(&block, own).ok()?.is_some_and(fits) {
+            return None;
+        }
+        let slicing = Slicing::of(block)?;
+        let (size, workspace) = slicing.ladder().into_iter().find_map(|size| {
+            let workspace = largest(&slicing.parts(size)?, &mut session.guest, question)?;
+            fits(workspace).then_some((size, workspace))
+        })?;
+        let device = session.guest.device().clone();
+        let cached = |problem: &Problem| self.cached(problem, settings, &device);
+        let prover = Prover { proofs: self.proofs(), device: question.device, host, cached: &cached };
+        let parts: BTreeSet<Problem> = slicing.parts(size)?.into_iter().filter(must_be_proven).collect();
+        if !parts.iter().all(|part| prover.is_soon_right(part, own)) {
+            return None;
+        }
+        let algorithm = slicing.slices(size, own).ok()?;
+        let part = Candidate { micro_batch: block.batch(), algorithm, time: Nanos::ZERO, workspace };
+        let cost = DivisionCost { time: Nanos::ZERO, workspace: Guest::division_workspace(problem) };
+        let configuration = Configuration::new(vec![part; problem.batch() / block.batch()], cost);
+        session.set_up(question, &configuration).map(|_| configuration)
+    }
+}
+
+/// The largest workspace of these slices by the framework's own engine; none if it refuses one.
+fn largest(parts: &[Problem], guest: &mut Guest, question: &Question) -> Option<Bytes> {
+    let distinct: BTreeSet<&Problem> = parts.iter().collect();
+    let mut largest = Bytes::ZERO;
+    for part in distinct {
+        largest = largest.max(guest.workspace(part, &question.chosen.algorithm).ok()??);
+    }
+    Some(largest)
+}
