@@ -4,8 +4,10 @@ mod baseline;
 mod dynamic;
 mod optimal;
 mod overlap;
+mod trials;
 mod vdnn;
 
+use trials::Trials;
 use vdnn::Offloads;
 
 use super::draft::{Draft, Drafter};

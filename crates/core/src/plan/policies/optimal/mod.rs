@@ -16,10 +16,9 @@ pub(super) use least::{Least, least};
 use model::Model;
 use search::{Search, Work};
 
-use super::{Floors, Outcome, overlap};
+use super::{Floors, Outcome, Trials, overlap};
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
-use crate::plan::{Decision, simulate};
 use crate::{Error, Nanos};
 
 /// Bytes that every plan needs at once, and the operation that does.
@@ -63,29 +62,6 @@ fn checkpoints(model: &Model<'_>, segments: usize) -> Decisions {
     decisions
 }
 
-/// Attempts, and the fastest of those that fit.
-struct Trials<'a> {
-    drafter: &'a Drafter<'a>,
-    decisions: Vec<Decision>,
-    best: Option<(Nanos, usize, Draft)>,
-}
-
-impl Trials<'_> {
-    fn consider(&mut self, attempt: &str, draft: Draft) -> bool {
-        let mut decision = draft.decision(attempt, &self.drafter.options);
-        let fits = decision.fits;
-        if fits {
-            let time = simulate(self.drafter.step, &draft.schedule, self.drafter.costs).time;
-            decision.time = Some(time);
-            if self.best.as_ref().is_none_or(|best| (time, draft.peak) < (best.0, best.2.peak)) {
-                self.best = Some((time, self.decisions.len(), draft));
-            }
-        }
-        self.decisions.push(decision);
-        fits
-    }
-}
-
 /// Visits of operations and reruns that a search may take: half a second for usual networks, more for large steps.
 fn visits(model: &Model<'_>) -> u64 {
     12_000_000 + 12_000 * model.touches.len().saturating_sub(600).min(4400) as u64
@@ -111,7 +87,7 @@ const ROUNDS: [usize; 2] = [120, 240];
 
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
     let options = &drafter.options;
-    let mut trials = Trials { drafter, decisions: Vec::new(), best: None };
+    let mut trials = Trials::new(drafter);
     let floor = floors.of_policy(options.policy);
     if floor.peak > options.budget {
         let decision = floor.decision("least", options);
@@ -129,7 +105,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(30));
     planner.start(options.budget.0, floors.optimal.as_ref());
     let target = |trials: &Trials<'_>, planner: &Planner<'_, '_>| {
-        let drafts = trials.best.iter().map(|best| best.0.0);
+        let drafts = trials.best().map(|best| best.time.0).into_iter();
         drafts.chain(planner.known.iter().map(|known| known.0.time)).min().unwrap_or(u64::MAX >> 8)
     };
     let mut bound = relaxation.improve(target(&trials, &planner), rounds[0], part(until, PARTS));
@@ -147,14 +123,8 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     }
     let last = relaxation.improve(target(&trials, &planner), rounds[1], until);
     bound.time = bound.time.max(last.time);
-    let Trials { mut decisions, best, .. } = trials;
-    match best {
-        Some((_, taken, draft)) => {
-            decisions[taken].taken = true;
-            Ok(Outcome { draft, decisions, bound: Some(Nanos(bound.time)).filter(|bound| *bound > Nanos::ZERO) })
-        }
-        None => Err(drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least())),
-    }
+    let too_large = |decisions: Vec<_>| drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least());
+    trials.outcome(Some(Nanos(bound.time)).filter(|bound| *bound > Nanos::ZERO)).map_err(too_large)
 }
 
 /// Decisions from all searches so far, each found within its own limit.
