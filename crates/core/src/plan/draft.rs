@@ -9,7 +9,7 @@
 //! ```
 
 use super::lives::Lives;
-use super::place::{Effort, is_tight, largest_gap, most_live, place};
+use super::place::{Effort, is_tight, largest_gap, most_live, place, place_below};
 use super::script::Script;
 use super::step::{Cost, Lifetimes, Residence, Step};
 use super::write::write;
@@ -165,7 +165,14 @@ impl<'a> Drafter<'a> {
         let found = place(&lives.blocks, Effort::Draft);
         let draft = self.finished(schedule, &found.offsets, &lives, Effort::Draft);
         let may_fit = (draft.most_live..draft.peak).contains(&self.options.budget);
-        if may_fit && effort == Effort::Plan { self.tightened(draft) } else { draft }
+        if !may_fit || effort == Effort::Draft {
+            return draft;
+        }
+        let found = place_below(&lives.blocks, self.options.budget.0);
+        if found.height >= draft.peak.0 {
+            return Draft { effort: Effort::Plan, ..draft };
+        }
+        self.finished(draft.schedule, &found.offsets, &lives, Effort::Plan)
     }
 
     /// A schedule that already has its offsets, as a draft.

@@ -123,17 +123,29 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             sums[at + 1] = sums[at] + live[at];
         }
         let mut clauses = Clauses::new(self.intervals.variables);
-        for idle in &self.intervals.idle {
+        // What the first stretch of each tail costs, less what is claimed of it below.
+        let mut first: Vec<i128> = vec![0; self.intervals.idle.len()];
+        for (place_of, idle) in self.intervals.idle.iter().enumerate() {
             let of = &model.gaps[idle.gap];
             let bytes = i128::from(of.bytes);
             let there = |place: usize| Literal::of(idle.there + place);
             let mut from = idle.since.min(of.to);
-            for (place, &to) in idle.asked.iter().chain([&of.to]).enumerate() {
-                constant += clauses.cost(there(place), bytes * (sums[to] - sums[from]));
-                from = to;
-                if place > 0 {
-                    clauses.implies(there(place - 1), there(place), HARD);
+            for (place, to) in idle.ends(of).enumerate() {
+                let cost = bytes * (sums[to] - sums[from]);
+                match idle.is_tail {
+                    true if place == 0 => first[place_of] += cost,
+                    true => {
+                        constant += clauses.cost(there(place), cost);
+                        clauses.implies(there(place), there(place - 1), HARD);
+                    }
+                    false => {
+                        constant += clauses.cost(there(place), cost);
+                        if place > 0 {
+                            clauses.implies(there(place - 1), there(place), HARD);
+                        }
+                    }
                 }
+                from = to;
             }
             // Windows: what is not computed again has to be moved, or stays.
             let mut moving = 0;
@@ -141,8 +153,12 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 match idle.part(of, row) {
                     Part::Nothing => {}
                     Part::Unless => moving += price,
+                    Part::There(0) if idle.is_tail => first[place_of] += bytes * price,
                     Part::There(place) => constant += clauses.cost(there(place), bytes * price),
                 }
+            }
+            if idle.is_tail {
+                continue;
             }
             // Copies slow down what runs beside them: for the time that either link is busy, at least half of the sum.
             let (out, back) = model.copies[idle.gap];
@@ -163,19 +179,30 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 }
             }
         }
+        let mut claims: Vec<i128> = vec![0; self.intervals.idle.len()];
+        for tail in self.intervals.demands.iter().flat_map(|demand| &demand.via) {
+            claims[*tail] += 1;
+        }
+        let whole = first.clone();
         for demand in &self.intervals.demands {
             let (by, of) = (&self.intervals.idle[demand.by], &self.intervals.idle[demand.of]);
             let Some(again) = by.again else { continue };
             let gap = &model.gaps[of.gap];
             // It may also be computed for this alone, and once more later.
-            let alone = match of.again {
-                Some(_) => {
+            let alone = match gap.producers.is_empty() {
+                false => {
                     i128::from(model.least_again(&gap.producers)) * least_discount
                         / i128::from(self.intervals.asks[demand.of])
                 }
-                None => HARD,
+                true => HARD,
             };
-            clauses.implies(Literal::of(again), Literal::of(of.there + demand.place), alone);
+            // A tail on the way that is there asks for nothing; that has its price, of which each demand claims a share.
+            let penalty = demand.via.iter().map(|tail| whole[*tail] / claims[*tail]).fold(alone, i128::min);
+            demand.via.iter().for_each(|tail| first[*tail] -= penalty);
+            clauses.implies(Literal::of(again), Literal::of(of.there + demand.place), penalty);
+        }
+        for (idle, cost) in self.intervals.idle.iter().zip(first).filter(|(idle, _)| idle.is_tail) {
+            constant += clauses.cost(Literal::of(idle.there), cost);
         }
         let twice = clauses.least_twice();
         Some(Solved { twice: constant * 2 + twice, clauses, worth, scratch_price })
@@ -214,7 +241,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 starts[best] += again * model.least_again(&of.producers) as f64;
             }
             let mut start = from;
-            for (place, &to) in idle.asked.iter().chain([&of.to]).enumerate() {
+            for (place, to) in idle.ends(of).enumerate() {
                 let there = solved.value(idle.there + place) * bytes;
                 live[start] += there;
                 live[to] -= there;
@@ -269,7 +296,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             let value = solved.twice as f64 / 2.0 / TICKS as f64;
             best.time = best.time.max(u64::try_from(time).unwrap_or(0));
             let share = 2.0 / (round as f64 + 2.0);
-            for idle in &self.intervals.idle {
+            for idle in self.intervals.idle.iter().filter(|idle| !idle.is_tail) {
                 let again = idle.again.map_or(0.0, |again| solved.value(again));
                 let keep = solved.value(idle.there);
                 let moving = (1.0 - keep - again).max(0.0);
