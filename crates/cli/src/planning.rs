@@ -5,7 +5,9 @@ use std::path::Path;
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
 use tightfit_core::plan::step::{Step, StepFile};
-use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Plan, Swept, Workload, check_budget, plan};
+use tightfit_core::plan::{
+    self, CostModel, Fronts, Mode, NamedMachine, Options, Plan, Swept, Workload, check_budget, plan,
+};
 use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation};
 use tightfit_train::machine::cuda::RESERVED;
@@ -142,9 +144,8 @@ fn drawn_up(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, F
     let chosen = plan(step, costs, options)?;
     let is_slower = |time: Nanos| chosen.step_time.0 as f64 > time.0 as f64 * NOTABLY;
     // No plan is much faster than the baseline, so a plan that is as fast needs no other to compare with.
-    // Nor is the default ever faster than optimal.
-    let is_best = [plan::Policy::default(), plan::Policy::Optimal].contains(&options.policy);
-    let other = (!is_best && is_slower(chosen.baseline_time))
+    let is_default = options.policy == plan::Policy::default();
+    let other = (!is_default && is_slower(chosen.baseline_time))
         .then(|| plan(step, costs, &Options { policy: plan::Policy::default(), ..*options }))
         .and_then(Result::ok);
     drop(bar);
@@ -232,9 +233,8 @@ fn costs(planning: &Planning, device: &Device) -> Result<CostModel, Failure> {
     if let Some(name) = &planning.costs {
         return Ok(CostModel::named(name)?);
     }
-    let known = [("H200", CostModel::h200 as fn() -> CostModel), ("K40", CostModel::k40)];
-    match known.iter().find(|(name, _)| device.name.contains(name)) {
-        Some((_, costs)) => Ok(costs()),
+    match NamedMachine::of_device(&device.name) {
+        Some(machine) => Ok(machine.costs()),
         None if device.library.starts_with("tightfit-cpu") => Ok(CostModel::cpu()),
         None => {
             message::note(format_args!(
