@@ -197,10 +197,10 @@ fn impossible_budget_is_refused_before_measuring() {
     assert_ne!(digits, wide);
     std::fs::write(folder.path().join("wide.json"), wide).unwrap();
     for (arguments, layer, budget) in [
-        ("plan vgg16 --batch 64 --budget 1MiB --measure", "conv1_2", "1 MiB"),
+        ("plan vgg16 --batch 64 --budget 1MiB --measure", "pool1", "1 MiB"),
         ("plan vgg16 --batch 64 --budget 1MiB --backend cpu --policy overlap", "conv1_2", "1 MiB"),
-        ("train vgg16 --batch 64 --budget 1MiB --data synthetic", "conv1_2", "1 MiB"),
-        ("train wide.json --batch 8 --budget 512MiB --data digits", "fc2", "512 MiB"),
+        ("train vgg16 --batch 64 --budget 1MiB --data synthetic", "pool1", "1 MiB"),
+        ("train wide.json --batch 8 --budget 512MiB --data digits", "fc1", "512 MiB"),
     ] {
         let message = folder.fail(arguments, 3);
         for part in ["needs at least", "GiB", layer, &format!("the budget is {budget}")] {

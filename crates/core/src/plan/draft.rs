@@ -8,6 +8,8 @@
 //!              whose workspace fits the largest gap at its step
 //! ```
 
+use std::time::Instant;
+
 use super::lives::Lives;
 use super::place::{Effort, is_tight, largest_gap, most_live, place, place_below};
 use super::script::Script;
@@ -59,6 +61,8 @@ pub(super) struct Drafter<'a> {
     pub(super) lifetimes: Lifetimes,
     pub(super) costs: &'a CostModel,
     pub(super) options: Options,
+    /// When planning began.
+    pub(super) began: Instant,
     /// For each operation: the configurations to choose from, if it is a convolution.
     fronts: Vec<Option<&'a [Configuration]>>,
 }
@@ -79,7 +83,7 @@ impl<'a> Drafter<'a> {
             Cost::Fixed(_) => Ok(None),
         });
         let fronts = fronts.collect::<Result<_, Error>>()?;
-        Ok(Drafter { step, lifetimes: Lifetimes::of(step), costs, options, fronts })
+        Ok(Drafter { step, lifetimes: Lifetimes::of(step), costs, options, began: Instant::now(), fronts })
     }
 
     /// The schedule of a script with these algorithms; [`Algorithms::Fit`] uses the memory that the budget leaves free.

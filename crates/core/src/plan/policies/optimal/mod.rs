@@ -120,13 +120,13 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     let fastest = drafter.fastest_times().into_iter().sum();
     if options.algorithms != Algorithms::Memory {
         let kept = vdnn::script(drafter, Offloads::None, None);
-        trials.consider("keep", drafter.draft(&kept, Algorithms::Performance, Effort::Plan));
+        trials.consider("none(p)", drafter.draft(&kept, Algorithms::Performance, Effort::Plan));
     }
     if trials.best().is_some_and(|best| best.time == fastest) {
         return trials.outcome(Some(fastest)).map_err(|decisions| drafter.too_large(floor, &decisions, floors.least()));
     }
     let model = Model::of(drafter);
-    let until = options.plan_time.map(|time| Instant::now() + Duration::from_nanos(time.0));
+    let until = options.plan_time.map(|time| drafter.began + Duration::from_nanos(time.0));
     let mut relaxation = Relaxation::new(&model, options.budget.0);
     let visits = if until.is_some() { TIMED * visits(&model) } else { visits(&model) };
     let mut planner = Planner { model: &model, known: Vec::new(), least: 0, visits, until };
@@ -159,10 +159,13 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     trials.outcome(Some(Nanos(bound.time)).filter(|bound| *bound > Nanos::ZERO)).map_err(too_large)
 }
 
+/// What decisions lead to, the decisions, and what the search began with.
+type Known = (evaluate::Outcome, Decisions, String);
+
 /// Decisions from all searches so far, each found within its own limit.
 struct Planner<'m, 'a> {
     model: &'m Model<'a>,
-    known: Vec<(evaluate::Outcome, Decisions, String)>,
+    known: Vec<Known>,
     /// No decisions are faster than this, in ns.
     least: u64,
     /// Visits for a whole search.
@@ -235,26 +238,32 @@ impl Planner<'_, '_> {
         let drafter = self.model.drafter;
         let budget = drafter.options.budget.0;
         let mut limit = budget;
+        // Whether what is placed takes little longer than what was found.
+        let is_placed = |known: &[Known], trials: &Trials<'_>, share: u64| {
+            let found = known.first().map_or(0, |known| known.0.time);
+            trials.best().is_some_and(|best| best.time.0 <= found + found / share)
+        };
         for placing in 0..PLACINGS {
+            let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+            if is_late && is_placed(&self.known, trials, 20) {
+                break;
+            }
             self.search(limit, self.visits >> placing);
+            let is_late = self.until.is_some_and(|until| Instant::now() >= until);
             let mut over: Option<u64> = None;
             for place in 0..self.known.len() {
                 let (outcome, decisions, name) = &self.known[place];
                 if trials.best().is_some_and(|best| best.time.0 <= outcome.time) {
                     break;
                 }
-                let effort = if over.is_none() { Effort::Plan } else { Effort::Draft };
+                let effort = if over.is_none() && !is_late { Effort::Plan } else { Effort::Draft };
                 let Some(draft) = self.draft(limit, decisions, effort) else { continue };
                 let (peak, live) = (draft.peak.0, draft.most_live.0);
                 if !trials.consider(name, draft) {
                     over.get_or_insert(peak.saturating_sub(budget) + limit.saturating_sub(live));
                 }
             }
-            let is_placed = |trials: &Trials<'_>| {
-                let found = self.known.first().map_or(0, |known| known.0.time);
-                trials.best().is_some_and(|best| best.time.0 <= found + found / 1000)
-            };
-            match over.filter(|_| !is_placed(trials)) {
+            match over.filter(|_| !is_placed(&self.known, trials, 1000)) {
                 Some(over) if over > 0 => limit = limit.saturating_sub(over + over / 8),
                 _ => break,
             }
