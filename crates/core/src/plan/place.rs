@@ -290,6 +290,24 @@ mod tests {
     }
 
     #[test]
+    fn a_placement_below_a_height_is_found_where_there_is_one() {
+        let mut next = random();
+        for _ in 0..200 {
+            let life = |next: &mut dyn FnMut(u64) -> u64| {
+                let begin = next(8) as usize;
+                Life::of(1 + next(9), begin, begin + 1 + next(6) as usize)
+            };
+            let lives: Vec<Life> = (0..6).map(|_| life(&mut next)).collect();
+            let least = exhaustive(&lives);
+            for most in [least, least + 1, least - 1] {
+                let placement = place_below(&lives, most);
+                disjoint(&lives, &placement);
+                assert!(placement.height <= most.max(least), "{lives:?} below {most}");
+            }
+        }
+    }
+
+    #[test]
     fn conflicting_blocks_never_overlap() {
         let mut next = random();
         let mut races = 0;

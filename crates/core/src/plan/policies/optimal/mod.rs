@@ -98,8 +98,9 @@ fn part(until: Option<Instant>, parts: usize) -> Option<Instant> {
 /// Parts of the time that is left: before the placements, each step takes one of these.
 const PARTS: usize = 4;
 
-/// Attempts to leave room for what the placement wastes.
-const PLACINGS: usize = 4;
+/// Attempts to leave room for what the placement wastes. Each leaves so many more parts in this many free.
+const PLACINGS: usize = 6;
+const ROOM: u64 = 400;
 
 /// Rounds of prices before the search, and after it, for usual networks; fewer for large steps.
 const ROUNDS: [usize; 2] = [120, 160];
@@ -264,7 +265,9 @@ impl Planner<'_, '_> {
                 }
             }
             match over.filter(|_| !is_placed(&self.known, trials, 1000)) {
-                Some(over) if over > 0 => limit = limit.saturating_sub(over + over / 8),
+                Some(over) if over > 0 => {
+                    limit = limit.saturating_sub((over + over / 8).max(budget / ROOM * placing as u64))
+                }
                 _ => break,
             }
         }
