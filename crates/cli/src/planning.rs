@@ -5,7 +5,9 @@ use std::path::Path;
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
 use tightfit_core::plan::step::{Step, StepFile};
-use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Plan, Swept, Workload, check_budget, plan};
+use tightfit_core::plan::{
+    self, CostModel, Fronts, Mode, NamedMachine, Options, Plan, Swept, Workload, check_budget, plan,
+};
 use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation};
 use tightfit_train::machine::cuda::RESERVED;
@@ -38,24 +40,6 @@ impl Goal {
     }
 }
 
-/// Plans a network according to the options, after measuring the convolutions that are not known yet. Refuses a network
-/// whose tensors alone exceed the budget before measuring anything. `choices` names the options that measure less.
-///
-/// # Errors
-/// Those of [`check_budget`], of [`foresee`], of measuring and of [`plan()`]; [`Failure::Usage`] without a mini-batch,
-/// without a budget if the device does not report one, and for a layout that plans do not support; [`Error::BadOption`]
-/// for algorithms under a policy that chooses them.
-pub fn plan_of(
-    planning: &Planning,
-    network: &Network,
-    goal: Goal,
-    session: &mut Session,
-    common: &Common,
-    choices: &str,
-) -> Result<Plan, Failure> {
-    prepared_of(planning, network, goal, session, common, choices)?.plan()
-}
-
 /// A step with everything that a plan of it depends on.
 pub struct Prepared {
     pub step: Step,
@@ -63,28 +47,38 @@ pub struct Prepared {
     pub options: Options,
 }
 
-/// Measures what a plan of a network needs; see [`plan_of`].
-///
-/// # Errors
-/// As [`plan_of`].
-pub fn prepared_of(
-    planning: &Planning,
-    network: &Network,
-    goal: Goal,
-    session: &mut Session,
-    common: &Common,
-    choices: &str,
-) -> Result<Prepared, Failure> {
-    let workload = workload(planning, network, goal, common)?;
-    let costs = costs(planning, session.device())?;
-    let free = free(session);
-    let options = options(planning, free)?;
-    // A recording answers immediately, including the workspaces needed.
-    if !session.backends.iter().any(|backend| backend.is_replay()) {
-        check_budget(&workload, &costs, &options)?;
+/// What to plan.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    pub planning: &'a Planning,
+    pub network: &'a Network,
+    pub goal: Goal,
+    pub common: &'a Common,
+    /// Names the options that measure less.
+    pub choices: &'a str,
+}
+
+impl Request<'_> {
+    /// Measures the convolutions that are not known yet. Refuses a network whose tensors alone exceed the budget before
+    /// measuring anything.
+    ///
+    /// # Errors
+    /// Those of [`check_budget`], of [`foresee`] and of measuring; [`Failure::Usage`] without a mini-batch, without a
+    /// budget if the device does not report one, and for a layout that plans do not support; [`Error::BadOption`] for
+    /// algorithms under a policy that chooses them.
+    pub fn prepare(&self, session: &mut Session) -> Result<Prepared, Failure> {
+        let &Request { planning, network, goal, common, choices } = self;
+        let workload = workload(planning, network, goal, common)?;
+        let costs = costs(planning, session.device())?;
+        let free = free(session);
+        let options = options(planning, free)?;
+        // A recording answers immediately, including the workspaces needed.
+        if !session.backends.iter().any(|backend| backend.is_replay()) {
+            check_budget(&workload, &costs, &options)?;
+        }
+        let fronts = measure(planning, &workload, (options.budget, free), session, common, choices)?;
+        Ok(Prepared { step: workload.step(&fronts, &costs)?, costs, options })
     }
-    let fronts = measure(planning, &workload, (options.budget, free), session, common, choices)?;
-    Ok(Prepared { step: workload.step(&fronts, &costs)?, costs, options })
 }
 
 /// Prepares a recorded step; the machine of the file counts unless the options name other rates.
@@ -142,9 +136,8 @@ fn drawn_up(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, F
     let chosen = plan(step, costs, options)?;
     let is_slower = |time: Nanos| chosen.step_time.0 as f64 > time.0 as f64 * NOTABLY;
     // No plan is much faster than the baseline, so a plan that is as fast needs no other to compare with.
-    // Nor is the default ever faster than optimal.
-    let is_best = [plan::Policy::default(), plan::Policy::Optimal].contains(&options.policy);
-    let other = (!is_best && is_slower(chosen.baseline_time))
+    let is_default = options.policy == plan::Policy::default();
+    let other = (!is_default && is_slower(chosen.baseline_time))
         .then(|| plan(step, costs, &Options { policy: plan::Policy::default(), ..*options }))
         .and_then(Result::ok);
     drop(bar);
@@ -167,7 +160,7 @@ fn free(session: &Session) -> Option<Bytes> {
 /// returns the assumed device.
 ///
 /// # Errors
-/// As [`plan_of`].
+/// As [`Request::prepare`].
 pub fn assumed_of(
     planning: &Planning,
     network: &Network,
@@ -232,9 +225,8 @@ fn costs(planning: &Planning, device: &Device) -> Result<CostModel, Failure> {
     if let Some(name) = &planning.costs {
         return Ok(CostModel::named(name)?);
     }
-    let known = [("H200", CostModel::h200 as fn() -> CostModel), ("K40", CostModel::k40)];
-    match known.iter().find(|(name, _)| device.name.contains(name)) {
-        Some((_, costs)) => Ok(costs()),
+    match NamedMachine::of_device(&device.name) {
+        Some(machine) => Ok(machine.costs()),
         None if device.library.starts_with("tightfit-cpu") => Ok(CostModel::cpu()),
         None => {
             message::note(format_args!(

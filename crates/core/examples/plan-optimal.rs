@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release -p tightfit-core --example plan-optimal -- resnet50:256 googlenet:128 step.json
-//! SHARES=80,40 TYPES=tf32 cargo run --release -p tightfit-core --example plan-optimal -- vgg16:256
+//! SHARES=80,40 TYPES=tf32 SECONDS=5 cargo run --release -p tightfit-core --example plan-optimal -- vgg16:256
 //! ```
 
 use std::path::Path;
@@ -10,12 +10,14 @@ use std::time::Instant;
 
 use tightfit_core::plan::step::{Step, StepFile};
 use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Policy, Workload, plan};
-use tightfit_core::{Bytes, Network, Types};
+use tightfit_core::{Bytes, Nanos, Network, Types};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let types: Types = std::env::var("TYPES").unwrap_or_else(|_| "f32".to_owned()).parse()?;
     let shares = std::env::var("SHARES").unwrap_or_else(|_| "100,80,60,40,25".to_owned());
     let shares: Vec<u64> = shares.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    let seconds = std::env::var("SECONDS").ok().map(|seconds| seconds.parse::<f64>()).transpose()?;
+    let plan_time = seconds.map(|seconds| Nanos::from_micros(seconds * 1e6));
     println!("step share budget policy: time overhead gap moved recomputed peak planned-in");
     for argument in std::env::args().skip(1) {
         let (step, costs) = opened(&argument, types)?;
@@ -26,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let budget = Bytes(whole.0 / 100 * share);
             for policy in [Policy::Overlap, Policy::Optimal] {
                 let start = Instant::now();
-                let planned = plan(&step, &costs, &Options { policy, budget, ..Options::default() });
+                let planned = plan(&step, &costs, &Options { policy, budget, plan_time, ..Options::default() });
                 let took = start.elapsed();
                 match planned {
                     Ok(plan) => println!(

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
-use crate::Bytes;
+use crate::{Bytes, Error};
 
 /// Opens a file; if its name ends in `.gz`, decompresses it while reading.
 ///
@@ -36,6 +36,26 @@ pub(crate) fn read_text(path: &Path, most: Bytes) -> io::Result<String> {
     let mut text = String::new();
     open(path)?.take(most.0.saturating_add(1)).read_to_string(&mut text)?;
     if text.len() as u64 > most.0 { Err(too_long("the file", most)) } else { Ok(text) }
+}
+
+/// Reads a document with `parse` from the text of a file; see [`read_text`]. `kind` names it in errors, such as `plan`.
+///
+/// # Errors
+/// [`Error::File`] with the reason as its source if the file cannot be read or its text is no such document.
+pub(crate) fn read_document<T>(
+    path: &Path,
+    most: Bytes,
+    kind: &str,
+    parse: impl FnOnce(&str) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let file = |what: String, source: Box<dyn std::error::Error + Send + Sync>| Error::File {
+        path: path.to_owned(),
+        what,
+        source: Some(source),
+    };
+    let text = read_text(path, most);
+    let text = text.map_err(|error| file("cannot be read; it may be truncated".to_owned(), error.into()))?;
+    parse(&text).map_err(|error| file(format!("is not a valid {kind}"), error.into()))
 }
 
 /// The lines of a text, with one bound for each line and another for all together.

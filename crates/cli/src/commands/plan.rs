@@ -8,7 +8,7 @@ use super::model::{self, Opened};
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
 use crate::options::{Common, Format, PlanOptions, Planning};
-use crate::planning::{Goal, Prepared, RATES, assumed_of, prepared_of, recorded_step};
+use crate::planning::{Goal, Prepared, RATES, Request, assumed_of, recorded_step};
 use crate::session::{Session, backends};
 
 /// How to measure less.
@@ -44,7 +44,8 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
             let (prepared, device) = match measured {
                 Some(backends) => {
                     let mut session = Session::with(backends, common)?;
-                    let prepared = prepared_of(planning, &network, goal, &mut session, common, CHOICES)?;
+                    let request = Request { planning, network: &network, goal, common, choices: CHOICES };
+                    let prepared = request.prepare(&mut session)?;
                     (prepared, session.device().clone())
                 }
                 None => assumed_of(planning, &network, goal, common)?,

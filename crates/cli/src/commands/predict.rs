@@ -22,7 +22,7 @@ use super::print_grid;
 use super::start::{self, Start};
 use crate::failure::{Failure, first, print};
 use crate::options::{Common, Format, PredictOptions};
-use crate::planning::{Goal, plan_of};
+use crate::planning::{Goal, Request};
 use crate::progress::Bar;
 use crate::session::{Session, cuda_options, device_numbers};
 
@@ -37,19 +37,21 @@ const ROWS: usize = 10;
 
 pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     // Check all options before measuring anything.
-    let opened = model::open(&options.network)?;
+    let opened = model::open(&options.model.network)?;
     let network = opened.network.clone();
     must_run(&network, "predict")?;
     let Ends { sample, classes, has_loss } = ends(&network)?;
-    let dataset = dataset::open(&options.data, &options.pixels, sample, classes, common.seed)?;
-    let start = Start::read(options.load.as_deref(), None, &opened, options.random_weights)?;
+    let dataset = dataset::open(&options.data, &options.model.pixels, sample, classes, common.seed)?;
+    let start = Start::read(options.load.as_deref(), None, &opened, options.model.random_weights)?;
     let names = start::names(&opened);
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "predict")?;
     let (network, plan) = match &options.plan {
         Some(path) => read_plan(path, &network, Mode::Inference)?,
         None => {
-            let plan = plan_of(&options.planning, &network, Goal::Inference, &mut session, common, CHOICES)?;
+            let (planning, goal) = (&options.model.planning, Goal::Inference);
+            let request = Request { planning, network: &network, goal, common, choices: CHOICES };
+            let plan = request.prepare(&mut session)?.plan()?;
             (network, plan)
         }
     };
@@ -69,9 +71,9 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
 
 /// Runs `predict` where its accuracy means something: trained weights, labels, and a loss to score them by.
 pub fn test(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
-    let opened = model::open(&options.network)?;
+    let opened = model::open(&options.model.network)?;
     let usage = |what: String| Err(Failure::Usage(what));
-    if options.load.is_none() && (opened.model.is_none() || options.random_weights) {
+    if options.load.is_none() && (opened.model.is_none() || options.model.random_weights) {
         return usage("there are no trained weights to test; name them with --load FILE".to_owned());
     }
     if options.data == "synthetic" {
@@ -131,7 +133,7 @@ impl Job<'_> {
 
     /// Where the weights come from.
     fn origin(&self) -> String {
-        self.start.name(&self.options.network)
+        self.start.name(&self.options.model.network)
     }
 
     /// The samples to run: those held back from training, if there are such.

@@ -28,7 +28,8 @@ impl Job<'_> {
 
     fn settings(&self) -> String {
         let solver = described(&self.solver(), &learning_rate(self.options, &self.rule, self.steps()));
-        let TrainOptions { flip, shift, pixels, .. } = self.options;
+        let TrainOptions { flip, shift, model, .. } = self.options;
+        let pixels = &model.pixels;
         let pixels = match pixels.mean.is_empty() {
             true => "pixels from -1 to 1".to_owned(),
             false => format!("mean {:?}, std {:?}", pixels.mean, pixels.std),

@@ -25,7 +25,7 @@ use super::start::{self, Start};
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
 use crate::options::{Common, Format, TrainOptions};
-use crate::planning::{Goal, plan_of};
+use crate::planning::{Goal, Request};
 use crate::progress::Bar;
 use crate::session::{Session, cuda_options, device_numbers};
 
@@ -37,15 +37,15 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     for path in options.trace.iter().chain(&options.save) {
         check_writable(path)?;
     }
-    let opened = model::open(&options.network)?;
+    let opened = model::open(&options.model.network)?;
     let network = opened.network.clone();
     must_run(&network, "train")?;
     let Ends { sample, classes, has_loss: true } = ends(&network)? else {
         return Err(Failure::Usage(format!("{} has no loss layer, so it cannot be trained", network.name())));
     };
-    let start = Start::read(options.load.as_deref(), options.resume.as_deref(), &opened, options.random_weights)?;
+    let start = Start::read(options.load.as_deref(), options.resume.as_deref(), &opened, options.model.random_weights)?;
     let seed = start.progress().map_or(common.seed, |progress| progress.seed);
-    let mut dataset = dataset::open(&options.data, &options.pixels, sample, classes, seed)?;
+    let mut dataset = dataset::open(&options.data, &options.model.pixels, sample, classes, seed)?;
     if let Some(share) = options.test_share {
         dataset = dataset.with_test_share(share, seed);
     }
@@ -59,7 +59,9 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
         None => {
             let momentum = options.momentum.unwrap_or(Sgd::default().momentum);
             let goal = Goal::training(options.solver.unwrap_or_default(), momentum);
-            let plan = plan_of(&options.planning, &network, goal, &mut session, common, CHOICES)?;
+            let request =
+                Request { planning: &options.model.planning, network: &network, goal, common, choices: CHOICES };
+            let plan = request.prepare(&mut session)?.plan()?;
             (network, plan)
         }
     };

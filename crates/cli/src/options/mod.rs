@@ -276,8 +276,8 @@ pub struct Planning {
     /// Pinned host memory for offloaded feature maps
     #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_HOST_BUDGET")]
     pub host_budget: Bytes,
-    /// Which feature maps to offload: overlap (as few as the budget requires), optimal (offloads and recomputes so that a
-    /// step takes least time), baseline (none), or those of the vDNN paper: vdnn-all, vdnn-conv, vdnn-dynamic
+    /// Which feature maps to keep, offload or compute again: optimal (so that a step takes least time), overlap (offloads as
+    /// few as the budget requires), baseline (keeps all), or those of the vDNN paper: vdnn-all, vdnn-conv, vdnn-dynamic
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub policy: plan::Policy,
     /// Seconds that the policy optimal may search [default: a fixed amount of work, which gives the same plan each time]
@@ -293,7 +293,8 @@ pub struct Planning {
     /// [env: TIGHTFIT_SIZES]
     #[arg(long)]
     pub sizes: Option<Sizes>,
-    /// Copy, memory and arithmetic rates for anything that is not measured: h200, k40 or cpu [default: the device's]
+    /// Copy, memory and arithmetic rates for anything that is not measured: those of h200, k40 or cpu [default: the
+    /// device's]
     #[arg(long, value_name = "DEVICE")]
     pub costs: Option<String>,
 }

@@ -39,12 +39,24 @@ pub enum ScheduleName {
     Cosine,
 }
 
+/// What runs, in which memory, and on which pixels.
 #[derive(Args)]
-pub struct TrainOptions {
+pub struct ModelOptions {
     /// Built-in network (see `tightfit networks`), ONNX model (.onnx) or network file (.json)
     pub network: String,
     #[command(flatten)]
     pub planning: Planning,
+    #[command(flatten)]
+    pub pixels: PixelOptions,
+    /// Use random weights, not those in the ONNX model
+    #[arg(long)]
+    pub random_weights: bool,
+}
+
+#[derive(Args)]
+pub struct TrainOptions {
+    #[command(flatten)]
+    pub model: ModelOptions,
     /// Use a plan written by `tightfit plan --out` instead of making one
     #[arg(long, value_name = "PLAN")]
     pub plan: Option<PathBuf>,
@@ -54,8 +66,6 @@ pub struct TrainOptions {
     /// Hold back this share of the training samples for testing, such as 0.1
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub test_share: Option<f64>,
-    #[command(flatten)]
-    pub pixels: PixelOptions,
     /// Mirror half of the training samples, at random
     #[arg(long)]
     pub flip: bool,
@@ -68,9 +78,6 @@ pub struct TrainOptions {
     /// Number of passes over the data, instead of --steps; with test samples, the accuracy is reported after each
     #[arg(long, value_name = "N", conflicts_with = "steps", value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
-    /// Start from random weights, not from those in the ONNX model
-    #[arg(long)]
-    pub random_weights: bool,
     /// Save weights and solver state to a safetensors file at the end, and on Ctrl-C
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
@@ -125,10 +132,8 @@ pub struct TrainOptions {
 
 #[derive(Args)]
 pub struct PredictOptions {
-    /// Built-in network (see `tightfit networks`), ONNX model (.onnx) or network file (.json)
-    pub network: String,
     #[command(flatten)]
-    pub planning: Planning,
+    pub model: ModelOptions,
     /// Use a plan written by `tightfit plan --inference --out` instead of making one
     #[arg(long, value_name = "PLAN")]
     pub plan: Option<PathBuf>,
@@ -136,14 +141,9 @@ pub struct PredictOptions {
     /// held back for testing, if there is one
     #[arg(long, value_name = "DATA")]
     pub data: String,
-    #[command(flatten)]
-    pub pixels: PixelOptions,
     /// Use the weights in a safetensors file, such as `tightfit train --save` writes
     #[arg(long, value_name = "FILE", conflicts_with = "random_weights")]
     pub load: Option<PathBuf>,
-    /// Use random weights, not those in the ONNX model
-    #[arg(long)]
-    pub random_weights: bool,
     /// Stop after this many mini-batches [default: all samples once; 100 of synthetic data]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub batches: Option<u64>,

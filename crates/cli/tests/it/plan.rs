@@ -106,7 +106,7 @@ fn cpu_measurements_are_cached() {
 }
 
 #[test]
-fn the_default_policy_is_overlap_and_slower_ones_name_it() {
+fn the_default_policy_is_optimal_and_slower_ones_name_it() {
     let folder = Folder::new();
     let plan = |rest: &str| {
         let request = format!("plan resnet50 --batch 256 --assume --format json {rest}");
@@ -116,10 +116,10 @@ fn the_default_policy_is_overlap_and_slower_ones_name_it() {
     };
     let time = |plan: &Value| plan["step_time_us"].as_f64().unwrap();
     let (best, quiet) = plan("--budget 16GiB");
-    assert_eq!((best["policy"].as_str(), quiet.as_str()), (Some("overlap"), ""));
+    assert_eq!((best["policy"].as_str(), quiet.as_str()), (Some("optimal"), ""));
     let (slower, said) = plan("--budget 16GiB --policy vdnn-dynamic");
     assert!(time(&slower) > 1.05 * time(&best), "the example has lost its point");
-    assert!(said.contains("use --policy overlap"), "{said}");
+    assert!(said.contains("use --policy optimal"), "{said}");
     // As fast as the baseline: nothing to say.
     assert_eq!(plan("--policy vdnn-dynamic --budget 64GiB").1, "");
 }
@@ -136,7 +136,7 @@ fn plans_networks_and_pages_round_trip() {
     assert_eq!(network, tightfit_core::Network::open("lenet").unwrap());
     assert_eq!((plan.batch, plan.network.as_str()), (8, "lenet"));
     let table = folder.succeed("plan lenet --batch 8 --assume --budget 8MiB");
-    assert!(table.contains("policy overlap, algorithms fit, budget 8 MiB"), "{table}");
+    assert!(table.contains("policy optimal, algorithms fit, budget 8 MiB"), "{table}");
     let csv = folder.succeed("plan lenet --batch 8 --assume --budget 8MiB --format csv");
     let columns = "layer,output_bytes,weights_bytes,workspace_bytes,forward_us,backward_us,map,reuse_us";
     assert_eq!(csv.lines().next(), Some(columns));
@@ -197,10 +197,10 @@ fn impossible_budget_is_refused_before_measuring() {
     assert_ne!(digits, wide);
     std::fs::write(folder.path().join("wide.json"), wide).unwrap();
     for (arguments, layer, budget) in [
-        ("plan vgg16 --batch 64 --budget 1MiB --measure", "conv1_2", "1 MiB"),
+        ("plan vgg16 --batch 64 --budget 1MiB --measure", "pool1", "1 MiB"),
         ("plan vgg16 --batch 64 --budget 1MiB --backend cpu --policy overlap", "conv1_2", "1 MiB"),
-        ("train vgg16 --batch 64 --budget 1MiB --data synthetic", "conv1_2", "1 MiB"),
-        ("train wide.json --batch 8 --budget 512MiB --data digits", "fc2", "512 MiB"),
+        ("train vgg16 --batch 64 --budget 1MiB --data synthetic", "pool1", "1 MiB"),
+        ("train wide.json --batch 8 --budget 512MiB --data digits", "fc1", "512 MiB"),
     ] {
         let message = folder.fail(arguments, 3);
         for part in ["needs at least", "GiB", layer, &format!("the budget is {budget}")] {

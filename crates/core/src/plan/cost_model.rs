@@ -6,7 +6,7 @@
 //! the opposite direction.
 
 use super::step::{Access, Cost, Step};
-use super::{Fronts, Lowered, Pass, Workload};
+use super::{Fronts, Lowered, MACHINES, NamedMachine, Pass, Workload};
 use crate::network::{LayerId, LayerKind, Work};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Nanos, Problem, Types};
@@ -48,87 +48,28 @@ pub struct CostModel {
     pub slower: &'static [(&'static str, Pass, f64)],
 }
 
-/// Batch normalization reads its input twice: for the statistics and for the values.
-const SLOWER: &[(&str, Pass, f64)] = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass::BackwardData, 1.5)];
-
-/// Measured with cuDNN 9.19 and this project's kernels, in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19
-/// (`scripts/gpu-train.sh`, 2026-11-21); average pooling over whole maps, fully connected layers of 64 and 128 samples.
-const H200_SLOWER: &[(&str, Pass, f64)] = &[
-    ("average-pooling", Pass::BackwardData, 16.0),
-    ("batch-norm", Pass::Forward, 2.1),
-    ("batch-norm", Pass::BackwardData, 2.9),
-    ("fully-connected", Pass::BackwardFilter, 2.4),
-    ("max-pooling", Pass::Forward, 2.2),
-    ("max-pooling", Pass::BackwardData, 4.5),
-];
-
 impl CostModel {
-    /// An NVIDIA H200 on PCIe generation 5. Measured (driver 580.159, 2026-11-21): copies of 55 GB/s each way alone,
-    /// 49.4 with both at once, 51 to 55 beside kernels, which then take 1 to 8% longer; 51 Tflop/s in 32 bits. The
-    /// model assumes 53 GB/s for copies, 3% more time for layers beside copies, 74% of the memory's 4.8 TB/s (which
-    /// ReLU reaches), and half of 400 and 800 Tflop/s for tensor cores.
+    /// An NVIDIA H200 on PCIe generation 5; see [`MACHINES`] for where each figure is from.
     pub fn h200() -> CostModel {
-        CostModel {
-            name: "h200".to_owned(),
-            offload_rate: 53e9,
-            prefetch_rate: 53e9,
-            both_rate: 49.4e9,
-            beside_copies: 0.03,
-            memory_rate: 0.74 * 4.8e12,
-            f32_rate: 51e12,
-            tf32_rate: 200e12,
-            half_rate: 400e12,
-            launch: Nanos(5_000),
-            slower: H200_SLOWER,
-        }
+        MACHINES[0].costs()
     }
 
-    /// The NVIDIA K40 of the vDNN paper (Rhu et al. 2016, 4.2): the model assumes 80%, 60% and 75% of its peak 288 GB/s
-    /// of memory, 5 Tflop/s and 16 GB/s over PCIe 3.
+    /// The NVIDIA K40 of the vDNN paper; see [`MACHINES`].
     pub fn k40() -> CostModel {
-        CostModel {
-            name: "k40".to_owned(),
-            offload_rate: 12e9,
-            prefetch_rate: 12e9,
-            both_rate: 12e9,
-            beside_copies: 0.0,
-            memory_rate: 0.8 * 288e9,
-            f32_rate: 3e12,
-            tf32_rate: 3e12,
-            half_rate: 3e12,
-            launch: Nanos(10_000),
-            slower: SLOWER,
-        }
+        MACHINES[1].costs()
     }
 
-    /// A CPU with a few cores and both arenas in its own memory. Estimated, not measured.
+    /// A CPU with a few cores and both arenas in its own memory; see [`MACHINES`].
     pub fn cpu() -> CostModel {
-        CostModel {
-            name: "cpu".to_owned(),
-            offload_rate: 8e9,
-            prefetch_rate: 8e9,
-            both_rate: 4e9,
-            beside_copies: 0.0,
-            memory_rate: 8e9,
-            f32_rate: 1e11,
-            tf32_rate: 1e11,
-            half_rate: 1e10,
-            launch: Nanos(2_000),
-            slower: SLOWER,
-        }
+        MACHINES[2].costs()
     }
 
-    /// Looks up a cost model by name: `h200`, `k40` or `cpu`.
+    /// Looks up the costs of one of the [`MACHINES`] by name.
     ///
     /// # Errors
-    /// [`Error::UnknownWord`] for any other name.
+    /// [`Error::UnknownWord`] with all names for any other name.
     pub fn named(name: &str) -> Result<CostModel, Error> {
-        match name {
-            "h200" => Ok(CostModel::h200()),
-            "k40" => Ok(CostModel::k40()),
-            "cpu" => Ok(CostModel::cpu()),
-            _ => Err(Error::unknown_word("costs", name, ["h200", "k40", "cpu"])),
-        }
+        NamedMachine::named(name).map(NamedMachine::costs)
     }
 
     /// Estimated time of an unmeasured convolution: its arithmetic or its memory traffic, whichever takes longer.

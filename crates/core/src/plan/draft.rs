@@ -8,8 +8,10 @@
 //!              whose workspace fits the largest gap at its step
 //! ```
 
+use std::time::Instant;
+
 use super::lives::Lives;
-use super::place::{Effort, is_tight, largest_gap, most_live, place};
+use super::place::{Effort, is_tight, largest_gap, most_live, place, place_below};
 use super::script::Script;
 use super::step::{Cost, Lifetimes, Residence, Step};
 use super::write::write;
@@ -59,6 +61,8 @@ pub(super) struct Drafter<'a> {
     pub(super) lifetimes: Lifetimes,
     pub(super) costs: &'a CostModel,
     pub(super) options: Options,
+    /// When planning began.
+    pub(super) began: Instant,
     /// For each operation: the configurations to choose from, if it is a convolution.
     fronts: Vec<Option<&'a [Configuration]>>,
 }
@@ -79,7 +83,7 @@ impl<'a> Drafter<'a> {
             Cost::Fixed(_) => Ok(None),
         });
         let fronts = fronts.collect::<Result<_, Error>>()?;
-        Ok(Drafter { step, lifetimes: Lifetimes::of(step), costs, options, fronts })
+        Ok(Drafter { step, lifetimes: Lifetimes::of(step), costs, options, began: Instant::now(), fronts })
     }
 
     /// The schedule of a script with these algorithms; [`Algorithms::Fit`] uses the memory that the budget leaves free.
@@ -165,7 +169,14 @@ impl<'a> Drafter<'a> {
         let found = place(&lives.blocks, Effort::Draft);
         let draft = self.finished(schedule, &found.offsets, &lives, Effort::Draft);
         let may_fit = (draft.most_live..draft.peak).contains(&self.options.budget);
-        if may_fit && effort == Effort::Plan { self.tightened(draft) } else { draft }
+        if !may_fit || effort == Effort::Draft {
+            return draft;
+        }
+        let found = place_below(&lives.blocks, self.options.budget.0);
+        if found.height >= draft.peak.0 {
+            return Draft { effort: Effort::Plan, ..draft };
+        }
+        self.finished(draft.schedule, &found.offsets, &lives, Effort::Plan)
     }
 
     /// A schedule that already has its offsets, as a draft.

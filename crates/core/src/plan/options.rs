@@ -21,10 +21,10 @@ pub enum Policy {
     VdnnDynamic,
     /// Offloads only as many maps as the budget requires, with one copy stream per direction and no wait at the end of
     /// each layer. Takes vDNN_dyn's plan where that is faster.
-    #[default]
     Overlap,
     /// Decides for each tensor whether it stays, moves or is computed again, and for each operation its time and
     /// workspace, together. Takes the plan of any other policy where that is faster.
+    #[default]
     Optimal,
 }
 

@@ -40,11 +40,16 @@ pub(super) struct Placement {
 /// - Cost: at most O(blocks²) per order tried, for as many orders as `effort` allows; the search stops when nothing is
 ///   wasted. If more than 1% is, the exact search follows.
 pub(super) fn place(lives: &[Life], effort: Effort) -> Placement {
-    place_within(lives, effort, effort.exact_visits())
+    place_within(lives, effort, effort.exact_visits(), None)
+}
+
+/// The same, but any placement of at most this height will do, and the search goes on until it finds one or gives up.
+pub(super) fn place_below(lives: &[Life], most: u64) -> Placement {
+    place_within(lives, Effort::Plan, Effort::Plan.exact_visits() / 3, Some(most))
 }
 
 /// The same with a limit of its own on visits of the exact search.
-fn place_within(lives: &[Life], effort: Effort, exact_visits: u64) -> Placement {
+fn place_within(lives: &[Life], effort: Effort, exact_visits: u64, most: Option<u64>) -> Placement {
     let most_live = most_live(lives);
     let mut offsets = vec![0; lives.len()];
     let mut base = 0;
@@ -57,7 +62,8 @@ fn place_within(lives: &[Life], effort: Effort, exact_visits: u64) -> Placement 
         return Placement { offsets, height: base, most_live };
     }
     let movable_lives: Vec<Life> = movable.iter().map(|&block| lives[block]).collect();
-    let (found, height) = place_movable(&movable_lives, &stays, effort, exact_visits);
+    let (found, height) =
+        place_movable(&movable_lives, &stays, effort, exact_visits, most.map(|most| most.saturating_sub(base)));
     for (&block, offset) in movable.iter().zip(found) {
         offsets[block] = base + offset;
     }
@@ -65,21 +71,32 @@ fn place_within(lives: &[Life], effort: Effort, exact_visits: u64) -> Placement 
 }
 
 /// Places blocks that come and go, sorted by begin; returns their offsets and the height.
-fn place_movable(lives: &[Life], stays: &[Stay], effort: Effort, exact_visits: u64) -> (Vec<u64>, u64) {
+fn place_movable(
+    lives: &[Life],
+    stays: &[Stay],
+    effort: Effort,
+    exact_visits: u64,
+    most: Option<u64>,
+) -> (Vec<u64>, u64) {
     let mut packing = Packing::new(stays, effort);
     packing.improve(Effort::Draft);
     let (offsets, height) = packing.best();
     let mut best = (offsets.to_vec(), height);
-    if is_tight(best.1, most_live(lives)) {
+    let least = most_live(lives);
+    let will_do = |height: u64| most.map_or_else(|| is_tight(height, least), |most| height <= most);
+    if will_do(best.1) {
+        if most.is_some() {
+            return best;
+        }
         packing.improve(effort);
     } else if let Some(instance) = Instance::new(lives, stays) {
         let known = (height / instance.unit) as i32;
-        let lowest = lowest(&instance, known, exact_visits, Rules::ALL);
+        let lowest = lowest(&instance, known, units(most, instance.unit), exact_visits, Rules::ALL);
         if let Some(offsets) = lowest.offsets {
             let bytes = |units: i32| units as u64 * instance.unit;
             best = (offsets.into_iter().map(bytes).collect(), bytes(lowest.height));
         }
-        if lowest.height > lowest.bound {
+        if lowest.height > lowest.bound && !(most.is_some() && will_do(best.1)) {
             packing.improve(effort);
         }
     } else {
@@ -87,6 +104,11 @@ fn place_movable(lives: &[Life], stays: &[Stay], effort: Effort, exact_visits: u
     }
     let (offsets, height) = packing.best();
     if height < best.1 { (offsets.to_vec(), height) } else { best }
+}
+
+/// A height in whole units; 0 if any lower one is welcome.
+fn units(most: Option<u64>, unit: u64) -> i32 {
+    most.map_or(0, |most| i32::try_from(most / unit).unwrap_or(i32::MAX))
 }
 
 /// The non-resident blocks, and the sections of the list during which each is live.
@@ -264,6 +286,24 @@ mod tests {
             disjoint(&lives, &placement);
             assert_eq!(placement.height, exhaustive(&lives), "{lives:?}");
             assert!(placement.most_live <= placement.height);
+        }
+    }
+
+    #[test]
+    fn a_placement_below_a_height_is_found_where_there_is_one() {
+        let mut next = random();
+        for _ in 0..200 {
+            let life = |next: &mut dyn FnMut(u64) -> u64| {
+                let begin = next(8) as usize;
+                Life::of(1 + next(9), begin, begin + 1 + next(6) as usize)
+            };
+            let lives: Vec<Life> = (0..6).map(|_| life(&mut next)).collect();
+            let least = exhaustive(&lives);
+            for most in [least, least + 1, least - 1] {
+                let placement = place_below(&lives, most);
+                disjoint(&lives, &placement);
+                assert!(placement.height <= most.max(least), "{lives:?} below {most}");
+            }
         }
     }
 

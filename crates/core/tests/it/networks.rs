@@ -38,6 +38,8 @@ fn parameter_counts_match_the_papers() {
         ("resnet50", 25_557_032),
         ("resnet101", 44_549_160),
         ("resnet152", 60_192_808),
+        ("densenet121", 7_978_856),
+        ("densenet201", 20_013_928),
     ] {
         assert_eq!(open(name).parameters(), parameters, "{name}");
     }
@@ -57,6 +59,8 @@ fn multiply_adds_match_the_papers() {
         ("resnet50", "4.089"),
         ("resnet101", "7.801"),
         ("resnet152", "11.514"),
+        ("densenet121", "2.834"),
+        ("densenet201", "4.291"),
     ] {
         assert_eq!(format!("{:.3}", open(name).multiply_adds() / 1e9), published, "{name}");
     }
@@ -86,6 +90,11 @@ fn shapes_match_the_papers() {
         // 16 channels, then 12 layers of 40 a block.
         ("densenet40", &["conv1 16x32x32", "b1.12 496x32x32", "t1.pool 496x16x16", "b2.12 976x16x16"]),
         ("densenet40", &["t2.conv 976x16x16", "b3.1 1016x8x8", "b3.12 1456x8x8", "pool 1456x1x1", "loss 10"]),
+        // Huang et al. 2017, table 1: the column of output sizes.
+        ("densenet121", &["conv1 64x112x112", "pool1 64x56x56", "b1.6 256x56x56", "t1.conv 128x56x56"]),
+        ("densenet121", &["t1.pool 128x28x28", "b2.12 512x28x28", "t2.pool 256x14x14", "b3.24 1024x14x14"]),
+        ("densenet121", &["t3.pool 512x7x7", "b4.16 1024x7x7", "pool 1024x1x1", "loss 1000"]),
+        ("densenet201", &["t2.pool 256x14x14", "b3.48 1792x14x14", "t3.pool 896x7x7", "b4.32 1920x7x7"]),
     ] {
         let network = open(name);
         for layer in layers {
@@ -133,6 +142,8 @@ fn kernels_are_convolutions_times_operations() {
         ("resnet101", 104, 23),
         ("resnet152", 155, 23),
         ("densenet40", 39, 39),
+        ("densenet121", 120, 66),
+        ("densenet201", 200, 106),
         ("deepbench", 94, 90),
     ] {
         let network = open(name);

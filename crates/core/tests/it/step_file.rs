@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tightfit_core::plan::step::{Access, Again, Cost, Rerun, Residence, StepFile};
-use tightfit_core::plan::{Budgets, Options, Policy, Treatment, check, plan};
+use tightfit_core::plan::{Budgets, CostModel, Options, Policy, Treatment, check, plan};
 use tightfit_core::{Bytes, Error, Nanos};
 
 fn path(name: &str) -> PathBuf {
@@ -186,4 +186,28 @@ fn what_is_rebuilt_through_a_temporary_tensor_lists_all_its_reruns() {
         }
     }
     assert!(through > 0, "nothing is rebuilt through a temporary tensor");
+}
+
+#[test]
+fn a_machine_may_have_a_name_and_figures_of_its_own() {
+    let text = std::fs::read_to_string(path("residual-4.json")).unwrap();
+    let with = |machine: serde_json::Value| {
+        let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        file["machine"] = machine;
+        StepFile::from_json(&file.to_string())
+    };
+    let named = with(serde_json::json!({"name": "k40", "host_bytes": 4096})).unwrap();
+    let machine = named.machine.unwrap();
+    assert_eq!((machine.costs(), machine.host_bytes), (CostModel::k40(), Some(Bytes(4096))));
+    assert_eq!(StepFile::from_json(&named.to_json().unwrap()).unwrap().machine, named.machine);
+    let faster =
+        with(serde_json::json!({"name": "h200", "to_host_bytes_per_s": 60e9})).unwrap().machine.unwrap().costs();
+    assert_eq!((faster.offload_rate, faster.prefetch_rate), (60e9, CostModel::h200().prefetch_rate));
+    for (machine, word) in [
+        (serde_json::json!({"name": "k41"}), "k40"),
+        (serde_json::json!({"to_host_bytes_per_s": 1e9}), "to_device_bytes_per_s"),
+    ] {
+        let message = with(machine).unwrap_err().to_string();
+        assert!(message.contains(word), "{message}");
+    }
 }

@@ -6,6 +6,8 @@
 //!         `-------------------'        |                   concat -- ..
 //!                                      `-------------------'
 //! ```
+//!
+//! Networks for ImageNet put a bottleneck (BN, ReLU, 1x1) before each 3x3, and halve the channels between blocks.
 
 use crate::Error;
 use crate::network::{Builder, Filters, Network, Shape, Window};
@@ -39,6 +41,36 @@ fn densenet(name: &str, layers: usize, growth: usize) -> Result<Network, Error> 
     }
     net.global_average_pool("pool").flatten();
     net.fully_connected("fc", 10).softmax_loss();
+    net.finish()
+}
+
+/// DenseNet-BC for 224x224 images of 1000 classes: four blocks of this many layers, each layer adding 32 channels.
+///
+/// Source: Huang et al. 2017, table 1.
+pub(super) fn bottleneck(name: &str, layers: [usize; 4]) -> Result<Network, Error> {
+    const GROWTH: usize = 32;
+    let mut net = Builder::new(name);
+    net.input(Shape::image(3, 224, 224));
+    net.conv("conv1", Filters::new(2 * GROWTH, 7).pad(3).stride(2).no_bias()).batch_norm().relu();
+    net.max_pool("pool1", Window::new(3, 2).pad(1));
+    for (block, layers) in (1..).zip(layers) {
+        for layer in 1..=layers {
+            let input = net.here();
+            net.batch_norm().relu();
+            net.conv(format!("b{block}.{layer}.c1"), Filters::new(4 * GROWTH, 1).no_bias()).batch_norm().relu();
+            net.conv(format!("b{block}.{layer}.c2"), Filters::new(GROWTH, 3).pad(1).no_bias());
+            let grown = net.here();
+            net.concat(format!("b{block}.{layer}"), &[input, grown]);
+        }
+        net.batch_norm().relu();
+        if block < 4 {
+            let channels = net.shape().map_or(0, |shape| shape.channels());
+            net.conv(format!("t{block}.conv"), Filters::new(channels / 2, 1).no_bias());
+            net.average_pool(format!("t{block}.pool"), Window::new(2, 2));
+        }
+    }
+    net.global_average_pool("pool").flatten();
+    net.fully_connected("fc", 1000).softmax_loss();
     net.finish()
 }
 

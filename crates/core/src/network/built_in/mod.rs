@@ -15,7 +15,7 @@ use crate::Error;
 type Make = fn() -> Result<Network, Error>;
 
 /// Name, description and constructor; families in order of publication.
-const NETWORKS: [(&str, &str, Make); 25] = [
+const NETWORKS: [(&str, &str, Make); 27] = [
     ("lenet", "LeNet for 28x28 digits, Caffe's form", small::lenet),
     ("cifar10-quick", "Caffe's quick network for CIFAR-10, 32x32", small::cifar10_quick),
     ("digits-net", "a small LeNet-like network for 8x8 digits", small::digits_net),
@@ -38,6 +38,8 @@ const NETWORKS: [(&str, &str, Make); 25] = [
     ("resnet101", "ResNet-101, 224x224, stride on the 3x3", || resnet::bottleneck("resnet101", [3, 4, 23, 3])),
     ("resnet152", "ResNet-152, 224x224, stride on the 3x3", || resnet::bottleneck("resnet152", [3, 8, 36, 3])),
     ("densenet40", "DenseNet with 40 layers, growth 40, 32x32", densenet::densenet40),
+    ("densenet121", "DenseNet-121, growth 32, 224x224", || densenet::bottleneck("densenet121", [6, 12, 24, 16])),
+    ("densenet201", "DenseNet-201, growth 32, 224x224", || densenet::bottleneck("densenet201", [6, 12, 48, 32])),
     ("deepbench", "DeepBench's 94 training convolutions, their own mini-batches", deepbench::all),
     ("deepbench-256", "DeepBench's 40 square 3x3 and 5x5 convolutions, mini-batch 256", deepbench::square),
     ("deepbench-x4", "DeepBench's 94 training convolutions, mini-batches times 4", deepbench::times_four),

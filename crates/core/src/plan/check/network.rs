@@ -1,11 +1,17 @@
 //! Checks a step against its network: restates the network's rules independently of the code that lowered it.
 
+mod learning;
+mod operands;
+
 use std::fmt;
 
+use learning::{Content, Learning};
+use operands::operands;
+
 use crate::Error;
-use crate::network::{LayerId, LayerKind, PoolingMethod};
+use crate::network::{LayerId, LayerKind};
 use crate::plan::step::{Access, OperationId, Residence};
-use crate::plan::{LayerPass, Lowered, Mode, NetworkTensor, Pass, Role, Workload};
+use crate::plan::{Lowered, NetworkTensor, Pass, Role, Workload};
 
 /// A difference between a step and its network.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,273 +104,6 @@ fn stays_from_step_to_step(tensor: NetworkTensor) -> bool {
     )
 }
 
-/// The content of a tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Content {
-    /// Nothing was written to it.
-    Nothing,
-    /// Its content from the end of the previous training step.
-    Kept,
-    /// Weights for the next training step.
-    Updated,
-    /// A map as this layer wrote it.
-    Map(LayerId),
-    /// The sum of the gradients from these layers, each for the given input.
-    Gradient(Vec<(LayerId, usize)>),
-    /// Data other than maps from one of this layer's passes.
-    Of(LayerId),
-}
-
-/// The tensor required for this role.
-fn tensor(workload: &Workload<'_>, layer: LayerId, role: Role) -> Option<NetworkTensor> {
-    let input = |place: usize| {
-        let input = workload.network.layer(layer).inputs.get(place)?;
-        Some(workload.maps.written_by(*input))
-    };
-    let own = workload.maps.written_by(layer);
-    Some(match role {
-        Role::X(place) => NetworkTensor::FeatureMap(input(place)?),
-        Role::Dx(place) => NetworkTensor::Gradient(input(place)?),
-        Role::Y => NetworkTensor::FeatureMap(own),
-        Role::Dy => NetworkTensor::Gradient(own),
-        Role::W => NetworkTensor::Weights(layer),
-        Role::Master => NetworkTensor::MasterWeights(layer),
-        Role::Dw => NetworkTensor::WeightGradient(layer),
-        Role::Momentum => NetworkTensor::Momentum(layer),
-        Role::SecondMoment => NetworkTensor::SecondMoment(layer),
-        Role::Statistics => NetworkTensor::Statistics(layer),
-        Role::Saved => NetworkTensor::Saved(layer),
-        Role::Labels => NetworkTensor::Labels,
-        Role::Workspace => return None,
-    })
-}
-
-/// The required operands of a pass, apart from input gradients, with their accesses; `None` if the layer has no such
-/// pass.
-fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Access)>> {
-    let layer = workload.network.layer(compute.layer);
-    let (read, write, add) = (Access::Read, Access::Write, Access::Add);
-    let inputs = || (0..layer.inputs.len()).map(|place| (Role::X(place), Access::Read));
-    let is_norm = matches!(layer.kind, LayerKind::BatchNorm { .. });
-    let trains = workload.mode == Mode::Training;
-    let mut roles: Vec<(Role, Access)> = match (&layer.kind, compute.pass) {
-        (kind, _) if is_view(kind) => return None,
-        (LayerKind::Input { .. }, Pass::Forward) => vec![(Role::Y, write), (Role::Labels, write)],
-        (_, Pass::Forward) => inputs().chain([(Role::Y, write)]).collect(),
-        (_, Pass::Update) if layer.parameters > 0 => vec![(Role::W, add), (Role::Dw, read)],
-        (LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. }, Pass::BackwardFilter) => {
-            vec![(Role::X(0), read), (Role::Dy, read), (Role::Dw, write)]
-        }
-        (LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. }, Pass::BackwardData) => {
-            vec![(Role::Dy, read), (Role::W, read)]
-        }
-        (LayerKind::Relu, Pass::BackwardData) => vec![(Role::Y, read), (Role::Dy, read)],
-        (LayerKind::Pooling(pooling), Pass::BackwardData) if pooling.method == PoolingMethod::Average => {
-            vec![(Role::Dy, read)]
-        }
-        (LayerKind::Pooling(_) | LayerKind::Lrn { .. }, Pass::BackwardData) => {
-            vec![(Role::X(0), read), (Role::Y, read), (Role::Dy, read)]
-        }
-        (LayerKind::BatchNorm { .. }, Pass::BackwardData) => {
-            vec![(Role::X(0), read), (Role::Saved, read), (Role::Dy, read), (Role::W, read), (Role::Dw, write)]
-        }
-        (LayerKind::Dropout { .. }, Pass::BackwardData) => vec![(Role::Saved, read), (Role::Dy, read)],
-        (LayerKind::Concat | LayerKind::Add, Pass::BackwardData) => vec![(Role::Dy, read)],
-        (LayerKind::SoftmaxLoss, Pass::BackwardData) => vec![(Role::Y, read), (Role::Labels, read)],
-        (LayerKind::Other(other), Pass::BackwardData) => {
-            let mut roles: Vec<(Role, Access)> = if other.reads_inputs { inputs().collect() } else { Vec::new() };
-            roles.extend(other.reads_output.then_some((Role::Y, read)));
-            roles.push((Role::Dy, read));
-            if other.parameters > 0 {
-                roles.extend([(Role::W, read), (Role::Dw, write)]);
-            }
-            roles
-        }
-        _ => return None,
-    };
-    if compute.pass == Pass::Forward {
-        if layer.parameters > 0 {
-            roles.push((Role::W, read));
-        }
-        if is_norm {
-            roles.push((Role::Statistics, if trains { add } else { read }));
-        }
-        if trains && (is_norm || matches!(layer.kind, LayerKind::Dropout { .. })) {
-            roles.push((Role::Saved, write));
-        }
-    } else if !trains {
-        return None;
-    }
-    if compute.pass == Pass::Update {
-        if workload.momentum {
-            roles.push((Role::Momentum, add));
-        }
-        if workload.second_moment {
-            roles.push((Role::SecondMoment, add));
-        }
-        if workload.has_master_weights(compute.layer) {
-            roles.push((Role::Master, add));
-        }
-    }
-    Some(roles)
-}
-
-/// Checks the operands of a pass.
-fn operands(
-    workload: &Workload<'_>,
-    pass: &LayerPass,
-    uses: &[Operand],
-    tensors: &[NetworkTensor],
-) -> Result<(), Fault> {
-    let needed = needed(workload, pass);
-    let takes_gradients = pass.pass == Pass::BackwardData;
-    for used in uses {
-        let role = used.role;
-        let is_known = match role {
-            Role::Dx(_) => takes_gradients && used.access != Access::Read,
-            _ => needed.iter().flatten().any(|needed| *needed == (role, used.access)),
-        };
-        if !is_known || tensor(workload, pass.layer, role) != Some(tensors[used.place]) {
-            return Err(Fault::WrongRole(role));
-        }
-    }
-    let missing = needed.iter().flatten().find(|(role, _)| !pass.roles.contains(role));
-    missing.map_or(Ok(()), |(role, _)| Err(Fault::MissingRole(*role)))
-}
-
-/// What has been computed so far, and what a training step must compute.
-struct Learning {
-    /// For each layer: whether the loss depends on it.
-    reaches_loss: Vec<bool>,
-    /// For each layer and pass: whether it has run.
-    done: Vec<[bool; 4]>,
-}
-
-impl Learning {
-    fn of(workload: &Workload<'_>) -> Learning {
-        let layers = workload.network.layers();
-        let mut reaches_loss = vec![false; layers.len()];
-        for (id, layer) in workload.network.iter().rev() {
-            reaches_loss[id.index()] |= layer.kind == LayerKind::SoftmaxLoss;
-            if reaches_loss[id.index()] {
-                layer.inputs.iter().for_each(|input| reaches_loss[input.index()] = true);
-            }
-        }
-        Learning { reaches_loss, done: vec![[false; 4]; layers.len()] }
-    }
-
-    /// Runs a pass: checks the contents it reads and updates those it writes.
-    fn compute(
-        &mut self,
-        workload: &Workload<'_>,
-        of: &LayerPass,
-        uses: &[Operand],
-        contents: &mut [Content],
-    ) -> Result<(), Fault> {
-        let done = &mut self.done[of.layer.index()][of.pass as usize];
-        if std::mem::replace(done, true) {
-            return Err(Fault::RunTwice);
-        }
-        for (place, used) in uses.iter().enumerate().filter(|(_, used)| used.access != Access::Write) {
-            // For a sum of a map with itself, the second gradient is added to the first.
-            let mut before = uses[..place].iter();
-            let just_written = before.any(|other| other.place == used.place && other.access == Access::Write);
-            if !just_written && !self.is_right(workload, of.layer, used.role, &contents[used.place]) {
-                return Err(Fault::WrongContent(used.role));
-            }
-        }
-        for used in uses.iter().filter(|used| used.access != Access::Read) {
-            let content = &mut contents[used.place];
-            match used.role {
-                Role::Y => *content = Content::Map(of.layer),
-                Role::W => *content = Content::Updated,
-                Role::Dw | Role::Saved | Role::Labels => *content = Content::Of(of.layer),
-                Role::Dx(place) => match content {
-                    // An in-place layer changes the existing content; out of place, the access is `Add`.
-                    Content::Gradient(from) if used.access == Access::Add || is_in_place(workload, of.layer, place) => {
-                        from.push((of.layer, place));
-                    }
-                    _ => *content = Content::Gradient(vec![(of.layer, place)]),
-                },
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a pass may read this content as its operand.
-    fn is_right(&self, workload: &Workload<'_>, layer: LayerId, role: Role, content: &Content) -> bool {
-        match (role, content) {
-            (Role::X(place), Content::Map(writer)) => {
-                let inputs = &workload.network.layer(layer).inputs;
-                inputs.get(place).is_some_and(|input| unflattened(workload, *input) == *writer)
-            }
-            (Role::Y, Content::Map(writer)) => {
-                // Dropout in place over a ReLU keeps the sign, and nothing but the sign is read.
-                let kind = |layer| &workload.network.layer(layer).kind;
-                let kept = *kind(layer) == LayerKind::Relu && matches!(kind(*writer), LayerKind::Dropout { .. });
-                *writer == layer || kept
-            }
-            (Role::Dy, Content::Gradient(from)) => {
-                let mut expected = self.gradients(workload, layer);
-                let mut from = from.clone();
-                expected.sort_unstable();
-                from.sort_unstable();
-                from == expected
-            }
-            // A later contribution reads the partial sum that it adds to.
-            (Role::Dx(_), Content::Gradient(_)) => true,
-            (Role::W, Content::Kept) => true,
-            (Role::Momentum | Role::SecondMoment | Role::Statistics | Role::Master, _) => true,
-            (Role::Saved | Role::Dw, Content::Of(writer)) => *writer == layer,
-            (Role::Labels, Content::Of(writer)) => {
-                matches!(workload.network.layer(*writer).kind, LayerKind::Input { .. })
-            }
-            _ => false,
-        }
-    }
-
-    /// The gradients that must be complete before a layer reads its output's gradient: those of all readers of the map,
-    /// and of layers that work in place on it.
-    fn gradients(&self, workload: &Workload<'_>, layer: LayerId) -> Vec<(LayerId, usize)> {
-        let map = workload.maps.written_by(layer);
-        let mut expected = Vec::new();
-        for (id, of) in workload.network.iter().filter(|(id, _)| self.reaches_loss[id.index()]) {
-            for (place, input) in of.inputs.iter().enumerate() {
-                let reads = workload.maps.written_by(*input) == map;
-                let outside = workload.maps.written_by(id) != map;
-                let over = !outside && id > layer && !(is_view(&of.kind) || of.kind == LayerKind::Add);
-                if reads && (outside || over) {
-                    expected.push((id, place));
-                }
-            }
-        }
-        expected
-    }
-
-    /// Whether this is a result of the step: the probabilities, and in inference any map that no layer reads.
-    fn is_result(&self, workload: &Workload<'_>, content: &Content) -> bool {
-        let Content::Map(writer) = *content else { return false };
-        let is_probabilities = workload.network.layer(writer).kind == LayerKind::SoftmaxLoss;
-        let map = workload.maps.get(workload.maps.written_by(writer));
-        let is_last = map.layers.last().is_some_and(|last| unflattened(workload, *last) == writer);
-        is_last && (is_probabilities || workload.mode == Mode::Inference && map.readers.is_empty())
-    }
-
-    /// The first pass that has not run.
-    fn missing(&self, workload: &Workload<'_>) -> Option<Fault> {
-        workload.network.iter().find_map(|(id, layer)| {
-            let done = |pass| self.done[id.index()][pass as usize];
-            let learns = layer.parameters > 0 && self.reaches_loss[id.index()] && workload.mode == Mode::Training;
-            if !is_view(&layer.kind) && !done(Pass::Forward) {
-                Some(Fault::MissingPass(Pass::Forward))
-            } else {
-                (learns && !done(Pass::Update)).then_some(Fault::MissingPass(Pass::Update))
-            }
-        })
-    }
-}
-
 /// Whether this input's gradient is the output's gradient, modified in place.
 fn is_in_place(workload: &Workload<'_>, layer: LayerId, place: usize) -> bool {
     let inputs = &workload.network.layer(layer).inputs;
@@ -387,13 +126,13 @@ fn unflattened(workload: &Workload<'_>, mut layer: LayerId) -> LayerId {
     }
     layer
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Types;
     use crate::network::{Builder, Filters, Network, Shape};
     use crate::plan::step::TensorId;
+    use crate::plan::{LayerPass, Mode};
 
     fn network() -> Network {
         let mut net = Builder::new("chain");

@@ -94,14 +94,7 @@ impl Plan {
     /// [`Error::File`] if the file cannot be read or decompressed, or with the error of [`Plan::from_json`] as its
     /// source.
     pub fn read(path: &Path) -> Result<(Network, Plan), Error> {
-        let file = |what: &str, source: Box<dyn std::error::Error + Send + Sync>| Error::File {
-            path: path.to_owned(),
-            what: what.to_owned(),
-            source: Some(source),
-        };
-        let text = bounded::read_text(path, MAX_TEXT);
-        let text = text.map_err(|error| file("cannot be read; it may be truncated", error.into()))?;
-        Plan::from_json(&text).map_err(|error| file("is not a valid plan", error.into()))
+        bounded::read_document(path, MAX_TEXT, "plan", Plan::from_json)
     }
 
     /// The content for a file with this name: JSON, compressed if the name ends in `.gz`.

@@ -35,21 +35,23 @@ const STEP: i32 = 8;
 /// Seed of the random factors.
 const SEED: u64 = 0x9e37_79b9_7f4b_16c0;
 
-/// Looks for placements lower than one of this `height`, until none is lower or so many visits are over.
-pub(super) fn lowest(instance: &Instance, height: i32, max_visits: u64, rules: Rules) -> Lowest {
+/// Looks for placements lower than one of this `height`, until none is lower, one is no higher than `enough`, or so many
+/// visits are over.
+pub(super) fn lowest(instance: &Instance, height: i32, enough: i32, max_visits: u64, rules: Rules) -> Lowest {
     let mut fit = Fit::new(instance, rules);
     let mut lessons = Lessons::new(instance);
     let mut best = Lowest { offsets: None, height, bound: instance.most_live };
     let mut length = SHORT * instance.blocks.len() as u64;
     let mut descends = false;
     for search in 0.. {
-        if best.bound >= best.height || fit.visits >= max_visits {
+        if best.bound >= best.height || best.height <= enough || fit.visits >= max_visits {
             break;
         }
         // Most searches aim for the least height that may be possible, some for one that is a little below the best. These
         // go on as long as they succeed.
         let step = 1 + (best.height - best.bound) / STEP;
         let limit = if descends || search % AIM == AIM - 1 { best.height - step } else { best.bound };
+        let limit = limit.max(enough.min(best.height - 1));
         lessons.begin(search);
         match fit.run(limit, length.min(max_visits - fit.visits), &mut lessons) {
             Verdict::Placed => {

@@ -43,7 +43,7 @@ fn exact(lives: &[Life], rules: Rules) -> (Vec<u64>, u64, u64) {
     let sorted: Vec<Life> = order.iter().map(|&block| lives[block]).collect();
     let instance = Instance::new(&sorted, &stays).unwrap();
     let all = instance.blocks.iter().map(|block| block.size).sum::<i32>() + 1;
-    let lowest = lowest(&instance, all, u64::MAX, rules);
+    let lowest = lowest(&instance, all, 0, u64::MAX, rules);
     let mut offsets = vec![0; lives.len()];
     for (&block, offset) in order.iter().zip(lowest.offsets.unwrap()) {
         offsets[block] = offset as u64 * instance.unit;
@@ -152,7 +152,7 @@ fn eleven_hard_instances_fit() {
         let capacity: u64 = name.split('.').nth(1).unwrap().parse().unwrap();
         let lives = read(&std::fs::read_to_string(&file).unwrap());
         let start = std::time::Instant::now();
-        let placement = place_within(&lives, Effort::Draft, EXACT_VISITS);
+        let placement = place_within(&lives, Effort::Draft, EXACT_VISITS, None);
         if timed {
             println!(
                 "{name}: {} blocks in {} bytes, {:.2} s",

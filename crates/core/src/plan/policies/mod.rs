@@ -4,12 +4,17 @@ mod baseline;
 mod dynamic;
 mod optimal;
 mod overlap;
+mod trials;
 mod vdnn;
 
+use std::sync::{Mutex, PoisonError};
+
+use trials::Trials;
 use vdnn::Offloads;
 
 use super::draft::{Draft, Drafter};
 use super::place::Effort;
+use super::side_by_side::side_by_side;
 use super::{Algorithms, Decision, Policy};
 use crate::{Bytes, Error, Nanos};
 
@@ -87,16 +92,39 @@ pub(super) struct Floors {
 
 impl Floors {
     pub(super) fn of(drafter: &Drafter<'_>) -> Floors {
-        let least = |script| drafter.tightened(drafter.draft(&script, Algorithms::Memory, Effort::Draft));
-        let vdnn = |moved| least(vdnn::script(drafter, moved, None));
+        // The search of the policy optimal takes longest, so it comes first.
+        let scripts = [
+            vdnn::script(drafter, Offloads::None, None),
+            vdnn::script(drafter, Offloads::Convolutions, None),
+            vdnn::script(drafter, Offloads::All, None),
+            dynamic::limited(drafter, Offloads::All, 0),
+            overlap::floor(drafter),
+            baseline::script(drafter.step),
+        ];
+        let optimal = Mutex::new(None);
+        let drafts = side_by_side(1 + scripts.len(), |place| match place.checked_sub(1) {
+            None => {
+                if drafter.options.policy == Policy::Optimal {
+                    *optimal.lock().unwrap_or_else(PoisonError::into_inner) = optimal::least(drafter);
+                }
+                None
+            }
+            Some(script) => {
+                let draft = drafter.draft(&scripts[script], Algorithms::Memory, Effort::Draft);
+                Some(drafter.tightened(draft))
+            }
+        });
+        let mut drafts = drafts.into_iter().flatten();
+        let mut next =
+            || drafts.next().unwrap_or_else(|| drafter.draft(&scripts[0], Algorithms::Memory, Effort::Draft));
         Floors {
-            none: vdnn(Offloads::None),
-            conv: vdnn(Offloads::Convolutions),
-            all: vdnn(Offloads::All),
-            on_demand: least(dynamic::limited(drafter, Offloads::All, 0)),
-            overlap: least(overlap::floor(drafter)),
-            baseline: least(baseline::script(drafter.step)),
-            optimal: (drafter.options.policy == Policy::Optimal).then(|| optimal::least(drafter)).flatten(),
+            none: next(),
+            conv: next(),
+            all: next(),
+            on_demand: next(),
+            overlap: next(),
+            baseline: next(),
+            optimal: optimal.into_inner().unwrap_or_else(PoisonError::into_inner),
         }
     }
 

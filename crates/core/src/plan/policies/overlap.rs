@@ -15,12 +15,12 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use super::vdnn::{self, Offloads};
-use super::{Floors, Outcome, dynamic};
-use crate::plan::draft::{Draft, Drafter};
+use super::{Floors, Outcome, Trials, dynamic};
+use crate::plan::draft::Drafter;
 use crate::plan::place::Effort;
 use crate::plan::script::{Move, Script};
 use crate::plan::step::{Lifetime, Residence, TensorId};
-use crate::plan::{Algorithms, Decision, Direction, footprint, simulate};
+use crate::plan::{Algorithms, Direction, footprint};
 use crate::{Bytes, Error, Nanos};
 
 /// Fractions of the budget that live bytes may fill before more maps move, in percent.
@@ -36,7 +36,7 @@ const EARLY: [u64; 3] = [2, 1, 4];
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
     let options = &drafter.options;
     let none = vdnn::script(drafter, Offloads::None, None);
-    let mut trials = Trials { drafter, decisions: Vec::new(), best: None };
+    let mut trials = Trials::new(drafter);
     // If everything fits with the fastest algorithms, nothing moves.
     let undisturbed = options.algorithms == Algorithms::Fit
         && trials.consider("none(p)", drafter.draft(&none, Algorithms::Performance, Effort::Plan));
@@ -51,7 +51,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
             if worse == PATIENCE || tried.contains(&moved) {
                 continue;
             }
-            let before = trials.best.as_ref().map(|best| best.0);
+            let before = trials.best().map(|best| best.time);
             // Another distance shifts the copies and may avoid the holes that this one leaves; try it instead of a
             // longer placement search.
             for early in EARLY {
@@ -61,61 +61,29 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
                 trials.consider(&name(&format!("move {}", moved.len())), draft);
                 // Faster algorithms could use wasted bytes, so search harder, unless the fastest step so far wastes
                 // none.
-                if is_tight || trials.best.as_ref().is_some_and(|best| !best.1) {
+                if is_tight || trials.best().is_some_and(|best| !best.wasteful) {
                     break;
                 }
             }
-            let gained = trials.best.as_ref().map(|best| best.0) != before;
+            let gained = trials.best().map(|best| best.time) != before;
             worse = if gained || before.is_none() { 0 } else { worse + 1 };
             tried.push(moved);
         }
     }
-    if trials.best.is_none() {
+    if trials.best().is_none() {
         trials.consider("floor(m)", floors.overlap.clone());
         trials.consider("none(m)", floors.none.clone());
     }
     // If little hides the copies, the paper's own choice can be the fastest.
     if options.algorithms == Algorithms::Fit
         && !undisturbed
-        && trials.best.is_some()
+        && trials.best().is_some()
         && let Ok(found) = dynamic::choose(drafter, floors)
     {
         trials.consider("vdnn-dynamic", found.draft);
     }
-    let Trials { mut decisions, best, .. } = trials;
-    match best {
-        Some((_, _, taken, draft)) => {
-            decisions[taken].taken = true;
-            Ok(Outcome { draft, decisions, bound: None })
-        }
-        None => Err(drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least())),
-    }
-}
-
-/// Attempts, and the fastest of those that fit.
-struct Trials<'a> {
-    drafter: &'a Drafter<'a>,
-    decisions: Vec<Decision>,
-    /// The draft, with its time, whether its placement is loose, and its index among the decisions.
-    best: Option<(Nanos, bool, usize, Draft)>,
-}
-
-impl Trials<'_> {
-    /// Records an attempt; returns whether it fits.
-    fn consider(&mut self, attempt: &str, draft: Draft) -> bool {
-        let mut decision = draft.decision(attempt, &self.drafter.options);
-        let fits = decision.fits;
-        if fits {
-            let time = simulate(self.drafter.step, &draft.schedule, self.drafter.costs).time;
-            decision.time = Some(time);
-            let wasteful = !draft.is_tight();
-            if self.best.as_ref().is_none_or(|best| (time, wasteful) < (best.0, best.1)) {
-                self.best = Some((time, wasteful, self.decisions.len(), draft));
-            }
-        }
-        self.decisions.push(decision);
-        fits
-    }
+    let too_large = |decisions: Vec<_>| drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least());
+    trials.outcome(None).map_err(too_large)
 }
 
 /// The script that needs the least memory: every idle map is offloaded for the whole time it is idle.

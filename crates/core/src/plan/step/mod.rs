@@ -12,10 +12,12 @@
 mod cost;
 mod file;
 mod lifetimes;
+mod machine;
 
 pub use cost::{Cost, Division, Front};
-pub use file::{Machine, StepFile};
+pub use file::StepFile;
 pub(super) use lifetimes::{Lifetime, Lifetimes};
+pub use machine::Machine;
 
 use serde::{Deserialize, Serialize};
 

@@ -14,10 +14,14 @@
 //!
 //! **Source**: Held, Wolfe and Crowder 1974 for the prices; [`super::min_cut`] for the cut.
 
+mod rows;
+
 use std::time::Instant;
 
+use rows::{Intervals, Part, Row, rows};
+
 use super::min_cut::{Clauses, HARD, Literal};
-use super::model::{Gap, Model, Point};
+use super::model::{Model, Point};
 use crate::plan::Direction;
 
 /// Units of time per nanosecond.
@@ -26,44 +30,6 @@ const TICKS: i128 = 1 << 32;
 const MAX_PRICE: f64 = 1e15;
 /// Rates are bytes per nanosecond in units of 1 / this.
 const RATE: i128 = 1 << 16;
-
-/// A limit on live bytes at an operation, perhaps with what a link may move instead.
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    at: usize,
-    window: Option<Window>,
-}
-
-/// The operations `from..to` during which a link moves bytes.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    direction: Direction,
-    from: usize,
-    to: usize,
-}
-
-/// An idle interval in the relaxation.
-struct Idle {
-    /// The interval of the model.
-    gap: usize,
-    /// The first operation from which on its being there counts: a rerun begins later.
-    since: usize,
-    /// Moments at which a rerun of another tensor asks for it, falling, and the one it must be there for last.
-    asked: Vec<usize>,
-    /// The variable of being there from `since` on; the next ones are being there from each of `asked` on.
-    there: usize,
-    /// The variable of being computed again.
-    again: Option<usize>,
-}
-
-/// A rerun that asks for the tensor of another interval.
-struct Demand {
-    /// Who is computed again.
-    by: usize,
-    /// The interval asked for, and the place of the moment.
-    of: usize,
-    place: usize,
-}
 
 /// The best bound so far and what it suggests.
 #[derive(Clone, Debug)]
@@ -84,11 +50,7 @@ pub(super) struct Relaxation<'m, 'a> {
     limit: u64,
     rows: Vec<Row>,
     prices: Vec<f64>,
-    idle: Vec<Idle>,
-    demands: Vec<Demand>,
-    /// For each interval asked for: how often.
-    asks: Vec<u32>,
-    variables: usize,
+    intervals: Intervals,
     rates: [i128; 2],
     /// What a nanosecond of copying costs, in ticks.
     beside: i128,
@@ -98,94 +60,15 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     pub(super) fn new(model: &'m Model<'a>, limit: u64) -> Relaxation<'m, 'a> {
         let costs = model.drafter.costs;
         let rate = |direction| (costs.copy_rate(direction) / 1e9 * RATE as f64).ceil() as i128;
-        let mut relaxation = Relaxation {
+        let rows = rows(model);
+        Relaxation {
             model,
             limit,
-            rows: Vec::new(),
-            prices: Vec::new(),
-            idle: Vec::new(),
-            demands: Vec::new(),
-            asks: Vec::new(),
-            variables: 0,
+            prices: vec![0.0; rows.len()],
+            rows,
+            intervals: Intervals::of(model),
             rates: [rate(Direction::ToHost), rate(Direction::FromHost)],
             beside: (costs.beside_copies / (1.0 + costs.beside_copies) * TICKS as f64) as i128,
-        };
-        relaxation.add_rows();
-        relaxation.add_idle();
-        relaxation.prices = vec![0.0; relaxation.rows.len()];
-        relaxation
-    }
-
-    fn add_rows(&mut self) {
-        let count = self.model.points.len();
-        self.rows.extend((0..count).map(|at| Row { at, window: None }));
-        let forward = self.model.drafter.step.forward().min(count.saturating_sub(1));
-        let share = |from: usize, to: usize, part: usize, of: usize| from + (to - from) * part / of;
-        for part in 1..=8 {
-            let at = share(0, forward, part, 8);
-            let window = Window { direction: Direction::ToHost, from: 0, to: at };
-            self.rows.push(Row { at, window: Some(window) });
-        }
-        for start in 0..4 {
-            let at = share(forward, count, start, 6);
-            for part in 1..=8 {
-                let to = share(at, count, part, 8);
-                let window = Window { direction: Direction::FromHost, from: at, to };
-                self.rows.push(Row { at, window: Some(window) });
-            }
-        }
-        self.rows.dedup_by_key(|row| (row.at, row.window.map(|window| (window.from, window.to))));
-    }
-
-    fn add_idle(&mut self) {
-        let model = self.model;
-        let forward = model.drafter.step.forward();
-        let mut place_of = vec![None; model.gaps.len()];
-        for (gap, of) in model.gaps.iter().enumerate().filter(|(_, of)| !of.is_tail) {
-            place_of[gap] = Some(self.idle.len());
-            self.idle.push(Idle { gap, since: of.from + 1, asked: Vec::new(), there: 0, again: None });
-        }
-        // Who asks whom, and when.
-        let mut asks: Vec<(usize, usize, usize)> = Vec::new();
-        for place in 0..self.idle.len() {
-            let of = &model.gaps[self.idle[place].gap];
-            let mut reads: Vec<usize> = of.producers.iter().flat_map(|run| &model.runs[*run].reads).copied().collect();
-            reads.sort_unstable();
-            reads.dedup();
-            for read in reads.into_iter().filter(|read| *read != of.tensor && model.managed[*read]) {
-                let Some(inside) = model.gap_at(read, of.to) else { continue };
-                let other = &model.gaps[inside];
-                let (Some(asked), true, true) = (place_of[inside], other.to > of.to, other.from < forward) else {
-                    continue;
-                };
-                // Were it computed again before the other's interval begins, it would ask for less.
-                self.idle[place].since = self.idle[place].since.max(other.from + 1);
-                asks.push((place, asked, of.to));
-            }
-        }
-        self.asks = vec![0; self.idle.len()];
-        for &(_, asked, at) in &asks {
-            self.asks[asked] += 1;
-            if at > self.idle[asked].since && !self.idle[asked].asked.contains(&at) {
-                self.idle[asked].asked.push(at);
-            }
-        }
-        for idle in &mut self.idle {
-            let since = idle.since;
-            idle.asked.retain(|at| *at > since);
-            idle.asked.sort_unstable();
-            idle.there = self.variables;
-            self.variables += 1 + idle.asked.len();
-            if !model.gaps[idle.gap].producers.is_empty() {
-                idle.again = Some(self.variables);
-                self.variables += 1;
-            }
-        }
-        for (by, of, at) in asks {
-            let asked = &self.idle[of].asked;
-            // Asked for no later than it counts: then it is there all the time.
-            let place = asked.iter().position(|moment| *moment == at).map_or(0, |place| place + 1);
-            self.demands.push(Demand { by, of, place });
         }
     }
 
@@ -239,18 +122,30 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         for at in 0..count {
             sums[at + 1] = sums[at] + live[at];
         }
-        let mut clauses = Clauses::new(self.variables);
-        for idle in &self.idle {
+        let mut clauses = Clauses::new(self.intervals.variables);
+        // What the first stretch of each tail costs, less what is claimed of it below.
+        let mut first: Vec<i128> = vec![0; self.intervals.idle.len()];
+        for (place_of, idle) in self.intervals.idle.iter().enumerate() {
             let of = &model.gaps[idle.gap];
             let bytes = i128::from(of.bytes);
             let there = |place: usize| Literal::of(idle.there + place);
             let mut from = idle.since.min(of.to);
-            for (place, &to) in idle.asked.iter().chain([&of.to]).enumerate() {
-                constant += clauses.cost(there(place), bytes * (sums[to] - sums[from]));
-                from = to;
-                if place > 0 {
-                    clauses.implies(there(place - 1), there(place), HARD);
+            for (place, to) in idle.ends(of).enumerate() {
+                let cost = bytes * (sums[to] - sums[from]);
+                match idle.is_tail {
+                    true if place == 0 => first[place_of] += cost,
+                    true => {
+                        constant += clauses.cost(there(place), cost);
+                        clauses.implies(there(place), there(place - 1), HARD);
+                    }
+                    false => {
+                        constant += clauses.cost(there(place), cost);
+                        if place > 0 {
+                            clauses.implies(there(place - 1), there(place), HARD);
+                        }
+                    }
                 }
+                from = to;
             }
             // Windows: what is not computed again has to be moved, or stays.
             let mut moving = 0;
@@ -258,8 +153,12 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 match idle.part(of, row) {
                     Part::Nothing => {}
                     Part::Unless => moving += price,
+                    Part::There(0) if idle.is_tail => first[place_of] += bytes * price,
                     Part::There(place) => constant += clauses.cost(there(place), bytes * price),
                 }
+            }
+            if idle.is_tail {
+                continue;
             }
             // Copies slow down what runs beside them: for the time that either link is busy, at least half of the sum.
             let (out, back) = model.copies[idle.gap];
@@ -280,18 +179,30 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 }
             }
         }
-        for demand in &self.demands {
-            let (by, of) = (&self.idle[demand.by], &self.idle[demand.of]);
+        let mut claims: Vec<i128> = vec![0; self.intervals.idle.len()];
+        for tail in self.intervals.demands.iter().flat_map(|demand| &demand.via) {
+            claims[*tail] += 1;
+        }
+        let whole = first.clone();
+        for demand in &self.intervals.demands {
+            let (by, of) = (&self.intervals.idle[demand.by], &self.intervals.idle[demand.of]);
             let Some(again) = by.again else { continue };
             let gap = &model.gaps[of.gap];
             // It may also be computed for this alone, and once more later.
-            let alone = match of.again {
-                Some(_) => {
-                    i128::from(model.least_again(&gap.producers)) * least_discount / i128::from(self.asks[demand.of])
+            let alone = match gap.producers.is_empty() {
+                false => {
+                    i128::from(model.least_again(&gap.producers)) * least_discount
+                        / i128::from(self.intervals.asks[demand.of])
                 }
-                None => HARD,
+                true => HARD,
             };
-            clauses.implies(Literal::of(again), Literal::of(of.there + demand.place), alone);
+            // A tail on the way that is there asks for nothing; that has its price, of which each demand claims a share.
+            let penalty = demand.via.iter().map(|tail| whole[*tail] / claims[*tail]).fold(alone, i128::min);
+            demand.via.iter().for_each(|tail| first[*tail] -= penalty);
+            clauses.implies(Literal::of(again), Literal::of(of.there + demand.place), penalty);
+        }
+        for (idle, cost) in self.intervals.idle.iter().zip(first).filter(|(idle, _)| idle.is_tail) {
+            constant += clauses.cost(Literal::of(idle.there), cost);
         }
         let twice = clauses.least_twice();
         Some(Solved { twice: constant * 2 + twice, clauses, worth, scratch_price })
@@ -320,7 +231,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             .map(|row| (model.fixed[row.at] + model.used(row.at)) as f64 + scratch[row.at] - limit)
             .collect();
         let mut live = vec![0.0; count + 1];
-        for idle in &self.idle {
+        for idle in &self.intervals.idle {
             let of = &model.gaps[idle.gap];
             let bytes = of.bytes as f64;
             let again = idle.again.map_or(0.0, |again| solved.value(again));
@@ -330,7 +241,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 starts[best] += again * model.least_again(&of.producers) as f64;
             }
             let mut start = from;
-            for (place, &to) in idle.asked.iter().chain([&of.to]).enumerate() {
+            for (place, to) in idle.ends(of).enumerate() {
                 let there = solved.value(idle.there + place) * bytes;
                 live[start] += there;
                 live[to] -= there;
@@ -385,7 +296,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             let value = solved.twice as f64 / 2.0 / TICKS as f64;
             best.time = best.time.max(u64::try_from(time).unwrap_or(0));
             let share = 2.0 / (round as f64 + 2.0);
-            for idle in &self.idle {
+            for idle in self.intervals.idle.iter().filter(|idle| !idle.is_tail) {
                 let again = idle.again.map_or(0.0, |again| solved.value(again));
                 let keep = solved.value(idle.there);
                 let moving = (1.0 - keep - again).max(0.0);
@@ -449,34 +360,6 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             for (_, price) in self.rows.iter().zip(&mut self.prices).filter(|(row, _)| row.window.is_some()) {
                 *price *= allowed / most;
             }
-        }
-    }
-}
-
-/// How an idle tensor counts in a row.
-enum Part {
-    Nothing,
-    /// Unless it is computed again.
-    Unless,
-    /// If it is there from this moment on.
-    There(usize),
-}
-
-impl Idle {
-    fn part(&self, of: &Gap, row: &Row) -> Part {
-        if row.at <= of.from || of.to <= row.at {
-            return Part::Nothing;
-        }
-        let unless = match row.window {
-            None => false,
-            Some(window) => window.direction == Direction::ToHost || of.to <= window.to,
-        };
-        if unless {
-            return Part::Unless;
-        }
-        match row.at < self.since {
-            true => Part::Nothing,
-            false => Part::There(self.asked.partition_point(|moment| *moment <= row.at)),
         }
     }
 }

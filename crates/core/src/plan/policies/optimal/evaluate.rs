@@ -11,6 +11,7 @@
 //! beside copies cost each other; the simulator decides between the plans that come out of the search.
 
 use super::model::{Gap, Model};
+use super::slots::Slot;
 use crate::plan::script::{Move, Script};
 use crate::plan::step::{OperationId, TensorId};
 
@@ -47,6 +48,8 @@ pub(super) struct Moment {
     start: u64,
     /// The next operation of the step, or this one.
     pub(super) at: usize,
+    /// The last operation of those that count as this moment.
+    last: usize,
 }
 
 /// What decisions lead to.
@@ -99,6 +102,8 @@ pub(super) struct Evaluator<'m, 'a> {
     /// Positions in the moments before or after which a move takes place.
     moves: Vec<(usize, bool, Move)>,
     present: Vec<bool>,
+    /// For each tensor: how many moments came before it left last.
+    left: Vec<usize>,
     /// For each tensor: the gap it is in.
     gap: Vec<Option<usize>>,
     /// For each tensor: when its copy on the host is complete.
@@ -106,6 +111,10 @@ pub(super) struct Evaluator<'m, 'a> {
     /// For each tensor: how many tensors being rebuilt read it.
     wanted: Vec<u32>,
     leaving: Vec<Leaving>,
+    /// When the first of them may leave.
+    next_leaving: u64,
+    /// Tensors being rebuilt, each for the one before, with their producers.
+    stack: Vec<(usize, &'m [usize])>,
     fetches: Vec<Fetch>,
     live: u64,
     now: u64,
@@ -127,10 +136,13 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             moments: Vec::new(),
             moves: Vec::new(),
             present: vec![false; tensors],
+            left: vec![0; tensors],
             gap: vec![None; tensors],
             on_host: vec![None; tensors],
             wanted: vec![0; tensors],
             leaving: Vec::new(),
+            next_leaving: u64::MAX,
+            stack: Vec::new(),
             fetches: Vec::new(),
             live: 0,
             now: 0,
@@ -146,22 +158,29 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         self.moments.clear();
         self.moves.clear();
         self.present.fill(false);
+        self.left.fill(0);
         self.gap.fill(None);
         self.on_host.fill(None);
         self.wanted.fill(0);
         self.leaving.clear();
+        self.next_leaving = u64::MAX;
         self.fetches.clear();
         (self.live, self.now, self.link_free, self.moved, self.copying, self.reruns) = (0, 0, 0, 0, 0, 0);
     }
 
     /// What these decisions lead to; `None` if something needed cannot be computed again or the host is too small.
     ///
-    /// - Cost: O(operations + reruns + copies × distance of their prefetches).
+    /// - Cost: O(slots + reruns + copies × distance of their prefetches).
     pub(super) fn evaluate(&mut self, decisions: &Decisions) -> Option<Outcome> {
         self.clear();
         let model = self.model;
-        for at in 0..model.touches.len() {
+        for slot in &model.slots {
+            let at = slot.from;
             self.at = at;
+            if slot.is_quiet {
+                self.pass(slot);
+                continue;
+            }
             for touch in model.touches[at].iter().filter(|touch| touch.reads) {
                 if !self.present[touch.tensor] {
                     self.restore(touch.tensor, at, decisions)?;
@@ -189,6 +208,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
                     Some(Choice::Keep) | None => {}
                 }
             }
+            self.now += slot.time;
         }
         if self.moved > model.drafter.options.host_budget.0 {
             return None;
@@ -219,6 +239,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         if self.present[tensor] {
             self.present[tensor] = false;
             self.live -= self.model.bytes[tensor];
+            self.left[tensor] = self.moments.len();
             self.moves.push((self.moments.len(), false, Move::Leave(TensorId(tensor))));
         }
     }
@@ -248,10 +269,14 @@ impl<'m, 'a> Evaluator<'m, 'a> {
     fn move_out(&mut self, tensor: usize) {
         let end = self.copy_out(tensor);
         self.leaving.push(Leaving { tensor, end });
+        self.next_leaving = self.next_leaving.min(end);
     }
 
     /// Frees the bytes of tensors whose copies have ended, or must be waited for to stay within the limit.
     fn free(&mut self, needed: u64) {
+        if self.next_leaving > self.now && self.live + needed <= self.limit {
+            return;
+        }
         while let Some(place) = (0..self.leaving.len()).min_by_key(|place| self.leaving[*place].end) {
             let Leaving { tensor, end } = self.leaving[place];
             if end > self.now && self.live + needed <= self.limit {
@@ -261,6 +286,16 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             self.leaving.remove(place);
             self.leave(tensor);
         }
+        self.next_leaving = self.leaving.iter().map(|leaving| leaving.end).min().unwrap_or(u64::MAX);
+    }
+
+    /// Runs operations during which nothing comes or goes.
+    fn pass(&mut self, slot: &Slot) {
+        self.free(slot.needs);
+        let (operation, at, last) = (slot.from, slot.from, slot.to - 1);
+        let live = self.live + slot.needs;
+        self.moments.push(Moment { operation, again: false, live, start: self.now, at, last });
+        self.now += slot.time;
     }
 
     /// Runs an operation just before `at`, or at `at`.
@@ -270,7 +305,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         let fixed = if again { model.fixed_before[at] } else { model.fixed[at] };
         let needed = fixed + point.scratch;
         self.free(needed);
-        self.moments.push(Moment { operation, again, live: self.live + needed, start: self.now, at });
+        self.moments.push(Moment { operation, again, live: self.live + needed, start: self.now, at, last: at });
         self.now += if again { model.again[operation].unwrap_or(point.time) } else { point.time };
     }
 
@@ -280,9 +315,11 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         if self.fetch(tensor, decisions) {
             return Some(());
         }
-        let mut stack = vec![(tensor, self.producers(tensor, at)?)];
-        self.want(&stack[0].1, tensor, 1);
-        while let Some((target, producers)) = stack.last().cloned() {
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        stack.push((tensor, self.producers(tensor, at)?));
+        self.want(stack[0].1, tensor, 1);
+        while let Some(&(target, producers)) = stack.last() {
             let reads = producers.iter().flat_map(|run| &model.runs[*run].reads);
             let missing = reads.copied().find(|&read| read != target && model.managed[read] && !self.present[read]);
             if let Some(missing) = missing {
@@ -291,7 +328,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
                         return None;
                     }
                     let producers = self.producers(missing, at)?;
-                    self.want(&producers, missing, 1);
+                    self.want(producers, missing, 1);
                     stack.push((missing, producers));
                 }
                 continue;
@@ -300,7 +337,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             if self.reruns > MAX_RERUNS * model.touches.len() {
                 return None;
             }
-            for &run in &producers {
+            for &run in producers {
                 for &written in model.runs[run].writes.iter().filter(|written| model.managed[**written]) {
                     self.appear(written);
                 }
@@ -312,13 +349,14 @@ impl<'m, 'a> Evaluator<'m, 'a> {
                 }
             }
             stack.pop();
-            self.want(&producers, target, -1);
+            self.want(producers, target, -1);
             for read in producers.iter().flat_map(|run| &model.runs[*run].reads).copied() {
                 if read != target && model.managed[read] && self.wanted[read] == 0 && !self.stays(read, decisions) {
                     self.leave(read);
                 }
             }
         }
+        self.stack = stack;
         Some(())
     }
 
@@ -343,8 +381,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
     fn fetch(&mut self, tensor: usize, decisions: &Decisions) -> bool {
         match self.gap[tensor] {
             Some(gap) if decisions.gaps[gap] == Choice::Move && self.on_host[tensor].is_some() => {
-                let left = self.moves.iter().rev().find(|(.., of)| *of == Move::Leave(TensorId(tensor)));
-                let from = left.map_or(0, |(place, ..)| *place);
+                let from = self.left[tensor];
                 self.fetches.push(Fetch { tensor, gap, from, needed: self.moments.len() });
                 self.appear(tensor);
                 true
@@ -353,10 +390,9 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         }
     }
 
-    fn producers(&self, tensor: usize, at: usize) -> Option<Vec<usize>> {
-        let Gap { producers, .. } = &self.model.gaps[self.gap[tensor]?];
-        let may_run = |&run: &usize| self.model.may_run(run, tensor, at);
-        (!producers.is_empty() && producers.iter().all(may_run)).then(|| producers.clone())
+    fn producers(&self, tensor: usize, at: usize) -> Option<&'m [usize]> {
+        let Gap { producers, until, .. } = &self.model.gaps[self.gap[tensor]?];
+        (!producers.is_empty() && at <= *until).then_some(producers)
     }
 
     /// Places the copies back, each as late as its time allows, or later if memory is short. Returns the time for which
@@ -416,7 +452,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
                 match last {
                     // The list before an operation also holds what follows a rerun.
                     Some(last)
-                        if !is_before && self.moments[place - 1].at == last && !self.moments[place - 1].again =>
+                        if !is_before && self.moments[place - 1].last == last && !self.moments[place - 1].again =>
                     {
                         script.after(last, what)
                     }
@@ -426,7 +462,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             if moment.again {
                 script.before(moment.at, Move::Rerun(OperationId(moment.operation)));
             } else {
-                last = Some(moment.at);
+                last = Some(moment.last);
             }
         }
         if let Some(last) = last {

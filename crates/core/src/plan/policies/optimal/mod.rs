@@ -7,6 +7,7 @@ mod least;
 mod min_cut;
 mod model;
 mod search;
+mod slots;
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +15,14 @@ use bound::{Bound, Relaxation};
 use evaluate::{Choice, Decisions};
 pub(super) use least::{Least, least};
 use model::Model;
-use search::{Search, Work};
+use search::{Prefer, Search, Work};
 
-use super::{Floors, Outcome, overlap};
+use super::vdnn::{self, Offloads};
+use super::{Floors, Outcome, Trials, baseline, overlap};
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
-use crate::plan::{Decision, simulate};
+use crate::plan::side_by_side::side_by_side;
+use crate::plan::{Algorithms, Direction};
 use crate::{Error, Nanos};
 
 /// Bytes that every plan needs at once, and the operation that does.
@@ -63,32 +66,24 @@ fn checkpoints(model: &Model<'_>, segments: usize) -> Decisions {
     decisions
 }
 
-/// Attempts, and the fastest of those that fit.
-struct Trials<'a> {
-    drafter: &'a Drafter<'a>,
-    decisions: Vec<Decision>,
-    best: Option<(Nanos, usize, Draft)>,
-}
-
-impl Trials<'_> {
-    fn consider(&mut self, attempt: &str, draft: Draft) -> bool {
-        let mut decision = draft.decision(attempt, &self.drafter.options);
-        let fits = decision.fits;
-        if fits {
-            let time = simulate(self.drafter.step, &draft.schedule, self.drafter.costs).time;
-            decision.time = Some(time);
-            if self.best.as_ref().is_none_or(|best| (time, draft.peak) < (best.0, best.2.peak)) {
-                self.best = Some((time, self.decisions.len(), draft));
-            }
-        }
-        self.decisions.push(decision);
-        fits
+/// A time that no plan is below that fits by copies to the host alone: what is too much at an operation has left before.
+fn moving_alone(model: &Model<'_>, budget: u64) -> Nanos {
+    let live = model.drafter.live();
+    let times = model.drafter.fastest_times();
+    let rate = model.drafter.costs.copy_rate(Direction::ToHost);
+    let mut left: u64 = times.iter().map(|time| time.0).sum();
+    let mut least = left;
+    for (live, time) in live.into_iter().zip(times) {
+        let copying = live.saturating_sub(budget) as f64 / rate * 1e9;
+        least = least.max(left + copying as u64);
+        left -= time.0;
     }
+    Nanos(least)
 }
 
-/// Visits of operations and reruns that a search may take: half a second for usual networks, more for large steps.
+/// Visits of operations and reruns that a search may take: a third of a second for usual networks, a few for large steps.
 fn visits(model: &Model<'_>) -> u64 {
-    12_000_000 + 12_000 * model.touches.len().saturating_sub(600).min(4400) as u64
+    8_000_000 + 10_000 * model.slots.len().saturating_sub(600).min(500) as u64
 }
 
 /// Where time limits a search, so many times the work: the limit is what ends it.
@@ -103,64 +98,75 @@ fn part(until: Option<Instant>, parts: usize) -> Option<Instant> {
 /// Parts of the time that is left: before the placements, each step takes one of these.
 const PARTS: usize = 4;
 
-/// Attempts to leave room for what the placement wastes.
-const PLACINGS: usize = 4;
+/// Attempts to leave room for what the placement wastes. Each leaves so many more parts in this many free.
+const PLACINGS: usize = 6;
+const ROOM: u64 = 400;
 
 /// Rounds of prices before the search, and after it, for usual networks; fewer for large steps.
-const ROUNDS: [usize; 2] = [120, 240];
+const ROUNDS: [usize; 2] = [120, 160];
+
+/// Rounds for large steps, at least.
+const LEAST_ROUNDS: usize = 60;
 
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
     let options = &drafter.options;
-    let mut trials = Trials { drafter, decisions: Vec::new(), best: None };
+    let mut trials = Trials::new(drafter);
     let floor = floors.of_policy(options.policy);
     if floor.peak > options.budget {
         let decision = floor.decision("least", options);
         return Err(drafter.too_large(floor, &[decision], floors.least()));
     }
     trials.consider("least", floor.clone());
-    if let Ok(found) = overlap::choose(drafter, floors) {
-        trials.consider("overlap", found.draft);
+    // If everything fits with the fastest algorithms, no plan is faster.
+    let fastest = drafter.fastest_times().into_iter().sum();
+    if options.algorithms != Algorithms::Memory {
+        let kept = vdnn::script(drafter, Offloads::None, None);
+        trials.consider("none(p)", drafter.draft(&kept, Algorithms::Performance, Effort::Plan));
+    }
+    if trials.best().is_some_and(|best| best.time == fastest) {
+        return trials.outcome(Some(fastest)).map_err(|decisions| drafter.too_large(floor, &decisions, floors.least()));
     }
     let model = Model::of(drafter);
-    let until = options.plan_time.map(|time| Instant::now() + Duration::from_nanos(time.0));
+    let until = options.plan_time.map(|time| drafter.began + Duration::from_nanos(time.0));
     let mut relaxation = Relaxation::new(&model, options.budget.0);
     let visits = if until.is_some() { TIMED * visits(&model) } else { visits(&model) };
     let mut planner = Planner { model: &model, known: Vec::new(), least: 0, visits, until };
-    let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(30));
+    let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(LEAST_ROUNDS));
     planner.start(options.budget.0, floors.optimal.as_ref());
     let target = |trials: &Trials<'_>, planner: &Planner<'_, '_>| {
-        let drafts = trials.best.iter().map(|best| best.0.0);
+        let drafts = trials.best().map(|best| best.time.0).into_iter();
         drafts.chain(planner.known.iter().map(|known| known.0.time)).min().unwrap_or(u64::MAX >> 8)
     };
     let mut bound = relaxation.improve(target(&trials, &planner), rounds[0], part(until, PARTS));
     planner.least = bound.time;
     planner.round(options.budget.0, &bound);
-    let mut limit = options.budget.0;
-    for placing in 0..PLACINGS {
-        let Some((draft, name)) = planner.search(limit, planner.visits >> placing) else { break };
-        let over = draft.peak.0.saturating_sub(options.budget.0);
-        trials.consider(&name, draft);
-        if over == 0 {
-            break;
+    planner.place(&mut trials);
+    // What only moves tensors takes long to place; where it cannot be faster, it need not be tried.
+    if trials.best().is_none_or(|best| best.time > moving_alone(&model, options.budget.0)) {
+        if let Ok(found) = overlap::choose(drafter, floors) {
+            trials.consider("overlap", found.draft);
         }
-        limit = limit.saturating_sub(over + over / 8);
+        for (name, script) in [
+            ("vdnn-all", vdnn::script(drafter, Offloads::All, None)),
+            ("vdnn-conv", vdnn::script(drafter, Offloads::Convolutions, None)),
+            ("baseline", baseline::script(drafter.step)),
+        ] {
+            trials.consider(name, drafter.draft(&script, options.algorithms, Effort::Plan));
+        }
     }
     let last = relaxation.improve(target(&trials, &planner), rounds[1], until);
     bound.time = bound.time.max(last.time);
-    let Trials { mut decisions, best, .. } = trials;
-    match best {
-        Some((_, taken, draft)) => {
-            decisions[taken].taken = true;
-            Ok(Outcome { draft, decisions, bound: Some(Nanos(bound.time)).filter(|bound| *bound > Nanos::ZERO) })
-        }
-        None => Err(drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least())),
-    }
+    let too_large = |decisions: Vec<_>| drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least());
+    trials.outcome(Some(Nanos(bound.time)).filter(|bound| *bound > Nanos::ZERO)).map_err(too_large)
 }
+
+/// What decisions lead to, the decisions, and what the search began with.
+type Known = (evaluate::Outcome, Decisions, String);
 
 /// Decisions from all searches so far, each found within its own limit.
 struct Planner<'m, 'a> {
     model: &'m Model<'a>,
-    known: Vec<(evaluate::Outcome, Decisions, String)>,
+    known: Vec<Known>,
     /// No decisions are faster than this, in ns.
     least: u64,
     /// Visits for a whole search.
@@ -179,13 +185,15 @@ impl Planner<'_, '_> {
             starts.push((format!("{segments} segments"), checkpoints(self.model, segments)));
         }
         starts.extend(least.map(|least| ("least".to_owned(), least.decisions.clone())));
-        self.try_all(limit, starts, true);
+        self.try_all(limit, starts, Prefer::default());
         // A link that is too slow for what is missing misleads a repair that may use it.
         let starts = vec![
             ("recompute alone".to_owned(), everything(self.model)),
             ("recompute alone, from 4 segments".to_owned(), checkpoints(self.model, 4)),
         ];
-        self.try_all(limit, starts, false);
+        self.try_all(limit, starts, Prefer { may_move: false, ..Prefer::default() });
+        let starts = vec![("greedy".to_owned(), everything(self.model))];
+        self.try_all(limit, starts, Prefer { worst_alone: true, ..Prefer::default() });
     }
 
     /// Tries what the prices suggest.
@@ -202,59 +210,114 @@ impl Planner<'_, '_> {
             }
             starts.push((format!("prices {threshold}"), decisions));
         }
-        self.try_all(limit, starts, true);
+        self.try_all(limit, starts, Prefer::default());
     }
 
-    fn try_all(&mut self, limit: u64, starts: Vec<(String, Decisions)>, may_move: bool) {
-        let mut search = Search::new(self.model, limit, self.least);
-        search.may_move = may_move;
+    fn try_all(&mut self, limit: u64, starts: Vec<(String, Decisions)>, prefer: Prefer) {
         let share = self.visits / 24;
         let until = part(self.until, PARTS);
-        for (left, (name, mut decisions)) in (1..=starts.len()).rev().zip(starts) {
-            let mut work = Work { visits: share, until: part(until, left) };
-            let found = search.repair(&mut decisions, &mut work);
-            if let Some(found) = found.map(|found| search.restore(&mut decisions, found, &mut work)) {
-                self.known.push((found, decisions, name));
-            }
-        }
+        let count = starts.len();
+        let found = side_by_side(count, |place| {
+            let (name, decisions) = &starts[place];
+            let mut decisions = decisions.clone();
+            let mut search = Search::new(self.model, limit, self.least);
+            search.prefer = prefer;
+            // Two at a time, and the later ones get what the earlier ones leave.
+            let mut work = Work { visits: share, until: part(until, (count - place).div_ceil(2)) };
+            let found = search.repair(&mut decisions, &mut work)?;
+            let found = search.restore(&mut decisions, found, &mut work);
+            Some((found, decisions, name.clone()))
+        });
+        self.known.extend(found.into_iter().flatten());
         self.known.sort_by_key(|known| known.0.rank());
+        self.known.dedup_by(|one, other| one.1 == other.1);
         self.known.truncate(KNOWN);
     }
 
-    /// The best draft that a search finds within a limit on live bytes.
-    fn search(&mut self, limit: u64, visits: u64) -> Option<(Draft, String)> {
-        let mut search = Search::new(self.model, limit, self.least);
+    /// Searches, and places what is found; where the placement wastes too much, once more within a lower limit.
+    fn place(&mut self, trials: &mut Trials<'_>) {
         let drafter = self.model.drafter;
-        let mut found: Vec<(evaluate::Outcome, Decisions, String)> = Vec::new();
+        let budget = drafter.options.budget.0;
+        let mut limit = budget;
+        // Whether what is placed takes little longer than what was found.
+        let is_placed = |known: &[Known], trials: &Trials<'_>, share: u64| {
+            let found = known.first().map_or(0, |known| known.0.time);
+            trials.best().is_some_and(|best| best.time.0 <= found + found / share)
+        };
+        for placing in 0..PLACINGS {
+            let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+            if is_late && is_placed(&self.known, trials, 20) {
+                break;
+            }
+            self.search(limit, self.visits >> placing);
+            let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+            let mut over: Option<u64> = None;
+            for place in 0..self.known.len() {
+                let (outcome, decisions, name) = &self.known[place];
+                if trials.best().is_some_and(|best| best.time.0 <= outcome.time) {
+                    break;
+                }
+                let effort = if over.is_none() && !is_late { Effort::Plan } else { Effort::Draft };
+                let Some(draft) = self.draft(limit, decisions, effort) else { continue };
+                let (peak, live) = (draft.peak.0, draft.most_live.0);
+                if !trials.consider(name, draft) {
+                    over.get_or_insert(peak.saturating_sub(budget) + limit.saturating_sub(live));
+                }
+            }
+            match over.filter(|_| !is_placed(&self.known, trials, 1000)) {
+                Some(over) if over > 0 => {
+                    limit = limit.saturating_sub((over + over / 8).max(budget / ROOM * placing as u64))
+                }
+                _ => break,
+            }
+        }
+    }
+
+    fn draft(&self, limit: u64, decisions: &Decisions, effort: Effort) -> Option<Draft> {
+        let mut search = Search::new(self.model, limit, self.least);
+        search.evaluate(decisions, &mut Work { visits: u64::MAX, until: None })?;
+        let script = search.evaluator().script();
+        Some(self.model.drafter.draft_with(&script, &decisions.points, effort))
+    }
+
+    /// Improves all known decisions within a limit on live bytes.
+    fn search(&mut self, limit: u64, visits: u64) {
         let share = visits / (KNOWN as u64 + 2);
         // The rest is for placements within a lower limit, should this one waste too much.
         let until = part(self.until, 2);
-        let known = std::mem::take(&mut self.known);
-        for (left, (_, mut decisions, name)) in (1..=known.len()).rev().zip(known) {
+        let count = self.known.len();
+        let found = side_by_side(count, |place| {
+            let (_, decisions, name) = &self.known[place];
+            let mut decisions = decisions.clone();
+            let mut search = Search::new(self.model, limit, self.least);
             // A placement may take all the time that is left; the plan must still fit then.
             let mut work = Work { visits: share, until: None };
             if until.is_some() {
                 work.visits /= TIMED;
             }
-            let Some(outcome) = search.repair(&mut decisions, &mut work) else { continue };
+            let outcome = search.repair(&mut decisions, &mut work)?;
             if until.is_some() {
-                work = Work { visits: share, until: part(until, left + 2) };
+                work = Work { visits: share, until: part(until, (count - place).div_ceil(2) + 1) };
             }
             let outcome = search.restore(&mut decisions, outcome, &mut work);
             let outcome = search.improve(&mut decisions, outcome, &mut work);
-            found.push((outcome, decisions, name));
-        }
+            Some((outcome, decisions, name.clone()))
+        });
+        let mut found: Vec<_> = found.into_iter().flatten().collect();
         found.sort_by_key(|known| known.0.rank());
-        if let Some((outcome, decisions, _)) = found.first_mut() {
+        // Two go on, each with other random numbers.
+        let best = found.first().cloned();
+        let more = side_by_side(2, |seed| {
+            let (outcome, mut decisions, name) = best.clone()?;
+            let mut search = Search::new(self.model, limit, self.least).with_seed(seed as u64 + 2);
             let mut work = Work { visits: 2 * share, until };
-            *outcome = search.improve(decisions, outcome.clone(), &mut work);
-        }
+            let outcome = search.improve(&mut decisions, outcome, &mut work);
+            Some((outcome, decisions, name))
+        });
+        found.extend(more.into_iter().flatten());
+        found.sort_by_key(|known| known.0.rank());
+        found.dedup_by(|one, other| one.1 == other.1);
         self.known = found;
-        let (_, decisions, name) = self.known.first()?;
-        search.evaluate(decisions, &mut Work { visits, until: None })?;
-        let script = search.evaluator().script();
-        let draft = drafter.draft_with(&script, &decisions.points, Effort::Plan);
-        Some((draft, name.clone()))
     }
 }
 

@@ -7,6 +7,7 @@
 //! idle              |----- a ------|--- b ---|-- tail --    one decision for each interval
 //! ```
 
+use super::slots::{Slot, slots};
 use crate::plan::draft::Drafter;
 use crate::plan::step::{Access, Again, Operation, OperationId, Residence, Stage, TensorId};
 use crate::plan::{Direction, footprint};
@@ -24,6 +25,8 @@ pub(super) struct Gap {
     pub(super) is_tail: bool,
     /// The operations that compute its content, in order; empty if they may not run again.
     pub(super) producers: Vec<usize>,
+    /// The last operation before which they may run.
+    pub(super) until: usize,
     /// Bytes of the device arena.
     pub(super) bytes: u64,
 }
@@ -87,6 +90,8 @@ pub(super) struct Model<'a> {
     by_tensor: Vec<Vec<usize>>,
     /// For each gap: time of the copy to the host and back.
     pub(super) copies: Vec<(u64, u64)>,
+    /// The operations in order, with those that change nothing together.
+    pub(super) slots: Vec<Slot>,
 }
 
 impl<'a> Model<'a> {
@@ -122,6 +127,7 @@ impl<'a> Model<'a> {
             last: vec![0; tensors],
             by_tensor: vec![Vec::new(); tensors],
             copies: Vec::new(),
+            slots: Vec::new(),
         };
         model.count_fixed();
         let mut uses: Vec<Vec<(usize, bool, bool)>> = vec![Vec::new(); tensors];
@@ -156,6 +162,7 @@ impl<'a> Model<'a> {
             (costs.copy(Direction::ToHost, bytes).0, costs.copy(Direction::FromHost, bytes).0)
         };
         model.copies = model.gaps.iter().map(copy).collect();
+        model.slots = slots(&model);
         model
     }
 
@@ -201,11 +208,26 @@ impl<'a> Model<'a> {
                 let bytes = self.bytes[tensor];
                 gap = Some(self.gaps.len());
                 self.by_tensor[tensor].push(self.gaps.len());
-                self.gaps.push(Gap { tensor, from: at, to, is_tail: next.is_none(), producers, bytes });
+                let is_tail = next.is_none();
+                let until = if is_tail { self.latest(&producers, tensor, at) } else { to };
+                self.gaps.push(Gap { tensor, from: at, to, is_tail, producers, until, bytes });
             }
             let dies = !is_needed;
             self.touches[at].push(Touch { tensor, reads, writes, gap, dies });
         }
+    }
+
+    /// The last operation before which these reruns of a tensor may run: later, something that they read has changed.
+    fn latest(&self, producers: &[usize], tensor: usize, from: usize) -> usize {
+        let (mut low, mut high) = (from, self.points.len());
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            match producers.iter().all(|&run| self.may_run(run, tensor, middle)) {
+                true => low = middle,
+                false => high = middle - 1,
+            }
+        }
+        low
     }
 
     /// Leaves no producers where one of them reads what nothing can bring back.
@@ -229,13 +251,12 @@ impl<'a> Model<'a> {
             }
             seen.push(tail);
             let producers = &self.gaps[tail].producers;
-            let may_run = |run: &usize| self.may_run(*run, read, gap.to);
-            !producers.is_empty() && producers.iter().all(may_run) && self.reads_come_back(producers, gap, seen)
+            !producers.is_empty() && gap.to <= self.gaps[tail].until && self.reads_come_back(producers, gap, seen)
         })
     }
 
     /// Whether a rerun of `run` just before `at` reads what its first run read and changes only `target`.
-    pub(super) fn may_run(&self, run: usize, target: usize, at: usize) -> bool {
+    fn may_run(&self, run: usize, target: usize, at: usize) -> bool {
         let written = |tensor: usize, before: usize| self.writers[tensor].partition_point(|writer| *writer < before);
         let operation = &self.drafter.step.operations[run];
         self.runs[run].allowed

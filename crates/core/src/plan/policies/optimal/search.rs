@@ -16,7 +16,10 @@ use super::model::Model;
 const TRIED: usize = 6;
 
 /// Attempts without improvement before a search ends, besides a few for each decision.
-const PATIENCE: usize = 40;
+const LOST: usize = 40;
+
+/// How many attempts ago something was accepted that a new one is compared with.
+const PATIENCE: usize = 30;
 
 /// Operations of a step in which several changes are made at once while much is missing, and how many at most.
 const LARGE: usize = 800;
@@ -49,20 +52,40 @@ impl Work {
     }
 }
 
+/// What a repair gives up first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prefer {
+    /// Whether it may move tensors.
+    pub(super) may_move: bool,
+    /// Whether only bytes at the worst moment count, not at all moments over the limit.
+    pub(super) worst_alone: bool,
+}
+
+impl Default for Prefer {
+    fn default() -> Prefer {
+        Prefer { may_move: true, worst_alone: false }
+    }
+}
+
 /// A search within one limit.
 pub(super) struct Search<'m, 'a> {
     pub(super) model: &'m Model<'a>,
     evaluator: Evaluator<'m, 'a>,
     /// No decisions are faster than this, in ns.
     least: u64,
-    /// Whether a repair may move tensors.
-    pub(super) may_move: bool,
+    pub(super) prefer: Prefer,
     random: u64,
 }
 
 impl<'m, 'a> Search<'m, 'a> {
     pub(super) fn new(model: &'m Model<'a>, limit: u64, least: u64) -> Search<'m, 'a> {
-        Search { model, evaluator: Evaluator::new(model, limit), least, may_move: true, random: 1 }
+        Search { model, evaluator: Evaluator::new(model, limit), least, prefer: Prefer::default(), random: 1 }
+    }
+
+    /// The same with other random numbers.
+    pub(super) fn with_seed(mut self, seed: u64) -> Search<'m, 'a> {
+        self.random = seed;
+        self
     }
 
     pub(super) fn evaluate(&mut self, decisions: &Decisions, work: &mut Work) -> Option<Outcome> {
@@ -149,7 +172,7 @@ impl<'m, 'a> Search<'m, 'a> {
                 break;
             }
             for choice in [Choice::Again, Choice::Rebuild, Choice::Move] {
-                let is_barred = choice == Choice::Move && !self.may_move;
+                let is_barred = choice == Choice::Move && !self.prefer.may_move;
                 if decisions.gaps[gap] == choice || !self.is_open(gap, choice) || is_barred {
                     continue;
                 }
@@ -206,10 +229,11 @@ impl<'m, 'a> Search<'m, 'a> {
             if of.is_tail || !covers {
                 continue;
             }
-            let moments = u128::from((over[of.to] - over[of.from + 1]).max(1));
+            let moments =
+                if self.prefer.worst_alone { 1 } else { u128::from((over[of.to] - over[of.from + 1]).max(1)) };
             let freed = moments * u128::from(of.bytes.max(1));
             let mut offer = |choice: Choice, cost: u64| {
-                if self.is_open(gap, choice) && (self.may_move || choice != Choice::Move) {
+                if self.is_open(gap, choice) && (self.prefer.may_move || choice != Choice::Move) {
                     changes.push(((u128::from(cost.max(1)) << 48) / freed, Change::Gap(gap, choice)));
                 }
             };
@@ -334,12 +358,18 @@ impl<'m, 'a> Search<'m, 'a> {
         if open.is_empty() {
             return now;
         }
+        // Something slower than now is accepted if it is faster than what was accepted a while ago, so that the search
+        // leaves the nearest valley.
+        let (mut current, mut at) = (decisions.clone(), now.clone());
+        let mut before = vec![now.rank(); PATIENCE];
         let mut failed = 0;
-        while !work.is_spent() && failed < PATIENCE + 12 * open.len() && now.time > self.least {
+        let mut round = 0;
+        while !work.is_spent() && failed < LOST + 12 * open.len() && now.time > self.least {
             // Also counts attempts that change nothing.
             work.visits -= 1;
             failed += 1;
-            let mut other = decisions.clone();
+            round = (round + 1) % PATIENCE;
+            let mut other = current.clone();
             let center = self.below(open.len());
             for _ in 0..1 + self.below(4) {
                 let near = (center + 4 * open.len() + self.below(9) - 4) % open.len();
@@ -349,11 +379,11 @@ impl<'m, 'a> Search<'m, 'a> {
                     other.gaps[gap] = choice;
                 }
             }
-            if other == *decisions {
+            if other == current {
                 continue;
             }
             let Some(mut outcome) = self.repair(&mut other, work) else { continue };
-            if outcome.time > now.time + now.time / 100 {
+            if outcome.time > at.time + at.time / 100 {
                 continue;
             }
             for _ in 0..AROUND {
@@ -363,10 +393,14 @@ impl<'m, 'a> Search<'m, 'a> {
                     self.accept(&mut other, Change::Gap(gap, choice), &mut outcome, work);
                 }
             }
-            if outcome.rank() < now.rank() {
-                (*decisions, now) = (other, outcome);
-                failed = 0;
+            if outcome.rank() <= at.rank() || outcome.rank() < before[round] {
+                (current, at) = (other, outcome);
+                if at.rank() < now.rank() {
+                    (*decisions, now) = (current.clone(), at.clone());
+                    failed = 0;
+                }
             }
+            before[round] = at.rank();
         }
         self.restore(decisions, now, work)
     }

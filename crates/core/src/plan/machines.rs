@@ -1,0 +1,179 @@
+//! The machines that are known by name: their rates, and where each figure is from.
+
+use super::{CostModel, Pass};
+use crate::{Error, Nanos};
+
+/// A figure, and where it is from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figure {
+    /// In the unit of its place.
+    pub value: f64,
+    /// A measurement, a publication, or an estimate.
+    pub source: &'static str,
+}
+
+/// Layer kinds and passes that are slower than the rates say, each with its factor.
+type Slower = &'static [(&'static str, Pass, f64)];
+
+/// The rates of a device and of its link to the host; bytes, operations or seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NamedMachine {
+    /// Its name in options and step files.
+    pub name: &'static str,
+    /// The part of the names of such devices by which they are known; empty if there is none.
+    pub device: &'static str,
+    /// Copies to the host.
+    pub to_host: Figure,
+    /// Copies from the host.
+    pub to_device: Figure,
+    /// Copies in each direction while both run.
+    pub both: Figure,
+    /// Slowdown of a computation while a copy runs, as a fraction of its time.
+    pub beside_copies: Figure,
+    /// Device memory as layers achieve it.
+    pub memory: Figure,
+    /// Arithmetic in 32 bits; a multiply-add counts as two.
+    pub f32: Figure,
+    /// On tensor cores from 32-bit data.
+    pub tf32: Figure,
+    /// On tensor cores from 16-bit data.
+    pub half: Figure,
+    /// Fixed time of each call.
+    pub launch: Figure,
+    /// Layer kinds and passes that are slower than these rates, each with its factor.
+    pub slower: Slower,
+    /// Where the factors are from.
+    pub slower_source: &'static str,
+}
+
+const fn figure(value: f64, source: &'static str) -> Figure {
+    Figure { value, source }
+}
+
+/// Batch normalization reads its input twice: for the statistics and for the values.
+const SLOWER: Slower = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass::BackwardData, 1.5)];
+
+const COUNTED: &str = "counted: batch normalization reads its input twice";
+
+/// Average pooling over whole maps, fully connected layers of 64 and 128 samples.
+const H200_SLOWER: Slower = &[
+    ("average-pooling", Pass::BackwardData, 16.0),
+    ("batch-norm", Pass::Forward, 2.1),
+    ("batch-norm", Pass::BackwardData, 2.9),
+    ("fully-connected", Pass::BackwardFilter, 2.4),
+    ("max-pooling", Pass::Forward, 2.2),
+    ("max-pooling", Pass::BackwardData, 4.5),
+];
+
+const H200_MEASURED: &str = "measured on PCIe generation 5, driver 580.159, 2026-11-21";
+const K40_PAPER: &str = "Rhu et al. 2016, 4.2";
+const ESTIMATED: &str = "estimated, not measured";
+
+/// All known machines.
+pub const MACHINES: [NamedMachine; 3] = [
+    NamedMachine {
+        name: "h200",
+        device: "H200",
+        to_host: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 beside kernels"),
+        to_device: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 beside kernels"),
+        both: figure(49.4e9, H200_MEASURED),
+        beside_copies: figure(0.03, "measured, 2026-11-21: 1 to 8% more time for kernels beside copies"),
+        memory: figure(0.74 * 4.8e12, "measured, 2026-11-21: what ReLU reaches of 4.8 TB/s"),
+        f32: figure(51e12, H200_MEASURED),
+        tf32: figure(200e12, "half of about 400 Tflop/s on tensor cores; assumed"),
+        half: figure(400e12, "half of about 800 Tflop/s on tensor cores; assumed"),
+        launch: figure(5e-6, ESTIMATED),
+        slower: H200_SLOWER,
+        slower_source: "measured with cuDNN 9.19 in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19 \
+                        (scripts/gpu-train.sh, 2026-11-21)",
+    },
+    NamedMachine {
+        name: "k40",
+        device: "K40",
+        to_host: figure(12e9, "75% of 16 GB/s over PCIe 3, Rhu et al. 2016, 4.2"),
+        to_device: figure(12e9, "75% of 16 GB/s over PCIe 3, Rhu et al. 2016, 4.2"),
+        both: figure(12e9, "as in one direction; assumed"),
+        beside_copies: figure(0.0, "assumed"),
+        memory: figure(0.8 * 288e9, "80% of 288 GB/s, Rhu et al. 2016, 4.2"),
+        f32: figure(3e12, "60% of 5 Tflop/s, Rhu et al. 2016, 4.2"),
+        tf32: figure(3e12, "as in 32 bits: it has no tensor cores"),
+        half: figure(3e12, K40_PAPER),
+        launch: figure(1e-5, ESTIMATED),
+        slower: SLOWER,
+        slower_source: COUNTED,
+    },
+    NamedMachine {
+        name: "cpu",
+        device: "",
+        to_host: figure(8e9, ESTIMATED),
+        to_device: figure(8e9, ESTIMATED),
+        both: figure(4e9, "both directions share the memory; estimated"),
+        beside_copies: figure(0.0, ESTIMATED),
+        memory: figure(8e9, ESTIMATED),
+        f32: figure(1e11, ESTIMATED),
+        tf32: figure(1e11, ESTIMATED),
+        half: figure(1e10, ESTIMATED),
+        launch: figure(2e-6, ESTIMATED),
+        slower: SLOWER,
+        slower_source: COUNTED,
+    },
+];
+
+impl NamedMachine {
+    /// The machine of this name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownWord`] with all names for any other.
+    pub fn named(name: &str) -> Result<&'static NamedMachine, Error> {
+        let found = MACHINES.iter().find(|machine| machine.name == name);
+        found.ok_or_else(|| Error::unknown_word("costs", name, MACHINES.iter().map(|machine| machine.name)))
+    }
+
+    /// The machine of a device of this name, such as "NVIDIA H200".
+    pub fn of_device(device: &str) -> Option<&'static NamedMachine> {
+        MACHINES.iter().find(|machine| !machine.device.is_empty() && device.contains(machine.device))
+    }
+
+    /// The costs of its copies and layers.
+    pub fn costs(&self) -> CostModel {
+        CostModel {
+            name: self.name.to_owned(),
+            offload_rate: self.to_host.value,
+            prefetch_rate: self.to_device.value,
+            both_rate: self.both.value,
+            beside_copies: self.beside_copies.value,
+            memory_rate: self.memory.value,
+            f32_rate: self.f32.value,
+            tf32_rate: self.tf32.value,
+            half_rate: self.half.value,
+            launch: Nanos::from_micros(self.launch.value * 1e6),
+            slower: self.slower,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_is_of_use_and_has_a_source() {
+        for machine in &MACHINES {
+            let NamedMachine { to_host, to_device, both, memory, f32, tf32, half, launch, beside_copies, .. } = machine;
+            for figure in [to_host, to_device, both, memory, f32, tf32, half, launch] {
+                assert!(figure.value > 0.0 && !figure.source.is_empty(), "{}: {figure:?}", machine.name);
+            }
+            assert!((0.0..1.0).contains(&beside_copies.value) && !beside_copies.source.is_empty(), "{}", machine.name);
+            assert!(both.value <= to_host.value.max(to_device.value), "{}", machine.name);
+            assert_eq!(NamedMachine::named(machine.name).unwrap(), machine);
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_lists_all() {
+        let message = NamedMachine::named("h2000").unwrap_err().to_string();
+        MACHINES.iter().for_each(|machine| assert!(message.contains(machine.name), "{message}"));
+        assert_eq!(NamedMachine::of_device("NVIDIA H200 NVL").map(|machine| machine.name), Some("h200"));
+        assert_eq!(NamedMachine::of_device("some CPU"), None);
+    }
+}

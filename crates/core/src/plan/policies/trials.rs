@@ -1,0 +1,67 @@
+//! The attempts of one policy.
+
+use crate::Nanos;
+use crate::plan::draft::{Draft, Drafter};
+use crate::plan::{Decision, simulate};
+
+use super::Outcome;
+
+/// Attempts, and the fastest of those that fit.
+pub(super) struct Trials<'a> {
+    drafter: &'a Drafter<'a>,
+    decisions: Vec<Decision>,
+    best: Option<Best>,
+}
+
+/// The fastest attempt; among equally fast ones a tight placement, then the smallest arena.
+pub(super) struct Best {
+    pub(super) time: Nanos,
+    /// Whether its placement wastes more than a little.
+    pub(super) wasteful: bool,
+    draft: Draft,
+    /// Its index among the decisions.
+    place: usize,
+}
+
+impl<'a> Trials<'a> {
+    pub(super) fn new(drafter: &'a Drafter<'a>) -> Trials<'a> {
+        Trials { drafter, decisions: Vec::new(), best: None }
+    }
+
+    /// The fastest attempt so far that fits.
+    pub(super) fn best(&self) -> Option<&Best> {
+        self.best.as_ref()
+    }
+
+    /// Records an attempt; returns whether it fits.
+    pub(super) fn consider(&mut self, attempt: &str, draft: Draft) -> bool {
+        let mut decision = draft.decision(attempt, &self.drafter.options);
+        let fits = decision.fits;
+        if fits {
+            let time = simulate(self.drafter.step, &draft.schedule, self.drafter.costs).time;
+            decision.time = Some(time);
+            let wasteful = !draft.is_tight();
+            let rank = (time, wasteful, draft.peak);
+            if self.best.as_ref().is_none_or(|best| rank < (best.time, best.wasteful, best.draft.peak)) {
+                self.best = Some(Best { time, wasteful, draft, place: self.decisions.len() });
+            }
+        }
+        self.decisions.push(decision);
+        fits
+    }
+
+    /// The fastest attempt with all decisions, and a time that no plan of the step is below, if it is known.
+    ///
+    /// # Errors
+    /// All decisions if none fits.
+    pub(super) fn outcome(self, bound: Option<Nanos>) -> Result<Outcome, Vec<Decision>> {
+        let Trials { mut decisions, best, .. } = self;
+        match best {
+            Some(Best { draft, place, .. }) => {
+                decisions[place].taken = true;
+                Ok(Outcome { draft, decisions, bound })
+            }
+            None => Err(decisions),
+        }
+    }
+}

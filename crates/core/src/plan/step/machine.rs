@@ -1,0 +1,119 @@
+//! The machine that a step runs on, as far as its plan depends on it.
+
+use serde::{Deserialize, Serialize};
+
+use super::file::bad;
+use crate::plan::{CostModel, NamedMachine};
+use crate::{Bytes, Error};
+
+/// The link between device and host, and the host's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "MachineObject", into = "MachineObject")]
+pub struct Machine {
+    /// One of the [`MACHINES`](crate::plan::MACHINES), if the file names one.
+    // Read and written as a word of its own; without this, serde would borrow it.
+    #[serde(skip)]
+    pub name: Option<&'static str>,
+    /// Copy rate to the host.
+    pub to_host_bytes_per_s: f64,
+    /// Copy rate from the host.
+    pub to_device_bytes_per_s: f64,
+    /// Copy rates of both directions together while both run; the larger one alone if the file does not say.
+    pub both_bytes_per_s: Option<f64>,
+    /// Time of a computation beside a copy, as a multiple of its time alone.
+    pub slowdown_beside_copies: f64,
+    /// Pinned host memory that the step may use; unlimited if the file does not say.
+    pub host_bytes: Option<Bytes>,
+    /// The share of the link's rates that this device gets while others copy too.
+    pub link_share: f64,
+}
+
+/// What a file says of a machine.
+#[derive(Serialize, Deserialize)]
+struct MachineObject {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(default)]
+    to_host_bytes_per_s: Option<f64>,
+    #[serde(default)]
+    to_device_bytes_per_s: Option<f64>,
+    #[serde(default)]
+    both_bytes_per_s: Option<f64>,
+    #[serde(default)]
+    slowdown_beside_copies: Option<f64>,
+    #[serde(default)]
+    host_bytes: Option<Bytes>,
+    #[serde(default)]
+    link_share: Option<f64>,
+}
+
+impl TryFrom<MachineObject> for Machine {
+    type Error = String;
+
+    fn try_from(object: MachineObject) -> Result<Machine, String> {
+        let named = object.name.as_deref().map(NamedMachine::named).transpose().map_err(|error| error.to_string())?;
+        let rate = |key: &str, stated: Option<f64>, known: Option<f64>| {
+            stated.or(known).ok_or_else(|| format!("machine has neither a name nor {key}"))
+        };
+        let (out, back) = (named.map(|of| of.to_host.value), named.map(|of| of.to_device.value));
+        // Rates that differ from those of the name say nothing of both directions.
+        let both = named.filter(|_| object.to_host_bytes_per_s.is_none() && object.to_device_bytes_per_s.is_none());
+        Ok(Machine {
+            name: named.map(|of| of.name),
+            to_host_bytes_per_s: rate("to_host_bytes_per_s", object.to_host_bytes_per_s, out)?,
+            to_device_bytes_per_s: rate("to_device_bytes_per_s", object.to_device_bytes_per_s, back)?,
+            both_bytes_per_s: object.both_bytes_per_s.or(both.map(|of| 2.0 * of.both.value)),
+            slowdown_beside_copies: object
+                .slowdown_beside_copies
+                .unwrap_or(1.0 + named.map_or(0.0, |of| of.beside_copies.value)),
+            host_bytes: object.host_bytes,
+            link_share: object.link_share.unwrap_or(1.0),
+        })
+    }
+}
+
+impl From<Machine> for MachineObject {
+    fn from(machine: Machine) -> MachineObject {
+        MachineObject {
+            name: machine.name.map(str::to_owned),
+            to_host_bytes_per_s: Some(machine.to_host_bytes_per_s),
+            to_device_bytes_per_s: Some(machine.to_device_bytes_per_s),
+            both_bytes_per_s: machine.both_bytes_per_s,
+            slowdown_beside_copies: Some(machine.slowdown_beside_copies),
+            host_bytes: machine.host_bytes,
+            link_share: Some(machine.link_share),
+        }
+    }
+}
+
+impl Machine {
+    /// The costs of copies on this machine.
+    pub fn costs(&self) -> CostModel {
+        let share = self.link_share;
+        let (out, back) = (self.to_host_bytes_per_s * share, self.to_device_bytes_per_s * share);
+        CostModel {
+            name: self.name.unwrap_or("recorded").to_owned(),
+            offload_rate: out,
+            prefetch_rate: back,
+            both_rate: self.both_bytes_per_s.map_or(out.max(back), |both| both * share / 2.0),
+            beside_copies: self.slowdown_beside_copies - 1.0,
+            ..self.name.and_then(|name| CostModel::named(name).ok()).unwrap_or_else(CostModel::h200)
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let rates = [
+            ("to_host_bytes_per_s", self.to_host_bytes_per_s, 1.0, 1e15),
+            ("to_device_bytes_per_s", self.to_device_bytes_per_s, 1.0, 1e15),
+            ("both_bytes_per_s", self.both_bytes_per_s.unwrap_or(1.0), 1.0, 1e15),
+            ("slowdown_beside_copies", self.slowdown_beside_copies, 1.0, 1000.0),
+            ("link_share", self.link_share, 1e-6, 1.0),
+        ];
+        match rates.iter().find(|(_, rate, least, most)| !(*least..=*most).contains(rate)) {
+            Some((key, rate, least, most)) => {
+                Err(bad(format!("machine.{key} is {rate}; it must be between {least} and {most}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
