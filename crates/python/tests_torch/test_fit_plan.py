@@ -259,8 +259,12 @@ def chain(sizes, rerun, link=1e3):
         add("back", "backward", [i], [gradients + i - 1], 1.0)
     for tensor in tensors:
         tensor.update(result=False, alias=None, sample_bytes=None)
-    machine = {"to_host_bytes_per_s": link, "to_device_bytes_per_s": link, "host_bytes": None}
-    return {"tensors": tensors, "groups": [{"name": ""}], "operations": operations, "machine": machine}
+    for operation in operations:
+        operation["independent_samples"] = False
+    machine = {"to_host_bytes_per_s": link, "to_device_bytes_per_s": link, "both_bytes_per_s": 2 * link, "host_bytes": None}
+    machine.update(slowdown_beside_copies=1.0, link_share=1.0)
+    about = {"tightfit_step": 1, "name": "chain", "batch": 1, "types": "f32", "mode": "training"}
+    return {**about, "tensors": tensors, "groups": [{"name": ""}], "operations": operations, "machine": machine}
 
 
 def test_the_simulator_counts_a_chain_as_by_hand():
