@@ -23,6 +23,8 @@ IMPROVE_SECONDS = 1.0
 # How long the joint planner may search, for steps of few operations and for others.
 FEW = 600
 FEW_SECONDS, PLAN_SECONDS = 1.0, 5.0
+# After which the search for the least budget begins no further try.
+LEAST_SECONDS = 15.0
 
 
 class Decided:
@@ -38,13 +40,18 @@ class Decided:
         What keeping everything takes.
     fits
         Whether the budget holds.
+    by
+        What found them: ``"planner"`` or ``"greedy"``.
     """
 
-    def __init__(self, decisions: dict[int, dict[str, Any]], outcome: Outcome, plain: Outcome, fits: bool) -> None:
+    def __init__(
+        self, decisions: dict[int, dict[str, Any]], outcome: Outcome, plain: Outcome, fits: bool, by: str = "greedy"
+    ) -> None:
         self.decisions = decisions
         self.outcome = outcome
         self.plain = plain
         self.fits = fits
+        self.by = by
 
 
 def decide(step: dict[str, Any], budget: int, lives: Lives | None = None) -> Decided:
@@ -84,7 +91,7 @@ def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome) ->
     except Impossible:
         return None
     host = step["machine"]["host_bytes"]
-    return Decided(decisions, outcome, plain, outcome.peak <= budget and (host is None or outcome.host <= host))
+    return Decided(decisions, outcome, plain, outcome.peak <= budget and (host is None or outcome.host <= host), "planner")
 
 
 def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
@@ -100,8 +107,11 @@ def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
 
 def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
     """The decisions that need least of those that this search finds; less may be possible."""
+    end = time.monotonic() + LEAST_SECONDS
     best = decide(step, 1, lives)
     for _ in range(8):
+        if time.monotonic() > end:
+            break
         tried = decide(step, best.outcome.peak - max(1, best.outcome.peak // 128), lives)
         if tried.outcome.peak >= best.outcome.peak:
             break
