@@ -83,6 +83,7 @@ class Session:
         self._host: Tensor | None = None
         self._host_of: weakref.ref[Pass] | None = None
         self._aside = False
+        self._said: set[str] = set()
         # How often forms of inputs were recorded on a real step, because nothing else was right for them.
         self._recorded: dict[Any, int] = {}
         # Forms that are never planned: everything that they save is offloaded.
@@ -122,6 +123,12 @@ class Session:
         if active is not None:
             self.leave(active)
 
+    def say_once(self, why: str) -> None:
+        """Says why memory is left alone, once for each reason."""
+        if why not in self._said:
+            self._said.add(why)
+            say(f"{self.name} {why}; its memory is left alone")
+
     def _stack(self) -> list[Any]:
         if not hasattr(self._entered, "stack"):
             self._entered.stack = []
@@ -131,7 +138,10 @@ class Session:
         """Whether this pass is one to plan: one that autograd records, outside compilers and function transforms."""
         if self._aside or is_recording() or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
-        if torch._C._current_graph_task_id() != -1 or torch._C._functorch.peek_interpreter_stack() is not None:
+        if torch._C._current_graph_task_id() != -1:
+            return False
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            self.say_once("is called under torch.func, which is not planned")
             return False
         return module is None or any(parameter.requires_grad for parameter in module.parameters())
 
@@ -140,6 +150,9 @@ class Session:
     def enter(self, module: nn.Module, inputs: Any, key: Any = None) -> Pass | SafePass | None:
         """Begins a pass: its hooks, or None if nothing is to be done."""
         flat = tree_flatten(inputs)[0]
+        if any(isinstance(value, Tensor) and value.is_nested for value in flat):
+            self.say_once("is given nested tensors, which are not planned")
+            return None
         self.where = self.device(module)
         signature = key or self.signature(module, flat)
         if signature in self._offloaded:
@@ -250,8 +263,8 @@ class Session:
     def prepare(self, module: nn.Module, inputs: Any, signature: Any, rehearsed: bool) -> Fitted | RealRecording | SafePass | None:
         """Records and plans a new form of inputs, before its first pass."""
         started = time.monotonic()
-        if _unsupported(module):
-            say(f"{self.name} has {_unsupported(module)}, which are not planned; its memory is left alone")
+        if what := _unsupported(module):
+            self.say_once(f"has {what}, which are not planned")
             self._aside = True
             return None
         if rehearsed and signature not in self._recorded:
@@ -429,7 +442,10 @@ def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:
 
 
 def _unsupported(module: nn.Module) -> str:
-    """What makes a model one to leave alone: sharded parameters, and other subclasses of tensors."""
+    """What makes a model one to leave alone: sharded parameters, other subclasses of tensors, and compiled parts."""
+    for part in module.modules():
+        if type(part).__name__ == "OptimizedModule" or getattr(part, "_compiled_call_impl", None) is not None:
+            return "compiled modules"
     for parameter in module.parameters():
         if type(parameter.data) is not Tensor:
             return f"parameters of type {type(parameter.data).__name__}"
