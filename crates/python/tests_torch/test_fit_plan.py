@@ -236,6 +236,27 @@ def test_a_program_without_torch_and_the_sites_own_customization_run_as_before(t
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "own site\nFalse False\n", "")
 
 
+SETTINGS = "import os, torch; print(os.environ.get('PYTORCH_ALLOC_CONF'), os.environ.get('PYTORCH_CUDA_ALLOC_CONF'))"
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", ""])
+def test_segments_are_expandable_under_a_budget_unless_the_user_set_the_allocator_up(name, tmp_path, monkeypatch):
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(variable, raising=False)
+    if name:
+        monkeypatch.setenv(name, "garbage_collection_threshold:0.8")
+    ran = launched(tmp_path, "1GiB", SETTINGS)
+    assert ran.returncode == 0, ran.stderr
+    found = ran.stdout.split()
+    expected = {"PYTORCH_ALLOC_CONF": None, "PYTORCH_CUDA_ALLOC_CONF": None, **({name: "garbage_collection_threshold:0.8"} if name else {})}
+    if not name:
+        expected["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    assert found == [str(value) for value in expected.values()]
+    assert launched(tmp_path, "", "import os; print(os.environ.get('PYTORCH_ALLOC_CONF'))").stdout.strip() == (
+        "garbage_collection_threshold:0.8" if name == "PYTORCH_ALLOC_CONF" else "None"
+    )
+
+
 # A step of a few operations, for the planner alone: maps a to e in a chain, each saved, backward in reverse order.
 
 
@@ -259,8 +280,12 @@ def chain(sizes, rerun, link=1e3):
         add("back", "backward", [i], [gradients + i - 1], 1.0)
     for tensor in tensors:
         tensor.update(result=False, alias=None, sample_bytes=None)
-    machine = {"to_host_bytes_per_s": link, "to_device_bytes_per_s": link, "host_bytes": None}
-    return {"tensors": tensors, "groups": [{"name": ""}], "operations": operations, "machine": machine}
+    for operation in operations:
+        operation["independent_samples"] = False
+    machine = {"to_host_bytes_per_s": link, "to_device_bytes_per_s": link, "both_bytes_per_s": 2 * link, "host_bytes": None}
+    machine.update(slowdown_beside_copies=1.0, link_share=1.0)
+    about = {"tightfit_step": 1, "name": "chain", "batch": 1, "types": "f32", "mode": "training"}
+    return {**about, "tensors": tensors, "groups": [{"name": ""}], "operations": operations, "machine": machine}
 
 
 def test_the_simulator_counts_a_chain_as_by_hand():

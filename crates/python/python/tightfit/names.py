@@ -19,16 +19,14 @@ backward pass runs in autograd's own threads, so the node of the graph sets the 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import runpy
 import sys
 import weakref
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from ._fit.site.tightfit_after_torch import AfterTorch
 
 __all__ = ["Names", "name_layers"]
 
@@ -152,34 +150,12 @@ def _name_all() -> None:
     register_module_forward_pre_hook(before)
 
 
-class _AfterTorch(MetaPathFinder):
-    """Calls a function once torch is imported; never imports torch itself."""
-
-    def __init__(self, then: Callable[[], None]) -> None:
-        self.then = then
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "torch":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def load_and_call(module: ModuleType) -> None:
-                load(module)
-                self.then()
-
-            spec.loader.exec_module = load_and_call  # type: ignore[method-assign]
-        return spec
-
-
 def main(arguments: list[str]) -> None:
     """Runs a program as ``python`` would, ``[-m MODULE | FILE] ARGUMENTS ..``, and names the layers of its models."""
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
         sys.exit("usage: python -m tightfit.names [-m MODULE | FILE] [ARGUMENTS ..]")
     if _library() is not None:
-        sys.meta_path.insert(0, _AfterTorch(_name_all))
+        sys.meta_path.insert(0, AfterTorch(_name_all))
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-__all__ = ["Rates", "flops", "rates_of"]
+from .recorder import Operation, View
+
+__all__ = ["Rates", "estimate", "flops", "rates_of"]
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,12 @@ def flops(function: Any, args: Any, kwargs: Any, out: Any) -> float:
         return float(flop_registry[packet](*args, **kwargs, out_val=out))
     except Exception:  # a formula that does not know this overload
         return 0.0
+
+
+def estimate(operation: Operation, rates: Rates) -> float:
+    """Time of a call in us: its arithmetic or its traffic, whichever takes longer."""
+    views = [value for value in [*operation.arguments, *operation.outputs] if isinstance(value, View)]
+    traffic = sum(view.shape.numel() * view.dtype.itemsize for view in views)
+    narrow = any(view.dtype.itemsize == 2 for view in views)
+    rate = rates.narrow if narrow else rates.wide
+    return float(round(1e6 * max(operation.flops / rate, traffic / rates.memory) + rates.call_us, 3))

@@ -23,6 +23,8 @@ IMPROVE_SECONDS = 1.0
 # How long the joint planner may search, for steps of few operations and for others.
 FEW = 600
 FEW_SECONDS, PLAN_SECONDS = 1.0, 5.0
+# After which the search for the least budget begins no further try.
+LEAST_SECONDS = 15.0
 
 
 class Decided:
@@ -38,13 +40,18 @@ class Decided:
         What keeping everything takes.
     fits
         Whether the budget holds.
+    by
+        What found them: ``"planner"`` or ``"greedy"``.
     """
 
-    def __init__(self, decisions: dict[int, dict[str, Any]], outcome: Outcome, plain: Outcome, fits: bool) -> None:
+    def __init__(
+        self, decisions: dict[int, dict[str, Any]], outcome: Outcome, plain: Outcome, fits: bool, by: str = "greedy"
+    ) -> None:
         self.decisions = decisions
         self.outcome = outcome
         self.plain = plain
         self.fits = fits
+        self.by = by
 
 
 def decide(step: dict[str, Any], budget: int, lives: Lives | None = None) -> Decided:
@@ -78,19 +85,72 @@ def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome) ->
         if decision["release_after"] is None:
             decision["release_after"] = lives.last_forward[tensor]
         decisions[tensor] = decision
-    outcome = simulate(lives, decisions)
-    return Decided(decisions, outcome, plain, outcome.peak <= budget)
+    try:
+        _through_saved(lives, decisions)
+        outcome = simulate(lives, decisions)
+    except Impossible:
+        return None
+    host = step["machine"]["host_bytes"]
+    return Decided(decisions, outcome, plain, outcome.peak <= budget and (host is None or outcome.host <= host), "planner")
+
+
+def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
+    """Makes reruns begin at tensors that autograd saves: hooks find no others, even where the program still holds them."""
+    for tensor, decision in decisions.items():
+        for entry in decision["rebuilt"]:
+            operations = [lives.operations[index] for index in entry["operations"]]
+            made = {made for operation in operations for made in operation["writes"]}
+            read = {read for operation in operations for read in operation["reads"]}
+            if any(not lives.resident[leaf] and not lives.saved[leaf] for leaf in read - made):
+                entry["operations"] = closure(lives, tensor)
 
 
 def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
     """The decisions that need least of those that this search finds; less may be possible."""
+    end = time.monotonic() + LEAST_SECONDS
     best = decide(step, 1, lives)
     for _ in range(8):
+        if time.monotonic() > end:
+            break
         tried = decide(step, best.outcome.peak - max(1, best.outcome.peak // 128), lives)
         if tried.outcome.peak >= best.outcome.peak:
             break
         best = tried
     return best
+
+
+def closure(lives: Lives, tensor: int) -> list[int]:
+    """The operations that make a tensor from others that are saved, or resident.
+
+    Raises
+    ------
+    Impossible
+        If one of them may not run again, or they are too many.
+    """
+    needed: set[int] = set()
+    done: set[int] = set()
+    queue = [tensor]
+    while queue:
+        wanted = queue.pop()
+        if wanted in done:
+            continue
+        done.add(wanted)
+        if not lives.writers[wanted]:
+            raise Impossible(f"nothing makes tensor {wanted}")
+        for index in lives.writers[wanted]:
+            if index in needed:
+                continue
+            operation = lives.operations[index]
+            if operation["rerun"] == "never":
+                raise Impossible(f"operation {index} may not run again")
+            needed.add(index)
+            if len(needed) > LONGEST:
+                raise Impossible("too long")
+            for read in (*operation["reads"], *operation["adds"]):
+                # A saved tensor is there, or is made again by a rerun of its own.
+                if not lives.resident[read] and (read == tensor or not lives.saved[read]):
+                    queue.append(read)
+    return sorted(needed)
 
 
 class _Search:
@@ -158,6 +218,10 @@ class _Search:
         picked: dict[int, str] = {}
         excess = outcome.live[at] - self.budget
         for _, tensor, what in found:
+            if what == "offload":
+                if moved + lives.bytes[tensor] > self.host:
+                    continue
+                moved += lives.bytes[tensor]
             picked[tensor] = what
             excess -= lives.bytes[tensor]
             # A few at a time, since each changes what the others cost.
@@ -168,7 +232,7 @@ class _Search:
     def cost(self, tensor: int) -> float | None:
         """Time to rebuild a tensor from what is now on the device; None if it cannot be."""
         try:
-            operations = self.closure(tensor, {})
+            operations = closure(self.lives, tensor)
         except Impossible:
             return None
         return sum(self.time(index) for index in operations)
@@ -177,38 +241,6 @@ class _Search:
         operation = self.lives.operations[index]
         return float(operation.get("rerun_time_us") or operation["time_us"])
 
-    def closure(self, tensor: int, present: dict[int, bool]) -> list[int]:
-        """The operations that make a tensor from those that are kept, offloaded or rebuilt already."""
-        lives = self.lives
-        needed: set[int] = set()
-        done: set[int] = set()
-        queue = [tensor]
-        while queue:
-            wanted = queue.pop()
-            if wanted in done:
-                continue
-            done.add(wanted)
-            if not lives.writers[wanted]:
-                raise Impossible(f"nothing makes tensor {wanted}")
-            for index in lives.writers[wanted]:
-                if index in needed:
-                    continue
-                operation = lives.operations[index]
-                if operation["rerun"] == "never":
-                    raise Impossible(f"operation {index} may not run again")
-                needed.add(index)
-                if len(needed) > LONGEST:
-                    raise Impossible("too long")
-                for read in (*operation["reads"], *operation["adds"]):
-                    if lives.resident[read] or self.leaf(read, tensor):
-                        continue
-                    queue.append(read)
-        return sorted(needed)
-
-    def leaf(self, read: int, of: int) -> bool:
-        """Whether a rerun finds this tensor: it was saved, and what makes it again is its own rerun."""
-        return read != of and self.lives.saved[read]
-
     def decisions(self) -> dict[int, dict[str, Any]]:
         """The choices in the form of a plan file."""
         lives = self.lives
@@ -216,7 +248,7 @@ class _Search:
         first_need = self.needs()
         for tensor, what in self.choice.items():
             if what == "recompute":
-                entry = {"before": first_need[tensor], "operations": self.closure(tensor, {})}
+                entry = {"before": first_need[tensor], "operations": closure(lives, tensor)}
                 found[tensor] = {
                     "tensor": tensor,
                     "decision": "recompute",
@@ -236,7 +268,7 @@ class _Search:
         for tensor in sorted(self.choice, key=lambda tensor: lives.first[tensor], reverse=True):
             if self.choice[tensor] != "recompute":
                 continue
-            for index in self.closure(tensor, {}):
+            for index in closure(self.lives, tensor):
                 for read in lives.operations[index]["reads"]:
                     if read in need and read != tensor:
                         need[read] = min(need[read], need[tensor])

@@ -17,10 +17,14 @@ from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit, FileError
 from .budget import reserve_of
+from .fitted import Fitted, least_of, make_plan
+from .host import host_bytes
+from .measure import MEASURED
 from .optimizer import optimizer_bytes
 from .rehearse import CannotRehearse, rehearse
-from .session import FOLLOWED, Fitted, Session, least_of, make_plan
+from .session import FOLLOWED, Session
 from .sizes import budget_bytes, text
+from .times import times_of
 
 __all__ = ["Budget", "Plan", "budget", "fit", "plan"]
 
@@ -29,6 +33,7 @@ def fit(
     budget: int | str,
     optimizer: Any = None,
     loss: Callable[[Any], Tensor] | None = None,
+    host_budget: int | str | None = None,
 ) -> nn.Module:
     """Trains a model within a budget of bytes: weights, gradients, optimizer state, and what the passes need.
 
@@ -51,6 +56,8 @@ def fit(
         The optimizer, for the bytes of its state; AdamW is assumed if none is given.
     loss
         Maps the model's outputs to a scalar, for the prediction; a mean over the outputs is assumed if none is given.
+    host_budget
+        Bytes of host memory for what is moved there, such as ``"16GiB"``; a share of what is free if none is given.
 
     Returns
     -------
@@ -68,7 +75,8 @@ def fit(
         raise BadInput(f"fit takes a torch.nn.Module, not {type(model).__name__}")
     if getattr(model, "_tightfit", None) is not None:
         raise BadInput("the model is fitted already; call unfit(model) first")
-    session = Session(type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss)
+    host = budget_bytes(host_budget, torch.device("cpu")) if host_budget is not None else None
+    session = Session(type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss, host_budget=host)
     install(model, session)
     return model
 
@@ -227,6 +235,7 @@ def plan(
     optimizer: Any = None,
     loss: Callable[[Any], Tensor] | None = None,
     kwargs: dict[str, Any] | None = None,
+    host_budget: int | str | None = None,
 ) -> Plan:
     """Plans a training step and runs nothing: the model, its statistics and the random states are left as they are.
 
@@ -243,7 +252,7 @@ def plan(
         A tensor, or a tuple of the positional arguments of ``forward``.
     budget
         As for :func:`fit`; without one, nothing is moved or computed again.
-    optimizer, loss
+    optimizer, loss, host_budget
         As for :func:`fit`.
     kwargs
         Keyword arguments of ``forward``.
@@ -263,12 +272,15 @@ def plan(
         raise BadInput(f"the model cannot be planned without running it: {error}") from error
     state, scratch, assumed = optimizer_bytes(optimizer, model, device)
     name = type(model).__name__
-    outside = reserve_of(limit, device) if budget is not None else 0
+    times = times_of(device) if device.type in MEASURED else None
+    # What operations need beside their results is known where they were measured.
+    outside = reserve_of(limit, device) if budget is not None and not (times and times.known) else 0
+    host = budget_bytes(host_budget, torch.device("cpu")) if host_budget is not None else host_bytes()
     try:
-        fitted = make_plan(rehearsal, device, name, limit, (state, scratch), outside, started)
+        fitted = make_plan(rehearsal, device, name, limit, (state, scratch), outside, started, times, host)
         fits = True
     except DoesNotFit as error:
-        fitted = make_plan(rehearsal, device, name, error.needed_bytes, (state, scratch), outside, started)
+        fitted = make_plan(rehearsal, device, name, error.needed_bytes, (state, scratch), outside, started, times, host)
         fitted.budget = limit
         fits = False
     fitted.step.assumed.extend([*rehearsal.assumed, *([assumed] if assumed else [])])

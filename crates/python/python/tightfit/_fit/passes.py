@@ -11,81 +11,22 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from .bound import KEEP, LEAF, OFFLOAD, Argument, Bound, Program
+from .bound import KEEP, LEAF, OFFLOAD, Bound
 from .copies import Copies
-from .recorder import Recorder, View, borders_of, lineage
+from .recorder import borders_of, lineage
+from .replay import rebuild
+from .safe import SafePass
+from .slots import Counts, Slot, bytes_of, modified, of_view
 
-__all__ = ["Counts", "Pass", "SafePass"]
+__all__ = ["Pass"]
 
-# What a pass without a plan leaves on the device.
-SMALL_BYTES = 64 << 10
 # A smaller tensor that is kept may have another form than the recorded one.
 HARMLESS_BYTES = 1 << 20
-
-
-class Counts:
-    """What happened, since the plan was made.
-
-    Attributes
-    ----------
-    packs, strangers
-        Tensors packed, and those that the plan did not expect.
-    fetched, late, rebuilt
-        Tensors copied back; those that were copied back only when they were needed, unplanned; and tensors rebuilt.
-    out_of_order
-        Unpacks in another order than recorded.
-    fresh_bytes
-        Host memory allocated because an earlier graph still used the arena.
-    """
-
-    def __init__(self) -> None:
-        self.packs = self.strangers = self.fetched = self.late = self.rebuilt = self.out_of_order = self.fresh_bytes = 0
-
-
-class Slot:
-    """One saved value of one pass."""
-
-    __slots__ = ("__weakref__", "host", "leaves", "number", "origin", "round", "tensor", "ticket", "version")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.tensor: Tensor | None = None
-        self.version = -1
-        self.origin: Any = None
-        self.host: Tensor | None = None
-        self.ticket: Any = None
-        self.leaves: dict[int, Slot] | None = None
-        self.round = 0
-
-
-def _modified(tensor: Tensor, version: int) -> RuntimeError:
-    shape = ", ".join(map(str, tensor.shape))
-    return RuntimeError(
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{tensor.type()} [{shape}]] is at version {tensor._version}; expected version {version} instead."
-    )
-
-
-def _of_view(base: Tensor, view: Any) -> Tensor:
-    """The view of a base's storage."""
-    if base.dtype is view.dtype:
-        if base.shape == view.shape and base.stride() == view.stride and base.storage_offset() == view.offset:
-            return base
-        return base.as_strided(view.shape, view.stride, view.offset)
-    empty = torch.empty(0, dtype=view.dtype, device=base.device)
-    return empty.set_(base.untyped_storage(), view.offset, view.shape, view.stride)
-
-
-def _bytes_of(tensor: Tensor) -> Tensor:
-    """A tensor's whole storage."""
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def _differs_harmlessly(tensor: Tensor) -> bool:
@@ -169,7 +110,7 @@ class Pass:
             slot.tensor = tensor.detach()
         elif kind == OFFLOAD:
             place, size = self.bound.slots[number]
-            raw = _bytes_of(tensor)
+            raw = bytes_of(tensor)
             if raw.numel() > size:
                 slot.tensor = tensor.detach()
                 return slot, -1, k
@@ -197,7 +138,7 @@ class Pass:
 
     def _act(self, order: Any) -> None:
         for number in order.release:
-            slot = self.slots.get(number) or self._living(number)
+            slot = self.slots.get(number) or self.living(number)
             if slot is not None and slot.tensor is not None:
                 self._release(slot)
         for number in order.forget:
@@ -215,7 +156,7 @@ class Pass:
             return
         slot.tensor = None
 
-    def _living(self, number: int) -> Slot | None:
+    def living(self, number: int) -> Slot | None:
         reference = self.alive.get(number)
         return None if reference is None else reference()
 
@@ -254,13 +195,13 @@ class Pass:
             self._tick(k)
         if version >= 0:
             if what._version != version:
-                raise _modified(what, version)
+                raise modified(what, version)
             return what
         if version == -2:
             return self.safe.unpack(what)
         if not self.sealed:
             self.seal()
-        return _of_view(self._content(what), self.expected[k][4]).detach()
+        return of_view(self.content(what), self.expected[k][4]).detach()
 
     def _tick(self, k: int) -> None:
         """Moves the backward pass's clock on, and fetches what the plan fetches now."""
@@ -280,12 +221,12 @@ class Pass:
         bound = self.bound
         if turn in bound.drop:
             for number in bound.drop[turn]:
-                slot = self._living(number)
+                slot = self.living(number)
                 if slot is not None and slot.leaves is not None:
                     slot.tensor = None
         if turn in bound.fetch:
             for number in bound.fetch[turn]:
-                slot = self._living(number)
+                slot = self.living(number)
                 if slot is not None and slot.tensor is None and number not in self.inflight:
                     self._fetch(slot)
 
@@ -296,11 +237,11 @@ class Pass:
             self.inflight[slot.number] = device, self.copies.into(slot.host, device)
         self.counts.fetched += 1
 
-    def _content(self, slot: Slot) -> Tensor:
+    def content(self, slot: Slot) -> Tensor:
         """A slot's tensor, on the device."""
         origin = slot.origin() if slot.origin is not None else None
         if origin is not None and origin._version != slot.version:
-            raise _modified(origin, slot.version)
+            raise modified(origin, slot.version)
         if slot.tensor is not None:
             return slot.tensor
         if slot.host is not None:
@@ -314,166 +255,11 @@ class Pass:
             del self.inflight[number]
             slot.tensor = device
             return device
-        self._rebuild(slot)
+        rebuild(self, slot)
         assert slot.tensor is not None
         return slot.tensor
-
-    def _rebuild(self, slot: Slot) -> None:
-        """Runs a slot's operations again, after those of the slots that they read."""
-        waiting = [slot]
-        with torch.no_grad(), _no_autocast():
-            while waiting:
-                last = waiting[-1]
-                if last.tensor is not None:
-                    waiting.pop()
-                    continue
-                programs = self.bound.programs.get(last.number)
-                if programs is None or last.leaves is None:
-                    raise RuntimeError(f"tightfit: saved tensor {last.number} was lost; please report this")
-                program = programs[min(last.round, len(programs) - 1)]
-                missing = [
-                    leaf
-                    for number in program.leaves
-                    if (leaf := last.leaves[number]).tensor is None and leaf.host is None
-                ]
-                if missing:
-                    waiting.extend(missing)
-                    continue
-                self._run(last, program)
-                waiting.pop()
-
-    def _run(self, slot: Slot, program: Program) -> None:
-        leaves = slot.leaves
-        assert leaves is not None
-        made: dict[int, Tensor] = {}
-        for line in program.lines:
-            for number in line.copies:
-                base = made[number] if number in made else self._content(leaves[number])
-                size = base.untyped_storage().nbytes() // base.itemsize
-                made[-1 - number] = base.as_strided((size,), (1,), 0).clone()
-            flat = []
-            for argument in line.arguments:
-                if type(argument) is not Argument:
-                    flat.append(argument)
-                    continue
-                external, number, view = argument
-                if external:
-                    tensor, version = self.externals[number]
-                    if tensor._version != version:
-                        raise _modified(tensor, version)
-                elif -1 - number in made:
-                    tensor = made[-1 - number]
-                elif number in made:
-                    tensor = made[number]
-                else:
-                    tensor = self._content(leaves[number])
-                flat.append(_of_view(tensor, view))
-            args, kwargs = tree_unflatten(flat, line.structure)
-            out = line.function(*args, **kwargs)
-            del args, kwargs, flat
-            for old, new in line.renames:
-                made[new] = made.pop(-1 - old) if -1 - old in made else made.pop(old)
-            if line.results:
-                results = tree_flatten(out)[0]
-                for place, number, view in line.results:
-                    made[number] = _laid_out(results[place], view)
-                del results
-            del out
-            for number in line.drops:
-                made.pop(number, None)
-        self.counts.rebuilt += 1
-        for number in program.held:
-            other = slot if number == slot.number else self._living(number)
-            if other is not None and other.tensor is None and number in made:
-                other.tensor = made[number]
-                other.round += 1
-                if other.round >= len(self.bound.programs[number]):
-                    # From here on it is kept, even if the graph is retained.
-                    other.leaves = None
 
     def __del__(self) -> None:
         # Copies into bytes that are freed now must have ended before the compute stream uses these again.
         for _, ticket in self.inflight.values():
             self.copies.wait(ticket)
-
-
-def _laid_out(tensor: Tensor, view: View) -> Tensor:
-    """A result, in the layout in which it was recorded."""
-    if tensor.stride() == view.stride and tensor.storage_offset() == view.offset:
-        return tensor
-    made = torch.empty_strided(view.shape, view.stride, dtype=tensor.dtype, device=tensor.device)
-    return made.copy_(tensor)
-
-
-def _no_autocast() -> Any:
-    """Reruns call what autocast had chosen; it must not choose again."""
-    for kind in ("cuda", "cpu"):
-        if torch.is_autocast_enabled(kind):
-            return torch.autocast(kind, enabled=False)
-    return nullcontext()
-
-
-class SafePass:
-    """A forward pass without a plan: everything large goes to the host as it comes, and waits there.
-
-    With a recorder, this is how a step that cannot run on fake tensors is recorded: the device holds next to nothing.
-    """
-
-    def __init__(self, recorder: Recorder | None, counts: Counts) -> None:
-        self.recorder = recorder
-        self.counts = counts
-
-    def pack(self, tensor: Tensor) -> Any:
-        recorder = self.recorder
-        number = -1
-        external = False
-        if recorder is not None:
-            number = recorder.saved(tensor)
-            external = recorder.storage(tensor).external is not None
-        leaf = tensor.requires_grad and tensor.is_leaf
-        if leaf or external or type(tensor) is not Tensor or tensor.numel() * tensor.itemsize < SMALL_BYTES and recorder is None:
-            return number, tensor.detach(), tensor._version, None
-        with _paused(recorder):
-            host = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-            host.copy_(tensor)
-        return number, host, tensor._version, (weakref.ref(tensor), tensor.device)
-
-    def unpack(self, handle: Any) -> Tensor:
-        number, tensor, version, moved = handle
-        recorder = self.recorder
-        if recorder is not None and number >= 0:
-            recorder.group = recorder.packs[number].group
-            recorder.unpacking(number)
-        if moved is None:
-            if tensor._version != version:
-                raise _modified(tensor, version)
-            return tensor
-        reference, device = moved
-        origin = reference()
-        if origin is not None and origin._version != version:
-            raise _modified(origin, version)
-        with _paused(recorder), torch.no_grad():
-            back = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-            back.copy_(tensor)
-        if recorder is not None and number >= 0:
-            recorder.restored(number, back)
-        self.counts.fetched += 1
-        return back
-
-    def seal(self) -> None:
-        pass
-
-
-class _paused:
-    """Hides what runs inside from a recorder."""
-
-    def __init__(self, recorder: Recorder | None) -> None:
-        self.recorder = recorder
-
-    def __enter__(self) -> None:
-        if self.recorder is not None:
-            self.recorder.paused += 1
-
-    def __exit__(self, *_: object) -> None:
-        if self.recorder is not None:
-            self.recorder.paused -= 1

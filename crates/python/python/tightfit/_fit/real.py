@@ -14,9 +14,10 @@ import torch.autograd
 from torch import Tensor, nn
 
 from .cost import flops
-from .passes import Counts, SafePass
 from .recorder import Recorder, borders_of
 from .rehearse import Rehearsal, follow, name_externals
+from .safe import SafePass
+from .slots import Counts
 
 __all__ = ["RealRecording"]
 

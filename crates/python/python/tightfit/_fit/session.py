@@ -8,7 +8,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,21 +15,26 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
-from .bound import Bound, bind
-from .budget import enforce, reserve_of
+from .budget import enforce, expand_segments, reserve_of, slack_of, within
 from .copies import Copies, copies_for
-from .decide import Decided, decide, decide_least
+from .cost import rates_of
+from .fitted import Fitted, make_plan
+from .host import host_bytes
+from .measure import MEASURED, measure, measure_copies
 from .optimizer import optimizer_bytes
-from .passes import Counts, Pass, SafePass
+from .passes import Pass
 from .real import RealRecording
 from .rebuild import Lives
-from .recorder import Recorder, owns_tensors
+from .recorder import owns_tensors
 from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
-from .simulate import Outcome
+from .safe import SafePass
+from .simulate import simulate
 from .sizes import text
-from .step import Step, build
+from .slots import Counts
+from .step import build
+from .times import Times, times_of
 
-__all__ = ["Fitted", "Session", "least_of", "make_plan", "say"]
+__all__ = ["Session", "say"]
 
 PLANS = 8
 # Passes of a plan whose peak is looked at; PyTorch's peak statistics are reset for them.
@@ -48,131 +52,6 @@ def say(line: str) -> None:
         print(f"tightfit: {line}", file=sys.stderr, flush=True)
 
 
-@dataclass
-class Fitted:
-    """A plan of one form of inputs.
-
-    Attributes
-    ----------
-    step, lives
-        The step, and who reads and writes its tensors.
-    decided
-        The decisions and what the planner predicts.
-    bound
-        The plan as it is carried out; None if everything fits as it is.
-    seconds
-        Time of recording and planning.
-    recorder
-        What was recorded.
-    watched, stale
-        Passes whose peak was looked at, and whether it was over the budget.
-    """
-
-    step: Step
-    lives: Lives
-    decided: Decided
-    bound: Bound | None
-    budget: int
-    seconds: float
-    recorder: Recorder
-    watched: int = 0
-    stale: bool = False
-    counts: Counts = field(default_factory=Counts)
-
-    @property
-    def peak(self) -> int:
-        """Predicted peak in bytes."""
-        return self.bound.outcome.peak if self.bound is not None else self.decided.outcome.peak
-
-    @property
-    def plain(self) -> int:
-        """Predicted peak in bytes if everything is kept."""
-        return self.decided.plain.peak
-
-    @property
-    def overhead(self) -> float:
-        """Predicted added time, as a share of the step."""
-        outcome = self.bound.outcome if self.bound is not None else self.decided.outcome
-        return outcome.time_us / max(self.decided.plain.time_us, 1e-9) - 1
-
-    def line(self, name: str) -> str:
-        """What the plan does, on one line."""
-        if self.bound is None:
-            return f"{name}: predicted peak {text(self.peak)} fits in {text(self.budget)}; nothing is changed"
-        outcome = self.bound.outcome
-        return (
-            f"{name}: predicted peak {text(self.peak)} of {text(self.budget)} (plain {text(self.plain)}), "
-            f"overhead {100 * self.overhead:.1f}%, {text(outcome.moved)} offloaded, "
-            f"{outcome.rebuilt_us / 1e3:.1f} ms recomputed, planned in {self.seconds:.1f} s"
-        )
-
-
-def make_plan(
-    rehearsal: Rehearsal,
-    device: torch.device,
-    name: str,
-    budget: int,
-    optimizer: tuple[int, int],
-    outside_bytes: int,
-    started: float,
-) -> Fitted:
-    """Plans a recorded step.
-
-    Raises
-    ------
-    DoesNotFit
-        If no plan within the budget is found; it has the least budget found, and names the operation that needs it.
-    """
-    recorder = rehearsal.recorder
-    step = build(recorder, device, rehearsal.gradients, name, optimizer, outside_bytes)
-    lives = Lives(step.data)
-    fitted = _within(budget, step, lives, recorder)
-    if fitted is None:
-        # The search may find for less what it did not find for more.
-        decided = decide_least(step.data, lives)
-        bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
-        outcome = bound.outcome if bound is not None else decided.outcome
-        if outcome.peak > budget:
-            raise _misfit(name, step, outcome, budget)
-        fitted = decided, bound
-    return Fitted(step, lives, *fitted, budget, time.monotonic() - started, recorder)
-
-
-def _within(budget: int, step: Step, lives: Lives, recorder: Recorder) -> tuple[Decided, Bound | None] | None:
-    """Decisions within a budget, as they are carried out."""
-    target = budget
-    # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
-    for _ in range(6):
-        decided = decide(step.data, target, lives)
-        bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
-        peak = bound.outcome.peak if bound is not None else decided.outcome.peak
-        if peak <= budget:
-            return decided, bound
-        if not decided.fits:
-            return None
-        target -= peak - budget
-    return None
-
-
-def least_of(fitted: Fitted) -> int:
-    """The least budget in bytes for which a plan of this step is found."""
-    decided = decide_least(fitted.step.data, fitted.lives)
-    if not decided.decisions:
-        return decided.outcome.peak
-    return bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder).outcome.peak
-
-
-def _misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
-    operation = step.data["operations"][outcome.at]
-    where = step.data["groups"][operation["group"]]["name"]
-    return DoesNotFit(
-        f"{name} does not fit in {text(budget)}: the least budget found is {outcome.peak} bytes ({text(outcome.peak)}), which "
-        f"{operation['name']} of {where} needs in the {operation['stage']} pass; give a larger budget or a smaller batch",
-        outcome.peak,
-        budget,
-    )
-
-
 class Session:
     """Plans and passes of one model under one budget."""
 
@@ -184,10 +63,13 @@ class Session:
         loss: Callable[[Any], Tensor] | None = None,
         copies: Copies | None = None,
         on_misfit: Callable[[DoesNotFit], None] | None = None,
+        host_budget: int | None = None,
     ) -> None:
         self.name = name
         self.budget = budget
-        # What of it no recording shows: replaced by what is seen.
+        # Bytes of host memory; what is free if None.
+        self.host_budget = host_budget
+        # What of the budget no recording shows: replaced by what is seen.
         self.reserve: int | None = None
         self.optimizer = optimizer
         self.loss = loss
@@ -201,6 +83,7 @@ class Session:
         self._host: Tensor | None = None
         self._host_of: weakref.ref[Pass] | None = None
         self._aside = False
+        self._said: set[str] = set()
         # How often forms of inputs were recorded on a real step, because nothing else was right for them.
         self._recorded: dict[Any, int] = {}
         # Forms that are never planned: everything that they save is offloaded.
@@ -240,6 +123,12 @@ class Session:
         if active is not None:
             self.leave(active)
 
+    def say_once(self, why: str) -> None:
+        """Says why memory is left alone, once for each reason."""
+        if why not in self._said:
+            self._said.add(why)
+            say(f"{self.name} {why}; its memory is left alone")
+
     def _stack(self) -> list[Any]:
         if not hasattr(self._entered, "stack"):
             self._entered.stack = []
@@ -249,7 +138,10 @@ class Session:
         """Whether this pass is one to plan: one that autograd records, outside compilers and function transforms."""
         if self._aside or is_recording() or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
-        if torch._C._current_graph_task_id() != -1 or torch._C._functorch.peek_interpreter_stack() is not None:
+        if torch._C._current_graph_task_id() != -1:
+            return False
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            self.say_once("is called under torch.func, which is not planned")
             return False
         return module is None or any(parameter.requires_grad for parameter in module.parameters())
 
@@ -258,6 +150,9 @@ class Session:
     def enter(self, module: nn.Module, inputs: Any, key: Any = None) -> Pass | SafePass | None:
         """Begins a pass: its hooks, or None if nothing is to be done."""
         flat = tree_flatten(inputs)[0]
+        if any(isinstance(value, Tensor) and value.is_nested for value in flat):
+            self.say_once("is given nested tensors, which are not planned")
+            return None
         self.where = self.device(module)
         signature = key or self.signature(module, flat)
         if signature in self._offloaded:
@@ -341,6 +236,9 @@ class Session:
                 self.reserve += seen - self.budget + (8 << 20)
                 say(f"{self.name} needed {text(seen)}, {text(seen - self.budget)} over the budget; planning anew")
                 fitted.stale = True
+            beside = torch.cuda.max_memory_reserved(device) - seen
+            if fitted.watched == WATCHED - 1 and beside > self.budget // 32:
+                say(f"{self.name} allocates {text(seen)} at most; torch's allocator reserves {text(beside)} beside it")
         fitted.watched += 1
         torch.cuda.reset_peak_memory_stats(device)
         if fitted.watched == WATCHED and not fitted.stale:
@@ -365,8 +263,8 @@ class Session:
     def prepare(self, module: nn.Module, inputs: Any, signature: Any, rehearsed: bool) -> Fitted | RealRecording | SafePass | None:
         """Records and plans a new form of inputs, before its first pass."""
         started = time.monotonic()
-        if _unsupported(module):
-            say(f"{self.name} has {_unsupported(module)}, which are not planned; its memory is left alone")
+        if what := _unsupported(module):
+            self.say_once(f"has {what}, which are not planned")
             self._aside = True
             return None
         if rehearsed and signature not in self._recorded:
@@ -399,13 +297,23 @@ class Session:
         """Plans what was recorded."""
         device = self.device(module)
         state, scratch, assumed = optimizer_bytes(self.optimizer, module, device)
+        times = None
+        if not self._fits_easily(rehearsal, device, (state, scratch)):
+            times = self._measured(rehearsal, module, device, state + scratch)
         there = state if self.optimizer is not None and self.optimizer.state else 0
         known = there + _bytes_of(module, device) + _bytes_of_inputs(rehearsal, device)
         outside = max(0, torch.cuda.memory_allocated(device) - known) if device.type == "cuda" else 0
         if self.reserve is None:
-            self.reserve = reserve_of(self.budget, device)
+            self.reserve = 0 if times is not None and times.rates else reserve_of(self.budget, device)
+        host = self.host_budget if self.host_budget is not None else host_bytes()
+        if host is not None and self._host is not None:
+            host = max(host, self._host.numel())
+        expand_segments(device)
         try:
-            fitted = make_plan(rehearsal, device, self.name, self.budget, (state, scratch), outside + self.reserve, started)
+            fitted = make_plan(
+                rehearsal, device, self.name, self.budget, (state, scratch), outside + self.reserve, started, times, host,
+                slack_of(self.budget, device),
+            )  # fmt: skip
         except DoesNotFit as error:
             if self.on_misfit is None:
                 raise
@@ -424,6 +332,35 @@ class Session:
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"
         say(line)
+
+    def _fits_easily(self, rehearsal: Rehearsal, device: torch.device, optimizer: tuple[int, int]) -> bool:
+        """Whether everything can be kept whatever is measured: then nothing is."""
+        if device.type not in MEASURED:
+            return True
+        step = build(rehearsal.recorder, device, rehearsal.gradients, self.name, optimizer)
+        outside = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+        return simulate(Lives(step.data), {}).peak + outside + reserve_of(self.budget, device) <= self.budget
+
+    def _measured(
+        self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, of_optimizer: int
+    ) -> Times | None:
+        """What is known of the device, after measuring what this step needs; None where nothing is measured."""
+        if device.type not in MEASURED or os.environ.get("TIGHTFIT_MEASURE") == "0":
+            return None
+        times = times_of(device)
+        on_gpu = device.type == "cuda"
+        before = torch.cuda.memory_allocated(device) if on_gpu else _bytes_of(module, device)
+        # The optimizer's state may not be there yet, and will not go while this is measured.
+        free = self.budget - before - (0 if self.optimizer is not None and self.optimizer.state else of_optimizer)
+        with within(self.budget, device):
+            measure_copies(self._copies(), times, free)
+            done = measure(rehearsal.recorder, device, rates_of(device), times, free)
+        if done:
+            times.save()
+        if on_gpu and self.reserve is None and times.rates:
+            # Libraries keep workspaces for each thread: those of this one are counted, the backward pass has another.
+            self.reserve = max(0, torch.cuda.memory_allocated(device) - before)
+        return times
 
     # Host memory.
 
@@ -505,7 +442,10 @@ def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:
 
 
 def _unsupported(module: nn.Module) -> str:
-    """What makes a model one to leave alone: sharded parameters, and other subclasses of tensors."""
+    """What makes a model one to leave alone: sharded parameters, other subclasses of tensors, and compiled parts."""
+    for part in module.modules():
+        if type(part).__name__ == "OptimizedModule" or getattr(part, "_compiled_call_impl", None) is not None:
+            return "compiled modules"
     for parameter in module.parameters():
         if type(parameter.data) is not Tensor:
             return f"parameters of type {type(parameter.data).__name__}"

@@ -6,6 +6,7 @@ stays until it is last needed. Reruns count with all that they hold on the way.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -41,6 +42,12 @@ class Outcome:
     rebuilt_us: float = 0.0
     stalled_us: float = 0.0
     time_us: float = 0.0
+
+    def wait(self, now: float, copies: Iterable[float]) -> float:
+        """The time when the last of these copies has ended, which counts as a stall if that is later than now."""
+        later = max(copies, default=now)
+        self.stalled_us += max(0.0, later - now)
+        return max(now, later)
 
 
 class _Simulator:
@@ -232,18 +239,12 @@ class _Simulator:
             for tensor in fetches.get(index, ()):
                 in_free = max(in_free, now) + lives.bytes[tensor] / in_rate
                 there[tensor] = in_free
-            for tensor in needs.get(index, ()):
-                stall = max(0.0, there.get(tensor, now) - now)
-                outcome.stalled_us += stall
-                now += stall
+            now = outcome.wait(now, (there[tensor] for tensor in needs.get(index, ())))
             now += self.rerun_us[index] + float(operation["time_us"])
             for tensor in starts.get(index, ()):
                 out_free = max(out_free, now) + lives.bytes[tensor] / out_rate
                 done[tensor] = out_free
-            for tensor in waits.get(index, ()):
-                stall = max(0.0, done.get(tensor, now) - now)
-                outcome.stalled_us += stall
-                now += stall
+            now = outcome.wait(now, (done[tensor] for tensor in waits.get(index, ()) if tensor in done))
         outcome.time_us = now
 
 

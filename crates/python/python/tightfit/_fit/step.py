@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
-from .cost import Rates, rates_of
+from .cost import Rates, estimate, rates_of
 from .recorder import Operation, Recorder, View
 from .rerun import may_run_again
+from .times import Times, key_of
 
 __all__ = ["Step", "build"]
 
@@ -57,10 +58,11 @@ class Step:
 
 
 class _Builder:
-    def __init__(self, recorder: Recorder, device: torch.device, rates: Rates) -> None:
+    def __init__(self, recorder: Recorder, device: torch.device, rates: Rates, times: Times | None) -> None:
         self.recorder = recorder
         self.device = device
         self.rates = rates
+        self.times = times
         self.granule = GRANULE.get(device.type, 1)
         self.tensors: list[dict[str, Any]] = []
         self.operations: list[dict[str, Any]] = []
@@ -177,6 +179,7 @@ class _Builder:
         rerun: Any = self.rerun(operation, reads)
         if rerun == "same" and adds and any(self.tensors[tensor]["residence"] == "resident" for tensor in adds):
             rerun = {"read_only": [tensor for tensor in adds if self.tensors[tensor]["residence"] == "resident"]}
+        time_us, workspace = self.cost(operation) if made else (0.0, 0)
         return self.add(
             operation,
             operation.group,
@@ -185,7 +188,8 @@ class _Builder:
             reads=[tensor for tensor in reads if tensor not in adds],
             writes=writes,
             adds=adds,
-            time_us=self.time(operation) if made else 0.0,
+            time_us=time_us,
+            workspace_bytes=-(-workspace // self.granule) * self.granule,
             rerun=rerun if made else "never",
         )
 
@@ -216,13 +220,15 @@ class _Builder:
         what, which = external
         return what == "input" or (what in ("parameter", "buffer") and which.rpartition(".")[0] in self.called)
 
-    def time(self, operation: Operation) -> float:
-        """Time of a call in us: its arithmetic or its traffic, whichever takes longer."""
-        views = [value for value in [*operation.arguments, *operation.outputs] if isinstance(value, View)]
-        traffic = sum(view.shape.numel() * view.dtype.itemsize for view in views)
-        narrow = any(view.dtype.itemsize == 2 for view in views)
-        rate = self.rates.narrow if narrow else self.rates.wide
-        return float(round(1e6 * max(operation.flops / rate, traffic / self.rates.memory) + self.rates.call_us, 3))
+    def cost(self, operation: Operation) -> tuple[float, int]:
+        """Time of a call in us, and bytes of its workspace: as measured, or else estimated."""
+        guess = estimate(operation, self.rates)
+        if self.times is None:
+            return guess, 0
+        known = self.times.known.get(key_of(operation))
+        if known is not None:
+            return known
+        return guess * self.times.scales.get("flops" if operation.flops else "traffic", 1.0), 0
 
 
 def _statistics(operation: Operation) -> set[int]:
@@ -241,6 +247,8 @@ def build(
     optimizer: tuple[int, int],
     outside_bytes: int = 0,
     types: str = "f32",
+    times: Times | None = None,
+    host_bytes: int | None = None,
 ) -> Step:
     """Makes the step of a finished recording.
 
@@ -258,9 +266,14 @@ def build(
         Bytes of the optimizer's state, and bytes it needs while it updates.
     outside_bytes
         Bytes on the device that are not of this step.
+    times
+        What was measured on the device; without it, times are estimates.
+    host_bytes
+        Host memory for what is offloaded; None for no limit.
     """
     rates = rates_of(device)
-    builder = _Builder(recorder, device, rates)
+    builder = _Builder(recorder, device, rates, times)
+    link = times.rates if times is not None else {}
     builder.add_tensors(gradients)
     held = _held(recorder)
     packs = [(-1, -1)] * len(recorder.packs)
@@ -291,11 +304,11 @@ def build(
         "groups": [{"name": group or "outside modules"} for group in builder.groups],
         "operations": builder.operations,
         "machine": {
-            "to_host_bytes_per_s": rates.link,
-            "to_device_bytes_per_s": rates.link,
-            "both_bytes_per_s": 1.6 * rates.link,
+            "to_host_bytes_per_s": link.get("out", rates.link),
+            "to_device_bytes_per_s": link.get("in", rates.link),
+            "both_bytes_per_s": link.get("both", 1.6 * rates.link),
             "slowdown_beside_copies": 1.03,
-            "host_bytes": None,
+            "host_bytes": host_bytes,
             "link_share": 1.0,
         },
     }

@@ -1,6 +1,6 @@
 """Read by every Python that `tightfit run --budget` starts: waits for torch to be imported, and then fits its models.
 
-Imports nothing else, so that processes without torch lose no time. The site's own `sitecustomize` runs as before.
+Imports neither torch nor tightfit itself, so that processes without torch lose no time. The site's own `sitecustomize` runs as before.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import importlib.util
 import os
 import sys
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from tightfit_after_torch import AfterTorch  # type: ignore[import-not-found]  # beside this file
 
+# Where a program's user sets up torch's allocator: then nothing is changed.
+_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 _here = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -25,30 +25,17 @@ def _run_the_sites_own() -> None:
         spec.loader.exec_module(module)
 
 
-class _AfterTorch:
-    """Installs the hooks once torch is imported."""
+def _install() -> None:
+    from tightfit._fit.launch import install
 
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "torch":
-            return None
-        sys.meta_path.remove(_AfterTorch)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def load_and_install(module: Any) -> None:
-                load(module)
-                from tightfit._fit.launch import install
-
-                install()
-
-            spec.loader.exec_module = load_and_install  # type: ignore[method-assign]
-        return spec
+    install()
 
 
 if os.environ.get("TIGHTFIT_BUDGET"):
-    sys.meta_path.insert(0, _AfterTorch)
+    if not any(os.environ.get(name) for name in _ALLOCATOR):
+        # Read by torch when it is imported: reserved memory stays close to what is allocated.
+        os.environ[_ALLOCATOR[0]] = "expandable_segments:True"
+    sys.meta_path.insert(0, AfterTorch(_install))
 try:
     _run_the_sites_own()
 except ImportError:

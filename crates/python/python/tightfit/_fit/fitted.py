@@ -1,0 +1,168 @@
+"""A plan of one form of inputs: decisions within the budget, as they are carried out, or the least budget that was found."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from ..errors import DoesNotFit
+from .bound import Bound, bind
+from .decide import Decided, decide, decide_least
+from .rebuild import Lives
+from .recorder import Recorder
+from .rehearse import Rehearsal
+from .simulate import Outcome, simulate
+from .sizes import text
+from .slots import Counts
+from .step import Step, build
+from .times import Times
+
+__all__ = ["Fitted", "least_of", "make_plan"]
+
+
+@dataclass
+class Fitted:
+    """A plan of one form of inputs.
+
+    Attributes
+    ----------
+    step, lives
+        The step, and who reads and writes its tensors.
+    decided
+        The decisions and what the planner predicts.
+    bound
+        The plan as it is carried out; None if everything fits as it is.
+    seconds
+        Time of recording and planning.
+    recorder
+        What was recorded.
+    watched, stale
+        Passes whose peak was looked at, and whether it was over the budget.
+    """
+
+    step: Step
+    lives: Lives
+    decided: Decided
+    bound: Bound | None
+    budget: int
+    seconds: float
+    recorder: Recorder
+    watched: int = 0
+    stale: bool = False
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def peak(self) -> int:
+        """Predicted peak in bytes."""
+        return self.bound.outcome.peak if self.bound is not None else self.decided.outcome.peak
+
+    @property
+    def plain(self) -> int:
+        """Predicted peak in bytes if everything is kept."""
+        return self.decided.plain.peak
+
+    @property
+    def overhead(self) -> float:
+        """Predicted added time, as a share of the step."""
+        outcome = self.bound.outcome if self.bound is not None else self.decided.outcome
+        return outcome.time_us / max(self.decided.plain.time_us, 1e-9) - 1
+
+    def line(self, name: str) -> str:
+        """What the plan does, on one line."""
+        if self.bound is None:
+            return f"{name}: predicted peak {text(self.peak)} fits in {text(self.budget)}; nothing is changed"
+        outcome = self.bound.outcome
+        return (
+            f"{name}: predicted peak {text(self.peak)} of {text(self.budget)} (plain {text(self.plain)}), "
+            f"overhead {100 * self.overhead:.1f}%, {text(outcome.moved)} offloaded, "
+            f"{outcome.rebuilt_us / 1e3:.1f} ms recomputed, planned in {self.seconds:.1f} s"
+        )
+
+
+def make_plan(
+    rehearsal: Rehearsal,
+    device: torch.device,
+    name: str,
+    budget: int,
+    optimizer: tuple[int, int],
+    outside_bytes: int,
+    started: float,
+    times: Times | None = None,
+    host: int | None = None,
+    slack: int = 0,
+) -> Fitted:
+    """Plans a recorded step.
+
+    Parameters
+    ----------
+    outside_bytes
+        Bytes on the device that are not of the step.
+    times
+        What was measured on the device.
+    host
+        Bytes of host memory for what is offloaded; None for no limit.
+    slack
+        Bytes of the budget to leave free where something is given up.
+
+    Raises
+    ------
+    DoesNotFit
+        If no plan within the budget is found; it has the least budget found, and names the operation that needs it.
+    """
+    recorder = rehearsal.recorder
+    step = build(recorder, device, rehearsal.gradients, name, optimizer, outside_bytes, times=times, host_bytes=host)
+    lives = Lives(step.data)
+    fitted = _within(budget, step, lives, recorder, slack)
+    if fitted is None:
+        # The search may find for less what it did not find for more.
+        decided = decide_least(step.data, lives)
+        bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
+        outcome = bound.outcome if bound is not None else decided.outcome
+        if outcome.peak > budget:
+            raise _misfit(name, step, outcome, budget)
+        fitted = decided, bound
+    return Fitted(step, lives, *fitted, budget, time.monotonic() - started, recorder)
+
+
+def _within(
+    budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int
+) -> tuple[Decided, Bound | None] | None:
+    """Decisions within a budget, as they are carried out."""
+    plain = simulate(lives, {})
+    if plain.peak <= budget:
+        return Decided({}, plain, plain, True), None
+    target = budget - slack
+    # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
+    for _ in range(6):
+        decided = decide(step.data, max(target, 1), lives)
+        bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
+        peak = bound.outcome.peak if bound is not None else decided.outcome.peak
+        if peak <= budget:
+            return decided, bound
+        if not decided.fits:
+            return None
+        target -= peak - budget
+    return None
+
+
+def least_of(fitted: Fitted) -> int:
+    """The least budget in bytes for which a plan of this step is found."""
+    decided = decide_least(fitted.step.data, fitted.lives)
+    if not decided.decisions:
+        return decided.outcome.peak
+    return bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder).outcome.peak
+
+
+def _misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
+    operation = step.data["operations"][outcome.at]
+    where = step.data["groups"][operation["group"]]["name"]
+    host = step.data["machine"]["host_bytes"]
+    beside = "" if host is None else f" and at most {text(host)} of host memory"
+    return DoesNotFit(
+        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {outcome.peak} bytes ({text(outcome.peak)}), "
+        f"which {operation['name']} of {where} needs in the {operation['stage']} pass; give a larger budget or a smaller batch",
+        outcome.peak,
+        budget,
+    )

@@ -1,0 +1,51 @@
+"""How much host memory may be taken for what is offloaded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["host_bytes"]
+
+# What of the available memory is taken at most; the rest is the program's, for its data and workers.
+_SHARE = 0.7
+_MEMORY = Path("/proc/meminfo")
+# The limit of a container, and what it uses: cgroups of both versions.
+_GROUPS = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+)
+
+
+def host_bytes() -> int | None:
+    """Host memory that this process may take, shared evenly with the other ranks of this machine; None if unknown.
+
+    The limit on locked memory (``ulimit -l``) does not count: drivers of GPUs pin memory by themselves, beyond it.
+    """
+    found = [free for free in (_available(), *(_of_group(*paths) for paths in _GROUPS)) if free is not None]
+    if not found:
+        return None
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return int(_SHARE * max(0, min(found)) / max(1, int(ranks) if ranks.isdigit() else 1))
+
+
+def _available() -> int | None:
+    for line in _text(_MEMORY).splitlines():
+        if line.startswith("MemAvailable:"):
+            return 1024 * int(line.split()[1])
+    return None
+
+
+def _of_group(limit: Path, used: Path) -> int | None:
+    most, now = _text(limit).strip(), _text(used).strip()
+    # "max", or a number near 2^63, where there is no limit.
+    if not most.isdigit() or not now.isdigit() or int(most) >= 1 << 60:
+        return None
+    return int(most) - int(now)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return ""

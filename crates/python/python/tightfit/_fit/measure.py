@@ -1,0 +1,199 @@
+"""Times the operations of a recorded step on the device, before its first pass, while most of the budget is still free.
+
+Each form of an operation runs a few times back to back on scratch tensors. What it allocates beyond its results is its
+workspace. Only operations on a list are run: those that may run again, and others that have no effect but their results.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_unflatten
+
+from .copies import Copies
+from .cost import Rates, estimate
+from .recorder import Operation, Recorder, View
+from .rehearse import random_states_kept
+from .replay import no_autocast
+from .rerun import gives_only_results
+from .times import Times, key_of
+
+__all__ = ["MEASURED", "measure", "measure_copies"]
+
+# Kinds of devices on which operations are timed; elsewhere they cost what their arithmetic and traffic say.
+MEASURED = {"cuda"}
+SECONDS = 4.0
+# Calls between two clocks, and how often that is done.
+CALLS, ROUNDS = 4, 2
+COPY_BYTES, LEAST_COPY_BYTES = 64 << 20, 64 << 10
+
+
+class _Clock(Protocol):
+    def seconds(self, run: Callable[[], None]) -> float:
+        """Time that the device takes for what ``run`` starts."""
+
+
+class _CpuClock:
+    def seconds(self, run: Callable[[], None]) -> float:
+        begin = time.perf_counter()
+        run()
+        return time.perf_counter() - begin
+
+
+class _CudaClock:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def seconds(self, run: Callable[[], None]) -> float:
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        # The device waits a little, so that calls are queued before the clock starts: launches are not what is measured.
+        torch.cuda._sleep(200_000)
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
+
+
+def _clock(device: torch.device) -> _Clock:
+    return _CudaClock(device) if device.type == "cuda" else _CpuClock()
+
+
+def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times, free_bytes: int) -> int:
+    """Times each form of operation that is not known yet, those first that are thought to take most time in a step.
+
+    Stops after a few seconds. Random states are put back.
+
+    Parameters
+    ----------
+    free_bytes
+        What scratch tensors may take at once; operations that need more are not timed.
+
+    Returns
+    -------
+    int
+        How many were timed.
+    """
+    forms: dict[str, list[Operation]] = {}
+    for operation in recorder.operations:
+        if gives_only_results(operation.function) and _on(operation, recorder, device):
+            forms.setdefault(key_of(operation), []).append(operation)
+    weights = {key: len(found) * estimate(found[0], rates) for key, found in forms.items()}
+    unknown = sorted((key for key in forms if key not in times.known), key=lambda key: -weights[key])
+    if not unknown:
+        return 0
+    end = time.monotonic() + SECONDS
+    clock, done = _clock(device), 0
+    with random_states_kept(), torch.no_grad(), no_autocast():
+        for key in unknown:
+            if time.monotonic() > end:
+                break
+            operation = forms[key][0]
+            if _bytes(operation) > free_bytes // 2:
+                continue
+            try:
+                times.known[key] = _time(operation, recorder, device, clock)
+                done += 1
+            except (RuntimeError, TypeError, ValueError, NotImplementedError):
+                # It needs other arguments than fake ones have, or more memory. Its time stays an estimate.
+                continue
+    _scale(forms, rates, times)
+    return done
+
+
+def _on(operation: Operation, recorder: Recorder, device: torch.device) -> bool:
+    """Whether all that an operation reads is on the device, and it makes something."""
+    views = [argument for argument in operation.arguments if isinstance(argument, View)]
+    return bool(views) and bool(operation.makes) and all(recorder.storages[view.storage].device.type == device.type for view in views)
+
+
+def _bytes(operation: Operation) -> int:
+    views = [value for value in (*operation.arguments, *operation.outputs) if isinstance(value, View)]
+    return sum(view.shape.numel() * view.dtype.itemsize for view in views)
+
+
+def _time(operation: Operation, recorder: Recorder, device: torch.device, clock: _Clock) -> tuple[float, int]:
+    """Time of a call in us, and bytes of its workspace."""
+    generator = torch.Generator(device)
+    generator.manual_seed(0)
+    flat = [_scratch(value, device, generator) if isinstance(value, View) else value for value in operation.arguments]
+    args, kwargs = tree_unflatten(flat, operation.structure)
+
+    def call() -> Any:
+        return operation.function(*args, **kwargs)
+
+    def calls() -> None:
+        for _ in range(CALLS):
+            call()
+
+    workspace = 0
+    if device.type == "cuda":
+        call()
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        results = call()
+        made = torch.cuda.memory_allocated(device) - before
+        workspace = max(0, torch.cuda.max_memory_allocated(device) - before - max(0, made))
+        del results
+    else:
+        call()
+    seconds = min(clock.seconds(calls) for _ in range(ROUNDS)) / CALLS
+    return round(1e6 * seconds, 3), workspace
+
+
+def _scratch(view: View, device: torch.device, generator: torch.Generator) -> Tensor:
+    """A tensor of this form, with numbers of ordinary size; whole numbers are 0, which is a valid index."""
+    length = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.stride, strict=True)) if view.shape.numel() else 0
+    storage = torch.empty(length, dtype=view.dtype, device=device)
+    if view.dtype.is_floating_point:
+        storage.normal_(generator=generator)
+    else:
+        storage.zero_()
+    return storage.as_strided(view.shape, view.stride)
+
+
+def _scale(forms: dict[str, list[Operation]], rates: Rates, times: Times) -> None:
+    """How far estimates are off, for the operations that are not measured."""
+    found: dict[str, list[float]] = {"flops": [], "traffic": []}
+    for key, operations in forms.items():
+        guess = estimate(operations[0], rates)
+        # A few calls' worth: below, it is the time of a call that is compared.
+        if key in times.known and guess > 4 * rates.call_us:
+            found["flops" if operations[0].flops else "traffic"].append(times.known[key][0] / guess)
+    for kind, ratios in found.items():
+        if ratios:
+            times.scales[kind] = statistics.median(ratios)
+
+
+def measure_copies(copies: Copies, times: Times, free_bytes: int) -> None:
+    """Measures the rates of copies in each direction and in both at once, with the host memory that passes use."""
+    if "both" in times.rates:
+        return
+    size = min(COPY_BYTES, free_bytes // 4)
+    if size < LEAST_COPY_BYTES:
+        return
+    clock = _clock(copies.device)
+    host, other = copies.arena(size), copies.arena(size)
+    first = torch.empty(size, dtype=torch.uint8, device=copies.device)
+    second = torch.empty(size, dtype=torch.uint8, device=copies.device)
+
+    def out() -> None:
+        copies.wait(copies.out(first, host))
+
+    def into() -> None:
+        copies.wait(copies.into(other, second))
+
+    def both() -> None:
+        tickets = copies.out(first, host), copies.into(other, second)
+        for ticket in tickets:
+            copies.wait(ticket)
+
+    for name, run, moved in (("out", out, size), ("in", into, size), ("both", both, 2 * size)):
+        run()
+        times.rates[name] = moved / max(min(clock.seconds(run) for _ in range(ROUNDS)), 1e-9)

@@ -1,0 +1,123 @@
+"""Measured times and workspaces of operations, and rates of copies, by device; kept beside the cache of profiles.
+
+A file of JSON: for each device and version of its libraries, what was measured of each form of an operation. It only spares
+the next process from measuring again: one that cannot be read or written is as good as none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._native import default_cache
+from .recorder import Operation, View
+
+__all__ = ["Times", "key_of", "times_of"]
+
+_VERSION = 1
+_NAME = "step-times.json"
+# Entries of one device that are kept; the oldest go first.
+_MOST = 20_000
+
+
+class Times:
+    """What was measured on one device.
+
+    Attributes
+    ----------
+    known
+        By operation, its time in us and the bytes of its workspace.
+    rates
+        Bytes per second of copies (``out``, ``in``, ``both``).
+    scales
+        Measured over estimated time, at the median: of operations bound by arithmetic (``flops``), and of others (``traffic``).
+    """
+
+    def __init__(self, device: str, path: Path | None) -> None:
+        self.device = device
+        self.path = path
+        self.known: dict[str, tuple[float, int]] = {}
+        self.rates: dict[str, float] = {}
+        self.scales: dict[str, float] = {}
+        self._read()
+
+    def _read(self) -> None:
+        found = _content(self.path).get(self.device)
+        if not isinstance(found, dict):
+            return
+        try:
+            self.known.update({str(key): (float(time), int(size)) for key, (time, size) in found["operations"].items()})
+            self.rates.update({str(key): float(rate) for key, rate in found["rates"].items()})
+            self.scales.update({str(key): float(scale) for key, scale in found["scales"].items()})
+        except (KeyError, TypeError, ValueError, AttributeError):
+            # Written by something else.
+            for read in (self.known, self.rates, self.scales):
+                read.clear()
+
+    def save(self) -> None:
+        """Writes what is known, beside what other processes have written of other devices."""
+        if self.path is None:
+            return
+        devices = _content(self.path)
+        there = devices.get(self.device)
+        before = there.get("operations") if isinstance(there, dict) else None
+        operations = {**(before if isinstance(before, dict) else {}), **self.known}
+        kept = dict(list(operations.items())[-_MOST:])
+        devices[self.device] = {"operations": kept, "rates": self.rates, "scales": self.scales}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, written = tempfile.mkstemp(prefix=_NAME, dir=self.path.parent)
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump({"tightfit_step_times": _VERSION, "devices": devices}, file)
+            os.replace(written, self.path)
+        except OSError:
+            self.path = None
+
+
+def _content(path: Path | None) -> dict[str, Any]:
+    """What a file holds, by device."""
+    if path is None:
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(data, dict) or data.get("tightfit_step_times") != _VERSION or not isinstance(data.get("devices"), dict):
+        return {}
+    return data["devices"]  # type: ignore[no-any-return]
+
+
+def key_of(operation: Operation) -> str:
+    """What operations of equal cost share: the call, and the forms of its arguments."""
+    words = [_form(argument) if isinstance(argument, View) else repr(argument) for argument in operation.arguments]
+    return f"{operation.function}({', '.join(words)})"
+
+
+def _form(view: View) -> str:
+    kind = str(view.dtype).removeprefix("torch.")
+    return f"{kind}{list(view.shape)}{list(view.stride)}"
+
+
+_open: dict[str, Times] = {}
+
+
+def times_of(device: torch.device) -> Times:
+    """What is known of a device, by this process or an earlier one."""
+    words = [device.type, f"torch {torch.__version__}"]
+    if device.type == "cuda" and torch.cuda.is_available():
+        words[0] = torch.cuda.get_device_name(device)
+        matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
+        words.append(f"cudnn {torch.backends.cudnn.version()}")
+        words.append(f"tf32 {matmul.allow_tf32:d}{convolution.allow_tf32:d}")
+        words.append(f"benchmark {convolution.benchmark:d} deterministic {convolution.deterministic:d}")
+    name = ", ".join(words)
+    found = _open.get(name)
+    if found is None:
+        cache = default_cache()
+        found = _open[name] = Times(name, Path(cache).parent / _NAME if cache is not None else None)
+    return found

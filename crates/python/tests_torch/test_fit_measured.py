@@ -1,0 +1,173 @@
+"""Times measured on the device instead of estimated, where they are kept, and what bounds host memory."""
+
+import json
+
+import pytest
+import torch
+
+import tightfit
+import tightfit.torch as tt
+from fit_models import NETWORKS, Resnet, image
+from fit_support import FAST, last_plan, same_bits, set_link, sgd, tight_budget, train
+from tightfit._fit import host, measure, times
+from tightfit._fit.copies import CpuCopies
+from tightfit._fit.doors import session_of
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch, tmp_path):
+    """Measures on the CPU as on a GPU, into a cache of its own."""
+    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
+    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
+    monkeypatch.setattr(measure, "SECONDS", 60.0)
+    monkeypatch.setattr(measure, "MEASURED", measure.MEASURED)
+    measure.MEASURED.add("cpu")
+    times._open.clear()
+    torch.set_num_threads(1)
+    yield tmp_path / "step-times.json"
+    measure.MEASURED.discard("cpu")
+    times._open.clear()
+
+
+def fitted_resnet(share=0.6):
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    budget = tight_budget(model, x, share)
+    return tt.fit(model, budget, optimizer=sgd(model)), x
+
+
+def test_a_plan_is_made_from_measured_times():
+    model, x = fitted_resnet()
+    before = torch.get_rng_state()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    plain = Resnet(blocks=3).train()
+    plain.load_state_dict(state)
+    torch.set_rng_state(before)
+    expected = train(plain, 2, x)
+    torch.set_rng_state(before)
+    assert same_bits(expected, train(model, 2, x)), "measuring changes neither the model nor random states"
+    step, known = last_plan(model).step, times.times_of(torch.device("cpu")).known
+    convolutions = [o for o in step.data["operations"] if o["name"] == "aten.convolution"]
+    found = {key: time for key, (time, _) in known.items() if key.startswith("aten.convolution.default")}
+    assert len(convolutions) == 7 and len(found) == 2, "one of each form: the first, and those of the blocks"
+    assert {o["time_us"] for o in convolutions} == set(found.values())
+    machine = step.data["machine"]
+    assert machine["to_host_bytes_per_s"] == times.times_of(torch.device("cpu")).rates["out"] > 0
+    assert machine["both_bytes_per_s"] == times.times_of(torch.device("cpu")).rates["both"]
+
+
+def test_another_process_measures_nothing_again(measured, monkeypatch):
+    model, x = fitted_resnet()
+    model(x).square().mean().backward()
+    written = json.loads(measured.read_text())
+    assert written["tightfit_step_times"] == 1 and len(written["devices"]) == 1
+    # As in another process: what is in memory is gone.
+    times._open.clear()
+    timed = []
+    monkeypatch.setattr(measure, "_time", lambda operation, *_: timed.append(operation) or (1.0, 0))
+    again, x = fitted_resnet()
+    again(x).square().mean().backward()
+    first, second = last_plan(model).step.data["operations"], last_plan(again).step.data["operations"]
+    assert timed == [] and [o["time_us"] for o in first] == [o["time_us"] for o in second]
+
+
+def test_a_file_of_times_that_is_damaged_or_anothers_counts_as_none(measured):
+    for content in ("", "{", "[]", '{"tightfit_step_times": 1, "devices": 3}', '{"tightfit_step_times": 99, "devices": {}}'):
+        measured.write_text(content)
+        times._open.clear()
+        known = times.times_of(torch.device("cpu"))
+        assert known.known == {} and known.rates == {}
+    name = known.device
+    measured.write_text(json.dumps({"tightfit_step_times": 1, "devices": {name: {"operations": {"a": "b"}}, "other": {"x": 1}}}))
+    times._open.clear()
+    known = times.times_of(torch.device("cpu"))
+    assert known.known == {}
+    known.known["f()"] = (2.0, 3)
+    known.save()
+    devices = json.loads(measured.read_text())["devices"]
+    assert devices["other"] == {"x": 1}, "what others wrote stays"
+    assert devices[name]["operations"]["f()"] == [2.0, 3]
+
+
+def test_no_cache_no_file(measured, monkeypatch):
+    monkeypatch.setenv("TIGHTFIT_CACHE", "none")
+    times._open.clear()
+    model, x = fitted_resnet()
+    model(x).square().mean().backward()
+    assert times.times_of(torch.device("cpu")).known
+    assert not measured.exists()
+
+
+def test_what_fits_is_not_measured(measured):
+    model = tt.fit(Resnet(blocks=3).train(), "1GiB")
+    model(image(4)).square().mean().backward()
+    assert session_of(model).last.bound is None
+    assert not measured.exists() and times.times_of(torch.device("cpu")).known == {}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_most_of_the_time_of_each_network_can_be_measured(name):
+    torch.manual_seed(1)
+    make, inputs = NETWORKS[name]
+    model, x = make().train(), inputs()
+    tt.fit(model, tight_budget(model, x, 0.7), optimizer=sgd(model))
+    model(x).float().square().mean().backward()
+    known = times.times_of(torch.device("cpu")).known
+    operations = last_plan(model).step
+    timed, all_of_them = 0.0, 0.0
+    for operation, recorded in zip(operations.data["operations"], operations.recorded, strict=True):
+        all_of_them += operation["time_us"]
+        if recorded is not None and times.key_of(recorded) in known:
+            timed += operation["time_us"]
+    assert timed > 0.7 * all_of_them
+
+
+def test_copies_are_measured_each_way_and_both_at_once():
+    known = times.times_of(torch.device("cpu"))
+    measure.measure_copies(CpuCopies(), known, 16 << 20)
+    assert set(known.rates) == {"out", "in", "both"} and min(known.rates.values()) > 0
+    too_little = times.Times("another", None)
+    measure.measure_copies(CpuCopies(), too_little, 1 << 17)
+    assert too_little.rates == {}
+
+
+def test_host_memory_is_bounded(monkeypatch):
+    measure.MEASURED.discard("cpu")
+    set_link(monkeypatch, FAST)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    budget = tight_budget(model, x, 0.5)
+    free = tt.plan(model, x, budget=budget, optimizer=sgd(model))
+    assert free.fits and free.host > 0
+    bound = tt.plan(model, x, budget=budget, optimizer=sgd(model), host_budget=free.host // 2)
+    assert bound.fits and bound.host <= free.host // 2
+    tt.fit(model, budget, optimizer=sgd(model), host_budget=free.host // 2)
+    model(x).square().mean().backward()
+    assert session_of(model)._host is None or session_of(model)._host.numel() <= free.host // 2
+    tt.unfit(model)
+    least = tt.plan(model, x, optimizer=sgd(model), host_budget=1).least
+    tt.fit(model, least - 1, optimizer=sgd(model), host_budget=1)
+    with pytest.raises(tightfit.DoesNotFit, match="at most 1 bytes of host memory"):
+        model(x)
+    with pytest.raises(tightfit.BadInput):
+        tt.fit(Resnet(), "1GiB", host_budget="none")
+
+
+def test_host_memory_is_a_share_of_what_is_free(monkeypatch, tmp_path):
+    def write(name, content):
+        (tmp_path / name).write_text(content)
+        return tmp_path / name
+
+    monkeypatch.setattr(host, "_MEMORY", write("meminfo", "MemTotal: 100 kB\nMemAvailable:  2000000 kB\n"))
+    monkeypatch.setattr(host, "_GROUPS", ())
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    free = 2_000_000 * 1024
+    assert host.host_bytes() == int(0.7 * free)
+    monkeypatch.setattr(host, "_GROUPS", ((write("max", "1000000\n"), write("current", "400000\n")),))
+    assert host.host_bytes() == int(0.7 * 600_000), "a container has less"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert host.host_bytes() == int(0.7 * 600_000 / 4), "ranks share it"
+    write("max", "max\n")
+    assert host.host_bytes() == int(0.7 * free / 4)
+    write("meminfo", "")
+    assert host.host_bytes() is None

@@ -1,0 +1,228 @@
+"""What surrounds a fitted model in programs: several processes, gradient scalers, adapters; and what fitting steps aside from."""
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tightfit
+import tightfit.torch as tt
+from fit_models import Resnet, image
+from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, train
+
+PACKAGE = Path(tightfit.__file__).parent.parent
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
+def link(request, monkeypatch):
+    set_link(monkeypatch, request.param)
+    return request.param
+
+
+RANK = """
+import copy, os, sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+import tightfit.torch as tt
+from fit_models import Resnet, image
+from fit_support import FAST, SLOW, decided, last_plan, tight_budget
+from tightfit._fit import cost
+
+rank, store = int(sys.argv[1]), sys.argv[2]
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+torch.manual_seed(0)
+model = Resnet(blocks=3).train()
+for link in (FAST, SLOW):
+    rates = cost._CPU
+    cost._CPU = cost.Rates(rates.wide, rates.narrow, rates.memory, link, rates.call_us)
+    torch.manual_seed(1 + rank)
+    x = image(4)
+    found = []
+    for fitted in (False, True):
+        net = copy.deepcopy(model)
+        if fitted:
+            tt.fit(net, int(tight_budget(net, x, 0.7) * 1.1), optimizer=torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+        wrapped = DistributedDataParallel(net)
+        optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1, momentum=0.9)
+        gradients = []
+        for step in range(3):
+            optimizer.zero_grad()
+            if step == 1:
+                with wrapped.no_sync():
+                    wrapped(x * 2).square().mean().backward()
+            wrapped(x).square().mean().backward()
+            gradients += [p.grad.clone() for p in wrapped.parameters()]
+            optimizer.step()
+        found.append(gradients)
+    assert all(map(torch.equal, *found)), "other gradients"
+    assert sum(decided(last_plan(net)).values()) > 0 and last_plan(net).counts.packs > 0
+    dist.barrier()
+dist.destroy_process_group()
+print("same")
+"""
+
+
+def test_two_ranks_have_the_gradients_of_plain_ddp(tmp_path):
+    (tmp_path / "rank.py").write_text(RANK)
+    environment = {**os.environ, "PYTHONPATH": f"{PACKAGE}:{Path(__file__).parent}", "TIGHTFIT_QUIET": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "rank.py"), str(rank), str(tmp_path / "store")],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    for rank in ranks:
+        out, err = rank.communicate(timeout=300)
+        assert rank.returncode == 0 and out == "same\n", err[-2000:]
+
+
+def test_a_gradient_scaler_unscales_and_skips_as_in_plain_training(link):
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    with torch.autocast("cpu", torch.bfloat16):
+        fitted = fitted_copy(model, x)
+    found = []
+    for net in (model, fitted):
+        optimizer, scaler = sgd(net), torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=1)
+        values = []
+        for step in range(4):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = net(x).float().square().mean()
+            # An overflow in the third step, which the scaler skips.
+            scaler.scale(loss * (float("inf") if step == 2 else 1.0)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            values += [scaler.get_scale(), *(p.detach().clone() for p in net.parameters())]
+        found.append(values)
+    assert all(a == b if isinstance(a, float) else torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert last_plan(fitted).counts.packs > 0
+
+
+class Adapter(nn.Module):
+    """A frozen layer with a trained product of two narrow ones beside it: LoRA."""
+
+    def __init__(self, layer, rank=4):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+
+    def forward(self, x):
+        return self.layer(x) + self.up(self.down(x))
+
+
+class AdaptedMlp(nn.Module):
+    def __init__(self, width=64, depth=4):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), Adapter(nn.Linear(width, 4 * width)), nn.GELU(), Adapter(nn.Linear(4 * width, width)))
+            for _ in range(depth)
+        )
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+def test_adapters_on_frozen_layers_are_trained_with_the_same_bits(link):
+    torch.manual_seed(1)
+    model, x = AdaptedMlp().train(), torch.randn(32, 16, 64)
+    fitted = fitted_copy(model, x)
+    assert same_bits(train(model, 3, x), train(fitted, 3, x))
+    assert decided(last_plan(fitted))["offload" if link == FAST else "recompute"] > 0
+    assert all(p.grad is None for name, p in fitted.named_parameters() if ".layer." in name)
+
+
+def told(capfd):
+    return [line for line in capfd.readouterr().err.splitlines() if line.startswith("tightfit:")]
+
+
+def test_function_transforms_are_left_alone_with_one_line(monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    model, x = Resnet(blocks=2).eval(), image(2)
+    tt.fit(model, "1MiB")
+    values = {name: p.detach() for name, p in model.named_parameters()}
+    for _ in range(2):
+        torch.func.grad(lambda v: torch.func.functional_call(model, v, (x,)).square().mean())(values)
+    lines = told(capfd)
+    assert len(lines) == 1 and "torch.func" in lines[0], lines
+
+
+def test_compiled_parts_are_left_alone_with_one_line(monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=2).train(), image(2)
+    expected = train(copy.deepcopy(model), 2, x)
+    model[4] = torch.compile(model[4], backend="aot_eager")
+    tt.fit(model, "1MiB")
+    gradients, _, _ = train(model, 2, x)
+    assert all(torch.allclose(a, b, atol=1e-5) for left, right in zip(expected[0], gradients, strict=True) for a, b in zip(left, right, strict=True))
+    lines = told(capfd)
+    assert len(lines) == 1 and "compiled" in lines[0], lines
+    torch._dynamo.reset()
+
+
+def test_a_fitted_model_that_is_compiled_as_a_whole_runs():
+    torch.manual_seed(1)
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)), torch.randn(4, 8)
+    default_loss(model, x).backward()
+    expected = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    compiled = torch.compile(tt.fit(model, "1GiB"), backend="eager")
+    default_loss(compiled, x).backward()
+    assert all(torch.allclose(p.grad, e) for p, e in zip(model.parameters(), expected, strict=True))
+    torch._dynamo.reset()
+
+
+def test_nested_inputs_are_left_alone_with_one_line(monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    model = tt.fit(nn.Linear(8, 8), "1KiB")
+    x = torch.nested.nested_tensor([torch.randn(2, 8), torch.randn(3, 8)], layout=torch.jagged)
+    for _ in range(2):
+        model(x).values().sum().backward()
+    lines = told(capfd)
+    assert len(lines) == 1 and "nested" in lines[0], lines
+
+
+class Sharded(torch.Tensor):
+    """Stands for the parameters of FSDP: a subclass of tensors."""
+
+
+def test_sharded_parameters_are_left_alone_with_one_line(monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    model = nn.Linear(8, 8)
+    model.weight = nn.Parameter(model.weight.detach().as_subclass(Sharded))
+    tt.fit(model, "1KiB")
+    for _ in range(2):
+        model(torch.randn(2, 8)).sum().backward()
+    lines = told(capfd)
+    assert len(lines) == 1 and "Sharded" in lines[0], lines
+
+
+@pytest.mark.parametrize("name", ["lightning", "transformers", "accelerate"])
+def test_examples_run(name, tmp_path):
+    pytest.importorskip(name)
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "HF_HUB_OFFLINE": "1", "TIGHTFIT_QUIET": "0"}
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"fit_{name}.py")], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert "offloaded" in ran.stderr and "recomputed" in ran.stderr, ran.stderr[-2000:]
+    assert ran.stdout.strip().splitlines()[-1].startswith("trained within"), ran.stdout[-2000:]
