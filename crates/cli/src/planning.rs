@@ -255,7 +255,7 @@ fn measure(
     let sizes = sizes(planning.sizes)?;
     let scope = Scope {
         sizes,
-        divide: planning.divide.on(session.device()),
+        divide: planning.divide.get(),
         // The free part of the arena differs from step to step.
         limits: Limit::Total(budget).ladder(),
         // Plans are compared with the time of the fastest algorithms, whatever their workspace.

@@ -19,7 +19,7 @@ pub fn run(options: &OptimizeOptions, common: &Common) -> Result<(), Failure> {
     }
     let kernels = request.selection.kernels()?.len();
     let mut session = Session::open(common)?;
-    request.divide = options.request.divide.on(session.device());
+    request.divide = options.request.divide.get();
     if options.picture == Some(Picture::Front) && kernels > 1 {
         return Err(Failure::Usage(format!(
             "a front shows a single kernel, but {kernels} are selected; choose one with --layers and --operations"

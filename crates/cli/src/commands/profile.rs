@@ -20,7 +20,7 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
     let sizes = options.sizes.get()?;
     let mut session = Session::open(common)?;
     let scope = Scope {
-        divide: options.divide.on(session.device()),
+        divide: options.divide.get(),
         deterministic: common.deterministic,
         exact_class: common.exact_class,
         ..Scope::new(sizes, options.workspace.clone())

@@ -179,7 +179,7 @@ fn variables(
         ("TIGHTFIT_CUDNN", cudnn.into()),
         (name, size.into()),
         ("TIGHTFIT_SIZES", sizes.name().into()),
-        ("TIGHTFIT_DIVIDE", options.divide.divide.unwrap_or_default().name().into()),
+        ("TIGHTFIT_DIVIDE", options.divide.get().name().into()),
         ("TIGHTFIT_TUNE", tune.into()),
         ("TIGHTFIT_TUNE_BUDGET", options.tune_budget.to_string().into()),
         // Absolute, since the command may change folders first.

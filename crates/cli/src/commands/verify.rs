@@ -19,7 +19,7 @@ pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
     let mut request = request(&options.request, common)?;
     let beside = request.selection.kernels()?.iter().map(|kernel| compared(&kernel.problem)).max();
     let mut session = Session::open(common)?;
-    request.divide = options.request.divide.on(session.device());
+    request.divide = options.request.divide.get();
     let mut optimized = optimize(&request, beside.unwrap_or_default(), &mut session, common)?;
     let outputs = if options.full { usize::MAX } else { SAMPLED_OUTPUTS };
     let scale = Scale { alpha: options.alpha, beta: options.beta };

@@ -1,15 +1,13 @@
 //! The option `--divide`.
 
 use clap::Args;
-use tightfit_core::Device;
 use tightfit_core::survey::Divide;
 
 /// Along what convolutions are divided.
 #[derive(Args, Clone)]
 pub struct DivideOption {
     /// Divide convolutions along the mini-batch (batch), along a spatial axis (space), along the mini-batch and, where it
-    /// is small, a spatial axis of its samples (both), or not at all (off) [default: both; batch on a GPU, where slices
-    /// along space are experimental]
+    /// is small, a spatial axis of its samples (both), or not at all (off) [default: both]
     #[arg(
         long,
         value_name = "batch|space|both|off",
@@ -20,10 +18,9 @@ pub struct DivideOption {
 }
 
 impl DivideOption {
-    /// What the option says, or the default for a device.
-    pub fn on(&self, device: &Device) -> Divide {
-        let default = if device.backend == "cuda" { Divide::Batch } else { Divide::Both };
-        self.divide.unwrap_or(default)
+    /// What the option says, or the default.
+    pub fn get(&self) -> Divide {
+        self.divide.unwrap_or_default()
     }
 }
 
