@@ -20,7 +20,7 @@ from .copies import Copies, copies_for
 from .cost import rates_of
 from .fitted import Fitted, make_plan
 from .host import host_bytes
-from .measure import MEASURED, measure, measure_copies
+from .measure import MEASURED, measure, measure_copies, start_libraries
 from .optimizer import optimizer_bytes
 from .passes import Pass
 from .real import RealRecording
@@ -352,6 +352,8 @@ class Session:
         before = torch.cuda.memory_allocated(device) if on_gpu else _bytes_of(module, device)
         # The optimizer's state may not be there yet, and will not go while this is measured.
         free = self.budget - before - (0 if self.optimizer is not None and self.optimizer.state else of_optimizer)
+        if on_gpu:
+            start_libraries(device)
         with within(self.budget, device):
             measure_copies(self._copies(), times, free)
             done = measure(rehearsal.recorder, device, rates_of(device), times, free)
