@@ -263,8 +263,10 @@ def test_segments_are_expandable_under_a_budget_unless_the_user_set_the_allocato
     ran = launched(tmp_path, "1GiB", SETTINGS)
     assert ran.returncode == 0, ran.stderr
     found = ran.stdout.split()
-    expected = {"PYTORCH_ALLOC_CONF": None, "PYTORCH_CUDA_ALLOC_CONF": None, **({name: "garbage_collection_threshold:0.8"} if name else {})}
-    if not name:
+    expected = {"PYTORCH_ALLOC_CONF": None, "PYTORCH_CUDA_ALLOC_CONF": None}
+    if name:
+        expected[name] = "garbage_collection_threshold:0.8"
+    else:
         expected["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     assert found == [str(value) for value in expected.values()]
     assert launched(tmp_path, "", "import os; print(os.environ.get('PYTORCH_ALLOC_CONF'))").stdout.strip() == (
