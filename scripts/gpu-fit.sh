@@ -3,12 +3,13 @@
 #
 # usage: scripts/gpu-fit.sh OUTPUT [CASE ..]
 #
-# One process a case, with a time limit (SECONDS_EACH, 150), so that one failure loses no other: plain, a checkpoint a block, ours at 102,
-# 80, 60 and 40% of plain's measured peak, with --least at the least budget and 2% below it, and plain again. A JSON line each, written as it is measured, in
-# OUTPUT/fit.jsonl; standard error in OUTPUT/fit.log. Measured times of operations are kept in OUTPUT, so only a case's first budget
-# measures. `smoke` is a small case that takes seconds: run it first. PYTHON (python3) needs torch and torchvision. The extension module
-# of tightfit is that of this checkout's package, or else NATIVE (.gpu/_native.abi3.so), a release build: planning is slow without.
-# SHARES ("80 60 40"), STEPS (8) and OPTIONS (--least, --benchmark, or --third for a third of the multiprocessors) choose what is measured.
+# One process a case, with a time limit (SECONDS_EACH, 150), so that one failure loses no other: plain, a checkpoint a block, ours
+# at 102, 80, 60 and 40% of plain's measured peak, with --least at the least budget and 2% below it, and plain again. A JSON line
+# each, written as it is measured, in OUTPUT/fit.jsonl; standard error in OUTPUT/fit.log. Measured times of operations are kept in
+# OUTPUT, so only a case's first budget measures. `smoke` is a small case that takes seconds: run it first. PYTHON (python3) needs
+# torch and torchvision. The extension module of tightfit is that of this checkout's package, or else NATIVE
+# (.gpu/_native.abi3.so), a release build: planning is slow without. SHARES ("80 60 40"), STEPS (8) and OPTIONS (--least,
+# --benchmark, or --third for a third of the multiprocessors) choose what is measured.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 output=$1

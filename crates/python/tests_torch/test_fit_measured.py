@@ -9,7 +9,7 @@ import tightfit
 import tightfit.torch as tt
 from fit_models import NETWORKS, Resnet, image
 from fit_support import FAST, last_plan, same_bits, set_link, sgd, tight_budget, train
-from tightfit._fit import host, measure, times
+from tightfit._fit import host, measure, session, times
 from tightfit._fit.copies import CpuCopies
 from tightfit._fit.doors import session_of
 
@@ -103,6 +103,38 @@ def test_what_fits_is_not_measured(measured):
     model(image(4)).square().mean().backward()
     assert session_of(model).last.bound is None
     assert not measured.exists() and times.times_of(torch.device("cpu")).known == {}
+
+
+def test_measured_workspaces_count(monkeypatch):
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    plain = tt.plan(model, x, optimizer=sgd(model))
+    # As on a GPU, where this is set aside until workspaces are measured.
+    monkeypatch.setattr(session, "reserve_of", lambda budget, device: 8 << 20)
+    monkeypatch.setattr(measure, "_time", lambda operation, *_: (10.0, 3 << 20 if operation.name == "convolution_backward" else 0))
+    tt.fit(model, plain.peak, optimizer=sgd(model))
+    with pytest.raises(tightfit.DoesNotFit, match="convolution_backward") as refused:
+        model(x)
+    assert 3 << 20 < refused.value.needed_bytes <= plain.peak + (3 << 20)
+    tt.unfit(model)
+    tt.fit(model, plain.peak + (3 << 20), optimizer=sgd(model))
+    model(x).square().mean().backward()
+    assert session_of(model).last.bound is None, "with its workspaces, everything fits"
+
+
+def test_a_plan_leaves_room_for_gaps_only_where_it_gives_something_up(monkeypatch):
+    monkeypatch.setattr(session, "slack_of", lambda budget, device: budget // 10)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    peak = tt.plan(model, x, optimizer=sgd(model)).peak
+    for budget, moves in ((peak, False), (peak - 1, True)):
+        tt.fit(model, budget, optimizer=sgd(model))
+        model(x).square().mean().backward()
+        fitted = session_of(model).last
+        assert (fitted.bound is not None) == moves
+        assert not moves or fitted.peak <= budget - budget // 10
+        tt.unfit(model)
+        model.zero_grad()
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -236,6 +236,21 @@ def test_a_program_without_torch_and_the_sites_own_customization_run_as_before(t
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "own site\nFalse False\n", "")
 
 
+def test_training_goes_on_where_a_plan_needed_more_than_predicted_and_none_needs_less(monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    set_link(monkeypatch, FAST)
+    model, x = resnet()
+    fitted = fitted_copy(model, x)
+    train(fitted, 1, x)
+    session, plan = session_of(fitted), last_plan(fitted)
+    # As after a step whose peak was over the budget.
+    plan.stale, session.reserve = True, session.budget
+    fitted.load_state_dict(model.state_dict())
+    assert same_bits(train(model, 2, x), train(fitted, 2, x))
+    assert session.last is plan and not plan.stale
+    assert capfd.readouterr().err.count("goes on over its budget") == 1
+
+
 SETTINGS = "import os, torch; print(os.environ.get('PYTORCH_ALLOC_CONF'), os.environ.get('PYTORCH_CUDA_ALLOC_CONF'))"
 
 
@@ -248,8 +263,10 @@ def test_segments_are_expandable_under_a_budget_unless_the_user_set_the_allocato
     ran = launched(tmp_path, "1GiB", SETTINGS)
     assert ran.returncode == 0, ran.stderr
     found = ran.stdout.split()
-    expected = {"PYTORCH_ALLOC_CONF": None, "PYTORCH_CUDA_ALLOC_CONF": None, **({name: "garbage_collection_threshold:0.8"} if name else {})}
-    if not name:
+    expected = {"PYTORCH_ALLOC_CONF": None, "PYTORCH_CUDA_ALLOC_CONF": None}
+    if name:
+        expected[name] = "garbage_collection_threshold:0.8"
+    else:
         expected["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     assert found == [str(value) for value in expected.values()]
     assert launched(tmp_path, "", "import os; print(os.environ.get('PYTORCH_ALLOC_CONF'))").stdout.strip() == (

@@ -20,7 +20,7 @@ from .copies import Copies, copies_for
 from .cost import rates_of
 from .fitted import Fitted, make_plan
 from .host import host_bytes
-from .measure import MEASURED, measure, measure_copies
+from .measure import MEASURED, measure, measure_copies, start_libraries
 from .optimizer import optimizer_bytes
 from .passes import Pass
 from .real import RealRecording
@@ -84,6 +84,8 @@ class Session:
         self._host_of: weakref.ref[Pass] | None = None
         self._aside = False
         self._said: set[str] = set()
+        # Plans that needed more than predicted, until others are made.
+        self._replaced: dict[Any, Fitted | None] = {}
         # How often forms of inputs were recorded on a real step, because nothing else was right for them.
         self._recorded: dict[Any, int] = {}
         # Forms that are never planned: everything that they save is offloaded.
@@ -159,7 +161,7 @@ class Session:
             return SafePass(None, Counts())
         known = self.plans.get(signature)
         if known is not None and known.stale:
-            del self.plans[signature]
+            self._replaced[signature] = self.plans.pop(signature)
         if signature not in self.plans:
             while len(self.plans) >= PLANS:
                 self.plans.pop(next(iter(self.plans)))
@@ -315,6 +317,12 @@ class Session:
                 slack_of(self.budget, device),
             )  # fmt: skip
         except DoesNotFit as error:
+            before = self._replaced.pop(signature, None)
+            if before is not None:
+                say(f"{self.name} goes on over its budget: no plan was found that needs less")
+                before.stale, before.watched = False, WATCHED
+                self.plans[signature] = before
+                return
             if self.on_misfit is None:
                 raise
             if not self.plans:
@@ -326,6 +334,7 @@ class Session:
         for note in (*rehearsal.assumed, *([assumed] if assumed else [])):
             fitted.step.assumed.append(note)
         self.plans[signature] = fitted
+        self._replaced.pop(signature, None)
         if fitted.bound is None:
             enforce(self.budget, device)
         line = fitted.line(self.name)
@@ -352,6 +361,8 @@ class Session:
         before = torch.cuda.memory_allocated(device) if on_gpu else _bytes_of(module, device)
         # The optimizer's state may not be there yet, and will not go while this is measured.
         free = self.budget - before - (0 if self.optimizer is not None and self.optimizer.state else of_optimizer)
+        if on_gpu:
+            start_libraries(device)
         with within(self.budget, device):
             measure_copies(self._copies(), times, free)
             done = measure(rehearsal.recorder, device, rates_of(device), times, free)
