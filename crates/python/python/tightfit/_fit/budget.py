@@ -14,16 +14,24 @@ __all__ = ["enforce", "expand_segments", "reserve_of", "slack_of", "within"]
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 
 
-def enforce(budget: int, device: torch.device) -> None:
-    """Bounds what the allocator reserves on a GPU by the budget, so that a wrong prediction fails instead of growing.
+# What the allocator may reserve beyond the budget, for gaps between blocks: a share of the budget, and at least so many bytes.
+_GAPS, _LEAST_GAPS = 32, 64 << 20
 
-    Where no free block is long enough, the allocator gives cached blocks back and tries again by itself.
+
+def enforce(budget: int, device: torch.device) -> None:
+    """Bounds what the allocator reserves on a GPU, so that a program that grows fails instead of taking more.
+
+    The bound is the budget, or what is reserved already where that is more, with room for gaps between blocks: a step that fits
+    its budget never fails for them. Where no free block is long enough, the allocator gives cached blocks back and tries again by
+    itself.
     """
     if device.type != "cuda" or not torch.cuda.is_available():
         return
     total = torch.cuda.get_device_properties(device).total_memory
-    if budget < total:
-        torch.cuda.set_per_process_memory_fraction(budget / total, device)
+    allowed = max(budget, torch.cuda.memory_reserved(device))
+    allowed += max(_LEAST_GAPS, allowed // _GAPS)
+    if allowed < total:
+        torch.cuda.set_per_process_memory_fraction(allowed / total, device)
 
 
 @contextmanager

@@ -30,6 +30,8 @@ MEASURED = {"cuda"}
 SECONDS = 4.0
 # Calls between two clocks, and how often that is done.
 CALLS, ROUNDS = 4, 2
+# What takes longer than so many seconds and so many times the estimate is not believed.
+UNLIKELY = 0.02, 30.0
 COPY_BYTES, LEAST_COPY_BYTES = 64 << 20, 64 << 10
 
 
@@ -88,7 +90,7 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
     """
     forms: dict[str, list[Operation]] = {}
     for operation in recorder.operations:
-        if gives_only_results(operation.function) and _on(operation, recorder, device):
+        if gives_only_results(operation.function) and _on(operation, recorder, device) and not _scatters(operation):
             forms.setdefault(key_of(operation), []).append(operation)
     weights = {key: len(found) * estimate(found[0], rates) for key, found in forms.items()}
     unknown = sorted((key for key in forms if key not in times.known), key=lambda key: -weights[key])
@@ -104,7 +106,7 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
             if _bytes(operation) > free_bytes // 2:
                 continue
             try:
-                times.known[key] = _time(operation, recorder, device, clock)
+                times.known[key] = _time(operation, recorder, device, clock, 1e-6 * estimate(operation, rates))
                 done += 1
             except (RuntimeError, TypeError, ValueError, NotImplementedError):
                 # It needs other arguments than fake ones have, or more memory. Its time stays an estimate.
@@ -119,13 +121,26 @@ def _on(operation: Operation, recorder: Recorder, device: torch.device) -> bool:
     return bool(views) and bool(operation.makes) and all(recorder.storages[view.storage].device.type == device.type for view in views)
 
 
+def _scatters(operation: Operation) -> bool:
+    """Whether indices say where results go: on scratch tensors all would go to one place, which takes thousands of times as long."""
+    views = [argument for argument in operation.arguments if isinstance(argument, View)]
+    by_index = any(not view.dtype.is_floating_point and view.dtype is not torch.bool for view in views)
+    return by_index and any(word in str(operation.function) for word in ("backward", "scatter", "index_add", "index_put"))
+
+
 def _bytes(operation: Operation) -> int:
     views = [value for value in (*operation.arguments, *operation.outputs) if isinstance(value, View)]
     return sum(view.shape.numel() * view.dtype.itemsize for view in views)
 
 
-def _time(operation: Operation, recorder: Recorder, device: torch.device, clock: _Clock) -> tuple[float, int]:
-    """Time of a call in us, and bytes of its workspace."""
+def _time(operation: Operation, recorder: Recorder, device: torch.device, clock: _Clock, expected: float) -> tuple[float, int]:
+    """Time of a call in us, and bytes of its workspace.
+
+    Raises
+    ------
+    RuntimeError
+        If it takes so much longer than the expected seconds that scratch tensors cannot be like real ones.
+    """
     generator = torch.Generator(device)
     generator.manual_seed(0)
     flat = [_scratch(value, device, generator) if isinstance(value, View) else value for value in operation.arguments]
@@ -144,7 +159,11 @@ def _time(operation: Operation, recorder: Recorder, device: torch.device, clock:
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
+        begin = time.perf_counter()
         results = call()
+        torch.cuda.synchronize(device)
+        if time.perf_counter() - begin > UNLIKELY[0] + UNLIKELY[1] * expected:
+            raise RuntimeError("the operation takes too long on scratch tensors")
         made = torch.cuda.memory_allocated(device) - before
         workspace = max(0, torch.cuda.max_memory_allocated(device) - before - max(0, made))
         del results
