@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tightfit_core::candidate::Candidates;
-use tightfit_core::network::{Builder, Filters, Rule, Sgd, Shape};
+use tightfit_core::network::{Builder, Filters, Rule, Sgd, Shape, Window};
 use tightfit_core::plan::{
     Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy,
     Schedule, Workload, plan,
@@ -150,11 +150,29 @@ fn joined() -> Network {
     net.finish().unwrap()
 }
 
+/// Convolutions read averages, and sums of maps that others read too.
+fn averaged_and_summed() -> Network {
+    let mut net = Builder::new("averaged-and-summed");
+    net.input(Shape::image(3, 8, 8)).conv("first", Filters::new(8, 3).pad(1)).relu();
+    for name in ["a", "b", "c"] {
+        let window = Window::new(3, 1).pad(1);
+        let one = net.average_pool(format!("{name}.pool"), window).conv(name, Filters::new(8, 3).pad(1)).relu().here();
+        let two = net.conv(format!("{name}.two"), Filters::new(8, 3).pad(1)).relu().here();
+        let long = net.conv(format!("{name}.long"), Filters::new(8, 3).pad(1)).here();
+        net.add(format!("{name}.sum"), &[one, two]);
+        let short = net.conv(format!("{name}.short"), Filters::new(8, 3).pad(1)).here();
+        net.add(format!("{name}.out"), &[long, short]).relu();
+    }
+    net.global_average_pool("pool").flatten().fully_connected("fc", 10).softmax_loss();
+    net.finish().unwrap()
+}
+
 /// Batch normalizations, dropout, poolings, sums and concatenations run again, under budgets from the least on.
 #[test]
 fn recomputed_maps_train_alike() {
     let mut again = Vec::new();
-    for network in [residual(), dense(), fork_and_join(), masked(), joined(), Network::open("lenet").unwrap()] {
+    let lenet = Network::open("lenet").unwrap();
+    for network in [residual(), dense(), fork_and_join(), masked(), joined(), averaged_and_summed(), lenet] {
         let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
         let truth = run(&workload, &everything_resident(&workload, ALGORITHM, BATCH), [Duration::ZERO; 3]);
         let kernels = kernels(&workload, BATCH);
