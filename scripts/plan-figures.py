@@ -34,6 +34,13 @@ COLORS = {
 OTHERS = "#F0E442"
 LETTERS = {"memory": "m", "performance": "p", "fit": "fit"}
 BAR, GAP, HEIGHT, LEFT, TOP = 18, 26, 260, 80, 70
+# For readers who prefer dark pages.
+DARK = """<style>@media (prefers-color-scheme: dark) {
+.paper { fill: #16181c }
+text { fill: #dddddd }
+[stroke="#000000"] { stroke: #bbbbbb }
+[stroke="#dddddd"] { stroke: #3a3d42 }
+}</style>"""
 
 
 def series(plan):
@@ -56,9 +63,10 @@ def bars(title, axis, groups, names, value, ticks):
     width = max(LEFT + slot * len(groups) + 20, LEFT + sum(9 * len(name) + 40 for name in names))
     most = ticks[-1]
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{HEIGHT + TOP + 110}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{HEIGHT + TOP + 110}" viewBox="0 0 {width} {HEIGHT + TOP + 110}" font-family="sans-serif" font-size="12">',
         f"<title>{escape(title)}</title>",
-        '<rect width="100%" height="100%" fill="white"/>',
+        DARK,
+        '<rect class="paper" width="100%" height="100%" fill="white"/>',
         f'<text x="16" y="24" font-size="16">{escape(title)}</text>',
     ]
     x = 16

@@ -17,6 +17,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # Okabe and Ito 2008: color-blind safe.
 PLAIN, RUN, BENCHMARK, SLOWER = "#999999", "#0072B2", "#E69F00", "#D55E00"
 LEFT, WIDTH, ROW, TOP = 210, 420, 22, 70
+# For readers who prefer dark pages.
+DARK = """<style>@media (prefers-color-scheme: dark) {
+.paper { fill: #16181c }
+text { fill: #dddddd }
+[stroke="#000000"] { stroke: #bbbbbb }
+[stroke="#dddddd"] { stroke: #3a3d42 }
+}</style>"""
 
 
 def section(text, heading):
@@ -64,7 +71,8 @@ def picture(found):
     scale = WIDTH / 1.25
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 150} {height}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{LEFT + WIDTH + 150}" height="{height}" fill="#ffffff"/>',
+        DARK,
+        f'<rect class="paper" width="{LEFT + WIDTH + 150}" height="{height}" fill="#ffffff"/>',
         '<text x="16" y="22" font-size="15">Time per step of unmodified PyTorch 2.11 on an H200, plain = 1</text>',
         f'<rect x="16" y="36" width="12" height="12" fill="{RUN}"/><text x="34" y="46">tightfit run</text>',
         f'<rect x="126" y="36" width="12" height="12" fill="{SLOWER}"/><text x="144" y="46">tightfit run, slower than plain</text>',

@@ -30,7 +30,7 @@ use it is read again.";
 pub fn page(plan: &Plan, device: &Device) -> String {
     let title = format!("{}, mini-batch {}, {}", plan.network, plan.batch, plan.options.policy);
     let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
         escape(&title),
         escape(&title)
     );
@@ -79,6 +79,10 @@ mod tests {
             let (before, script) = page.split_once("<script>").unwrap();
             let (script, after) = script.split_once("</script>").unwrap();
             assert_eq!(script, SCRIPT);
+            assert!(
+                page.contains("<meta name=\"viewport\" content=\"width=device-width"),
+                "phones show it at their width"
+            );
             // Style and script are no markup.
             let (head, rest) = before.split_once("<style>").unwrap();
             let whole = format!("{head}{}{after}", rest.split_once("</style>").unwrap().1);

@@ -8,6 +8,16 @@ pub const TEXT: f64 = 12.0;
 pub const INK: &str = "#333333";
 /// Light gray of grid lines and of reference values.
 pub const FAINT: &str = "#dddddd";
+/// Dark gray of text on light colors, which stays dark where the page is dark.
+pub const ON_COLOR: &str = "#222222";
+/// What changes for readers who prefer dark pages: the background, ink, grid lines, and the edges between shapes.
+const DARK: &str = r##"<style>@media (prefers-color-scheme: dark) {
+.paper { fill: #16181c }
+text:not([fill]), [fill="#333333"], [fill="#000000"] { fill: #dddddd }
+[stroke="#333333"], [stroke="#000000"] { stroke: #bbbbbb }
+[stroke="#dddddd"] { stroke: #3a3d42 }
+[stroke="white"] { stroke: #16181c }
+}</style>"##;
 /// Medium gray of separator lines.
 pub const GRAY: &str = "#999999";
 
@@ -140,14 +150,15 @@ impl Canvas {
         ));
     }
 
-    /// The document, on white.
+    /// The document, on white, or on dark gray for readers who prefer dark pages.
     pub fn finish(self, description: &str) -> String {
         let Canvas { width, height, body } = self;
         let description = escape(description);
         format!(
             r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" font-family="sans-serif">
 <title>{description}</title>
-<rect width="100%" height="100%" fill="white"/>
+{DARK}
+<rect class="paper" width="100%" height="100%" fill="white"/>
 {body}</svg>
 "#
         )

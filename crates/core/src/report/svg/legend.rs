@@ -1,6 +1,6 @@
 //! Colors that color-blind readers can tell apart, and the legend that names them.
 
-use super::canvas::{Anchor, Canvas, INK, Marker, TEXT, text_width};
+use super::canvas::{Anchor, Canvas, Marker, ON_COLOR, TEXT, text_width};
 
 /// Color-blind safe, ordered so that neighbors differ most. **Source**: Okabe and Ito 2008, "Color universal design".
 const OKABE_ITO: [&str; 7] = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"];
@@ -27,7 +27,7 @@ pub fn marker(index: usize) -> Marker {
 
 /// A readable text color on this background.
 pub fn ink_on(color: &str) -> &'static str {
-    if ["#0072B2", "#009E73", "#D55E00"].contains(&color) { "white" } else { INK }
+    if ["#0072B2", "#009E73", "#D55E00"].contains(&color) { "white" } else { ON_COLOR }
 }
 
 /// One entry of a legend.
