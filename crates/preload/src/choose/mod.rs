@@ -28,7 +28,6 @@ use chooser::Knowledge;
 pub use chooser::{Chooser, admission};
 pub use proof::Prover;
 use tightfit_core::optimize::{divide, front};
-use tightfit_core::profile::Decision;
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Host;
 
@@ -84,23 +83,8 @@ impl Chooser {
         if decided && let Some(choice) = self.decided(question, terms, settings, session) {
             return choice;
         }
-        // What the cache has of a problem's own sizes does not tell of its slices.
-        if terms.tune == Tune::First && !is_capturing && terms.slices() {
-            let decision = self.decision(question, terms, settings, session.guest.device());
-            if let Some(Decision { configuration: Some(ours), framework_time, .. }) = decision
-                && ours.is_sliced()
-                && ours.workspace() <= terms.limit.bytes()
-                && session.set_up(question, &ours).is_some()
-            {
-                self.spending().add_cached(1);
-                return Choice {
-                    answer: Answer::Ours(ours),
-                    told: None,
-                    is_open: false,
-                    framework_time,
-                    is_lasting: true,
-                };
-            }
+        if !is_capturing && let Some(choice) = self.remembered_slices(question, terms, settings, session) {
+            return choice;
         }
         let known = match terms.tune {
             _ if is_capturing => self.recall(question, terms, settings),
@@ -117,12 +101,8 @@ impl Chooser {
         };
         let framework_time = known.as_ref().and_then(|known| known.framework_time);
         let answer = answer(question, terms, known.as_ref(), settings, session);
-        if let Answer::Ours(ours) = &answer
-            && ours.is_sliced()
-            && terms.tune == Tune::First
-        {
-            let decision = Decision { configuration: Some(ours.clone()), framework_time, is_final: true };
-            self.keep_decision(question, terms, settings, session.guest.device(), &decision);
+        if let Answer::Ours(ours) = &answer {
+            self.remember_slices(question, terms, settings, session, (ours, framework_time));
         }
         let answer = match terms.limit {
             Limit::PerKernel(_) | Limit::Auto => answer,
@@ -150,7 +130,8 @@ impl Chooser {
         if let Some(known) = &mut known
             && let Some(sizes) = terms.sizes.up_to(question.problem.batch())
         {
-            known.candidates.retain(|candidate| sizes.contains(&candidate.micro_batch));
+            let is_allowed = |candidate: &Candidate| candidate.calls() == 1 || terms.slices();
+            known.candidates.retain(|candidate| sizes.contains(&candidate.micro_batch) && is_allowed(candidate));
         }
         answer(question, terms, known.as_ref(), settings, session)
     }

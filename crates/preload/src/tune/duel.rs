@@ -1,6 +1,6 @@
 //! A configuration and what runs now, in turns: whether it is faster by more than the noise.
 
-use tightfit_core::Nanos;
+use tightfit_core::{Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Outcome;
 
 use crate::choose::is_worth_it;
@@ -40,8 +40,25 @@ impl Speedup {
     }
 }
 
+/// A configuration with its time as a whole: each part's share changes alike, and parts without times share it by samples.
+pub(super) fn timed(ours: Configuration, time: Nanos) -> Configuration {
+    let batch = ours.batch().max(1) as u64;
+    if ours.time() == Nanos::ZERO {
+        let share =
+            |part: &Candidate| Candidate { time: Nanos(time.0 * part.micro_batch as u64 / batch), ..part.clone() };
+        return Configuration::new(ours.parts().iter().map(share).collect(), ours.cost());
+    }
+    let factor = time.ratio(ours.time());
+    let scale = |time: Nanos| Nanos((time.0 as f64 * factor).round() as u64);
+    let part = |part: &Candidate| Candidate { time: scale(part.time), ..part.clone() };
+    let cost = DivisionCost { time: scale(ours.cost().time), ..ours.cost() };
+    Configuration::new(ours.parts().iter().map(part).collect(), cost)
+}
+
 #[cfg(test)]
 mod tests {
+    use tightfit_core::{Algorithm, Bytes};
+
     use super::*;
 
     fn outcome(theirs: [u64; 6], ours: [u64; 6]) -> Outcome {
@@ -65,5 +82,18 @@ mod tests {
         assert_eq!((judged.theirs, judged.ours), (Nanos(100), Nanos(100)));
         assert!(Speedup::of(&Outcome { times: vec![vec![Nanos(1)]], outputs: Vec::new() }, 0).is_none());
         assert_eq!([Nanos(10_000), Nanos(2_000_000), Nanos(u64::MAX)].map(rounds), [6, 4, 3]);
+    }
+
+    #[test]
+    fn a_configuration_takes_its_measured_time() {
+        let part = |time| Candidate {
+            micro_batch: 2,
+            algorithm: Algorithm::new("gemm"),
+            time: Nanos(time),
+            workspace: Bytes(8),
+        };
+        let cost = DivisionCost { time: Nanos(50), workspace: Bytes(1) };
+        let ours = timed(Configuration::new(vec![part(100), part(100)], cost), Nanos(500));
+        assert_eq!((ours.time(), ours.cost().time, ours.parts()[0].time), (Nanos(500), Nanos(100), Nanos(200)));
     }
 }

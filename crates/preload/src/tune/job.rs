@@ -20,7 +20,7 @@ use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Er
 use tightfit_cuda::{GuestProgram, Outcome};
 
 use super::accuracy::{Inaccurate, Truth, sampled};
-use super::duel::{Speedup, rounds};
+use super::duel::{Speedup, rounds, timed};
 use super::ledger::{Asking, Hopes, Ledger, Wanted};
 use super::room::Room;
 use super::task::{Own, Purpose, Task};
@@ -482,40 +482,5 @@ impl Job {
     /// Whether a configuration was left out for its error.
     pub fn was_inaccurate(&self) -> bool {
         self.attempts > 0
-    }
-}
-
-/// A configuration with its time as a whole: each part's share changes alike, and parts without times share it by samples.
-fn timed(ours: Configuration, time: Nanos) -> Configuration {
-    let batch = ours.batch().max(1) as u64;
-    if ours.time() == Nanos::ZERO {
-        let share =
-            |part: &Candidate| Candidate { time: Nanos(time.0 * part.micro_batch as u64 / batch), ..part.clone() };
-        return Configuration::new(ours.parts().iter().map(share).collect(), ours.cost());
-    }
-    let factor = time.ratio(ours.time());
-    let scale = |time: Nanos| Nanos((time.0 as f64 * factor).round() as u64);
-    let part = |part: &Candidate| Candidate { time: scale(part.time), ..part.clone() };
-    let cost = DivisionCost { time: scale(ours.cost().time), ..ours.cost() };
-    Configuration::new(ours.parts().iter().map(part).collect(), cost)
-}
-
-#[cfg(test)]
-mod tests {
-    use tightfit_core::Algorithm;
-
-    use super::*;
-
-    #[test]
-    fn a_configuration_takes_its_measured_time() {
-        let part = |time| Candidate {
-            micro_batch: 2,
-            algorithm: Algorithm::new("gemm"),
-            time: Nanos(time),
-            workspace: Bytes(8),
-        };
-        let cost = DivisionCost { time: Nanos(50), workspace: Bytes(1) };
-        let ours = timed(Configuration::new(vec![part(100), part(100)], cost), Nanos(500));
-        assert_eq!((ours.time(), ours.cost().time, ours.parts()[0].time), (Nanos(500), Nanos(100), Nanos(200)));
     }
 }
