@@ -89,6 +89,8 @@ class Bound:
         The pack that is unpacked at each turn of the backward pass.
     fetch, drop
         By turn: tensors to fetch, and tensors whose next reader comes after another rerun.
+    on_demand
+        Offloaded tensors that the plan fetches no earlier than their first reader.
     programs
         Reruns of each recomputed tensor.
     externals
@@ -107,6 +109,7 @@ class Bound:
     unpacks: list[int] = field(default_factory=list)
     turns: dict[int, list[int]] = field(default_factory=dict)
     fetch: dict[int, list[int]] = field(default_factory=dict)
+    on_demand: set[int] = field(default_factory=set)
     drop: dict[int, list[int]] = field(default_factory=dict)
     programs: dict[int, list[Program]] = field(default_factory=dict)
     leaves: dict[int, list[int]] = field(default_factory=dict)
@@ -307,6 +310,7 @@ class _Binder:
                     decision["prefetch_before"] = operation
                 else:
                     decision["prefetch_before"] = first
+                    bound.on_demand.add(tensor)
             else:
                 entries = decision["rebuilt"]
                 for later in entries[1:]:

@@ -247,7 +247,8 @@ class Pass:
         if slot.host is not None:
             number = slot.number
             if number not in self.inflight:
-                if number in self.bound.slots and self.bound.decisions[number]["prefetch_before"] is not None:
+                planned = number in self.bound.slots and self.bound.decisions[number]["prefetch_before"] is not None
+                if planned and number not in self.bound.on_demand:
                     self.counts.late += 1
                 self._fetch(slot)
             device, ticket = self.inflight[number]
