@@ -116,6 +116,9 @@ impl Chooser {
     /// Saves new times, each with its problem at its size.
     pub fn keep_measured(&self, new: Vec<(Problem, Measurement)>, settings: &Settings, tune: Tune, device: &Device) {
         self.spending().add_measured(new.len());
+        if new.is_empty() {
+            return;
+        }
         let mut shapes: BTreeMap<String, (Problem, Vec<Measurement>)> = BTreeMap::new();
         for (problem, measurement) in new {
             shapes.entry(problem.shape()).or_insert((problem, Vec::new())).1.push(measurement);

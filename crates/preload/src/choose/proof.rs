@@ -96,9 +96,7 @@ impl Prover<'_> {
         lock(&self.proofs.known).proofs.entry(key).or_insert(proof);
         is_cached.then_some(true)
     }
-}
 
-impl Prover<'_> {
     /// As [`Prover::is_right`], waiting for the answer while plans may wait.
     pub fn is_soon_right(&self, slice: &Problem, algorithm: &Algorithm) -> bool {
         let begun = Instant::now();

@@ -59,9 +59,7 @@ impl Chooser {
         let configuration = Configuration::new(vec![part; problem.batch() / block.batch()], cost);
         session.set_up(question, &configuration).map(|_| configuration)
     }
-}
 
-impl Chooser {
     /// What an earlier process found under `--tune first`, if that runs in slices: what the cache has of a problem's own sizes
     /// does not tell of these.
     pub(super) fn remembered_slices(
