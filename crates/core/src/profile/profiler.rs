@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::Store;
 use crate::backend::{Backend, Effort, Offer};
 use crate::candidate::{Algorithm, Measurement, Notes};
-use crate::{Bytes, DivisionCost, Error, Nanos, Problem};
+use crate::{Bytes, Device, DivisionCost, Error, Nanos, Problem};
 
 /// The cost of profiling so far, and the failures.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -182,6 +182,11 @@ impl<'a> Profiler<'a> {
             }
             None => (1..=problem.batch()).collect(),
         }
+    }
+
+    /// What measures.
+    pub fn device(&self) -> &Device {
+        self.backend.device()
     }
 
     /// Whether only some sizes of a problem can be answered, and questions cost nothing: a recording.

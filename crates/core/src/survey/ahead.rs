@@ -13,10 +13,10 @@
 use super::Scope;
 use super::devices::each_task;
 use super::env::Env;
-use super::fit::SCREEN;
+use super::fit::{SCREEN, is_little};
 use super::sizes::measure_size;
 use crate::profile::{Admission, Known, Spent};
-use crate::{Backend, Bytes, Error, Problem};
+use crate::{Backend, Bytes, Device, Error, Problem};
 
 /// Measures the sizes of `problems` that are known in advance, and returns the measurements and what they cost.
 ///
@@ -28,7 +28,8 @@ pub(super) fn ahead(
     backends: &mut [Box<dyn Backend>],
     env: &Env<'_>,
 ) -> Result<(Known, Spent), Error> {
-    let tasks = tasks(problems, scope)?;
+    let Some(device) = backends.first().map(|backend| backend.device().clone()) else { return Ok(Default::default()) };
+    let tasks = tasks(problems, scope, &device)?;
     let admission = Admission { deterministic: scope.deterministic, ..Admission::default() };
     each_task(
         backends,
@@ -46,15 +47,13 @@ pub(super) fn ahead(
 }
 
 /// The problems at each size that will certainly be asked for, with the limit at that size; most work first.
-fn tasks(problems: &[&Problem], scope: &Scope) -> Result<Vec<(Problem, Bytes)>, Error> {
+fn tasks(problems: &[&Problem], scope: &Scope, device: &Device) -> Result<Vec<(Problem, Bytes)>, Error> {
     let limit = scope.limits.iter().copied().max().unwrap_or_default();
     let mut tasks = Vec::new();
     for problem in problems {
         let batch = problem.batch();
-        let mut sizes = scope
-            .micro_batches()
-            .up_to(batch)
-            .unwrap_or_else(|| SCREEN.into_iter().filter(|&size| size < batch).collect());
+        let screened = || SCREEN.into_iter().filter(|&size| size < batch && !is_little(problem, device)).collect();
+        let mut sizes = scope.micro_batches().up_to(batch).unwrap_or_else(screened);
         sizes.extend(scope.baseline.map(|_| batch));
         sizes.sort_unstable();
         sizes.dedup();

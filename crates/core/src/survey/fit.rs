@@ -4,11 +4,12 @@
 //!
 //! ```text
 //! screen   each algorithm at 4 and at 32 samples (or m): a line through both predicts its time per sample at m; where
-//!          setting up costs more than running, at one size
+//!          setting up costs more than running, at one size, which for little work is m itself
 //! fill     the promising ones at m, at equal divisions of the mini-batch near m, and at the remainders
 //! probe    the others only at m, cheapest first, while the budget lasts: a library may switch kernels at large sizes;
 //!          also the whole mini-batch, if an algorithm reaches it and it was not measured yet
-//! refine   the algorithms of the winning division at round sizes between m/2 and m, then between its neighbors
+//! refine   the algorithms of the winning division at round sizes between m/2 and m, then between its neighbors; not if the
+//!          whole mini-batch in one call has won against its halves
 //! ```
 //!
 //! All of them are measured against the time that they must beat, see [`Bounds`]; most lose, and cost a call or two.
@@ -23,12 +24,15 @@ use super::bounds::Bounds;
 use super::grouped;
 use crate::optimize::divide;
 use crate::profile::Profiler;
-use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Problem};
+use crate::{Algorithm, Bytes, Candidate, Device, DivisionCost, Error, Nanos, Problem};
 
 /// Sizes at which every algorithm is screened.
 pub(super) const SCREEN: [usize; 2] = [4, 32];
 /// The largest size at which an algorithm that is screened once is screened at once where it would run.
 const ONCE: usize = 64;
+/// The floating-point operations up to which a GPU takes less time for all samples than for setting an algorithm up: engines
+/// that are compiled take 0.2 to 1 s at each size (depthwise and pointwise layers of MobileNetV3, H100).
+const LITTLE: f64 = 1e10;
 /// Fill in an algorithm if its time per sample is at most this many times that of the best one.
 const PROMISING: f64 = 1.2;
 /// Skip an algorithm if this many better ones reach at least as large a size.
@@ -89,13 +93,19 @@ pub enum Screen {
 
 impl Screen {
     /// The sizes for an algorithm that could run up to this one.
-    fn sizes(self, largest: usize) -> Vec<usize> {
+    fn sizes(self, largest: usize, is_little: bool) -> Vec<usize> {
         match self {
+            _ if is_little => vec![largest],
             Screen::Twice => SCREEN.map(|size| size.min(largest)).to_vec(),
             Screen::Once if largest <= ONCE => vec![largest],
             Screen::Once => vec![SCREEN[1]],
         }
     }
+}
+
+/// Whether running an algorithm on the whole problem takes less time than setting it up.
+pub(super) fn is_little(problem: &Problem, device: &Device) -> bool {
+    device.backend == "cuda" && problem.flops() <= LITTLE
 }
 
 /// The result of screening each algorithm.
@@ -361,9 +371,10 @@ impl<'p, 'b> Search<'p, 'b> {
     /// Measures every algorithm at the screening sizes within its reach.
     fn screen(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<Screening, Error> {
         let (mut foretold, mut unknown) = (Vec::new(), Vec::new());
+        let is_little = is_little(&self.problem, self.profiler.device());
         for (&algorithm, &m) in largest {
             let mut points = Vec::new();
-            for size in self.screen.sizes(m) {
+            for size in self.screen.sizes(m, is_little) {
                 let size = self.snap(size);
                 if let Some(size) = size
                     && let Some(time) = self.measure(algorithm, size, limit)?
@@ -405,6 +416,9 @@ impl<'p, 'b> Search<'p, 'b> {
         for _ in 0..ROUNDS {
             let before = self.measured.len();
             let winners = self.winners(limit);
+            if winners.iter().all(|&(_, size)| size == self.problem.batch()) {
+                break;
+            }
             let algorithms: BTreeSet<usize> = winners.iter().map(|&(algorithm, _)| algorithm).collect();
             for &algorithm in &algorithms {
                 let Some(&m) = largest.get(&algorithm) else { continue };
