@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # The defaults of `tightfit run` beside plain: the table "The defaults" of docs/results.md.
 #
-# usage: scripts/gpu-defaults.sh FOLDER OUTPUT [ROUNDS]
+# usage: scripts/gpu-defaults.sh FOLDER OUTPUT [FIRST [LAST]]
 #
-# FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs
-# of the machine, or the first $GPUS, take lines from the list. A round (5 by default) is a pair of plain and run of every case; none is begun
-# once STOP_AFTER (480) seconds have passed. What was tuned stays in OUTPUT/*/anytime-*.db, for scripts/ship-recordings.py.
+# FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs of
+# the machine, or the first $GPUS, take lines from the list, two processes each, which start side by side and take turns. A round
+# (FIRST to LAST, 1 to 5 by default) is a pair of plain and run of every case; none is begun once STOP_AFTER (480) seconds have passed.
+# Afterwards, with several GPUs, DDP takes as many pairs.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) CACHES=1
-rounds=${3:-5}
+export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) GPUS=${GPUS:-$(nvidia-smi --list-gpus | wc -l)}
+first=${3:-1} last=${4:-5}
 
 # NAME STAGE VARIABLE=VALUE ..
 jobs() {
     unlimited="--tune first --tune-budget unlimited"
-    for round in $(seq "$rounds"); do
+    for round in $(seq "$first" "$last"); do
         for case in wide_resnet50_2:64:tf32 densenet121:64:tf32 inception_v3:64:tf32:299 regnet_y_1_6gf:64:tf32 \
             mobilenet_v3_large:128:bf16 vgg16:256:tf32 deeplabv3_resnet50:8:tf32 swin_t:64:tf32 resnet50:64:tf32 \
             resnet50:64:bf16 unet2d:16:tf32:256 imagedecoder:1:fp16 videodecoder:1:bf16 shufflenet_v2_x1_0:128:tf32 \
@@ -24,22 +25,26 @@ jobs() {
         [ "$round" = 1 ] || continue
         echo "limit-vgg16 anytime CASES=vgg16:256:fp32 'OPTIONS=--workspace 512MiB'"
         echo "limit-alexnet anytime CASES=alexnet:256:fp32 'OPTIONS=--workspace 64MiB'"
-        for case in alexnet:256:fp32 unet2d:16:tf32:256 videodecoder:1:bf16; do
+        for case in ${COMPARED-alexnet:256:fp32 unet2d:16:tf32:256 videodecoder:1:bf16}; do
             echo "first-${case//:/-} anytime CASES=$case SECONDS_TUNING=2 'OPTIONS=$unlimited'"
         done
-        echo "uses uses"
-        echo "swapped swapped"
-        echo "jax jax"
+        for stage in ${OTHERS-uses swapped jax}; do
+            echo "$stage $stage"
+        done
     done
 }
 
 job() {
     [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
-    name=$1 stage=$2 && shift 2
-    env CUDA_VISIBLE_DEVICES="$GPU" SECONDS_TUNING=11 "$@" "$here/gpu-run.sh" "$folder" "$output/$name" "$stage" \
-        >"$output/$name.log" 2>&1
+    name=$1 stage=$2 gpu=$((SLOT % GPUS)) && shift 2
+    env CUDA_VISIBLE_DEVICES="$gpu" TURN="$output/turn-$gpu" SECONDS_TUNING=11 "$@" "$here/gpu-run.sh" "$folder" "$output/$name" \
+        "$stage" >"$output/$name.log" 2>&1
 }
 export -f job
 
 mkdir -p "$output"
-jobs | xargs -L 1 -P "${GPUS:-$(nvidia-smi --list-gpus | wc -l)}" --process-slot-var=GPU bash -c 'job "$@"' job
+jobs | xargs -L 1 -P $((2 * GPUS)) --process-slot-var=SLOT bash -c 'job "$@"' job
+[ "$GPUS" = 1 ] || for round in $(seq "$first" "$last"); do
+    [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || break
+    RANKS=2 "$here/gpu-run.sh" "$folder" "$output/round$round-ddp" ddp >"$output/round$round-ddp.log" 2>&1
+done

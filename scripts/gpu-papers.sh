@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # What docs/papers.md takes from a GPU: whole PyTorch iterations within limits and totals, recordings, time to profile.
 #
-# usage: scripts/gpu-papers.sh FOLDER OUTPUT
+# usage: scripts/gpu-papers.sh FOLDER OUTPUT [PATTERN]
 #
 # FOLDER holds the release build (tightfit, libtightfit_preload.so). All GPUs of the machine, or the first $GPUS, take jobs from
-# the list; none is begun once STOP_AFTER (450) seconds have passed, and none takes longer than SECONDS_EACH (200). Each job's
+# the list (those that match PATTERN); none is begun once STOP_AFTER (450) seconds have passed, and none takes longer than SECONDS_EACH (200). Each job's
 # lines of JSON go to OUTPUT/papers.jsonl, exported recordings to OUTPUT/NAME.jsonl.gz, messages to OUTPUT/NAME.log.
 set -u
 folder=$(cd "$1" && pwd)
@@ -56,5 +56,5 @@ job() {
 }
 export -f job
 
-jobs | xargs -L 1 -P "${GPUS:-$(nvidia-smi --list-gpus | wc -l)}" --process-slot-var=GPU bash -c 'job "$@"' job
+jobs | grep -E "${3:-.}" | xargs -L 1 -P "${GPUS:-$(nvidia-smi --list-gpus | wc -l)}" --process-slot-var=GPU bash -c 'job "$@"' job
 cat "$output/papers.jsonl"

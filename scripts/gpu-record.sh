@@ -3,11 +3,10 @@
 #
 # usage: scripts/gpu-record.sh FOLDER OUTPUT [PATTERN]
 #
-# FOLDER holds the release build (tightfit, libtightfit_preload.so). Each case of the list (those that match PATTERN) is first
-# measured whole, then trained with the defaults, which compare the fastest configurations with the program's own choices in turns.
-# The GPUs, or the first $GPUS, take cases from the list; none is begun once STOP_AFTER (400) seconds have passed, and measuring
-# takes at most SECONDS_EACH (200). Writes OUTPUT/decisions.jsonl.gz, which scripts/ship-recordings.py takes, OUTPUT/record.jsonl
-# with two lines for each case, and OUTPUT/record.log.
+# FOLDER holds the release build (tightfit, libtightfit_preload.so). Each case of the list (those that match PATTERN) is measured
+# whole before its first step. The GPUs, or the first $GPUS, take cases from the list; none is begun once STOP_AFTER (400) seconds
+# have passed, and none takes longer than SECONDS_EACH (200). Writes OUTPUT/decisions.jsonl.gz, which scripts/ship-recordings.py
+# takes, OUTPUT/record.jsonl with a line for each case, and OUTPUT/record.log.
 set -u
 folder=$(cd "$1" && pwd)
 mkdir -p "$2"
@@ -51,22 +50,15 @@ record() {
     case=$1 && shift
     name=$(echo "$case $*" | tr -c 'A-Za-z0-9_\n' -)
     export CUDA_VISIBLE_DEVICES=$GPU TIGHTFIT_CACHE=$output/$name.db
-    under "$SECONDS_EACH" "$@" --tune first -- "$scripts/gpu_run/step.py" --no-convolutions "$case"
-    under 60 "$@" -- "$scripts/gpu_run/anytime.py" --seconds 8 "$case"
+    begin=$(date +%s)
+    timeout "$SECONDS_EACH" "$folder/tightfit" run "$@" --tune first --tune-budget unlimited -- \
+        python3 "$scripts/gpu_run/step.py" --no-convolutions --label="$*" --steps 20 "$case" \
+        >>"$output/record.jsonl" 2>>"$output/record.log" ||
+        echo "{\"case\": \"$case\", \"exit\": $?, \"seconds\": $(($(date +%s) - begin))}" >>"$output/record.jsonl"
     "$folder/tightfit" cache export "$output/$name.jsonl.gz" >>"$output/record.log" 2>&1
     rm -f "$output/$name.db"*
 }
-
-# under SECONDS OPTIONS-OF-RUN .. -- SCRIPT ARGUMENTS ..
-under() {
-    begin=$(date +%s) seconds=$1 options=()
-    while shift && [ "$1" != -- ]; do options+=("$1"); done
-    script=$2 && shift 2
-    timeout "$seconds" "$folder/tightfit" run --tune-budget unlimited "${options[@]}" -- \
-        python3 "$script" --label="${options[*]}" "$@" >>"$output/record.jsonl" 2>>"$output/record.log" ||
-        echo "{\"case\": \"$case\", \"exit\": $?, \"seconds\": $(($(date +%s) - begin))}" >>"$output/record.jsonl"
-}
-export -f record under
+export -f record
 
 cases | grep -E "${3:-.}" | xargs -L 1 -P "${GPUS:-$(nvidia-smi --list-gpus | wc -l)}" --process-slot-var=GPU bash -c 'record "$@"' record
 python3 "$scripts/ship-recordings.py" --out "$output/decisions.jsonl.gz" "$output"/*-*.jsonl.gz && rm -f "$output"/*-*.jsonl.gz

@@ -132,14 +132,16 @@ capture() { # CUDA graphs
     under capture "--workspace 16MiB" capture.py $cases
 }
 
-anytime() { # a cold cache and the defaults beside plain, a process each, in turn; CASES and PAIRS choose, CACHES keeps them
+anytime() { # a cold cache and the defaults beside plain, a process each, in turn; CASES and PAIRS choose, CACHES keeps them, TURN
+    # names a file for processes that take turns on a GPU
     for case in ${CASES:-resnet50:64:tf32}; do
         for pair in $(seq "${PAIRS:-1}"); do
-            # Plain steps as long: a device's clock may change with its temperature.
-            plain anytime.py ${BENCHMARK:+--benchmark} --seconds "${SECONDS_TUNING:-14}" "$case"
+            plain anytime.py ${BENCHMARK:+--benchmark} ${TURN:+--turn "$TURN"} --seconds "${SECONDS_PLAIN:-4}" "$case"
             name=anytime-$(echo "$case" | tr ':' '-')-$pair
             rm -f "$output/$name.db"*
-            defaults "$name" "${OPTIONS:-}" anytime.py ${BENCHMARK:+--benchmark} --seconds "${SECONDS_TUNING:-14}" "$case"
+            rm -f "$output/report-$name.json"
+            defaults "$name" "${OPTIONS:-}" anytime.py ${BENCHMARK:+--benchmark} ${TURN:+--turn "$TURN"} \
+                --seconds "${SECONDS_TUNING:-14}" "$case"
             [ -n "${CACHES:-}" ] || rm -f "$output/$name.db"*
         done
     done
@@ -166,7 +168,7 @@ ddp() { # two ranks that share a cache, cold, with the defaults
     torchrun="$python -m torch.distributed.run --standalone --nproc-per-node ${RANKS:-2} $here/anytime.py"
     rm -f "$output/ddp.db"*
     # shellcheck disable=SC2086 # a command with its options
-    $torchrun --label plain "$case" >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
+    $torchrun --label plain --seconds "${SECONDS_PLAIN:-4}" "$case" >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
     # shellcheck disable=SC2086
     TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s TIGHTFIT_CACHE=$output/ddp.db "$folder/tightfit" run \
         --report "$output/report-ddp-%p.json" -- $torchrun --label ddp --seconds "${SECONDS_TUNING:-14}" "$case" \

@@ -4,13 +4,17 @@
 usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--seconds N] [--steps N] [--inference] CASE
        [tightfit run .. --] torchrun --nproc-per-node 2 scripts/gpu_run/anytime.py --label NAME CASE
 
-Takes steps for so many seconds, then times some more. A case per process, because what was tuned once stays tuned. Under
-torchrun, ranks train together (DistributedDataParallel), all take the steps of the first rank, and that one writes.
+Takes steps for so many seconds, under `tightfit run --report FILE` no longer than until the library writes it, which is when tuning
+ends; then times some more. A case per process, because what was tuned once stays tuned. Under torchrun, ranks train together
+(DistributedDataParallel), all take the steps of the first rank, and that one writes. With `--turn FILE`, a process that has
+imported everything waits for the others that name the file.
 """
 
 import argparse
+import fcntl
 import itertools
 import os
+import pathlib
 import statistics
 import time
 
@@ -27,8 +31,13 @@ def measure(case, options):
         model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
     solver = torch.optim.SGD(model.parameters(), lr=0.0)
 
+    report = pathlib.Path(os.environ.get("TIGHTFIT_REPORT", "none"))
+    begun = report.stat().st_mtime_ns if report.exists() else None
+
     def is_over(begin):
-        over = torch.tensor(float(time.perf_counter() - begin >= options.seconds), device="cuda")
+        # The command writes a report without convolutions first.
+        is_tuned = begun is not None and report.stat().st_mtime_ns != begun
+        over = torch.tensor(float(is_tuned or time.perf_counter() - begin >= options.seconds), device="cuda")
         if ranks > 1:
             torch.distributed.broadcast(over, 0)
         return bool(over)
@@ -83,8 +92,13 @@ def main():
     parser.add_argument("--inference", action="store_true")
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--turn", type=pathlib.Path)
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = options.benchmark
+    if options.turn:
+        # Held until the process ends.
+        options.turn = options.turn.open("w")
+        fcntl.flock(options.turn, fcntl.LOCK_EX)
     if "LOCAL_RANK" in os.environ:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         torch.distributed.init_process_group("nccl")

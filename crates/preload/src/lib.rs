@@ -11,6 +11,7 @@
 //!            tune          measures between the program's calls, and changes what runs
 //!            choose        a configuration: measured, from the cache, or by workspace queries
 //!            memory        totals and loans        session     the program's handles
+//!            judge         whether what was chosen is faster and as accurate
 //!            kernel        what was told, what runs
 //!            recognize     convolutions in the facts
 //!            shadow        facts: what the program said of its descriptors
@@ -31,6 +32,7 @@ mod decision;
 mod duty;
 mod exports;
 mod forward;
+mod judge;
 mod kernel;
 mod latest;
 mod layer;

@@ -238,7 +238,7 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
         "tuning_measurements": spent.measured,
         "cache_hits": spent.cached,
         "shipped_hits": spent.shipped,
-        "less_accurate": process.tuner.inaccurate(),
+        "less_accurate": process.chooser.spending().so_far().inaccurate,
         "planned_only": planned_only,
     })
 }

@@ -235,6 +235,16 @@ impl Guest {
         self.backend.device()
     }
 
+    /// The stream that the handle's work goes to now.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`].
+    pub fn stream(&self) -> Result<driver::Stream, CudaError> {
+        let calling = self.backend.handle.enter()?;
+        // SAFETY: the handle is alive, and used by no other thread meanwhile, as `Host::guest` demands.
+        unsafe { call::cudnn::get_stream(calling.cudnn, calling.handle) }
+    }
+
     /// Identifies the choice behind an engine configuration.
     ///
     /// # Errors

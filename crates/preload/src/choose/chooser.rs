@@ -13,6 +13,7 @@ use crate::settings::{Settings, Tune};
 use crate::torch;
 
 /// What is known of a problem's candidates, and of the framework's choice among them.
+#[derive(Clone)]
 pub(super) struct Knowledge {
     pub candidates: Vec<Candidate>,
     pub cost: DivisionCost,

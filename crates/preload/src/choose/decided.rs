@@ -10,7 +10,7 @@ use tightfit_core::{Bytes, Device, DivisionCost, Measurement, Problem};
 use tightfit_cuda::Host;
 
 use super::chooser::{Chooser, admission, is_deterministic};
-use super::{Choice, answer};
+use super::{Choice, answer, own_if_fits};
 use crate::kernel::{Answer, Question};
 use crate::log::trace;
 use crate::session::Session;
@@ -62,8 +62,7 @@ impl Chooser {
             trace!("{}: begins with a shipped decision", question.problem);
         }
         let is_open = !is_final && can_tune(terms, settings);
-        // As the process that decided told it: the framework's choice can run while it is tried, and in place of what fails.
-        let told = Some(question.chosen.workspace).filter(|own| *own <= terms.limit.bytes());
+        let told = own_if_fits(question, terms);
         Some(Choice { answer, told, is_open, framework_time, is_lasting: true })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! measure     an earlier process's decision,       otherwise the heuristic, until `tune` has found what is faster
-//! first       measures what the cache lacks        ours if faster, or if the framework's choice does not fit
+//! first       measures what the cache lacks        ours if faster in turns, or if the framework's choice does not fit
 //! cached      what the cache has                   the same
 //! heuristic   workspace queries                    ours only if the framework's choice does not fit
 //! ```
@@ -13,6 +13,7 @@ mod cached;
 mod chooser;
 mod decided;
 mod heuristic;
+mod judged;
 mod measured;
 mod measurements;
 mod proof;
@@ -31,22 +32,12 @@ use tightfit_core::optimize::{divide, front};
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Host;
 
+use crate::judge::is_worth_it;
 use crate::kernel::{Answer, Question, Share};
 use crate::log::trace;
 use crate::reason::Reason;
 use crate::session::Session;
 use crate::settings::{Limit, Settings, Terms, Tune};
-
-/// A configuration must be faster by more than this to be worth changing results for.
-const GAIN: f64 = 1.03;
-
-/// What enqueuing one more call of ours may take on the host. A program that waits for its host would lose as much.
-const HOST: Nanos = Nanos(15_000);
-
-/// Whether a time is so much less than another's, which enqueues so many fewer calls of ours, that changing results is worth it.
-pub fn is_worth_it(ours: Nanos, theirs: Nanos, calls: usize) -> bool {
-    (ours + HOST * calls as u64).ratio(theirs) < 1.0 && ours.ratio(theirs) * GAIN < 1.0
-}
 
 /// An answer, and what is known of it.
 pub struct Choice {
@@ -78,18 +69,21 @@ impl Chooser {
         if terms.is_anytime() {
             return self.choose_anytime(question, terms, settings, session, host, is_capturing);
         }
-        let mut is_lasting = !is_capturing;
+        let (mut is_lasting, mut is_whole) = (!is_capturing, false);
         let decided = terms.tune == Tune::Cached && !is_capturing;
         if decided && let Some(choice) = self.decided(question, terms, settings, session) {
             return choice;
         }
-        if !is_capturing && let Some(choice) = self.remembered_slices(question, terms, settings, session) {
+        if !is_capturing && let Some(choice) = self.remembered(question, terms, settings, session) {
             return choice;
         }
         let known = match terms.tune {
             _ if is_capturing => self.recall(question, terms, settings),
             Tune::Measure | Tune::First => match self.measure(question, terms, settings, host, &mut session.guest) {
-                Ok(known) => Some(known),
+                Ok(known) => {
+                    is_whole = true;
+                    Some(known)
+                }
                 // Perhaps the time for it was over; then what was measured so far is in the cache.
                 Err(failure) => {
                     is_lasting = !failure.is_capture;
@@ -100,15 +94,21 @@ impl Chooser {
             Tune::Heuristic => None,
         };
         let framework_time = known.as_ref().and_then(|known| known.framework_time);
-        let answer = answer(question, terms, known.as_ref(), settings, session);
-        if let Answer::Ours(ours) = &answer {
-            self.remember_slices(question, terms, settings, session, (ours, framework_time));
+        let (answer, framework_time) = match &known {
+            Some(known) if judged::is_remembered(terms) && !is_capturing => {
+                self.judged(question, terms, settings, session, host, known.clone())
+            }
+            _ => (answer(question, terms, known.as_ref(), settings, session), framework_time),
+        };
+        if is_whole {
+            self.remember(question, terms, settings, session, (&answer, framework_time));
         }
         let answer = match terms.limit {
             Limit::PerKernel(_) | Limit::Auto => answer,
             Limit::Total(total) => answer_in_total(question, total, answer, known, session),
         };
-        Choice { answer, told: None, is_open: false, framework_time, is_lasting }
+        let told = if judged::is_remembered(terms) { own_if_fits(question, terms) } else { None };
+        Choice { answer, told, is_open: false, framework_time, is_lasting }
     }
 
     /// Answers a question again on other terms than it was `asked` on, for a plan whose workspace the program was told.
@@ -202,6 +202,11 @@ fn answer_in_total(
         front(&question.problem, &known.candidates, limit, known.cost).unwrap_or_default()
     });
     Answer::Shared(Share { provisional: Arc::new(provisional), front })
+}
+
+/// What to tell the program at least, so that the framework's choice can run while others are tried, and in place of what fails.
+fn own_if_fits(question: &Question, terms: Terms) -> Option<Bytes> {
+    Some(question.chosen.workspace).filter(|own| *own <= terms.limit.bytes())
 }
 
 /// Whether a configuration is the framework's choice itself.

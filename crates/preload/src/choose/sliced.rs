@@ -3,23 +3,20 @@
 //! ```text
 //! measure     by the framework's own engine, before anything is timed: where not even one sample fits, every other engine
 //!             may be many times as slow. The engine computes small slices right first, for which the plan waits a little
-//! first       as an earlier process found them
 //! ```
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tightfit_core::profile::Decision;
 use tightfit_core::survey::{Divide, Slicing};
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
 use tightfit_cuda::{Guest, Host, must_be_proven};
 
-use super::Choice;
 use super::chooser::{Chooser, admission};
 use super::proof::Prover;
-use crate::kernel::{Answer, Question};
+use crate::kernel::Question;
 use crate::session::Session;
-use crate::settings::{Limit, Settings, Terms, Tune};
+use crate::settings::{Settings, Terms};
 
 impl Chooser {
     /// The largest slices within the limit; none if samples fit as a whole, or if no slices do.
@@ -59,46 +56,6 @@ impl Chooser {
         let configuration = Configuration::new(vec![part; problem.batch() / block.batch()], cost);
         session.set_up(question, &configuration).map(|_| configuration)
     }
-
-    /// What an earlier process found under `--tune first`, if that runs in slices: what the cache has of a problem's own sizes
-    /// does not tell of these.
-    pub(super) fn remembered_slices(
-        &self,
-        question: &Question,
-        terms: Terms,
-        settings: &Settings,
-        session: &mut Session,
-    ) -> Option<Choice> {
-        if !are_remembered(terms) {
-            return None;
-        }
-        let Decision { configuration, framework_time, .. } =
-            self.decision(question, terms, settings, session.guest.device())?;
-        let ours = configuration.filter(|ours| ours.is_sliced() && ours.workspace() <= terms.limit.bytes())?;
-        session.set_up(question, &ours)?;
-        self.spending().add_cached(1);
-        Some(Choice { answer: Answer::Ours(ours), told: None, is_open: false, framework_time, is_lasting: true })
-    }
-
-    /// Saves what was found, with the time of the framework's choice, if it runs in slices.
-    pub(super) fn remember_slices(
-        &self,
-        question: &Question,
-        terms: Terms,
-        settings: &Settings,
-        session: &Session,
-        (ours, framework_time): (&Configuration, Option<Nanos>),
-    ) {
-        if are_remembered(terms) && ours.is_sliced() {
-            let decision = Decision { configuration: Some(ours.clone()), framework_time, is_final: true };
-            self.keep_decision(question, terms, settings, session.guest.device(), &decision);
-        }
-    }
-}
-
-/// Whether slices are remembered as decisions; parts of a total are not decided for one kernel alone.
-fn are_remembered(terms: Terms) -> bool {
-    terms.tune == Tune::First && terms.slices() && !matches!(terms.limit, Limit::Total(_))
 }
 
 /// The largest workspace of these slices by the framework's own engine; none if it refuses one.

@@ -12,6 +12,7 @@ pub struct Spending {
     measured: AtomicU64,
     cached: AtomicU64,
     shipped: AtomicU64,
+    inaccurate: AtomicU64,
 }
 
 /// What choosing has cost.
@@ -24,6 +25,8 @@ pub struct Cost {
     pub cached: u64,
     /// Those of them that were shipped decisions.
     pub shipped: u64,
+    /// Kernels for which a configuration was left out because it was less accurate than the framework's choice.
+    pub inaccurate: u64,
 }
 
 impl Spending {
@@ -52,10 +55,20 @@ impl Spending {
         self.shipped.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Adds a kernel for which a configuration was left out for its error.
+    pub fn add_inaccurate(&self) {
+        self.inaccurate.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The cost so far.
     pub fn so_far(&self) -> Cost {
-        let [time, measured, cached, shipped] =
-            [&self.nanos, &self.measured, &self.cached, &self.shipped].map(|count| count.load(Ordering::Relaxed));
-        Cost { time: Nanos(time), measured, cached, shipped }
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Cost {
+            time: Nanos(of(&self.nanos)),
+            measured: of(&self.measured),
+            cached: of(&self.cached),
+            shipped: of(&self.shipped),
+            inaccurate: of(&self.inaccurate),
+        }
     }
 }

@@ -19,20 +19,16 @@ use tightfit_core::survey::{Screen, Sizes, add_slices, screened};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 use tightfit_cuda::{GuestProgram, Outcome};
 
-use super::accuracy::{Inaccurate, Truth, sampled};
-use super::duel::{Speedup, rounds, timed};
 use super::ledger::{Asking, Hopes, Ledger, Wanted};
 use super::room::Room;
 use super::task::{Own, Purpose, Task};
-use crate::choose::is_worth_it;
+use crate::judge::{ATTEMPTS, Inaccurate, Speedup, Truth, is_worth_it, rounds, sampled, timed};
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
 use crate::session::Session;
 
 /// Each measurement is expected to gain this share of what the one before it did: libraries name their best algorithms first.
 const PROSPECTS: f64 = 0.85;
-/// Configurations to compare before the framework's choice stays.
-const ATTEMPTS: usize = 3;
 /// What is known to be faster by this is used before the survey has ended.
 const FAR: f64 = 1.5;
 

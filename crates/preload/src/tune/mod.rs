@@ -11,8 +11,6 @@
 //! the program was told. Memory is taken in the order of the stream, from what is free beyond a reserve, and given back behind
 //! each measurement. Nothing is measured on a stream that captures.
 
-mod accuracy;
-mod duel;
 mod job;
 mod ledger;
 mod outcome;
@@ -23,7 +21,7 @@ mod similar;
 mod state;
 mod task;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Instant;
 
@@ -44,17 +42,10 @@ use task::Own;
 pub struct Tuner {
     /// Whether there is nothing to do at a call.
     is_idle: AtomicBool,
-    /// Kernels for which a configuration was left out for its error.
-    inaccurate: AtomicU64,
     state: Mutex<State>,
 }
 
 impl Tuner {
-    /// Kernels for which a configuration was left out because it was less accurate than the framework's choice.
-    pub fn inaccurate(&self) -> u64 {
-        self.inaccurate.load(Ordering::Relaxed)
-    }
-
     /// A new kernel may be worth tuning.
     pub fn wake(&self) {
         self.is_idle.store(false, Ordering::Relaxed);
@@ -104,7 +95,7 @@ impl Tuner {
         let Ok(session) = (unsafe { sessions.on(host, handle, device) }) else { return false };
         let started = Instant::now();
         let mut session = lock(&session);
-        let call = Call { around, handle, device, tuner: self, own: Own { kernel, plan } };
+        let call = Call { around, handle, device, own: Own { kernel, plan } };
         // SAFETY: forwarded to the caller.
         unsafe { state.go_on(&call, &mut session) };
         chooser.spending().add_time(started);
@@ -152,6 +143,5 @@ struct Call<'a> {
     around: &'a Around<'a>,
     handle: Handle,
     device: usize,
-    tuner: &'a Tuner,
     own: Own<'a>,
 }

@@ -1,7 +1,6 @@
 //! What becomes of a job: the kernel runs what was found, and later processes know it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tightfit_core::profile::Decision;
 use tightfit_core::{Configuration, Device, Nanos};
@@ -38,7 +37,7 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict, device: &D
     save(call.around.chooser, call.around.settings, &mut job, device);
     let kernel = &job.kernel;
     if job.was_inaccurate() {
-        call.tuner.inaccurate.fetch_add(1, Ordering::Relaxed);
+        call.around.chooser.spending().add_inaccurate();
     }
     let configuration: Option<Configuration> = match verdict {
         Verdict::Ours(ours) => {

@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tightfit_core::{Bytes, Device, Nanos, Problem};
+use tightfit_core::{Device, Nanos, Problem};
 use tightfit_cuda::{CudaError, Trial};
 
 use super::Call;
-use super::accuracy::Truth;
 use super::job::{Job, Next, Verdict};
 use super::ledger::Ledger;
 use super::outcome::{adopt, finish, leave, run, save};
@@ -18,14 +17,13 @@ use super::room::Room;
 use super::similar::Similar;
 use super::task::{Purpose, Task};
 use crate::choose::{Chooser, Prover, admission};
+use crate::judge::{RESERVE, Truth};
 use crate::kernel::Kernel;
 use crate::log::trace;
 use crate::ranks;
 use crate::session::Session;
 use crate::settings::{Settings, Tune};
 
-/// Device memory that is left to the program while measuring.
-const RESERVE: Bytes = Bytes::mib(512);
 /// Measurements on their way at most.
 const FLIGHTS: usize = 32;
 /// How often the cache is asked for what other ranks have decided, and how long after the last news their share becomes one's own.

@@ -213,9 +213,9 @@ fn a_read_only_cache_is_looked_up_in() {
 fn a_damaged_cache_is_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache.db");
-    // Slices would be remembered as a decision, which lies elsewhere in the file.
-    let with = |tune| [("WORKSPACE", "64KiB"), ("TUNE", tune), ("CACHE", path.to_str().unwrap()), ("DIVIDE", "batch")];
-    preloaded("engine=2 c=4 k=4", &with("first"));
+    // The decision lies elsewhere in the file, and is for this limit alone.
+    let with = |tune, limit| [("WORKSPACE", limit), ("TUNE", tune), ("CACHE", path.to_str().unwrap())];
+    preloaded("engine=2 c=4 k=4", &with("first", "64KiB"));
     let cache = Cache::open(&path).unwrap();
     let recording = cache.recordings().unwrap().remove(0);
     let (shape, measurements) = recording.measurements().next().unwrap();
@@ -227,7 +227,7 @@ fn a_damaged_cache_is_reported_once() {
     assert!(bytes.len() > 8 << 20, "{}", bytes.len());
     bytes[5_000_000..5_100_000].fill(0xA5);
     std::fs::write(&path, bytes).unwrap();
-    let run = preloaded("engine=2 c=4 k=4 rounds=2", &with("cached"));
+    let run = preloaded("engine=2 c=4 k=4 rounds=2", &with("cached", "63KiB"));
     run.assert_gives(&alone("engine=2 c=4 k=4 rounds=2").output, "with a damaged cache");
     assert!(run.errors.contains("is damaged") && run.errors.contains("cache.db"), "{}", run.errors);
     assert_eq!(run.errors.lines().count(), 1, "{}", run.errors);

@@ -6,6 +6,7 @@
 //! around     delays, threads, captures, many convolutions, two processes on one cache
 //! shipped    decisions of a read-only store behind the cache
 //! failures   whatever only measuring calls may fail
+//! first      everything is measured before the first execution
 //! ```
 //!
 //! The mocks' steps take so little of their own time that nothing could be gained in one; a budget without limit looks for it
@@ -13,6 +14,7 @@
 
 mod around;
 mod failures;
+mod first;
 mod shipped;
 mod slices;
 mod stay;

@@ -22,7 +22,7 @@ const WRONG: f64 = 0.02;
 
 /// The outputs to compare, by flat index: evenly spread, with the first and the last; and on both sides of the seams between
 /// slices.
-pub(super) fn sampled(problem: &Problem, ours: &Configuration) -> Vec<usize> {
+pub fn sampled(problem: &Problem, ours: &Configuration) -> Vec<usize> {
     let len = output_len(problem);
     let count = (PRODUCTS / products(problem).max(1)).clamp(OUTPUTS[0], OUTPUTS[1]).min(len);
     let evenly = (0..count).map(|nth| (nth as u128 * (len - 1) as u128 / (count - 1).max(1) as u128) as usize);
@@ -64,7 +64,7 @@ fn output_len(problem: &Problem) -> usize {
 }
 
 /// The outputs in 64-bit arithmetic, computed on a thread of its own so that the program need not wait.
-pub(super) struct Truth(JoinHandle<Vec<f64>>);
+pub struct Truth(JoinHandle<Vec<f64>>);
 
 impl Truth {
     /// Begins to compute; none if there is no thread to be had.
@@ -97,7 +97,7 @@ impl Truth {
 
 /// What was less accurate than the framework's choice.
 #[derive(Default)]
-pub(super) struct Inaccurate {
+pub struct Inaccurate {
     algorithms: Vec<Algorithm>,
     transforms: Vec<Notes>,
 }

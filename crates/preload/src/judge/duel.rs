@@ -3,18 +3,27 @@
 use tightfit_core::{Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Outcome;
 
-use crate::choose::is_worth_it;
+/// A configuration must be faster by more than this to be worth changing results for.
+const GAIN: f64 = 1.03;
+
+/// What enqueuing one more call of ours may take on the host. A program that waits for its host would lose as much.
+const HOST: Nanos = Nanos(15_000);
+
+/// Whether a time is so much less than another's, which enqueues so many fewer calls of ours, that changing results is worth it.
+pub fn is_worth_it(ours: Nanos, theirs: Nanos, calls: usize) -> bool {
+    (ours + HOST * calls as u64).ratio(theirs) < 1.0 && ours.ratio(theirs) * GAIN < 1.0
+}
 
 /// Rounds of a duel of calls up to so long, of which the first is not judged: longer calls are steadier.
 const ROUNDS: [(Nanos, usize); 3] = [(Nanos(1_000_000), 6), (Nanos(5_000_000), 4), (Nanos(u64::MAX), 3)];
 
 /// Rounds of a duel where what runs now takes so long.
-pub(super) fn rounds(theirs: Nanos) -> usize {
+pub fn rounds(theirs: Nanos) -> usize {
     ROUNDS.iter().find(|(longest, _)| theirs <= *longest).map_or(3, |(_, rounds)| *rounds)
 }
 
 /// How a configuration did against what runs now.
-pub(super) struct Speedup {
+pub struct Speedup {
     /// Time of what runs now.
     pub theirs: Nanos,
     /// Time of the configuration.
@@ -41,7 +50,7 @@ impl Speedup {
 }
 
 /// A configuration with its time as a whole: each part's share changes alike, and parts without times share it by samples.
-pub(super) fn timed(ours: Configuration, time: Nanos) -> Configuration {
+pub fn timed(ours: Configuration, time: Nanos) -> Configuration {
     let batch = ours.batch().max(1) as u64;
     if ours.time() == Nanos::ZERO {
         let share =

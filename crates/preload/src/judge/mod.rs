@@ -1,0 +1,14 @@
+//! Whether a configuration may replace the framework's choice: it must be faster by more than the noise, in turns on the same
+//! data, and as accurate.
+
+mod accuracy;
+mod duel;
+
+pub use accuracy::{Inaccurate, Truth, sampled};
+pub use duel::{Speedup, is_worth_it, rounds, timed};
+use tightfit_core::Bytes;
+
+/// Device memory that is left to the program while measuring.
+pub const RESERVE: Bytes = Bytes::mib(512);
+/// Configurations to compare before the framework's choice stays.
+pub const ATTEMPTS: usize = 3;
