@@ -2,7 +2,7 @@
 """The table of the defaults of `tightfit run` in docs/results.md, from what scripts/gpu-run.sh measured.
 
 usage: scripts/defaults-table.py collect OUTPUT ..      one JSON line for each pair of plain and run in the stages `anytime`;
-                                                        `options` is added by hand where there were any
+                                                        options of `run` are added by hand where there were any
        scripts/defaults-table.py table FILE             the table, from these lines
 
 Prints to standard output.
@@ -42,6 +42,8 @@ def collect(folders):
             decisions = [kernel["decision"] for kernel in report["kernels"]]
             row = {"case": figures["case"], "limit": report.get("workspace_limit") or report["workspace_limit_bytes"], "folder": folder.name}
             row |= {"plain": {name: plain[name] for name in KEPT}, "run": {name: figures[name] for name in KEPT}}
+            if report["totals"].get("shipped_hits"):
+                row["options"] = "decisions that ship"
             row["tuned_s"] = round(report["totals"]["tuning_us"] / 1e6, 2)
             row["kernels"] = {of: decisions.count(of) for of in ("divided", "replaced", "kept")}
             print(json.dumps(row))

@@ -5,8 +5,8 @@
 #
 # FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs of
 # the machine, or the first $GPUS, take lines from the list, two processes each, which start side by side and take turns. A round
-# (FIRST to LAST, 1 to 5 by default) is a pair of plain and run of every case; none is begun once STOP_AFTER (480) seconds have passed.
-# Afterwards, with several GPUs, DDP takes as many pairs.
+# (FIRST to LAST, 1 to 5 by default) is a pair of plain and run of every case; none is begun once STOP_AFTER (480) seconds have
+# passed. Afterwards come JAX, which would leave the others no memory, and, with several GPUs, as many pairs of DDP.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) GPUS=${GPUS:-$(nvidia-smi --list-gpus | wc -l)}
@@ -28,7 +28,7 @@ jobs() {
         for case in ${COMPARED-alexnet:256:fp32 unet2d:16:tf32:256 videodecoder:1:bf16}; do
             echo "first-${case//:/-} anytime CASES=$case SECONDS_TUNING=2 'OPTIONS=$unlimited'"
         done
-        for stage in ${OTHERS-uses swapped jax}; do
+        for stage in ${OTHERS-uses swapped}; do
             echo "$stage $stage"
         done
     done
@@ -44,6 +44,7 @@ export -f job
 
 mkdir -p "$output"
 jobs | xargs -L 1 -P $((2 * GPUS)) --process-slot-var=SLOT bash -c 'job "$@"' job
+[ $(($(date +%s) - BEGIN)) -ge "$STOP_AFTER" ] || SLOT=0 job jax jax
 [ "$GPUS" = 1 ] || for round in $(seq "$first" "$last"); do
     [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || break
     RANKS=2 "$here/gpu-run.sh" "$folder" "$output/round$round-ddp" ddp >"$output/round$round-ddp.log" 2>&1
