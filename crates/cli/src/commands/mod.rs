@@ -29,14 +29,19 @@ use std::io::IsTerminal;
 use tightfit_core::answer::Optimized;
 use tightfit_core::report::{Grid, Terminal, csv, json, table};
 
+use terminal_size::Width;
+
 use crate::failure::{Failure, print};
 use crate::options::Format;
 
+/// The narrowest terminal that tables are made for.
+const NARROWEST: u16 = 60;
+
 /// The terminal behind standard output; a pipe has no width and no styles.
 fn terminal() -> Terminal {
-    let is_terminal = std::io::stdout().is_terminal();
-    let width = is_terminal.then(|| std::env::var("COLUMNS").ok()?.parse().ok()).flatten();
-    Terminal { width: width.or(is_terminal.then_some(120)), styled: is_terminal }
+    let stdout = std::io::stdout();
+    let width = terminal_size::terminal_size_of(&stdout).map(|(Width(width), _)| width.max(NARROWEST));
+    Terminal { width, styled: stdout.is_terminal() }
 }
 
 fn print_optimized(optimized: &Optimized, format: Format) -> Result<(), Failure> {

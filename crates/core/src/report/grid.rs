@@ -1,7 +1,16 @@
 //! Rows under a header, written either as an aligned table or as comma-separated values.
 
 #[cfg(feature = "tables")]
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle, Width,
+};
+
+/// Longer words may be broken.
+#[cfg(feature = "tables")]
+const LONGEST: usize = 24;
+/// The least width of the first column.
+#[cfg(feature = "tables")]
+const NARROWEST: usize = 6;
 
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,14 +84,52 @@ impl Grid {
         }
         table.set_header(self.columns.iter().map(|(name, _)| Cell::new(name).add_attribute(Attribute::Bold)));
         table.add_rows(&self.rows);
-        for (column, (_, align)) in table.column_iter_mut().zip(&self.columns) {
+        let widths = terminal.width.map(|width| self.widths(width.into()));
+        for (index, (column, (_, align))) in table.column_iter_mut().zip(&self.columns).enumerate() {
             column.set_padding((0, 1));
+            if let Some(width) = widths.as_ref().and_then(|widths| widths.get(index)) {
+                column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(*width as u16 + 1)));
+            }
             column.set_cell_alignment(match align {
                 Align::Left => CellAlignment::Left,
                 Align::Right => CellAlignment::Right,
             });
         }
         table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    }
+
+    /// The widths of the columns in a terminal. Headers give way first, then the widest columns, down to their longest word, or
+    /// number with its unit; then the first column.
+    #[cfg(feature = "tables")]
+    fn widths(&self, terminal: usize) -> Vec<usize> {
+        let columns = 0..self.columns.len();
+        let mut widths: Vec<usize> = columns.clone().map(|column| self.width(column, |_, text| chars(text))).collect();
+        let longest = |align, text: &str| match align {
+            Align::Left => text.split_whitespace().map(chars).max().unwrap_or(0).min(LONGEST),
+            Align::Right => chars(text),
+        };
+        let least: Vec<usize> = columns.clone().map(|column| self.width(column, longest)).collect();
+        // Two spaces behind each column.
+        let room = terminal.saturating_sub(2 * widths.len());
+        let cells = |column: usize| self.rows.iter().map(|row| chars(&row[column])).max().unwrap_or(0);
+        let cells: Vec<usize> = columns.clone().map(cells).collect();
+        while widths.iter().sum::<usize>() > room {
+            let wide = columns.clone().filter(|&column| widths[column] > least[column]);
+            let widest = wide.max_by_key(|&column| (widths[column] > cells[column], widths[column]));
+            match widest.or(Some(0).filter(|_| widths.first().is_some_and(|first| *first > NARROWEST))) {
+                Some(column) => widths[column] -= 1,
+                None => break,
+            }
+        }
+        widths
+    }
+
+    /// The largest of what is measured of a column's header, by words, and of its cells.
+    #[cfg(feature = "tables")]
+    fn width(&self, column: usize, of: impl Fn(Align, &str) -> usize) -> usize {
+        let (name, align) = &self.columns[column];
+        let cells = self.rows.iter().map(|row| of(*align, &row[column]));
+        cells.chain([of(Align::Left, name)]).max().unwrap_or(0)
     }
 
     /// The grid as comma-separated values, with a header line and one line per row.
@@ -99,6 +146,11 @@ impl Grid {
 pub fn count(number: usize, thing: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{number} {thing}{ending}")
+}
+
+#[cfg(feature = "tables")]
+fn chars(text: &str) -> usize {
+    text.chars().count()
 }
 
 fn quoted(cell: &str) -> String {
@@ -147,10 +199,11 @@ mod tests {
         short row
         "#);
         insta::assert_snapshot!(grid().table(Terminal { width: Some(50), styled: false }), @r#"
-        layer          configuration            time [µs]
-        --------------------------------------------------
-        conv1          2 x 128 fft-tiling          1234.5
-        conv2, "wide"  100 a-long-name + 100          7.0
+        layer          configuration                time
+                                                    [µs]
+        -------------------------------------------------
+        conv1          2 x 128 fft-tiling         1234.5
+        conv2, "wide"  100 a-long-name + 100         7.0
                        a-long-name + 56
                        another-long-name
         short row

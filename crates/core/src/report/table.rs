@@ -169,12 +169,11 @@ mod tests {
         alexnet, mini-batch 256, f32 nchw, NVIDIA H200 (cudnn 9.19.0)
         sizes fit, total workspace 120 MiB
 
-        layer  operation  configuration      time [µs]  workspace       gain   error vs  error vs f64
-                                                                              undivided
-        ----------------------------------------------------------------------------------------------
-        conv1  forward    256 implicit-gemm     2000.0      8 MiB  undivided          0             0
-        conv2  forward    2 x 100 fft + 56      4000.0     48 MiB   fits now          -        5.0e-6
-                          winograd-4x4
+        layer  operation  configuration                     time  workspace       gain   error vs    error
+                                                            [µs]                        undivided   vs f64
+        ---------------------------------------------------------------------------------------------------
+        conv1  forward    256 implicit-gemm               2000.0      8 MiB  undivided          0        0
+        conv2  forward    2 x 100 fft + 56 winograd-4x4   4000.0     48 MiB   fits now          -   5.0e-6
 
         undivided   does not fit: conv2 forward
         divided     6.00 ms (1 of 2 kernels divided)

@@ -9,7 +9,7 @@
 //! probe    the others only at m, cheapest first, while the budget lasts: a library may switch kernels at large sizes;
 //!          also the whole mini-batch, if an algorithm reaches it and it was not measured yet
 //! refine   the algorithms of the winning division at round sizes between m/2 and m, then between its neighbors; not if the
-//!          whole mini-batch in one call has won against its halves
+//!          whole mini-batch in one call wins and takes least per sample
 //! ```
 //!
 //! All of them are measured against the time that they must beat, see [`Bounds`]; most lose, and cost a call or two.
@@ -416,7 +416,7 @@ impl<'p, 'b> Search<'p, 'b> {
         for _ in 0..ROUNDS {
             let before = self.measured.len();
             let winners = self.winners(limit);
-            if winners.iter().all(|&(_, size)| size == self.problem.batch()) {
+            if self.is_best_whole(&winners) {
                 break;
             }
             let algorithms: BTreeSet<usize> = winners.iter().map(|&(algorithm, _)| algorithm).collect();
@@ -445,6 +445,16 @@ impl<'p, 'b> Search<'p, 'b> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the whole mini-batch in one call wins, and no smaller size that was measured takes less time per sample.
+    fn is_best_whole(&self, winners: &BTreeSet<(usize, usize)>) -> bool {
+        let batch = self.problem.batch();
+        let per_sample = |candidate: &Candidate| candidate.time.0 as f64 / candidate.micro_batch as f64;
+        let least =
+            winners.iter().filter_map(|winner| self.measured.get(winner)).map(per_sample).fold(f64::INFINITY, f64::min);
+        let mut smaller = self.measured.values().filter(|candidate| candidate.micro_batch < batch);
+        winners.iter().all(|&(_, size)| size == batch) && smaller.all(|candidate| per_sample(candidate) >= least)
     }
 
     /// Multiples of a power of two from m down to m/2, and the remainders they leave.

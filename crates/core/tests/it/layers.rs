@@ -93,6 +93,7 @@ const CRATES: &[Crate] = &[
             &["recognize"],
             &["kernel"],
             &["session", "decision", "voice"],
+            &["judge"],
             &["memory", "choose"],
             &["tune"],
             // The one state, made of what stands above; what stands below uses all of it.
