@@ -7,10 +7,10 @@ use serde_json::Value;
 use tightfit_core::network::Network;
 use tightfit_core::plan::step::StepFile;
 use tightfit_core::plan::{
-    Action, CostModel, Fronts, KindBytes, Mode, Options, Plan, Policy, Stream, Workload, plan,
+    Action, CostModel, Fronts, Kind, KindBytes, Level, Mode, Options, Plan, Policy, Stream, Workload, plan,
 };
 use tightfit_core::report::plan::trace;
-use tightfit_core::{Bytes, Device, Types};
+use tightfit_core::{Bytes, Device, Nanos, Types};
 
 /// A plan with estimated times, under a share of the budget that the baseline needs.
 fn planned(name: &str, batch: usize, costs: &CostModel, policy: Policy, percent: u64) -> Plan {
@@ -196,6 +196,23 @@ fn counters_are_the_live_bytes_of_the_simulation() {
             let shown = total.iter().rfind(|(at, _)| *at == level.at.0).unwrap();
             assert_eq!(Bytes(shown.1), level.live.total(), "{name} at {}", level.at);
         }
+    }
+}
+
+#[test]
+fn the_highest_of_several_levels_at_one_moment_is_shown() {
+    let mut plan = PLANS[0].clone();
+    let level = |bytes: u64| {
+        let mut live = KindBytes::default();
+        live.add(Kind::Workspace, bytes);
+        Level { at: Nanos(1500), live }
+    };
+    for (levels, expected) in [(&[1, 9, 4, 2][..], &[9, 2][..]), (&[1, 9], &[9]), (&[9], &[9]), (&[], &[])] {
+        plan.simulation.levels = levels.iter().copied().map(level).collect();
+        let document = document(&plan);
+        let all = document["traceEvents"].as_array().unwrap();
+        let total = all.iter().filter(|event| event["ph"] == "C").filter_map(|event| event["args"]["total"].as_u64());
+        assert_eq!(total.collect::<Vec<_>>(), expected, "{levels:?}");
     }
 }
 

@@ -14,9 +14,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use crate::plan::step::{Access, Stage};
-use crate::plan::{
-    Action, BlockId, Compute, HostBlockId, InstructionId, Kind, Level, Plan, Span, Stall, Stream,
-};
+use crate::plan::{Action, BlockId, Compute, HostBlockId, InstructionId, Kind, Level, Plan, Span, Stall, Stream};
 use crate::{Bytes, Device};
 
 /// Writes the planned step as a trace: one JSON object with `traceEvents`, one event per line. The times are those of
@@ -98,9 +96,7 @@ impl TraceProcess {
     fn live(self, plan: &Plan) -> Vec<Value> {
         let is_used = |kind: &Kind| plan.simulation.maximum(|live| live.get(*kind)) > Bytes::ZERO;
         let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(is_used).collect();
-        let counter = |level: &Level, name: &str, values: Map<String, Value>| {
-            json!({"ph": "C", "name": name, "pid": self.0, "ts": level.at.as_micros(), "args": values})
-        };
+        let counter = |level: &Level, name: &str, values: Map<String, Value>| json!({"ph": "C", "name": name, "pid": self.0, "ts": level.at.as_micros(), "args": values});
         let events = |level: &Level| {
             let of_kind = |kind: &Kind| (kind.name().to_owned(), level.live.get(*kind).0.into());
             let total = [("total".to_owned(), level.live.total().0.into())];
