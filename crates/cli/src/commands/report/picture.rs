@@ -3,7 +3,7 @@
 use tightfit_core::answer::{Optimized, OptimizedKernel, Profiling};
 use tightfit_core::candidate::Limit;
 use tightfit_core::report::{count, svg};
-use tightfit_core::survey::Sizes;
+use tightfit_core::survey::{Divide, Sizes};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Problem};
 
 use super::document::{Kernel, Report};
@@ -55,6 +55,7 @@ fn result(kernels: Vec<OptimizedKernel>) -> Optimized {
         types: first.map_or(tightfit_core::Types::F32, |problem| problem.types()),
         layout: first.as_ref().map(Problem::layout).unwrap_or_default(),
         sizes: Sizes::default(),
+        divide: Divide::default(),
         limit: Limit::PerKernel(Bytes::UNLIMITED),
         kernels,
         gap: 0.0,
