@@ -28,8 +28,8 @@ const UNFIT: &str = "nothing fits undivided";
 /// Draws workspace and time of every kernel over those of the undivided kernel, and the limit per kernel, if it is
 /// near, as a dashed line.
 ///
-/// Configurations in slices along space are striped.
-/// Under one total ([`Limit::Total`]) a bar above shows how it is shared, with the total as a dashed line.
+/// Bars of configurations in slices along space are striped. Under one total ([`Limit::Total`]) a bar above shows how it
+/// is shared, with the total as a dashed line.
 pub fn allotment(title: &str, optimized: &Optimized) -> String {
     let mut entries: Vec<_> =
         Operation::ALL.map(|operation| Entry::area(operation.name(), color(operation))).into_iter().collect();
@@ -129,11 +129,7 @@ fn draw_shares(optimized: &Optimized, frame: Frame, canvas: &mut Canvas) {
         let (from, to) = (frame.x(axis.at_bytes(before)), frame.x(axis.at_bytes(before + share)));
         let gap = if to - from > 3.0 { 1.0 } else { 0.0 };
         let tooltip = describe(kernel, &kernel.configuration);
-        let (at, size) = ((from, frame.top + 2.0), (to - from - gap, 20.0));
-        canvas.rect(at, size, fill, &tooltip);
-        if kernel.configuration.is_sliced() {
-            canvas.stripe(at, size);
-        }
+        canvas.rect((from, frame.top + 2.0), (to - from - gap, 20.0), fill, &tooltip);
         if to - from > text_width(&kernel.layer, SMALL) + 6.0 {
             let middle = ((from + to) / 2.0, frame.top + 12.0);
             canvas.colored_text(middle, Anchor::Middle, SMALL, legend::ink_on(fill), &kernel.layer);
@@ -165,6 +161,6 @@ mod tests {
         optimized.kernels[1].configuration = samples::configuration(&[(1, "4 x h8 gemm", 4000, 64)]);
         let picture = super::allotment("sliced", &optimized);
         check(&picture, &["in slices along space"]);
-        assert_eq!(picture.matches("<path").count(), 4, "in the legend, its share, its workspace and its time");
+        assert_eq!(picture.matches("<path").count(), 3, "in the legend, its workspace and its time");
     }
 }

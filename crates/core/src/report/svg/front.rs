@@ -157,12 +157,12 @@ fn draw_slices(
     draw_labels(&[samples, &describe_slices(slices)], Frame { height: upper, ..block }, ink, canvas);
 }
 
-/// How many slices there are: `16 x h16`, or `17 x h` if their sizes differ.
+/// How many slices there are, and how large: `16 x h16`, or `17 x h1-3` if they differ.
 fn describe_slices(slices: &Slices) -> String {
-    let mut extents = slices.runs().map(|(_, extent, _)| extent);
-    let first = extents.next();
-    let same = first.filter(|first| extents.all(|extent| extent == *first));
-    format!("{} x {}{}", slices.len(), slices.dimension(), same.map(|extent| extent.to_string()).unwrap_or_default())
+    let extents = || slices.runs().map(|(_, extent, _)| extent);
+    let (least, most) = (extents().min().unwrap_or_default(), extents().max().unwrap_or_default());
+    let most = if most == least { String::new() } else { format!("-{most}") };
+    format!("{} x {}{least}{most}", slices.len(), slices.dimension())
 }
 
 /// Writes as many of the labels into a block as fit, the last ones first, small enough for its width.
@@ -222,7 +222,7 @@ mod tests {
         let edges = samples::configuration(&[(1, "h1 gemm + 15 x h3 fft + h2 gemm", 30, 9)]);
         let whole = samples::configuration(&[(1, "direct", 90, 0)]);
         let picture = super::front("conv2 forward", &[whole.clone(), same.clone(), edges.clone()]);
-        check(&picture, &["direct", "fft", "gemm", "4 x h8", "17 x h"]);
+        check(&picture, &["direct", "fft", "gemm", "4 x h8", "17 x h1-3"]);
         for sliced in ["4 x h8 gemm", "15 x h3 fft"] {
             assert!(!text_of(&picture).iter().any(|text| text == sliced), "a name for each slicing fills the legend");
         }
