@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! compute      |- conv1 forward -|- pool1 forward -|:: wait ::|- conv2 forward -|     ts and dur of each event in µs,
-//! offload                        |- offload feature map conv1 |                       from the beginning of the step
+//! offload                        |- offload feature map conv1 -|                      from the beginning of the step
 //! prefetch
 //! live bytes   __|-----------------|________________|----------                       one value for each kind of memory
 //! ```
@@ -38,7 +38,7 @@ pub fn trace(plan: &Plan, device: &Device) -> String {
     format!("{{\"traceEvents\":[\n{events}\n],\n\"displayTimeUnit\":\"ms\",\n\"otherData\":{about}}}\n")
 }
 
-/// A process of a trace, by its number: a group of tracks, one for each stream.
+/// A process of a trace, by its number from 1: a group of tracks, one for each stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceProcess(pub u32);
 
@@ -96,21 +96,24 @@ impl TraceProcess {
     fn live(self, plan: &Plan) -> Vec<Value> {
         let is_used = |kind: &Kind| plan.simulation.maximum(|live| live.get(*kind)) > Bytes::ZERO;
         let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(is_used).collect();
-        let counter = |level: &Level, name: &str, values: Map<String, Value>| json!({"ph": "C", "name": name, "pid": self.0, "ts": level.at.as_micros(), "args": values});
         let events = |level: &Level| {
             let of_kind = |kind: &Kind| (kind.name().to_owned(), level.live.get(*kind).0.into());
             let total = [("total".to_owned(), level.live.total().0.into())];
             [
-                counter(level, "live bytes", kinds.iter().map(of_kind).collect()),
-                counter(level, "live bytes of all kinds", total.into_iter().collect()),
+                self.counter(level, "live bytes", kinds.iter().map(of_kind).collect()),
+                self.counter(level, "live bytes of all kinds", total.into_iter().collect()),
             ]
         };
         shown(&plan.simulation.levels).flat_map(events).collect()
     }
 
-    /// The number of a stream's track. Different in every process, and never 0: Perfetto takes that for an idle CPU.
+    fn counter(self, level: &Level, name: &str, values: Map<String, Value>) -> Value {
+        json!({"ph": "C", "name": name, "pid": self.0, "ts": level.at.as_micros(), "args": values})
+    }
+
+    /// The number of a stream's track: another in every process, and never 0, which is the idle task in traces of a system.
     fn thread(self, stream: Stream) -> u32 {
-        self.0 * 10 + stream.index() as u32
+        self.0.saturating_mul(10).saturating_add(stream.index() as u32)
     }
 }
 
