@@ -25,7 +25,7 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
         let why = "--measure cannot be used with --backend replay: a recording is already measured; drop one of them";
         return Err(Failure::Usage(why.to_owned()));
     }
-    for path in [&options.out, &options.html].into_iter().flatten() {
+    for path in [&options.out, &options.html, &options.trace].into_iter().flatten() {
         check_writable(path)?;
     }
     // A sweep sets the budgets itself.
@@ -89,7 +89,11 @@ fn write_out(
         Some(path) => write_file(path, report::page(&plan, device)),
         None => Ok(()),
     };
-    first([printed, written, drawn])
+    let traced = match &options.trace {
+        Some(path) => write_file(path, report::trace(&plan, device)),
+        None => Ok(()),
+    };
+    first([printed, written, drawn, traced])
 }
 
 /// What to plan for: what the options say, otherwise training, but inference for a model that was exported for it.

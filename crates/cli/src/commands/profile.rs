@@ -40,6 +40,7 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
             "types": common.types,
             "layout": common.layout,
             "policy": sizes.name(),
+            "divide": options.divide.get().name(),
             "workspace_limit_bytes": options.workspace,
             "kernels": kernels,
             "distinct_kernels": distinct,

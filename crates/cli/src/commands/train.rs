@@ -223,7 +223,7 @@ impl Job<'_> {
         };
         // After the results, so that a full disk costs only the trace.
         let traced = match (run.trace, &self.options.trace) {
-            (Some(trace), Some(path)) => write_file(path, trace.json(&self.plan.simulation)),
+            (Some(trace), Some(path)) => write_file(path, trace.json(self.plan)),
             _ => Ok(()),
         };
         first([ended, saved, counted, printed, tested, concluded, traced])

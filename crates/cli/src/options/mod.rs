@@ -354,7 +354,7 @@ pub struct PlanOptions {
     pub step: Option<PathBuf>,
     /// Plan under several budgets: from one share to another of the network-wide baseline in percent, such as 25..100,
     /// or 25..100:5 in steps of 5; prints one row each
-    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["budget", "out", "html"])]
+    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["budget", "out", "html", "trace"])]
     pub sweep: Option<Shares>,
     #[command(flatten)]
     pub planning: Planning,
@@ -385,6 +385,9 @@ pub struct PlanOptions {
     /// Write an HTML page with pictures
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,
+    /// Write a trace of the planned step (its streams, waits and live bytes over time) for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
 }
 
 #[derive(Args)]

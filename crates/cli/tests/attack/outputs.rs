@@ -71,6 +71,7 @@ fn command(case: &mut Case, output: &str) -> String {
         format!("networks resnet18 --out {output}"),
         format!("{LENET} --backend replay:{lenet} --plot {output}"),
         format!("plan lenet --batch 3 --budget 16MiB --assume --html {output}"),
+        format!("plan lenet --batch 3 --budget 16MiB --assume --trace {output}"),
         format!(
             "plan digits-net --batch 8 --budget 16MiB --sizes power-of-two --backend replay:{digits} --out {output}"
         ),

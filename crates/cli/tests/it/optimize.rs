@@ -38,6 +38,9 @@ fn every_way_to_divide_one_sample_is_right() {
     fs::write(folder.path().join("large.txt"), "large c16 h48 w40 k16 r3 s3 pad1\n").unwrap();
     for divide in ["batch", "space", "both", "off", "on"] {
         let result = folder.json(&format!("verify large.txt --batch 1 --workspace 256KiB --full --divide {divide}"));
+        // An old word for both.
+        let named = if divide == "on" { "both" } else { divide };
+        assert_eq!(result["divide"], named);
         for kernel in result["kernels"].as_array().unwrap() {
             let part = &kernel["configuration"][0];
             assert_eq!(part["micro_batch"], 1, "{kernel}");
@@ -45,6 +48,10 @@ fn every_way_to_divide_one_sample_is_right() {
             let is_sliced = part["algorithm"].as_str().unwrap().contains(" x h");
             assert!(!is_sliced || !["batch", "off"].contains(&divide), "{divide}: {kernel}");
         }
+    }
+    for (option, divide) in [("", "both"), ("--divide space", "space")] {
+        let profiled = folder.json(&format!("profile large.txt --batch 1 --workspace 256KiB {option}"));
+        assert_eq!(profiled["divide"], divide);
     }
     let message = folder.fail("optimize large.txt --batch 1 --divide maybe", 2);
     assert!(message.contains("batch, space, both, off"), "{message}");

@@ -55,6 +55,7 @@ fn every_command_writes_into_pipes_and_devices() {
         ("network", "networks lenet --out".to_owned()),
         ("export", "cache export".to_owned()),
         ("page", format!("{plan} --html")),
+        ("trace", format!("{plan} --trace")),
         ("plot", format!("{draw} --plot")),
     ] {
         let [null, pipe] = ["null", "pipe"].map(|kind| folder.path().join(format!("{name}-{kind}")));
@@ -111,7 +112,8 @@ fn exporting_to_standard_output_writes_only_the_profile() {
 fn full_disk_leaves_only_the_old_file() {
     let folder = Folder::new();
     fs::write(folder.path().join("out"), "old").unwrap();
-    for command in ["networks resnet152 --out out", "plan lenet --batch 4 --budget 16MiB --assume --html out"] {
+    let plan = "plan lenet --batch 4 --budget 16MiB --assume";
+    for command in ["networks resnet152 --out out", &format!("{plan} --html out"), &format!("{plan} --trace out")] {
         // Files may not grow past 4 KiB: what a full disk is to a program.
         let limited = format!("trap '' XFSZ; ulimit -f 4; exec \"$tightfit\" {command}");
         let output = folder.shell(&limited).output().unwrap();

@@ -4,6 +4,14 @@ use serde_json::Value;
 
 use crate::folder::{Folder, RECORDED, text};
 
+/// A network whose convolutions run in slices where memory is short: one large sample.
+const SLICED: &str = r#"{"format": "tightfit-network", "version": 1, "name": "big", "layers": [
+  {"name": "input", "kind": "input", "shape": [16, 48, 40]},
+  {"name": "conv1", "kind": "convolution", "inputs": ["input"], "filters": 16, "filter": [3, 3], "pad": [1, 1]},
+  {"name": "conv2", "kind": "convolution", "inputs": ["conv1"], "filters": 16, "filter": [3, 3], "pad": [1, 1]},
+  {"name": "fc", "kind": "fully-connected", "inputs": ["conv2"], "outputs": 3},
+  {"name": "loss", "kind": "softmax-loss", "inputs": ["fc"]}]}"#;
+
 fn replayed(rest: &str) -> String {
     format!("plan alexnet-1col --batch 256 --backend replay:{RECORDED} {rest}")
 }
@@ -286,4 +294,64 @@ fn a_sweep_prints_a_row_for_each_budget() {
     assert_eq!(shares, [25, 50, 75, 100]);
     let steps: Vec<f64> = rows.iter().filter_map(|row| row["step [ms]"].as_f64()).collect();
     assert!(!steps.is_empty() && steps.is_sorted_by(|less, more| less >= more), "{rows:?}");
+}
+
+#[test]
+fn a_trace_has_the_times_and_bytes_that_are_printed() {
+    let folder = Folder::new();
+    let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/data/steps/residual-4.json");
+    std::fs::write(folder.path().join("big.json"), SLICED).unwrap();
+    let mut commands = vec![
+        "plan big.json --batch 1 --budget 700KiB --inference --backend cpu".to_owned(),
+        format!("plan --step {step}"),
+        "plan resnet18 --batch 32 --budget 500MiB --assume".to_owned(),
+    ];
+    let policies = ["baseline", "vdnn-all", "vdnn-conv", "vdnn-dynamic", "overlap", "optimal"];
+    commands.extend(policies.map(|policy| format!("plan vgg16 --batch 16 --budget 3GiB --assume --policy {policy}")));
+    for command in commands {
+        let plan = folder.json(&format!("{command} --trace trace.json"));
+        let trace = std::fs::read_to_string(folder.path().join("trace.json")).unwrap();
+        let trace: Value = serde_json::from_str(&trace).unwrap();
+        let all = trace["traceEvents"].as_array().unwrap();
+        let find = |step: &Value| all.iter().find(|event| event["args"]["step"] == *step);
+        let tracks: Vec<&Value> = all.iter().filter(|event| event["name"] == "thread_name").collect();
+        let mut compared = 0;
+        for step in plan["steps"].as_array().unwrap() {
+            let Some(event) = find(&step["step"]) else {
+                assert!(
+                    ["allocate", "release", "wait"].iter().any(|none| step["action"] == *none),
+                    "{command}: {step}"
+                );
+                continue;
+            };
+            let time = |from: &Value| (from.as_f64().unwrap() * 1e3).round();
+            let (start, length) = (time(&event["ts"]), time(&event["dur"]));
+            assert_eq!((start, start + length), (time(&step["start_us"]), time(&step["end_us"])), "{command}: {step}");
+            let track = tracks.iter().find(|track| track["tid"] == event["tid"]).unwrap();
+            assert_eq!(track["args"]["name"], step["stream"], "{command}: {step}");
+            assert_eq!(event["args"]["configuration"], step["configuration"], "{command}: {step}");
+            if step["action"] == "offload" || step["action"] == "prefetch" {
+                assert_eq!(event["args"]["bytes"], step["bytes"], "{command}: {step}");
+            }
+            compared += 1;
+        }
+        assert_eq!(compared, all.iter().filter(|event| event["ph"] == "X").count(), "{command}");
+        let live = all.iter().filter_map(|event| event["args"]["total"].as_u64());
+        assert_eq!(live.max(), plan["most_live_bytes"].as_u64(), "{command}");
+        for key in ["network", "batch", "policy", "device", "budget_bytes", "peak_bytes", "step_time_us"] {
+            assert_eq!(trace["otherData"][key], plan[key], "{command}: {key}");
+        }
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_refused_before_planning() {
+    let folder = Folder::new();
+    for (path, part) in [("nowhere/trace.json", "nowhere"), (".", "is a folder")] {
+        let message = folder.fail(&format!("plan lenet --batch 4 --assume --trace {path}"), 1);
+        assert!(message.contains(path) && message.contains(part), "{message}");
+    }
+    let both = folder.fail("plan lenet --batch 4 --assume --sweep 25..100 --trace trace.json", 2);
+    assert!(both.contains("--sweep") && both.contains("--trace"), "{both}");
+    assert!(!folder.path().join("trace.json").exists());
 }

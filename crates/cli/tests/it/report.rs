@@ -165,6 +165,17 @@ fn picture_leaves_out_what_was_not_measured_and_says_so() {
     assert!(picture.contains("conv1: workspace 96 MiB") && picture.contains("conv1: workspace 48 MiB"), "{picture}");
     assert!(picture.contains("conv1: 1.60 ms") && picture.contains("conv1: 800.0 µs"), "{picture}");
     assert!(!picture.contains("conv4"), "{picture}");
+    let says = |bar: &str| assert!(picture.contains(bar), "{bar}: {picture}");
+    says("conv1: workspace 96 MiB; forward 256 engine0");
+    says("conv1: workspace 48 MiB; forward 2 x 128 fft");
+    assert!(!picture.contains("in slices"), "{picture}");
+
+    let mut sliced = sample();
+    sliced["kernels"][1]["ours"]["configuration"] = json!([part(256, "4 x h8 gemm", json!(150.0), 0)]);
+    fs::write(folder.path().join("sliced.json"), sliced.to_string()).unwrap();
+    folder.succeed("report sliced.json --plot sliced.svg");
+    let picture = fs::read_to_string(folder.path().join("sliced.svg")).unwrap();
+    assert!(picture.contains("in slices along space") && picture.contains("forward 4 x h8 gemm"), "{picture}");
     folder.succeed("report bare.json --plot a.svg --html a.html");
     assert!(fs::read_to_string(folder.path().join("a.svg")).unwrap().contains("no layers"));
     assert!(folder.fail("report a.json --plot no/such/a.svg", 1).contains("no/such"));

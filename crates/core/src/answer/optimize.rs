@@ -74,7 +74,7 @@ impl Request {
 /// If `backends` is empty.
 pub fn optimize(request: &Request, backends: &mut [Box<dyn Backend>], env: &Env<'_>) -> Result<Optimized, Error> {
     let started = Instant::now();
-    let Request { selection, limit, sizes, .. } = request;
+    let Request { selection, limit, sizes, divide, .. } = request;
     let kernels = selection.kernels()?;
     let found = profile(selection, &request.scope(), backends, env)?;
     env.progress.choosing();
@@ -88,6 +88,7 @@ pub fn optimize(request: &Request, backends: &mut [Box<dyn Backend>], env: &Env<
         types: selection.types,
         layout: selection.layout,
         sizes: *sizes,
+        divide: *divide,
         limit: *limit,
         groups: selection.model.concurrent(&kernels),
         kernels: chosen,

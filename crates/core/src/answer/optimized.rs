@@ -4,7 +4,7 @@ use crate::candidate::Limit;
 use crate::execute::{Overlapped, Verified};
 use crate::optimize::{Needs, Stop, needs};
 use crate::profile::Spent;
-use crate::survey::Sizes;
+use crate::survey::{Divide, Sizes};
 use crate::{Bytes, Configuration, Device, Layout, Nanos, Problem, Types};
 
 /// One kernel and its configuration.
@@ -62,6 +62,8 @@ pub struct Optimized {
     pub layout: Layout,
     /// The allowed micro-batch sizes.
     pub sizes: Sizes,
+    /// Along what the convolutions may be divided.
+    pub divide: Divide,
     /// The workspace limit.
     pub limit: Limit,
     /// The kernels, in training order.

@@ -5,7 +5,7 @@ use crate::candidate::Limit;
 use crate::execute::Verified;
 use crate::optimize::Stop;
 use crate::profile::Spent;
-use crate::survey::Sizes;
+use crate::survey::{Divide, Sizes};
 use crate::{
     Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Layout, Nanos, Operation, Problem, Types,
 };
@@ -50,6 +50,7 @@ pub fn empty() -> Optimized {
         types: Types::F32,
         layout: Layout::Nchw,
         sizes: Sizes::Fit,
+        divide: Divide::Both,
         limit: Limit::PerKernel(Bytes::mib(64)),
         kernels: Vec::new(),
         gap: 0.0,

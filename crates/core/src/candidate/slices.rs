@@ -83,6 +83,11 @@ impl Slices {
         self.runs.iter().map(|run| &run.algorithm)
     }
 
+    /// Equal neighbors in order: how many, the extent of each, and their algorithm.
+    pub fn runs(&self) -> impl Iterator<Item = (usize, usize, &Algorithm)> {
+        self.runs.iter().map(|run| (run.times, run.extent, &run.algorithm))
+    }
+
     /// The range and algorithm of each slice, in order.
     pub fn ranges(&self) -> impl Iterator<Item = (Range<usize>, &Algorithm)> {
         let mut start = 0;

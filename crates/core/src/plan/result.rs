@@ -80,7 +80,7 @@ impl KindBytes {
 
     /// Bytes of all kinds.
     pub fn total(&self) -> Bytes {
-        Bytes(self.0.iter().sum())
+        Bytes(self.0.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes)))
     }
 
     /// Bytes of the kinds that the vDNN paper counts.

@@ -139,6 +139,7 @@ class Optimized(_Table):
     types: str
     layout: str
     policy: str
+    divide: str
     least_workspace_bytes: int | None
     workspace_bytes: int
     undivided_time_us: float | None

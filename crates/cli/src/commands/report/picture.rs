@@ -3,7 +3,7 @@
 use tightfit_core::answer::{Optimized, OptimizedKernel, Profiling};
 use tightfit_core::candidate::Limit;
 use tightfit_core::report::{count, svg};
-use tightfit_core::survey::Sizes;
+use tightfit_core::survey::{Divide, Sizes};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Problem};
 
 use super::document::{Kernel, Report};
@@ -17,32 +17,38 @@ pub fn draw(report: &Report) -> String {
         n => format!(", {} without times left out", count(n, "kernel")),
     };
     let title = format!("{}, {}{left_out}", report.file, report.device.as_deref().unwrap_or("no device"));
-    let plain = timed.iter().map(|(kernel, theirs, _)| bar(report, kernel, *theirs, kernel.framework.workspace));
-    let now = timed.iter().map(|(kernel, _, ours)| bar(report, kernel, *ours, kernel.ours.workspace));
+    let plain = timed.iter().map(|(kernel, theirs, _)| bar(report, kernel, plain(kernel, *theirs)));
+    let now = timed.iter().map(|(kernel, _, ours)| bar(report, kernel, now(kernel, *ours)));
     let (plain, now) = (result(plain.collect()), result(now.collect()));
     svg::per_layer(&title, &[("plain", &plain), ("now", &now)])
 }
 
-/// A kernel with a time and a workspace, whatever ran in them.
-fn bar(report: &Report, kernel: &Kernel, time: Nanos, workspace: Bytes) -> OptimizedKernel {
-    let candidate = Candidate {
-        micro_batch: kernel.problem.batch(),
-        algorithm: Algorithm::new(&kernel.framework.algorithm),
-        time,
-        workspace,
-    };
+/// The program's own choice.
+fn plain(kernel: &Kernel, time: Nanos) -> Configuration {
+    let algorithm = Algorithm::new(&kernel.framework.algorithm);
+    let (micro_batch, workspace) = (kernel.problem.batch(), kernel.framework.workspace);
+    Configuration::new(vec![Candidate { micro_batch, algorithm, time, workspace }], DivisionCost::default())
+}
+
+/// What runs, with the time and the workspace of the whole, which are not always those of its parts together.
+fn now(kernel: &Kernel, time: Nanos) -> Configuration {
+    let mut parts = kernel.ours.configuration.parts().to_vec();
+    if parts.is_empty() {
+        parts = plain(kernel, time).parts().to_vec();
+    }
+    for (place, part) in parts.iter_mut().enumerate() {
+        part.time = if place == 0 { time } else { Nanos::ZERO };
+        part.workspace = kernel.ours.workspace;
+    }
+    Configuration::new(parts, DivisionCost::default())
+}
+
+fn bar(report: &Report, kernel: &Kernel, configuration: Configuration) -> OptimizedKernel {
     let layer = match report.has_devices() {
         true => format!("{} on {}", kernel.name, kernel.device),
         false => kernel.name.clone(),
     };
-    OptimizedKernel {
-        layer,
-        problem: kernel.problem,
-        undivided: None,
-        configuration: Configuration::new(vec![candidate], DivisionCost::default()),
-        front: None,
-        verification: None,
-    }
+    OptimizedKernel { layer, problem: kernel.problem, undivided: None, configuration, front: None, verification: None }
 }
 
 /// Kernels in the form that pictures are drawn from. What the picture does not show is left at a neutral value.
@@ -55,6 +61,7 @@ fn result(kernels: Vec<OptimizedKernel>) -> Optimized {
         types: first.map_or(tightfit_core::Types::F32, |problem| problem.types()),
         layout: first.as_ref().map(Problem::layout).unwrap_or_default(),
         sizes: Sizes::default(),
+        divide: Divide::default(),
         limit: Limit::PerKernel(Bytes::UNLIMITED),
         kernels,
         gap: 0.0,

@@ -1,8 +1,9 @@
-//! Reports of a plan, for humans and programs: a table, a JSON document, a page with pictures.
+//! Reports of a plan, for humans and programs: a table, a JSON document, a page with pictures, a trace.
 //!
 //! ```text
 //!        +-> table   a terminal: each layer and its maps, the attempts, the totals
 //! Plan --+-> json    a program: the same, and every step with its times
+//!        +-> trace   a trace viewer: streams and live bytes over time
 //!        `-> page    a browser: memory over time, streams, layers, maps (one HTML file that needs nothing else)
 //! ```
 
@@ -15,6 +16,7 @@ mod pictures;
 mod sweep;
 #[cfg(feature = "tables")]
 mod table;
+mod trace;
 #[cfg(feature = "tables")]
 mod words;
 
@@ -25,6 +27,7 @@ pub use page::page;
 pub use sweep::sweep_grid;
 #[cfg(feature = "tables")]
 pub use table::table;
+pub use trace::{TraceProcess, trace};
 
 #[cfg(test)]
 mod samples;

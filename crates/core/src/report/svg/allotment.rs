@@ -28,11 +28,15 @@ const UNFIT: &str = "nothing fits undivided";
 /// Draws workspace and time of every kernel over those of the undivided kernel, and the limit per kernel, if it is
 /// near, as a dashed line.
 ///
-/// Under one total ([`Limit::Total`]) a bar above shows how it is shared, with the total as a dashed line.
+/// Bars of configurations in slices along space are striped. Under one total ([`Limit::Total`]) a bar above shows how it
+/// is shared, with the total as a dashed line.
 pub fn allotment(title: &str, optimized: &Optimized) -> String {
     let mut entries: Vec<_> =
         Operation::ALL.map(|operation| Entry::area(operation.name(), color(operation))).into_iter().collect();
     entries.push(Entry::area("undivided", UNDIVIDED));
+    if optimized.kernels.iter().any(|kernel| kernel.configuration.is_sliced()) {
+        entries.push(Entry::slices());
+    }
 
     let kernels = &optimized.kernels;
     let shared = matches!(optimized.limit, Limit::Total(_));
@@ -101,7 +105,11 @@ fn draw_row(
 ) {
     let mut bar = |configuration: &Configuration, height: f64, fill| {
         let tooltip = describe(kernel, configuration);
-        canvas.rect((frame.left, y - height / 2.0), (frame.width * place(configuration), height), fill, &tooltip);
+        let (at, size) = ((frame.left, y - height / 2.0), (frame.width * place(configuration), height));
+        canvas.rect(at, size, fill, &tooltip);
+        if configuration.is_sliced() {
+            canvas.stripe(at, size);
+        }
     };
     if let Some(undivided) = &kernel.undivided {
         bar(undivided, ROW - 4.0, UNDIVIDED);
@@ -137,4 +145,22 @@ fn draw_shares(optimized: &Optimized, frame: Frame, canvas: &mut Canvas) {
 fn describe(kernel: &OptimizedKernel, configuration: &Configuration) -> String {
     let (time, workspace) = (configuration.time(), configuration.workspace());
     format!("{} {}: {configuration}, {time}, {workspace}", kernel.layer, kernel.problem.operation())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::well_formed::check;
+    use super::*;
+    use crate::answer::samples;
+
+    #[test]
+    fn kernels_in_slices_are_striped() {
+        let mut optimized = samples::network(3);
+        assert!(!super::allotment("whole", &optimized).contains("in slices"));
+        optimized.limit = Limit::Total(Bytes::gib(8));
+        optimized.kernels[1].configuration = samples::configuration(&[(1, "4 x h8 gemm", 4000, 64)]);
+        let picture = super::allotment("sliced", &optimized);
+        check(&picture, &["in slices along space"]);
+        assert_eq!(picture.matches("<path").count(), 3, "in the legend, its workspace and its time");
+    }
 }

@@ -18,6 +18,8 @@ text:not([fill]), [fill="#333333"], [fill="#000000"] { fill: #dddddd }
 [stroke="#dddddd"] { stroke: #3a3d42 }
 [stroke="white"] { stroke: #16181c }
 }</style>"##;
+/// From one white stripe to the next.
+const STRIPE: f64 = 5.0;
 /// Medium gray of separator lines.
 pub const GRAY: &str = "#999999";
 
@@ -82,6 +84,25 @@ impl Canvas {
         self.add(format_args!(
             r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{stroke}" stroke-width="1.5" stroke-dasharray="6 4"/>"#
         ));
+    }
+
+    /// White stripes over a rectangle; viewers still show the tooltip of what is under them.
+    pub fn stripe(&mut self, (x, y): (f64, f64), (width, height): (f64, f64)) {
+        let mut stripes = String::new();
+        let mut offset = STRIPE - height;
+        while offset < width {
+            // From the lower left to the upper right, cut off at both sides.
+            let (from, to) = (f64::max(0.0, -offset), f64::min(height, width - offset));
+            if from < to {
+                let (x1, y1, x2, y2) = (x + offset + from, y + height - from, x + offset + to, y + height - to);
+                // Writing to a String cannot fail.
+                let _ = write!(stripes, "M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}");
+            }
+            offset += STRIPE;
+        }
+        if !stripes.is_empty() {
+            self.add(format_args!(r#"<path d="{stripes}" stroke="white" stroke-width="1.2" pointer-events="none"/>"#));
+        }
     }
 
     /// A line through all points, `thick` pixels wide.

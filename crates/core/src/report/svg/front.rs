@@ -8,12 +8,15 @@
 //!       1  2  3
 //! ```
 //!
+//! A block in slices along a spatial axis is cut from left to right: `|-|-|-|-|`, each slice as wide as its share.
+//!
 //! **Source**: Oyama et al. 2018, figures 6 and 10.
 
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, GRAY, INK, Marker, TEXT, text_width};
 use super::legend::{self, Entry};
-use crate::{Algorithm, Configuration};
+use crate::candidate::Slices;
+use crate::{Algorithm, Candidate, Configuration};
 
 /// Maximum number of columns; for a longer front they are spread evenly and include both ends.
 const COLUMNS: usize = 16;
@@ -23,6 +26,8 @@ const BLOCK: f64 = 46.0;
 /// Least height of a block that holds a number.
 const READABLE: f64 = 13.0;
 const SMALL: f64 = 10.0;
+/// Least distance of the cuts between slices.
+const CUT: f64 = 2.5;
 
 /// Draws the front of one kernel, given by rising workspace as [`OptimizedKernel::front`] holds it.
 ///
@@ -101,21 +106,72 @@ fn draw_blocks(
 ) {
     let parts = configuration.parts();
     let mut below = 0;
+    let tooltip = describe(configuration);
     for run in parts.chunk_by(|a, b| a.micro_batch == b.micro_batch && a.algorithm == b.algorithm) {
-        let (size, fill) = (run[0].micro_batch, color(&run[0].algorithm));
+        let Candidate { micro_batch: size, ref algorithm, .. } = run[0];
         let apart = column.height * size as f64 / batch as f64 >= READABLE;
         let (blocks, samples) = if apart { (run.len(), size) } else { (1, size * run.len()) };
+        let label = if samples == size { size.to_string() } else { format!("{} x {size}", run.len()) };
         for _ in 0..blocks {
             let height = column.height * samples as f64 / batch as f64;
             let top = column.y((below + samples) as f64 / batch as f64);
-            canvas.rect((column.left, top), (column.width, (height - 1.0).max(0.5)), fill, &describe(configuration));
-            if height >= READABLE {
-                let label = if samples == size { size.to_string() } else { format!("{} x {size}", run.len()) };
-                let middle = (column.left + column.width / 2.0, top + height / 2.0);
-                canvas.colored_text(middle, Anchor::Middle, SMALL, legend::ink_on(fill), &label);
+            let block = Frame { top, height, ..column };
+            match algorithm.slices() {
+                Some(slices) => draw_slices(slices, &label, block, &color, &tooltip, canvas),
+                None => {
+                    let fill = color(algorithm);
+                    canvas.rect((block.left, top), (block.width, (height - 1.0).max(0.5)), fill, &tooltip);
+                    draw_labels(&[&label], block, legend::ink_on(fill), canvas);
+                }
             }
             below += samples;
         }
+    }
+}
+
+/// Draws a block in slices, with cuts between them in its lower third; slices too thin to be cut apart become a pattern.
+fn draw_slices(
+    slices: &Slices,
+    samples: &str,
+    block: Frame,
+    color: impl Fn(&Algorithm) -> &'static str,
+    tooltip: &str,
+    canvas: &mut Canvas,
+) {
+    let bottom = block.bottom() - f64::min(1.0, block.height / 2.0);
+    let (mut left, mut cuts) = (block.left, Vec::new());
+    for (times, extent, algorithm) in slices.runs() {
+        let width = block.width * (times * extent) as f64 / slices.extent() as f64;
+        canvas.rect((left, block.top), (width, bottom - block.top), color(algorithm), tooltip);
+        let parts = f64::min(times as f64, (width / CUT).floor().max(1.0)) as usize;
+        cuts.extend((0..parts).map(|part| left + width * part as f64 / parts as f64));
+        left += width;
+    }
+    let lower = f64::max(block.height / 3.0, 8.0);
+    let upper = if block.height - lower >= READABLE { block.height - lower } else { 0.0 };
+    for x in cuts.into_iter().skip(1) {
+        canvas.line((x, block.top + upper), (x, bottom), "white");
+    }
+    let widest = slices.runs().max_by_key(|(times, extent, _)| times * extent);
+    let ink = legend::ink_on(widest.map_or(INK, |(.., algorithm)| color(algorithm)));
+    draw_labels(&[samples, &describe_slices(slices)], Frame { height: upper, ..block }, ink, canvas);
+}
+
+/// How many slices there are, and how large: `16 x h16`, or `17 x h1-3` if they differ.
+fn describe_slices(slices: &Slices) -> String {
+    let extents = || slices.runs().map(|(_, extent, _)| extent);
+    let (least, most) = (extents().min().unwrap_or_default(), extents().max().unwrap_or_default());
+    let most = if most == least { String::new() } else { format!("-{most}") };
+    format!("{} x {}{least}{most}", slices.len(), slices.dimension())
+}
+
+/// Writes as many of the labels into a block as fit, the last ones first, small enough for its width.
+fn draw_labels(labels: &[&str], block: Frame, ink: &str, canvas: &mut Canvas) {
+    let lines = labels.len().min((block.height / READABLE) as usize);
+    for (line, label) in labels[labels.len() - lines..].iter().enumerate() {
+        let size = f64::min(SMALL, SMALL * block.width / text_width(label, SMALL));
+        let y = block.top + block.height / lines as f64 * (line as f64 + 0.5);
+        canvas.colored_text((block.left + block.width / 2.0, y), Anchor::Middle, size, ink, label);
     }
 }
 
@@ -123,9 +179,11 @@ fn describe(configuration: &Configuration) -> String {
     format!("{configuration}: {}, {}", configuration.time(), configuration.workspace())
 }
 
-/// The algorithms of all configurations, sorted by name, so that colors do not depend on the order of the points.
+/// The algorithms of all configurations and their slices, sorted by name, so that colors do not depend on the order of the
+/// points.
 fn algorithms(front: &[Configuration]) -> Vec<Algorithm> {
-    let mut algorithms: Vec<_> = front.iter().flat_map(|c| c.parts()).map(|part| part.algorithm.clone()).collect();
+    let parts = front.iter().flat_map(|configuration| configuration.parts());
+    let mut algorithms: Vec<_> = parts.flat_map(|part| part.algorithm.plain()).cloned().collect();
     algorithms.sort();
     algorithms.dedup();
     algorithms
@@ -144,6 +202,7 @@ fn stairs(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::well_formed::{check, text_of};
     use super::*;
     use crate::answer::samples;
 
@@ -155,6 +214,31 @@ mod tests {
             assert!(shown.windows(2).all(|pair| pair[0] < pair[1]), "{shown:?}");
             assert_eq!(shown.last().copied(), count.checked_sub(1));
         }
+    }
+
+    #[test]
+    fn blocks_in_slices_are_cut_and_colored_by_the_algorithms_of_their_slices() {
+        let same = samples::configuration(&[(1, "4 x h8 gemm", 40, 2)]);
+        let edges = samples::configuration(&[(1, "h1 gemm + 15 x h3 fft + h2 gemm", 30, 9)]);
+        let whole = samples::configuration(&[(1, "direct", 90, 0)]);
+        let picture = super::front("conv2 forward", &[whole.clone(), same.clone(), edges.clone()]);
+        check(&picture, &["direct", "fft", "gemm", "4 x h8", "17 x h1-3"]);
+        for sliced in ["4 x h8 gemm", "h1 gemm + 15 x h3 fft + h2 gemm"] {
+            assert!(!text_of(&picture).iter().any(|text| text == sliced), "a name for each slicing fills the legend");
+        }
+        let cuts = |configuration: &Configuration| {
+            super::front("one", std::slice::from_ref(configuration)).matches(r#"stroke="white"/>"#).count()
+        };
+        assert_eq!([cuts(&whole), cuts(&same)], [0, 3]);
+        let most = BLOCK / CUT;
+        assert!(cuts(&edges) > 3 && cuts(&edges) as f64 <= most + 2.0, "{}", cuts(&edges));
+        // Cut again and again, a block is no heavier than its width.
+        assert!(cuts(&samples::configuration(&[(1, "1000000 x d2 fft", 1, 1)])) as f64 <= most);
+        // Small micro-batches in slices share a block, as those that are not in slices do; thin blocks have no words.
+        let small = samples::configuration(&[(1, "4 x h8 gemm", 1, 1); 64]);
+        check(&super::front("small", &[small]), &["64 x 1", "4 x h8"]);
+        let thin = samples::configuration(&[(1, "4 x h8 gemm", 1, 1), (200, "fft", 1, 1)]);
+        check(&super::front("thin", &[thin]), &["200"]);
     }
 
     #[test]

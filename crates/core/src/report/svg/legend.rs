@@ -7,6 +7,9 @@ const OKABE_ITO: [&str; 7] = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4
 /// The same colors mixed half with white, for more than seven names.
 const PALE: [&str; 7] = ["#80B9D9", "#F3CF80", "#80CFB9", "#E6BCD3", "#ABDAF4", "#EBAF80", "#F8F2A1"];
 
+/// The color of slices in the legend, which may have any color in the picture.
+const SLICES: &str = "#555555";
+
 /// Height of the title.
 const TITLE: f64 = 44.0;
 /// Left and right of title and legend.
@@ -36,17 +39,24 @@ pub struct Entry {
     pub color: &'static str,
     /// The marker of a data point; `None` for an area.
     pub marker: Option<Marker>,
+    /// Whether the area is striped.
+    pub striped: bool,
 }
 
 impl Entry {
     /// The entry of an area.
     pub fn area(name: impl Into<String>, color: &'static str) -> Entry {
-        Entry { name: name.into(), color, marker: None }
+        Entry { name: name.into(), color, marker: None, striped: false }
     }
 
     /// The entry of data points.
     pub fn points(name: impl Into<String>, color: &'static str, marker: Marker) -> Entry {
-        Entry { name: name.into(), color, marker: Some(marker) }
+        Entry { name: name.into(), color, marker: Some(marker), striped: false }
+    }
+
+    /// The entry of striped areas, which are configurations with slices.
+    pub fn slices() -> Entry {
+        Entry { striped: true, ..Entry::area("in slices along space", SLICES) }
     }
 }
 
@@ -83,6 +93,9 @@ pub fn draw_head(title: &str, entries: &[Entry], width: f64, canvas: &mut Canvas
         match entry.marker {
             Some(marker) => canvas.marker(marker, (x + 6.0, y), entry.color, &entry.name),
             None => canvas.rect((x, y - 6.0), (12.0, 12.0), entry.color, &entry.name),
+        }
+        if entry.striped {
+            canvas.stripe((x, y - 6.0), (12.0, 12.0));
         }
         canvas.text((x + 18.0, y), Anchor::Start, TEXT, &entry.name);
     }

@@ -24,10 +24,14 @@ const WEIGHTS: &str = "#777777";
 const TIMES: &str = "#000000";
 
 /// A layer under one limit.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Cost {
     workspace: Bytes,
     time: Nanos,
+    /// Each operation with its configuration.
+    choices: Vec<String>,
+    /// Whether any of them runs in slices.
+    is_sliced: bool,
 }
 
 /// A layer: its fixed memory, and its cost under each limit.
@@ -47,7 +51,7 @@ impl Layer<'_> {
 /// Draws results of one network under several limits, each with its name in the legend (such as `64 MiB`).
 ///
 /// Feature maps are the layer's input and output for the whole mini-batch, without gradients. The times of a layer's
-/// operations add up; of their workspaces, the largest counts.
+/// operations add up; of their workspaces, the largest counts. It is striped if any operation runs in slices along space.
 pub fn per_layer(title: &str, results: &[(&str, &Optimized)]) -> String {
     let layers = layers(results);
     let mut entries = vec![Entry::area("feature maps", MAPS), Entry::area("weights", WEIGHTS)];
@@ -60,6 +64,10 @@ pub fn per_layer(title: &str, results: &[(&str, &Optimized)]) -> String {
             .enumerate()
             .map(|(i, (limit, _))| Entry::points(format!("time, {limit}"), TIMES, legend::marker(i))),
     );
+
+    if layers.iter().any(|layer| layer.costs.iter().any(|cost| cost.is_sliced)) {
+        entries.push(Entry::slices());
+    }
 
     let slot = (BAR * results.len() as f64 + GAP).max(40.0);
     let widest = layers.iter().map(|layer| text_width(layer.name, TEXT)).fold(0.0, f64::max);
@@ -84,13 +92,18 @@ pub fn per_layer(title: &str, results: &[(&str, &Optimized)]) -> String {
         for (i, cost) in layer.costs.iter().enumerate() {
             let x = first + BAR * i as f64;
             let mut below = Bytes::ZERO;
-            for (name, part, fill) in [
-                ("feature maps", layer.maps, MAPS),
-                ("weights", layer.weights, WEIGHTS),
-                ("workspace", cost.workspace, legend::color(i)),
+            let choices = format!("; {}", cost.choices.join(", "));
+            for (name, part, fill, more) in [
+                ("feature maps", layer.maps, MAPS, ""),
+                ("weights", layer.weights, WEIGHTS, ""),
+                ("workspace", cost.workspace, legend::color(i), &*choices),
             ] {
                 let (from, to) = (frame.y(bytes.at_bytes(below)), frame.y(bytes.at_bytes(below + part)));
-                canvas.rect((x + 1.0, to), (BAR - 2.0, from - to), fill, &format!("{}: {name} {part}", layer.name));
+                let (at, size) = ((x + 1.0, to), (BAR - 2.0, from - to));
+                canvas.rect(at, size, fill, &format!("{}: {name} {part}{more}", layer.name));
+                if cost.is_sliced && name == "workspace" {
+                    canvas.stripe(at, size);
+                }
                 below = below + part;
             }
         }
@@ -130,6 +143,8 @@ fn layers<'a>(results: &[(&str, &'a Optimized)]) -> Vec<Layer<'a>> {
             let cost = &mut layers[at].costs[index];
             cost.workspace = cost.workspace.max(kernel.configuration.workspace());
             cost.time = cost.time + kernel.configuration.time();
+            cost.choices.push(format!("{} {}", kernel.problem.operation(), kernel.configuration));
+            cost.is_sliced |= kernel.configuration.is_sliced();
         }
     }
     layers
@@ -137,8 +152,25 @@ fn layers<'a>(results: &[(&str, &'a Optimized)]) -> Vec<Layer<'a>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::well_formed::{check, text_of};
     use super::*;
     use crate::answer::samples;
+
+    #[test]
+    fn layers_in_slices_are_striped_and_say_how() {
+        let mut optimized = samples::network(6);
+        let names = |picture: &str| text_of(picture).iter().any(|text| text == "in slices along space");
+        let whole = super::per_layer("whole", &[("8 GiB", &optimized)]);
+        assert!(!names(&whole) && !whole.contains("<path"));
+        optimized.kernels[1].configuration = samples::configuration(&[(1, "4 x h8 gemm", 40, 2)]);
+        let picture = super::per_layer("sliced", &[("8 GiB", &optimized)]);
+        check(&picture, &["in slices along space"]);
+        assert_eq!(picture.matches("<path").count(), 2, "in the legend, and one layer of two");
+        let (layer, operation) = (&optimized.kernels[1].layer, optimized.kernels[1].problem.operation());
+        assert!(
+            picture.contains(&format!("{layer}: workspace")) && picture.contains(&format!("{operation} 4 x h8 gemm"))
+        );
+    }
 
     #[test]
     fn operations_of_one_layer_are_taken_together() {
