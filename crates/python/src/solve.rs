@@ -145,6 +145,7 @@ pub fn front(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<
             json!({
                 "layer": kernel.layer, "operation": kernel.problem.operation(),
                 "points": kernel.front.iter().flatten().map(point).collect::<Vec<_>>(),
+                "batch": optimized.batch, "types": optimized.types, "device": optimized.device.name,
                 "svg": front_of(&optimized, kernel),
             })
         });

@@ -149,7 +149,7 @@ class Optimized(Table):
                 "configuration": str(kernel.configuration),
                 "time": _time(kernel.time_us),
                 "workspace": _size(kernel.workspace_bytes),
-                "undivided": _time(kernel.undivided and kernel.undivided.time_us),
+                "undivided": _time(kernel.undivided.time_us if kernel.undivided else None),
             }
             for kernel in self.kernels
         ]
@@ -196,6 +196,9 @@ class Front(Table):
     layer: str
     operation: str
     points: tuple[Point, ...]
+    batch: int | None = None
+    types: str = ""
+    device: str = ""
     _svg: str = field(default="", repr=False, compare=False)
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -341,7 +344,7 @@ def read_fronts(text: str) -> list[Front]:
             front["layer"],
             front["operation"],
             tuple(Point(**{**point, "configuration": _micro_batches(point["configuration"])}) for point in front["points"]),
-            front["svg"],
+            *(front[name] for name in ("batch", "types", "device", "svg")),
         )
         for front in json.loads(text)
     ]
