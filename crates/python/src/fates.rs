@@ -5,12 +5,12 @@
 //!             offloaded: a copy out, a copy back;  recomputed: operations that run again
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 use tightfit_core::Nanos;
 use tightfit_core::plan::step::{OperationId, Residence, Stage};
-use tightfit_core::plan::{Action, Fate, Holding, Plan, Span, TensorDecision, Treatment};
+use tightfit_core::plan::{Access, Action, Fate, Holding, Plan, Span, TensorDecision, Treatment};
 
 /// Times of a plan by operation and by tensor.
 #[derive(Default)]
@@ -19,6 +19,8 @@ struct Times {
     runs: HashMap<usize, Span>,
     /// All reruns of each operation.
     reruns: HashMap<usize, Nanos>,
+    /// The operations whose reruns write each tensor.
+    writers: HashMap<usize, Vec<usize>>,
     /// All copies of each tensor, both ways.
     copies: HashMap<usize, Nanos>,
 }
@@ -32,6 +34,10 @@ impl Times {
                 Action::Compute(compute) if compute.again => {
                     let sum = times.reruns.entry(compute.operation.0).or_default();
                     *sum = *sum + taken;
+                    let uses = &plan.schedule.step().operation(compute.operation).uses;
+                    for used in uses.iter().filter(|used| used.access_in_rerun() != Access::Read) {
+                        times.writers.entry(used.tensor.0).or_default().push(compute.operation.0);
+                    }
                 }
                 Action::Compute(compute) => {
                     let run = times.runs.entry(compute.operation.0).or_insert(*span);
@@ -63,7 +69,8 @@ pub fn json(plan: &Plan) -> String {
         of.uses.iter().for_each(|used| uses[used.tensor.0].push(operation));
     }
     let is_forward = |operation: &&usize| step.operations[**operation].stage == Stage::Forward;
-    let name = |operation: usize| format!("{} {}", step.group_name(OperationId(operation)), step.operations[operation].name);
+    let name =
+        |operation: usize| format!("{} {}", step.group_name(OperationId(operation)), step.operations[operation].name);
 
     let rows = step.tensors.iter().enumerate().filter(|(_, tensor)| tensor.alias.is_none());
     let rows = rows.map(|(index, tensor)| {
@@ -75,8 +82,10 @@ pub fn json(plan: &Plan) -> String {
         });
         let copies = times.copies.get(&index).copied();
         let decision = decisions.get(&index);
-        let rebuilt: Vec<usize> =
-            decision.iter().flat_map(|of| &of.rebuilt).flat_map(|of| of.operations.iter().copied()).collect();
+        let rebuilt = decision.iter().flat_map(|of| &of.rebuilt).flat_map(|of| of.operations.iter().copied());
+        // What lives in the forward pass alone is computed again for others, without a decision of its own.
+        let made_again = times.writers.get(&index).into_iter().flatten().copied();
+        let rebuilt: BTreeSet<usize> = if decision.is_some() { rebuilt.collect() } else { made_again.collect() };
         let fate = match (fates.get(&index), decision.map(|of| of.decision)) {
             (Some(fate), _) => *fate,
             (None, _) if tensor.residence == Residence::Resident => Fate::Kept,
@@ -85,7 +94,10 @@ pub fn json(plan: &Plan) -> String {
             (None, Some(Treatment::Recompute)) => Fate::Recomputed,
             (None, None) => Fate::Released,
         };
-        let until = next.map(|next| format!("read again by {}", name(next))).unwrap_or_default();
+        let until = match next {
+            Some(next) => format!("read again by {}", name(next)),
+            None => "needed again for other tensors".to_owned(),
+        };
         let after = idle.map(|idle| format!(", {idle} later")).unwrap_or_default();
         let why = match fate {
             _ if tensor.residence == Residence::Resident => "stays on the device between steps".to_owned(),
@@ -101,7 +113,11 @@ pub fn json(plan: &Plan) -> String {
             }
             Fate::Recomputed => {
                 let again: Vec<String> = rebuilt.iter().map(|&operation| name(operation)).collect();
-                let again = if again.is_empty() { String::new() } else { format!("; {} runs again", again.join(", ")) };
+                let again = match &again[..] {
+                    [] => String::new(),
+                    [one] => format!("; {one} runs again"),
+                    several => format!("; {} run again", several.join(", ")),
+                };
                 until + &after + &again
             }
         };
@@ -111,7 +127,7 @@ pub fn json(plan: &Plan) -> String {
             "idle_us": micros(idle),
             "copies_us": micros(copies),
             "recomputed_us": (fate == Fate::Recomputed).then(|| {
-                rebuilt.iter().filter_map(|operation| times.reruns.get(operation)).map(|time| time.as_micros()).sum::<f64>()
+                rebuilt.iter().filter_map(|operation| times.reruns.get(operation)).copied().sum::<Nanos>().as_micros()
             }),
             "why": why,
         })

@@ -74,7 +74,13 @@ impl Words {
         candidates.sort_by(|a, b| (b.micro_batch, a.time, &a.algorithm).cmp(&(a.micro_batch, b.time, &b.algorithm)));
         // Without a front there is nothing to draw, but still something to list.
         let points = front(&problem, &candidates, limit, cost).unwrap_or_default();
-        let title = format!("{layer} {}, mini-batch {}, {}, {}", problem.operation(), problem.batch(), problem.types(), device.name);
+        let title = format!(
+            "{layer} {}, mini-batch {}, {}, {}",
+            problem.operation(),
+            problem.batch(),
+            problem.types(),
+            device.name
+        );
         let candidate = |of: &Candidate| {
             json!({
                 "micro_batch": of.micro_batch, "algorithm": of.algorithm.name(), "time_us": of.time.as_micros(),

@@ -186,12 +186,12 @@ impl Words {
         let policy: Policy = self.policy.parse()?;
         let algorithms = self.algorithms.as_deref().map(str::parse).transpose()?;
         if let (Policy::VdnnDynamic, Some(_)) = (policy, algorithms) {
-            let what = "algorithms: the policy vdnn-dynamic chooses them itself; drop the option, or use another policy";
+            let what =
+                "algorithms: the policy vdnn-dynamic chooses them itself; drop the option, or use another policy";
             return Err(Error::BadOption { what: what.to_owned() });
         }
-        let unknown = || Error::BadOption {
-            what: "the amount of memory is unknown; give a budget, such as \"8GiB\"".to_owned(),
-        };
+        let unknown =
+            || Error::BadOption { what: "the amount of memory is unknown; give a budget, such as \"8GiB\"".to_owned() };
         Ok(Options {
             policy,
             algorithms: algorithms.unwrap_or_default(),

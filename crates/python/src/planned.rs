@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use tightfit_core::network::Network;
 use tightfit_core::plan::Plan;
-use tightfit_core::report::plan as report;
 use tightfit_core::report::Terminal;
+use tightfit_core::report::plan as report;
 use tightfit_core::{Device, output};
 
 use crate::failure::bad_input;
@@ -71,7 +71,9 @@ impl Planned {
     /// How a copy is made, in this process or another: from a plan file.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
         let Some(network) = &self.network else {
-            return Err(bad_input("the plan of a recorded step cannot be pickled; plan the step again where it is needed"));
+            return Err(bad_input(
+                "the plan of a recorded step cannot be pickled; plan the step again where it is needed",
+            ));
         };
         let content = interruptible(py, |_| self.plan.to_json(network))?;
         let device = &self.device;
@@ -83,12 +85,7 @@ impl Planned {
 
 /// The inverse of what a pickle keeps of [`Planned`].
 #[pyfunction]
-pub fn restore_planned(
-    py: Python<'_>,
-    content: &str,
-    names: [String; 3],
-    threads: usize,
-) -> PyResult<Planned> {
+pub fn restore_planned(py: Python<'_>, content: &str, names: [String; 3], threads: usize) -> PyResult<Planned> {
     let [backend, name, library] = names;
     let (network, plan) = interruptible(py, |_| Plan::from_json(content))?;
     Ok(Planned { plan, device: Device { backend, name, library, threads }, network: Some(network) })

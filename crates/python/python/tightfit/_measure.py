@@ -173,7 +173,7 @@ def measure(
     >>> recorded = "profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz"
     >>> found = measure("alexnet-1col", "conv2", batch=256, profile=recorded)
     >>> found.fastest
-    <32 legacy:winograd-nonfused, 189.4 µs, 55.5 MiB>
+    <32 legacy:winograd-nonfused, 188.3 µs, 55.5 MiB>
     >>> {one.micro_batch for one in measure("forward n2 c1 h8 w8 k1 r3 s3 f32", backend="cpu", cache="none")}
     {1, 2}
     """

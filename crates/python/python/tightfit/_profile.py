@@ -221,7 +221,7 @@ def networks() -> Networks:
     """The built-in networks: ``name``, ``what``, ``convolutions``, ``parameters``, ``multiply_adds`` of one sample.
 
     >>> networks()[0]["name"]
-    'alexnet'
+    'lenet'
     """
     return Networks(json.loads(_native.networks()))
 
@@ -230,7 +230,7 @@ def network(name: NetworkLike) -> Network:
     """The layers of a built-in network, an ONNX model (``.onnx``), a network file or a layer list.
 
     >>> network("lenet")
-    <Network lenet: 9 layers, 2 convolutions, 0.4 M parameters>
+    <Network lenet: 10 layers, 2 convolutions, 0.4 M parameters>
 
     Returns
     -------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+import textwrap
 from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Rows that a notebook shows; the frame has all.
 MOST_ROWS = 24
+#: A number, perhaps with its unit, or nothing.
+NUMBER = re.compile(r"([\d.]+( [^\W\d]+)?)?")
 
 
 def time(time_us: float | None) -> str:
@@ -73,7 +77,7 @@ class Table:
 
     def table(self, width: int = 80) -> str:
         """The rows as text for a terminal; cells are cut so that no line is longer than ``width`` columns."""
-        return f"{_cut(repr(self), width)}\n\n{_text(self._shown(), width)}"
+        return f"{textwrap.fill(repr(self), width)}\n\n{_text(self._shown(), width)}"
 
     def _repr_html_(self) -> str:
         """A table and the picture, in the notebook's own colors. The picture has a background of its own."""
@@ -114,7 +118,7 @@ def _text(rows: list[dict[str, str]], width: int) -> str:
         if widths[widest] <= 1:
             break
         widths[widest] -= 1
-    is_number = {column: all(row[column][:1].isdigit() or not row[column] for row in rows) for column in columns}
+    is_number = {column: all(NUMBER.fullmatch(row[column]) for row in rows) for column in columns}
 
     def line(cells: dict[str, str]) -> str:
         def cell(column: str) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MIB = float(1 << 20)
 SIZES = ("undivided", "power-of-two", "all")
 EVERY_SIZES = (*SIZES, "fit")
+#: 1 to 512 MiB.
+LIMITS = tuple(1 << power for power in range(20, 30))
 SHORT = {"forward": "F", "backward-data": "BD", "backward-filter": "BF"}
 #: Those of the SVG pictures: color-blind safe (Okabe and Ito 2008), and the same mixed half with white.
 COLORS = (
@@ -133,7 +135,7 @@ def plot_limits(
     network: NetworkLike,
     batch: int | None = None,
     *,
-    limits: Sequence[Size] = tuple(f"{1 << power}MiB" for power in range(10)),
+    limits: Sequence[Size] = LIMITS,
     sizes: Sequence[str] = EVERY_SIZES,
     axes: Axes | None = None,
     **source: Any,
@@ -155,8 +157,14 @@ def plot_limits(
                 points.append((found.workspace_limit_bytes / MIB, found.time_us / 1e3))
             axes.set_title(_title(found.network, found), loc="left")
         # Rules often agree, so each curve is thinner than the one under it.
-        style = {"color": _color(shown), "marker": MARKERS[shown % 4], "linewidth": 1.5 + min(len(sizes) - 1 - index, 3)}
-        axes.plot([x for x, _ in points], [y for _, y in points], label=rule, **style)
+        axes.plot(
+            [x for x, _ in points],
+            [y for _, y in points],
+            label=rule,
+            color=_color(shown),
+            marker=MARKERS[shown % 4],
+            linewidth=1.5 + min(len(sizes) - 1 - index, 3),
+        )
         where += [x for x, _ in points]
     _doubling(axes, where)
     axes.set(xlabel="workspace limit per kernel", ylabel="time [ms]")
