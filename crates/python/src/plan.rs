@@ -11,6 +11,7 @@ use tightfit_core::plan::{
     self as planner, CostModel, Fronts, Mode, NamedMachine, Options, Policy, Workload, check_budget,
 };
 use tightfit_core::profile::Recording;
+use tightfit_core::report::count;
 use tightfit_core::survey::{Divide, Scope, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Nanos};
 
@@ -73,6 +74,8 @@ struct Prepared {
     options: Options,
     device: Device,
     network: Option<Network>,
+    /// What the user should know about the result.
+    notes: Vec<String>,
 }
 
 /// The plan of a network or a recorded step under a budget. Convolutions are measured, answered from recordings, or
@@ -89,7 +92,7 @@ pub fn plan(py: Python<'_>, recordings: Option<&Recordings>, words: Words) -> Py
         let plan = planner::plan(&prepared.step, &prepared.costs, &prepared.options)?;
         Ok((plan, prepared))
     })?;
-    Ok(Planned { plan, device: prepared.device, network: prepared.network })
+    Ok(Planned { plan, device: prepared.device, network: prepared.network, notes: prepared.notes })
 }
 
 impl Words {
@@ -99,6 +102,13 @@ impl Words {
         }
         let (network, seems_inference) = open(self.network.as_deref().unwrap_or_default())?;
         let is_inference = self.inference.unwrap_or(seems_inference);
+        let mut notes = Vec::new();
+        if is_inference && self.inference.is_none() {
+            notes.push(format!(
+                "{} looks exported for inference, so inference is planned; give inference=False to plan training",
+                network.name()
+            ));
+        }
         let mode = if is_inference { Mode::Inference } else { Mode::Training };
         let mut workload = Workload::new(&network, self.batch, self.types.parse()?, mode)?;
         if !is_inference {
@@ -109,10 +119,17 @@ impl Words {
             _ => Some(self.on.open(recordings)?).filter(|opened| self.assume == Some(false) || !opened.is_fallback),
         };
         let (step, costs, options, device) = match opened {
-            Some(opened) => self.measured(&workload, opened, stop)?,
+            Some(opened) => self.measured(&workload, opened, stop, &mut notes)?,
             None => self.assumed(&workload)?,
         };
-        Ok(Prepared { step, costs, options, device, network: Some(network) })
+        if device.backend == "assumed" && self.assume.is_none() {
+            notes.push(format!(
+                "no GPU was found, so nothing is measured; assuming the rates of {} (give others with costs=). To \
+                 measure on the CPU, give backend=\"cpu\"; to use recorded measurements, profile=",
+                costs.name
+            ));
+        }
+        Ok(Prepared { step, costs, options, device, network: Some(network), notes })
     }
 
     /// A recorded step; the machine of the file counts unless `costs` names other rates.
@@ -128,7 +145,7 @@ impl Words {
             options.host_budget = machine.and_then(|machine| machine.host_bytes).unwrap_or(Bytes::UNLIMITED);
         }
         let device = device_of("recorded", &costs, "step file");
-        Ok(Prepared { step, costs, options, device, network: None })
+        Ok(Prepared { step, costs, options, device, network: None, notes: Vec::new() })
     }
 
     fn assumed(&self, workload: &Workload<'_>) -> Result<(Step, CostModel, Options, Device), Error> {
@@ -143,13 +160,20 @@ impl Words {
         workload: &Workload<'_>,
         mut opened: Opened,
         stop: &AtomicBool,
+        notes: &mut Vec<String>,
     ) -> Result<(Step, CostModel, Options, Device), Error> {
         let device = opened.device().clone();
         let costs = match (&self.costs, NamedMachine::of_device(&device.name)) {
             (Some(name), _) => CostModel::named(name)?,
             (None, Some(machine)) => machine.costs(),
             (None, None) if device.library.starts_with("tightfit-cpu") => CostModel::cpu(),
-            (None, None) => CostModel::named(RATES)?,
+            (None, None) => {
+                let name = &device.name;
+                notes.push(format!(
+                    "assuming that copies on {name} are as fast as on an H200; give other rates with costs="
+                ));
+                CostModel::named(RATES)?
+            }
         };
         let free = opened.free();
         let options = self.options(free)?;
@@ -179,6 +203,13 @@ impl Words {
         opened.check_memory(&problems, &scope, stop)?;
         let Opened { backends, cache, .. } = &mut opened;
         let found = survey(&problems, &scope, backends, &Opened::env(cache, stop))?;
+        if let Some(failure) = &found.spent.cache_failure {
+            notes.push(format!("could not save measurements: {failure}"));
+        }
+        if !found.spent.skipped.is_empty() {
+            let failed = count(found.spent.skipped.len(), "candidate");
+            notes.push(format!("{failed} failed and will not be used; tightfit.measure shows why"));
+        }
         Ok((workload.step(&Fronts::of(&found.candidates)?, &costs)?, costs, options, device))
     }
 

@@ -19,6 +19,8 @@ pub struct Planned {
     pub plan: Plan,
     pub device: Device,
     pub network: Option<Network>,
+    /// What the user should know about the result.
+    pub notes: Vec<String>,
 }
 
 /// What unpickling calls, and with what.
@@ -26,6 +28,10 @@ type Reduced<'py> = (Bound<'py, PyAny>, (String, [String; 3], usize));
 
 #[pymethods]
 impl Planned {
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
     /// The command's JSON.
     fn json(&self) -> String {
         report::json(&self.plan, &self.device)
@@ -88,5 +94,5 @@ impl Planned {
 pub fn restore_planned(py: Python<'_>, content: &str, names: [String; 3], threads: usize) -> PyResult<Planned> {
     let [backend, name, library] = names;
     let (network, plan) = interruptible(py, |_| Plan::from_json(content))?;
-    Ok(Planned { plan, device: Device { backend, name, library, threads }, network: Some(network) })
+    Ok(Planned { plan, device: Device { backend, name, library, threads }, network: Some(network), notes: Vec::new() })
 }

@@ -1,5 +1,11 @@
 """One convolution's candidates: measured on the CPU, or answered from what was recorded."""
 
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
 import pytest
 
 import tightfit
@@ -73,3 +79,36 @@ def test_a_missing_gpu_is_an_error_of_the_backend(monkeypatch):
 def test_what_cannot_fit_in_memory_is_refused_before_it_begins():
     with pytest.raises(tightfit.BackendError, match="nothing was measured"):
         tightfit.measure("forward n1048576 c64 h224 w224 k64 r3 s3 pad1 f32", **HERE)
+
+
+def kept(cache):
+    """What is in a cache that another process may be creating."""
+    try:
+        return tightfit.Profile.open(cache).rows()
+    except tightfit.FileError:
+        return []
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path):
+    """Every size of a larger convolution takes long; the signal comes in the middle."""
+    cache = tmp_path / "cache.db"
+    program = f"""
+        import signal, tightfit
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("begin", flush=True)
+        try:
+            for size in range(14, 200):
+                problem = f"forward n64 c16 h{{size}} w{{size}} k16 r3 s3 pad1 f32"
+                tightfit.measure(problem, sizes="all", backend="cpu", threads=1, cache={str(cache)!r})
+        except KeyboardInterrupt:
+            print("stopped")
+    """
+    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "begin\n"
+    while not kept(cache):
+        assert child.poll() is None, "it ends only when it is told to"
+        time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=60)
+    assert (out, child.returncode) == ("stopped\n", 0)
+    assert kept(cache)

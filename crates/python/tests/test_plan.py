@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 
 import pytest
 
@@ -186,6 +187,16 @@ def test_a_plan_on_the_cpu_is_measured_and_can_run(tmp_path, command):
     found.save(tmp_path / "plan.json")
     out = command(*"train lenet --data synthetic --steps 1 --backend cpu --threads 1 --cache none --plan".split(), str(tmp_path / "plan.json"))
     assert "lenet" in out
+
+
+def test_without_a_gpu_a_warning_says_that_times_are_assumed(monkeypatch):
+    monkeypatch.setenv("TIGHTFIT_CUDA", "/nowhere/libcuda.so")
+    with pytest.warns(UserWarning, match="no GPU was found.*costs=.*backend=") as told:
+        found = tightfit.plan("lenet", 64, budget="16MiB", cache="none")
+    assert found.backend == "assumed" and told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tightfit.plan("lenet", 64, budget="16MiB", assume=True) == found
 
 
 def test_a_recorded_step_is_planned(tmp_path):

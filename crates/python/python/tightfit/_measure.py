@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -168,6 +169,11 @@ def measure(
     BadInput
         If a name or option is unknown, or the problem cannot be read.
 
+    Warns
+    -----
+    UserWarning
+        If measurements could not be saved.
+
     Examples
     --------
     >>> recorded = "profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz"
@@ -207,4 +213,6 @@ def measure(
     document = json.loads(text)
     document["candidates"] = tuple(MicroBatch(**one) for one in document["candidates"])
     document["skipped"] = tuple(Skipped(**one) for one in document["skipped"])
+    if document["cache_failure"] is not None:
+        warnings.warn(f"could not save measurements: {document['cache_failure']}", stacklevel=2)
     return Measured(**document, _svg=svg)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 
 from . import _native
@@ -107,6 +108,12 @@ def plan(
     BadInput
         If a name or option is unknown, or options do not go together.
 
+    Warns
+    -----
+    UserWarning
+        If there is no GPU and the times are assumed, copies are assumed to be as fast as another device's, inference is
+        planned because the model was exported for it, or measurements failed or could not be saved.
+
     Notes
     -----
     Source: Rhu et al. 2016. On Ctrl-C while it searches, the search ends in the background.
@@ -132,29 +139,30 @@ def plan(
     # A device that was asked for is measured.
     is_chosen = backend != "auto" or profile is not None
     recordings, on = words(backend, profile, cache, device, threads, cudnn)
-    return read_plan(
-        _native.plan(
-            recordings,
-            {
-                "network": None if network is None else name_of(network),
-                "step": step,
-                "batch": 1 if batch is None else samples(batch),
-                "budget": None if budget is None else size(budget),
-                "host_budget": size(host_budget),
-                "policy": policy,
-                "algorithms": algorithms,
-                "divide": divide,
-                "sizes": sizes,
-                "types": types,
-                "costs": costs,
-                "inference": inference,
-                "adamw": solver == "adamw",
-                "momentum": momentum != 0,
-                "plan_time": plan_time,
-                "assume": False if is_chosen else assume,
-                "deterministic": deterministic,
-                "exact_class": exact_class,
-                "on": on,
-            },
-        )
+    planned = _native.plan(
+        recordings,
+        {
+            "network": None if network is None else name_of(network),
+            "step": step,
+            "batch": 1 if batch is None else samples(batch),
+            "budget": None if budget is None else size(budget),
+            "host_budget": size(host_budget),
+            "policy": policy,
+            "algorithms": algorithms,
+            "divide": divide,
+            "sizes": sizes,
+            "types": types,
+            "costs": costs,
+            "inference": inference,
+            "adamw": solver == "adamw",
+            "momentum": momentum != 0,
+            "plan_time": plan_time,
+            "assume": False if is_chosen else assume,
+            "deterministic": deterministic,
+            "exact_class": exact_class,
+            "on": on,
+        },
     )
+    for note in planned.notes():
+        warnings.warn(note, stacklevel=2)
+    return read_plan(planned)
