@@ -20,6 +20,7 @@ mod measure;
 mod mixed;
 mod plan;
 mod planned;
+mod prepare;
 mod profile;
 mod solve;
 

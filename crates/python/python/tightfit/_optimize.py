@@ -78,7 +78,7 @@ def optimize(
     ----------
     network
         A built-in network (see :func:`networks`), an ONNX model (``.onnx``), a network file (``.json``), a layer list, or
-        the name of a program that ran under ``tightfit run``.
+        the name of a program that ran under ``tightfit run``; or what :func:`network` returned.
     batch
         Mini-batch size, in samples; ``None`` uses the one stated in the file.
     workspace, total_workspace, one_workspace
