@@ -105,7 +105,7 @@ impl Words {
         };
         if device.backend == "assumed" && self.assume.is_none() {
             notes.push(format!(
-                "no GPU was found, so nothing is measured; assuming the rates of {} (give others with costs=). To \
+                "no GPU was found (`tightfit doctor` says why), so nothing is measured; assuming the rates of {} (give others with costs=). To \
                  measure on the CPU, give backend=\"cpu\"; to use recorded measurements, profile=",
                 costs.name
             ));

@@ -18,7 +18,9 @@ def test_candidates_are_within_the_limit_and_the_mini_batch():
     found = tightfit.measure(PROBLEM, sizes="all", workspace="4KiB", **HERE)
     assert found.measured >= len(found) == len(found.candidates) > 4 and found.cached == 0
     for one in found:
-        assert 1 <= one.micro_batch <= 4 and 0 <= one.workspace_bytes <= 4096 and one.time_us > 0
+        assert 0 <= one.workspace_bytes <= 4096 and one.time_us > 0
+    assert {one.micro_batch for one in found} == {1, 2, 3, 4}
+    assert {one.micro_batch for one in tightfit.measure(PROBLEM, sizes="undivided", **HERE)} == {4}
     order = [(-one.micro_batch, one.time_us) for one in found]
     assert order == sorted(order) and found[0].micro_batch == 4, "every algorithm on the whole mini-batch comes first"
     assert (found.problem.split()[0], found.backend, found.batch, found.cache) == ("forward", "cpu", 4, None)

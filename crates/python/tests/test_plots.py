@@ -2,12 +2,15 @@
 
 import itertools
 import math
+import re
 
 import pytest
 
 import tightfit
 
 pytest.importorskip("matplotlib")
+from matplotlib.colors import to_hex  # noqa: E402
+
 from tightfit import plots  # noqa: E402
 
 SOURCE = {"network": "alexnet-1col", "batch": 256}
@@ -107,27 +110,27 @@ PLAIN = {
 }
 
 
-def test_colors_are_those_of_the_svg_pictures(profile, mixed):
-    matplotlib = pytest.importorskip("matplotlib")
-    axes = every(profile, mixed)
-    svg = tightfit.front(layer="conv2", profile=profile, **SOURCE).svg()
-    assert sum(color in svg for color in plots.COLORS) >= 3
-    operations = {line.get_label(): line.get_color() for line in axes["allotment"].lines}
-    assert list(operations.values()) == list(plots.COLORS[:3])
-    rules = {line.get_label(): line.get_color() for line in axes["limits"].lines}
-    assert list(rules.values()) == list(plots.COLORS[:4])
-    of_algorithm = {patch.get_label(): matplotlib.colors.to_hex(patch.get_facecolor()) for patch in bars(axes["divisions"])}
-    assert [of_algorithm[name] for name in sorted(of_algorithm)] == [color.lower() for color in plots.COLORS[: len(of_algorithm)]]
+def colors(svg):
+    """The color of each name in the legend of an SVG picture."""
+    return {name: color for color, name in re.findall(r'fill="(#\w+)"[^>]*><title>([^<:]+)</title>', svg)}
 
 
-def bars(axes):
-    """The first bar of each name in the legend."""
-    return [container[0] for container in axes.containers if not container.get_label().startswith("_") and named(container)]
-
-
-def named(container):
-    container[0].set_label(container.get_label())
-    return True
+def test_colors_are_those_of_the_svg_pictures(profile, recorded, mixed, command, tmp_path):
+    drawn_here = every(profile, mixed)
+    operations = {line.get_label().split(" ")[0]: line.get_color() for line in drawn_here["allotment"].lines}
+    theirs = colors(tightfit.optimize(total_workspace="120MiB", profile=profile, **SOURCE).svg())
+    assert len(operations) == 3 and operations.items() <= theirs.items()
+    picture = tmp_path / "limits.svg"
+    arguments = ["--workspace", "64MiB", "--backend", f"replay:{recorded}", "--picture", "limits", "--plot", str(picture)]
+    command("optimize", "alexnet-1col", "--batch", "256", *arguments)
+    rules = {line.get_label(): line.get_color() for line in drawn_here["limits"].lines}
+    assert len(rules) == 4 and rules.items() <= colors(picture.read_text()).items()
+    # The order of names decides.
+    names, bars = [], drawn_here["divisions"].containers
+    for bar in bars:
+        if not bar.get_label().startswith("_"):
+            names.append((bar.get_label(), to_hex(bar[0].get_facecolor()).upper()))
+    assert len(names) >= 2 and names == list(zip(sorted(name for name, _ in names), list(rules.values())))
 
 
 def luminance(color):
