@@ -235,8 +235,8 @@ def network(name: NetworkLike) -> Network:
     Returns
     -------
     Network
-        A list with a dictionary for each layer: ``layer``, ``kind``, ``channels`` and ``extents`` of its output for one sample, ``parameters``, and, for
-        convolutions, the shape as ``convolution``.
+        A list with a dictionary for each layer: ``layer``, ``kind``, ``channels`` and ``extents`` of its output for one
+        sample, ``parameters``, and, for convolutions, the shape as ``convolution``.
 
     Raises
     ------
