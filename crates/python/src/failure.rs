@@ -6,6 +6,7 @@ use tightfit_core::Error;
 
 import_exception!(tightfit.errors, BackendError);
 import_exception!(tightfit.errors, BadInput);
+import_exception!(tightfit.errors, BudgetTooSmall);
 import_exception!(tightfit.errors, DoesNotFit);
 import_exception!(tightfit.errors, FileError);
 import_exception!(tightfit.errors, NotProfiled);
@@ -16,6 +17,11 @@ pub fn raise(error: Error) -> PyErr {
     match error {
         Error::OverLimit { needed, limit, .. } => DoesNotFit::new_err((message, needed.0, limit.0)),
         Error::OverTotal { needed, total } => DoesNotFit::new_err((message, needed.0, total.0)),
+        Error::OverBudget { needed, budget, layer, least, .. }
+        | Error::OverAnyBudget { needed, budget, layer, least, .. } => {
+            BudgetTooSmall::new_err((message, needed.0, budget.0, least.0, layer))
+        }
+        Error::OverHostBudget { needed, budget, .. } => DoesNotFit::new_err((message, needed.0, budget.0)),
         Error::NotProfiled { .. } | Error::NoStepTimes { .. } | Error::NoSplit { .. } => NotProfiled::new_err(message),
         Error::File { path, .. } | Error::BadNode { path, .. } => {
             FileError::new_err((message, path.display().to_string()))

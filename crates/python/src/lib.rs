@@ -12,10 +12,15 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod command;
+mod device;
 mod failure;
+mod fates;
 mod interrupt;
+mod measure;
 mod mixed;
 mod plan;
+mod planned;
+mod prepare;
 mod profile;
 mod solve;
 
@@ -25,9 +30,13 @@ mod _native {
     #[pymodule_export]
     use super::command::run_command;
     #[pymodule_export]
+    use super::measure::measure;
+    #[pymodule_export]
     use super::mixed::{record_steps, split, split_times};
     #[pymodule_export]
-    use super::plan::plan_step;
+    use super::plan::{plan, plan_step};
+    #[pymodule_export]
+    use super::planned::{Planned, restore_planned};
     #[pymodule_export]
     use super::profile::{Recordings, default_cache, merge, network, networks, parse_size, restore_recordings};
     #[pymodule_export]

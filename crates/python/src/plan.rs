@@ -1,24 +1,45 @@
-//! Plans of recorded steps.
+//! Plans of networks and of recorded steps, computed as `tightfit plan` does.
 
 use pyo3::prelude::*;
 use tightfit_core::plan::step::StepFile;
-use tightfit_core::plan::{CostModel, Options, Policy, plan};
+use tightfit_core::plan::{self as planner, CostModel, Options, Policy};
 use tightfit_core::{Bytes, Nanos};
 
-use crate::interrupt::interruptible;
+use crate::failure::bad_input;
+use crate::interrupt::{abandonable, interruptible};
+use crate::planned::Planned;
+use crate::prepare::Words;
+use crate::profile::Recordings;
+
+/// The plan of a network or a recorded step under a budget. Convolutions are measured, answered from recordings, or
+/// assumed.
+#[pyfunction]
+pub fn plan(py: Python<'_>, recordings: Option<&Recordings>, words: Words) -> PyResult<Planned> {
+    if words.plan_time.is_some_and(|seconds| !(0.0..=1e6).contains(&seconds)) {
+        return Err(bad_input("plan_time is in seconds, from 0 to 1000000"));
+    }
+    let recordings = recordings.map(|recordings| &recordings.0[..]);
+    let prepared = interruptible(py, |stop| words.prepare(recordings, stop))?;
+    // The planner looks at no flag.
+    let (plan, prepared) = abandonable(py, move || {
+        let plan = planner::plan(&prepared.step, &prepared.costs, &prepared.options)?;
+        Ok((plan, prepared))
+    })?;
+    Ok(Planned { plan, device: prepared.device, network: prepared.network, notes: prepared.notes })
+}
 
 /// The plan of a step file's text under a budget in bytes, as the JSON of a plan file; none if none is found. Without `seconds` the planner does a
 /// fixed amount of work, which gives the same plan each time.
 #[pyfunction]
-pub fn plan_step(py: Python<'_>, step: &str, budget: u64, seconds: Option<f64>) -> PyResult<Option<String>> {
-    interruptible(py, |_| {
-        let StepFile { step, machine } = StepFile::from_json(step)?;
+pub fn plan_step(py: Python<'_>, step: String, budget: u64, seconds: Option<f64>) -> PyResult<Option<String>> {
+    abandonable(py, move || {
+        let StepFile { step, machine } = StepFile::from_json(&step)?;
         let host_budget = machine.as_ref().and_then(|machine| machine.host_bytes).unwrap_or(Bytes::UNLIMITED);
         let costs = machine.map_or_else(CostModel::cpu, |machine| machine.costs());
         let plan_time = seconds.map(|seconds| Nanos::from_micros(1e6 * seconds));
         let options =
             Options { policy: Policy::Optimal, budget: Bytes(budget), host_budget, plan_time, ..Options::default() };
-        match plan(&step, &costs, &options) {
+        match planner::plan(&step, &costs, &options) {
             Err(error) if error.is_over_limit() => Ok(None),
             planned => planned?.to_step_json().map(Some),
         }

@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicBool;
 
 use pyo3::prelude::*;
 use serde_json::{Value, json};
-use tightfit_core::answer::{self, Optimized, Request};
+use tightfit_core::answer::{self, Optimized, OptimizedKernel, Request};
 use tightfit_core::candidate::Limit;
 use tightfit_core::profile::{Model, Recording, Replay, Selection};
-use tightfit_core::report;
+use tightfit_core::report::{self, svg};
 use tightfit_core::survey::Env;
 use tightfit_core::{Backend, Bytes, Configuration, Error, Operation};
 
@@ -92,11 +92,35 @@ impl Question {
     }
 }
 
-/// The network's kernels, each with its configuration, as the command's JSON.
+/// The network's kernels, each with its configuration, as the command's JSON, and the picture that the command draws.
 #[pyfunction]
-pub fn optimize(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<String> {
+pub fn optimize(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<(String, String)> {
     let question = Question::read(recordings, words)?;
-    interruptible(py, |stop| Ok(report::json(&question.answer(stop)?)))
+    interruptible(py, |stop| {
+        let optimized = question.answer(stop)?;
+        Ok((report::json(&optimized), picture(&optimized)))
+    })
+}
+
+/// The picture that the command draws by default: the front of one kernel, the shares of a total, or the layers.
+fn picture(optimized: &Optimized) -> String {
+    let of = &optimized.network;
+    match (&optimized.kernels[..], optimized.limit) {
+        ([kernel], _) if kernel.front.is_some() => front_of(optimized, kernel),
+        (_, Limit::Total(_)) => svg::allotment(&title(optimized, of), optimized),
+        _ => svg::per_layer(&title(optimized, of), &[(&optimized.limit.bytes().to_string(), optimized)]),
+    }
+}
+
+fn front_of(optimized: &Optimized, kernel: &OptimizedKernel) -> String {
+    let of = format!("{} {}", kernel.layer, kernel.problem.operation());
+    svg::front(&title(optimized, &of), kernel.front.as_deref().unwrap_or_default())
+}
+
+/// The title of a picture, as the command writes it.
+fn title(optimized: &Optimized, of: &str) -> String {
+    let batch = optimized.batch.map(|batch| format!(", mini-batch {batch}")).unwrap_or_default();
+    format!("{of}{batch}, {}, {}", optimized.types, optimized.device.name)
 }
 
 /// The Pareto front of every selected kernel, as a JSON list of objects.
@@ -121,6 +145,8 @@ pub fn front(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<
             json!({
                 "layer": kernel.layer, "operation": kernel.problem.operation(),
                 "points": kernel.front.iter().flatten().map(point).collect::<Vec<_>>(),
+                "batch": optimized.batch, "types": optimized.types, "device": optimized.device.name,
+                "svg": front_of(&optimized, kernel),
             })
         });
         Ok(Value::from_iter(kernels).to_string())

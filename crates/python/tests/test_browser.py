@@ -11,6 +11,8 @@ import browser
 import pytest
 from conftest import ROOT
 
+import tightfit
+
 WIDTHS = [400, 1280, 1920]
 SCHEMES = ["light", "dark"]
 PICTURES = sorted((ROOT / "docs/pictures").glob("*.svg"))
@@ -115,6 +117,32 @@ def test_the_page_of_a_report_fits_every_screen(
     file.write_text(json.dumps(report))
     command("report", str(file), "--html", str(page))
     check_page(window, page)
+
+
+#: What a notebook shows of a result: its text and picture, and what is behind them.
+RESULT = """(() => {
+  const picture = document.images[0], cells = [...document.querySelectorAll("td, th, p")];
+  return {
+    inks: [...new Set(cells.map(cell => getComputedStyle(cell).color))], outer: getComputedStyle(document.body).backgroundColor,
+    natural: picture.naturalWidth, right: picture.getBoundingClientRect().right, window: innerWidth,
+    behind: [...new Set(cells.map(cell => getComputedStyle(cell).backgroundColor))], cells: cells.length,
+  };
+})()"""
+
+
+@pytest.mark.parametrize("paper, ink", [("rgb(17, 17, 17)", "rgb(221, 221, 221)"), ("rgb(255, 255, 255)", "rgb(0, 0, 0)")])
+def test_a_result_takes_the_colors_of_its_notebook(paper: str, ink: str, window: browser.Browser, tmp_path: Path) -> None:
+    result = tightfit.plan("vgg16", 64, budget="5GiB", policy="overlap", assume=True)
+    page = tmp_path / "notebook.html"
+    style = f"background: {paper}; color: {ink}; margin: 8px"
+    page.write_text(f"<!DOCTYPE html><meta charset='utf-8'><body style='{style}'>{result._repr_html_()}")
+    for width in WIDTHS[1:]:
+        for scheme in SCHEMES:
+            window.show(page, width, scheme)
+            look = window.evaluate(RESULT)
+            assert look["cells"] > 10 and (look["inks"], look["outer"]) == ([ink], paper)
+            assert look["behind"] == ["rgba(0, 0, 0, 0)"], "nothing hides the notebook's background"
+            assert look["natural"] > 500 and look["right"] <= look["window"], "the picture is drawn, and fits"
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.stem)

@@ -25,8 +25,10 @@ def test_examples_run(example, lines):
         assert line in out
 
 
-def test_docstrings(monkeypatch):
+@pytest.mark.parametrize("function", ["front", "measure", "network", "optimize", "plan", "split"])
+def test_docstrings(function, monkeypatch):
     monkeypatch.chdir(ROOT)
-    module = sys.modules[tightfit.split.__module__]
+    module = sys.modules[getattr(tightfit, function).__module__]
+    assert ">>>" in getattr(tightfit, function).__doc__
     results = doctest.testmod(module)
     assert results.attempted >= 2 and results.failed == 0

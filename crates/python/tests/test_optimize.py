@@ -107,7 +107,9 @@ def test_results_print_as_a_person_reads_them(profile):
     assert len(repr(front)) < 200 and f"{len(front.points)} points" in repr(front)
     for result, row in ((found, kernel.layer), (front, str(front.points[0].configuration))):
         page = result._repr_html_()
-        assert page.count("<tr>") == 1 + len(result.kernels if result is found else result.points) and row in page
+        rows = len(result.kernels if result is found else result.points)
+        assert page.count("<tr>") == 1 + min(rows, 24) and row in page
+        assert (f"and {rows - 24} more" in page) == (rows > 24)
     assert json.loads(json.dumps(found.to_dict())) == found.to_dict(), "plain dictionaries and lists"
 
 

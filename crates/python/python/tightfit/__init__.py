@@ -1,6 +1,7 @@
 """Run convolutional networks in the memory you have, as fast as that memory allows.
 
-Profiles as data, mu-cuDNN's optimizers (WR, WD), and uneven mini-batches for mixed GPUs::
+Profiles as data, mu-cuDNN's optimizers (WR, WD), plans of steps under a budget (vDNN), and uneven mini-batches for mixed
+GPUs::
 
     import tightfit
 
@@ -8,21 +9,28 @@ Profiles as data, mu-cuDNN's optimizers (WR, WD), and uneven mini-batches for mi
     best = tightfit.optimize("alexnet-1col", 256, workspace="64MiB", profile=profile)
     print(best.speedup, best.kernels[3].configuration)  # 8 x 32 legacy:winograd-nonfused
 
+    tightfit.plan("vgg16", 64, budget="5GiB", assume=True).html("plan.html")
+    tightfit.measure("vgg16", "conv3_1", batch=4, backend="cpu").frame()
     tightfit.best_batch_size(256, ["K80", "K80", "K20Xm"], network="resnet18", cache="cache.db")
 
 Importing this package never imports torch, numpy, pandas or matplotlib. Import ``tightfit.torch`` explicitly.
 """
 
-from .errors import BackendError, BadInput, DoesNotFit, Error, FileError, NotPreloaded, NotProfiled
+from .errors import BackendError, BadInput, BudgetTooSmall, DoesNotFit, Error, FileError, NotPreloaded, NotProfiled
+from ._measure import Measured, Skipped, measure
 from ._mixed import best_batch_size, record_steps, split, split_times
 from ._optimize import front, optimize
-from ._profile import Profile, default_cache, merge, network, networks
+from ._plan import plan
+from ._profile import Network, Networks, Profile, default_cache, merge, network, networks
 from .limits import set_limits
+from .planned import Attempt, Plan, PlannedLayer, PlannedTensor
 from .results import Configuration, DeviceShare, Front, Kernel, MicroBatch, MixedSplit, Optimized, Point, Undivided
 
 __all__ = [
+    "Attempt",
     "BackendError",
     "BadInput",
+    "BudgetTooSmall",
     "Configuration",
     "DeviceShare",
     "DoesNotFit",
@@ -30,21 +38,30 @@ __all__ = [
     "FileError",
     "Front",
     "Kernel",
+    "Measured",
     "MicroBatch",
     "MixedSplit",
+    "Network",
+    "Networks",
     "NotPreloaded",
     "NotProfiled",
     "Optimized",
+    "Plan",
+    "PlannedLayer",
+    "PlannedTensor",
     "Point",
     "Profile",
+    "Skipped",
     "Undivided",
     "best_batch_size",
     "default_cache",
     "front",
+    "measure",
     "merge",
     "network",
     "networks",
     "optimize",
+    "plan",
     "record_steps",
     "set_limits",
     "split",

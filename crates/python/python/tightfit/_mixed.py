@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from . import _native
-from ._profile import PathLike, Profile, Size, size
+from ._profile import NetworkLike, PathLike, Profile, Size, name_of, size
 from ._renamed import renamed
 from .errors import BadInput
 from .results import MixedSplit, read_split
@@ -15,7 +15,7 @@ def split(
     batch: int,
     devices: Sequence[str],
     *,
-    network: str,
+    network: NetworkLike,
     profile: Profile | PathLike | Iterable[PathLike] | None = None,
     cache: PathLike | None = None,
     workspace: Size = None,
@@ -81,7 +81,7 @@ def split(
         raise BadInput("devices is a list of names, not one name")
     each = [memory] * len(devices) if memory is None or isinstance(memory, (int, str)) else list(memory)
     words = {
-        "network": network,
+        "network": name_of(network),
         "batch": batch,
         "devices": list(devices),
         "workspace": size(workspace),
@@ -99,7 +99,7 @@ def best_batch_size(
     batch: int,
     devices: Sequence[str],
     *,
-    network: str,
+    network: NetworkLike,
     profile: Profile | PathLike | Iterable[PathLike] | None = None,
     cache: PathLike | None = None,
     workspace: Size = None,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import _native
-from ._profile import PathLike, Profile, Size, size
+from ._profile import NetworkLike, PathLike, Profile, Size, name_of, size
 from ._renamed import renamed
 from .errors import BadInput
 from .results import Front, Optimized, read_fronts, read_optimized
@@ -15,7 +15,7 @@ OPERATIONS = ("forward", "backward-data", "backward-filter")
 
 
 def _words(
-    network: str,
+    network: NetworkLike,
     batch: int | None,
     bounds: dict[str, Size],
     sizes: str,
@@ -33,7 +33,7 @@ def _words(
         raise BadInput(f"{' and '.join(given)}: give one of them")
     bound, value = next(iter(given.items()), ("workspace", None))
     return {
-        "network": network,
+        "network": name_of(network),
         "batch": batch,
         "operations": list(operations),
         "layers": list(layers),
@@ -50,7 +50,7 @@ def _words(
 
 
 def optimize(
-    network: str,
+    network: NetworkLike,
     batch: int | None = None,
     *,
     workspace: Size = None,
@@ -78,7 +78,7 @@ def optimize(
     ----------
     network
         A built-in network (see :func:`networks`), an ONNX model (``.onnx``), a network file (``.json``), a layer list, or
-        the name of a program that ran under ``tightfit run``.
+        the name of a program that ran under ``tightfit run``; or what :func:`network` returned.
     batch
         Mini-batch size, in samples; ``None`` uses the one stated in the file.
     workspace, total_workspace, one_workspace
@@ -118,14 +118,21 @@ def optimize(
     Notes
     -----
     Source: Oyama et al. 2018, III.B (WR) and III.C (WD).
+
+    Examples
+    --------
+    >>> recorded = "profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz"
+    >>> best = optimize("alexnet-1col", 256, workspace="64MiB", layers=["conv2"], operations=["forward"], profile=recorded)
+    >>> best.kernels[0]
+    <Kernel conv2 forward: 8 x 32 legacy:winograd-nonfused, 1.51 ms, 55.5 MiB>
     """
     bounds = {"workspace": workspace, "total_workspace": total_workspace, "one_workspace": one_workspace}
     words = _words(network, batch, bounds, renamed(sizes, policy), types, layout, operations, layers, device, deterministic, exact_class, divide)
-    return read_optimized(_native.optimize(Profile.of(profile, cache)._recordings, words))
+    return read_optimized(*_native.optimize(Profile.of(profile, cache)._recordings, words))
 
 
 def front(
-    network: str,
+    network: NetworkLike,
     layer: str,
     operation: str = "forward",
     batch: int | None = None,
@@ -154,6 +161,13 @@ def front(
     Notes
     -----
     Source: Oyama et al. 2018, III.C, whose figure 6 draws it.
+
+    Examples
+    --------
+    >>> recorded = "profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz"
+    >>> points = front("alexnet-1col", "conv2", batch=256, profile=recorded).points
+    >>> points[0].workspace_bytes < points[-1].workspace_bytes and points[0].time_us > points[-1].time_us
+    True
     """
     words = _words(network, batch, {"workspace": workspace}, renamed(sizes, policy), types, layout, [operation], [layer], device, deterministic, exact_class, divide)
     return read_fronts(_native.front(Profile.of(profile, cache)._recordings, words))[0]

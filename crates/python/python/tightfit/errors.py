@@ -41,6 +41,29 @@ class DoesNotFit(Error):
         return str(self.args[0])
 
 
+class BudgetTooSmall(DoesNotFit):
+    """No plan fits the budget.
+
+    Attributes
+    ----------
+    needed_bytes : int
+        The least budget under this policy.
+    limit_bytes : int
+        The budget that was given.
+    least_bytes : int
+        The least budget under any policy.
+    layer : str
+        The layer at which memory peaks.
+    """
+
+    def __init__(self, message: str, needed_bytes: int, limit_bytes: int, least_bytes: int, layer: str) -> None:
+        super().__init__(message, needed_bytes, limit_bytes)
+        # What a copy is made from, such as in a worker process.
+        self.args = (message, needed_bytes, limit_bytes, least_bytes, layer)
+        self.least_bytes = least_bytes
+        self.layer = layer
+
+
 class FileError(Error):
     """A file cannot be read or written; it is left unchanged.
 

@@ -60,6 +60,9 @@ class Names:
         self.layers: list[str] = []
         self._hooks: list[Any] = []
 
+    def __repr__(self) -> str:
+        return f"<Names of {len(self.layers)} layers>"
+
     def remove(self) -> None:
         """Removes the names."""
         for hook in self._hooks:

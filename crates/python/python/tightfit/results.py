@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from html import escape
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from ._table import Table
+from ._table import size as _size
+from ._table import time as _time
 
 
 @dataclass(frozen=True)
@@ -41,54 +41,16 @@ class Configuration(tuple[MicroBatch, ...]):
     def __repr__(self) -> str:
         return f"<{self}>"
 
+    def _columns(self) -> dict[str, str]:
+        """The columns of the command's CSV."""
+        return {
+            "division": "+".join(str(part.micro_batch) for part in self),
+            "algorithms": "+".join(part.algorithm for part in self),
+        }
+
 
 def _size_and_algorithm(part: MicroBatch) -> tuple[int, str]:
     return part.micro_batch, part.algorithm
-
-
-def _time(time_us: float | None) -> str:
-    if time_us is None:
-        return "nothing fits"
-    return f"{time_us / 1000:.2f} ms" if time_us >= 1000 else f"{time_us:.1f} µs"
-
-
-def _size(count: int) -> str:
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
-    return f"{count} B"
-
-
-class _Table:
-    """What results have in common: a frame of their rows, and a table in a notebook."""
-
-    def _rows(self) -> list[dict[str, Any]]:
-        raise NotImplementedError
-
-    def frame(self) -> DataFrame:
-        """The rows as a pandas frame: times in µs, workspace in bytes.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
-        """
-        from pandas import DataFrame
-
-        return DataFrame(self._rows())
-
-    def _repr_html_(self) -> str:
-        rows = self._rows()
-        columns = list(rows[0]) if rows else []
-        head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in row.values()) + "</tr>" for row in rows
-        )
-        return f"<p>{escape(repr(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -98,6 +60,9 @@ class Undivided:
     algorithm: str
     time_us: float
     workspace_bytes: int
+
+    def __repr__(self) -> str:
+        return f"<{self.algorithm}, {_time(self.time_us)}, {_size(self.workspace_bytes)}>"
 
 
 @dataclass(frozen=True)
@@ -122,7 +87,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, repr=False)
-class Optimized(_Table):
+class Optimized(Table):
     """A network whose kernels were optimized under one limit.
 
     One of ``workspace_limit_bytes``, ``total_workspace_bytes`` and ``one_workspace_bytes`` is the limit, and the others are
@@ -153,19 +118,52 @@ class Optimized(_Table):
     one_workspace_bytes: int | None = None
     stop: str | None = None
     needs: dict[str, int] | None = None
+    _svg: str = field(default="", repr=False, compare=False)
 
     def _rows(self) -> list[dict[str, Any]]:
+        """The columns of the command's CSV, and ``configuration``."""
+        limits = {"kernel": self.workspace_limit_bytes, "total": self.total_workspace_bytes, "one": self.one_workspace_bytes}
+        # Without a limit, none of them is set, and kernels are limited one by one.
+        of = next((of for of, limit in limits.items() if limit is not None), "kernel")
         return [
             {
                 "layer": kernel.layer,
                 "operation": kernel.operation,
                 "configuration": str(kernel.configuration),
+                "limit_bytes": limits[of],
+                **kernel.configuration._columns(),
                 "time_us": kernel.time_us,
                 "workspace_bytes": kernel.workspace_bytes,
                 "undivided_time_us": kernel.undivided and kernel.undivided.time_us,
+                "undivided_algorithm": kernel.undivided and kernel.undivided.algorithm,
+                "undivided_workspace_bytes": kernel.undivided and kernel.undivided.workspace_bytes,
+                "limit_of": of,
             }
             for kernel in self.kernels
         ]
+
+    def _shown(self) -> list[dict[str, str]]:
+        return [
+            {
+                "layer": kernel.layer,
+                "operation": kernel.operation,
+                "configuration": str(kernel.configuration),
+                "time": _time(kernel.time_us),
+                "workspace": _size(kernel.workspace_bytes),
+                "undivided": _time(kernel.undivided.time_us if kernel.undivided else None),
+            }
+            for kernel in self.kernels
+        ]
+
+    def _picture(self) -> str:
+        return self._svg
+
+    def svg(self) -> str:
+        """The picture that ``tightfit optimize --plot`` draws, as an SVG document.
+
+        Shows the shares of a total, the front of a single kernel, or the memory and time of each layer.
+        """
+        return self._svg
 
     def __repr__(self) -> str:
         divided = sum(len(kernel.configuration) > 1 for kernel in self.kernels)
@@ -193,12 +191,16 @@ class Point:
 
 
 @dataclass(frozen=True, repr=False)
-class Front(_Table):
+class Front(Table):
     """The configurations of one kernel that no other one beats in both time and workspace, by rising workspace."""
 
     layer: str
     operation: str
     points: tuple[Point, ...]
+    batch: int | None = None
+    types: str = ""
+    device: str = ""
+    _svg: str = field(default="", repr=False, compare=False)
 
     def _rows(self) -> list[dict[str, Any]]:
         return [
@@ -206,9 +208,27 @@ class Front(_Table):
                 "workspace_bytes": point.workspace_bytes,
                 "time_us": point.time_us,
                 "configuration": str(point.configuration),
+                **point.configuration._columns(),
             }
             for point in self.points
         ]
+
+    def _shown(self) -> list[dict[str, str]]:
+        return [
+            {
+                "workspace": _size(point.workspace_bytes),
+                "time": _time(point.time_us),
+                "configuration": str(point.configuration),
+            }
+            for point in self.points
+        ]
+
+    def _picture(self) -> str:
+        return self._svg
+
+    def svg(self) -> str:
+        """The picture that ``tightfit optimize --plot`` draws for one kernel, as an SVG document."""
+        return self._svg
 
     def __repr__(self) -> str:
         ends = [self.points[0], self.points[-1]] if self.points else []
@@ -233,9 +253,12 @@ class DeviceShare:
     even_time_us: float | None
     alone_time_us: float | None
 
+    def __repr__(self) -> str:
+        return f"<DeviceShare {self.name}: {self.batch} samples, {_time(self.time_us)}>"
+
 
 @dataclass(frozen=True, repr=False)
-class MixedSplit(_Table):
+class MixedSplit(Table):
     """An uneven mini-batch for mixed devices; its step takes as long as its slowest device."""
 
     network: str
@@ -248,7 +271,26 @@ class MixedSplit(_Table):
     devices: tuple[DeviceShare, ...]
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [_plain(device) for device in self.devices]
+        """The columns of the command's CSV, and ``measured``."""
+        steps = {True: "measured", False: "added up"}
+        return [{**_plain(device), "steps": steps[device.measured]} for device in self.devices]
+
+    def _shown(self) -> list[dict[str, str]]:
+        def known(time_us: float | None) -> str:
+            return "" if time_us is None else _time(time_us)
+
+        return [
+            {
+                "name": device.name,
+                "device": device.device,
+                "batch": str(device.batch),
+                "time": _time(device.time_us),
+                "even batch": str(device.even_batch),
+                "even time": known(device.even_time_us),
+                "alone": known(device.alone_time_us),
+            }
+            for device in self.devices
+        ]
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{device.name} {device.batch}" for device in self.devices)
@@ -266,7 +308,7 @@ class MixedSplit(_Table):
 
 def _plain(result: Any) -> dict[str, Any]:
     plain: dict[str, Any] = _lists(asdict(result))
-    return plain
+    return {name: value for name, value in plain.items() if not name.startswith("_")}
 
 
 def _lists(value: Any) -> Any:
@@ -280,8 +322,8 @@ def _micro_batches(parts: Iterable[dict[str, Any]]) -> Configuration:
     return Configuration(MicroBatch(**part) for part in parts)
 
 
-def read_optimized(text: str) -> Optimized:
-    """Reads the JSON of ``tightfit optimize``."""
+def read_optimized(text: str, svg: str = "") -> Optimized:
+    """Reads the JSON of ``tightfit optimize``, and takes its picture."""
     document = json.loads(text)
     document["kernels"] = tuple(
         Kernel(
@@ -293,7 +335,7 @@ def read_optimized(text: str) -> Optimized:
         )
         for kernel in document["kernels"]
     )
-    return Optimized(**document)
+    return Optimized(**document, _svg=svg)
 
 
 def read_fronts(text: str) -> list[Front]:
@@ -303,6 +345,7 @@ def read_fronts(text: str) -> list[Front]:
             front["layer"],
             front["operation"],
             tuple(Point(**{**point, "configuration": _micro_batches(point["configuration"])}) for point in front["points"]),
+            *(front[name] for name in ("batch", "types", "device", "svg")),
         )
         for front in json.loads(text)
     ]

@@ -24,6 +24,8 @@ pub use grid::{csv, grid};
 pub use json::json;
 #[cfg(feature = "tables")]
 pub use page::page;
+#[cfg(feature = "tables")]
+pub use pictures::memory;
 pub use sweep::sweep_grid;
 #[cfg(feature = "tables")]
 pub use table::table;

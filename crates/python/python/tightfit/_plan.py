@@ -1,0 +1,168 @@
+"""Plans of a training or inference step under a memory budget."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+
+from . import _native
+from ._device import samples, words
+from ._profile import NetworkLike, PathLike, Profile, Size, name_of, size
+from .errors import BadInput
+from .planned import Plan, read_plan
+
+SOLVERS = ("sgd", "adamw")
+
+
+def plan(
+    network: NetworkLike | None = None,
+    batch: int | None = None,
+    *,
+    budget: Size = None,
+    policy: str = "optimal",
+    host_budget: Size = None,
+    algorithms: str | None = None,
+    divide: str = "both",
+    sizes: str = "fit",
+    types: str = "f32",
+    costs: str | None = None,
+    inference: bool | None = None,
+    solver: str = "sgd",
+    momentum: float = 0.9,
+    plan_time: float | None = None,
+    assume: bool | None = None,
+    backend: str = "auto",
+    profile: Profile | PathLike | Iterable[PathLike] | None = None,
+    cache: PathLike | None = None,
+    device: int | str | None = None,
+    threads: int | None = None,
+    cudnn: PathLike | None = None,
+    deterministic: bool = False,
+    exact_class: bool = False,
+    step: PathLike | None = None,
+) -> Plan:
+    """Plans one step of a network within a memory budget: what stays, what is offloaded, what is computed again.
+
+    Computes the plan that ``tightfit plan`` computes. Other Python threads keep running, and Ctrl-C interrupts it.
+
+    Parameters
+    ----------
+    network
+        A built-in network (see :func:`networks`), an ONNX model (``.onnx``), a network file (``.json``), or what
+        :func:`network` returned.
+    batch
+        Mini-batch size, in samples.
+    budget
+        Device memory for weights, feature maps, gradients and workspaces together; bytes, or strings such as ``"8GiB"``.
+        By default what is free on the device that is measured on, or unlimited if nothing is measured.
+    policy
+        ``"optimal"`` (the least time), ``"overlap"`` (offloads as few maps as the budget requires), ``"baseline"`` (keeps
+        all), or those of the vDNN paper: ``"vdnn-all"``, ``"vdnn-conv"``, ``"vdnn-dynamic"``.
+    host_budget
+        Pinned host memory for what is offloaded.
+    algorithms
+        ``"memory"`` (least workspace), ``"performance"`` (fastest) or ``"fit"`` (fastest that fits, the default).
+    divide, sizes
+        Along what to divide convolutions (``"batch"``, ``"space"``, ``"both"``, ``"off"``), and into which micro-batches
+        (``"undivided"``, ``"power-of-two"``, ``"all"``, ``"fit"``).
+    types
+        ``"f32"``, ``"tf32"``, ``"f16"``, ``"f16-f32"`` or ``"bf16"``.
+    costs
+        Rates for what is not measured: ``"h200"``, ``"k40"`` or ``"cpu"``; by default, those of the device.
+    inference
+        Plan the forward pass only. By default, only for an ONNX model that was exported for inference.
+    solver, momentum
+        The solver to plan memory for: ``"sgd"`` with or without (0) momentum, or ``"adamw"``.
+    plan_time
+        Seconds that ``"optimal"`` may search. By default it does a fixed amount of work, which gives the same plan each
+        time.
+    assume
+        True measures nothing and assumes convolutions without workspace at the rates of ``costs``; False always measures.
+        By default, a GPU is measured, and without one the times are assumed.
+    backend
+        What to measure on: ``"cuda"``, ``"cpu"``, ``"auto"`` (a GPU if there is one), or ``"replay"`` to answer from the
+        cache.
+    profile, cache
+        Recorded measurements to use instead of a device; the file that keeps what is measured, or ``"none"`` (by default,
+        the default cache).
+    device, threads, cudnn
+        The number of the GPU, or a part of the name of a recorded device; threads of the CPU; cuDNN's file or folder.
+    deterministic, exact_class
+        Use only deterministic algorithms; use only algorithms of the same numerical class as the undivided choice.
+    step
+        The file of a recorded step, to plan instead of a network.
+
+    Returns
+    -------
+    Plan
+        Sizes in bytes, times in µs.
+
+    Raises
+    ------
+    BudgetTooSmall
+        If no plan fits the budget; ``needed_bytes`` is the least budget under this policy.
+    DoesNotFit
+        If what is offloaded exceeds the host budget.
+    NotProfiled
+        If a profile has too few measurements.
+    BadInput
+        If a name or option is unknown, or options do not go together.
+
+    Warns
+    -----
+    UserWarning
+        If there is no GPU and the times are assumed, copies are assumed to be as fast as another device's, inference is
+        planned because the model was exported for it, or measurements failed or could not be saved.
+
+    Notes
+    -----
+    Source: Rhu et al. 2016. On Ctrl-C while it searches, the search ends in the background.
+
+    Examples
+    --------
+    >>> found = plan("lenet", 64, budget="16MiB", policy="overlap", assume=True)
+    >>> found
+    <Plan lenet b64: 12.2 MiB of 16.0 MiB, 159.7 µs, overlap, assumed h200>
+    >>> found.tensors[0].fate
+    'kept'
+    """
+    if (network is None) == (step is None):
+        raise BadInput("name a network, or a recorded step with step=, and not both")
+    if solver not in SOLVERS:
+        raise BadInput(f"solver={solver!r}: use one of {', '.join(SOLVERS)}")
+    if network is not None and batch is None:
+        raise BadInput("a plan needs a mini-batch size; give batch=")
+    if step is not None and (batch, profile, assume) != (None, None, None):
+        raise BadInput("a recorded step has its batch and its times; drop batch, profile and assume")
+    if assume and (profile is not None or backend != "auto"):
+        raise BadInput("assume=True measures nothing; drop it, or drop the backend and the profile")
+    # A device that was asked for is measured.
+    is_chosen = backend != "auto" or profile is not None
+    recordings, on = words(backend, profile, cache, device, threads, cudnn)
+    planned = _native.plan(
+        recordings,
+        {
+            "network": None if network is None else name_of(network),
+            "step": step,
+            "batch": 1 if batch is None else samples(batch),
+            "budget": None if budget is None else size(budget),
+            "host_budget": size(host_budget),
+            "policy": policy,
+            "algorithms": algorithms,
+            "divide": divide,
+            "sizes": sizes,
+            "types": types,
+            "costs": costs,
+            "inference": inference,
+            "adamw": solver == "adamw",
+            "momentum": momentum != 0,
+            "plan_time": plan_time,
+            "assume": False if is_chosen else assume,
+            "deterministic": deterministic,
+            "exact_class": exact_class,
+            "on": on,
+        },
+    )
+    for note in planned.notes():
+        warnings.warn(note, stacklevel=2)
+    return read_plan(planned)

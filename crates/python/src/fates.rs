@@ -1,0 +1,136 @@
+//! What becomes of each tensor of a plan, and the facts that say why.
+//!
+//! ```text
+//! tensor   == read by conv1 forward |------- idle -------| read by conv1 backward-filter ==
+//!             offloaded: a copy out, a copy back;  recomputed: operations that run again
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde_json::{Value, json};
+use tightfit_core::Nanos;
+use tightfit_core::plan::step::{OperationId, Residence, Stage};
+use tightfit_core::plan::{Access, Action, Fate, Holding, Plan, Span, TensorDecision, Treatment};
+
+/// Times of a plan by operation and by tensor.
+#[derive(Default)]
+struct Times {
+    /// The first run of each operation.
+    runs: HashMap<usize, Span>,
+    /// All reruns of each operation.
+    reruns: HashMap<usize, Nanos>,
+    /// The operations whose reruns write each tensor.
+    writers: HashMap<usize, Vec<usize>>,
+    /// All copies of each tensor, both ways.
+    copies: HashMap<usize, Nanos>,
+}
+
+impl Times {
+    fn of(plan: &Plan) -> Times {
+        let mut times = Times::default();
+        for (instruction, span) in plan.schedule.instructions.iter().zip(&plan.simulation.spans) {
+            let taken = Nanos(span.end.0.saturating_sub(span.start.0));
+            match &instruction.action {
+                Action::Compute(compute) if compute.again => {
+                    let sum = times.reruns.entry(compute.operation.0).or_default();
+                    *sum = *sum + taken;
+                    let uses = &plan.schedule.step().operation(compute.operation).uses;
+                    for used in uses.iter().filter(|used| used.access_in_rerun() != Access::Read) {
+                        times.writers.entry(used.tensor.0).or_default().push(compute.operation.0);
+                    }
+                }
+                Action::Compute(compute) => {
+                    let run = times.runs.entry(compute.operation.0).or_insert(*span);
+                    run.end = run.end.max(span.end);
+                }
+                Action::Offload(block, _) | Action::Prefetch(_, block) => {
+                    if let Holding::Tensor(tensor) = plan.schedule.blocks[block.0].holds {
+                        let sum = times.copies.entry(tensor.0).or_default();
+                        *sum = *sum + taken;
+                    }
+                }
+                Action::Allocate(_) | Action::Release(_) | Action::Wait(_) => {}
+            }
+        }
+        times
+    }
+}
+
+/// The tensors of a plan as a JSON list of objects, in the order of the step: name, kind, bytes, fate, times in µs, and
+/// why in words.
+pub fn json(plan: &Plan) -> String {
+    let step = plan.schedule.step();
+    let times = Times::of(plan);
+    let decisions = plan.tensor_decisions();
+    let decisions: BTreeMap<usize, &TensorDecision> = decisions.iter().map(|of| (of.tensor, of)).collect();
+    let fates: HashMap<usize, Fate> = plan.maps.iter().map(|map| (map.map.0, map.fate)).collect();
+    let mut uses: Vec<Vec<usize>> = vec![Vec::new(); step.tensors.len()];
+    for (operation, of) in step.operations.iter().enumerate() {
+        of.uses.iter().for_each(|used| uses[used.tensor.0].push(operation));
+    }
+    let is_forward = |operation: &&usize| step.operations[**operation].stage == Stage::Forward;
+    let name =
+        |operation: usize| format!("{} {}", step.group_name(OperationId(operation)), step.operations[operation].name);
+
+    let rows = step.tensors.iter().enumerate().filter(|(_, tensor)| tensor.alias.is_none());
+    let rows = rows.map(|(index, tensor)| {
+        let last_forward = uses[index].iter().rfind(is_forward).copied();
+        let next = uses[index].iter().find(|operation| !is_forward(operation)).copied();
+        let idle = last_forward.zip(next).and_then(|(last, next)| {
+            let (last, next) = (times.runs.get(&last)?, times.runs.get(&next)?);
+            Some(Nanos(next.start.0.saturating_sub(last.end.0)))
+        });
+        let copies = times.copies.get(&index).copied();
+        let decision = decisions.get(&index);
+        let rebuilt = decision.iter().flat_map(|of| &of.rebuilt).flat_map(|of| of.operations.iter().copied());
+        // What lives in the forward pass alone is computed again for others, without a decision of its own.
+        let made_again = times.writers.get(&index).into_iter().flatten().copied();
+        let rebuilt: BTreeSet<usize> = if decision.is_some() { rebuilt.collect() } else { made_again.collect() };
+        let fate = match (fates.get(&index), decision.map(|of| of.decision)) {
+            (Some(fate), _) => *fate,
+            (None, _) if tensor.residence == Residence::Resident => Fate::Kept,
+            (None, Some(Treatment::Keep)) => Fate::Kept,
+            (None, Some(Treatment::Offload)) => Fate::Offloaded,
+            (None, Some(Treatment::Recompute)) => Fate::Recomputed,
+            (None, None) => Fate::Released,
+        };
+        let until = match next {
+            Some(next) => format!("read again by {}", name(next)),
+            None => "needed again for other tensors".to_owned(),
+        };
+        let after = idle.map(|idle| format!(", {idle} later")).unwrap_or_default();
+        let why = match fate {
+            _ if tensor.residence == Residence::Resident => "stays on the device between steps".to_owned(),
+            Fate::Kept if next.is_none() => "stays until its last use".to_owned(),
+            Fate::Kept => until + &after,
+            Fate::Released => match uses[index].last() {
+                Some(&last) => format!("not read after {}", name(last)),
+                None => "never read".to_owned(),
+            },
+            Fate::Offloaded => {
+                let copies = copies.map(|time| format!("; its copies out and back take {time}")).unwrap_or_default();
+                until + &after + &copies
+            }
+            Fate::Recomputed => {
+                let again: Vec<String> = rebuilt.iter().map(|&operation| name(operation)).collect();
+                let again = match &again[..] {
+                    [] => String::new(),
+                    [one] => format!("; {one} runs again"),
+                    several => format!("; {} run again", several.join(", ")),
+                };
+                until + &after + &again
+            }
+        };
+        let micros = |time: Option<Nanos>| time.map(Nanos::as_micros);
+        json!({
+            "tensor": tensor.name, "kind": tensor.kind.name(), "bytes": tensor.bytes, "fate": fate.name(),
+            "idle_us": micros(idle),
+            "copies_us": micros(copies),
+            "recomputed_us": (fate == Fate::Recomputed).then(|| {
+                rebuilt.iter().filter_map(|operation| times.reruns.get(operation)).copied().sum::<Nanos>().as_micros()
+            }),
+            "why": why,
+        })
+    });
+    Value::from_iter(rows).to_string()
+}

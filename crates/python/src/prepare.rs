@@ -1,0 +1,230 @@
+//! From Python's words to a step with its costs and options, as `tightfit plan` prepares it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use pyo3::FromPyObject;
+use tightfit_core::candidate::Limit;
+use tightfit_core::network::{Network, onnx};
+use tightfit_core::plan::step::{Step, StepFile};
+use tightfit_core::plan::{CostModel, Fronts, Mode, NamedMachine, Options, Policy, Workload, check_budget};
+use tightfit_core::profile::Recording;
+use tightfit_core::report::count;
+use tightfit_core::survey::{Divide, Scope, survey, tensor_memory};
+use tightfit_core::{Bytes, Device, Error, Nanos};
+
+use crate::device::{self, Opened};
+
+/// The rates to assume if nothing is measured and nothing names others.
+const RATES: &str = "h200";
+
+/// Python's words for a plan.
+#[derive(FromPyObject)]
+pub struct Words {
+    #[pyo3(item)]
+    network: Option<String>,
+    #[pyo3(item)]
+    step: Option<PathBuf>,
+    #[pyo3(item)]
+    batch: usize,
+    #[pyo3(item)]
+    budget: Option<u64>,
+    #[pyo3(item)]
+    host_budget: u64,
+    #[pyo3(item)]
+    policy: String,
+    #[pyo3(item)]
+    algorithms: Option<String>,
+    #[pyo3(item)]
+    divide: String,
+    #[pyo3(item)]
+    sizes: String,
+    #[pyo3(item)]
+    types: String,
+    #[pyo3(item)]
+    costs: Option<String>,
+    #[pyo3(item)]
+    inference: Option<bool>,
+    #[pyo3(item)]
+    adamw: bool,
+    #[pyo3(item)]
+    momentum: bool,
+    #[pyo3(item)]
+    pub plan_time: Option<f64>,
+    #[pyo3(item)]
+    assume: Option<bool>,
+    #[pyo3(item)]
+    deterministic: bool,
+    #[pyo3(item)]
+    exact_class: bool,
+    #[pyo3(item)]
+    on: device::Words,
+}
+
+/// All that a plan is made from.
+pub struct Prepared {
+    pub step: Step,
+    pub costs: CostModel,
+    pub options: Options,
+    pub device: Device,
+    pub network: Option<Network>,
+    /// What the user should know about the result.
+    pub notes: Vec<String>,
+}
+
+impl Words {
+    /// Measures the convolutions, looks them up, or assumes them.
+    ///
+    /// # Errors
+    /// Those of the network, the options, the device and of measuring.
+    pub fn prepare(&self, recordings: Option<&[Recording]>, stop: &AtomicBool) -> Result<Prepared, Error> {
+        if let Some(path) = &self.step {
+            return self.recorded(path);
+        }
+        let (network, seems_inference) = open(self.network.as_deref().unwrap_or_default())?;
+        let is_inference = self.inference.unwrap_or(seems_inference);
+        let mut notes = Vec::new();
+        if is_inference && self.inference.is_none() {
+            notes.push(format!(
+                "{} looks exported for inference, so inference is planned; give inference=False to plan training",
+                network.name()
+            ));
+        }
+        let mode = if is_inference { Mode::Inference } else { Mode::Training };
+        let mut workload = Workload::new(&network, self.batch, self.types.parse()?, mode)?;
+        if !is_inference {
+            workload = workload.with_momentum(self.momentum).with_adamw(self.adamw);
+        }
+        let opened = match self.assume {
+            Some(true) => None,
+            _ => Some(self.on.open(recordings)?).filter(|opened| self.assume == Some(false) || !opened.is_fallback),
+        };
+        let (step, costs, options, device) = match opened {
+            Some(opened) => self.measured(&workload, opened, stop, &mut notes)?,
+            None => self.assumed(&workload)?,
+        };
+        if device.backend == "assumed" && self.assume.is_none() {
+            notes.push(format!(
+                "no GPU was found (`tightfit doctor` says why), so nothing is measured; assuming the rates of {} (give others with costs=). To \
+                 measure on the CPU, give backend=\"cpu\"; to use recorded measurements, profile=",
+                costs.name
+            ));
+        }
+        Ok(Prepared { step, costs, options, device, network: Some(network), notes })
+    }
+
+    /// A recorded step; the machine of the file counts unless `costs` names other rates.
+    fn recorded(&self, path: &Path) -> Result<Prepared, Error> {
+        let StepFile { step, machine } = StepFile::read(path)?;
+        let costs = match (&self.costs, &machine) {
+            (Some(name), _) => CostModel::named(name)?,
+            (None, Some(machine)) => machine.costs(),
+            (None, None) => CostModel::named(RATES)?,
+        };
+        let mut options = self.options(Some(Bytes::UNLIMITED))?;
+        if options.host_budget == Bytes::UNLIMITED {
+            options.host_budget = machine.and_then(|machine| machine.host_bytes).unwrap_or(Bytes::UNLIMITED);
+        }
+        let device = device_of("recorded", &costs, "step file");
+        Ok(Prepared { step, costs, options, device, network: None, notes: Vec::new() })
+    }
+
+    fn assumed(&self, workload: &Workload<'_>) -> Result<(Step, CostModel, Options, Device), Error> {
+        let costs = CostModel::named(self.costs.as_deref().unwrap_or(RATES))?;
+        let step = workload.step(&Fronts::assumed(workload, &costs)?, &costs)?;
+        let device = device_of("assumed", &costs, "assumed");
+        Ok((step, costs, self.options(Some(Bytes::UNLIMITED))?, device))
+    }
+
+    fn measured(
+        &self,
+        workload: &Workload<'_>,
+        mut opened: Opened,
+        stop: &AtomicBool,
+        notes: &mut Vec<String>,
+    ) -> Result<(Step, CostModel, Options, Device), Error> {
+        let device = opened.device().clone();
+        let costs = match (&self.costs, NamedMachine::of_device(&device.name)) {
+            (Some(name), _) => CostModel::named(name)?,
+            (None, Some(machine)) => machine.costs(),
+            (None, None) if device.library.starts_with("tightfit-cpu") => CostModel::cpu(),
+            (None, None) => {
+                let name = &device.name;
+                notes.push(format!(
+                    "assuming that copies on {name} are as fast as on an H200; give other rates with costs="
+                ));
+                CostModel::named(RATES)?
+            }
+        };
+        let free = opened.free();
+        let options = self.options(free)?;
+        // A recording answers immediately, including the workspaces needed.
+        if !opened.backends.iter().any(|backend| backend.is_replay()) {
+            check_budget(workload, &costs, &options)?;
+        }
+        let problems = workload.problems()?;
+        let tensors = tensor_memory(&problems);
+        let scope = |budget: Bytes, free: Option<Bytes>| -> Result<Scope, Error> {
+            Ok(Scope {
+                sizes: self.sizes.parse()?,
+                divide: self.divide.parse()?,
+                limits: Limit::Total(budget).ladder(),
+                // Plans are compared with the time of the fastest algorithms, whatever their workspace.
+                baseline: Some(free.map_or(Bytes::UNLIMITED, |free| free.max(budget))),
+                deterministic: self.deterministic,
+                exact_class: self.exact_class,
+            })
+        };
+        // On a CPU, measuring takes the same memory as the arena: workspaces get what the tensors leave.
+        let room = opened.usable().map(|usable| usable.saturating_sub(tensors));
+        let scope = match room {
+            Some(room) => scope(options.budget.min(room), Some(room))?,
+            None => scope(options.budget, free)?,
+        };
+        opened.check_memory(&problems, &scope, stop)?;
+        let Opened { backends, cache, .. } = &mut opened;
+        let found = survey(&problems, &scope, backends, &Opened::env(cache, stop))?;
+        if let Some(failure) = &found.spent.cache_failure {
+            notes.push(format!("could not save measurements: {failure}"));
+        }
+        if !found.spent.skipped.is_empty() {
+            let failed = count(found.spent.skipped.len(), "candidate");
+            notes.push(format!("{failed} failed and will not be used; tightfit.measure shows why"));
+        }
+        Ok((workload.step(&Fronts::of(&found.candidates)?, &costs)?, costs, options, device))
+    }
+
+    fn options(&self, free: Option<Bytes>) -> Result<Options, Error> {
+        let policy: Policy = self.policy.parse()?;
+        let algorithms = self.algorithms.as_deref().map(str::parse).transpose()?;
+        if let (Policy::VdnnDynamic, Some(_)) = (policy, algorithms) {
+            let what =
+                "algorithms: the policy vdnn-dynamic chooses them itself; drop the option, or use another policy";
+            return Err(Error::BadOption { what: what.to_owned() });
+        }
+        let unknown =
+            || Error::BadOption { what: "the amount of memory is unknown; give a budget, such as \"8GiB\"".to_owned() };
+        Ok(Options {
+            policy,
+            algorithms: algorithms.unwrap_or_default(),
+            divide: self.divide.parse::<Divide>()? != Divide::Off,
+            budget: self.budget.map(Bytes).or(free).ok_or_else(unknown)?,
+            host_budget: Bytes(self.host_budget),
+            plan_time: self.plan_time.map(|seconds| Nanos::from_micros(1e6 * seconds)),
+        })
+    }
+}
+
+/// Opens a network, and says whether it is an ONNX model that was exported for inference.
+fn open(name: &str) -> Result<(Network, bool), Error> {
+    let path = Path::new(name);
+    if path.extension().is_some_and(|extension| extension == "onnx") {
+        let model = onnx::Model::read(path)?;
+        return Ok((model.network().clone(), model.is_for_inference()));
+    }
+    Ok((Network::open(name)?, false))
+}
+
+fn device_of(backend: &str, costs: &CostModel, library: &str) -> Device {
+    Device { backend: backend.to_owned(), name: costs.name.clone(), library: library.to_owned(), threads: 0 }
+}
