@@ -59,7 +59,7 @@ pub fn check_budget(workload: &Workload<'_>, costs: &CostModel, options: &Option
             needed: draft.most_live,
             budget: options.budget,
             layer: drafter.binding_layer(draft),
-            least: floors.least(),
+            least: floors.least_of_all(&drafter),
         }),
         _ => Ok(()),
     }

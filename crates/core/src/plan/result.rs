@@ -233,7 +233,7 @@ pub struct Plan<S = Checked> {
     pub min_feasible: Bytes,
     /// The layer at which memory peaks under that least budget.
     pub binding_layer: String,
-    /// The least budget over all policies.
+    /// The least budget over all policies; without `optimal`, unless that is the policy.
     pub least: Bytes,
     /// Bytes that every plan of the step needs at once; `None` if only policies were compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]

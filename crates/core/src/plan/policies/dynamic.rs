@@ -62,7 +62,11 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     }
     match passes.chosen {
         Some(draft) => Ok(Outcome { draft, decisions: passes.decisions, bound: None }),
-        None => Err(drafter.too_large(floors.of_policy(drafter.options.policy), &passes.decisions, floors.least())),
+        None => Err(drafter.too_large(
+            floors.of_policy(drafter.options.policy),
+            &passes.decisions,
+            floors.least_of_all(drafter),
+        )),
     }
 }
 

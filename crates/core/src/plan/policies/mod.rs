@@ -51,7 +51,7 @@ fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &super::scrip
     }
     let mut decision = draft.decision(&format!("{name}{}", suffix(options.algorithms)), options);
     if !decision.fits {
-        return Err(drafter.too_large(&draft, &[decision], floors.least()));
+        return Err(drafter.too_large(&draft, &[decision], floors.least_of_all(drafter)));
     }
     decision.taken = true;
     Ok(Outcome { draft, decisions: vec![decision], bound: None })
@@ -142,8 +142,16 @@ impl Floors {
         candidates.iter().min_by_key(|draft| draft.peak).copied().unwrap_or(candidates[0])
     }
 
-    /// The smallest arena of all policies.
+    /// The smallest arena of all policies; without the policy that recomputes, unless that is the one asked for.
     pub(super) fn least(&self) -> Bytes {
         Policy::ALL.into_iter().map(|policy| self.of_policy(policy).peak).min().unwrap_or_default()
+    }
+
+    /// The smallest arena of all policies, recomputing ones too, for those whose own does not fit.
+    ///
+    /// - Cost: a search, unless `optimal` was asked for.
+    pub(super) fn least_of_all(&self, drafter: &Drafter<'_>) -> Bytes {
+        let searched = if self.optimal.is_some() { None } else { optimal::least(drafter) };
+        searched.map_or(self.least(), |least| least.draft.peak.min(self.least()))
     }
 }

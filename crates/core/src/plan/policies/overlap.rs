@@ -82,7 +82,9 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     {
         trials.consider("vdnn-dynamic", found.draft);
     }
-    let too_large = |decisions: Vec<_>| drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least());
+    let too_large = |decisions: Vec<_>| {
+        drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least_of_all(drafter))
+    };
     trials.outcome(None).map_err(too_large)
 }
 

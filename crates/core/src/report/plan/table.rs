@@ -1,7 +1,7 @@
 //! The plan as a table: a head with the request, one line per layer, the attempts, and the totals.
 
 use super::grid;
-use crate::plan::{Accounting, Kind, Mode, Plan};
+use crate::plan::{Accounting, Kind, Mode, Plan, Policy};
 use crate::report::{Align, Grid, Terminal};
 use crate::{Bytes, Device, Nanos};
 
@@ -67,8 +67,11 @@ fn totals(plan: &Plan) -> String {
     line(
         "least budget",
         format!(
-            "{} with this policy (peak at {}), {} with any policy",
-            plan.min_feasible, plan.binding_layer, plan.least
+            "{} with this policy (peak at {}), {} with any policy{}",
+            plan.min_feasible,
+            plan.binding_layer,
+            plan.least,
+            if plan.options.policy == Policy::Optimal { "" } else { " but optimal" }
         ),
     );
     if let Some(proven) = plan.proven {
