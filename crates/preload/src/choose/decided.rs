@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tightfit_core::profile::{Decision, DecisionKey};
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Device, DivisionCost, Measurement, Problem};
+use tightfit_core::{Bytes, Configuration, Device, DivisionCost, Measurement, Problem};
 use tightfit_cuda::Host;
 
 use super::chooser::{Chooser, admission, is_deterministic};
@@ -49,13 +49,7 @@ impl Chooser {
         let is_shipped = own.is_none();
         let shipped = || self.shipped.decision(settings, device, &key(question, terms, settings));
         let Decision { configuration, framework_time, is_final } = own.or_else(shipped)?;
-        let answer = match configuration {
-            None => Answer::Kept,
-            Some(ours) if ours.workspace() <= terms.limit.bytes() && session.set_up(question, &ours).is_some() => {
-                Answer::Ours(ours)
-            }
-            Some(_) => return None,
-        };
+        let answer = answer_of(configuration, question, terms, session)?;
         self.spending().add_cached(1);
         if is_shipped {
             self.spending().add_shipped();
@@ -153,6 +147,18 @@ impl Chooser {
         let told = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
         Choice { answer, told, is_open, framework_time: None, is_lasting: !is_capturing }
     }
+}
+
+/// What was decided, if it can be set up within the limit.
+pub(super) fn answer_of(
+    configuration: Option<Configuration>,
+    question: &Question,
+    terms: Terms,
+    session: &mut Session,
+) -> Option<Answer> {
+    let Some(ours) = configuration else { return Some(Answer::Kept) };
+    let fits = ours.workspace() <= terms.limit.bytes() && session.set_up(question, &ours).is_some();
+    fits.then_some(Answer::Ours(ours))
 }
 
 /// Whether anything may be measured between the program's calls.

@@ -8,6 +8,7 @@ use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Nanos, No
 use tightfit_cuda::{Course, Host, Outcome};
 
 use super::chooser::{Chooser, Knowledge};
+use super::decided::answer_of;
 use super::surveyed::Survey;
 use super::{Choice, answer, own_if_fits};
 use crate::judge::{ATTEMPTS, Inaccurate, RESERVE, Speedup, Truth, rounds, sampled, timed};
@@ -95,13 +96,7 @@ impl Chooser {
         if !is_final || !(is_sliced || is_compared && is_whole()) {
             return None;
         }
-        let answer = match configuration {
-            None => Answer::Kept,
-            Some(ours) if ours.workspace() <= terms.limit.bytes() && session.set_up(question, &ours).is_some() => {
-                Answer::Ours(ours)
-            }
-            _ => return None,
-        };
+        let answer = answer_of(configuration, question, terms, session)?;
         self.spending().add_cached(1);
         let told = own_if_fits(question, terms);
         Some(Choice { answer, told, is_open: false, framework_time, is_lasting: true })
