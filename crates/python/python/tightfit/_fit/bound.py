@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_unflatten
 
 from .rebuild import Impossible, Lives, calls
 from .recorder import Operation, Pack, Recorder, View
@@ -53,11 +54,30 @@ class Argument(NamedTuple):
 
 @dataclass(slots=True)
 class Line:
-    """One call of a program."""
+    """One call of a program.
+
+    Attributes
+    ----------
+    function
+        What is called.
+    arguments, named
+        What it is called with, but for the tensors.
+    tensors
+        Each tensor, its place among the arguments, and its place in the list there or -1.
+    lists
+        Places of arguments that are lists of tensors.
+    named_tensors
+        Each tensor that is given by name.
+    copies, results, renames, drops
+        As in :class:`~tightfit._fit.rebuild.Call`; results with their place among the outputs and their layout.
+    """
 
     function: Any
     arguments: list[Any]
-    structure: Any
+    named: dict[str, Any]
+    tensors: list[tuple[Argument, int, int]]
+    lists: list[int]
+    named_tensors: list[tuple[Argument, str]]
     copies: list[int]
     results: list[tuple[int, int, View]]
     renames: list[tuple[int, int]]
@@ -225,8 +245,28 @@ class _Binder:
             if view is not None
             and (tensor := self.step.tensors.get((view.storage, view.writes), -1)) in call.makes
         ]
+        # Taken apart here, because it costs more than calling small functions.
+        args, named = tree_unflatten(arguments, recorded.structure)
+        tensors: list[tuple[Argument, int, int]] = []
+        lists = []
+        for place, value in enumerate(args):
+            if type(value) is Argument:
+                tensors.append((value, place, -1))
+            elif isinstance(value, list | tuple) and any(type(element) is Argument for element in value):
+                lists.append(place)
+                tensors += [(element, place, inner) for inner, element in enumerate(value) if type(element) is Argument]
+        named_tensors = [(value, name) for name, value in named.items() if type(value) is Argument]
         return Line(
-            recorded.function, arguments, recorded.structure, call.copies, results, call.renames, call.drops
+            recorded.function,
+            list(args),
+            named,
+            tensors,
+            lists,
+            named_tensors,
+            call.copies,
+            results,
+            call.renames,
+            call.drops,
         )
 
     def external(self, tensor: int) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten
 
 from .bound import Argument, Program
 from .recorder import View
@@ -53,30 +53,24 @@ def _run(active: Pass, slot: Slot, program: Program) -> None:
             base = made[number] if number in made else active.content(leaves[number])
             size = base.untyped_storage().nbytes() // base.itemsize
             made[-1 - number] = base.as_strided((size,), (1,), 0).clone()
-        flat = []
-        for argument in line.arguments:
-            if type(argument) is not Argument:
-                flat.append(argument)
-                continue
-            external, number, view = argument
-            if external:
-                tensor, version = active.externals[number]
-                if tensor._version != version:
-                    raise modified(tensor, version)
-            elif -1 - number in made:
-                tensor = made[-1 - number]
-            elif number in made:
-                tensor = made[number]
+        arguments = line.arguments.copy()
+        for place in line.lists:
+            arguments[place] = list(arguments[place])
+        for argument, place, inner in line.tensors:
+            if inner < 0:
+                arguments[place] = _tensor(active, leaves, made, argument)
             else:
-                tensor = active.content(leaves[number])
-            flat.append(of_view(tensor, view))
-        args, kwargs = tree_unflatten(flat, line.structure)
-        out = line.function(*args, **kwargs)
-        del args, kwargs, flat
+                arguments[place][inner] = _tensor(active, leaves, made, argument)
+        named = line.named
+        if line.named_tensors:
+            named = named | {name: _tensor(active, leaves, made, argument) for argument, name in line.named_tensors}
+        out = line.function(*arguments, **named)
+        # Nothing may outlive its last use.
+        del arguments, named
         for old, new in line.renames:
             made[new] = made.pop(-1 - old) if -1 - old in made else made.pop(old)
         if line.results:
-            results = tree_flatten(out)[0]
+            results = [out] if isinstance(out, Tensor) else tree_flatten(out)[0]
             for place, number, view in line.results:
                 made[number] = _laid_out(results[place], view)
             del results
@@ -92,6 +86,22 @@ def _run(active: Pass, slot: Slot, program: Program) -> None:
             if other.round >= len(active.bound.programs[number]):
                 # From here on it is kept, even if the graph is retained.
                 other.leaves = None
+
+
+def _tensor(active: Pass, leaves: dict[int, Slot], made: dict[int, Tensor], argument: Argument) -> Tensor:
+    """An argument of a rerun."""
+    external, number, view = argument
+    if external:
+        tensor, version = active.externals[number]
+        if tensor._version != version:
+            raise modified(tensor, version)
+    elif -1 - number in made:
+        tensor = made[-1 - number]
+    elif number in made:
+        tensor = made[number]
+    else:
+        tensor = active.content(leaves[number])
+    return of_view(tensor, view)
 
 
 def _laid_out(tensor: Tensor, view: View) -> Tensor:
