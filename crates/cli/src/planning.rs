@@ -4,10 +4,8 @@ use std::path::Path;
 
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
-use tightfit_core::plan::step::{Step, StepFile};
-use tightfit_core::plan::{
-    self, CostModel, Fronts, Mode, NamedMachine, Options, Plan, Swept, Workload, check_budget, plan,
-};
+use tightfit_core::plan::step::Step;
+use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Plan, Swept, Workload, check_budget, plan};
 use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation};
 use tightfit_train::machine::cuda::RESERVED;
@@ -19,8 +17,6 @@ use crate::options::{Common, Planning, Shares, SolverName, sizes};
 use crate::progress::{Bar, Measuring};
 use crate::session::{Session, env, report_spent};
 
-/// The rates to assume if nothing is measured and the options name none.
-pub const RATES: &str = "h200";
 /// How much slower a plan is than another where that is worth a note.
 const NOTABLY: f64 = 1.05;
 
@@ -84,25 +80,10 @@ impl Request<'_> {
 /// Prepares a recorded step; the machine of the file counts unless the options name other rates.
 ///
 /// # Errors
-/// Those of [`StepFile::read`], and of the options.
+/// Those of [`plan::Prepared::recorded`], and of the options.
 pub fn recorded_step(planning: &Planning, path: &Path) -> Result<(Prepared, Device), Failure> {
-    let StepFile { step, machine } = StepFile::read(path)?;
-    let costs = match (&planning.costs, &machine) {
-        (Some(name), _) => CostModel::named(name)?,
-        (None, Some(machine)) => machine.costs(),
-        (None, None) => CostModel::named(RATES)?,
-    };
-    let mut options = options(planning, Some(Bytes::UNLIMITED))?;
-    if options.host_budget == Bytes::UNLIMITED {
-        options.host_budget = machine.and_then(|machine| machine.host_bytes).unwrap_or(Bytes::UNLIMITED);
-    }
-    let device = Device {
-        backend: "recorded".to_owned(),
-        name: costs.name.clone(),
-        library: "step file".to_owned(),
-        threads: 0,
-    };
-    Ok((Prepared { step, costs, options }, device))
+    let unlimited = || options(planning, Some(Bytes::UNLIMITED));
+    Ok(split(plan::Prepared::recorded(path, planning.costs.as_deref(), unlimited)?))
 }
 
 impl Prepared {
@@ -168,12 +149,13 @@ pub fn assumed_of(
     common: &Common,
 ) -> Result<(Prepared, Device), Failure> {
     let workload = workload(planning, network, goal, common)?;
-    let costs = CostModel::named(planning.costs.as_deref().unwrap_or(RATES))?;
-    let fronts = Fronts::assumed(&workload, &costs)?;
-    let device =
-        Device { backend: "assumed".to_owned(), name: costs.name.clone(), library: "assumed".to_owned(), threads: 0 };
-    let options = options(planning, Some(Bytes::UNLIMITED))?;
-    Ok((Prepared { step: workload.step(&fronts, &costs)?, costs, options }, device))
+    let unlimited = || options(planning, Some(Bytes::UNLIMITED));
+    Ok(split(plan::Prepared::assumed(&workload, planning.costs.as_deref(), unlimited)?))
+}
+
+fn split(prepared: plan::Prepared) -> (Prepared, Device) {
+    let plan::Prepared { step, costs, options, device } = prepared;
+    (Prepared { step, costs, options }, device)
 }
 
 fn workload<'a>(
@@ -222,12 +204,8 @@ fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure>
 
 /// The rates that the options name, or else those of the device.
 fn costs(planning: &Planning, device: &Device) -> Result<CostModel, Failure> {
-    if let Some(name) = &planning.costs {
-        return Ok(CostModel::named(name)?);
-    }
-    match NamedMachine::of_device(&device.name) {
-        Some(machine) => Ok(machine.costs()),
-        None if device.library.starts_with("tightfit-cpu") => Ok(CostModel::cpu()),
+    match CostModel::of_device(planning.costs.as_deref(), device)? {
+        Some(costs) => Ok(costs),
         None => {
             message::note(format_args!(
                 "assuming that copies on {} are as fast as on an H200; set other rates with --costs",

@@ -6,17 +6,14 @@ use std::sync::atomic::AtomicBool;
 use pyo3::FromPyObject;
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Network, onnx};
-use tightfit_core::plan::step::{Step, StepFile};
-use tightfit_core::plan::{CostModel, Fronts, Mode, NamedMachine, Options, Policy, Workload, check_budget};
+use tightfit_core::plan::step::Step;
+use tightfit_core::plan::{self, ASSUMED_RATES, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget};
 use tightfit_core::profile::Recording;
 use tightfit_core::report::count;
 use tightfit_core::survey::{Divide, Scope, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Nanos};
 
 use crate::device::{self, Opened};
-
-/// The rates to assume if nothing is measured and nothing names others.
-const RATES: &str = "h200";
 
 /// Python's words for a plan.
 #[derive(FromPyObject)]
@@ -115,25 +112,17 @@ impl Words {
 
     /// A recorded step; the machine of the file counts unless `costs` names other rates.
     fn recorded(&self, path: &Path) -> Result<Prepared, Error> {
-        let StepFile { step, machine } = StepFile::read(path)?;
-        let costs = match (&self.costs, &machine) {
-            (Some(name), _) => CostModel::named(name)?,
-            (None, Some(machine)) => machine.costs(),
-            (None, None) => CostModel::named(RATES)?,
-        };
-        let mut options = self.options(Some(Bytes::UNLIMITED))?;
-        if options.host_budget == Bytes::UNLIMITED {
-            options.host_budget = machine.and_then(|machine| machine.host_bytes).unwrap_or(Bytes::UNLIMITED);
-        }
-        let device = device_of("recorded", &costs, "step file");
+        let unlimited = || self.options(Some(Bytes::UNLIMITED));
+        let plan::Prepared { step, costs, options, device } =
+            plan::Prepared::recorded(path, self.costs.as_deref(), unlimited)?;
         Ok(Prepared { step, costs, options, device, network: None, notes: Vec::new() })
     }
 
     fn assumed(&self, workload: &Workload<'_>) -> Result<(Step, CostModel, Options, Device), Error> {
-        let costs = CostModel::named(self.costs.as_deref().unwrap_or(RATES))?;
-        let step = workload.step(&Fronts::assumed(workload, &costs)?, &costs)?;
-        let device = device_of("assumed", &costs, "assumed");
-        Ok((step, costs, self.options(Some(Bytes::UNLIMITED))?, device))
+        let unlimited = || self.options(Some(Bytes::UNLIMITED));
+        let plan::Prepared { step, costs, options, device } =
+            plan::Prepared::assumed(workload, self.costs.as_deref(), unlimited)?;
+        Ok((step, costs, options, device))
     }
 
     fn measured(
@@ -144,16 +133,14 @@ impl Words {
         notes: &mut Vec<String>,
     ) -> Result<(Step, CostModel, Options, Device), Error> {
         let device = opened.device().clone();
-        let costs = match (&self.costs, NamedMachine::of_device(&device.name)) {
-            (Some(name), _) => CostModel::named(name)?,
-            (None, Some(machine)) => machine.costs(),
-            (None, None) if device.library.starts_with("tightfit-cpu") => CostModel::cpu(),
-            (None, None) => {
+        let costs = match CostModel::of_device(self.costs.as_deref(), &device)? {
+            Some(costs) => costs,
+            None => {
                 let name = &device.name;
                 notes.push(format!(
                     "assuming that copies on {name} are as fast as on an H200; give other rates with costs="
                 ));
-                CostModel::named(RATES)?
+                CostModel::named(ASSUMED_RATES)?
             }
         };
         let free = opened.free();
@@ -223,8 +210,4 @@ fn open(name: &str) -> Result<(Network, bool), Error> {
         return Ok((model.network().clone(), model.is_for_inference()));
     }
     Ok((Network::open(name)?, false))
-}
-
-fn device_of(backend: &str, costs: &CostModel, library: &str) -> Device {
-    Device { backend: backend.to_owned(), name: costs.name.clone(), library: library.to_owned(), threads: 0 }
 }

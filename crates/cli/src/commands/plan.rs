@@ -1,6 +1,7 @@
 //! `tightfit plan NETWORK`
 
 use tightfit_core::network::Network;
+use tightfit_core::plan::ASSUMED_RATES;
 use tightfit_core::report::plan as report;
 use tightfit_core::{Backend, Bytes, Device};
 
@@ -8,7 +9,7 @@ use super::model::{self, Opened};
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
 use crate::options::{Common, Format, PlanOptions, Planning};
-use crate::planning::{Goal, Prepared, RATES, Request, assumed_of, recorded_step};
+use crate::planning::{Goal, Prepared, Request, assumed_of, recorded_step};
 use crate::session::{Session, backends};
 
 /// How to measure less.
@@ -127,7 +128,7 @@ fn measured_by(options: &PlanOptions, common: &Common) -> Result<Option<Vec<Box<
                    --measure to measure on the CPU";
         return Err(Failure::Usage(why.to_owned()));
     }
-    let rates = options.planning.costs.as_deref().unwrap_or(RATES);
+    let rates = options.planning.costs.as_deref().unwrap_or(ASSUMED_RATES);
     message::note(format_args!(
         "no GPU was found, so nothing is measured; assuming the rates of {rates} (set others with --costs). To \
          measure on the CPU, add --measure; to use recorded measurements, add --backend replay:FILE"

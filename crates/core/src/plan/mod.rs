@@ -26,6 +26,7 @@ mod parts;
 mod place;
 mod planner;
 mod policies;
+mod prepared;
 mod result;
 mod schedule;
 mod script;
@@ -49,6 +50,7 @@ pub use machines::{Figure, MACHINES, NamedMachine};
 pub use options::{Algorithms, Options, Policy};
 pub use parts::{NetworkTensor, Pass, Role};
 pub use planner::plan;
+pub use prepared::{ASSUMED_RATES, Prepared};
 pub use result::{Accounting, Decision, Fate, Kind, KindBytes, LayerPlan, MapPlan, Plan};
 pub use schedule::{
     ALIGNMENT, Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule,

@@ -1,0 +1,87 @@
+//! What a plan is made from, where nothing is measured: a recorded step, or assumed rates.
+
+use std::path::Path;
+
+use super::step::{Step, StepFile};
+use super::{CostModel, Fronts, NamedMachine, Options, Workload};
+use crate::{Bytes, Device, Error};
+
+/// The rates to assume if nothing is measured and nobody names others.
+pub const ASSUMED_RATES: &str = "h200";
+
+/// A step with everything that a plan of it depends on, and the device that its times are of.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// What to plan.
+    pub step: Step,
+    /// The costs of its copies and layers.
+    pub costs: CostModel,
+    /// How to plan it.
+    pub options: Options,
+    /// The device, or what stands for it.
+    pub device: Device,
+}
+
+impl Prepared {
+    /// A recorded step; the machine of the file counts unless `rates` names others. `options` is called once the file
+    /// is read; where it sets no limit of host memory, the machine's counts.
+    ///
+    /// # Errors
+    /// Those of [`StepFile::read`], of [`CostModel::named`] and of `options`.
+    pub fn recorded<E: From<Error>>(
+        path: &Path,
+        rates: Option<&str>,
+        options: impl FnOnce() -> Result<Options, E>,
+    ) -> Result<Prepared, E> {
+        let StepFile { step, machine } = StepFile::read(path)?;
+        let costs = match (rates, &machine) {
+            (Some(name), _) => CostModel::named(name)?,
+            (None, Some(machine)) => machine.costs(),
+            (None, None) => CostModel::named(ASSUMED_RATES)?,
+        };
+        let mut options = options()?;
+        if options.host_budget == Bytes::UNLIMITED {
+            options.host_budget = machine.and_then(|machine| machine.host_bytes).unwrap_or(Bytes::UNLIMITED);
+        }
+        let device = stand_in("recorded", &costs, "step file");
+        Ok(Prepared { step, costs, options, device })
+    }
+
+    /// A workload by the named rates, else by [`ASSUMED_RATES`]: measures nothing and needs no backend. `options` is
+    /// called once the convolutions are known.
+    ///
+    /// # Errors
+    /// Those of [`CostModel::named`], of [`Fronts::assumed`], of `options` and of [`Workload::step`].
+    pub fn assumed<E: From<Error>>(
+        workload: &Workload<'_>,
+        rates: Option<&str>,
+        options: impl FnOnce() -> Result<Options, E>,
+    ) -> Result<Prepared, E> {
+        let costs = CostModel::named(rates.unwrap_or(ASSUMED_RATES))?;
+        let fronts = Fronts::assumed(workload, &costs)?;
+        let options = options()?;
+        let step = workload.step(&fronts, &costs)?;
+        let device = stand_in("assumed", &costs, "assumed");
+        Ok(Prepared { step, costs, options, device })
+    }
+}
+
+impl CostModel {
+    /// The named rates, else those of the device. None if nobody named any and the device is unknown: callers then
+    /// assume [`ASSUMED_RATES`] and say so.
+    ///
+    /// # Errors
+    /// Those of [`CostModel::named`].
+    pub fn of_device(rates: Option<&str>, device: &Device) -> Result<Option<CostModel>, Error> {
+        if let Some(name) = rates {
+            return CostModel::named(name).map(Some);
+        }
+        let is_cpu = device.library.starts_with("tightfit-cpu");
+        let known = NamedMachine::of_device(&device.name).map(NamedMachine::costs);
+        Ok(known.or_else(|| is_cpu.then(CostModel::cpu)))
+    }
+}
+
+fn stand_in(backend: &str, costs: &CostModel, library: &str) -> Device {
+    Device { backend: backend.to_owned(), name: costs.name.clone(), library: library.to_owned(), threads: 0 }
+}
