@@ -109,7 +109,12 @@ const CRATES: &[Crate] = &[
     },
     Crate {
         name: "python",
-        layers: &[&["command", "failure"], &["interrupt"], &["profile"], &["mixed", "plan", "solve"]],
+        layers: &[
+            &["command", "failure", "device", "fates"],
+            &["interrupt", "prepare"],
+            &["profile", "planned"],
+            &["measure", "mixed", "plan", "solve"],
+        ],
     },
 ];
 
