@@ -19,6 +19,7 @@ import argparse
 import json
 from html import escape
 
+from dark_pages import DARK
 from paper_tables.plans import performance as speed
 
 # One color for a policy in every figure. Okabe and Ito 2008: color-blind safe.
@@ -34,13 +35,6 @@ COLORS = {
 OTHERS = "#F0E442"
 LETTERS = {"memory": "m", "performance": "p", "fit": "fit"}
 BAR, GAP, HEIGHT, LEFT, TOP = 18, 26, 260, 80, 70
-# For readers who prefer dark pages.
-DARK = """<style>@media (prefers-color-scheme: dark) {
-.paper { fill: #16181c }
-text { fill: #dddddd }
-[stroke="#000000"] { stroke: #bbbbbb }
-[stroke="#dddddd"] { stroke: #3a3d42 }
-}</style>"""
 
 
 def series(plan):

@@ -13,17 +13,12 @@ import re
 from html import escape
 from pathlib import Path
 
+from dark_pages import DARK
+
 ROOT = Path(__file__).resolve().parents[1]
 # Okabe and Ito 2008: color-blind safe.
 PLAIN, RUN, BENCHMARK, SLOWER = "#999999", "#0072B2", "#E69F00", "#D55E00"
 LEFT, WIDTH, ROW, TOP = 210, 420, 22, 70
-# For readers who prefer dark pages.
-DARK = """<style>@media (prefers-color-scheme: dark) {
-.paper { fill: #16181c }
-text { fill: #dddddd }
-[stroke="#000000"] { stroke: #bbbbbb }
-[stroke="#dddddd"] { stroke: #3a3d42 }
-}</style>"""
 
 
 def section(text, heading):

@@ -22,10 +22,11 @@ pub fn plan(py: Python<'_>, recordings: Option<&Recordings>, words: Words) -> Py
     let prepared = interruptible(py, |stop| words.prepare(recordings, stop))?;
     // The planner looks at no flag.
     let (plan, prepared) = abandonable(py, move || {
-        let plan = planner::plan(&prepared.step, &prepared.costs, &prepared.options)?;
+        let of = &prepared.plan;
+        let plan = planner::plan(&of.step, &of.costs, &of.options)?;
         Ok((plan, prepared))
     })?;
-    Ok(Planned { plan, device: prepared.device, network: prepared.network, notes: prepared.notes })
+    Ok(Planned { plan, device: prepared.plan.device, network: prepared.network, notes: prepared.notes })
 }
 
 /// The plan of a step file's text under a budget in bytes, as the JSON of a plan file; none if none is found. Without `seconds` the planner does a

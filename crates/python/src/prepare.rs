@@ -6,12 +6,11 @@ use std::sync::atomic::AtomicBool;
 use pyo3::FromPyObject;
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Network, onnx};
-use tightfit_core::plan::step::Step;
 use tightfit_core::plan::{self, ASSUMED_RATES, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget};
 use tightfit_core::profile::Recording;
 use tightfit_core::report::count;
 use tightfit_core::survey::{Divide, Scope, survey, tensor_memory};
-use tightfit_core::{Bytes, Device, Error, Nanos};
+use tightfit_core::{Bytes, Error, Nanos};
 
 use crate::device::{self, Opened};
 
@@ -60,10 +59,7 @@ pub struct Words {
 
 /// All that a plan is made from.
 pub struct Prepared {
-    pub step: Step,
-    pub costs: CostModel,
-    pub options: Options,
-    pub device: Device,
+    pub plan: plan::Prepared,
     pub network: Option<Network>,
     /// What the user should know about the result.
     pub notes: Vec<String>,
@@ -96,33 +92,29 @@ impl Words {
             Some(true) => None,
             _ => Some(self.on.open(recordings)?).filter(|opened| self.assume == Some(false) || !opened.is_fallback),
         };
-        let (step, costs, options, device) = match opened {
+        let plan = match opened {
             Some(opened) => self.measured(&workload, opened, stop, &mut notes)?,
             None => self.assumed(&workload)?,
         };
-        if device.backend == "assumed" && self.assume.is_none() {
+        if plan.device.backend == "assumed" && self.assume.is_none() {
             notes.push(format!(
                 "no GPU was found (`tightfit doctor` says why), so nothing is measured; assuming the rates of {} (give others with costs=). To \
                  measure on the CPU, give backend=\"cpu\"; to use recorded measurements, profile=",
-                costs.name
+                plan.costs.name
             ));
         }
-        Ok(Prepared { step, costs, options, device, network: Some(network), notes })
+        Ok(Prepared { plan, network: Some(network), notes })
     }
 
     /// A recorded step; the machine of the file counts unless `costs` names other rates.
     fn recorded(&self, path: &Path) -> Result<Prepared, Error> {
         let unlimited = || self.options(Some(Bytes::UNLIMITED));
-        let plan::Prepared { step, costs, options, device } =
-            plan::Prepared::recorded(path, self.costs.as_deref(), unlimited)?;
-        Ok(Prepared { step, costs, options, device, network: None, notes: Vec::new() })
+        let plan = plan::Prepared::recorded(path, self.costs.as_deref(), unlimited)?;
+        Ok(Prepared { plan, network: None, notes: Vec::new() })
     }
 
-    fn assumed(&self, workload: &Workload<'_>) -> Result<(Step, CostModel, Options, Device), Error> {
-        let unlimited = || self.options(Some(Bytes::UNLIMITED));
-        let plan::Prepared { step, costs, options, device } =
-            plan::Prepared::assumed(workload, self.costs.as_deref(), unlimited)?;
-        Ok((step, costs, options, device))
+    fn assumed(&self, workload: &Workload<'_>) -> Result<plan::Prepared, Error> {
+        plan::Prepared::assumed(workload, self.costs.as_deref(), || self.options(Some(Bytes::UNLIMITED)))
     }
 
     fn measured(
@@ -131,7 +123,7 @@ impl Words {
         mut opened: Opened,
         stop: &AtomicBool,
         notes: &mut Vec<String>,
-    ) -> Result<(Step, CostModel, Options, Device), Error> {
+    ) -> Result<plan::Prepared, Error> {
         let device = opened.device().clone();
         let costs = match CostModel::of_device(self.costs.as_deref(), &device)? {
             Some(costs) => costs,
@@ -178,7 +170,8 @@ impl Words {
             let failed = count(found.spent.skipped.len(), "candidate");
             notes.push(format!("{failed} failed and will not be used; tightfit.measure shows why"));
         }
-        Ok((workload.step(&Fronts::of(&found.candidates)?, &costs)?, costs, options, device))
+        let step = workload.step(&Fronts::of(&found.candidates)?, &costs)?;
+        Ok(plan::Prepared { step, costs, options, device })
     }
 
     fn options(&self, free: Option<Bytes>) -> Result<Options, Error> {

@@ -117,10 +117,8 @@ impl Chooser {
             Answer::Kept if framework_time.is_some() => None,
             _ => return,
         };
-        if is_remembered(terms) {
-            let decision = Decision { configuration, framework_time, is_final: true };
-            self.keep_decision(question, terms, settings, session.guest.device(), &decision);
-        }
+        let decision = Decision { configuration, framework_time, is_final: true };
+        self.keep_decision(question, terms, settings, session.guest.device(), &decision);
     }
 }
 
@@ -138,13 +136,7 @@ fn judge(
     host: &Host,
 ) -> Option<Judgment> {
     let problem = question.problem;
-    let own = Candidate {
-        micro_batch: problem.batch(),
-        algorithm: question.chosen.algorithm.clone(),
-        time: Nanos::ZERO,
-        workspace: question.chosen.workspace,
-    };
-    let own = session.set_up(question, &Configuration::new(vec![own], DivisionCost::default()))?;
+    let own = session.set_up(question, &Configuration::new(vec![question.own()], DivisionCost::default()))?;
     let programs = [own, session.set_up(question, ours)?];
     let outputs = sampled(&problem, ours);
     let course = Course { programs: &programs, rounds: rounds(ours.time()), outputs: &outputs, reserve: RESERVE };

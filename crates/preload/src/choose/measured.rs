@@ -79,6 +79,17 @@ impl Chooser {
         result.inspect_err(|error| trace!("did not measure {}: {}", question.problem, error.words))
     }
 
+    /// What is left of the budget; none without a limit.
+    fn left(&self, settings: &Settings) -> Option<Duration> {
+        let spent = Duration::from_nanos(self.spending.so_far().time.0);
+        settings.budget.limit().map(|limit| limit.saturating_sub(spent))
+    }
+
+    /// Whether nothing may run on the device any more.
+    pub(super) fn is_spent(&self, settings: &Settings) -> bool {
+        self.left(settings) == Some(Duration::ZERO)
+    }
+
     fn measure_now(
         &self,
         question: &Question,
@@ -122,10 +133,7 @@ impl Chooser {
         needs_time: bool,
     ) -> Result<Knowledge, Error> {
         let admission = admission(question, settings);
-        let left = settings
-            .budget
-            .limit()
-            .map(|limit| limit.saturating_sub(Duration::from_nanos(self.spending.so_far().time.0)));
+        let left = self.left(settings);
         let mut profiler = Profiler::new(backend, cache.map(|cache| cache as &dyn Store), self.measurements.stop());
         profiler.until(left.map(|left| Instant::now() + left));
         profiler.admit(admission);

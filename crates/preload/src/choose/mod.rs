@@ -94,13 +94,12 @@ impl Chooser {
             Tune::Heuristic => None,
         };
         let framework_time = known.as_ref().and_then(|known| known.framework_time);
+        let is_judged = judged::is_remembered(terms) && !is_capturing && !self.is_spent(settings);
         let (answer, framework_time) = match &known {
-            Some(known) if judged::is_remembered(terms) && !is_capturing => {
-                self.judged(question, terms, settings, session, host, known.clone())
-            }
+            Some(known) if is_judged => self.judged(question, terms, settings, session, host, known.clone()),
             _ => (answer(question, terms, known.as_ref(), settings, session), framework_time),
         };
-        if is_whole {
+        if is_whole && is_judged {
             self.remember(question, terms, settings, session, (&answer, framework_time));
         }
         let answer = match terms.limit {
@@ -178,12 +177,8 @@ fn answer_in_total(
     known: Option<Knowledge>,
     session: &mut Session,
 ) -> Answer {
-    let theirs = Candidate {
-        micro_batch: question.problem.batch(),
-        algorithm: question.chosen.algorithm.clone(),
-        time: known.as_ref().and_then(|known| known.framework_time).unwrap_or(Nanos::ZERO),
-        workspace: question.chosen.workspace,
-    };
+    let time = known.as_ref().and_then(|known| known.framework_time).unwrap_or(Nanos::ZERO);
+    let theirs = Candidate { time, ..question.own() };
     let provisional = match answer {
         Answer::Ours(ours) => ours,
         Answer::Kept if question.chosen.workspace > Bytes::ZERO => {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tightfit_core::backend::Scale;
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Configuration, Nanos, Notes, Problem};
+use tightfit_core::{Bytes, Candidate, Configuration, Nanos, Notes, Problem};
 use tightfit_cuda::Chosen;
 
 use crate::latest::Latest;
@@ -49,6 +49,12 @@ impl Question {
     pub fn scale(&self) -> Scale {
         let [alpha, beta] = self.factors.map(f32::from_bits);
         Scale { alpha, beta }
+    }
+
+    /// The framework's choice as the one part of a configuration, without a time.
+    pub fn own(&self) -> Candidate {
+        let Chosen { algorithm, workspace, .. } = self.chosen.clone();
+        Candidate { micro_batch: self.problem.batch(), algorithm, time: Nanos::ZERO, workspace }
     }
 }
 

@@ -215,13 +215,8 @@ impl Job {
             let program = unsafe { session.guest.own(self.problem(), *plan, *ids, chosen.workspace) };
             return Some(Arc::new(program));
         }
-        let own = Candidate {
-            micro_batch: self.problem().batch(),
-            algorithm: chosen.algorithm.clone(),
-            time: Nanos::ZERO,
-            workspace: chosen.workspace,
-        };
-        session.set_up(&self.kernel.question, &Configuration::new(vec![own], DivisionCost::default()))
+        let question = &self.kernel.question;
+        session.set_up(question, &Configuration::new(vec![question.own()], DivisionCost::default()))
     }
 
     /// The next candidate to time, if the step has room for it; none if there is none.

@@ -147,11 +147,10 @@ impl Floors {
         Policy::ALL.into_iter().map(|policy| self.of_policy(policy).peak).min().unwrap_or_default()
     }
 
-    /// The smallest arena of all policies, recomputing ones too, for those whose own does not fit.
+    /// The smallest arena of all policies, for those but `optimal` whose own does not fit.
     ///
-    /// - Cost: a search, unless `optimal` was asked for.
+    /// - Cost: a search.
     pub(super) fn least_of_all(&self, drafter: &Drafter<'_>) -> Bytes {
-        let searched = if self.optimal.is_some() { None } else { optimal::least(drafter) };
-        searched.map_or(self.least(), |least| least.draft.peak.min(self.least()))
+        optimal::least(drafter).map_or(self.least(), |least| least.draft.peak.min(self.least()))
     }
 }

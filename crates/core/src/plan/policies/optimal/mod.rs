@@ -114,7 +114,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     let floor = floors.of_policy(options.policy);
     if floor.peak > options.budget {
         let decision = floor.decision("least", options);
-        return Err(drafter.too_large(floor, &[decision], floors.least_of_all(drafter)));
+        return Err(drafter.too_large(floor, &[decision], floors.least()));
     }
     trials.consider("least", floor.clone());
     // If everything fits with the fastest algorithms, no plan is faster.
@@ -124,9 +124,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         trials.consider("none(p)", drafter.draft(&kept, Algorithms::Performance, Effort::Plan));
     }
     if trials.best().is_some_and(|best| best.time == fastest) {
-        return trials
-            .outcome(Some(fastest))
-            .map_err(|decisions| drafter.too_large(floor, &decisions, floors.least_of_all(drafter)));
+        return trials.outcome(Some(fastest)).map_err(|decisions| drafter.too_large(floor, &decisions, floors.least()));
     }
     let model = Model::of(drafter);
     let until = options.plan_time.map(|time| drafter.began + Duration::from_nanos(time.0));
@@ -158,9 +156,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     }
     let last = relaxation.improve(target(&trials, &planner), rounds[1], until);
     bound.time = bound.time.max(last.time);
-    let too_large = |decisions: Vec<_>| {
-        drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least_of_all(drafter))
-    };
+    let too_large = |decisions: Vec<_>| drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least());
     trials.outcome(Some(Nanos(bound.time)).filter(|bound| *bound > Nanos::ZERO)).map_err(too_large)
 }
 
