@@ -3,7 +3,7 @@
 #
 # usage: scripts/gpu-papers.sh FOLDER OUTPUT [PATTERN]
 #
-# FOLDER holds the release build (tightfit, libtightfit_preload.so). All GPUs of the machine, or the first $GPUS, take jobs from
+# FOLDER holds the release build (tightfit, libtightfit_preload.so). All GPUs of the machine, or $GPUS from $FIRST_GPU (0) on, take jobs from
 # the list (those that match PATTERN); none is begun once STOP_AFTER (450) seconds have passed, and none takes longer than SECONDS_EACH (200). Each job's
 # lines of JSON go to OUTPUT/papers.jsonl, exported recordings to OUTPUT/NAME.jsonl.gz, messages to OUTPUT/NAME.log.
 set -u
@@ -37,7 +37,7 @@ jobs() {
 job() {
     [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
     name=$1 kind=$2 && shift 2
-    export CUDA_VISIBLE_DEVICES=$GPU TIGHTFIT_CACHE=$output/$name.db
+    export CUDA_VISIBLE_DEVICES=$((GPU + ${FIRST_GPU:-0})) TIGHTFIT_CACHE=$output/$name.db
     exec 2>>"$output/$name.log"
     begin=$(date +%s)
     if [ "$kind" = step ]; then

@@ -4,7 +4,7 @@
 # usage: scripts/gpu-record.sh FOLDER OUTPUT [PATTERN]
 #
 # FOLDER holds the release build (tightfit, libtightfit_preload.so). Each case of the list (those that match PATTERN) is measured
-# whole before its first step. The GPUs, or the first $GPUS, take cases from the list; none is begun once STOP_AFTER (400) seconds
+# whole before its first step. The GPUs, or $GPUS from $FIRST_GPU (0) on, take cases from the list; none is begun once STOP_AFTER (400) seconds
 # have passed, and none takes longer than SECONDS_EACH (200). Writes OUTPUT/decisions.jsonl.gz, which scripts/ship-recordings.py
 # takes, OUTPUT/record.jsonl with a line for each case, and OUTPUT/record.log.
 set -u
@@ -49,7 +49,7 @@ record() {
     [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
     case=$1 && shift
     name=$(echo "$case $*" | tr -c 'A-Za-z0-9_\n' -)
-    export CUDA_VISIBLE_DEVICES=$GPU TIGHTFIT_CACHE=$output/$name.db
+    export CUDA_VISIBLE_DEVICES=$((GPU + ${FIRST_GPU:-0})) TIGHTFIT_CACHE=$output/$name.db
     begin=$(date +%s)
     timeout "$SECONDS_EACH" "$folder/tightfit" run "$@" --tune first --tune-budget unlimited -- \
         python3 "$scripts/gpu_run/step.py" --no-convolutions --label="$*" --steps 20 "$case" \

@@ -1,44 +1,79 @@
 #!/usr/bin/env bash
-# Slices along space on this machine's GPU: what "A mini-batch of 1" of docs/results.md reports. About seven minutes.
+# Slices along space on this machine's GPUs: what "A mini-batch of 1" of docs/results.md reports.
 #
-# usage: scripts/gpu-slices.sh FOLDER OUTPUT
+# usage: scripts/gpu-slices.sh FOLDER OUTPUT [PATTERN]
 #
-# FOLDER holds tightfit and libtightfit_preload.so. Two large layers alone (scripts/large-samples.txt) at several limits, into
-# OUTPUT/large-*.json; then decoders in PyTorch, plain and under `run` with a cold cache, a process each, into OUTPUT/run.jsonl.
-# PYTHON (python3) is the environment's interpreter.
+# FOLDER holds tightfit and libtightfit_preload.so. All GPUs of the machine, or $GPUS from $FIRST_GPU (0) on, take jobs from the list (those that
+# match PATTERN); none is begun once STOP_AFTER (450) seconds have passed. Layers alone (scripts/large-samples.txt) go to
+# OUTPUT/large-*.json, PyTorch under `run` with a cold cache to OUTPUT/run.jsonl, the largest samples within a memory cap to
+# OUTPUT/largest.jsonl, messages to OUTPUT/*.log. PYTHON (python3) is the environment's interpreter.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-folder=$(cd "$1" && pwd) output=$2 python=${PYTHON:-python3}
-mkdir -p "$output"
-export TIGHTFIT_PRELOAD=$folder PYTHONUNBUFFERED=1
+folder=$(cd "$1" && pwd)
+mkdir -p "$2"
+output=$(cd "$2" && pwd)
+export here folder output python=${PYTHON:-python3} BEGIN=$(date +%s) STOP_AFTER=${STOP_AFTER:-450}
+export TIGHTFIT_PRELOAD=$folder TIGHTFIT_SHIPPED=none PYTHONUNBUFFERED=1
 
-layers() { # LIMIT TYPES
-    timeout 100 "$folder/tightfit" optimize "$here/large-samples.txt" --workspace "$1" --types "$2" --backend cuda \
-        --cache "$output/layers.db" --format json >"$output/large-$1-$2.json" 2>>"$output/layers.log"
-}
-
-plain() {
-    timeout 60 "$python" "$here/gpu_run/anytime.py" --label plain --seconds 2 "$@" >>"$output/run.jsonl" 2>>"$output/run.log"
-}
-
-under() { # LIMIT OPTIONS AND CASE
-    limit=$1 && shift
-    TIGHTFIT_CACHE=$output/run.db timeout 90 "$folder/tightfit" run --workspace "$limit" -- \
-        "$python" "$here/gpu_run/anytime.py" --label "run-$limit" --seconds 14 "$@" >>"$output/run.jsonl" 2>>"$output/run.log"
-    rm -f "$output/run.db"*
-}
-
-for limit in 64MiB 128MiB 256MiB; do layers "$limit" bf16; done
-for types in tf32 f32; do layers 64MiB "$types"; done
-for case in imagedecoder:1:fp16 videodecoder:1:tf32; do
-    for passes in --inference ""; do
-        # shellcheck disable=SC2086 # none or one option
-        plain $passes "$case"
-        # shellcheck disable=SC2086
-        for limit in 64MiB 256MiB; do under "$limit" $passes "$case"; done
+# NAME layers LIMIT TYPES LAYOUT DIVIDE [OPTION ..] | NAME step LIMIT CASE [OPTION ..] | NAME largest CASE | NAME recorded NETWORK ..
+jobs() {
+    for case in imagedecoder:1:fp16 videodecoder:1:bf16; do
+        echo "largest-${case//:/-} largest $case"
     done
-done
-under auto imagedecoder:1:fp16
-plain imagedecoder:2:fp16
-under 64MiB imagedecoder:2:fp16
-rm -f "$output/layers.db"*
+    for operation in forward backward-data backward-filter; do
+        echo "nhwc-$operation layers 64MiB bf16 nhwc both --operations $operation"
+    done
+    for types in bf16 tf32 f32; do
+        for limit in 64MiB 128MiB 256MiB unlimited; do
+            echo "nchw-$types-$limit layers $limit $types nchw both"
+        done
+    done
+    for case in imagedecoder:1:fp16 videodecoder:1:tf32 videodecoder:1:bf16; do
+        for passes in --inference ""; do
+            for limit in plain auto 64MiB 256MiB; do echo "decoder step $limit $case $passes"; done
+        done
+    done
+    for limit in plain auto 64MiB; do echo "decoder-2 step $limit imagedecoder:2:fp16"; done
+    for case in unet3d:2:bf16:128 unet3d:2:fp32:128; do
+        for limit in plain 64MiB 256MiB; do echo "unet3d step $limit $case"; done
+    done
+    for divide in batch both; do
+        echo "alexnet-$divide recorded alexnet --batch 256 --workspace 64MiB --divide $divide"
+        echo "deepbench-$divide recorded deepbench --operations forward --workspace 64MiB --divide $divide"
+    done
+}
+
+job() {
+    [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
+    name=$1 kind=$2 && shift 2
+    export CUDA_VISIBLE_DEVICES=$((GPU + ${FIRST_GPU:-0})) TIGHTFIT_CACHE=$output/$name-$GPU.db
+    exec 2>>"$output/$name.log"
+    echo "== $kind $* ($(($(date +%s) - BEGIN)) s)" >&2
+    case $kind in
+    layers)
+        limit=$1 types=$2 layout=$3 divide=$4 && shift 4
+        # One cache for all limits of a type: what was measured once is not measured again.
+        export TIGHTFIT_CACHE=$output/layers-$types-$layout.db
+        timeout 150 "$folder/tightfit" optimize "$here/large-samples.txt" --workspace "$limit" --types "$types" --layout "$layout" \
+            --divide "$divide" --backend cuda --format json "$@" >"$output/large-$name.json" || rm -f "$output/large-$name.json"
+        return
+        ;;
+    recorded)
+        timeout 150 "$folder/tightfit" optimize "$@" --backend cuda --format json >"$output/large-$name.json" ||
+            rm -f "$output/large-$name.json"
+        ;;
+    largest) timeout 280 "$python" "$here/gpu_run/largest.py" "$1" --tightfit "$folder/tightfit" >>"$output/largest.jsonl" ;;
+    step)
+        limit=$1 case=$2 && shift 2
+        run=() seconds=2
+        [ "$limit" = plain ] || run=("$folder/tightfit" run --workspace "$limit" --) seconds=13
+        timeout 90 "${run[@]}" "$python" "$here/gpu_run/anytime.py" --label "$limit" --seconds "$seconds" --errors "$@" "$case" \
+            >>"$output/run.jsonl"
+        ;;
+    esac
+    rm -f "$TIGHTFIT_CACHE"*
+}
+export -f job
+
+jobs | grep -E "${3:-.}" | xargs -L 1 -P "${GPUS:-$(nvidia-smi --list-gpus | wc -l)}" --process-slot-var=GPU bash -c 'job "$@"' job
+rm -f "$output"/*.db*

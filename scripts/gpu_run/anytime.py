@@ -7,7 +7,8 @@ usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--se
 Takes steps for so many seconds, under `tightfit run --report FILE` no longer than until two seconds
 after the library has written it, which is when tuning ends, but at least as long as plain; then times some more. A case per process, because what was tuned once stays tuned. Under torchrun, ranks train together
 (DistributedDataParallel), all take the steps of the first rank, and that one writes. With `--turn FILE`, a process that has
-imported everything waits for the others that name the file.
+imported everything waits for the others that name the file. With `--errors` and `--inference`, `error` is the output's distance from
+what 64-bit arithmetic gives, over the norm of that.
 """
 
 import argparse
@@ -76,6 +77,11 @@ def measure(case, options):
     figures["settled_s"] = sum(times[: slow[-1] + 1]) if slow else 0.0
     seconds = itertools.groupby(zip(itertools.accumulate(times), times, strict=True), lambda pair: int(pair[0]))
     figures["by_second_ms"] = [round(1e3 * statistics.median(taken for _, taken in steps), 2) for _, steps in seconds]
+    if options.errors and options.inference:
+        with torch.no_grad():
+            output = model(x).double()
+            reference = model.double()(x.double())
+        figures["error"] = ((output - reference).norm() / reference.norm()).item()
     if int(os.environ.get("RANK", 0)) == 0:
         tell(
             label=options.label,
@@ -94,6 +100,7 @@ def main():
     parser.add_argument("--label", default="plain")
     parser.add_argument("--benchmark", action="store_true")
     parser.add_argument("--inference", action="store_true")
+    parser.add_argument("--errors", action="store_true")
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--least", type=float, default=4)
     parser.add_argument("--steps", type=int, default=20)

@@ -104,7 +104,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// What a library reports about an algorithm's arithmetic, as a set.
+/// What a library reports about an algorithm, as a set: its arithmetic, and how it is set up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Notes(pub u32);
@@ -125,13 +125,17 @@ impl Notes {
     /// Two runs may differ in the last bits.
     pub const NONDETERMINISTIC: Notes = Notes(32);
 
-    const NAMES: [(Notes, &'static str); 6] = [
+    /// Is compiled when it is set up, which takes up to a second.
+    pub const COMPILED: Notes = Notes(64);
+
+    const NAMES: [(Notes, &'static str); 7] = [
         (Notes::TENSOR_CORE, "tensor-core"),
         (Notes::DOWN_CONVERT, "down-convert"),
         (Notes::REDUCED_PRECISION, "reduced-precision"),
         (Notes::FFT, "fft"),
         (Notes::WINOGRAD, "winograd"),
         (Notes::NONDETERMINISTIC, "nondeterministic"),
+        (Notes::COMPILED, "compiled"),
     ];
 
     /// Whether every note of `other` is in this set.
@@ -139,9 +143,9 @@ impl Notes {
         self.0 & other.0 == other.0
     }
 
-    /// The notes that affect how results are rounded: all but whether two runs agree.
+    /// The notes that affect how results are rounded: all but whether two runs agree and how it is set up.
     pub fn class(self) -> Notes {
-        Notes(self.0 & !Notes::NONDETERMINISTIC.0)
+        Notes(self.0 & !Notes::NONDETERMINISTIC.with(Notes::COMPILED).0)
     }
 
     /// The notes of both sets.

@@ -8,7 +8,7 @@ use tightfit_core::Notes;
 use super::{Engine, Graph};
 use crate::CudaError;
 use crate::safe::Descriptor;
-use crate::sys::cudnn::{Attribute, HeuristicMode, Kind, KnobType, NumericalNote};
+use crate::sys::cudnn::{Attribute, BehaviorNote, HeuristicMode, Kind, KnobType, NumericalNote};
 
 /// Most notes an engine can have, and most knobs worth reading: both over what cuDNN 9 has.
 const MOST_NOTES: usize = 16;
@@ -109,10 +109,14 @@ fn engine(graph: &Graph, index: i64) -> Result<Arc<Descriptor>, CudaError> {
         .finalize()
 }
 
-/// What cuDNN reports about an engine's arithmetic. Notes that no decision depends on are omitted.
+/// What cuDNN reports about an engine. Notes that no decision depends on are omitted.
 fn notes(engine: &Descriptor) -> Result<Notes, CudaError> {
     let notes: Vec<NumericalNote> = engine.get(Attribute::ENGINE_NUMERICAL_NOTE, MOST_NOTES)?;
-    Ok(notes.into_iter().fold(Notes::NONE, |all, note| {
+    // A version that cannot be asked says nothing of it.
+    let conduct: Vec<BehaviorNote> = engine.get(Attribute::ENGINE_BEHAVIOR_NOTE, MOST_NOTES).unwrap_or_default();
+    let is_compiled = conduct.contains(&BehaviorNote::RUNTIME_COMPILATION);
+    let begun = if is_compiled { Notes::COMPILED } else { Notes::NONE };
+    Ok(notes.into_iter().fold(begun, |all, note| {
         all.with(match note {
             NumericalNote::TENSOR_CORE => Notes::TENSOR_CORE,
             NumericalNote::DOWN_CONVERT_INPUTS => Notes::DOWN_CONVERT,

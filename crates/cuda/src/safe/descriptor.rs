@@ -33,6 +33,7 @@ elements! {
     HeuristicMode = HEUR_MODE, HeuristicMode(0);
     KnobType = KNOB_TYPE, KnobType(0);
     NumericalNote = NUMERICAL_NOTE, NumericalNote(0);
+    BehaviorNote = BEHAVIOR_NOTE, BehaviorNote(0);
     PointwiseMode = POINTWISE_MODE, PointwiseMode(0);
 }
 

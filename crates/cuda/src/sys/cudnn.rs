@@ -127,7 +127,7 @@ integers! {
     /// Type of an attribute's elements (`cudnnBackendAttributeType_t`).
     ElementType: HANDLE = 0, DATA_TYPE = 1, BOOLEAN = 2, INT64 = 3, FLOAT = 4, DOUBLE = 5, VOID_PTR = 6,
         CONVOLUTION_MODE = 7, HEUR_MODE = 8, KNOB_TYPE = 9, NUMERICAL_NOTE = 11, POINTWISE_MODE = 14,
-        BACKEND_DESCRIPTOR = 15, TENSOR_REORDERING_MODE = 20, INT32 = 23;
+        BACKEND_DESCRIPTOR = 15, BEHAVIOR_NOTE = 19, TENSOR_REORDERING_MODE = 20, INT32 = 23;
     /// How engines are proposed (`cudnnBackendHeurMode_t`); A is asked for by the older name INSTANT.
     HeuristicMode: INSTANT = 0, B = 1, FALLBACK = 2;
     /// What a knob of an engine turns (`cudnnBackendKnobType_t`), only ever printed by number.
@@ -136,7 +136,7 @@ integers! {
     NumericalNote: TENSOR_CORE = 0, DOWN_CONVERT_INPUTS = 1, REDUCED_PRECISION_REDUCTION = 2, FFT = 3,
         NONDETERMINISTIC = 4, WINOGRAD = 5, WINOGRAD_TILE_4X4 = 6, WINOGRAD_TILE_6X6 = 7, WINOGRAD_TILE_13X13 = 8;
     /// What cuDNN says of an engine's conduct (`cudnnBackendBehaviorNote_t`).
-    BehaviorNote: SUPPORTS_CUDA_GRAPH_NATIVE_API = 3;
+    BehaviorNote: RUNTIME_COMPILATION = 0, SUPPORTS_CUDA_GRAPH_NATIVE_API = 3;
     /// An elementwise operation (`cudnnPointwiseMode_t`).
     PointwiseMode: ADD = 0, IDENTITY = 21;
 }

@@ -9,6 +9,7 @@
 //!
 //! What is far faster than what runs need not wait for the end of the survey, which goes on behind it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Er
 use tightfit_cuda::{GuestProgram, Outcome};
 
 use super::ledger::{Asking, Hopes, Ledger, Wanted};
+use super::pilot::pilot;
 use super::room::Room;
 use super::task::{Own, Purpose, Task};
 use crate::judge::{ATTEMPTS, Inaccurate, Speedup, Truth, is_worth_it, rounds, sampled, timed};
@@ -48,6 +50,8 @@ pub(super) struct Job {
     is_own_there: bool,
     /// The candidate to measure next, if that is known.
     wanted: Option<Wanted>,
+    /// Algorithms that were tried on a small convolution first.
+    piloted: HashSet<Algorithm>,
     /// Whether what is being tried was chosen before the end of the survey, and the time of the last that was.
     is_early: bool,
     early: Option<Nanos>,
@@ -106,6 +110,7 @@ impl Job {
             is_surveyed: false,
             is_own_there: true,
             wanted: None,
+            piloted: HashSet::new(),
             is_early: false,
             early: None,
             spent: (Duration::ZERO, 0),
@@ -234,15 +239,30 @@ impl Job {
                 return Some(Next::Wait);
             }
             if let Wanted::Part(problem, algorithm) = &wanted
-                && !room.allows(problem, algorithm)
+                && !room.allows(problem, algorithm, self.ledger.notes(algorithm))
             {
                 self.wanted = Some(wanted);
                 return Some(Next::Later);
+            }
+            if let Some(task) = self.pilot(&wanted, session, room) {
+                return Some(Next::Run(Box::new(task)));
             }
             if let Some(task) = self.task(wanted, session) {
                 return Some(Next::Run(Box::new(task)));
             }
         }
+    }
+
+    /// A small convolution to time first, where nothing is known of the algorithm and it may take long; the candidate is asked for
+    /// again afterwards, unless it is hopeless by then.
+    fn pilot(&mut self, wanted: &Wanted, session: &mut Session, room: &Room<'_>) -> Option<Task> {
+        let Wanted::Part(problem, algorithm) = wanted else { return None };
+        if room.is_thorough || !room.similar.is_new(problem, algorithm) || !self.piloted.insert(algorithm.clone()) {
+            return None;
+        }
+        let small = pilot(problem, room.rates)?;
+        let program = session.guest.part(&small, algorithm).ok()?;
+        Some(Task::alone(Purpose::Pilot(Box::new(small), algorithm.clone()), Arc::new(program)))
     }
 
     /// Times what stopped the survey; none if that needs no time or cannot be set up, which is taken down.
@@ -395,6 +415,7 @@ impl Job {
                 }
                 None => self.ledger.refuse(*problem, algorithm),
             },
+            (Purpose::Pilot(..), _) => {}
             (Purpose::Division, _) => {
                 let workspace = tightfit_cuda::Guest::division_workspace(self.problem());
                 let cost = time.map_or(DivisionCost::NEVER, |time| DivisionCost { time, workspace });

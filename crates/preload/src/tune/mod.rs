@@ -15,6 +15,7 @@ mod job;
 mod ledger;
 mod outcome;
 mod pace;
+mod pilot;
 mod rates;
 mod room;
 mod similar;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tightfit_core::{Algorithm, Problem};
+use tightfit_core::{Algorithm, Notes, Problem};
 
 use super::rates::Rates;
 use super::similar::Similar;
@@ -27,11 +27,11 @@ pub(super) struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Whether a step has room for the measurement of a candidate.
-    pub fn allows(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
+    /// Whether a step has room for the measurement of a candidate with these notes.
+    pub fn allows(&self, problem: &Problem, algorithm: &Algorithm, notes: Notes) -> bool {
         let Some(left) = self.left else { return true };
         let call = self.similar.expected(problem, algorithm, self.rates);
-        let all = self.similar.setup(problem, algorithm) + CALLS as u32 * Duration::from_nanos(call.0);
+        let all = self.similar.setup(problem, algorithm, notes) + CALLS as u32 * Duration::from_nanos(call.0);
         // Nobody knows whether it is compiled first, which takes longer than anything else.
         let is_early = left >= NEW || !self.similar.is_new(problem, algorithm);
         is_early && all <= left

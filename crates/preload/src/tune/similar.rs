@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tightfit_core::backend::Offer;
-use tightfit_core::{Algorithm, Nanos, Operation, Problem, Types};
+use tightfit_core::{Algorithm, Nanos, Notes, Operation, Problem, Types};
 
 use super::rates::{Rates, small};
 
@@ -17,8 +17,8 @@ use super::rates::{Rates, small};
 #[derive(Default)]
 pub(super) struct Similar {
     seen: HashMap<Class, Seen>,
-    /// The longest time to set up an algorithm on the host, by engine: its variants are compiled alike.
-    setups: HashMap<(String, Operation), Duration>,
+    /// What setting an algorithm up took on the host, by engine: its variants are compiled alike.
+    setups: HashMap<(String, Operation), Setups>,
 }
 
 /// An algorithm where it may be expected to be about as fast as elsewhere: its name, the extents and strides of the filters,
@@ -34,16 +34,31 @@ struct Seen {
     work: f64,
 }
 
+/// The shortest and the longest time to set an engine up. The first may include a library that is loaded.
+#[derive(Clone, Copy)]
+struct Setups {
+    shortest: Duration,
+    longest: Duration,
+}
+
+impl Setups {
+    /// What the next one takes: a compiled engine is compiled for each size and variant, others are only loaded once.
+    fn next(self, notes: Notes) -> Duration {
+        if notes.contains(Notes::COMPILED) { self.longest } else { self.shortest }
+    }
+}
+
 /// What is not known may take so many times the bound.
 const UNKNOWN: f64 = 20.0;
 /// Expected times are exceeded by no more than this in general.
 const MARGIN: f64 = 1.5;
 /// An algorithm that was not seen yet on a class is expected to be so much slower than the best that was.
 const NEW: f64 = 2.0;
-/// An algorithm that takes longer to set up is compiled.
+/// A compiled algorithm that takes longer to set up is not worth it.
 const SLOW: Duration = Duration::from_millis(300);
-/// What was seen says nothing of convolutions with more work than so many times as much.
+/// On convolutions with more work than so many times as much, an algorithm may do better than it was seen to, by so much.
 const LARGER: f64 = 4.0;
+const GROWTH: f64 = 4.0;
 
 impl Similar {
     /// Takes down how long a call of an algorithm took.
@@ -58,8 +73,8 @@ impl Similar {
 
     /// Takes down how long it took to set an algorithm up, with its first launch.
     pub fn add_setup(&mut self, problem: &Problem, algorithm: &Algorithm, time: Duration) {
-        let longest = self.setups.entry(engine(problem, algorithm)).or_default();
-        *longest = time.max(*longest);
+        let all = self.setups.entry(engine(problem, algorithm)).or_insert(Setups { shortest: time, longest: time });
+        (all.shortest, all.longest) = (all.shortest.min(time), all.longest.max(time));
     }
 
     fn of(&self, problem: &Problem, algorithm: &Algorithm) -> Option<&Seen> {
@@ -71,18 +86,22 @@ impl Similar {
         self.of(problem, algorithm).is_none()
     }
 
-    /// What setting an algorithm up may take: as long as its variants, or as others on the average.
-    pub fn setup(&self, problem: &Problem, algorithm: &Algorithm) -> Duration {
-        self.setups.get(&engine(problem, algorithm)).copied().unwrap_or_else(|| {
-            let all: Duration = self.setups.values().sum();
-            (all / self.setups.len().max(1) as u32).mul_f64(MARGIN)
-        })
+    /// What setting up an algorithm with these notes may take: as long as its variants, or as others on the average.
+    pub fn setup(&self, problem: &Problem, algorithm: &Algorithm, notes: Notes) -> Duration {
+        self.setups.get(&engine(problem, algorithm)).map_or_else(
+            || {
+                let all: Duration = self.setups.values().map(|setups| setups.longest).sum();
+                (all / self.setups.len().max(1) as u32).mul_f64(MARGIN)
+            },
+            |setups| setups.next(notes),
+        )
     }
 
-    /// Whether setting an algorithm up takes longer than a step may be held up, which later processes would have to wait for
-    /// as well.
-    pub fn is_slow_to_set_up(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
-        self.setups.get(&engine(problem, algorithm)).is_some_and(|time| *time > SLOW)
+    /// Whether compiling an algorithm takes longer than a step may be held up, which later processes would have to wait for as
+    /// well.
+    pub fn is_slow_to_set_up(&self, problem: &Problem, algorithm: &Algorithm, notes: Notes) -> bool {
+        let setups = self.setups.get(&engine(problem, algorithm));
+        notes.contains(Notes::COMPILED) && setups.is_some_and(|setups| setups.next(notes) > SLOW)
     }
 
     /// What a call of an algorithm may take.
@@ -104,11 +123,12 @@ impl Similar {
     }
 
     /// Whether an algorithm is not worth a measurement where a call must take less than so long: at its best it has been too
-    /// slow, on no less than a share of the work.
+    /// slow, or far too slow on a small share of the work.
     pub fn is_hopeless(&self, problem: &Problem, algorithm: &Algorithm, allowed: Nanos) -> bool {
         self.of(problem, algorithm).is_some_and(|seen| {
             let work = small(problem);
-            work <= LARGER * seen.work && seen.best * work > MARGIN * allowed.0 as f64
+            let growth = if work <= LARGER * seen.work { 1.0 } else { GROWTH };
+            seen.best * work > MARGIN * growth * allowed.0 as f64
         })
     }
 
@@ -137,7 +157,7 @@ fn class(problem: &Problem, algorithm: &Algorithm) -> Class {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::{Bytes, Notes};
+    use tightfit_core::Bytes;
 
     use super::*;
 
@@ -168,14 +188,17 @@ mod tests {
             ["forward", "backward-data"].map(|of| problem(&format!("{of} n8 c64 h28 w28 k64 r1 s1 f32")));
         let [one, other, fast] = ["engine65:k2=1,k13=0", "engine65:k2=9", "legacy:gemm"].map(Algorithm::new);
         let mut similar = Similar::default();
-        assert_eq!(similar.setup(&forward, &one), Duration::ZERO);
+        assert_eq!(similar.setup(&forward, &one, Notes::COMPILED), Duration::ZERO);
         similar.add_setup(&forward, &one, Duration::from_millis(400));
         similar.add_setup(&forward, &one, Duration::from_millis(2));
         similar.add_setup(&forward, &fast, Duration::from_millis(4));
-        assert_eq!(similar.setup(&forward, &other), Duration::from_millis(400));
-        assert_eq!(similar.setup(&backward, &other), Duration::from_millis(303), "as others do");
-        let is_slow = |problem, algorithm| similar.is_slow_to_set_up(problem, algorithm);
+        assert_eq!(similar.setup(&forward, &other, Notes::COMPILED), Duration::from_millis(400));
+        assert_eq!(similar.setup(&backward, &other, Notes::COMPILED), Duration::from_millis(303), "as others do");
+        let is_slow = |problem, algorithm| similar.is_slow_to_set_up(problem, algorithm, Notes::COMPILED);
         assert!(is_slow(&forward, &other) && !is_slow(&forward, &fast) && !is_slow(&backward, &other));
+        // What is not compiled was slow once because its library was loaded.
+        assert_eq!(similar.setup(&forward, &other, Notes::NONE), Duration::from_millis(2));
+        assert!(!similar.is_slow_to_set_up(&forward, &other, Notes::NONE));
     }
 
     #[test]
@@ -196,7 +219,10 @@ mod tests {
         let took = Nanos((100_000.0 * small(&new) / small(&known)) as u64);
         let is_hopeless = |problem: &Problem, name: &str| similar.is_hopeless(problem, &Algorithm::new(name), took);
         assert_eq!(["fast", "near", "one", "slow"].map(|name| is_hopeless(&new, name)), [false, false, false, true]);
-        // Nobody knows how it does on far more work.
-        assert!(!similar.is_hopeless(&known.with_batch(64).unwrap(), &Algorithm::new("slow"), Nanos(1)));
+        // On far more work it may do better, but not by any factor.
+        let large = known.with_batch(64).unwrap();
+        let share = |of: f64| Nanos((900_000.0 * of * small(&large) / small(&known)) as u64);
+        let is_hopeless = |allowed: Nanos| similar.is_hopeless(&large, &Algorithm::new("slow"), allowed);
+        assert!(!is_hopeless(share(1.0 / 5.0)) && is_hopeless(share(1.0 / 7.0)));
     }
 }

@@ -163,7 +163,7 @@ impl State {
                 self.pace.spend(spent);
                 job.spend(spent, 1);
                 self.measured += times.count() as u64;
-                if let (Purpose::Part(problem, algorithm), Some(time)) =
+                if let (Purpose::Part(problem, algorithm) | Purpose::Pilot(problem, algorithm), Some(time)) =
                     (&task.purpose, outcome.times.first().and_then(|times| times.last()))
                 {
                     self.rates.add(problem, *time);

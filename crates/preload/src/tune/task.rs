@@ -21,6 +21,8 @@ pub(super) enum Purpose {
     Own,
     /// A candidate.
     Part(Box<Problem>, Algorithm),
+    /// A candidate's algorithm on a small convolution of the same kind.
+    Pilot(Box<Problem>, Algorithm),
     /// What dividing costs.
     Division,
     /// A configuration and what runs now.
@@ -32,6 +34,7 @@ impl fmt::Display for Purpose {
         match self {
             Purpose::Own => f.write_str("the program's own choice"),
             Purpose::Part(part, algorithm) => write!(f, "{} {algorithm}", part.batch()),
+            Purpose::Pilot(small, algorithm) => write!(f, "{algorithm} on {small} first"),
             Purpose::Division => f.write_str("a division"),
             Purpose::Duel => f.write_str("a comparison"),
         }
@@ -61,7 +64,9 @@ impl Task {
     /// With how long it may take, for a kernel of which a call takes so long now if that is known.
     pub fn expecting(self, whole: &Problem, now: Option<Nanos>, rates: &Rates, similar: &Similar) -> Task {
         let call = match (&self.purpose, now) {
-            (Purpose::Part(part, algorithm), _) => similar.expected(part, algorithm, rates),
+            (Purpose::Part(part, algorithm) | Purpose::Pilot(part, algorithm), _) => {
+                similar.expected(part, algorithm, rates)
+            }
             (_, Some(now)) => Similar::at_most(now),
             (_, None) => Similar::of_unknown(whole, rates),
         };

@@ -1,0 +1,84 @@
+//! A small convolution of the same kind, on which an algorithm that nobody has seen is timed before a large one: a kernel on a
+//! device cannot be stopped, and fallbacks for large volumes take a hundred times as long as what runs.
+//!
+//! ```text
+//! n1 c128 d144 h256 w256 r3:  direct?   n1 c128 d36 h64 w64: 100 times what runs takes for as much work   not tried
+//!                             gemm?     n1 c128 d36 h64 w64: 2 times                                      timed
+//! ```
+
+use std::time::Duration;
+
+use tightfit_core::problem::{Axis, Convolution};
+use tightfit_core::{Error, Problem};
+
+use super::rates::Rates;
+use super::similar::Similar;
+use super::task::CALLS;
+
+/// The share of the work that is tried.
+const SHARE: f64 = 1.0 / 64.0;
+/// What may hold a step up for no longer than this is tried as it is.
+const SHORT: Duration = Duration::from_millis(250);
+
+/// The small convolution to try first; none if the convolution itself cannot take long.
+pub(super) fn pilot(problem: &Problem, rates: &Rates) -> Option<Problem> {
+    let calls = CALLS as u32 * Duration::from_nanos(Similar::of_unknown(problem, rates).0);
+    if calls <= SHORT {
+        return None;
+    }
+    shrunk(problem).ok().filter(|small| small.flops() * 2.0 < problem.flops())
+}
+
+/// The convolution with about a share of the work: fewer samples, and shorter maps, packed.
+fn shrunk(problem: &Problem) -> Result<Problem, Error> {
+    let batch = ((problem.batch() as f64 * SHARE).ceil() as usize).max(1);
+    let left = SHARE * problem.batch() as f64 / batch as f64;
+    let convolution = problem.convolution();
+    let long = |axis: &&Axis| axis.output() > 1;
+    let count = convolution.axes().iter().filter(long).count().max(1);
+    let each = left.powf(1.0 / count as f64);
+    let shrink = |axis: &Axis| {
+        let outputs = ((axis.output() as f64 * each).ceil() as usize).max(1);
+        let input = ((outputs - 1) * axis.stride + axis.reach()).saturating_sub(axis.pad_before + axis.pad_after);
+        if outputs < axis.output() && input > 0 { Axis { input, ..*axis } } else { *axis }
+    };
+    let axes: Vec<Axis> = convolution.axes().iter().map(shrink).collect();
+    let small = Convolution::new(convolution.channels(), convolution.filters(), convolution.groups(), &axes)?;
+    Problem::new(small, problem.operation(), batch, problem.types(), problem.layout())
+}
+
+#[cfg(test)]
+mod tests {
+    use tightfit_core::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn a_pilot_is_small_and_of_the_same_kind() {
+        let small = |line: &str| shrunk(&line.parse().unwrap()).unwrap().to_string();
+        for (problem, expected) in [
+            (
+                "forward n1 c128 d144 h256 w256 k64 t3 r3 s3 pad1 bf16",
+                "forward n1 c128 d36 h64 w64 k64 t3 r3 s3 pad1 bf16",
+            ),
+            ("backward-data n256 c64 h56 w56 k64 r3 s3 pad1 f32", "backward-data n4 c64 h56 w56 k64 r3 s3 pad1 f32"),
+            (
+                "forward n2 c8 h64 w64 k8 r3 s3 stride2 pad1 groups8 f32",
+                "forward n1 c8 h11 w11 k8 r3 s3 pad1 stride2 groups8 f32",
+            ),
+        ] {
+            assert_eq!(small(problem), expected);
+        }
+    }
+
+    #[test]
+    fn only_what_may_take_long_has_a_pilot() {
+        let large: Problem = "forward n1 c128 d144 h256 w256 k64 t3 r3 s3 pad1 bf16".parse().unwrap();
+        let usual: Problem = "forward n64 c64 h56 w56 k64 r3 s3 pad1 bf16".parse().unwrap();
+        let mut rates = Rates::default();
+        // 400 TFLOP/s.
+        rates.add(&large, Nanos((large.flops() / 400e3) as u64));
+        assert!(pilot(&large, &rates).is_some_and(|small| small.flops() < large.flops() / 32.0));
+        assert_eq!(pilot(&usual, &rates), None);
+    }
+}
