@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
-"""The table of the defaults of `tightfit run` in docs/results.md, from what scripts/gpu-run.sh measured.
+"""The table of the defaults of `tightfit run` in docs/results.md, from what scripts/gpu-defaults.sh measured.
 
-usage: scripts/defaults-table.py collect OUTPUT ..      one JSON line for each pair of plain and run in the stages `anytime`;
-                                                        options of `run` are added by hand where there were any
-       scripts/defaults-table.py table FILE             the table, from these lines
+usage: scripts/defaults-table.py collect OUTPUT ..      one JSON line for each pair of plain and run; the name of a folder in OUTPUT
+                                                        says how it ran: round*, limit-*, first-*, ddp*
+       scripts/defaults-table.py table FILE             the table, from these lines, a row for the pairs of a case
 
 Prints to standard output.
 """
 
 import json
 import pathlib
+import statistics
 import sys
 
 KEPT = ["first_step_s", "longest_step_ms", "settled_s", "step_ms", "torch_peak_gib", "tuning_torch_peak_gib", "driver_peak_gib"]
 COLUMNS = [
     "network, mini-batch, types",
+    "pairs",
     "step (ms), plain",
     "run",
+    "run over plain",
     "first step (s), plain",
     "run",
     "longest step while tuning",
@@ -27,54 +30,88 @@ COLUMNS = [
     "driver, plain",
     "run, then",
     "divided / replaced / kept",
+    "of these shipped",
 ]
 
 
-def collect(folders):
-    for folder in map(pathlib.Path, folders):
+def options_of(folder, limit):
+    """What the pairs of a folder differ in from the defaults."""
+    if folder.startswith("first-"):
+        return "`--tune first --tune-budget unlimited`"
+    if folder.startswith("ddp"):
+        return "two GPUs (DistributedDataParallel)"
+    if folder.startswith("limit-"):
+        budget = " --tune-budget 30s" if folder.endswith("-30") else ""
+        return f"`--workspace {limit >> 20}MiB{budget}`"
+    return ""
+
+
+def collect(outputs):
+    folders = sorted(folder for output in map(pathlib.Path, outputs) for folder in output.iterdir() if folder.is_dir())
+    for folder in folders:
         plain = None
-        for line in (folder / "anytime.jsonl").read_text().splitlines():
-            figures = json.loads(line)
+        lines = [line for name in ("anytime", "ddp") for line in read(folder / f"{name}.jsonl")]
+        for figures in lines:
+            if "step_ms" not in figures:
+                continue
             if figures["label"] == "plain":
                 plain = figures
                 continue
-            report = json.loads((folder / f"report-{figures['label']}.json").read_text())
+            # Of several ranks, or of the one process; the launcher of ranks runs no kernels.
+            reports = [json.loads(path.read_text()) for path in sorted(folder.glob(f"report-{figures['label']}*.json"))]
+            report = max(reports, key=lambda report: len(report["kernels"]))
+            limit = report.get("workspace_limit") or report["workspace_limit_bytes"]
             decisions = [kernel["decision"] for kernel in report["kernels"]]
-            row = {"case": figures["case"], "limit": report.get("workspace_limit") or report["workspace_limit_bytes"], "folder": folder.name}
+            row = {"case": figures["case"], "options": options_of(folder.name, limit), "folder": folder.name}
             row |= {"plain": {name: plain[name] for name in KEPT}, "run": {name: figures[name] for name in KEPT}}
-            if report["totals"].get("shipped_hits"):
-                row["options"] = "decisions that ship"
+            row["shipped"] = report["totals"].get("shipped_hits", 0)
             row["tuned_s"] = round(report["totals"]["tuning_us"] / 1e6, 2)
             row["kernels"] = {of: decisions.count(of) for of in ("divided", "replaced", "kept")}
             print(json.dumps(row))
 
 
-def cells(row):
-    plain, run, kernels = row["plain"], row["run"], row["kernels"]
-    network, batch, types, *size = row["case"].split(":")
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def cells(rows):
+    network, batch, types, *size = rows[0]["case"].split(":")
     name = f"{network} {batch} {types}" + "".join(f", {edge} pixels" for edge in size)
-    options = f", {row['options']}" if "options" in row else ""
-    peaks = [max(of["torch_peak_gib"], of["tuning_torch_peak_gib"]) for of in (plain, run)]
+
+    def of(way, name, join=statistics.median):
+        return join([row[way][name] for row in rows])
+
+    def peak(way):
+        return max(of(way, "torch_peak_gib", max), of(way, "tuning_torch_peak_gib", max))
+
+    ratios = sorted(row["run"]["step_ms"] / row["plain"]["step_ms"] for row in rows)
+    spread = f" ({ratios[0]:.2f} to {ratios[-1]:.2f})" if len(rows) > 1 else ""
+    last = rows[-1]
     return [
-        name + options,
-        f"{plain['step_ms']:.1f}",
-        f"{run['step_ms']:.1f}",
-        f"{plain['first_step_s']:.2f}",
-        f"{run['first_step_s']:.2f}",
-        f"{run['longest_step_ms']:.0f}",
-        f"{run['settled_s']:.1f}",
-        f"{row['tuned_s']:.1f}",
-        f"{peaks[0]:.2f}",
-        f"{peaks[1]:.2f}",
-        f"{plain['driver_peak_gib']:.2f}",
-        f"{run['driver_peak_gib']:.2f}",
-        " / ".join(str(kernels[of]) for of in ("divided", "replaced", "kept")),
+        name + (f", {last['options']}" if last["options"] else ""),
+        str(len(rows)),
+        f"{of('plain', 'step_ms'):.1f}",
+        f"{of('run', 'step_ms'):.1f}",
+        f"{statistics.median(ratios):.2f}{spread}",
+        f"{of('plain', 'first_step_s'):.2f}",
+        f"{of('run', 'first_step_s'):.2f}",
+        f"{of('run', 'longest_step_ms', max):.0f}",
+        f"{of('run', 'settled_s', max):.1f}",
+        f"{max(row['tuned_s'] for row in rows):.1f}",
+        f"{peak('plain'):.2f}",
+        f"{peak('run'):.2f}",
+        f"{of('plain', 'driver_peak_gib', max):.2f}",
+        f"{of('run', 'driver_peak_gib', max):.2f}",
+        " / ".join(str(last["kernels"][of]) for of in ("divided", "replaced", "kept")),
+        str(last["shipped"] or "-"),
     ]
 
 
 def table(path):
-    rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
-    for row in [COLUMNS, ["---"] * len(COLUMNS), *map(cells, rows)]:
+    groups = {}
+    for row in read(pathlib.Path(path)):
+        groups.setdefault((row["options"], row["case"]), []).append(row)
+    for row in [COLUMNS, ["---"] * len(COLUMNS), *map(cells, groups.values())]:
         print("| " + " | ".join(row) + " |")
 
 

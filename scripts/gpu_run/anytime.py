@@ -5,7 +5,7 @@ usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--se
        [tightfit run .. --] torchrun --nproc-per-node 2 scripts/gpu_run/anytime.py --label NAME CASE
 
 Takes steps for so many seconds, under `tightfit run --report FILE` no longer than until two seconds
-after the library has written it, which is when tuning ends, but at least as long as plain; then times some more. A case per process, because what was tuned once stays tuned. Under torchrun, ranks train together
+after the library has written it, which is when tuning ends, or until no step was held up for as long as plain takes; then times some more. A case per process, because what was tuned once stays tuned. Under torchrun, ranks train together
 (DistributedDataParallel), all take the steps of the first rank, and that one writes. With `--turn FILE`, a process that has
 imported everything waits for the others that name the file. With `--errors` and `--inference`, `error` is the output's distance from
 what 64-bit arithmetic gives, over the norm of that.
@@ -25,6 +25,8 @@ from models import build, loss_of
 
 # Nanoseconds of steps behind the end of tuning that are not timed.
 SETTLING = 2_000_000_000
+# A step that takes so many times the shortest was held up.
+HELD_UP = 1.25
 
 
 def measure(case, options):
@@ -38,11 +40,12 @@ def measure(case, options):
     report = pathlib.Path(os.environ.get("TIGHTFIT_REPORT", "none"))
     begun = report.stat().st_mtime_ns if report.exists() else None
 
-    def is_over(begin):
+    def is_over(begin, times):
         # The command writes a report without convolutions first.
         is_tuned = begun is not None and begun < report.stat().st_mtime_ns < time.time_ns() - SETTLING
         spent = time.perf_counter() - begin
-        over = torch.tensor(float(spent >= options.seconds or is_tuned and spent >= options.least), device="cuda")
+        is_quiet = max(times[len(times) // 2 :], default=0.0) < HELD_UP * min(times, default=0.0)
+        over = torch.tensor(float(spent >= options.seconds or (is_tuned or is_quiet) and spent >= options.least), device="cuda")
         if ranks > 1:
             torch.distributed.broadcast(over, 0)
         return bool(over)
@@ -64,7 +67,7 @@ def measure(case, options):
 
     with Peak() as tuning:
         first, times, begin = timed(), [], time.perf_counter()
-        while not is_over(begin):
+        while not is_over(begin, times):
             times.append(timed())
     figures = {f"tuning_{name}": value for name, value in tuning.gib().items()}
     with Peak() as peak:

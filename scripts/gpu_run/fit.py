@@ -165,7 +165,7 @@ class Case:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-            times = []
+            times, before = [], torch.cuda.memory_stats()
             for _ in range(self.count):
                 begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
                 begin.record()
@@ -173,6 +173,13 @@ class Case:
                 end.record()
                 torch.cuda.synchronize()
                 times.append(begin.elapsed_time(end))
+            after = torch.cuda.memory_stats()
+            queued = time.perf_counter()
+            self.step()
+            figures["host_ms"] = round(1e3 * (time.perf_counter() - queued), 2)
+            # What the allocator asks the driver for in steady state, a step.
+            asked = ("num_device_alloc", "num_device_free", "num_alloc_retries", "num_sync_all_streams")
+            figures["allocator"] = {name: (after.get(name, 0) - before.get(name, 0)) / self.count for name in asked}
             figures.update(
                 step_ms=round(statistics.median(times), 2), fastest_ms=round(min(times), 2), first_step_s=round(first, 2),
                 peak_bytes=torch.cuda.max_memory_allocated(), reserved_bytes=torch.cuda.max_memory_reserved(),
