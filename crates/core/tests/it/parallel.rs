@@ -31,21 +31,22 @@ fn found(devices: usize, sizes: Sizes, env: &Env<'_>) -> (Survey, Vec<usize>) {
 
 #[test]
 fn devices_share_the_sizes_of_one_kernel() {
-    for sizes in Sizes::ALL {
+    for (sizes, devices) in Sizes::ALL.into_iter().flat_map(|sizes| [2, 4, 8].map(|devices| (sizes, devices))) {
         let (one, alone) = found(1, sizes, &Env::default());
-        let (two, shared) = found(2, sizes, &Env::default());
-        let key = problem(BATCH);
-        let (mut one_candidates, mut two_candidates) =
-            (one.candidates[&key].candidates.clone(), two.candidates[&key].candidates.clone());
-        one_candidates.sort();
-        two_candidates.sort();
-        assert_eq!(one_candidates, two_candidates, "{sizes}");
+        let (several, shared) = found(devices, sizes, &Env::default());
+        let sorted = |survey: &Survey| {
+            let mut candidates = survey.candidates[&problem(BATCH)].candidates.clone();
+            candidates.sort();
+            candidates
+        };
+        assert_eq!(sorted(&one), sorted(&several), "{sizes} on {devices}");
         // `fit` screens every algorithm at sizes where one device would have given up on some.
         let total: usize = shared.iter().sum();
-        assert!(total >= alone[0] && (sizes == Sizes::Fit || total == alone[0]), "{sizes}: {shared:?}, {alone:?}");
-        assert_eq!(two.spent.measured, total, "{sizes}");
-        let shares: Vec<usize> = two.spent.shares.iter().map(|share| share.measured).collect();
-        assert_eq!(shares, shared, "{sizes}");
+        let is_as_expected = total >= alone[0] && (sizes == Sizes::Fit || total == alone[0]);
+        assert!(is_as_expected, "{sizes} on {devices}: {shared:?}, {alone:?}");
+        assert_eq!(several.spent.measured, total, "{sizes} on {devices}");
+        let shares: Vec<usize> = several.spent.shares.iter().map(|share| share.measured).collect();
+        assert_eq!(shares, shared, "{sizes} on {devices}");
     }
 }
 

@@ -158,26 +158,32 @@ fn ranks_tune_on_one_cache() {
 
 #[test]
 fn ranks_of_one_job_share_the_work() {
-    let folder = tempfile::tempdir().unwrap();
-    let cache = folder.path().join("cache.db");
     let arguments = "net=6 steps=60 sync=1 engine=1 size=5 c=4 k=4";
     let (_, expected) = all_alone(arguments);
-    let rank = |number: &str| {
-        let client = tuned(arguments, &[("CACHE", cache.to_str().unwrap())]);
-        let client = client.with("LOCAL_RANK", number).with("LOCAL_WORLD_SIZE", "2");
-        let run = all_right(client.with("TIGHTFIT_MOCK_CUDA_DELAY", "all:20"), &expected, number);
-        assert_no_more_workspace(&run);
-        let timed = run.kernels().iter().filter(|kernel| kernel["framework"]["time_us"].is_number());
-        timed.map(|kernel| kernel["problem"].to_string()).collect::<Vec<String>>()
-    };
-    let [mut first, second] = std::thread::scope(|threads| {
-        [threads.spawn(|| rank("0")), threads.spawn(|| rank("1"))].map(|thread| thread.join().unwrap())
-    });
-    // Each convolution is measured by one of the two, whether or not the other has heard of it by its end.
-    first.extend(second);
-    first.sort();
-    first.dedup();
-    assert_eq!(first.len(), 6, "{first:?}");
+    for ranks in [2, 8] {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("cache.db");
+        let rank = &|number: usize| {
+            let client = tuned(arguments, &[("CACHE", cache.to_str().unwrap())]);
+            let client = client.with("LOCAL_RANK", &number.to_string()).with("LOCAL_WORLD_SIZE", &ranks.to_string());
+            let run = all_right(
+                client.with("TIGHTFIT_MOCK_CUDA_DELAY", "all:20"),
+                &expected,
+                &format!("{number} of {ranks}"),
+            );
+            assert_no_more_workspace(&run);
+            let timed = run.kernels().iter().filter(|kernel| kernel["framework"]["time_us"].is_number());
+            timed.map(|kernel| kernel["problem"].to_string()).collect::<Vec<String>>()
+        };
+        let mut timed: Vec<String> = std::thread::scope(|threads| {
+            let started: Vec<_> = (0..ranks).map(|number| threads.spawn(move || rank(number))).collect();
+            started.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        // Each convolution is measured by one of them, whether or not the others have heard of it by their end.
+        timed.sort();
+        timed.dedup();
+        assert_eq!(timed.len(), 6, "{ranks}: {timed:?}");
+    }
 }
 
 #[test]
