@@ -1,7 +1,8 @@
 """Tables of what ran on a GPU: docs/measured/papers.jsonl has the lines of scripts/gpu-papers.sh, vdnn.jsonl those of
-scripts/gpu-train.sh."""
+scripts/gpu-train.sh; files with a date have what the tables of a run printed."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from .tables import ROOT
@@ -71,8 +72,118 @@ def policies() -> str:
             step = steps.get(policy, {})
             return f"{step['step_us'] / 1e3:.1f} ({oracle['features_us'] / step['features_us']:.2f})" if "step_us" in step else "-"
 
-        rows.append([f"{case.split(':')[0].upper().replace('VGG', 'VGG-')} {case.split(':')[1]}", f"{oracle['step_us'] / 1e3:.1f}", *map(cell, POLICIES)])
+        rows.append(
+            [
+                f"{case.split(':')[0].upper().replace('VGG', 'VGG-')} {case.split(':')[1]}",
+                f"{oracle['step_us'] / 1e3:.1f}",
+                *map(cell, POLICIES),
+            ]
+        )
     return table(["network", "oracle", *(policy.replace(" d", ", d") for policy in POLICIES)], rows)
 
 
-TABLES = {"mucudnn-iterations": iterations, "mucudnn-totals-run": totals, "vdnn-run": policies}
+def of_run(name: str, table: str = "") -> list[Json]:
+    """The lines of a dated file, after the one about the run."""
+    _, *rest = [json.loads(line) for line in (MEASURED / f"{name}-2026-11-21.jsonl").read_text().splitlines()]
+    return [line for line in rest if line.get("table", "") == table]
+
+
+def one_byte_too_little() -> str:
+    """A kernel within a byte less than its fastest algorithm needs."""
+    lines = of_run("papers", "one-byte-too-little")
+    rows = [
+        [
+            line["kernel"],
+            f"{line['best_workspace_mib']} MiB",
+            f"{line['undivided_ms']:.2f} ms",
+            f"{line['parts']}, {line['divided_ms']:.2f} ms",
+            f"{line['undivided_ms'] / line['divided_ms']:.2f}",
+        ]
+        for line in lines
+    ]
+    undivided, divided = (sum(line[of] for line in lines) for of in ("undivided_ms", "divided_ms"))
+    rows.append(["total", "", f"{undivided:.1f} ms", f"{divided:.2f} ms", f"{undivided / divided:.2f}"])
+    return table(["kernel", "workspace of the best", "undivided", "divided", "gain"], rows)
+
+
+def optimized_totals() -> str:
+    """Convolutions within one total, beside an equal share for each, undivided."""
+    rows = []
+    for line in of_run("papers", "totals"):
+        wd, undivided = line["wd_ms"], f"{line['undivided_ms']} ms"
+        ratio = f"{line['undivided_ms'] / wd:.2f}"
+        if "wider_each_mib" in line:
+            undivided += f" (at {line['wider_each_mib']} MiB each: {line['undivided_wider_ms']:.2f})"
+            ratio += f" ({line['undivided_wider_ms'] / wd:.2f})"
+        rows.append([line["network"], f"{line['total_mib']} MiB", undivided, f"{wd} ms", ratio, str(line.get("goal", "none"))])
+    return table(["network", "total", "WR undivided", "WD", "ratio", "goal"], rows)
+
+
+PAPER_TABLE_5 = {"AlexNet b256": "1.24", "ResNet-50 b64": "1.05", "DenseNet-40 b256, k = 40": "1.11"}
+
+
+def table_5() -> str:
+    """Whole iterations within 64 MiB a kernel, the convolutions alone in parentheses."""
+    rows = []
+    for line in of_run("papers", "table5"):
+        steps = [line.get(of) for of in ("plain", *SIZES[:2], "fit")]
+        cells = [f"{step['step_ms']:.1f} ({step['convolutions_ms']:.1f})" if step else "-" for step in steps]
+        gain = [line["undivided"][of] / line["fit"][of] for of in ("step_ms", "convolutions_ms")]
+        rows.append([line["network"], *cells, f"{gain[0]:.2f} ({gain[1]:.2f})", PAPER_TABLE_5.get(line["network"], "-")])
+    head = ["network", "plain, no limit", "undivided", "power-of-two", "fit", "gain", "the paper (P100, TensorFlow)"]
+    return table(head, rows)
+
+
+def of_policies(cell: Callable[[Json], str]) -> str:
+    """A row for each network, a cell for each policy that ran."""
+    found = of_run("vdnn")
+    rows = []
+    for case in dict.fromkeys(line["case"] for line in found):
+        steps = {line["variant"]: line for line in found if line["case"] == case}
+        rows.append([NAMES[case], *(cell(steps[of]) if of in steps else "-" for of in ("oracle", *POLICIES))])
+    return table(["network", "oracle", *(policy.replace(" d", ", d") for policy in POLICIES)], rows)
+
+
+NAMES = {
+    "alexnet:128": "AlexNet 128",
+    "overfeat:128": "OverFeat 128",
+    "googlenet:128": "GoogLeNet 128",
+    "resnet50:64": "ResNet-50 64",
+    "vgg19:64": "VGG-19 64",
+    "vgg19:128": "VGG-19 128",
+    "vgg19:256": "VGG-19 256",
+    "vgg116:32": "VGG-116 32",
+    "vgg516:32": "VGG-516 32",
+}
+
+
+def first_policies() -> str:
+    """Milliseconds of a step and the fraction of the oracle's speed, or what a policy needs that does not fit."""
+
+    def cell(step: Json) -> str:
+        if "needs_gib" in step:
+            return f"{step['needs_gib']} GiB"
+        return str(step["step_ms"]) + (f" ({step['of_oracle']:.2f})" if "of_oracle" in step else "")
+
+    return of_policies(cell)
+
+
+def policies_memory() -> str:
+    """GiB of the arena, and GiB offloaded in a step."""
+
+    def cell(step: Json) -> str:
+        return ", ".join(f"{step[of]:{form}}" for of, form in (("arena_gib", ".2f"), ("offloaded_gib", ".1f")) if of in step) or "-"
+
+    return of_policies(cell)
+
+
+TABLES = {
+    "mucudnn-iterations": iterations,
+    "mucudnn-totals-run": totals,
+    "mucudnn-one-byte-run": one_byte_too_little,
+    "mucudnn-totals-optimized": optimized_totals,
+    "mucudnn-table-5": table_5,
+    "vdnn-run": policies,
+    "vdnn-run-first": first_policies,
+    "vdnn-run-memory": policies_memory,
+}
