@@ -8,7 +8,7 @@ use std::time::Duration;
 use tightfit_core::survey::TuneBudget;
 
 /// The most that measuring may hold up one step, host and device together.
-const STEP: Duration = Duration::from_millis(250);
+pub(super) const STEP: Duration = Duration::from_millis(250);
 /// What does not count in a step.
 const TRIFLE: Duration = Duration::from_millis(10);
 /// The share of the budget for finding candidates; the rest is for comparing them with what runs.

@@ -11,19 +11,18 @@ use std::time::Duration;
 use tightfit_core::problem::{Axis, Convolution};
 use tightfit_core::{Error, Problem};
 
+use super::pace::STEP;
 use super::rates::Rates;
 use super::similar::Similar;
 use super::task::CALLS;
 
 /// The share of the work that is tried.
 const SHARE: f64 = 1.0 / 64.0;
-/// What may hold a step up for no longer than this is tried as it is.
-const SHORT: Duration = Duration::from_millis(250);
 
-/// The small convolution to try first; none if the convolution itself cannot take long.
+/// The small convolution to try first; none if the convolution itself cannot hold a step up for longer than it may be.
 pub(super) fn pilot(problem: &Problem, rates: &Rates) -> Option<Problem> {
     let calls = CALLS as u32 * Duration::from_nanos(Similar::of_unknown(problem, rates).0);
-    if calls <= SHORT {
+    if calls <= STEP {
         return None;
     }
     shrunk(problem).ok().filter(|small| small.flops() * 2.0 < problem.flops())
