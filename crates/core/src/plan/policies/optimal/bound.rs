@@ -18,7 +18,7 @@ mod rows;
 
 use std::time::Instant;
 
-use rows::{Intervals, Part, Row, rows};
+use rows::{Demand, Intervals, Part, Row, Wanted, rows};
 
 use super::min_cut::{Clauses, HARD, Literal};
 use super::model::{Model, Point};
@@ -123,89 +123,101 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             sums[at + 1] = sums[at] + live[at];
         }
         let mut clauses = Clauses::new(self.intervals.variables);
-        // What the first stretch of each tail costs, less what is claimed of it below.
-        let mut first: Vec<i128> = vec![0; self.intervals.idle.len()];
-        for (place_of, idle) in self.intervals.idle.iter().enumerate() {
+        // What those that reruns alone ask for may charge for what they ask for in turn.
+        let mut room: Vec<i128> = vec![HARD; self.intervals.idle.len()];
+        let mut kept = vec![false; self.intervals.idle.len()];
+        for (place, idle) in self.intervals.idle.iter().enumerate() {
             let of = &model.gaps[idle.gap];
             let bytes = i128::from(of.bytes);
-            let there = |place: usize| Literal::of(idle.there + place);
-            let mut from = idle.since.min(of.to);
-            for (place, to) in idle.ends(of).enumerate() {
-                let cost = bytes * (sums[to] - sums[from]);
-                match idle.is_tail {
-                    true if place == 0 => first[place_of] += cost,
-                    true => {
-                        constant += clauses.cost(there(place), cost);
-                        clauses.implies(there(place), there(place - 1), HARD);
-                    }
-                    false => {
-                        constant += clauses.cost(there(place), cost);
+            match &idle.wanted {
+                Wanted::ForReruns { asked, has } => {
+                    let windows = self.rows.iter().zip(prices).skip(count);
+                    let inside = windows.filter(|(row, _)| (idle.since..*asked).contains(&row.at));
+                    let price = sums[*asked] - sums[idle.since] + inside.map(|(_, price)| price).sum::<i128>();
+                    let keeping = bytes * price;
+                    let again = match !of.producers.is_empty() && *asked <= of.until {
+                        true => i128::from(model.least_again(&of.producers)) * least_discount,
+                        false => keeping,
+                    };
+                    constant += clauses.cost(Literal::of(*has), again.min(keeping));
+                    room[place] = (keeping - again).max(0);
+                    kept[place] = keeping < again;
+                }
+                Wanted::ForUse { asked, there, again } => {
+                    let there = |place: usize| Literal::of(there + place);
+                    let first = idle.since.min(of.to);
+                    let mut from = first;
+                    for (place, to) in asked.iter().copied().chain([of.to]).enumerate() {
+                        constant += clauses.cost(there(place), bytes * (sums[to] - sums[from]));
                         if place > 0 {
                             clauses.implies(there(place - 1), there(place), HARD);
                         }
+                        from = to;
+                    }
+                    // Windows: what is not computed again has to be moved, or stays.
+                    let mut moving = 0;
+                    for (row, &price) in self.rows.iter().zip(prices).skip(count).filter(|(_, price)| **price > 0) {
+                        match idle.part(asked, of, row) {
+                            Part::Nothing => {}
+                            Part::Unless => moving += price,
+                            Part::There(place) => constant += clauses.cost(there(place), bytes * price),
+                        }
+                    }
+                    // Copies slow down what runs beside them: for the time that either link is busy, at least half of
+                    // the sum.
+                    let (out, back) = model.copies[idle.gap];
+                    let copying = i128::from(out / model.intervals(of.tensor) + back) * self.beside / 2;
+                    match again {
+                        None => {
+                            constant += bytes * moving;
+                            constant += clauses.cost(!there(0), copying);
+                        }
+                        Some(again) => {
+                            let again = Literal::of(*again);
+                            clauses.either(there(0), again, copying);
+                            let worth = (first..=of.to).map(|at| worth[at]).max().unwrap_or(0);
+                            let time = i128::from(model.least_again(&of.producers)) * discount(worth);
+                            constant += clauses.cost(!again, bytes * moving);
+                            constant += clauses.cost(again, time);
+                        }
                     }
                 }
-                from = to;
-            }
-            // Windows: what is not computed again has to be moved, or stays.
-            let mut moving = 0;
-            for (row, &price) in self.rows.iter().zip(prices).skip(count).filter(|(_, price)| **price > 0) {
-                match idle.part(of, row) {
-                    Part::Nothing => {}
-                    Part::Unless => moving += price,
-                    Part::There(0) if idle.is_tail => first[place_of] += bytes * price,
-                    Part::There(place) => constant += clauses.cost(there(place), bytes * price),
-                }
-            }
-            if idle.is_tail {
-                continue;
-            }
-            // Copies slow down what runs beside them: for the time that either link is busy, at least half of the sum.
-            let (out, back) = model.copies[idle.gap];
-            let copying = i128::from(out / model.intervals(of.tensor) + back) * self.beside / 2;
-            match idle.again {
-                None => {
-                    constant += bytes * moving;
-                    constant += clauses.cost(!there(0), copying);
-                }
-                Some(again) => {
-                    clauses.either(there(0), Literal::of(again), copying);
-                    let again = Literal::of(again);
-                    let from = idle.since.min(of.to);
-                    let worth = (from..=of.to).map(|at| worth[at]).max().unwrap_or(0);
-                    let time = i128::from(model.least_again(&of.producers)) * discount(worth);
-                    constant += clauses.cost(!again, bytes * moving);
-                    constant += clauses.cost(again, time);
-                }
             }
         }
-        let mut claims: Vec<i128> = vec![0; self.intervals.idle.len()];
-        for tail in self.intervals.demands.iter().flat_map(|demand| &demand.via) {
-            claims[*tail] += 1;
-        }
-        let whole = first.clone();
-        for demand in &self.intervals.demands {
-            let (by, of) = (&self.intervals.idle[demand.by], &self.intervals.idle[demand.of]);
-            let Some(again) = by.again else { continue };
-            let gap = &model.gaps[of.gap];
-            // It may also be computed for this alone, and once more later.
-            let alone = match gap.producers.is_empty() {
-                false => {
-                    i128::from(model.least_again(&gap.producers)) * least_discount
-                        / i128::from(self.intervals.asks[demand.of])
-                }
-                true => HARD,
+        for demands in self.intervals.demands.chunk_by(|one, other| one.by == other.by) {
+            let by = demands[0].by;
+            let asking = match &self.intervals.idle[by].wanted {
+                Wanted::ForReruns { has, .. } => Literal::of(*has),
+                Wanted::ForUse { again: Some(again), .. } => Literal::of(*again),
+                Wanted::ForUse { again: None, .. } => continue,
             };
-            // A tail on the way that is there asks for nothing; that has its price, of which each demand claims a share.
-            let penalty = demand.via.iter().map(|tail| whole[*tail] / claims[*tail]).fold(alone, i128::min);
-            demand.via.iter().for_each(|tail| first[*tail] -= penalty);
-            clauses.implies(Literal::of(again), Literal::of(of.there + demand.place), penalty);
-        }
-        for (idle, cost) in self.intervals.idle.iter().zip(first).filter(|(idle, _)| idle.is_tail) {
-            constant += clauses.cost(Literal::of(idle.there), cost);
+            let asked: Vec<(Literal, i128)> = demands.iter().map(|demand| self.asked(demand, least_discount)).collect();
+            let penalties = shared(&asked, room[by]);
+            for ((literal, _), penalty) in asked.iter().zip(penalties) {
+                clauses.implies(asking, *literal, penalty);
+            }
         }
         let twice = clauses.least_twice();
-        Some(Solved { twice: constant * 2 + twice, clauses, worth, scratch_price })
+        Some(Solved { twice: constant * 2 + twice, clauses, worth, scratch_price, kept })
+    }
+
+    /// What a demand asks for, and what it costs at least to do without.
+    fn asked(&self, demand: &Demand, least_discount: i128) -> (Literal, i128) {
+        let of = &self.intervals.idle[demand.of];
+        let there = match &of.wanted {
+            Wanted::ForReruns { has, .. } => return (Literal::of(*has), HARD),
+            Wanted::ForUse { there, .. } => Literal::of(there + demand.place),
+        };
+        // It may also be computed for this alone, and once more later.
+        let producers = &self.model.gaps[of.gap].producers;
+        let alone = match producers.is_empty() {
+            true => HARD,
+            false => {
+                i128::from(self.model.least_again(producers)) * least_discount
+                    / i128::from(self.intervals.asks[demand.of])
+            }
+        };
+        (there, alone)
     }
 
     /// How far each row is over its limit in a solution, in bytes.
@@ -231,27 +243,43 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             .map(|row| (model.fixed[row.at] + model.used(row.at)) as f64 + scratch[row.at] - limit)
             .collect();
         let mut live = vec![0.0; count + 1];
-        for idle in &self.intervals.idle {
+        for (idle, kept) in self.intervals.idle.iter().zip(&solved.kept) {
             let of = &model.gaps[idle.gap];
             let bytes = of.bytes as f64;
-            let again = idle.again.map_or(0.0, |again| solved.value(again));
+            let (asked, there, again) = match &idle.wanted {
+                Wanted::ForUse { asked, there, again } => (asked, there, again),
+                Wanted::ForReruns { asked, has } => {
+                    let has = solved.value(*has);
+                    if *kept {
+                        live[idle.since] += has * bytes;
+                        live[*asked] -= has * bytes;
+                        let windows = self.rows.iter().zip(&mut over).skip(count);
+                        let inside = windows.filter(|(row, _)| (idle.since..*asked).contains(&row.at));
+                        inside.for_each(|(_, over)| *over += has * bytes);
+                    } else {
+                        starts[*asked] += has * model.least_again(&of.producers) as f64;
+                    }
+                    continue;
+                }
+            };
+            let again = again.map_or(0.0, |again| solved.value(again));
             let from = idle.since.min(of.to);
             if again > 0.0 {
                 let best = (from..=of.to).max_by_key(|at| solved.worth[*at]).unwrap_or(from);
                 starts[best] += again * model.least_again(&of.producers) as f64;
             }
             let mut start = from;
-            for (place, to) in idle.ends(of).enumerate() {
-                let there = solved.value(idle.there + place) * bytes;
+            for (place, to) in asked.iter().copied().chain([of.to]).enumerate() {
+                let there = solved.value(there + place) * bytes;
                 live[start] += there;
                 live[to] -= there;
                 start = to;
             }
             for (row, over) in self.rows.iter().zip(&mut over).skip(count) {
-                match idle.part(of, row) {
+                match idle.part(asked, of, row) {
                     Part::Nothing => {}
                     Part::Unless => *over += bytes * (1.0 - again),
-                    Part::There(place) => *over += bytes * solved.value(idle.there + place),
+                    Part::There(place) => *over += bytes * solved.value(there + place),
                 }
             }
         }
@@ -296,9 +324,10 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             let value = solved.twice as f64 / 2.0 / TICKS as f64;
             best.time = best.time.max(u64::try_from(time).unwrap_or(0));
             let share = 2.0 / (round as f64 + 2.0);
-            for idle in self.intervals.idle.iter().filter(|idle| !idle.is_tail) {
-                let again = idle.again.map_or(0.0, |again| solved.value(again));
-                let keep = solved.value(idle.there);
+            for idle in &self.intervals.idle {
+                let Wanted::ForUse { there, again, .. } = &idle.wanted else { continue };
+                let again = again.map_or(0.0, |again| solved.value(again));
+                let keep = solved.value(*there);
                 let moving = (1.0 - keep - again).max(0.0);
                 best.moving[idle.gap] += share.max(0.05) * (moving - best.moving[idle.gap]);
                 best.keep[idle.gap] += share.max(0.05) * (keep - best.keep[idle.gap]);
@@ -364,6 +393,21 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     }
 }
 
+/// Penalties of demands whose sum is at most `room`: each as much as it asks for, or an equal share.
+fn shared(asked: &[(Literal, i128)], room: i128) -> Vec<i128> {
+    if room >= HARD {
+        return asked.iter().map(|(_, penalty)| *penalty).collect();
+    }
+    let mut rising: Vec<usize> = (0..asked.len()).collect();
+    rising.sort_by_key(|place| asked[*place].1);
+    let (mut left, mut penalties) = (room, vec![0; asked.len()]);
+    for (before, place) in rising.into_iter().enumerate() {
+        penalties[place] = asked[place].1.min(left / (asked.len() - before) as i128);
+        left -= penalties[place];
+    }
+    penalties
+}
+
 /// The relaxation at some prices.
 struct Solved {
     /// Twice the bound.
@@ -371,6 +415,8 @@ struct Solved {
     clauses: Clauses,
     worth: Vec<i128>,
     scratch_price: Vec<i128>,
+    /// For each interval that reruns alone ask for: whether keeping it costs less than computing it again.
+    kept: Vec<bool>,
 }
 
 impl Solved {
