@@ -108,6 +108,9 @@ const ROUNDS: [usize; 2] = [120, 160];
 /// Rounds for large steps, at least.
 const LEAST_ROUNDS: usize = 60;
 
+/// Operations of a step above which nothing is computed again for the forward pass, where it hardly ever pays.
+const LARGE: usize = 200;
+
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
     let options = &drafter.options;
     let mut trials = Trials::new(drafter);
@@ -126,7 +129,10 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     if trials.best().is_some_and(|best| best.time == fastest) {
         return trials.outcome(Some(fastest)).map_err(|decisions| drafter.too_large(floor, &decisions, floors.least()));
     }
-    let model = Model::of(drafter);
+    let mut model = Model::of(drafter);
+    if drafter.step.operations.len() > LARGE {
+        model.compute_again_late();
+    }
     let until = options.plan_time.map(|time| drafter.began + Duration::from_nanos(time.0));
     let mut relaxation = Relaxation::new(&model, options.budget.0);
     let visits = if until.is_some() { TIMED * visits(&model) } else { visits(&model) };

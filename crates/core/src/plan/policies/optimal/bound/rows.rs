@@ -20,12 +20,19 @@ pub(super) struct Window {
     pub(super) to: usize,
 }
 
+/// The shares of a copy to the host.
+pub(super) const SHARES: i128 = 1 << 16;
+
 /// An idle interval in the relaxation.
 pub(super) struct Idle {
     /// The interval of the model.
     pub(super) gap: usize,
     /// The first operation from which on its being there counts: a rerun begins later.
     pub(super) since: usize,
+    /// The first operation before which it may be needed, also by a rerun.
+    pub(super) earliest: usize,
+    /// Of the one copy to the host that serves all intervals of a tensor: the share of this one, in parts of [`SHARES`].
+    pub(super) share: i128,
     pub(super) wanted: Wanted,
 }
 
@@ -42,8 +49,9 @@ pub(super) enum Wanted {
     },
     /// For reruns of other tensors alone. Whoever asks gets it: kept all the time, or computed again.
     ForReruns {
-        /// The first moment at which one asks.
+        /// The first moment at which one asks, and the last.
         asked: usize,
+        last: usize,
         /// The variable of being asked for.
         has: usize,
     },
@@ -110,6 +118,8 @@ struct Asks {
     since: Vec<usize>,
     /// For each: the first moment at which it may be computed again.
     earliest: Vec<usize>,
+    /// For each: the last moment at which it is asked for.
+    last: Vec<usize>,
     /// For each: how many intervals needed by operations ask for it, at once or through others.
     roots: Vec<u32>,
     /// Who asks whom: for how many of these intervals, and the last moment of them.
@@ -124,7 +134,7 @@ impl Asks {
         let since = gaps.iter().map(|gap| model.gaps[*gap].from + 1).collect();
         let earliest = gaps.iter().map(|gap| model.gaps[*gap].to).collect();
         let count = gaps.len();
-        let mut asks = Asks { gaps, since, earliest, roots: vec![0; count], pairs: BTreeMap::new() };
+        let mut asks = Asks { gaps, since, earliest, last: vec![0; count], roots: vec![0; count], pairs: BTreeMap::new() };
         let mut by_end: Vec<usize> = (0..count).collect();
         by_end.sort_by_key(|place| model.gaps[asks.gaps[*place]].to);
         // Whoever asks is needed first, so it knows its own earliest moment.
@@ -156,12 +166,14 @@ impl Asks {
                     self.gaps.push(inside);
                     self.since.push(other.from + 1);
                     self.earliest.push(usize::MAX);
+                    self.last.push(0);
                     self.roots.push(0);
                     self.gaps.len() - 1
                 });
                 // Were the root computed again before the other's interval begins, it would ask for less.
                 self.since[root] = self.since[root].max(other.from + 1);
                 self.earliest[of] = self.earliest[of].min(self.earliest[root]);
+                self.last[of] = self.last[of].max(to);
                 let pair = self.pairs.entry((by, of)).or_insert((0, 0));
                 *pair = (pair.0 + 1, pair.1.max(to));
                 if other.is_tail && !queue.contains(&of) && queue.len() < MOST_ASKED {
@@ -175,7 +187,7 @@ impl Asks {
 
 impl Intervals {
     pub(super) fn of(model: &Model<'_>) -> Intervals {
-        let Asks { gaps, since, earliest, roots, mut pairs } = Asks::of(model);
+        let Asks { gaps, since, earliest, last, roots, mut pairs } = Asks::of(model);
         let is_tail = |place: usize| model.gaps[gaps[place]].is_tail;
         // What only some of those behind a tail ask for is not asked for whenever the tail is.
         pairs.retain(|(by, _), (count, _)| !is_tail(*by) || *count == roots[*by]);
@@ -187,6 +199,11 @@ impl Intervals {
                 asked[*of].push(*moment);
             }
         }
+        // For each tensor: for how many operations it is idle in all.
+        let mut idle_for = vec![0; model.managed.len()];
+        for of in model.gaps.iter().filter(|of| !of.is_tail) {
+            idle_for[of.tensor] += of.to - of.from;
+        }
         let (mut idle, mut variables) = (Vec::with_capacity(gaps.len()), 0);
         for (place, mut asked) in asked.into_iter().enumerate() {
             let gap = gaps[place];
@@ -194,14 +211,16 @@ impl Intervals {
             let first = variables;
             let wanted = if is_tail(place) {
                 variables += 1;
-                Wanted::ForReruns { asked: earliest[place].max(since[place]), has: first }
+                Wanted::ForReruns { asked: earliest[place].max(since[place]), last: last[place], has: first }
             } else {
                 variables += asked.len() + 1;
                 let again = (!model.gaps[gap].producers.is_empty()).then_some(variables);
                 variables += usize::from(again.is_some());
                 Wanted::ForUse { asked, there: first, again }
             };
-            idle.push(Idle { gap, since: since[place], wanted });
+            let (from, to) = (model.gaps[gap].from, model.gaps[gap].to);
+            let share = SHARES * (to - from) as i128 / idle_for[model.gaps[gap].tensor].max(1) as i128;
+            idle.push(Idle { gap, since: since[place], earliest: earliest[place], share, wanted });
         }
         let demands = pairs.into_iter().map(|((by, of), (_, moment))| {
             let place = match &idle[of].wanted {
