@@ -91,7 +91,9 @@ pub(super) struct Floors {
 }
 
 impl Floors {
-    pub(super) fn of(drafter: &Drafter<'_>) -> Floors {
+    /// # Errors
+    /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+    pub(super) fn of(drafter: &Drafter<'_>) -> Result<Floors, Error> {
         // The search of the policy optimal takes longest, so it comes first.
         let scripts = [
             vdnn::script(drafter, Offloads::None, None),
@@ -109,15 +111,17 @@ impl Floors {
                 }
                 None
             }
+            Some(_) if drafter.end.proceed().is_err() => None,
             Some(script) => {
                 let draft = drafter.draft(&scripts[script], Algorithms::Memory, Effort::Draft);
                 Some(drafter.tightened(draft))
             }
         });
+        drafter.end.proceed()?;
         let mut drafts = drafts.into_iter().flatten();
         let mut next =
             || drafts.next().unwrap_or_else(|| drafter.draft(&scripts[0], Algorithms::Memory, Effort::Draft));
-        Floors {
+        Ok(Floors {
             none: next(),
             conv: next(),
             all: next(),
@@ -125,7 +129,7 @@ impl Floors {
             overlap: next(),
             baseline: next(),
             optimal: optimal.into_inner().unwrap_or_else(PoisonError::into_inner),
-        }
+        })
     }
 
     /// A policy's draft with the smallest arena.

@@ -18,7 +18,6 @@ mod most;
 mod rows;
 
 use std::cmp::Reverse;
-use std::time::Instant;
 
 use most::Most;
 use rows::{Demand, Intervals, Part, Row, SHARES, Wanted, rows};
@@ -26,6 +25,7 @@ use rows::{Demand, Intervals, Part, Row, SHARES, Wanted, rows};
 use super::min_cut::{Clauses, HARD, Literal};
 use super::model::{Gap, Model, Point};
 use crate::plan::Direction;
+use crate::plan::stop::End;
 
 /// Units of time per nanosecond.
 const TICKS: i128 = 1 << 32;
@@ -323,7 +323,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     /// Improves the prices and returns the best bound; `target` is the time of a known plan.
     ///
     /// - Cost: one minimum cut per round.
-    pub(super) fn improve(&mut self, target: u64, rounds: usize, until: Option<Instant>) -> Bound {
+    pub(super) fn improve(&mut self, target: u64, rounds: usize, end: End<'_>) -> Bound {
         let gaps = self.model.gaps.len();
         // Without any prices, the step takes at least its operations.
         let fastest = |points: &Vec<Point>| points.iter().map(|point| point.time).min().unwrap_or(0);
@@ -334,7 +334,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         let (mut share, mut stale) = (SHARE, 0);
         let mut direction: Vec<f64> = Vec::new();
         for _ in 0..rounds {
-            if until.is_some_and(|until| Instant::now() >= until) {
+            if end.is_over() {
                 break;
             }
             let prices: Vec<i128> = self.prices.iter().map(|price| *price as i128).collect();
@@ -369,7 +369,8 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 }
             }
             // What is within its limit and costs nothing stays so.
-            let steps = direction.iter().zip(&center).map(|(of, price)| if *price <= 0.0 && *of < 0.0 { 0.0 } else { *of });
+            let steps =
+                direction.iter().zip(&center).map(|(of, price)| if *price <= 0.0 && *of < 0.0 { 0.0 } else { *of });
             let norm: f64 = steps.clone().map(|of| of * of).sum();
             let missing = target as f64 * 1.002 - highest;
             if norm <= 0.0 || missing <= 0.0 || share < 1e-4 {

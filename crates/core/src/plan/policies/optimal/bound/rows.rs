@@ -134,7 +134,8 @@ impl Asks {
         let since = gaps.iter().map(|gap| model.gaps[*gap].from + 1).collect();
         let earliest = gaps.iter().map(|gap| model.gaps[*gap].to).collect();
         let count = gaps.len();
-        let mut asks = Asks { gaps, since, earliest, last: vec![0; count], roots: vec![0; count], pairs: BTreeMap::new() };
+        let mut asks =
+            Asks { gaps, since, earliest, last: vec![0; count], roots: vec![0; count], pairs: BTreeMap::new() };
         let mut by_end: Vec<usize> = (0..count).collect();
         by_end.sort_by_key(|place| model.gaps[asks.gaps[*place]].to);
         // Whoever asks is needed first, so it knows its own earliest moment.
