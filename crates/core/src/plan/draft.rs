@@ -208,11 +208,16 @@ impl<'a> Drafter<'a> {
 
     /// The same schedule with a tighter placement, if its current offsets waste much.
     pub(super) fn tightened(&self, draft: Draft) -> Draft {
+        self.tightened_with(draft, Effort::Plan)
+    }
+
+    /// The same with this effort.
+    pub(super) fn tightened_with(&self, draft: Draft, effort: Effort) -> Draft {
         if draft.is_tight() || draft.effort == Effort::Plan {
             return draft;
         }
         let lives = Lives::of(&draft.schedule);
-        let found = place(&lives.blocks, Effort::Plan, self.end);
+        let found = place(&lives.blocks, effort, self.end);
         // A placement around workspaces in the gaps of another can be tighter than any search finds.
         if found.height >= draft.peak.0 {
             return Draft { effort: Effort::Plan, ..draft };

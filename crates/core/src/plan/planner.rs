@@ -2,7 +2,7 @@
 
 use super::assemble::assemble;
 use super::draft::Drafter;
-use super::policies::{Floors, baseline, choose};
+use super::policies::{Floors, choose};
 use super::step::Step;
 use super::{CostModel, Options, Plan, Stop};
 use crate::Error;
@@ -44,7 +44,6 @@ pub fn plan_until(step: &Step, costs: &CostModel, options: &Options, stop: Stop<
     let floors = Floors::of(&drafter)?;
     let mut chosen = choose(&drafter, &floors)?;
     chosen.draft = drafter.tightened(chosen.draft);
-    let baseline = baseline(&drafter);
     drafter.end.proceed()?;
-    assemble(&drafter, &floors, &baseline, chosen)
+    assemble(&drafter, &floors, chosen)
 }

@@ -39,6 +39,8 @@ impl Stay {
 pub(super) enum Effort {
     /// Enough for one of many drafts.
     Draft,
+    /// Enough for a bound that is shown, beside a search that takes its time.
+    Bound,
     /// Enough for the final plan.
     Plan,
 }
@@ -48,6 +50,7 @@ impl Effort {
     fn max_visits(self) -> usize {
         match self {
             Effort::Draft => 5_000_000,
+            Effort::Bound => 20_000_000,
             Effort::Plan => 200_000_000,
         }
     }
@@ -56,7 +59,7 @@ impl Effort {
     pub(super) fn exact_visits(self) -> u64 {
         match self {
             Effort::Draft => 300_000,
-            Effort::Plan => 30_000_000,
+            Effort::Bound | Effort::Plan => 30_000_000,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::assemble::assemble;
 use super::draft::Drafter;
-use super::policies::{Floors, Outcome, baseline, choose};
+use super::policies::{Floors, Outcome, choose};
 use super::step::Step;
 use super::{CostModel, Options, Plan, Stop};
 use crate::{Bytes, Error};
@@ -43,7 +43,7 @@ pub fn sweep_until(
         let planned = choose(&drafter, &floors).and_then(|mut chosen| {
             chosen.draft = drafter.tightened(chosen.draft);
             let bound = chosen.bound;
-            let plan = assemble(&drafter, &floors, &baseline(&drafter), chosen)?;
+            let plan = assemble(&drafter, &floors, chosen)?;
             match smaller.filter(|smaller| smaller.step_time < plan.step_time) {
                 None => Ok(plan),
                 Some(smaller) => {
@@ -53,7 +53,7 @@ pub fn sweep_until(
                     let mut decisions = plan.decisions;
                     decisions.iter_mut().for_each(|decision| decision.taken = false);
                     decisions.push(decision);
-                    assemble(&drafter, &floors, &baseline(&drafter), Outcome { draft, decisions, bound })
+                    assemble(&drafter, &floors, Outcome { draft, decisions, bound })
                 }
             }
         });

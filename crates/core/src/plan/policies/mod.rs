@@ -73,7 +73,7 @@ pub(super) fn proven(drafter: &Drafter<'_>) -> (Bytes, usize) {
 }
 
 /// The arena of the network-wide baseline with the fastest algorithms.
-pub(super) fn baseline(drafter: &Drafter<'_>) -> Draft {
+fn baseline(drafter: &Drafter<'_>) -> Draft {
     drafter.tightened(drafter.draft(&baseline::script(drafter.step), Algorithms::Performance, Effort::Draft))
 }
 
@@ -86,6 +86,8 @@ pub(super) struct Floors {
     on_demand: Draft,
     overlap: Draft,
     baseline: Draft,
+    /// The network-wide baseline with the fastest algorithms.
+    pub(super) fastest: Draft,
     /// With recomputation; searched only for the policy that uses it.
     optimal: Option<optimal::Least>,
 }
@@ -104,7 +106,7 @@ impl Floors {
             baseline::script(drafter.step),
         ];
         let optimal = Mutex::new(None);
-        let drafts = side_by_side(1 + scripts.len(), |place| match place.checked_sub(1) {
+        let drafts = side_by_side(2 + scripts.len(), |place| match place.checked_sub(1) {
             None => {
                 if drafter.options.policy == Policy::Optimal {
                     *optimal.lock().unwrap_or_else(PoisonError::into_inner) = optimal::least(drafter);
@@ -112,8 +114,10 @@ impl Floors {
                 None
             }
             Some(_) if drafter.end.proceed().is_err() => None,
+            // It takes longest of the others.
+            Some(0) => Some(baseline(drafter)),
             Some(script) => {
-                let draft = drafter.draft(&scripts[script], Algorithms::Memory, Effort::Draft);
+                let draft = drafter.draft(&scripts[script - 1], Algorithms::Memory, Effort::Draft);
                 Some(drafter.tightened(draft))
             }
         });
@@ -122,6 +126,7 @@ impl Floors {
         let mut next =
             || drafts.next().unwrap_or_else(|| drafter.draft(&scripts[0], Algorithms::Memory, Effort::Draft));
         Ok(Floors {
+            fastest: next(),
             none: next(),
             conv: next(),
             all: next(),

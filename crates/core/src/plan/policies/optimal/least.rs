@@ -77,7 +77,8 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     let mut search = Search::new(&model, peak, 0);
     search.evaluate(&decisions, &mut work)?;
     let script = search.evaluator().script();
-    let draft = drafter.tightened(drafter.draft_with(&script, &decisions.points, Effort::Draft));
+    let draft = drafter.draft_with(&script, &decisions.points, Effort::Draft);
+    let draft = drafter.tightened_with(draft, Effort::Bound);
     Some(Least { draft, decisions })
 }
 
