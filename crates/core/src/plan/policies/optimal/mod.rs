@@ -101,7 +101,8 @@ const ROUNDS: [usize; 2] = [120, 160];
 /// Rounds for large steps, at least.
 const LEAST_ROUNDS: usize = 60;
 
-/// Operations of a step above which nothing is computed again for the forward pass, where it hardly ever pays.
+/// Operations of a step above which nothing is computed again for the forward pass, where it hardly ever pays, unless
+/// nothing else fits.
 const LARGE: usize = 200;
 
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
@@ -126,17 +127,24 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     if trials.best().is_some_and(|best| best.time == fastest) {
         return trials.outcome(Some(fastest)).map_err(|decisions| drafter.too_large(floor, &decisions, floors.least()));
     }
-    let mut model = Model::of(drafter);
+    let visits = |model: &Model<'_>| if end.is_timed() { TIMED * visits(model) } else { visits(model) };
+    let started = |model| {
+        let mut planner = Planner { model, known: Vec::new(), least: 0, visits: visits(model), end };
+        planner.start(options.budget.0, floors.optimal.as_ref());
+        planner
+    };
+    let whole = Model::of(drafter);
+    let mut late = None;
     if drafter.step.operations.len() > LARGE {
-        model.compute_again_late();
+        late.insert(Model::of(drafter)).compute_again_late();
     }
-    let mut relaxation = Relaxation::new(&model, options.budget.0);
-    let visits = if end.is_timed() { TIMED * visits(&model) } else { visits(&model) };
-    let mut planner = Planner { model: &model, known: Vec::new(), least: 0, visits, end };
+    end.proceed()?;
+    let planner = late.as_ref().map(started).filter(|planner| !planner.known.is_empty());
+    let mut planner = planner.unwrap_or_else(|| started(&whole));
+    end.proceed()?;
+    let model = planner.model;
+    let mut relaxation = Relaxation::new(model, options.budget.0);
     let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(LEAST_ROUNDS));
-    end.proceed()?;
-    planner.start(options.budget.0, floors.optimal.as_ref());
-    end.proceed()?;
     let target = |trials: &Trials<'_>, planner: &Planner<'_, '_>| {
         let drafts = trials.best().map(|best| best.time.0).into_iter();
         drafts.chain(planner.known.iter().map(|known| known.0.time)).min().unwrap_or(u64::MAX >> 8)
@@ -148,7 +156,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     planner.place(&mut trials);
     end.proceed()?;
     // What only moves tensors takes long to place; where it cannot be faster, or time is over, it need not be tried.
-    let moving = moving_alone(&model, options.budget.0);
+    let moving = moving_alone(model, options.budget.0);
     if trials.best().is_none_or(|best| !end.is_over() && best.time > moving) {
         if let Ok(found) = overlap::choose(drafter, floors) {
             trials.consider("overlap", found.draft);

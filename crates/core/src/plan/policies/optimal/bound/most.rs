@@ -24,7 +24,7 @@ impl Most {
     /// - Cost: O(1).
     pub(super) fn within(&self, from: usize, to: usize) -> i128 {
         let to = to.min(self.levels[0].len().saturating_sub(1));
-        if from > to {
+        if from > to || self.levels[0].is_empty() {
             return 0;
         }
         let level = (to - from + 1).ilog2() as usize;
