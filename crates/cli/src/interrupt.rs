@@ -36,6 +36,11 @@ pub fn flag() -> Arc<AtomicBool> {
     Arc::clone(FLAG.get_or_init(|| Arc::new(AtomicBool::new(false))))
 }
 
+/// The flag of [`flag`], once there is work that can be asked to stop.
+pub fn current() -> Option<Arc<AtomicBool>> {
+    FLAG.get().map(Arc::clone)
+}
+
 fn stop() {
     match FLAG.get() {
         Some(flag) if !flag.swap(true, Ordering::Relaxed) => {

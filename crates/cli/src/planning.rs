@@ -5,13 +5,16 @@ use std::path::Path;
 use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
 use tightfit_core::plan::step::Step;
-use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Plan, Swept, Workload, check_budget, plan};
+use tightfit_core::plan::{
+    self, CostModel, Fronts, Mode, Options, Plan, Stop, Swept, Workload, check_budget, plan_until,
+};
 use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation};
 use tightfit_train::machine::cuda::RESERVED;
 
 use crate::estimate::{Work, foresee, usable};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::message;
 use crate::options::{Common, Planning, Shares, SolverName, sizes};
 use crate::progress::{Bar, Measuring};
@@ -94,10 +97,12 @@ impl Prepared {
     pub fn sweep(&self, shares: Shares) -> Result<(Vec<Swept>, Bytes), Failure> {
         let bar = Bar::new(format!("planning {}", self.step.name), None);
         let free = Options { policy: plan::Policy::Baseline, budget: Bytes::UNLIMITED, ..self.options };
-        let whole = plan(&self.step, &self.costs, &free)?.baseline;
+        let flag = interrupt::current();
+        let stop = flag.as_deref().map_or(Stop::Never, Stop::WithNothing);
+        let whole = plan_until(&self.step, &self.costs, &free, stop)?.baseline;
         let budgets: Vec<Bytes> =
             shares.iter().map(|share| Bytes((u128::from(whole.0) * u128::from(share) / 100) as u64)).collect();
-        let plans = plan::sweep(&self.step, &self.costs, &self.options, &budgets)?;
+        let plans = plan::sweep_until(&self.step, &self.costs, &self.options, &budgets, stop)?;
         drop(bar);
         Ok((plans, whole))
     }
@@ -114,12 +119,14 @@ impl Prepared {
 
 fn drawn_up(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, Failure> {
     let bar = Bar::new(format!("planning {}", step.name), None);
-    let chosen = plan(step, costs, options)?;
+    let flag = interrupt::current();
+    let stop = flag.as_deref().map_or(Stop::Never, Stop::WithNothing);
+    let chosen = plan_until(step, costs, options, stop)?;
     let is_slower = |time: Nanos| chosen.step_time.0 as f64 > time.0 as f64 * NOTABLY;
     // No plan is much faster than the baseline, so a plan that is as fast needs no other to compare with.
     let is_default = options.policy == plan::Policy::default();
     let other = (!is_default && is_slower(chosen.baseline_time))
-        .then(|| plan(step, costs, &Options { policy: plan::Policy::default(), ..*options }))
+        .then(|| plan_until(step, costs, &Options { policy: plan::Policy::default(), ..*options }, stop))
         .and_then(Result::ok);
     drop(bar);
     if let Some(other) = other.filter(|other| is_slower(other.step_time)) {

@@ -4,8 +4,6 @@
 //! calling thread  detach |--wait--|signals?|--wait--|signals? yes: set stop|--wait--| attach, raise
 //! worker thread           |--------------- work, looks at stop ----------------------|
 //! ```
-//!
-//! Work that cannot look at the flag is left behind instead: [`abandonable`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -52,37 +50,5 @@ pub fn interruptible<T: Send>(
             let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             signaled.and(result.map_err(raise))
         })
-    })
-}
-
-/// As [`interruptible`], for work that looks at no flag: on Ctrl-C its thread is left behind, and what it finds is
-/// dropped. It goes on computing until it is done or the process ends.
-///
-/// # Errors
-/// The exceptions of the work's errors; `KeyboardInterrupt`.
-///
-/// # Panics
-/// If the work does; Python sees a `PanicException`.
-pub fn abandonable<T: Send + 'static>(
-    py: Python<'_>,
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> PyResult<T> {
-    py.detach(|| {
-        let (done, waiting) = channel();
-        let worker = std::thread::spawn(move || {
-            // Nobody receives it once the call was interrupted.
-            let _ = done.send(work());
-        });
-        loop {
-            match waiting.recv_timeout(PATIENCE) {
-                Ok(result) => return result.map_err(raise),
-                Err(RecvTimeoutError::Timeout) => Python::attach(|py| py.check_signals())?,
-                Err(RecvTimeoutError::Disconnected) => match worker.join() {
-                    Err(panic) => std::panic::resume_unwind(panic),
-                    // It sends before it ends, so only a panic disconnects.
-                    Ok(()) => return Err(raise(Error::Interrupted)),
-                },
-            }
-        }
     })
 }

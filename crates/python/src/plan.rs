@@ -2,11 +2,11 @@
 
 use pyo3::prelude::*;
 use tightfit_core::plan::step::StepFile;
-use tightfit_core::plan::{self as planner, CostModel, Options, Policy};
+use tightfit_core::plan::{self as planner, CostModel, Options, Policy, Stop};
 use tightfit_core::{Bytes, Nanos};
 
 use crate::failure::bad_input;
-use crate::interrupt::{abandonable, interruptible};
+use crate::interrupt::interruptible;
 use crate::planned::Planned;
 use crate::prepare::Words;
 use crate::profile::Recordings;
@@ -20,12 +20,9 @@ pub fn plan(py: Python<'_>, recordings: Option<&Recordings>, words: Words) -> Py
     }
     let recordings = recordings.map(|recordings| &recordings.0[..]);
     let prepared = interruptible(py, |stop| words.prepare(recordings, stop))?;
-    // The planner looks at no flag.
-    let (plan, prepared) = abandonable(py, move || {
-        let of = &prepared.plan;
-        let plan = planner::plan(&of.step, &of.costs, &of.options)?;
-        Ok((plan, prepared))
-    })?;
+    let of = &prepared.plan;
+    let plan =
+        interruptible(py, |stop| planner::plan_until(&of.step, &of.costs, &of.options, Stop::WithNothing(stop)))?;
     Ok(Planned { plan, device: prepared.plan.device, network: prepared.network, notes: prepared.notes })
 }
 
@@ -33,14 +30,14 @@ pub fn plan(py: Python<'_>, recordings: Option<&Recordings>, words: Words) -> Py
 /// fixed amount of work, which gives the same plan each time.
 #[pyfunction]
 pub fn plan_step(py: Python<'_>, step: String, budget: u64, seconds: Option<f64>) -> PyResult<Option<String>> {
-    abandonable(py, move || {
+    interruptible(py, |stop| {
         let StepFile { step, machine } = StepFile::from_json(&step)?;
         let host_budget = machine.as_ref().and_then(|machine| machine.host_bytes).unwrap_or(Bytes::UNLIMITED);
         let costs = machine.map_or_else(CostModel::cpu, |machine| machine.costs());
         let plan_time = seconds.map(|seconds| Nanos::from_micros(1e6 * seconds));
         let options =
             Options { policy: Policy::Optimal, budget: Bytes(budget), host_budget, plan_time, ..Options::default() };
-        match planner::plan(&step, &costs, &options) {
+        match planner::plan_until(&step, &costs, &options, Stop::WithNothing(stop)) {
             Err(error) if error.is_over_limit() => Ok(None),
             planned => planned?.to_step_json().map(Some),
         }

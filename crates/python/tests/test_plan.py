@@ -228,8 +228,8 @@ def test_a_plan_prints_in_one_line(small):
         assert "\n" not in repr(part) and len(repr(part)) < 200
 
 
-def test_ctrl_c_leaves_the_planner_behind():
-    """The search takes many seconds: the call ends while its thread still runs."""
+def test_ctrl_c_ends_the_planner():
+    """The search would take ten minutes: the call ends, and no thread goes on searching."""
     program = """
         import os, signal, tightfit
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -237,7 +237,7 @@ def test_ctrl_c_leaves_the_planner_behind():
         try:
             tightfit.plan("resnet152", 64, budget="5GiB", assume=True, plan_time=600)
         except KeyboardInterrupt:
-            print("stopped", len(os.listdir("/proc/self/task")) > 1)
+            print("stopped", len(os.listdir("/proc/self/task")) == 1)
     """
     child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "begin\n"

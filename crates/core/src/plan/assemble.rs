@@ -1,6 +1,6 @@
 //! Assembles a [`Plan`] from a draft: checks its schedule, simulates it, and collects the facts known in advance.
 
-use super::draft::{Draft, Drafter};
+use super::draft::Drafter;
 use super::lives::Lives;
 use super::policies::{Floors, Outcome, proven};
 use super::step::{Access, Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
@@ -14,13 +14,8 @@ use crate::{Bytes, Error, Nanos};
 ///
 /// # Errors
 /// [`Error::Unsound`] if the checker rejects the schedule, which would be a bug in the planner.
-pub(super) fn assemble(
-    drafter: &Drafter<'_>,
-    floors: &Floors,
-    baseline: &Draft,
-    chosen: Outcome,
-) -> Result<Plan, Error> {
-    let step = drafter.step;
+pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) -> Result<Plan, Error> {
+    let (step, baseline) = (drafter.step, &floors.fastest);
     let Outcome { draft, mut decisions, bound } = chosen;
     let schedule = draft.schedule;
     let simulation = simulate(step, &schedule, drafter.costs);

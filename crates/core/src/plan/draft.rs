@@ -8,14 +8,15 @@
 //!              whose workspace fits the largest gap at its step
 //! ```
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::lives::Lives;
 use super::place::{Effort, is_tight, largest_gap, most_live, place, place_below};
 use super::script::Script;
 use super::step::{Cost, Lifetimes, Residence, Step};
+use super::stop::{End, Stop};
 use super::write::write;
-use super::{ALIGNMENT, Action, Algorithms, CostModel, Decision, Holding, Options, Schedule, footprint};
+use super::{ALIGNMENT, Action, Algorithms, CostModel, Decision, Holding, Options, Policy, Schedule, footprint};
 use crate::{Bytes, Configuration, Error, Nanos};
 
 /// A schedule with offsets, and its sizes.
@@ -61,8 +62,8 @@ pub(super) struct Drafter<'a> {
     pub(super) lifetimes: Lifetimes,
     pub(super) costs: &'a CostModel,
     pub(super) options: Options,
-    /// When planning began.
-    pub(super) began: Instant,
+    /// When planning is to end.
+    pub(super) end: End<'a>,
     /// For each operation: the configurations to choose from, if it is a convolution.
     fronts: Vec<Option<&'a [Configuration]>>,
 }
@@ -70,7 +71,14 @@ pub(super) struct Drafter<'a> {
 impl<'a> Drafter<'a> {
     /// # Errors
     /// [`Error::NotProfiled`] for an operation without a configuration; those of [`Step::check`].
-    pub(super) fn new(step: &'a Step, costs: &'a CostModel, options: Options) -> Result<Drafter<'a>, Error> {
+    pub(super) fn new(
+        step: &'a Step,
+        costs: &'a CostModel,
+        options: Options,
+        stop: Stop<'a>,
+    ) -> Result<Drafter<'a>, Error> {
+        let time = options.plan_time.filter(|_| options.policy == Policy::Optimal);
+        let end = End::new(stop, time.and_then(|time| Instant::now().checked_add(Duration::from_nanos(time.0))));
         step.check()?;
         let fronts = step.operations.iter().map(|operation| match &operation.cost {
             Cost::Choice(front) => front.choices(options.division()).map(Some),
@@ -83,7 +91,7 @@ impl<'a> Drafter<'a> {
             Cost::Fixed(_) => Ok(None),
         });
         let fronts = fronts.collect::<Result<_, Error>>()?;
-        Ok(Drafter { step, lifetimes: Lifetimes::of(step), costs, options, began: Instant::now(), fronts })
+        Ok(Drafter { step, lifetimes: Lifetimes::of(step), costs, options, end, fronts })
     }
 
     /// The schedule of a script with these algorithms; [`Algorithms::Fit`] uses the memory that the budget leaves free.
@@ -166,13 +174,13 @@ impl<'a> Drafter<'a> {
     fn placed(&self, script: &Script, configurations: &[Option<&Configuration>], effort: Effort) -> Draft {
         let schedule = write(self.step, &self.lifetimes, script, configurations);
         let lives = Lives::of(&schedule);
-        let found = place(&lives.blocks, Effort::Draft);
+        let found = place(&lives.blocks, Effort::Draft, self.end);
         let draft = self.finished(schedule, &found.offsets, &lives, Effort::Draft);
         let may_fit = (draft.most_live..draft.peak).contains(&self.options.budget);
         if !may_fit || effort == Effort::Draft {
             return draft;
         }
-        let found = place_below(&lives.blocks, self.options.budget.0);
+        let found = place_below(&lives.blocks, self.options.budget.0, self.end);
         if found.height >= draft.peak.0 {
             return Draft { effort: Effort::Plan, ..draft };
         }
@@ -188,7 +196,7 @@ impl<'a> Drafter<'a> {
 
     /// Sets the block offsets of a schedule and places its host arena.
     fn finished(&self, mut schedule: Schedule, offsets: &[u64], lives: &Lives, effort: Effort) -> Draft {
-        let host = place(&lives.host_blocks, Effort::Draft);
+        let host = place(&lives.host_blocks, Effort::Draft, self.end);
         let ends = lives.blocks.iter().zip(offsets).map(|(life, offset)| offset + life.bytes);
         let peak = Bytes(ends.max().unwrap_or(0));
         schedule.blocks.iter_mut().zip(offsets).for_each(|(block, offset)| block.offset = *offset);
@@ -200,11 +208,16 @@ impl<'a> Drafter<'a> {
 
     /// The same schedule with a tighter placement, if its current offsets waste much.
     pub(super) fn tightened(&self, draft: Draft) -> Draft {
+        self.tightened_with(draft, Effort::Plan)
+    }
+
+    /// The same with this effort.
+    pub(super) fn tightened_with(&self, draft: Draft, effort: Effort) -> Draft {
         if draft.is_tight() || draft.effort == Effort::Plan {
             return draft;
         }
         let lives = Lives::of(&draft.schedule);
-        let found = place(&lives.blocks, Effort::Plan);
+        let found = place(&lives.blocks, effort, self.end);
         // A placement around workspaces in the gaps of another can be tighter than any search finds.
         if found.height >= draft.peak.0 {
             return Draft { effort: Effort::Plan, ..draft };

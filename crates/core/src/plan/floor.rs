@@ -3,7 +3,7 @@
 use super::draft::Drafter;
 use super::policies::{Floors, proven};
 use super::step::OperationId;
-use super::{CostModel, Fronts, Options, Policy, Workload};
+use super::{CostModel, Fronts, Options, Policy, Stop, Workload};
 use crate::Error;
 
 /// Rejects a budget that no plan of the policy can meet, whatever workspaces its convolutions turn out to need.
@@ -29,7 +29,7 @@ use crate::Error;
 /// ```
 pub fn check_budget(workload: &Workload<'_>, costs: &CostModel, options: &Options) -> Result<(), Error> {
     let step = workload.step(&Fronts::assumed(workload, costs)?, costs)?;
-    let drafter = Drafter::new(&step, costs, *options)?;
+    let drafter = Drafter::new(&step, costs, *options, Stop::Never)?;
     if options.policy == Policy::Optimal {
         let (needed, at) = proven(&drafter);
         return match needed > options.budget {
@@ -44,7 +44,7 @@ pub fn check_budget(workload: &Workload<'_>, costs: &CostModel, options: &Option
             false => Ok(()),
         };
     }
-    let floors = Floors::of(&drafter);
+    let floors = Floors::of(&drafter)?;
     // What `overlap` moves depends on times that are not known yet; fetching on demand needs the least bytes in any
     // case.
     let policies: &[Policy] = match options.policy {

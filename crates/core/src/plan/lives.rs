@@ -120,6 +120,7 @@ impl Life {
 mod tests {
     use super::super::place::{Effort, place};
     use super::super::step::TensorId;
+    use super::super::stop::End;
     use super::super::{ALIGNMENT, Block, BlockId, Holding, Instruction};
     use super::*;
     use crate::{Bytes, Types};
@@ -143,7 +144,7 @@ mod tests {
         };
         let lives = Lives::of(&schedule).blocks;
         assert_eq!((lives[0].begin, lives[0].end), (0, 5));
-        let placed = place(&lives, Effort::Draft);
+        let placed = place(&lives, Effort::Draft, End::default());
         assert_eq!((placed.most_live, placed.height), (2 * ALIGNMENT, 2 * ALIGNMENT));
         assert!(placed.offsets[0] != placed.offsets[1] && placed.offsets[0] != placed.offsets[2], "{placed:?}");
     }

@@ -34,6 +34,7 @@ mod side_by_side;
 mod simulate;
 mod skyline;
 pub mod step;
+mod stop;
 mod sweep;
 mod words;
 mod workload;
@@ -49,7 +50,7 @@ pub use lower::{LayerPass, Lowered};
 pub use machines::{Figure, MACHINES, NamedMachine};
 pub use options::{Algorithms, Options, Policy};
 pub use parts::{NetworkTensor, Pass, Role};
-pub use planner::plan;
+pub use planner::{plan, plan_until};
 pub use prepared::{ASSUMED_RATES, Prepared};
 pub use result::{Accounting, Decision, Fate, Kind, KindBytes, LayerPlan, MapPlan, Plan};
 pub use schedule::{
@@ -58,5 +59,6 @@ pub use schedule::{
 };
 pub use simulate::{Level, Simulation, Span, Stall, simulate};
 pub use step::{Access, Mode, Step, TensorId};
-pub use sweep::{Swept, sweep};
+pub use stop::Stop;
+pub use sweep::{Swept, sweep, sweep_until};
 pub use workload::{Parameter, Workload, channel_stride};

@@ -21,6 +21,7 @@ use super::clock::{is_known, least};
 use super::lives::Life;
 pub(super) use super::skyline::{Effort, is_tight};
 use super::skyline::{Packing, Stay};
+use super::stop::End;
 use exact::lowest;
 use fit::Rules;
 use instance::Instance;
@@ -39,17 +40,17 @@ pub(super) struct Placement {
 ///
 /// - Cost: at most O(blocks²) per order tried, for as many orders as `effort` allows; the search stops when nothing is
 ///   wasted. If more than 1% is, the exact search follows.
-pub(super) fn place(lives: &[Life], effort: Effort) -> Placement {
-    place_within(lives, effort, effort.exact_visits(), None)
+pub(super) fn place(lives: &[Life], effort: Effort, end: End<'_>) -> Placement {
+    place_within(lives, effort, effort.exact_visits(), None, end)
 }
 
 /// The same, but any placement of at most this height will do, and the search goes on until it finds one or gives up.
-pub(super) fn place_below(lives: &[Life], most: u64) -> Placement {
-    place_within(lives, Effort::Plan, Effort::Plan.exact_visits() / 3, Some(most))
+pub(super) fn place_below(lives: &[Life], most: u64, end: End<'_>) -> Placement {
+    place_within(lives, Effort::Plan, Effort::Plan.exact_visits() / 3, Some(most), end)
 }
 
 /// The same with a limit of its own on visits of the exact search.
-fn place_within(lives: &[Life], effort: Effort, exact_visits: u64, most: Option<u64>) -> Placement {
+fn place_within(lives: &[Life], effort: Effort, exact_visits: u64, most: Option<u64>, end: End<'_>) -> Placement {
     let most_live = most_live(lives);
     let mut offsets = vec![0; lives.len()];
     let mut base = 0;
@@ -63,7 +64,7 @@ fn place_within(lives: &[Life], effort: Effort, exact_visits: u64, most: Option<
     }
     let movable_lives: Vec<Life> = movable.iter().map(|&block| lives[block]).collect();
     let (found, height) =
-        place_movable(&movable_lives, &stays, effort, exact_visits, most.map(|most| most.saturating_sub(base)));
+        place_movable(&movable_lives, &stays, effort, exact_visits, most.map(|most| most.saturating_sub(base)), end);
     for (&block, offset) in movable.iter().zip(found) {
         offsets[block] = base + offset;
     }
@@ -77,8 +78,9 @@ fn place_movable(
     effort: Effort,
     exact_visits: u64,
     most: Option<u64>,
+    end: End<'_>,
 ) -> (Vec<u64>, u64) {
-    let mut packing = Packing::new(stays, effort);
+    let mut packing = Packing::new(stays, effort, end);
     packing.improve(Effort::Draft);
     let (offsets, height) = packing.best();
     let mut best = (offsets.to_vec(), height);
@@ -91,7 +93,7 @@ fn place_movable(
         packing.improve(effort);
     } else if let Some(instance) = Instance::new(lives, stays) {
         let known = (height / instance.unit) as i32;
-        let lowest = lowest(&instance, known, units(most, instance.unit), exact_visits, Rules::ALL);
+        let lowest = lowest(&instance, known, units(most, instance.unit), (exact_visits, end), Rules::ALL);
         if let Some(offsets) = lowest.offsets {
             let bytes = |units: i32| units as u64 * instance.unit;
             best = (offsets.into_iter().map(bytes).collect(), bytes(lowest.height));
@@ -205,7 +207,7 @@ mod tests {
     #[test]
     fn nested_lifetimes_stack_up() {
         let lives = [Life::of(100, 0, 10), Life::of(50, 1, 9), Life::of(70, 2, 8), Life::of(30, 12, 13)];
-        let placement = place(&lives, Effort::Draft);
+        let placement = place(&lives, Effort::Draft, End::default());
         assert_eq!((placement.height, placement.most_live), (220, 220));
         disjoint(&lives, &placement);
     }
@@ -213,14 +215,14 @@ mod tests {
     #[test]
     fn permanent_blocks_lie_at_the_bottom() {
         let lives = [Life::of(10, 0, 1), Life::of(40, 0, usize::MAX), Life::of(20, 1, 2)];
-        assert_eq!(place(&lives, Effort::Draft).offsets, [40, 0, 40]);
+        assert_eq!(place(&lives, Effort::Draft, End::default()).offsets, [40, 0, 40]);
     }
 
     #[test]
     fn bytes_in_use_by_a_copy_are_not_shared() {
         let (first, second) = (Life::of(10, 0, 2).copied(1), Life::of(10, 3, 5));
-        assert_eq!(place(&[first, second], Effort::Draft).height, 20, "ended only in list order");
-        assert_eq!(place(&[first, second.knowing(1)], Effort::Draft).height, 10);
+        assert_eq!(place(&[first, second], Effort::Draft, End::default()).height, 20, "ended only in list order");
+        assert_eq!(place(&[first, second.knowing(1)], Effort::Draft, End::default()).height, 10);
     }
 
     /// Pseudo-random numbers below a bound, with a fixed seed.
@@ -282,7 +284,7 @@ mod tests {
                 Life::of(1 + next(9), begin, begin + 1 + next(6) as usize)
             };
             let lives: Vec<Life> = (0..6).map(|_| life(&mut next)).collect();
-            let placement = place(&lives, Effort::Draft);
+            let placement = place(&lives, Effort::Draft, End::default());
             disjoint(&lives, &placement);
             assert_eq!(placement.height, exhaustive(&lives), "{lives:?}");
             assert!(placement.most_live <= placement.height);
@@ -300,7 +302,7 @@ mod tests {
             let lives: Vec<Life> = (0..6).map(|_| life(&mut next)).collect();
             let least = exhaustive(&lives);
             for most in [least, least + 1, least - 1] {
-                let placement = place_below(&lives, most);
+                let placement = place_below(&lives, most, End::default());
                 disjoint(&lives, &placement);
                 assert!(placement.height <= most.max(least), "{lives:?} below {most}");
             }
@@ -318,7 +320,7 @@ mod tests {
                 life.copied(next(6) as u32).knowing(next(9) as u32)
             };
             let lives: Vec<Life> = (0..20).map(|_| life()).collect();
-            disjoint(&lives, &place(&lives, Effort::Draft));
+            disjoint(&lives, &place(&lives, Effort::Draft, End::default()));
             let is_race = |one: &Life, other: &Life| one.end <= other.begin && one.conflicts(other);
             races += lives.iter().flat_map(|one| lives.iter().filter(move |other| is_race(one, other))).count();
         }

@@ -2,9 +2,9 @@
 
 use super::assemble::assemble;
 use super::draft::Drafter;
-use super::policies::{Floors, baseline, choose};
+use super::policies::{Floors, choose};
 use super::step::Step;
-use super::{CostModel, Options, Plan};
+use super::{CostModel, Options, Plan, Stop};
 use crate::Error;
 
 /// Plans a step within a memory budget; `costs` gives the copy rates.
@@ -31,10 +31,19 @@ use crate::Error;
 /// # Ok::<(), tightfit_core::Error>(())
 /// ```
 pub fn plan(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, Error> {
-    let drafter = Drafter::new(step, costs, *options)?;
-    let floors = Floors::of(&drafter);
+    plan_until(step, costs, options, Stop::Never)
+}
+
+/// As [`plan()`], but a flag may end the search early. The best plan so far depends on when that was.
+///
+/// # Errors
+/// Those of [`plan()`]; [`Error::Interrupted`] if the flag was set before any plan was found, or if [`Stop`] asks for
+/// none.
+pub fn plan_until(step: &Step, costs: &CostModel, options: &Options, stop: Stop<'_>) -> Result<Plan, Error> {
+    let drafter = Drafter::new(step, costs, *options, stop)?;
+    let floors = Floors::of(&drafter)?;
     let mut chosen = choose(&drafter, &floors)?;
     chosen.draft = drafter.tightened(chosen.draft);
-    let baseline = baseline(&drafter);
-    assemble(&drafter, &floors, &baseline, chosen)
+    drafter.end.proceed()?;
+    assemble(&drafter, &floors, chosen)
 }

@@ -17,6 +17,8 @@
 
 use std::cmp::Reverse;
 
+use super::stop::End;
+
 /// A block's bytes, and the sections during which it is live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stay {
@@ -37,6 +39,8 @@ impl Stay {
 pub(super) enum Effort {
     /// Enough for one of many drafts.
     Draft,
+    /// Enough for a bound that is shown, beside a search that takes its time.
+    Bound,
     /// Enough for the final plan.
     Plan,
 }
@@ -46,6 +50,7 @@ impl Effort {
     fn max_visits(self) -> usize {
         match self {
             Effort::Draft => 5_000_000,
+            Effort::Bound => 20_000_000,
             Effort::Plan => 200_000_000,
         }
     }
@@ -54,7 +59,7 @@ impl Effort {
     pub(super) fn exact_visits(self) -> u64 {
         match self {
             Effort::Draft => 300_000,
-            Effort::Plan => 30_000_000,
+            Effort::Bound | Effort::Plan => 30_000_000,
         }
     }
 }
@@ -102,8 +107,8 @@ pub(super) struct Packing<'a> {
 
 impl<'a> Packing<'a> {
     /// Makes the first attempts; `effort` is the most that the search will be allowed.
-    pub(super) fn new(stays: &'a [Stay], effort: Effort) -> Packing<'a> {
-        let mut search = Search::new(stays, effort);
+    pub(super) fn new(stays: &'a [Stay], effort: Effort, end: End<'a>) -> Packing<'a> {
+        let mut search = Search::new(stays, effort, end);
         let orders = orders(stays, &search.live);
         for order in &orders {
             for critical in [true, false] {
@@ -167,6 +172,7 @@ struct Search<'a> {
     goal: u64,
     best: Best,
     effort: Effort,
+    end: End<'a>,
     visits: usize,
     // State of the current or last attempt.
     offsets: Vec<u64>,
@@ -176,7 +182,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(stays: &'a [Stay], effort: Effort) -> Search<'a> {
+    fn new(stays: &'a [Stay], effort: Effort, end: End<'a>) -> Search<'a> {
         let sections = stays.iter().map(|stay| stay.to).max().unwrap_or(0);
         let mut by_from: Vec<usize> = (0..stays.len()).collect();
         by_from.sort_by_key(|&block| stays[block].from);
@@ -189,12 +195,12 @@ impl<'a> Search<'a> {
         let goal = live.iter().copied().max().unwrap_or(0);
         let best = Best { offsets: vec![0; stays.len()], order: Vec::new(), critical: false, height: u64::MAX };
         let (offsets, left, skyline) = (Vec::new(), Vec::new(), Vec::new());
-        Search { stays, by_from, starts, live, goal, best, effort, visits: 0, offsets, left, skyline }
+        Search { stays, by_from, starts, live, goal, best, effort, end, visits: 0, offsets, left, skyline }
     }
 
     fn is_over(&self) -> bool {
         let limit = if is_tight(self.best.height, self.goal) { MAX_TIGHT_VISITS } else { self.effort.max_visits() };
-        self.best.height <= self.goal || self.visits > limit
+        self.best.height <= self.goal || self.visits > limit || self.end.is_over()
     }
 
     /// Places the blocks in this order of preference. With `critical`, blocks that live in the fullest section of the

@@ -2,9 +2,9 @@
 
 use super::assemble::assemble;
 use super::draft::Drafter;
-use super::policies::{Floors, Outcome, baseline, choose};
+use super::policies::{Floors, Outcome, choose};
 use super::step::Step;
-use super::{CostModel, Options, Plan};
+use super::{CostModel, Options, Plan, Stop};
 use crate::{Bytes, Error};
 
 /// A budget, and its plan or why there is none.
@@ -18,18 +18,32 @@ pub type Swept = (Bytes, Result<Plan, Error>);
 /// # Errors
 /// Those of [`super::plan()`] that no budget changes; an error that a budget is too small stands in its place.
 pub fn sweep(step: &Step, costs: &CostModel, options: &Options, budgets: &[Bytes]) -> Result<Vec<Swept>, Error> {
+    sweep_until(step, costs, options, budgets, Stop::Never)
+}
+
+/// As [`sweep`], but a flag may end the searches early.
+///
+/// # Errors
+/// Those of [`super::plan_until`] that no budget changes.
+pub fn sweep_until(
+    step: &Step,
+    costs: &CostModel,
+    options: &Options,
+    budgets: &[Bytes],
+    stop: Stop<'_>,
+) -> Result<Vec<Swept>, Error> {
     let mut budgets = budgets.to_vec();
     budgets.sort_unstable();
     budgets.dedup();
     let mut plans: Vec<Swept> = Vec::with_capacity(budgets.len());
     for budget in budgets {
-        let drafter = Drafter::new(step, costs, Options { budget, ..*options })?;
-        let floors = Floors::of(&drafter);
+        let drafter = Drafter::new(step, costs, Options { budget, ..*options }, stop)?;
+        let floors = Floors::of(&drafter)?;
         let smaller = plans.iter().rev().find_map(|(_, plan)| plan.as_ref().ok());
         let planned = choose(&drafter, &floors).and_then(|mut chosen| {
             chosen.draft = drafter.tightened(chosen.draft);
             let bound = chosen.bound;
-            let plan = assemble(&drafter, &floors, &baseline(&drafter), chosen)?;
+            let plan = assemble(&drafter, &floors, chosen)?;
             match smaller.filter(|smaller| smaller.step_time < plan.step_time) {
                 None => Ok(plan),
                 Some(smaller) => {
@@ -39,7 +53,7 @@ pub fn sweep(step: &Step, costs: &CostModel, options: &Options, budgets: &[Bytes
                     let mut decisions = plan.decisions;
                     decisions.iter_mut().for_each(|decision| decision.taken = false);
                     decisions.push(decision);
-                    assemble(&drafter, &floors, &baseline(&drafter), Outcome { draft, decisions, bound })
+                    assemble(&drafter, &floors, Outcome { draft, decisions, bound })
                 }
             }
         });

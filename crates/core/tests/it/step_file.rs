@@ -1,10 +1,11 @@
 //! Step files: reading, writing, what is refused, and plans of recorded steps.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 use tightfit_core::plan::step::{Access, Again, Cost, Rerun, Residence, StepFile};
-use tightfit_core::plan::{Budgets, CostModel, Options, Policy, Treatment, check, plan};
+use tightfit_core::plan::{Budgets, CostModel, Options, Policy, Stop, Treatment, check, plan, plan_until, sweep_until};
 use tightfit_core::{Bytes, Error, Nanos};
 
 fn path(name: &str) -> PathBuf {
@@ -143,6 +144,37 @@ fn recorded_steps_are_planned_under_every_budget() {
         }
         assert!(planned >= 2 && rebuilt > 0, "{name}: {planned} planned, {rebuilt} rebuilt");
     }
+}
+
+#[test]
+fn a_planner_that_is_stopped_before_it_begins_still_gives_a_plan() {
+    let StepFile { step, machine } = StepFile::read(&path("residual-12.json.gz")).unwrap();
+    let costs = machine.unwrap().costs();
+    let flag = AtomicBool::new(true);
+    for policy in Policy::ALL {
+        let options = Options { policy, ..Options::default() };
+        let free = plan(&step, &costs, &options).unwrap();
+        let budget = free.min_feasible.max(Bytes((free.min_feasible.0 + 3 * free.most_live.0) / 4));
+        let options = Options { budget, ..options };
+        // A plan has passed the checker, or there is none.
+        let stopped = plan_until(&step, &costs, &options, Stop::WithBest(&flag));
+        assert!(stopped.is_ok_and(|plan| plan.peak <= budget), "{policy}");
+        let none = plan_until(&step, &costs, &options, Stop::WithNothing(&flag));
+        assert!(matches!(none, Err(Error::Interrupted)), "{policy}: {none:?}");
+        let swept = sweep_until(&step, &costs, &options, &[budget], Stop::WithNothing(&flag));
+        assert!(matches!(swept, Err(Error::Interrupted)), "{policy}");
+    }
+}
+
+#[test]
+fn a_budget_that_was_not_searched_is_not_called_too_small() {
+    let StepFile { step, machine } = StepFile::read(&path("residual-12.json.gz")).unwrap();
+    let costs = machine.unwrap().costs();
+    let options = Options { policy: Policy::Optimal, budget: Bytes(1), ..Options::default() };
+    let flag = AtomicBool::new(true);
+    let stopped = plan_until(&step, &costs, &options, Stop::WithBest(&flag));
+    assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
+    assert!(matches!(plan(&step, &costs, &options), Err(Error::OverBudget { .. })));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The exact search against exhaustive search, with each rule switched off, and on instances known to be hard.
 
 use super::super::lives::Life;
+use super::super::stop::End;
 use super::exact::lowest;
 use super::fit::Rules;
 use super::instance::Instance;
@@ -43,7 +44,7 @@ fn exact(lives: &[Life], rules: Rules) -> (Vec<u64>, u64, u64) {
     let sorted: Vec<Life> = order.iter().map(|&block| lives[block]).collect();
     let instance = Instance::new(&sorted, &stays).unwrap();
     let all = instance.blocks.iter().map(|block| block.size).sum::<i32>() + 1;
-    let lowest = lowest(&instance, all, 0, u64::MAX, rules);
+    let lowest = lowest(&instance, all, 0, (u64::MAX, End::default()), rules);
     let mut offsets = vec![0; lives.len()];
     for (&block, offset) in order.iter().zip(lowest.offsets.unwrap()) {
         offsets[block] = offset as u64 * instance.unit;
@@ -152,7 +153,7 @@ fn eleven_hard_instances_fit() {
         let capacity: u64 = name.split('.').nth(1).unwrap().parse().unwrap();
         let lives = read(&std::fs::read_to_string(&file).unwrap());
         let start = std::time::Instant::now();
-        let placement = place_within(&lives, Effort::Draft, EXACT_VISITS, None);
+        let placement = place_within(&lives, Effort::Draft, EXACT_VISITS, None, End::default());
         if timed {
             println!(
                 "{name}: {} blocks in {} bytes, {:.2} s",
@@ -171,5 +172,5 @@ fn eleven_hard_instances_fit() {
 #[test]
 fn the_same_blocks_get_the_same_offsets() {
     let lives = read(include_str!("../../../tests/data/minimalloc/H.1048576.csv"));
-    assert_eq!(place(&lives, Effort::Draft), place(&lives, Effort::Draft));
+    assert_eq!(place(&lives, Effort::Draft, End::default()), place(&lives, Effort::Draft, End::default()));
 }

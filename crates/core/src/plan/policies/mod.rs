@@ -73,7 +73,7 @@ pub(super) fn proven(drafter: &Drafter<'_>) -> (Bytes, usize) {
 }
 
 /// The arena of the network-wide baseline with the fastest algorithms.
-pub(super) fn baseline(drafter: &Drafter<'_>) -> Draft {
+fn baseline(drafter: &Drafter<'_>) -> Draft {
     drafter.tightened(drafter.draft(&baseline::script(drafter.step), Algorithms::Performance, Effort::Draft))
 }
 
@@ -86,12 +86,16 @@ pub(super) struct Floors {
     on_demand: Draft,
     overlap: Draft,
     baseline: Draft,
+    /// The network-wide baseline with the fastest algorithms.
+    pub(super) fastest: Draft,
     /// With recomputation; searched only for the policy that uses it.
     optimal: Option<optimal::Least>,
 }
 
 impl Floors {
-    pub(super) fn of(drafter: &Drafter<'_>) -> Floors {
+    /// # Errors
+    /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+    pub(super) fn of(drafter: &Drafter<'_>) -> Result<Floors, Error> {
         // The search of the policy optimal takes longest, so it comes first.
         let scripts = [
             vdnn::script(drafter, Offloads::None, None),
@@ -102,22 +106,27 @@ impl Floors {
             baseline::script(drafter.step),
         ];
         let optimal = Mutex::new(None);
-        let drafts = side_by_side(1 + scripts.len(), |place| match place.checked_sub(1) {
+        let drafts = side_by_side(2 + scripts.len(), |place| match place.checked_sub(1) {
             None => {
                 if drafter.options.policy == Policy::Optimal {
                     *optimal.lock().unwrap_or_else(PoisonError::into_inner) = optimal::least(drafter);
                 }
                 None
             }
+            Some(_) if drafter.end.proceed().is_err() => None,
+            // It takes longest of the others.
+            Some(0) => Some(baseline(drafter)),
             Some(script) => {
-                let draft = drafter.draft(&scripts[script], Algorithms::Memory, Effort::Draft);
+                let draft = drafter.draft(&scripts[script - 1], Algorithms::Memory, Effort::Draft);
                 Some(drafter.tightened(draft))
             }
         });
+        drafter.end.proceed()?;
         let mut drafts = drafts.into_iter().flatten();
         let mut next =
             || drafts.next().unwrap_or_else(|| drafter.draft(&scripts[0], Algorithms::Memory, Effort::Draft));
-        Floors {
+        Ok(Floors {
+            fastest: next(),
             none: next(),
             conv: next(),
             all: next(),
@@ -125,7 +134,7 @@ impl Floors {
             overlap: next(),
             baseline: next(),
             optimal: optimal.into_inner().unwrap_or_else(PoisonError::into_inner),
-        }
+        })
     }
 
     /// A policy's draft with the smallest arena.

@@ -48,7 +48,9 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         let mut worse = 0;
         for share in SHARES {
             let moved = timeline.least_to_move(options.budget.0 / 100 * share);
-            if worse == PATIENCE || tried.contains(&moved) {
+            drafter.end.proceed()?;
+            let is_late = drafter.end.is_over() && trials.best().is_some();
+            if worse == PATIENCE || is_late || tried.contains(&moved) {
                 continue;
             }
             let before = trials.best().map(|best| best.time);

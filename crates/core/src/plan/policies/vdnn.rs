@@ -157,14 +157,14 @@ mod tests {
     use super::*;
     use crate::Types;
     use crate::network::{Builder, Filters, Network, Shape, Window};
-    use crate::plan::{CostModel, Fronts, Mode, Options, Workload};
+    use crate::plan::{CostModel, Fronts, Mode, Options, Stop, Workload};
 
     /// Every decision with its computation: `pool1 backward-data: prefetch conv1`.
     fn text(network: &Network, moved: Offloads) -> Vec<String> {
         let workload = Workload::new(network, 2, Types::F32, Mode::Training).unwrap();
         let costs = CostModel::cpu();
         let step = workload.step(&Fronts::assumed(&workload, &costs).unwrap(), &costs).unwrap();
-        let script = script(&Drafter::new(&step, &costs, Options::default()).unwrap(), moved, None);
+        let script = script(&Drafter::new(&step, &costs, Options::default(), Stop::Never).unwrap(), moved, None);
         let name = |tensor: TensorId| step.groups[step.tensor(tensor).groups[0].0].name.clone();
         let mut lines = Vec::new();
         for (at, operation) in step.operations.iter().enumerate() {

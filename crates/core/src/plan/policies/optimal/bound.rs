@@ -12,17 +12,20 @@
 //! What remains couples only an idle tensor with the tensors it is computed from, two at a time, and a minimum cut
 //! bounds it. Prices are improved by subgradients; the bound holds whatever they are, since all of it is in integers.
 //!
-//! **Source**: Held, Wolfe and Crowder 1974 for the prices; [`super::min_cut`] for the cut.
+//! **Source**: Barahona and Anbil 2000, the volume algorithm, for the prices; [`super::min_cut`] for the cut.
 
+mod most;
 mod rows;
 
-use std::time::Instant;
+use std::cmp::Reverse;
 
-use rows::{Intervals, Part, Row, rows};
+use most::Most;
+use rows::{Demand, Intervals, Part, Row, SHARES, Wanted, rows};
 
 use super::min_cut::{Clauses, HARD, Literal};
-use super::model::{Model, Point};
+use super::model::{Gap, Model, Point};
 use crate::plan::Direction;
+use crate::plan::stop::End;
 
 /// Units of time per nanosecond.
 const TICKS: i128 = 1 << 32;
@@ -31,10 +34,18 @@ const MAX_PRICE: f64 = 1e15;
 /// Rates are bytes per nanosecond in units of 1 / this.
 const RATE: i128 = 1 << 16;
 
+/// The share of what the bound is below its target by which prices change at first.
+const SHARE: f64 = 0.1;
+/// Rounds without a higher bound after which they change less.
+const PATIENCE: usize = 10;
+/// The most that one solution counts in the mixture of all.
+const MIXED: f64 = 0.3;
+
 /// The best bound so far and what it suggests.
 #[derive(Clone, Debug)]
 pub(super) struct Bound {
-    /// No plan in which what is copied back stays until its next use is faster, in ns.
+    /// No plan is faster in which what is copied back stays until its next use, and what is computed again is so when it
+    /// is first needed, in ns.
     pub(super) time: u64,
     /// For each gap: how much of it should stay.
     pub(super) keep: Vec<f64>,
@@ -100,11 +111,18 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             worth[place] += worth[place - 1];
         }
         let discount = |worth: i128| TICKS - (worth + RATE - 1).div_euclid(RATE);
-        let least_discount = worth.iter().copied().map(discount).min().unwrap_or(TICKS);
-        if least_discount < 0 {
+        if worth.iter().any(|worth| discount(*worth) < 0) {
             // Waiting would pay for itself: nothing is known.
             return None;
         }
+        let most_worth = Most::of(worth.clone());
+        // The least that a rerun costs at any of these operations.
+        let rerun = |gap: &Gap, from: usize, to: usize| {
+            i128::from(model.least_again(&gap.producers)) * discount(most_worth.within(from, to))
+        };
+        // Copies out before a moment and copies back after it are never beside each other; that holds for any moment.
+        let middle = (0..count).max_by_key(|at| (live[*at], Reverse(at.abs_diff(model.drafter.step.forward()))));
+        let middle = middle.unwrap_or(0);
         let scratch_price = {
             let mut all = live.clone();
             for (row, &price) in self.rows.iter().zip(prices).filter(|(row, _)| row.window.is_some()) {
@@ -123,89 +141,102 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             sums[at + 1] = sums[at] + live[at];
         }
         let mut clauses = Clauses::new(self.intervals.variables);
-        // What the first stretch of each tail costs, less what is claimed of it below.
-        let mut first: Vec<i128> = vec![0; self.intervals.idle.len()];
-        for (place_of, idle) in self.intervals.idle.iter().enumerate() {
+        // What those that reruns alone ask for may charge for what they ask for in turn.
+        let mut room: Vec<i128> = vec![HARD; self.intervals.idle.len()];
+        let mut kept = vec![false; self.intervals.idle.len()];
+        for (place, idle) in self.intervals.idle.iter().enumerate() {
             let of = &model.gaps[idle.gap];
             let bytes = i128::from(of.bytes);
-            let there = |place: usize| Literal::of(idle.there + place);
-            let mut from = idle.since.min(of.to);
-            for (place, to) in idle.ends(of).enumerate() {
-                let cost = bytes * (sums[to] - sums[from]);
-                match idle.is_tail {
-                    true if place == 0 => first[place_of] += cost,
-                    true => {
-                        constant += clauses.cost(there(place), cost);
-                        clauses.implies(there(place), there(place - 1), HARD);
-                    }
-                    false => {
-                        constant += clauses.cost(there(place), cost);
+            match &idle.wanted {
+                Wanted::ForReruns { asked, last, has } => {
+                    let windows = self.rows.iter().zip(prices).skip(count);
+                    let inside = windows.filter(|(row, _)| (idle.since..*asked).contains(&row.at));
+                    let price = sums[*asked] - sums[idle.since] + inside.map(|(_, price)| price).sum::<i128>();
+                    let keeping = bytes * price;
+                    let again = match !of.producers.is_empty() && *asked <= of.until {
+                        true => rerun(of, *asked, *last),
+                        false => keeping,
+                    };
+                    constant += clauses.cost(Literal::of(*has), again.min(keeping));
+                    room[place] = (keeping - again).max(0);
+                    kept[place] = keeping < again;
+                }
+                Wanted::ForUse { asked, there, again } => {
+                    let there = |place: usize| Literal::of(there + place);
+                    let first = idle.since.min(of.to);
+                    let mut from = first;
+                    for (place, to) in asked.iter().copied().chain([of.to]).enumerate() {
+                        constant += clauses.cost(there(place), bytes * (sums[to] - sums[from]));
                         if place > 0 {
                             clauses.implies(there(place - 1), there(place), HARD);
                         }
+                        from = to;
+                    }
+                    // Windows: what is not computed again has to be moved, or stays.
+                    let mut moving = 0;
+                    for (row, &price) in self.rows.iter().zip(prices).skip(count).filter(|(_, price)| **price > 0) {
+                        match idle.part(asked, of, row) {
+                            Part::Nothing => {}
+                            Part::Unless => moving += price,
+                            Part::There(place) => constant += clauses.cost(there(place), bytes * price),
+                        }
+                    }
+                    // Copies slow down what runs beside them.
+                    let (out, back) = model.copies[idle.gap];
+                    let (out, back) = (i128::from(out) * idle.share / SHARES, i128::from(back));
+                    let copying = match () {
+                        () if of.to <= middle => out * self.beside,
+                        () if of.from >= middle => back * self.beside,
+                        // Unless it is there in the middle, both.
+                        () => ((out + back) * self.beside).min(out.min(back) * self.beside + bytes * live[middle]),
+                    };
+                    match again {
+                        None => {
+                            constant += bytes * moving;
+                            constant += clauses.cost(!there(0), copying);
+                        }
+                        Some(again) => {
+                            let again = Literal::of(*again);
+                            clauses.either(there(0), again, copying);
+                            constant += clauses.cost(!again, bytes * moving);
+                            constant += clauses.cost(again, rerun(of, idle.earliest.max(first), of.to));
+                        }
                     }
                 }
-                from = to;
-            }
-            // Windows: what is not computed again has to be moved, or stays.
-            let mut moving = 0;
-            for (row, &price) in self.rows.iter().zip(prices).skip(count).filter(|(_, price)| **price > 0) {
-                match idle.part(of, row) {
-                    Part::Nothing => {}
-                    Part::Unless => moving += price,
-                    Part::There(0) if idle.is_tail => first[place_of] += bytes * price,
-                    Part::There(place) => constant += clauses.cost(there(place), bytes * price),
-                }
-            }
-            if idle.is_tail {
-                continue;
-            }
-            // Copies slow down what runs beside them: for the time that either link is busy, at least half of the sum.
-            let (out, back) = model.copies[idle.gap];
-            let copying = i128::from(out / model.intervals(of.tensor) + back) * self.beside / 2;
-            match idle.again {
-                None => {
-                    constant += bytes * moving;
-                    constant += clauses.cost(!there(0), copying);
-                }
-                Some(again) => {
-                    clauses.either(there(0), Literal::of(again), copying);
-                    let again = Literal::of(again);
-                    let from = idle.since.min(of.to);
-                    let worth = (from..=of.to).map(|at| worth[at]).max().unwrap_or(0);
-                    let time = i128::from(model.least_again(&of.producers)) * discount(worth);
-                    constant += clauses.cost(!again, bytes * moving);
-                    constant += clauses.cost(again, time);
-                }
             }
         }
-        let mut claims: Vec<i128> = vec![0; self.intervals.idle.len()];
-        for tail in self.intervals.demands.iter().flat_map(|demand| &demand.via) {
-            claims[*tail] += 1;
-        }
-        let whole = first.clone();
-        for demand in &self.intervals.demands {
-            let (by, of) = (&self.intervals.idle[demand.by], &self.intervals.idle[demand.of]);
-            let Some(again) = by.again else { continue };
-            let gap = &model.gaps[of.gap];
-            // It may also be computed for this alone, and once more later.
-            let alone = match gap.producers.is_empty() {
-                false => {
-                    i128::from(model.least_again(&gap.producers)) * least_discount
-                        / i128::from(self.intervals.asks[demand.of])
-                }
-                true => HARD,
+        for demands in self.intervals.demands.chunk_by(|one, other| one.by == other.by) {
+            let by = demands[0].by;
+            let asking = match &self.intervals.idle[by].wanted {
+                Wanted::ForReruns { has, .. } => Literal::of(*has),
+                Wanted::ForUse { again: Some(again), .. } => Literal::of(*again),
+                Wanted::ForUse { again: None, .. } => continue,
             };
-            // A tail on the way that is there asks for nothing; that has its price, of which each demand claims a share.
-            let penalty = demand.via.iter().map(|tail| whole[*tail] / claims[*tail]).fold(alone, i128::min);
-            demand.via.iter().for_each(|tail| first[*tail] -= penalty);
-            clauses.implies(Literal::of(again), Literal::of(of.there + demand.place), penalty);
-        }
-        for (idle, cost) in self.intervals.idle.iter().zip(first).filter(|(idle, _)| idle.is_tail) {
-            constant += clauses.cost(Literal::of(idle.there), cost);
+            let asked: Vec<(Literal, i128)> = demands.iter().map(|demand| self.asked(demand, rerun)).collect();
+            let penalties = shared(&asked, room[by]);
+            for ((literal, _), penalty) in asked.iter().zip(penalties) {
+                clauses.implies(asking, *literal, penalty);
+            }
         }
         let twice = clauses.least_twice();
-        Some(Solved { twice: constant * 2 + twice, clauses, worth, scratch_price })
+        Some(Solved { twice: constant * 2 + twice, clauses, worth, scratch_price, kept })
+    }
+
+    /// What a demand asks for, and what it costs at least to do without.
+    fn asked(&self, demand: &Demand, rerun: impl Fn(&Gap, usize, usize) -> i128) -> (Literal, i128) {
+        let idle = &self.intervals.idle[demand.of];
+        let of = &self.model.gaps[idle.gap];
+        match &idle.wanted {
+            Wanted::ForReruns { has, .. } => (Literal::of(*has), HARD),
+            Wanted::ForUse { there, .. } => {
+                // It may also be computed for this alone, and once more later.
+                let alone = match of.producers.is_empty() {
+                    true => HARD,
+                    false => rerun(of, idle.earliest, of.to) / i128::from(self.intervals.asks[demand.of]),
+                };
+                (Literal::of(there + demand.place), alone)
+            }
+        }
     }
 
     /// How far each row is over its limit in a solution, in bytes.
@@ -231,27 +262,43 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             .map(|row| (model.fixed[row.at] + model.used(row.at)) as f64 + scratch[row.at] - limit)
             .collect();
         let mut live = vec![0.0; count + 1];
-        for idle in &self.intervals.idle {
+        for (idle, kept) in self.intervals.idle.iter().zip(&solved.kept) {
             let of = &model.gaps[idle.gap];
             let bytes = of.bytes as f64;
-            let again = idle.again.map_or(0.0, |again| solved.value(again));
+            let (asked, there, again) = match &idle.wanted {
+                Wanted::ForUse { asked, there, again } => (asked, there, again),
+                Wanted::ForReruns { asked, has, .. } => {
+                    let has = solved.value(*has);
+                    if *kept {
+                        live[idle.since] += has * bytes;
+                        live[*asked] -= has * bytes;
+                        let windows = self.rows.iter().zip(&mut over).skip(count);
+                        let inside = windows.filter(|(row, _)| (idle.since..*asked).contains(&row.at));
+                        inside.for_each(|(_, over)| *over += has * bytes);
+                    } else {
+                        starts[*asked] += has * model.least_again(&of.producers) as f64;
+                    }
+                    continue;
+                }
+            };
+            let again = again.map_or(0.0, |again| solved.value(again));
             let from = idle.since.min(of.to);
             if again > 0.0 {
-                let best = (from..=of.to).max_by_key(|at| solved.worth[*at]).unwrap_or(from);
+                let best = (idle.earliest.max(from)..=of.to).max_by_key(|at| solved.worth[*at]).unwrap_or(from);
                 starts[best] += again * model.least_again(&of.producers) as f64;
             }
             let mut start = from;
-            for (place, to) in idle.ends(of).enumerate() {
-                let there = solved.value(idle.there + place) * bytes;
+            for (place, to) in asked.iter().copied().chain([of.to]).enumerate() {
+                let there = solved.value(there + place) * bytes;
                 live[start] += there;
                 live[to] -= there;
                 start = to;
             }
             for (row, over) in self.rows.iter().zip(&mut over).skip(count) {
-                match idle.part(of, row) {
+                match idle.part(asked, of, row) {
                     Part::Nothing => {}
                     Part::Unless => *over += bytes * (1.0 - again),
-                    Part::There(place) => *over += bytes * solved.value(idle.there + place),
+                    Part::There(place) => *over += bytes * solved.value(there + place),
                 }
             }
         }
@@ -276,18 +323,18 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     /// Improves the prices and returns the best bound; `target` is the time of a known plan.
     ///
     /// - Cost: one minimum cut per round.
-    pub(super) fn improve(&mut self, target: u64, rounds: usize, until: Option<Instant>) -> Bound {
+    pub(super) fn improve(&mut self, target: u64, rounds: usize, end: End<'_>) -> Bound {
         let gaps = self.model.gaps.len();
         // Without any prices, the step takes at least its operations.
         let fastest = |points: &Vec<Point>| points.iter().map(|point| point.time).min().unwrap_or(0);
         let time = self.model.all_points.iter().map(fastest).sum();
         let mut best = Bound { time, keep: vec![0.0; gaps], again: vec![0.0; gaps], moving: vec![0.0; gaps] };
-        let mut best_prices = self.prices.clone();
+        let mut center = self.prices.clone();
         let mut highest = f64::NEG_INFINITY;
-        let (mut step, mut stale) = (1.0, 0);
-        let mut direction = vec![0.0; self.rows.len()];
-        for round in 0..rounds {
-            if until.is_some_and(|until| Instant::now() >= until) {
+        let (mut share, mut stale) = (SHARE, 0);
+        let mut direction: Vec<f64> = Vec::new();
+        for _ in 0..rounds {
+            if end.is_over() {
                 break;
             }
             let prices: Vec<i128> = self.prices.iter().map(|price| *price as i128).collect();
@@ -295,49 +342,59 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             let time = solved.twice.div_euclid(2 * TICKS);
             let value = solved.twice as f64 / 2.0 / TICKS as f64;
             best.time = best.time.max(u64::try_from(time).unwrap_or(0));
-            let share = 2.0 / (round as f64 + 2.0);
-            for idle in self.intervals.idle.iter().filter(|idle| !idle.is_tail) {
-                let again = idle.again.map_or(0.0, |again| solved.value(again));
-                let keep = solved.value(idle.there);
-                let moving = (1.0 - keep - again).max(0.0);
-                best.moving[idle.gap] += share.max(0.05) * (moving - best.moving[idle.gap]);
-                best.keep[idle.gap] += share.max(0.05) * (keep - best.keep[idle.gap]);
-                best.again[idle.gap] += share.max(0.05) * (again - best.again[idle.gap]);
+            let over = self.over(&solved);
+            // The mixture of the last solutions that is least over its limits.
+            let part = match direction.is_empty() {
+                true => 1.0,
+                false => shortest(&direction, &over).clamp(MIXED / 10.0, MIXED),
+            };
+            if direction.is_empty() {
+                direction = over;
+            } else {
+                direction.iter_mut().zip(&over).for_each(|(mixed, over)| *mixed += part * (over - *mixed));
             }
-            if highest == f64::NEG_INFINITY || value > highest * (1.0 + 1e-6) {
-                (highest, stale) = (value, 0);
-                best_prices.clone_from(&self.prices);
+            self.mix(&mut best, &solved, part);
+            if value > highest {
+                let gained = value > highest + highest.abs() * 1e-5;
+                highest = value;
+                center.clone_from(&self.prices);
+                if gained {
+                    stale = 0;
+                    share = (share * 1.1).min(1.0);
+                }
             } else {
                 stale += 1;
-                if stale == 8 {
-                    (step, stale) = (step / 1.6, 0);
-                    self.prices.clone_from(&best_prices);
-                    direction.fill(0.0);
-                    if step < 1e-3 {
-                        break;
-                    }
-                    continue;
+                if stale == PATIENCE {
+                    (share, stale) = (share / 1.5, 0);
                 }
             }
-            let over = self.over(&solved);
-            for ((direction, over), price) in direction.iter_mut().zip(&over).zip(&self.prices) {
-                // What is within its limit and costs nothing stays so.
-                let over = if *price <= 0.0 && *over < 0.0 { 0.0 } else { *over };
-                *direction = over + 0.6 * *direction;
-            }
-            let norm: f64 = direction.iter().map(|of| of * of).sum();
-            let missing = target as f64 * 1.002 - value;
-            if norm <= 0.0 || missing <= 0.0 {
+            // What is within its limit and costs nothing stays so.
+            let steps =
+                direction.iter().zip(&center).map(|(of, price)| if *price <= 0.0 && *of < 0.0 { 0.0 } else { *of });
+            let norm: f64 = steps.clone().map(|of| of * of).sum();
+            let missing = target as f64 * 1.002 - highest;
+            if norm <= 0.0 || missing <= 0.0 || share < 1e-4 {
                 break;
             }
-            let length = step * missing * TICKS as f64 / norm;
-            for (price, direction) in self.prices.iter_mut().zip(&direction) {
-                *price = (*price + length * direction).clamp(0.0, MAX_PRICE);
-            }
+            let length = share * missing * TICKS as f64 / norm;
+            self.prices = steps.zip(&center).map(|(of, price)| (price + length * of).clamp(0.0, MAX_PRICE)).collect();
             self.keep_waiting_unpaid();
         }
-        self.prices = best_prices;
+        self.prices = center;
         best
+    }
+
+    /// Mixes a solution into what the bound suggests.
+    fn mix(&self, best: &mut Bound, solved: &Solved, part: f64) {
+        for idle in &self.intervals.idle {
+            let Wanted::ForUse { there, again, .. } = &idle.wanted else { continue };
+            let again = again.map_or(0.0, |again| solved.value(again));
+            let keep = solved.value(*there);
+            let moving = (1.0 - keep - again).max(0.0);
+            best.moving[idle.gap] += part * (moving - best.moving[idle.gap]);
+            best.keep[idle.gap] += part * (keep - best.keep[idle.gap]);
+            best.again[idle.gap] += part * (again - best.again[idle.gap]);
+        }
     }
 
     /// Lowers the links' prices until waiting never pays for itself.
@@ -364,6 +421,31 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     }
 }
 
+/// The part of `other` for which the mixture of both is shortest.
+fn shortest(one: &[f64], other: &[f64]) -> f64 {
+    let (mut down, mut length) = (0.0, 0.0);
+    for (one, other) in one.iter().zip(other) {
+        down += one * (one - other);
+        length += (one - other) * (one - other);
+    }
+    if length > 0.0 { down / length } else { 1.0 }
+}
+
+/// Penalties of demands whose sum is at most `room`: each as much as it asks for, or an equal share.
+fn shared(asked: &[(Literal, i128)], room: i128) -> Vec<i128> {
+    if room >= HARD {
+        return asked.iter().map(|(_, penalty)| *penalty).collect();
+    }
+    let mut rising: Vec<usize> = (0..asked.len()).collect();
+    rising.sort_by_key(|place| asked[*place].1);
+    let (mut left, mut penalties) = (room, vec![0; asked.len()]);
+    for (before, place) in rising.into_iter().enumerate() {
+        penalties[place] = asked[place].1.min(left / (asked.len() - before) as i128);
+        left -= penalties[place];
+    }
+    penalties
+}
+
 /// The relaxation at some prices.
 struct Solved {
     /// Twice the bound.
@@ -371,6 +453,8 @@ struct Solved {
     clauses: Clauses,
     worth: Vec<i128>,
     scratch_price: Vec<i128>,
+    /// For each interval that reruns alone ask for: whether keeping it costs less than computing it again.
+    kept: Vec<bool>,
 }
 
 impl Solved {

@@ -9,6 +9,7 @@ use super::search::{Search, Work};
 use super::{checkpoints, everything};
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
+use crate::plan::stop::End;
 
 /// A draft with the smallest arena found.
 pub(in crate::plan::policies) struct Least {
@@ -32,18 +33,20 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     let model = Model::of(drafter);
     let (floor, _) = model.floor();
     let mut found: Vec<(u64, Decisions)> = Vec::new();
-    let mut work = Work { visits: VISITS, until: None };
+    // A plan that fits is worth more than the time it takes.
+    let end = drafter.end.untimed();
+    let mut work = Work { visits: VISITS, end };
     let mut search = Search::new(&model, floor, 0);
     for start in starts(&model) {
         let mut decisions = start;
-        let mut own = Work { visits: VISITS / 24, until: None };
+        let mut own = Work { visits: VISITS / 24, end };
         if search.repair(&mut decisions, &mut own).is_some() {
             found = vec![(floor, decisions)];
             break;
         }
         found.extend(search.evaluate(&decisions, &mut work).map(|outcome| (outcome.peak, decisions)));
     }
-    found.extend(all(&model, &mut search, floor));
+    found.extend(all(&model, &mut search, floor, end));
     found.sort_by_key(|found| found.0);
     found.truncate(KEPT);
     let (mut low, mut high) = (floor, found.first()?.0);
@@ -56,7 +59,7 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
         let mut better = None;
         for (_, decisions) in &found {
             let mut decisions = decisions.clone();
-            let mut own = Work { visits: VISITS / 24, until: None };
+            let mut own = Work { visits: VISITS / 24, end };
             if let Some(outcome) = search.repair(&mut decisions, &mut own) {
                 better = Some((outcome.peak, decisions));
                 break;
@@ -74,7 +77,8 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     let mut search = Search::new(&model, peak, 0);
     search.evaluate(&decisions, &mut work)?;
     let script = search.evaluator().script();
-    let draft = drafter.tightened(drafter.draft_with(&script, &decisions.points, Effort::Draft));
+    let draft = drafter.draft_with(&script, &decisions.points, Effort::Draft);
+    let draft = drafter.tightened_with(draft, Effort::Bound);
     Some(Least { draft, decisions })
 }
 
@@ -106,7 +110,7 @@ fn starts(model: &Model<'_>) -> Vec<Decisions> {
 }
 
 /// The best of all decisions, if they are few.
-fn all(model: &Model<'_>, search: &mut Search<'_, '_>, floor: u64) -> Option<(u64, Decisions)> {
+fn all(model: &Model<'_>, search: &mut Search<'_, '_>, floor: u64, end: End<'_>) -> Option<(u64, Decisions)> {
     let open: Vec<(usize, Vec<Choice>)> = (0..model.gaps.len())
         .filter(|gap| !model.gaps[*gap].is_tail)
         .map(|gap| {
@@ -117,13 +121,16 @@ fn all(model: &Model<'_>, search: &mut Search<'_, '_>, floor: u64) -> Option<(u6
     let count = open.iter().try_fold(1_u64, |count, (_, choices)| count.checked_mul(choices.len() as u64));
     let count = count.filter(|count| *count <= FEW)?;
     let mut best: Option<(u64, Decisions)> = None;
-    let mut work = Work { visits: u64::MAX, until: None };
+    let mut work = Work { visits: u64::MAX, end };
     let mut decisions = everything(model);
     decisions.points.fill(0);
     for mut world in 0..count {
         for (gap, choices) in &open {
             decisions.gaps[*gap] = choices[(world % choices.len() as u64) as usize];
             world /= choices.len() as u64;
+        }
+        if work.is_spent() {
+            break;
         }
         let Some(outcome) = search.evaluate(&decisions, &mut work) else { continue };
         if best.as_ref().is_none_or(|best| outcome.peak < best.0) {

@@ -9,8 +9,6 @@ mod model;
 mod search;
 mod slots;
 
-use std::time::{Duration, Instant};
-
 use bound::{Bound, Relaxation};
 use evaluate::{Choice, Decisions};
 pub(super) use least::{Least, least};
@@ -22,6 +20,7 @@ use super::{Floors, Outcome, Trials, baseline, overlap};
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
 use crate::plan::side_by_side::side_by_side;
+use crate::plan::stop::End;
 use crate::plan::{Algorithms, Direction};
 use crate::{Error, Nanos};
 
@@ -89,12 +88,6 @@ fn visits(model: &Model<'_>) -> u64 {
 /// Where time limits a search, so many times the work: the limit is what ends it.
 const TIMED: u64 = 16;
 
-/// The end of the next of `parts` equal parts of the time that is left.
-fn part(until: Option<Instant>, parts: usize) -> Option<Instant> {
-    let now = Instant::now();
-    until.map(|until| now + until.saturating_duration_since(now) / u32::try_from(parts.max(1)).unwrap_or(u32::MAX))
-}
-
 /// Parts of the time that is left: before the placements, each step takes one of these.
 const PARTS: usize = 4;
 
@@ -108,11 +101,19 @@ const ROUNDS: [usize; 2] = [120, 160];
 /// Rounds for large steps, at least.
 const LEAST_ROUNDS: usize = 60;
 
+/// Operations of a step above which nothing is computed again for the forward pass, where it hardly ever pays, unless
+/// nothing else fits.
+const LARGE: usize = 200;
+
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
     let options = &drafter.options;
     let mut trials = Trials::new(drafter);
     let floor = floors.of_policy(options.policy);
+    let end = drafter.end;
     if floor.peak > options.budget {
+        if end.is_stopped() {
+            return Err(Error::Interrupted);
+        }
         let decision = floor.decision("least", options);
         return Err(drafter.too_large(floor, &[decision], floors.least()));
     }
@@ -126,23 +127,37 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     if trials.best().is_some_and(|best| best.time == fastest) {
         return trials.outcome(Some(fastest)).map_err(|decisions| drafter.too_large(floor, &decisions, floors.least()));
     }
-    let model = Model::of(drafter);
-    let until = options.plan_time.map(|time| drafter.began + Duration::from_nanos(time.0));
-    let mut relaxation = Relaxation::new(&model, options.budget.0);
-    let visits = if until.is_some() { TIMED * visits(&model) } else { visits(&model) };
-    let mut planner = Planner { model: &model, known: Vec::new(), least: 0, visits, until };
+    let visits = |model: &Model<'_>| if end.is_timed() { TIMED * visits(model) } else { visits(model) };
+    let started = |model| {
+        let mut planner = Planner { model, known: Vec::new(), least: 0, visits: visits(model), end };
+        planner.start(options.budget.0, floors.optimal.as_ref());
+        planner
+    };
+    let whole = Model::of(drafter);
+    let mut late = None;
+    if drafter.step.operations.len() > LARGE {
+        late.insert(Model::of(drafter)).compute_again_late();
+    }
+    end.proceed()?;
+    let planner = late.as_ref().map(started).filter(|planner| !planner.known.is_empty());
+    let mut planner = planner.unwrap_or_else(|| started(&whole));
+    end.proceed()?;
+    let model = planner.model;
+    let mut relaxation = Relaxation::new(model, options.budget.0);
     let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(LEAST_ROUNDS));
-    planner.start(options.budget.0, floors.optimal.as_ref());
     let target = |trials: &Trials<'_>, planner: &Planner<'_, '_>| {
         let drafts = trials.best().map(|best| best.time.0).into_iter();
         drafts.chain(planner.known.iter().map(|known| known.0.time)).min().unwrap_or(u64::MAX >> 8)
     };
-    let mut bound = relaxation.improve(target(&trials, &planner), rounds[0], part(until, PARTS));
+    let mut bound = relaxation.improve(target(&trials, &planner), rounds[0], end.part(PARTS));
     planner.least = bound.time;
     planner.round(options.budget.0, &bound);
+    end.proceed()?;
     planner.place(&mut trials);
-    // What only moves tensors takes long to place; where it cannot be faster, it need not be tried.
-    if trials.best().is_none_or(|best| best.time > moving_alone(&model, options.budget.0)) {
+    end.proceed()?;
+    // What only moves tensors takes long to place; where it cannot be faster, or time is over, it need not be tried.
+    let moving = moving_alone(model, options.budget.0);
+    if trials.best().is_none_or(|best| !end.is_over() && best.time > moving) {
         if let Ok(found) = overlap::choose(drafter, floors) {
             trials.consider("overlap", found.draft);
         }
@@ -154,10 +169,14 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
             trials.consider(name, drafter.draft(&script, options.algorithms, Effort::Plan));
         }
     }
-    let last = relaxation.improve(target(&trials, &planner), rounds[1], until);
+    let last = relaxation.improve(target(&trials, &planner), rounds[1], end);
     bound.time = bound.time.max(last.time);
+    end.proceed()?;
     let too_large = |decisions: Vec<_>| drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least());
-    trials.outcome(Some(Nanos(bound.time)).filter(|bound| *bound > Nanos::ZERO)).map_err(too_large)
+    // A plan that is faster is not of those that the bound covers.
+    let covers = |bound: &Nanos| *bound > Nanos::ZERO && trials.best().is_some_and(|best| *bound <= best.time);
+    let bound = Some(Nanos(bound.time)).filter(covers);
+    trials.outcome(bound).map_err(too_large)
 }
 
 /// What decisions lead to, the decisions, and what the search began with.
@@ -171,7 +190,7 @@ struct Planner<'m, 'a> {
     least: u64,
     /// Visits for a whole search.
     visits: u64,
-    until: Option<Instant>,
+    end: End<'a>,
 }
 
 /// Decisions that a search continues with.
@@ -215,7 +234,7 @@ impl Planner<'_, '_> {
 
     fn try_all(&mut self, limit: u64, starts: Vec<(String, Decisions)>, prefer: Prefer) {
         let share = self.visits / 24;
-        let until = part(self.until, PARTS);
+        let end = self.end.part(PARTS);
         let count = starts.len();
         let found = side_by_side(count, |place| {
             let (name, decisions) = &starts[place];
@@ -223,7 +242,7 @@ impl Planner<'_, '_> {
             let mut search = Search::new(self.model, limit, self.least);
             search.prefer = prefer;
             // Two at a time, and the later ones get what the earlier ones leave.
-            let mut work = Work { visits: share, until: part(until, (count - place).div_ceil(2)) };
+            let mut work = Work { visits: share, end: end.part((count - place).div_ceil(2)) };
             let found = search.repair(&mut decisions, &mut work)?;
             let found = search.restore(&mut decisions, found, &mut work);
             Some((found, decisions, name.clone()))
@@ -245,12 +264,12 @@ impl Planner<'_, '_> {
             trials.best().is_some_and(|best| best.time.0 <= found + found / share)
         };
         for placing in 0..PLACINGS {
-            let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+            let is_late = self.end.is_over();
             if is_late && is_placed(&self.known, trials, 20) {
                 break;
             }
             self.search(limit, self.visits >> placing);
-            let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+            let is_late = self.end.is_over();
             let mut over: Option<u64> = None;
             for place in 0..self.known.len() {
                 let (outcome, decisions, name) = &self.known[place];
@@ -275,7 +294,7 @@ impl Planner<'_, '_> {
 
     fn draft(&self, limit: u64, decisions: &Decisions, effort: Effort) -> Option<Draft> {
         let mut search = Search::new(self.model, limit, self.least);
-        search.evaluate(decisions, &mut Work { visits: u64::MAX, until: None })?;
+        search.evaluate(decisions, &mut Work { visits: u64::MAX, end: End::default() })?;
         let script = search.evaluator().script();
         Some(self.model.drafter.draft_with(&script, &decisions.points, effort))
     }
@@ -284,20 +303,20 @@ impl Planner<'_, '_> {
     fn search(&mut self, limit: u64, visits: u64) {
         let share = visits / (KNOWN as u64 + 2);
         // The rest is for placements within a lower limit, should this one waste too much.
-        let until = part(self.until, 2);
+        let end = self.end.part(2);
         let count = self.known.len();
         let found = side_by_side(count, |place| {
             let (_, decisions, name) = &self.known[place];
             let mut decisions = decisions.clone();
             let mut search = Search::new(self.model, limit, self.least);
             // A placement may take all the time that is left; the plan must still fit then.
-            let mut work = Work { visits: share, until: None };
-            if until.is_some() {
+            let mut work = Work { visits: share, end: end.untimed() };
+            if end.is_timed() {
                 work.visits /= TIMED;
             }
             let outcome = search.repair(&mut decisions, &mut work)?;
-            if until.is_some() {
-                work = Work { visits: share, until: part(until, (count - place).div_ceil(2) + 1) };
+            if end.is_timed() {
+                work = Work { visits: share, end: end.part((count - place).div_ceil(2) + 1) };
             }
             let outcome = search.restore(&mut decisions, outcome, &mut work);
             let outcome = search.improve(&mut decisions, outcome, &mut work);
@@ -310,7 +329,7 @@ impl Planner<'_, '_> {
         let more = side_by_side(2, |seed| {
             let (outcome, mut decisions, name) = best.clone()?;
             let mut search = Search::new(self.model, limit, self.least).with_seed(seed as u64 + 2);
-            let mut work = Work { visits: 2 * share, until };
+            let mut work = Work { visits: 2 * share, end };
             let outcome = search.improve(&mut decisions, outcome, &mut work);
             Some((outcome, decisions, name))
         });
@@ -318,22 +337,5 @@ impl Planner<'_, '_> {
         found.sort_by_key(|known| known.0.rank());
         found.dedup_by(|one, other| one.1 == other.1);
         self.known = found;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_part_leaves_time_for_the_next() {
-        let until = Instant::now() + Duration::from_secs(3600);
-        for parts in [PARTS, 2] {
-            let end = part(Some(until), parts).unwrap();
-            assert!(Instant::now() < end && end < until - Duration::from_secs(900), "{parts}");
-        }
-        let now = Instant::now();
-        assert!(part(Some(now), 2).unwrap() >= now, "no time is left");
-        assert_eq!(part(None, PARTS), None, "work alone ends the search");
     }
 }

@@ -7,10 +7,9 @@
 //! improve           undo a few decisions around a random moment, repair, give back; continue from the better one
 //! ```
 
-use std::time::Instant;
-
 use super::evaluate::{Choice, Decisions, Evaluator, Outcome};
 use super::model::Model;
+use crate::plan::stop::End;
 
 /// How many of the most promising changes are carried out in thought before one is taken.
 const TRIED: usize = 6;
@@ -40,15 +39,15 @@ enum Change {
 
 /// The work that a search may still do.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Work {
+pub(super) struct Work<'e> {
     /// Operations and reruns that may still be visited.
     pub(super) visits: u64,
-    pub(super) until: Option<Instant>,
+    pub(super) end: End<'e>,
 }
 
-impl Work {
+impl Work<'_> {
     pub(super) fn is_spent(&self) -> bool {
-        self.visits == 0 || self.until.is_some_and(|until| Instant::now() >= until)
+        self.visits == 0 || self.end.is_over()
     }
 }
 
@@ -88,7 +87,7 @@ impl<'m, 'a> Search<'m, 'a> {
         self
     }
 
-    pub(super) fn evaluate(&mut self, decisions: &Decisions, work: &mut Work) -> Option<Outcome> {
+    pub(super) fn evaluate(&mut self, decisions: &Decisions, work: &mut Work<'_>) -> Option<Outcome> {
         let outcome = self.evaluator.evaluate(decisions);
         work.visits = work.visits.saturating_sub(self.evaluator.moments.len() as u64);
         outcome
@@ -105,7 +104,7 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Makes decisions fit the limit, if that is possible by giving up one thing after the other.
-    pub(super) fn repair(&mut self, decisions: &mut Decisions, work: &mut Work) -> Option<Outcome> {
+    pub(super) fn repair(&mut self, decisions: &mut Decisions, work: &mut Work<'_>) -> Option<Outcome> {
         let mut now = self.feasible(decisions, work)?;
         while now.excess > 0 && !work.is_spent() {
             let mut changes = self.relief(decisions, &now);
@@ -157,7 +156,7 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Lets rebuilt tensors leave between their uses as long as that helps.
-    fn squeeze(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work) -> Option<Outcome> {
+    fn squeeze(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Option<Outcome> {
         self.evaluate(decisions, work)?;
         let at = self.evaluator.moments[now.worst].at;
         let mut gaps: Vec<usize> = (0..self.model.gaps.len())
@@ -190,7 +189,7 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Keeps what cannot be computed again although it was decided to be.
-    fn feasible(&mut self, decisions: &mut Decisions, work: &mut Work) -> Option<Outcome> {
+    fn feasible(&mut self, decisions: &mut Decisions, work: &mut Work<'_>) -> Option<Outcome> {
         for gap in 0..decisions.gaps.len() {
             if !self.is_open(gap, decisions.gaps[gap]) {
                 decisions.gaps[gap] = Choice::Keep;
@@ -290,7 +289,7 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Keeps again, or gives up more cheaply, whatever makes the step faster and still fits.
-    pub(super) fn restore(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work) -> Outcome {
+    pub(super) fn restore(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Outcome {
         for _ in 0..3 {
             let before = now.rank();
             let mut order: Vec<(u64, Change)> = Vec::new();
@@ -335,7 +334,7 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Makes a change if it ranks better.
-    fn accept(&mut self, decisions: &mut Decisions, change: Change, now: &mut Outcome, work: &mut Work) -> bool {
+    fn accept(&mut self, decisions: &mut Decisions, change: Change, now: &mut Outcome, work: &mut Work<'_>) -> bool {
         let undo = apply(decisions, change);
         if undo == change {
             return false;
@@ -353,7 +352,7 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Undoes a few decisions around a random gap and decides them anew, as long as there is work left.
-    pub(super) fn improve(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work) -> Outcome {
+    pub(super) fn improve(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Outcome {
         let open: Vec<usize> = (0..decisions.gaps.len()).filter(|gap| !self.model.gaps[*gap].is_tail).collect();
         if open.is_empty() {
             return now;

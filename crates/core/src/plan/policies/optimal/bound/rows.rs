@@ -1,5 +1,7 @@
 //! What the relaxation is made of: limits on live bytes, idle intervals, and who asks for whom.
 
+use std::collections::BTreeMap;
+
 use super::super::model::{Gap, Model};
 use crate::plan::Direction;
 
@@ -18,21 +20,41 @@ pub(super) struct Window {
     pub(super) to: usize,
 }
 
+/// The shares of a copy to the host.
+pub(super) const SHARES: i128 = 1 << 16;
+
 /// An idle interval in the relaxation.
 pub(super) struct Idle {
     /// The interval of the model.
     pub(super) gap: usize,
-    /// Whether nothing but reruns of other tensors asks for it.
-    pub(super) is_tail: bool,
     /// The first operation from which on its being there counts: a rerun begins later.
     pub(super) since: usize,
-    /// Moments at which a rerun of another tensor asks for it, rising.
-    pub(super) asked: Vec<usize>,
-    /// The variable of being there from `since` on; the next ones are being there from each of `asked` on. For a tail:
-    /// being there from `since` to each of `asked`.
-    pub(super) there: usize,
-    /// The variable of being computed again.
-    pub(super) again: Option<usize>,
+    /// The first operation before which it may be needed, also by a rerun.
+    pub(super) earliest: usize,
+    /// Of the one copy to the host that serves all intervals of a tensor: the share of this one, in parts of [`SHARES`].
+    pub(super) share: i128,
+    pub(super) wanted: Wanted,
+}
+
+/// What an idle tensor is wanted for, with its variables.
+pub(super) enum Wanted {
+    /// For an operation of the step.
+    ForUse {
+        /// Moments at which a rerun of another tensor asks for it, rising.
+        asked: Vec<usize>,
+        /// The variable of being there from `since` on; the next ones are being there from each of `asked` on.
+        there: usize,
+        /// The variable of being computed again.
+        again: Option<usize>,
+    },
+    /// For reruns of other tensors alone. Whoever asks gets it: kept all the time, or computed again.
+    ForReruns {
+        /// The first moment at which one asks, and the last.
+        asked: usize,
+        last: usize,
+        /// The variable of being asked for.
+        has: usize,
+    },
 }
 
 /// A rerun that asks for the tensor of another interval.
@@ -42,12 +64,10 @@ pub(super) struct Demand {
     /// The interval asked for, and the place of the moment.
     pub(super) of: usize,
     pub(super) place: usize,
-    /// The tails that are computed again on the way, unless they are there.
-    pub(super) via: Vec<usize>,
 }
 
-/// Tails on the way from one tensor to another, at most.
-const MOST_VIA: usize = 6;
+/// Intervals that are followed from one rerun, at most.
+const MOST_ASKED: usize = 64;
 
 /// Stretches of the step in which windows begin or end.
 const STRETCHES: usize = 24;
@@ -82,104 +102,137 @@ pub(super) fn rows(model: &Model<'_>) -> Vec<Row> {
 #[derive(Default)]
 pub(super) struct Intervals {
     pub(super) idle: Vec<Idle>,
+    /// Sorted by who asks.
     pub(super) demands: Vec<Demand>,
     /// For each interval: how often it is asked for.
     pub(super) asks: Vec<u32>,
     pub(super) variables: usize,
 }
 
-impl Intervals {
-    pub(super) fn of(model: &Model<'_>) -> Intervals {
-        let mut intervals: Vec<Idle> = Vec::new();
-        let (mut demands, mut variables) = (Vec::new(), 0);
-        let forward = model.drafter.step.forward();
-        let mut place_of = vec![None; model.gaps.len()];
-        for (gap, of) in model.gaps.iter().enumerate().filter(|(_, of)| !of.is_tail) {
-            place_of[gap] = Some(intervals.len());
-            intervals.push(Idle { gap, is_tail: false, since: of.from + 1, asked: Vec::new(), there: 0, again: None });
+/// How reruns ask for each other, as places among the intervals.
+#[derive(Default)]
+struct Asks {
+    /// The gap of each interval: those needed by operations first.
+    gaps: Vec<usize>,
+    /// For each: the first operation from which on its being there counts.
+    since: Vec<usize>,
+    /// For each: the first moment at which it may be computed again.
+    earliest: Vec<usize>,
+    /// For each: the last moment at which it is asked for.
+    last: Vec<usize>,
+    /// For each: how many intervals needed by operations ask for it, at once or through others.
+    roots: Vec<u32>,
+    /// Who asks whom: for how many of these intervals, and the last moment of them.
+    pairs: BTreeMap<(usize, usize), (u32, usize)>,
+}
+
+impl Asks {
+    fn of(model: &Model<'_>) -> Asks {
+        let gaps: Vec<usize> = (0..model.gaps.len()).filter(|gap| !model.gaps[*gap].is_tail).collect();
+        let mut place_of: Vec<Option<usize>> = vec![None; model.gaps.len()];
+        gaps.iter().enumerate().for_each(|(place, gap)| place_of[*gap] = Some(place));
+        let since = gaps.iter().map(|gap| model.gaps[*gap].from + 1).collect();
+        let earliest = gaps.iter().map(|gap| model.gaps[*gap].to).collect();
+        let count = gaps.len();
+        let mut asks =
+            Asks { gaps, since, earliest, last: vec![0; count], roots: vec![0; count], pairs: BTreeMap::new() };
+        let mut by_end: Vec<usize> = (0..count).collect();
+        by_end.sort_by_key(|place| model.gaps[asks.gaps[*place]].to);
+        // Whoever asks is needed first, so it knows its own earliest moment.
+        for root in by_end {
+            asks.follow(model, root, &mut place_of);
         }
-        // Who asks whom, and through which tails.
-        let mut asks: Vec<(usize, usize, Vec<usize>)> = Vec::new();
-        for place in 0..intervals.len() {
-            let gap = intervals[place].gap;
-            let mut queue: Vec<(usize, Vec<usize>)> = vec![(gap, Vec::new())];
-            let mut at = 0;
-            while let Some((from, via)) = queue.get(at).cloned() {
-                at += 1;
-                let reads = model.gaps[from].producers.iter().flat_map(|run| &model.runs[*run].reads);
-                let mut reads: Vec<usize> = reads.copied().filter(|read| model.managed[*read]).collect();
-                reads.sort_unstable();
-                reads.dedup();
-                for read in reads.into_iter().filter(|read| *read != model.gaps[from].tensor) {
-                    let of = &model.gaps[gap];
-                    let Some(inside) = model.gap_at(read, of.to) else { continue };
-                    let other = &model.gaps[inside];
-                    if other.to <= of.to || other.from >= forward || queue.iter().any(|(known, _)| *known == inside) {
-                        continue;
-                    }
-                    if other.is_tail && place_of[inside].is_none() {
-                        place_of[inside] = Some(intervals.len());
-                        let since = other.from + 1;
-                        intervals.push(Idle {
-                            gap: inside,
-                            is_tail: true,
-                            since,
-                            asked: Vec::new(),
-                            there: 0,
-                            again: None,
-                        });
-                    }
-                    let Some(asked) = place_of[inside] else { continue };
-                    if via.is_empty() {
-                        // Were it computed again before the other's interval begins, it would ask for less.
-                        intervals[place].since = intervals[place].since.max(other.from + 1);
-                    }
-                    asks.push((place, asked, via.clone()));
-                    if other.is_tail && via.len() < MOST_VIA {
-                        queue.push((inside, via.iter().copied().chain([asked]).collect()));
-                    }
+        asks
+    }
+
+    /// Adds what the rerun of an interval asks for, and what the reruns of that ask for.
+    fn follow(&mut self, model: &Model<'_>, root: usize, place_of: &mut [Option<usize>]) {
+        let (forward, to) = (model.drafter.step.forward(), model.gaps[self.gaps[root]].to);
+        let mut queue = vec![root];
+        let mut at = 0;
+        while let Some(&by) = queue.get(at) {
+            at += 1;
+            let from = &model.gaps[self.gaps[by]];
+            let reads = from.producers.iter().flat_map(|run| &model.runs[*run].reads);
+            let mut reads: Vec<usize> = reads.copied().filter(|read| model.managed[*read]).collect();
+            reads.sort_unstable();
+            reads.dedup();
+            for read in reads.into_iter().filter(|read| *read != from.tensor) {
+                let Some(inside) = model.gap_at(read, to) else { continue };
+                let other = &model.gaps[inside];
+                if other.to <= to || other.from >= forward {
+                    continue;
+                }
+                let of = *place_of[inside].get_or_insert_with(|| {
+                    self.gaps.push(inside);
+                    self.since.push(other.from + 1);
+                    self.earliest.push(usize::MAX);
+                    self.last.push(0);
+                    self.roots.push(0);
+                    self.gaps.len() - 1
+                });
+                // Were the root computed again before the other's interval begins, it would ask for less.
+                self.since[root] = self.since[root].max(other.from + 1);
+                self.earliest[of] = self.earliest[of].min(self.earliest[root]);
+                self.last[of] = self.last[of].max(to);
+                let pair = self.pairs.entry((by, of)).or_insert((0, 0));
+                *pair = (pair.0 + 1, pair.1.max(to));
+                if other.is_tail && !queue.contains(&of) && queue.len() < MOST_ASKED {
+                    self.roots[of] += 1;
+                    queue.push(of);
                 }
             }
         }
-        // A tensor may be computed again as early as one that asks for it.
-        let mut earliest: Vec<usize> = intervals.iter().map(|idle| model.gaps[idle.gap].to).collect();
-        asks.sort_by_key(|(by, ..)| model.gaps[intervals[*by].gap].to);
-        for (by, of, _) in &asks {
-            earliest[*of] = earliest[*of].min(earliest[*by]);
-        }
-        let moment = |intervals: &[Idle], by: usize, of: usize| match intervals[of].is_tail {
-            true => earliest[by].max(intervals[of].since),
-            false => model.gaps[intervals[by].gap].to,
-        };
-        let mut counts = vec![0; intervals.len()];
-        for (by, of, _) in &asks {
-            let at = moment(&intervals, *by, *of);
+    }
+}
+
+impl Intervals {
+    pub(super) fn of(model: &Model<'_>) -> Intervals {
+        let Asks { gaps, since, earliest, last, roots, mut pairs } = Asks::of(model);
+        let is_tail = |place: usize| model.gaps[gaps[place]].is_tail;
+        // What only some of those behind a tail ask for is not asked for whenever the tail is.
+        pairs.retain(|(by, _), (count, _)| !is_tail(*by) || *count == roots[*by]);
+        let mut asked: Vec<Vec<usize>> = vec![Vec::new(); gaps.len()];
+        let mut counts = vec![0; gaps.len()];
+        for ((_, of), (_, moment)) in &pairs {
             counts[*of] += 1;
-            let asked = &mut intervals[*of];
-            if (asked.is_tail || at > asked.since) && !asked.asked.contains(&at) {
-                asked.asked.push(at);
+            if !is_tail(*of) && *moment > since[*of] && !asked[*of].contains(moment) {
+                asked[*of].push(*moment);
             }
         }
-        for idle in &mut intervals {
-            let since = idle.since;
-            idle.asked.retain(|at| idle.is_tail || *at > since);
-            idle.asked.sort_unstable();
-            idle.there = variables;
-            variables += idle.asked.len() + usize::from(!idle.is_tail);
-            if !idle.is_tail && !model.gaps[idle.gap].producers.is_empty() {
-                idle.again = Some(variables);
+        // For each tensor: for how many operations it is idle in all.
+        let mut idle_for = vec![0; model.managed.len()];
+        for of in model.gaps.iter().filter(|of| !of.is_tail) {
+            idle_for[of.tensor] += of.to - of.from;
+        }
+        let (mut idle, mut variables) = (Vec::with_capacity(gaps.len()), 0);
+        for (place, mut asked) in asked.into_iter().enumerate() {
+            let gap = gaps[place];
+            asked.sort_unstable();
+            let first = variables;
+            let wanted = if is_tail(place) {
                 variables += 1;
-            }
+                Wanted::ForReruns { asked: earliest[place].max(since[place]), last: last[place], has: first }
+            } else {
+                variables += asked.len() + 1;
+                let again = (!model.gaps[gap].producers.is_empty()).then_some(variables);
+                variables += usize::from(again.is_some());
+                Wanted::ForUse { asked, there: first, again }
+            };
+            let (from, to) = (model.gaps[gap].from, model.gaps[gap].to);
+            let share = SHARES * (to - from) as i128 / idle_for[model.gaps[gap].tensor].max(1) as i128;
+            idle.push(Idle { gap, since: since[place], earliest: earliest[place], share, wanted });
         }
-        for (by, of, via) in asks {
-            let at = moment(&intervals, by, of);
-            let asked = &intervals[of];
-            let place = asked.asked.iter().position(|moment| *moment == at);
-            // Asked for no later than it counts: then it is there all the time.
-            let place = if asked.is_tail { place.unwrap_or(0) } else { place.map_or(0, |place| place + 1) };
-            demands.push(Demand { by, of, place, via });
-        }
-        Intervals { idle: intervals, demands, asks: counts, variables }
+        let demands = pairs.into_iter().map(|((by, of), (_, moment))| {
+            let place = match &idle[of].wanted {
+                // Asked for no later than it counts: then it is there all the time.
+                Wanted::ForUse { asked, .. } => asked.binary_search(&moment).map_or(0, |place| place + 1),
+                Wanted::ForReruns { .. } => 0,
+            };
+            Demand { by, of, place }
+        });
+        let demands = demands.collect();
+        Intervals { idle, demands, asks: counts, variables }
     }
 }
 
@@ -193,31 +246,15 @@ pub(super) enum Part {
 }
 
 impl Idle {
-    /// Where it is no longer asked for.
-    pub(super) fn end(&self, of: &Gap) -> usize {
-        if self.is_tail { self.asked.last().copied().unwrap_or(self.since) } else { of.to }
-    }
-
-    /// The ends of the stretches that have a variable each.
-    pub(super) fn ends(&self, of: &Gap) -> impl Iterator<Item = usize> {
-        self.asked.iter().copied().chain((!self.is_tail).then_some(of.to))
-    }
-
-    pub(super) fn part(&self, of: &Gap, row: &Row) -> Part {
-        if row.at <= of.from || self.end(of) <= row.at {
+    /// How a tensor that an operation needs counts in a row, if a rerun asks for it at these moments.
+    pub(super) fn part(&self, asked: &[usize], of: &Gap, row: &Row) -> Part {
+        if row.at <= of.from || of.to <= row.at {
             return Part::Nothing;
         }
-        let unless = match row.window {
-            _ if self.is_tail => false,
-            None => false,
-            Some(window) => window.direction == Direction::ToHost || of.to <= window.to,
-        };
-        if unless {
-            return Part::Unless;
-        }
-        match row.at < self.since {
-            true => Part::Nothing,
-            false => Part::There(self.asked.partition_point(|moment| *moment <= row.at)),
+        match row.window {
+            Some(window) if window.direction == Direction::ToHost || of.to <= window.to => Part::Unless,
+            _ if row.at < self.since => Part::Nothing,
+            _ => Part::There(asked.partition_point(|moment| *moment <= row.at)),
         }
     }
 }

@@ -1,0 +1,52 @@
+//! The most in any range of a list.
+
+/// A list that answers for ranges.
+pub(super) struct Most {
+    /// For each power of two: the most of so many values from each place on.
+    levels: Vec<Vec<i128>>,
+}
+
+impl Most {
+    /// - Cost: O(n log n).
+    pub(super) fn of(values: Vec<i128>) -> Most {
+        let mut levels = vec![values];
+        let mut half = 1;
+        while let Some(last) = levels.last().filter(|last| last.len() > half) {
+            let next = (0..last.len() - half).map(|place| last[place].max(last[place + half])).collect();
+            levels.push(next);
+            half *= 2;
+        }
+        Most { levels }
+    }
+
+    /// The most from one place to another, both inclusive; 0 if there is none.
+    ///
+    /// - Cost: O(1).
+    pub(super) fn within(&self, from: usize, to: usize) -> i128 {
+        let to = to.min(self.levels[0].len().saturating_sub(1));
+        if from > to || self.levels[0].is_empty() {
+            return 0;
+        }
+        let level = (to - from + 1).ilog2() as usize;
+        let values = &self.levels[level];
+        values[from].max(values[to + 1 - (1 << level)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_range_has_its_most() {
+        let values: Vec<i128> = (0..37).map(|place| (place * 29 + 11) % 41 - 7).collect();
+        let most = Most::of(values.clone());
+        for from in 0..values.len() {
+            for to in from..values.len() {
+                assert_eq!(most.within(from, to), *values[from..=to].iter().max().unwrap(), "{from}..={to}");
+            }
+        }
+        assert_eq!(most.within(5, 4), 0);
+        assert_eq!(Most::of(Vec::new()).within(0, 3), 0);
+    }
+}
