@@ -52,7 +52,7 @@ pub use options::{Algorithms, Options, Policy};
 pub use parts::{NetworkTensor, Pass, Role};
 pub use planner::{plan, plan_until};
 pub use prepared::{ASSUMED_RATES, Prepared};
-pub use result::{Accounting, Decision, Fate, Kind, KindBytes, LayerPlan, MapPlan, Plan};
+pub use result::{Accounting, Bounded, Decision, Fate, Kind, KindBytes, LayerPlan, MapPlan, Plan};
 pub use schedule::{
     ALIGNMENT, Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule,
     Stream, footprint,

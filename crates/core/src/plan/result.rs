@@ -193,6 +193,31 @@ pub struct Decision {
     pub taken: bool,
 }
 
+/// The plans that a lower bound of a step's time covers: all of the same order of operations in which what is copied back to the
+/// device stays until its next use, and perhaps fewer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bounded {
+    /// All of them.
+    #[default]
+    Any,
+    /// Those that compute nothing again for an operation of the forward pass.
+    ForwardOnce,
+}
+
+impl Bounded {
+    /// The plans, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Bounded::Any => "any plan of this order of operations whose copies back stay until their next use",
+            Bounded::ForwardOnce => {
+                "any plan of this order of operations whose copies back stay until their next use, and that computes nothing \
+                 again for the forward pass"
+            }
+        }
+    }
+}
+
 /// A schedule under a budget, and everything known about it in advance.
 ///
 /// The schedule type `S` is [`Checked`], except while reading a file.
@@ -244,12 +269,14 @@ pub struct Plan<S = Checked> {
     pub step_time: Nanos,
     /// Time of a step with everything resident and the fastest algorithms: the paper's oracle.
     pub baseline_time: Nanos,
-    /// Upper bound on how far the step time is from the optimum under the budget; `None` if no bound is known.
+    /// How far the step time is above [`Plan::bound`] at most, as a share of it; `None` if no bound is known.
     pub gap: Option<f64>,
-    /// A time that no plan of the same order of operations is below under the budget, if what it copies back to the
-    /// device stays until its next use; `None` if no bound is known.
+    /// A time that no plan of [`Plan::bounded`] is below under the budget; `None` if no bound is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Nanos>,
+    /// The plans that the bound covers.
+    #[serde(default)]
+    pub bounded: Bounded,
     /// Bytes copied to the host per step.
     pub offloaded: Bytes,
     /// Time spent recomputing forward passes.
@@ -300,6 +327,7 @@ impl<S> Plan<S> {
             baseline_time: self.baseline_time,
             gap: self.gap,
             bound: self.bound,
+            bounded: self.bounded,
             offloaded: self.offloaded,
             recomputed: self.recomputed,
             ours: self.ours,

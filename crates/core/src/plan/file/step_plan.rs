@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::bad;
-use crate::plan::{Action, Plan, TensorDecision, decisions};
+use crate::plan::{Action, Bounded, Plan, TensorDecision, decisions};
 use crate::{Bytes, Error, Nanos};
 
 #[derive(Serialize)]
@@ -32,6 +32,7 @@ struct Document<'a> {
     baseline_time_us: f64,
     overhead: f64,
     bound_us: Option<f64>,
+    bounded: Bounded,
     gap: Option<f64>,
     offloaded_bytes: Bytes,
     recomputed_us: f64,
@@ -84,6 +85,7 @@ impl Plan {
             baseline_time_us: self.baseline_time.as_micros(),
             overhead: self.overhead(),
             bound_us: self.bound.map(Nanos::as_micros),
+            bounded: self.bounded,
             gap: self.gap,
             offloaded_bytes: self.offloaded,
             recomputed_us: self.recomputed.as_micros(),

@@ -15,15 +15,15 @@ use vdnn::Offloads;
 use super::draft::{Draft, Drafter};
 use super::place::Effort;
 use super::side_by_side::side_by_side;
-use super::{Algorithms, Decision, Policy};
+use super::{Algorithms, Bounded, Decision, Policy};
 use crate::{Bytes, Error, Nanos};
 
 /// A policy's decision and all its attempts.
 pub(super) struct Outcome {
     pub(super) draft: Draft,
     pub(super) decisions: Vec<Decision>,
-    /// A time that no plan of the step is below, if it is known.
-    pub(super) bound: Option<Nanos>,
+    /// A time that no plan of a kind is below, if it is known.
+    pub(super) bound: Option<(Nanos, Bounded)>,
 }
 
 /// Runs the policy selected in the options.

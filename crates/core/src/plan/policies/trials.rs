@@ -2,7 +2,7 @@
 
 use crate::Nanos;
 use crate::plan::draft::{Draft, Drafter};
-use crate::plan::{Decision, simulate};
+use crate::plan::{Bounded, Decision, simulate};
 
 use super::Outcome;
 
@@ -50,11 +50,11 @@ impl<'a> Trials<'a> {
         fits
     }
 
-    /// The fastest attempt with all decisions, and a time that no plan of the step is below, if it is known.
+    /// The fastest attempt with all decisions, and a time that no plan of a kind is below, if it is known.
     ///
     /// # Errors
     /// All decisions if none fits.
-    pub(super) fn outcome(self, bound: Option<Nanos>) -> Result<Outcome, Vec<Decision>> {
+    pub(super) fn outcome(self, bound: Option<(Nanos, Bounded)>) -> Result<Outcome, Vec<Decision>> {
         let Trials { mut decisions, best, .. } = self;
         match best {
             Some(Best { draft, place, .. }) => {

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::plan::{
-    Accounting, Action, Decision, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span, TensorDecision,
+    Accounting, Action, Bounded, Decision, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span, TensorDecision,
 };
 use crate::{Bytes, Device, Nanos, Types};
 
@@ -52,6 +52,8 @@ struct Document<'a> {
     gap: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bound_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bounded: Option<Bounded>,
     offloaded_bytes: Bytes,
     recomputed_us: f64,
     compute_us: f64,
@@ -173,6 +175,7 @@ impl<'a> Document<'a> {
             overhead: plan.overhead(),
             gap: plan.gap,
             bound_us: plan.bound.map(Nanos::as_micros),
+            bounded: plan.bound.map(|_| plan.bounded),
             offloaded_bytes: plan.offloaded,
             recomputed_us: plan.recomputed.as_micros(),
             compute_us: plan.simulation.compute.as_micros(),

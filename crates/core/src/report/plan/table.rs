@@ -108,8 +108,7 @@ fn totals(plan: &Plan) -> String {
         line("recomputed", plan.recomputed.to_string());
     }
     if let (Some(gap), Some(bound)) = (plan.gap, plan.bound) {
-        let class = "any plan of this order of operations whose copies back stay until their next use";
-        line("bound", format!("{bound} for {class}"));
+        line("bound", format!("{bound} for {}", plan.bounded.words()));
         line("gap", format!("at most {:.2}% above that", gap * 100.0));
     }
     text

@@ -21,7 +21,7 @@ use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
 use crate::plan::side_by_side::side_by_side;
 use crate::plan::stop::End;
-use crate::plan::{Algorithms, Direction};
+use crate::plan::{Algorithms, Bounded, Direction};
 use crate::{Error, Nanos};
 
 /// Bytes that every plan needs at once, and the operation that does.
@@ -125,7 +125,9 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         trials.consider("none(p)", drafter.draft(&kept, Algorithms::Performance, Effort::Plan));
     }
     if trials.best().is_some_and(|best| best.time == fastest) {
-        return trials.outcome(Some(fastest)).map_err(|decisions| drafter.too_large(floor, &decisions, floors.least()));
+        return trials
+            .outcome(Some((fastest, Bounded::Any)))
+            .map_err(|decisions| drafter.too_large(floor, &decisions, floors.least()));
     }
     let visits = |model: &Model<'_>| if end.is_timed() { TIMED * visits(model) } else { visits(model) };
     let started = |model| {
@@ -140,6 +142,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     }
     end.proceed()?;
     let planner = late.as_ref().map(started).filter(|planner| !planner.known.is_empty());
+    let bounded = if planner.is_some() { Bounded::ForwardOnce } else { Bounded::Any };
     let mut planner = planner.unwrap_or_else(|| started(&whole));
     end.proceed()?;
     let model = planner.model;
@@ -175,7 +178,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     let too_large = |decisions: Vec<_>| drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least());
     // A plan that is faster is not of those that the bound covers.
     let covers = |bound: &Nanos| *bound > Nanos::ZERO && trials.best().is_some_and(|best| *bound <= best.time);
-    let bound = Some(Nanos(bound.time)).filter(covers);
+    let bound = Some(Nanos(bound.time)).filter(covers).map(|bound| (bound, bounded));
     trials.outcome(bound).map_err(too_large)
 }
 
