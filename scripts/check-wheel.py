@@ -2,7 +2,7 @@
 """Checks a wheel before it is published: its size, that nothing in it has symbols, and the newest glibc that it needs.
 
     python scripts/check-wheel.py --glibc 2.28 --megabytes 15 wheels/tightfit-*.whl
-    python scripts/check-wheel.py --megabytes 15 --try tightfit-*.whl     # and --torch: with CPU PyTorch from its index
+    python scripts/check-wheel.py --megabytes 15 --try tightfit-*.whl     # and --torch[=ENVIRONMENT]: beside PyTorch
 
 Looks at the extension module and at the libraries that it carries in compressed form. With `--try`, installs
 the wheel in a fresh environment and runs what it brings, `tightfit run` on the mock libraries of `cargo test -p tightfit
@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from wheel_trial import try_wheel
+from wheel_trial import CPU_TORCH, try_wheel
 
 TARGET = Path(__file__).resolve().parents[1] / "target"
 GZIP = b"\x1f\x8b\x08\x00"
@@ -89,7 +89,8 @@ def main() -> int:
     parser.add_argument("--glibc", metavar="VERSION", help="the newest glibc that may be needed, such as 2.28")
     parser.add_argument("--megabytes", metavar="N", type=float, help="the most that a wheel may have")
     parser.add_argument("--try", dest="trial", action="store_true", help="install each wheel and try what it brings")
-    parser.add_argument("--torch", action="store_true", help="try it beside the newest CPU build of PyTorch")
+    parser.add_argument("--torch", metavar="WHERE", nargs="?", const=CPU_TORCH,
+                        help="try it beside PyTorch, from this index or environment (default: the index of CPU builds)")
     parser.add_argument("--target", metavar="FOLDER", type=Path, default=TARGET, help="where cargo built the mock libraries")
     options = parser.parse_args()
     major, _, minor = (options.glibc or "0.0").partition(".")

@@ -76,16 +76,26 @@ def expect(condition: bool, what: str, got: str) -> str:
     return got
 
 
-def try_wheel(wheel: Path, target: Path, torch: bool) -> list[str]:
+def borrow(python: Path, environment: Path) -> str:
+    """Lets an environment see the packages of another one."""
+    [ours] = python.parents[1].glob("lib/python*/site-packages")
+    [theirs] = environment.resolve().glob("lib/python*/site-packages")
+    (ours / "borrowed.pth").write_text(f"{theirs}\n")
+    return f"that of {environment}"
+
+
+def try_wheel(wheel: Path, target: Path, torch: str | None) -> list[str]:
     """Installs and tries a wheel; prints a line per step, and returns what is wrong."""
     version = wheel.name.split("-")[1]
     with tempfile.TemporaryDirectory(prefix="wheel-") as name:
         trial = Trial(Path(name))
         run, python = trial.run, trial.python
         trial.step("fresh environment", lambda: run(sys.executable, "-m", "venv", "venv") or f"Python {sys.version.split()[0]}")
-        if torch:
-            pip = ("-m", "pip", "install", "--quiet", "--index-url", CPU_TORCH, "torch")
-            trial.step("install torch", lambda: run(python, *pip) or "the CPU build")
+        if torch and Path(torch).is_dir():
+            trial.step("torch", lambda: borrow(python, Path(torch)))
+        elif torch:
+            pip = ("-m", "pip", "install", "--quiet", "--index-url", torch, "torch")
+            trial.step("install torch", lambda: run(python, *pip) or f"from {torch}")
         pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", wheel.resolve())
         trial.step("install the wheel", lambda: run(python, *pip) or wheel.name)
         for command in (("tightfit",), (python, "-m", "tightfit")):
@@ -97,7 +107,7 @@ def try_wheel(wheel: Path, target: Path, torch: bool) -> list[str]:
         shows = "import tightfit; print(tightfit.__version__)"
         trial.step("import tightfit", lambda: expect(version in (said := run(python, "-c", shows)), version, said))
         trial.step("tightfit plan", lambda: run("tightfit", "plan", "vgg19", "--batch", "128", "--budget", "8GiB", "--assume"))
-        trial.step("tightfit doctor --preload", lambda: check_doctor(trial, torch))
+        trial.step("tightfit doctor --preload", lambda: check_doctor(trial, torch is not None))
         mocks = found_mocks(target)
         if mocks is None:
             trial.wrong.append(f"{target} has no mock libraries; build them with `cargo test -p tightfit --no-run`")

@@ -69,6 +69,31 @@ fn output_for_programs_has_the_documented_keys_and_columns() {
     }
 }
 
+#[test]
+fn lists_of_a_training_run_have_an_entry_per_step() {
+    let train = "tightfit train digits-net --batch 32 --data digits --steps 3 --backend cpu --cache none --format json";
+    let run = json(&text(&Place::new().shell(train).stdout));
+    for key in ["losses", "correct", "step_times_us"] {
+        assert_eq!(run[key].as_array().map(Vec::len), Some(3), "{key}: {run:#}");
+    }
+    assert!(run["correct"].as_array().unwrap().iter().all(|correct| correct.as_u64().unwrap() <= 32), "{run:#}");
+}
+
+#[test]
+fn missing_numbers_are_null_in_lists() {
+    let rows = json(&text(
+        &Place::new().shell("tightfit plan lenet --batch 16 --assume --sweep 50..100:50 --format json").stdout,
+    ));
+    let (small, whole) = (&rows[0], &rows[1]);
+    for key in ["peak_bytes", "step_time_us", "offloaded_bytes", "recomputed_us"] {
+        assert!(small[key].is_null() && whole[key].is_number(), "{key}: {rows:#}");
+    }
+    assert!(
+        small["needed_bytes"].as_u64() > small["budget_bytes"].as_u64() && whole["needed_bytes"].is_null(),
+        "{rows:#}"
+    );
+}
+
 /// Commands that print no results of their own, in no format.
 const WITHOUT_RESULTS: [&str; 4] = ["run", "completions", "man", "help"];
 
