@@ -57,7 +57,11 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     };
     if let Some(shares) = options.sweep {
         let (plans, whole) = prepared.sweep(shares)?;
-        return super::print_grid(&report::sweep_grid(&plans, whole), common.format);
+        let rows = match common.format {
+            Format::Table => report::sweep_grid(&plans, whole),
+            Format::Csv | Format::Json => report::sweep_values(&plans, whole),
+        };
+        return super::print_grid(&rows, common.format);
     }
     write_out(options, common, &prepared, &device, network.as_ref())
 }

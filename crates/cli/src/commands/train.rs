@@ -341,6 +341,8 @@ impl Job<'_> {
             "steps": outcomes.len(), "steps_before": self.position(0).step, "samples": samples, "step_time_us": median(outcomes.iter().map(|outcome| outcome.time)).as_micros(),
             "planned_step_time_us": self.plan.step_time.as_micros(),
             "loss": losses.last(), "losses": losses,
+            "correct": outcomes.iter().map(|outcome| outcome.correct).collect::<Vec<_>>(),
+            "step_times_us": outcomes.iter().map(|outcome| outcome.time.as_micros()).collect::<Vec<_>>(),
             "test_accuracy": score.map(|score| score.accuracy()), "test_loss": score.map(|score| score.loss),
             "epochs": run.epochs, "train_samples": self.dataset.train.len(), "classes": self.dataset.train.classes(),
             "test_samples": score.map(|score| score.samples),

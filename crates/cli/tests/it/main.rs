@@ -7,6 +7,7 @@ mod place;
 
 mod cache;
 mod doctor;
+mod documents;
 mod interrupted;
 mod optimize;
 mod output;
@@ -18,6 +19,7 @@ mod report;
 mod run;
 mod run_on_mocks;
 mod saved;
+mod schemas;
 mod split;
 mod train;
 mod train_on_mocks;

@@ -292,19 +292,6 @@ fn test_scores_trained_weights_and_no_others() {
     }
 }
 
-#[test]
-fn commands_of_the_training_guide_run() {
-    let folder = Folder::on_cpu();
-    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/training.md");
-    let guide = std::fs::read_to_string(guide).unwrap();
-    let commands: Vec<&str> = guide.lines().filter_map(|line| line.strip_prefix("$ tightfit ")).collect();
-    assert_eq!(commands.len(), 5);
-    for command in commands {
-        folder.succeed(command);
-    }
-    assert_eq!(step(&folder.path().join("run.safetensors")), 152);
-}
-
 /// One unreadable test image must not cost the training between two tests.
 #[test]
 fn failing_tests_between_epochs_are_warnings_and_the_last_one_fails() {

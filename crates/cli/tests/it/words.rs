@@ -53,6 +53,21 @@ fn unknown_words_are_listed_with_valid_ones() {
 }
 
 #[test]
+fn a_cache_that_cannot_be_created_is_named_with_the_options_that_help() {
+    let folder = Folder::on_cpu();
+    fs::write(folder.path().join("file"), "").unwrap();
+    for command in ["optimize lenet --batch 2 --workspace 1MiB", "train digits-net --batch 32 --data digits --steps 1"]
+    {
+        let output = folder.tightfit(command).env("TIGHTFIT_CACHE", "file/cache.db").output().unwrap();
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command}: {message}");
+        for part in ["file/cache.db", "--cache FILE", "--cache none"] {
+            assert!(message.contains(part), "{command}: {message}");
+        }
+    }
+}
+
+#[test]
 fn old_names_of_sizes_still_work_with_a_warning() {
     let folder = Folder::new();
     let common =

@@ -105,6 +105,10 @@ fn fault(path: &Path, error: std::io::Error) -> Error {
             _ => "cannot be written to; name a file or a pipe".to_owned(),
         },
         ErrorKind::IsADirectory => "is a folder; name a file in it".to_owned(),
+        // Some file systems, such as /proc, say of a new file that it does not exist.
+        ErrorKind::NotFound if Path::new(&folder()).is_dir() => {
+            format!("cannot be written: the folder {} takes no new files; name another", folder())
+        }
         ErrorKind::NotFound => format!("cannot be written: there is no folder {}; make it, or name another", folder()),
         ErrorKind::NotADirectory => format!("cannot be written: {} is not a folder", folder()),
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {

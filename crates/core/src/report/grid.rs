@@ -60,7 +60,21 @@ impl Grid {
         self.rows.push(row);
     }
 
-    /// The rows as a JSON array of objects, with the column names as keys.
+    /// The same rows with more columns on the right; `cells` has those of each row.
+    pub fn beside<C: IntoIterator<Item = String>>(
+        mut self,
+        columns: impl IntoIterator<Item = (&'static str, Align)>,
+        cells: impl IntoIterator<Item = C>,
+    ) -> Grid {
+        self.columns.extend(columns.into_iter().map(|(name, align)| (name.to_owned(), align)));
+        for (row, cells) in self.rows.iter_mut().zip(cells) {
+            row.extend(cells);
+            row.resize(self.columns.len(), String::new());
+        }
+        self
+    }
+
+    /// The rows as a JSON array of objects, with the column names as keys. An empty cell for a number is null.
     pub fn json(&self) -> String {
         let object = |row: &Vec<String>| {
             let fields = self.columns.iter().zip(row).map(|((name, align), cell)| (name.clone(), value(cell, *align)));
@@ -161,6 +175,7 @@ fn quoted(cell: &str) -> String {
 fn value(cell: &str, align: Align) -> serde_json::Value {
     let number = || cell.parse().map(u64::into).or_else(|_| cell.parse().map(f64::into));
     match align {
+        Align::Right if cell.is_empty() => serde_json::Value::Null,
         Align::Right => number().unwrap_or_else(|_| cell.into()),
         Align::Left => cell.into(),
     }

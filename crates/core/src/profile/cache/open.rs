@@ -80,7 +80,8 @@ impl Cache {
     pub fn open(path: &Path) -> Result<Cache, Error> {
         let made = |error: std::io::Error| Error::File {
             path: path.to_owned(),
-            what: "cannot be created here; name another file, or run without a cache".to_owned(),
+            what: "cannot be created here; name another file with --cache FILE, or keep nothing with --cache none"
+                .to_owned(),
             source: Some(Box::new(error)),
         };
         check_type(path)?;

@@ -26,7 +26,7 @@ pub use json::json;
 pub use page::page;
 #[cfg(feature = "tables")]
 pub use pictures::memory;
-pub use sweep::sweep_grid;
+pub use sweep::{sweep_grid, sweep_values};
 #[cfg(feature = "tables")]
 pub use table::table;
 pub use trace::{TraceProcess, trace};

@@ -4,6 +4,30 @@ use crate::plan::Swept;
 use crate::report::{Align, Grid};
 use crate::{Bytes, Error};
 
+/// The columns for programs, beside those for people.
+const EXACT: [&str; 6] =
+    ["budget_bytes", "peak_bytes", "step_time_us", "offloaded_bytes", "recomputed_us", "needed_bytes"];
+
+/// The rows of [`sweep_grid`] with more columns for programs, in bytes and µs; empty where there is no value.
+pub fn sweep_values(plans: &[Swept], whole: Bytes) -> Grid {
+    let exact = plans.iter().map(|(budget, plan)| {
+        let values = match plan {
+            Ok(plan) => [
+                Some(plan.peak.0 as f64),
+                Some(plan.step_time.as_micros()),
+                Some(plan.offloaded.0 as f64),
+                Some(plan.recomputed.as_micros()),
+                None,
+            ],
+            Err(Error::OverBudget { needed, .. }) => [None, None, None, None, Some(needed.0 as f64)],
+            Err(_) => [None; 5],
+        };
+        let values = values.map(|value| value.map_or_else(String::new, |value| value.to_string()));
+        std::iter::once(budget.0.to_string()).chain(values)
+    });
+    sweep_grid(plans, whole).beside(EXACT.map(|name| (name, Align::Right)), exact)
+}
+
 /// One row per budget, as a share of `whole`; a budget that is too small shows what is needed.
 pub fn sweep_grid(plans: &[Swept], whole: Bytes) -> Grid {
     let (left, right) = (Align::Left, Align::Right);
