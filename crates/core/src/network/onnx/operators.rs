@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::call::{Call, axis, extent};
 use super::fold::{fold, range};
+use super::functions;
 use super::graph::shown;
 use super::layers::{Layers, name_of};
 use super::pointwise::{self, Reads};
@@ -13,7 +14,7 @@ use super::tensor;
 use super::value::{Constant, Data, Dims, Map, Order, Origin, Value, elements};
 use super::weights::Slot;
 use super::{products, windows};
-use crate::network::{LayerKind, PoolingMethod};
+use crate::network::{Function, LayerKind, PoolingMethod};
 
 /// Reads a node; the values are those of its outputs, which may be fewer than it names.
 pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
@@ -191,13 +192,24 @@ fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
             _ => (true, false),
         },
     };
+    let function = functions::of(call);
     let mut values = Vec::new();
     for dims in all {
         let keeps_size = is_alone && maps[0].dims == dims && pointwise::of(operator).is_some();
         let in_place = keeps_size && !inputs;
         values.push(layers.other(call, dims, |other| {
             (other.reads_inputs, other.reads_output, other.in_place) = (inputs, output, in_place);
+            other.function.clone_from(&function);
         })?);
+    }
+    if let (Some(function), Some(value)) = (&function, values.first()) {
+        let constants = || call.inputs.iter().flatten().filter(|input| matches!(input, Value::Constant(_)));
+        let slots = match function {
+            Function::Scale => vec![(Slot::Scale, constants().next())],
+            Function::LayerNorm { .. } => vec![(Slot::Scale, call.optional(1)), (Slot::Shift, call.optional(2))],
+            _ => Vec::new(),
+        };
+        layers.learn_function(value, slots);
     }
     Ok(values)
 }
@@ -239,7 +251,7 @@ fn transpose(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
     if moved.is_sorted() {
         return layers.view(&name_of(call), x, dims);
     }
-    layers.other(call, dims, |_| {})
+    layers.other(call, dims, |other| other.function = functions::of(call))
 }
 
 /// Whether a reduction takes together all positions of each channel, and nothing else.
