@@ -43,6 +43,7 @@ fn commands_of_the_guide_print_what_it_shows() {
     let folder = tempfile::tempdir().unwrap();
     for (exported, name) in [
         ("efficientnet_b0.script", "efficientnet_b0.onnx"),
+        ("unet.script", "unet.onnx"),
         ("resnet50.script", "resnet50.onnx"),
         ("resnet50.inference", "served.onnx"),
     ] {
@@ -113,6 +114,46 @@ fn what_cannot_be_trained_is_named_with_its_layers() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("layer conv1: the weights `conv1.weight` cannot be read"), "{said}");
         assert!(said.contains("add --random-weights"), "{said}");
+    }
+}
+
+#[test]
+fn what_runs_on_the_cpu_alone_is_refused_elsewhere_with_the_next_step() {
+    let folder = Folder::new();
+    let gated = format!("{ROOT}/crates/train/tests/recorded/gated.script.onnx");
+    std::fs::copy(gated, folder.path().join("gated.onnx")).unwrap();
+    let train = "train gated.onnx --batch 4 --budget 64MiB --data synthetic --steps 2";
+    let output = folder.tightfit(&format!("{train} --backend cpu")).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = folder.tightfit(&format!("{train} --backend replay:profiles/none")).output().unwrap();
+    assert!(!output.status.success());
+}
+
+#[test]
+fn the_guide_says_what_runs() {
+    let guide = std::fs::read_to_string(format!("{ROOT}/docs/guide/own-models.md")).unwrap();
+    let rows: Vec<Vec<&str>> =
+        guide.lines().filter(|line| line.starts_with("| ")).map(|line| line.split('|').map(str::trim).collect()).collect();
+    let said = |operator: &str, runs: &str| {
+        rows.iter().any(|row| row.len() == 5 && row[1].contains(&format!("`{operator}`")) && row[3].contains(runs))
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["mobilenet_v3_large", "efficientnet_b0", "convnext_tiny", "unet", "fcn_resnet50"] {
+        for form in ["script", "dynamo"] {
+            unpack(folder.path(), &format!("{name}.{form}"), "model.onnx");
+            let network = tightfit_core::Network::open(&folder.path().join("model.onnx").display().to_string()).unwrap();
+            for layer in network.layers() {
+                let tightfit_core::network::LayerKind::Other(other) = &layer.kind else { continue };
+                // The words for what exporters spell out in several operators.
+                let operator = match other.operator.as_str() {
+                    "Silu" => "Sigmoid",
+                    "StochasticDepth" => "Mul",
+                    operator => operator,
+                };
+                let runs = if other.function.is_some() { "on the CPU" } else { "no" };
+                assert!(said(operator, runs), "{name} {form}: {operator} ({runs})");
+            }
+        }
     }
 }
 

@@ -48,6 +48,8 @@ pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> 
         }
         "Dropout" => dropout(call, layers),
         "Identity" | "Cast" | "CastLike" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => view(call, layers),
+        // Exporters spell out factors that functions have, also where they are 1.
+        "Mul" | "Div" if is_by_one(call) => Ok(vec![Value::Map(call.map(0)?.clone())]),
         "Add" | "Sum" if is_sum_of_maps(call) => {
             let (dims, maps) = (call.input(0)?.dims().to_vec(), call.maps());
             let inputs: Vec<_> = maps.iter().map(|map| map.layer).collect();
@@ -217,6 +219,13 @@ fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
 fn view(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
     let dims = shapes::of(call)?.and_then(|all| all.into_iter().next()).ok_or_else(|| unknown(call))?;
     Ok(vec![layers.view(&name_of(call), call.map(0)?, dims)?])
+}
+
+/// Whether the second factor or the divisor is the number 1.
+fn is_by_one(call: &Call<'_>) -> bool {
+    let one = call.constant(1).ok().filter(|one| one.parameters() == 0);
+    call.map(0).is_ok_and(|x| one.is_some_and(|one| one.dims.len() <= x.dims.len()))
+        && one.and_then(|one| one.floats()).is_some_and(|all| all == [1.0])
 }
 
 /// Whether all inputs are layers of one shape, so that a sum of them runs.
