@@ -58,7 +58,11 @@ pub fn must_run(network: &Network, what: &str) -> Result<(), Failure> {
     if let Some(loss) = loss.filter(|loss| loss.shape.len() > loss.shape.channels()) {
         why.push(format!("output of {}: it must be a vector, one number per class", loss.shape));
     }
-    refuse(&why, format_args!("`{what}` cannot run {}", network.name()), "`tightfit plan` and `tightfit optimize` take it")
+    refuse(
+        &why,
+        format_args!("`{what}` cannot run {}", network.name()),
+        "`tightfit plan` and `tightfit optimize` take it",
+    )
 }
 
 /// Refuses a network with layers that run on the CPU alone if the backend is another one.

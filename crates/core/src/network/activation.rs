@@ -95,8 +95,20 @@ impl Activation {
             Activation::HardSigmoid { alpha, beta } => (f64::from(alpha) * x + f64::from(beta)).clamp(0.0, 1.0),
             Activation::Tanh => x.tanh(),
             Activation::Clip { low, high } => x.max(f64::from(low)).min(f64::from(high)),
-            Activation::LeakyRelu { slope } => if x > 0.0 { x } else { f64::from(slope) * x },
-            Activation::Elu { alpha } => if x > 0.0 { x } else { f64::from(alpha) * x.exp_m1() },
+            Activation::LeakyRelu { slope } => {
+                if x > 0.0 {
+                    x
+                } else {
+                    f64::from(slope) * x
+                }
+            }
+            Activation::Elu { alpha } => {
+                if x > 0.0 {
+                    x
+                } else {
+                    f64::from(alpha) * x.exp_m1()
+                }
+            }
             Activation::Silu => x * sigmoid(x),
             Activation::HardSwish => x * (x / 6.0 + 0.5).clamp(0.0, 1.0),
             Activation::Gelu => 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2)),

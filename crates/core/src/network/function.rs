@@ -88,13 +88,7 @@ impl Function {
             _ => Err(format!("{} takes one input, not {}", self.name(), inputs.len())),
         };
         let parameters = self.parameter_kinds(inputs).iter().fold(0usize, |sum, (_, more)| sum.saturating_add(*more));
-        let facts = |shape| Facts {
-            shape,
-            parameters,
-            reads_inputs: true,
-            reads_output: false,
-            may_overwrite: false,
-        };
+        let facts = |shape| Facts { shape, parameters, reads_inputs: true, reads_output: false, may_overwrite: false };
         Ok(match self {
             Function::Activation(activation) => {
                 activation.check()?;

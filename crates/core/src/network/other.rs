@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Function, Shape};
 use super::behavior::{Behavior, ParameterPass, Placement, Work, reads};
 use super::fields::{Fields, written_shape};
+use super::{Function, Shape};
 
 /// What a planner needs to know of an operation.
 #[derive(Clone, Debug, PartialEq)]

@@ -25,7 +25,15 @@ pub fn forward_by(team: &Team, by: Activation, x: Flow) {
         Activation::Tanh => x.map(team, |_, x| x.tanh()),
         // A comparison with what is no number is false, so that it stays.
         Activation::Clip { low, high } => {
-            x.map(team, |_, x| if x < low { low } else if x > high { high } else { x });
+            x.map(team, |_, x| {
+                if x < low {
+                    low
+                } else if x > high {
+                    high
+                } else {
+                    x
+                }
+            });
         }
         Activation::LeakyRelu { slope } => x.map(team, |_, x| if x > 0.0 { x } else { slope * x }),
         Activation::Elu { alpha } => x.map(team, |_, x| if x > 0.0 { x } else { alpha * x.exp_m1() }),

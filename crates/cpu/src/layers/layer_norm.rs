@@ -61,7 +61,14 @@ pub fn backward_parameters(
 }
 
 /// dx from x and dy.
-pub fn backward_data(team: &Team, epsilon: f32, scales: &[f32], (x, dy): (&[f32], &[f32]), dx: &mut [f32], store: Store) {
+pub fn backward_data(
+    team: &Team,
+    epsilon: f32,
+    scales: &[f32],
+    (x, dy): (&[f32], &[f32]),
+    dx: &mut [f32],
+    store: Store,
+) {
     let (length, count) = (scales.len(), scales.len() as f64);
     let items = dx.chunks_mut(length).zip(x.chunks(length).zip(dy.chunks(length))).collect();
     team.share(items, &mut [], |(dx, (x, dy)): (&mut [f32], (&[f32], &[f32])), _, _| {

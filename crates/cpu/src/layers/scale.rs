@@ -18,9 +18,8 @@ pub fn backward_parameters(team: &Team, positions: usize, x: &[f32], dy: &[f32],
     let items = scales.iter_mut().enumerate().collect();
     team.share(items, &mut [], |(channel, scale): (usize, &mut f32), _, _| {
         let planes = x.chunks(positions).zip(dy.chunks(positions)).skip(channel).step_by(channels);
-        let product = |(x, dy): (&[f32], &[f32])| -> f64 {
-            x.iter().zip(dy).map(|(x, dy)| f64::from(*x) * f64::from(*dy)).sum()
-        };
+        let product =
+            |(x, dy): (&[f32], &[f32])| -> f64 { x.iter().zip(dy).map(|(x, dy)| f64::from(*x) * f64::from(*dy)).sum() };
         store.put(scale, planes.map(product).sum::<f64>() as f32);
     });
 }

@@ -150,9 +150,8 @@ fn products_of_maps() {
 #[test]
 fn factors_of_channels() {
     let (x, scales) = (numbers(25, 2 * 3 * 4), numbers(26, 3));
-    let definition = |x: &[f64], scales: &[f64]| -> Vec<f64> {
-        x.iter().enumerate().map(|(i, x)| x * scales[i / 4 % 3]).collect()
-    };
+    let definition =
+        |x: &[f64], scales: &[f64]| -> Vec<f64> { x.iter().enumerate().map(|(i, x)| x * scales[i / 4 % 3]).collect() };
     check(
         "scale by x",
         &x,

@@ -98,10 +98,7 @@ fn check_shape(folder: &Path, shape: Shape) -> Result<(), Error> {
 }
 
 /// The images of every class, in order, each class with its label.
-fn list<'a>(
-    folder: &Path,
-    classes: impl Iterator<Item = (u32, &'a OsString)>,
-) -> Result<Vec<(PathBuf, u32)>, Error> {
+fn list<'a>(folder: &Path, classes: impl Iterator<Item = (u32, &'a OsString)>) -> Result<Vec<(PathBuf, u32)>, Error> {
     let mut files = Vec::new();
     for (label, name) in classes {
         let class = folder.join(name);

@@ -94,7 +94,8 @@ fn numbers(graph: &Graph<'_>, name: &str) -> Option<Vec<f64>> {
 
 /// One node, element by element; single numbers are stretched.
 fn apply(node: &NodeProto, inputs: &[Vec<f64>]) -> Option<Vec<f64>> {
-    let number = |name: &str| node.attribute.iter().find(|attribute| attribute.name == name).map(|one| f64::from(one.f));
+    let number =
+        |name: &str| node.attribute.iter().find(|attribute| attribute.name == name).map(|one| f64::from(one.f));
     let first = inputs.first()?;
     let each = |function: &dyn Fn(f64) -> f64| Some(first.iter().map(|&x| function(x)).collect());
     let both = |function: &dyn Fn(f64, f64) -> f64| {

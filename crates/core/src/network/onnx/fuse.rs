@@ -39,7 +39,8 @@ impl Fused {
             return (evaluate::activation(graph, &self.nodes, x), Vec::new());
         }
         let learned = |at: usize| graph.node(at).input.iter().find(|name| graph.is_learned(name));
-        let affine = self.nodes.len().checked_sub(2).and_then(|first| Some((&self.nodes[..first], self.nodes.get(first..)?)));
+        let affine =
+            self.nodes.len().checked_sub(2).and_then(|first| Some((&self.nodes[..first], self.nodes.get(first..)?)));
         let Some((plain, &[scale, shift])) = affine else { return (None, Vec::new()) };
         let (Some(factor), Some(offset)) = (learned(scale), learned(shift)) else { return (None, Vec::new()) };
         let is_affine = graph.operator(scale) == "Mul" && graph.operator(shift) == "Add";
