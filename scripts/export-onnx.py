@@ -8,8 +8,8 @@ Needs torch, torchvision, onnx and onnxscript. The figures in torch.json are cou
 convolutions, parameters, and the elements per sample of everything that an operation writes, without views and
 without the second outputs of an operation.
 
-With --small, exports a small network with its weights, by both exporters, and the losses of three training steps that
-PyTorch took from these weights in 64 bits.
+With --small, exports two small networks with their weights, by both exporters, and the losses of three training steps
+that PyTorch took from these weights in 64 bits.
 """
 
 import gzip
@@ -141,7 +141,7 @@ def without_weights(path):
 
 
 class Small(nn.Module):
-    """Every layer that can be trained here."""
+    """Every layer that can be trained on any machine."""
 
     def __init__(self):
         super().__init__()
@@ -159,22 +159,47 @@ class Small(nn.Module):
         return self.out(torch.relu(self.hidden(x.flatten(1))))
 
 
+class Gated(nn.Module):
+    """The activations, gates and normalizations of MobileNetV3, EfficientNet and ConvNeXt."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.squeeze = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 4, 1), nn.SiLU(), nn.Conv2d(4, 8, 1))
+        self.norm = nn.LayerNorm(8, eps=1e-6)
+        self.wide = nn.Linear(8, 12)
+        self.narrow = nn.Linear(12, 8)
+        self.layer_scale = nn.Parameter(torch.linspace(0.5, 1.5, 8).reshape(8, 1, 1))
+        self.soft = nn.Linear(8, 6)
+        self.out = nn.Linear(6, 5)
+
+    def forward(self, x):
+        x = nn.functional.hardswish(self.first(x))
+        s = self.squeeze(x)
+        x = x * torch.sigmoid(s) + nn.functional.hardsigmoid(s) * x
+        y = nn.functional.gelu(self.wide(self.norm(x.permute(0, 2, 3, 1))))
+        y = nn.functional.gelu(self.narrow(y), approximate="tanh").permute(0, 3, 1, 2)
+        x = nn.functional.relu6(x + self.layer_scale * y) * nn.functional.leaky_relu(y, 0.1)
+        x = nn.functional.mish(x).mean((2, 3))
+        return self.out(torch.tanh(nn.functional.elu(self.soft(x))))
+
+
 def numbers(count, seed):
     """Numbers from -1 to 1 by their place, as in the test."""
     return torch.tensor([((i * 37 + i // 7 * 11 + seed * 29) % 101 - 50) / 50 for i in range(count)])
 
 
-def small(folder):
-    torch.manual_seed(5)
-    model = Small().train()
+def small(folder, name, model):
+    """Exports a model under this name, and the losses of its training."""
+    model.train()
     for form, options in (("script", FORMS["script"]), ("dynamo", dict(FORMS["dynamo"], external_data=False))):
-        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        torch.onnx.export(model, (torch.randn(4, 3, 10, 10),), str(folder / f"small.{form}.onnx"), **options)
+        state = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+        torch.onnx.export(model, (torch.randn(4, 3, 10, 10),), str(folder / f"{name}.{form}.onnx"), **options)
         model.load_state_dict(state)
-        exported = onnx.load(folder / f"small.{form}.onnx")
+        exported = onnx.load(folder / f"{name}.{form}.onnx")
         for part in [exported.graph, *exported.graph.node]:
             del part.metadata_props[:]
-        onnx.save(exported, folder / f"small.{form}.onnx")
+        onnx.save(exported, folder / f"{name}.{form}.onnx")
     model = model.double()
     solver = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
     losses = []
@@ -186,12 +211,15 @@ def small(folder):
         loss.backward()
         solver.step()
         losses.append(loss.item())
-    (folder / "small.json").write_text(json.dumps({"losses": losses}) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps({"losses": losses}) + "\n")
 
 
 def main():
     if sys.argv[1] == "--small":
-        return small(pathlib.Path(sys.argv[2]))
+        for name, make in [("small", Small), ("gated", Gated)]:
+            torch.manual_seed(5)
+            small(pathlib.Path(sys.argv[2]), name, make())
+        return
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     forms = sys.argv[2:] or FORMS

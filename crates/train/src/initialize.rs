@@ -2,7 +2,7 @@
 //!
 //! Each parameter has its own key, so the numbers depend neither on the order of the layers in memory nor on the plan.
 
-use tightfit_core::network::LayerId;
+use tightfit_core::network::{Function, LayerId, LayerKind};
 use tightfit_core::plan::{Parameter, ParameterKind, Workload};
 use tightfit_cpu::random;
 
@@ -11,7 +11,14 @@ use tightfit_cpu::random;
 ///
 /// Source: He et al. 2015.
 pub fn first_numbers(workload: &Workload<'_>, layer: LayerId, parameter: &Parameter, seed: u64) -> Vec<f32> {
-    let outputs = workload.network.layer(layer).shape.channels();
+    let node = workload.network.layer(layer);
+    let outputs = match &node.kind {
+        LayerKind::Other(other) => match other.function {
+            Some(Function::Linear { outputs, .. }) => outputs,
+            _ => node.shape.channels(),
+        },
+        _ => node.shape.channels(),
+    };
     match parameter.kind {
         ParameterKind::Weight => {
             let fan_in = (parameter.elements / outputs.max(1)).max(1) as f32;

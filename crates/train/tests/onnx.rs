@@ -18,11 +18,11 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| (((i * 37 + i / 7 * 11 + seed * 29) % 101) as f32 - 50.0) / 50.0).collect()
 }
 
-#[test]
-fn losses_from_the_weights_of_a_file_are_those_of_pytorch() {
-    let record: serde_json::Value = serde_json::from_str(include_str!("recorded/small.json")).unwrap();
+/// Takes three steps from the weights of each export of a model, and compares the losses.
+fn compare(name: &str, record: &str) {
+    let record: serde_json::Value = serde_json::from_str(record).unwrap();
     for form in ["script", "dynamo"] {
-        let model = Model::read(&Path::new(FOLDER).join(format!("small.{form}.onnx"))).unwrap();
+        let model = Model::read(&Path::new(FOLDER).join(format!("{name}.{form}.onnx"))).unwrap();
         let workload = Workload::new(model.network(), 4, Types::F32, Mode::Training).unwrap();
         let schedule = train::everything_resident(&workload, "implicit-gemm", 4);
         let schedule = Checked::new(&workload.lower().unwrap().step, schedule, Budgets::default()).unwrap();
@@ -36,7 +36,7 @@ fn losses_from_the_weights_of_a_file_are_those_of_pytorch() {
         let mut learned = engine.learned().unwrap();
         let weights = model.weights().unwrap();
         let read: usize = weights.iter().filter(|of| of.slot < Slot::Mean).map(|of| of.numbers.len()).sum();
-        assert_eq!(read, model.network().parameters(), "{form}");
+        assert_eq!(read, model.network().parameters(), "{name} {form}");
         replace_weights(&workload, &mut learned, &weights).unwrap();
         engine.take_over(&learned).unwrap();
         for step in 0..3 {
@@ -44,9 +44,20 @@ fn losses_from_the_weights_of_a_file_are_those_of_pytorch() {
             let outcome = engine.step(&numbers(4 * 300, 50 + step as usize), &labels).unwrap();
             let truth = record["losses"][step as usize].as_f64().unwrap();
             // Sums of some hundred products in 32 bits, and a few layers' worth of them.
-            assert!((outcome.loss - truth).abs() <= 2e-5 * truth, "{form}, step {step}: {}, not {truth}", outcome.loss);
+            let near = (outcome.loss - truth).abs() <= 2e-5 * truth;
+            assert!(near, "{name} {form}, step {step}: {}, not {truth}", outcome.loss);
         }
     }
+}
+
+#[test]
+fn losses_from_the_weights_of_a_file_are_those_of_pytorch() {
+    compare("small", include_str!("recorded/small.json"));
+}
+
+#[test]
+fn losses_of_gates_activations_and_layer_normalizations_are_those_of_pytorch() {
+    compare("gated", include_str!("recorded/gated.json"));
 }
 
 #[test]

@@ -7,12 +7,23 @@ use tightfit_train::data::{self, Dataset, Normalization};
 use crate::failure::Failure;
 use crate::options::PixelOptions;
 
-/// Opens the data that `name` names for a network, with the pixels that the options ask for.
+/// Opens the data that `name` names for a network, and that to test with if it is apart, with the pixels that the options
+/// ask for.
 ///
 /// # Errors
-/// Those of [`data::open`] and [`Dataset::normalized`].
-pub fn open(name: &str, pixels: &PixelOptions, sample: Shape, classes: usize, seed: u64) -> Result<Dataset, Failure> {
-    let opened = data::open(name, sample, classes, seed)?;
+/// Those of [`data::open`], [`data::open_test`] and [`Dataset::normalized`].
+pub fn open(
+    name: &str,
+    test: Option<&str>,
+    pixels: &PixelOptions,
+    sample: Shape,
+    classes: usize,
+    seed: u64,
+) -> Result<Dataset, Failure> {
+    let mut opened = data::open(name, sample, classes, seed)?;
+    if let Some(test) = test {
+        opened.test = Some(data::open_test(test, name, sample, classes, seed)?);
+    }
     if pixels.mean.is_empty() {
         return Ok(opened);
     }
@@ -25,7 +36,7 @@ pub fn summary(data: &Dataset) -> String {
     let (train, classes) = (count(data.train.len(), "training sample"), data.train.classes());
     let test = match &data.test {
         Some(test) => count(test.len(), "test sample"),
-        None => "no test samples (hold some back with --test-share 0.1)".to_owned(),
+        None => "no test samples (hold some back with --test-share 0.1, or name some with --test-data)".to_owned(),
     };
     format!("{}: {train} of {} in {classes} classes, {test}", data.name, data.train.shape())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use tightfit_core::network::onnx::{Model, Numbers};
-use tightfit_core::network::{LayerKind, Network};
+use tightfit_core::network::{LayerKind, Network, Other};
 
 use crate::failure::Failure;
 
@@ -53,26 +53,49 @@ impl Opened {
 /// # Errors
 /// [`Failure::Usage`].
 pub fn must_run(network: &Network, what: &str) -> Result<(), Failure> {
-    let mut layers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for layer in network.layers() {
-        if let LayerKind::Other(other) = &layer.kind {
-            layers.entry(&other.operator).or_default().push(&layer.name);
-        }
-    }
-    let mut why: Vec<String> =
-        layers.iter().map(|(operator, layers)| format!("{operator}: {}", listed(layers))).collect();
+    let mut why = operators(network, |other| other.function.is_none());
     let loss = network.layers().iter().find(|layer| layer.kind == LayerKind::SoftmaxLoss);
     if let Some(loss) = loss.filter(|loss| loss.shape.len() > loss.shape.channels()) {
         why.push(format!("output of {}: it must be a vector, one number per class", loss.shape));
     }
+    refuse(
+        &why,
+        format_args!("`{what}` cannot run {}", network.name()),
+        "`tightfit plan` and `tightfit optimize` take it",
+    )
+}
+
+/// Refuses a network with layers that run on the CPU alone if the backend is another one.
+///
+/// # Errors
+/// [`Failure::Usage`].
+pub fn must_run_on(backend: &str, network: &Network, what: &str) -> Result<(), Failure> {
+    if backend == "cpu" {
+        return Ok(());
+    }
+    let why = operators(network, |_| true);
+    let cannot = format_args!("`{what}` cannot run {} on {backend}", network.name());
+    refuse(&why, cannot, "they run on the CPU: add --backend cpu")
+}
+
+/// The operators of other layers that match, each with its layers.
+fn operators(network: &Network, matches: impl Fn(&Other) -> bool) -> Vec<String> {
+    let mut layers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for layer in network.layers() {
+        if let LayerKind::Other(other) = &layer.kind
+            && matches(other)
+        {
+            layers.entry(&other.operator).or_default().push(&layer.name);
+        }
+    }
+    layers.iter().map(|(operator, layers)| format!("{operator}: {}", listed(layers))).collect()
+}
+
+fn refuse(why: &[String], cannot: std::fmt::Arguments<'_>, next: &str) -> Result<(), Failure> {
     if why.is_empty() {
         return Ok(());
     }
-    let name = network.name();
-    Err(Failure::Usage(format!(
-        "`{what}` cannot run {name} because of\n  {}\n`tightfit plan` and `tightfit optimize` take it",
-        why.join("\n  ")
-    )))
+    Err(Failure::Usage(format!("{cannot} because of\n  {}\n{next}", why.join("\n  "))))
 }
 
 /// The first of these names, and how many more there are.

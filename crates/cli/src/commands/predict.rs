@@ -16,7 +16,7 @@ use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Score, Solver, predict};
 
 use super::dataset;
-use super::model::{self, must_run};
+use super::model::{self, must_run, must_run_on};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use super::start::{self, Start};
@@ -41,11 +41,13 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     let network = opened.network.clone();
     must_run(&network, "predict")?;
     let Ends { sample, classes, has_loss } = ends(&network)?;
-    let dataset = dataset::open(&options.data, &options.model.pixels, sample, classes, common.seed)?;
+    let test_data = options.test_data.as_deref();
+    let dataset = dataset::open(&options.data, test_data, &options.model.pixels, sample, classes, common.seed)?;
     let start = Start::read(options.load.as_deref(), None, &opened, options.model.random_weights)?;
     let names = start::names(&opened);
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "predict")?;
+    must_run_on(&session.device().backend, &network, "predict")?;
     let (network, plan) = match &options.plan {
         Some(path) => read_plan(path, &network, Mode::Inference)?,
         None => {

@@ -28,13 +28,15 @@ impl Job<'_> {
 
     fn settings(&self) -> String {
         let solver = described(&self.solver(), &learning_rate(self.options, &self.rule, self.steps()));
-        let TrainOptions { flip, shift, model, .. } = self.options;
+        let TrainOptions { flip, shift, crop, model, .. } = self.options;
         let pixels = &model.pixels;
         let pixels = match pixels.mean.is_empty() {
             true => "pixels from -1 to 1".to_owned(),
             false => format!("mean {:?}, std {:?}", pixels.mean, pixels.std),
         };
-        format!("{solver}, {pixels}, flip {flip}, shift {shift}")
+        // Nothing is said of parts that are not taken, as in files written before there were any.
+        let crop = if *crop { ", crop" } else { "" };
+        format!("{solver}, {pixels}, flip {flip}, shift {shift}{crop}")
     }
 
     fn progress(&self, steps: u64) -> Progress {

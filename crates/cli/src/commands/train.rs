@@ -16,7 +16,7 @@ use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, Trace, evaluate};
 
 use super::dataset;
-use super::model::{self, must_run};
+use super::model::{self, must_run, must_run_on};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use super::saving::Position;
@@ -45,7 +45,8 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     };
     let start = Start::read(options.load.as_deref(), options.resume.as_deref(), &opened, options.model.random_weights)?;
     let seed = start.progress().map_or(common.seed, |progress| progress.seed);
-    let mut dataset = dataset::open(&options.data, &options.model.pixels, sample, classes, seed)?;
+    let test_data = options.test_data.as_deref();
+    let mut dataset = dataset::open(&options.data, test_data, &options.model.pixels, sample, classes, seed)?;
     if let Some(share) = options.test_share {
         dataset = dataset.with_test_share(share, seed);
     }
@@ -54,6 +55,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     let names = start::names(&opened);
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "train")?;
+    must_run_on(&session.device().backend, &network, "train")?;
     let (network, plan) = match &options.plan {
         Some(path) => read_plan(path, &network, Mode::Training)?,
         None => {
@@ -246,7 +248,8 @@ impl Job<'_> {
         if step >= steps {
             message::note(format_args!("all {steps} steps were taken before; raise --steps or --epochs to train on"));
         }
-        let changes = Augmentation { flip: self.options.flip, shift: self.options.shift, seed: self.seed };
+        let TrainOptions { flip, shift, crop, .. } = *self.options;
+        let changes = Augmentation { flip, shift, crop, seed: self.seed };
         let (source, batch) = (Arc::clone(&self.dataset.train), self.plan.batch);
         Ok(Loader::shuffled_after(source, batch, self.seed, samples, changes)?)
     }

@@ -66,12 +66,19 @@ pub struct TrainOptions {
     /// Hold back this share of the training samples for testing, such as 0.1
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub test_share: Option<f64>,
+    /// Test with the data here, apart from the training data: its part for testing, or all of it
+    #[arg(long, value_name = "DATA", conflicts_with = "test_share")]
+    pub test_data: Option<String>,
     /// Mirror half of the training samples, at random
     #[arg(long)]
     pub flip: bool,
     /// Shift training samples at random by up to N pixels, as cropping padded images does
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub shift: usize,
+    /// Cut a random part of each training sample, 8% to 100% of its area and 3/4 to 4/3 as wide as high, and scale it to
+    /// the input, as torchvision's RandomResizedCrop does
+    #[arg(long)]
+    pub crop: bool,
     /// Number of training steps
     #[arg(long, value_name = "K", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,
@@ -141,6 +148,9 @@ pub struct PredictOptions {
     /// held back for testing, if there is one
     #[arg(long, value_name = "DATA")]
     pub data: String,
+    /// Score the data here instead: its part for testing, or all of it, with the classes that --data has
+    #[arg(long, value_name = "DATA")]
+    pub test_data: Option<String>,
     /// Use the weights in a safetensors file, such as `tightfit train --save` writes
     #[arg(long, value_name = "FILE", conflicts_with = "random_weights")]
     pub load: Option<PathBuf>,

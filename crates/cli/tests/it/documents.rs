@@ -83,6 +83,7 @@ impl Place {
         let path = folder.path();
         for (exported, name) in [
             ("efficientnet_b0.script", "efficientnet_b0.onnx"),
+            ("unet.script", "unet.onnx"),
             ("resnet50.script", "resnet50.onnx"),
             ("resnet50.inference", "served.onnx"),
         ] {

@@ -55,6 +55,61 @@ fn what_cannot_be_trained_is_named_with_its_layers() {
 }
 
 #[test]
+fn gates_activations_and_layer_normalizations_train_on_the_cpu() {
+    let folder = Folder::on_cpu();
+    let gated = format!("{ROOT}/crates/train/tests/recorded/gated.script.onnx");
+    std::fs::copy(gated, folder.path().join("gated.onnx")).unwrap();
+    let train = "train gated.onnx --batch 4 --budget 64MiB --data synthetic";
+    let told = folder.json(&format!("{train} --steps 3 --save net.safetensors"));
+    assert_eq!(told["losses"].as_array().unwrap().len(), 3);
+    // The names and shapes of the model's own state.
+    let header = std::fs::read(folder.path().join("net.safetensors")).unwrap();
+    let length = u64::from_le_bytes(header[..8].try_into().unwrap()) as usize;
+    let header = json(std::str::from_utf8(&header[8..8 + length]).unwrap());
+    for (name, shape) in [
+        ("layer_scale", serde_json::json!([8, 1, 1])),
+        ("wide.weight", serde_json::json!([12, 8])),
+        ("norm.weight", serde_json::json!([8])),
+        ("norm.bias", serde_json::json!([8])),
+    ] {
+        assert_eq!(header[name]["shape"], shape, "{name}");
+    }
+    folder.json(&format!("{train} --steps 4 --resume net.safetensors"));
+}
+
+#[test]
+fn the_guide_says_what_runs() {
+    let guide = std::fs::read_to_string(format!("{ROOT}/docs/guide/own-models.md")).unwrap();
+    let rows: Vec<Vec<&str>> = guide
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    let said = |operator: &str, runs: &str| {
+        rows.iter().any(|row| row.len() == 5 && row[1].contains(&format!("`{operator}`")) && row[3].contains(runs))
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["mobilenet_v3_large", "efficientnet_b0", "convnext_tiny", "unet", "fcn_resnet50"] {
+        for form in ["script", "dynamo"] {
+            unpack(folder.path(), &format!("{name}.{form}"), "model.onnx");
+            let network =
+                tightfit_core::Network::open(&folder.path().join("model.onnx").display().to_string()).unwrap();
+            for layer in network.layers() {
+                let tightfit_core::network::LayerKind::Other(other) = &layer.kind else { continue };
+                // The words for what exporters spell out in several operators.
+                let operator = match other.operator.as_str() {
+                    "Silu" => "Sigmoid",
+                    "StochasticDepth" => "Mul",
+                    operator => operator,
+                };
+                let runs = if other.function.is_some() { "on the CPU" } else { "no" };
+                assert!(said(operator, runs), "{name} {form}: {operator} ({runs})");
+            }
+        }
+    }
+}
+
+#[test]
 fn predictions_use_the_weights_of_the_file() {
     let folder = Folder::on_cpu();
     let small = format!("{ROOT}/crates/train/tests/recorded/small.script.onnx");

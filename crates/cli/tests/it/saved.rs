@@ -254,7 +254,7 @@ fn epochs_report_their_accuracy_and_change_no_bit() {
 #[test]
 fn changed_samples_and_held_back_ones_are_the_same_after_resuming() {
     let folder = planned();
-    let train = format!("{TRAIN} --flip --shift 1 --test-share 0.25 --mean 0.5 --std 0.25");
+    let train = format!("{TRAIN} --flip --shift 1 --crop --test-share 0.25 --mean 0.5 --std 0.25");
     let whole = folder.json(&format!("{train} --steps 40 --save whole.safetensors"));
     assert_eq!((&whole["train_samples"], &whole["test_samples"]), (&898.into(), &300.into()));
     folder.json(&format!("{train} --steps 31 --save part.safetensors"));
@@ -269,10 +269,42 @@ fn changed_samples_and_held_back_ones_are_the_same_after_resuming() {
         ("--mean 0.5,0.5 --std 1,1", 1, "2 means and 2 standard deviations, expected 1 of each"),
         ("--mean 0.5 --std 0", 1, "a standard deviation of 0"),
         ("--test-share 1", 2, "between 0 and 1"),
+        ("--test-share 0.1 --test-data digits", 2, "cannot be used with"),
+        ("--test-data nowhere", 1, "nowhere: not a folder"),
     ] {
         let message = folder.fail(&format!("{TRAIN} --steps 1 {options}"), code);
         assert!(message.contains(part), "{options}: {message}");
     }
+}
+
+/// Pictures of one color, `count` in each of these classes.
+fn pictures(folder: &Folder, name: &str, classes: &[(&str, u8)], count: usize) {
+    for (class, gray) in classes {
+        let path = folder.path().join(name).join(class);
+        std::fs::create_dir_all(&path).unwrap();
+        for at in 0..count {
+            // A PGM would be simpler, but only PNG and JPEG are read.
+            image::GrayImage::from_pixel(12, 10, image::Luma([*gray])).save(path.join(format!("{at}.png"))).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_test_set_apart_from_the_training_data_is_scored_by_the_classes_of_the_training_data() {
+    let folder = planned();
+    pictures(&folder, "own", &[("black", 0), ("gray", 128), ("white", 255)], 4);
+    pictures(&folder, "other", &[("white", 255)], 5);
+    let train = "train digits-net --plan plan.json --data own --steps 60 --learning-rate 0.05";
+    let told = folder.json(&format!("{train} --test-data other --save net.safetensors"));
+    assert_eq!((&told["train_samples"], &told["test_samples"]), (&12.into(), &5.into()));
+    assert_eq!(told["test_accuracy"], 1.0, "white is the third class: {told}");
+    let test = "test digits-net --batch 32 --budget 8MiB --data own --load net.safetensors";
+    let tested = folder.json(&format!("{test} --test-data other"));
+    assert_eq!((&tested["accuracy"], &tested["samples"]), (&1.0.into(), &5.into()));
+    assert_eq!(folder.json(test)["samples"], 12);
+    pictures(&folder, "strange", &[("red", 9)], 1);
+    let message = folder.fail(&format!("{train} --test-data strange"), 1);
+    assert!(message.contains("class red is missing from"), "{message}");
 }
 
 #[test]

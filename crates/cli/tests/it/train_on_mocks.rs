@@ -51,6 +51,21 @@ impl Machine {
 }
 
 #[test]
+fn what_runs_on_the_cpu_alone_is_refused_with_the_next_step() {
+    let machine = Machine { folder: tempfile::tempdir().unwrap() };
+    let gated = concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/recorded/gated.script.onnx");
+    for command in ["train", "predict"] {
+        let output = machine.run_with(1 << 30, command, &format!("{gated} --batch 2 --data synthetic"));
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        for part in ["cannot run gated.script on cuda because of", "HardSigmoid: ", "LayerNormalization: norm"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        assert!(message.contains("they run on the CPU: add --backend cpu"), "{message}");
+    }
+}
+
+#[test]
 fn gpu_predicts_in_less_than_it_trains_in() {
     let machine = Machine { folder: tempfile::tempdir().unwrap() };
     let large = 1_u64 << 30;

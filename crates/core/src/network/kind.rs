@@ -73,8 +73,8 @@ pub enum LayerKind {
         /// Shape of the view.
         shape: Shape,
     },
-    /// Anything else. It can be planned, from what it is said to read and take, but not run. Takes one or more inputs.
-    /// Shape: as stated.
+    /// Anything else. It is planned from what it is said to read and take, and runs if its function is known. Takes one
+    /// or more inputs. Shape: as stated.
     Other(Box<Other>),
     /// Class probabilities, with the mean cross-entropy to the labels as the loss. Shape: same as its input (the
     /// probabilities).
@@ -250,6 +250,9 @@ impl LayerKind {
             ],
             LayerKind::BatchNorm { .. } => {
                 [ParameterKind::Scale, ParameterKind::Shift].map(|kind| (kind, first.map_or(0, Shape::channels)))
+            }
+            LayerKind::Other(other) if other.function.is_some() => {
+                return other.function.as_ref().map_or_else(Vec::new, |function| function.parameter_kinds(inputs));
             }
             LayerKind::Other(other) => [(ParameterKind::Weight, other.parameters), (ParameterKind::Bias, 0)],
             _ => return Vec::new(),

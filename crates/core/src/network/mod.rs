@@ -12,11 +12,13 @@
 //!
 //! A layer list is also a network: unconnected convolutions, each with its own input and mini-batch.
 
+mod activation;
 mod behavior;
 mod builder;
 mod built_in;
 mod concurrent;
 mod fields;
+mod function;
 mod json;
 mod kernels;
 mod kind;
@@ -32,9 +34,11 @@ mod shape;
 
 use std::path::Path;
 
+pub use activation::Activation;
 pub use behavior::{BackwardReads, Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, Work};
 pub use builder::{Builder, Filters, Window};
 pub use built_in::{built_in, names};
+pub use function::Function;
 pub use kernels::{Kernel, distinct};
 pub use kind::LayerKind;
 pub use layer::{Layer, LayerId};

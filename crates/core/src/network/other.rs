@@ -1,10 +1,10 @@
-//! Layers that can be planned but not run: what a planner needs to know of an operation, and nothing of how it computes.
+//! Layers that are planned by what a planner needs to know of an operation; those whose function is known can also run.
 
 use serde_json::{Value, json};
 
-use super::Shape;
 use super::behavior::{Behavior, ParameterPass, Placement, Work, reads};
 use super::fields::{Fields, written_shape};
+use super::{Function, Shape};
 
 /// What a planner needs to know of an operation.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +23,8 @@ pub struct Other {
     pub reads_output: bool,
     /// Whether it may overwrite its first input, which has the length of its output.
     pub in_place: bool,
+    /// What it computes, if it can run.
+    pub function: Option<Function>,
 }
 
 impl Other {
@@ -36,6 +38,7 @@ impl Other {
             reads_inputs: false,
             reads_output: false,
             in_place: false,
+            function: None,
         }
     }
 
@@ -48,6 +51,9 @@ impl Other {
         }
         if self.parameters as u64 > 1 << 60 {
             return Err(format!("{} has {} parameters, more than 2^60", self.operator, self.parameters));
+        }
+        if let Some(function) = &self.function {
+            function.check(self, inputs)?;
         }
         Ok(self.shape)
     }
@@ -70,6 +76,7 @@ impl Other {
         let truths =
             [("reads_inputs", self.reads_inputs), ("reads_output", self.reads_output), ("in_place", self.in_place)];
         fields.extend(truths.into_iter().filter(|(_, truth)| *truth).map(|(field, truth)| (field, json!(truth))));
+        fields.extend(self.function.iter().flat_map(Function::fields));
         fields
     }
 
@@ -85,6 +92,7 @@ impl Other {
         ] {
             *truth = fields.optional(field, Fields::truth)?.unwrap_or(false);
         }
+        other.function = fields.optional("function", |fields, _| Function::read(fields))?;
         Ok(other)
     }
 }

@@ -9,12 +9,17 @@ pub mod add;
 pub mod batch_norm;
 pub mod bias;
 pub mod concat;
+pub mod drop_samples;
 pub mod dropout;
 pub mod fully_connected;
+pub mod layer_norm;
 pub mod lrn;
+pub mod multiply;
 pub mod pooling;
+pub mod scale;
 pub mod softmax_loss;
 pub mod solver;
+pub mod transpose;
 
 #[cfg(test)]
 mod tests;

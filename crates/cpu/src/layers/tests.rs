@@ -1,7 +1,7 @@
 //! Every layer against its definition in f64, and every gradient against differences of that definition.
 
 use tightfit_core::Axis;
-use tightfit_core::network::{AdamW, Pooling, PoolingMethod, Sgd};
+use tightfit_core::network::{Activation, AdamW, Pooling, PoolingMethod, Sgd};
 
 use super::batch_norm::{PerChannel, PerChannelMut};
 use super::fully_connected::Sizes;
@@ -86,6 +86,174 @@ fn activation() {
     activation::backward(&team, &y, Flow::InPlace(&mut dx));
     assert_eq!((&y[..2], &dx[..2]), (&[0.0, 2.0][..], &[0.0, 6.0][..]));
     assert!(y[2].is_nan(), "what is no number must not vanish");
+}
+
+#[test]
+fn activations_by_their_definitions() {
+    // From -5 to 5, and none where a slope changes.
+    let x: Vec<f32> = numbers(22, 200).iter().map(|x| 5.0 * x).collect();
+    for by in [
+        Activation::Sigmoid,
+        Activation::HardSigmoid { alpha: 0.2, beta: 0.5 },
+        Activation::Tanh,
+        Activation::Clip { low: -1.0, high: 3.0 },
+        Activation::LeakyRelu { slope: 0.1 },
+        Activation::Elu { alpha: 1.5 },
+        Activation::Silu,
+        Activation::HardSwish,
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::Softplus,
+        Activation::Mish,
+    ] {
+        check(
+            by.name(),
+            &x,
+            |x| x.iter().map(|&x| by.value(x)).collect(),
+            |team, x, y| activation::forward_by(team, by, Flow::Between(x, y, Store::Write)),
+            |team, x, y, dy, dx, store| {
+                let known = if by.reads_output() { y } else { x };
+                activation::backward_by(team, by, known, Flow::Between(dy, dx, store));
+            },
+        );
+        let mut far = [-200.0, 200.0, f32::NAN];
+        activation::forward_by(&Team::new(1), by, Flow::InPlace(&mut far));
+        assert!(far[..2].iter().all(|y| y.is_finite()) && far[2].is_nan(), "{}: {far:?}", by.name());
+    }
+}
+
+#[test]
+fn products_of_maps() {
+    // Two samples of three channels; the factor has a number for each channel, or for each element.
+    for positions in [4, 1] {
+        let (x, factor) = (numbers(23, 24), numbers(24, 24 / positions));
+        let definition = |x: &[f64], factor: &[f64]| -> Vec<f64> {
+            x.iter().enumerate().map(|(i, x)| x * factor[i / positions]).collect()
+        };
+        check(
+            "multiply by x",
+            &x,
+            |x| definition(x, &wide(&factor)),
+            |team, x, y| multiply::forward(team, positions, x, &factor, y),
+            |team, _, _, dy, dx, store| multiply::backward_map(team, positions, dy, &factor, dx, store),
+        );
+        check(
+            "multiply by the factor",
+            &factor,
+            |factor| definition(&wide(&x), factor),
+            |team, factor, y| multiply::forward(team, positions, &x, factor, y),
+            |team, _, _, dy, gradient, store| multiply::backward_factor(team, positions, dy, &x, gradient, store),
+        );
+    }
+}
+
+#[test]
+fn factors_of_channels() {
+    let (x, scales) = (numbers(25, 2 * 3 * 4), numbers(26, 3));
+    let definition =
+        |x: &[f64], scales: &[f64]| -> Vec<f64> { x.iter().enumerate().map(|(i, x)| x * scales[i / 4 % 3]).collect() };
+    check(
+        "scale by x",
+        &x,
+        |x| definition(x, &wide(&scales)),
+        |team, x, y| scale::apply(team, &scales, 4, x, y, Store::Write),
+        |team, _, _, dy, dx, store| scale::apply(team, &scales, 4, dy, dx, store),
+    );
+    check(
+        "scale by its factors",
+        &scales,
+        |scales| definition(&wide(&x), scales),
+        |team, scales, y| scale::apply(team, scales, 4, &x, y, Store::Write),
+        |team, _, _, dy, gradient, store| scale::backward_parameters(team, 4, &x, dy, gradient, store),
+    );
+}
+
+#[test]
+fn layer_normalization() {
+    let (length, rows) = (5, 70);
+    let (x, scales, shifts) = (numbers(27, length * rows), numbers(28, length), numbers(29, length));
+    let definition = |x: &[f64], scales: &[f64], shifts: &[f64]| -> Vec<f64> {
+        let row = |x: &[f64]| -> Vec<f64> {
+            let mean = x.iter().sum::<f64>() / length as f64;
+            let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / length as f64;
+            let h = x.iter().map(|x| (x - mean) / (variance + f64::from(0.01f32)).sqrt());
+            h.zip(scales.iter().zip(shifts)).map(|(h, (scale, shift))| scale * h + shift).collect()
+        };
+        x.chunks(length).flat_map(row).collect()
+    };
+    check(
+        "layer-norm",
+        &x,
+        |x| definition(x, &wide(&scales), &wide(&shifts)),
+        |team, x, y| layer_norm::forward(team, 0.01, (&scales, &shifts), x, y),
+        |team, x, _, dy, dx, store| layer_norm::backward_data(team, 0.01, &scales, (x, dy), dx, store),
+    );
+    let both = [&scales[..], &shifts[..]].concat();
+    check(
+        "layer-norm by scales and shifts",
+        &both,
+        |both| definition(&wide(&x), &both[..length], &both[length..]),
+        |team, both, y| layer_norm::forward(team, 0.01, (&both[..length], &both[length..]), &x, y),
+        |team, _, _, dy, gradient, store| {
+            layer_norm::backward_parameters(team, 0.01, (&x, dy), gradient.split_at_mut(length), store);
+        },
+    );
+}
+
+#[test]
+fn transpositions() {
+    let orders: [(&[usize], &[usize]); 5] = [
+        (&[2, 3, 4], &[1, 2, 0]),
+        (&[2, 3, 4], &[2, 0, 1]),
+        (&[2, 3, 4], &[0, 1, 2]),
+        (&[2, 3, 1, 5], &[3, 1, 0, 2]),
+        (&[6], &[0]),
+    ];
+    for (extents, order) in orders {
+        let length: usize = extents.iter().product();
+        // The place of each element of the output in the input, by counting through the output.
+        let place = |mut at: usize| -> usize {
+            let mut places = vec![0; extents.len()];
+            for &axis in order.iter().rev() {
+                places[axis] = at % extents[axis];
+                at /= extents[axis];
+            }
+            places.iter().zip(extents).fold(0, |at, (place, extent)| at * extent + place)
+        };
+        check(
+            &format!("transpose {order:?}"),
+            &numbers(30, 2 * length),
+            |x| (0..x.len()).map(|i| x[i / length * length + place(i % length)]).collect(),
+            |team, x, y| transpose::forward(team, extents, order, x, y),
+            |team, _, _, dy, dx, store| transpose::backward(team, extents, order, dy, dx, store),
+        );
+    }
+}
+
+#[test]
+fn samples_dropped_as_a_whole() {
+    let (key, rate, length) = (random::key(&[4, 5, 6]), 0.2, 3);
+    let team = Team::new(2);
+    let apply = |x: &[f32], first: usize| {
+        let mut y = x.to_vec();
+        super::drop_samples::apply(&team, rate, key, first, length, Flow::InPlace(&mut y));
+        y
+    };
+    let whole = apply(&vec![1.0; 30_000], 0);
+    let kept = whole.chunks(length).filter(|sample| sample[0] != 0.0).count();
+    assert!((kept as f64 / 10_000.0 - 0.8).abs() < 0.02, "{kept}");
+    assert!(whole.chunks(length).all(|sample| *sample == [0.0; 3] || *sample == [1.25; 3]));
+    assert_eq!(apply(&[1.0; 300], 50), whole[150..450], "a slice drops what the whole drops");
+    let x = numbers(31, 60);
+    check(
+        "drop-samples",
+        &x,
+        |x| x.iter().zip(&whole).map(|(x, factor)| x * f64::from(*factor)).collect(),
+        |team, x, y| super::drop_samples::apply(team, rate, key, 0, length, Flow::Between(x, y, Store::Write)),
+        |team, _, _, dy, dx, store| {
+            super::drop_samples::apply(team, rate, key, 0, length, Flow::Between(dy, dx, store));
+        },
+    );
 }
 
 /// The windows of a plane, by looking at every input: the outputs' inputs in row order.

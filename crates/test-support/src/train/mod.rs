@@ -6,7 +6,7 @@ pub mod networks;
 
 use std::collections::{HashMap, HashSet};
 
-use tightfit_core::network::{LayerId, LayerKind, Network};
+use tightfit_core::network::{LayerId, LayerKind, Network, ParameterPass, Part};
 use tightfit_core::plan::{
     ALIGNMENT, Access, Action, Block, BlockId, Compute, Holding, Instruction, Lowered, Mode, NetworkTensor, Pass, Role,
     Schedule, Stream, TensorId, Workload, footprint, step::GroupId, step::OperationId,
@@ -190,7 +190,7 @@ impl Writer<'_> {
 
     fn forward(&mut self, id: LayerId) {
         let layer = self.workload.network.layer(id).clone();
-        if layer.kind == LayerKind::Flatten {
+        if layer.kind.behavior().part == Part::View {
             return;
         }
         let mut operands = Vec::new();
@@ -230,7 +230,7 @@ impl Writer<'_> {
 
     fn backward(&mut self, id: LayerId) {
         let layer = self.workload.network.layer(id).clone();
-        if matches!(layer.kind, LayerKind::Input { .. } | LayerKind::Flatten) {
+        if matches!(layer.kind.behavior().part, Part::Input | Part::View) {
             return;
         }
         let reads = layer.kind.behavior().backward;
@@ -265,15 +265,15 @@ impl Writer<'_> {
             }
             gradients.extend(self.input_gradient(id, number));
         }
-        let normalization = matches!(layer.kind, LayerKind::BatchNorm { .. });
-        if !gradients.is_empty() || normalization {
+        let with_data = layer.parameters > 0 && layer.kind.behavior().parameter_pass == ParameterPass::WithData;
+        if !gradients.is_empty() || with_data {
             let mut operands = given;
             operands.retain(|operand| !by_filter || operand.role == Role::Dy);
             operands.append(&mut gradients);
             if layer.parameters > 0 {
                 operands.push(self.operand(Role::W, NetworkTensor::Weights(id), Access::Read));
             }
-            if normalization {
+            if with_data {
                 operands.push(self.operand(Role::Dw, NetworkTensor::WeightGradient(id), Access::Write));
             }
             self.compute(id, Pass::BackwardData, operands);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use tightfit_core::network::onnx::{Model, Slot};
-use tightfit_core::network::{LayerId, LayerKind, Network};
+use tightfit_core::network::{Function, LayerId, LayerKind, Network};
 use tightfit_core::plan::{NetworkTensor, Parameter, ParameterKind, Workload, channel_stride};
 
 use super::torchvision;
@@ -134,7 +134,7 @@ fn parameter_slices(
         let vector = || vec![parameter.elements];
         let (slot, word, shape) = match parameter.kind {
             ParameterKind::Weight => (Slot::Weight, "weight", weight_shape(workload, id, parameter.elements)),
-            ParameterKind::Scale => (Slot::Scale, "weight", vector()),
+            ParameterKind::Scale => (Slot::Scale, "weight", scale_shape(workload, id, parameter.elements)),
             ParameterKind::Bias => (Slot::Bias, "bias", vector()),
             ParameterKind::Shift => (Slot::Shift, "bias", vector()),
         };
@@ -153,6 +153,22 @@ fn weight_shape(workload: &Workload<'_>, id: LayerId, elements: usize) -> Vec<us
             shape
         }
         LayerKind::FullyConnected { outputs, .. } => vec![*outputs, elements / outputs],
+        LayerKind::Other(other) => match other.function {
+            Some(Function::Linear { outputs, .. }) => vec![outputs, elements / outputs],
+            _ => vec![elements],
+        },
         _ => vec![elements],
     }
+}
+
+/// The shape of a layer's factors: one for each channel, with extents of 1 where the layer is nothing but these factors.
+fn scale_shape(workload: &Workload<'_>, id: LayerId, elements: usize) -> Vec<usize> {
+    let layer = workload.network.layer(id);
+    let mut shape = vec![elements];
+    if let LayerKind::Other(other) = &layer.kind
+        && other.function == Some(Function::Scale)
+    {
+        shape.extend(layer.shape.extents().iter().map(|_| 1));
+    }
+    shape
 }

@@ -4,6 +4,8 @@
 use tightfit_core::network::Shape;
 use tightfit_cpu::random;
 
+use super::Crop;
+
 /// Random changes of training samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Augmentation {
@@ -11,11 +13,18 @@ pub struct Augmentation {
     pub flip: bool,
     /// Shifts every sample by up to this many pixels in each direction; pixels that come in copy the nearest edge.
     pub shift: usize,
+    /// Takes a random part of every sample, scaled to its shape, before the other changes.
+    pub crop: bool,
     /// Seed.
     pub seed: u64,
 }
 
 impl Augmentation {
+    /// The part to take of the sample that is read `place`-th in the run, if parts are taken.
+    pub fn crop(&self, place: u64) -> Option<Crop> {
+        self.crop.then(|| Crop { key: random::key(&[self.seed, 0x6372_6f70, place]) })
+    }
+
     /// Changes the sample that is read `place`-th in the run.
     pub fn apply(&self, place: u64, shape: Shape, sample: &mut [f32]) {
         if !self.flip && self.shift == 0 {
@@ -84,7 +93,7 @@ mod tests {
 
     #[test]
     fn shifts_beyond_the_sample_stay_inside() {
-        let by = Augmentation { shift: usize::MAX, flip: true, seed: 1 };
+        let by = Augmentation { shift: usize::MAX, flip: true, seed: 1, ..Augmentation::default() };
         assert!((0..50).all(|place| changed(by, place).iter().all(|value| (0.0..12.0).contains(value))));
     }
 }

@@ -9,17 +9,18 @@ use std::fs::DirEntry;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use image::DynamicImage;
 use image::imageops::FilterType;
 use tightfit_core::network::Shape;
 
-use super::{Source, file, pixel};
+use super::{Crop, Part, Source, file, pixel};
 use crate::Error;
 
 /// PNG and JPEG files, read on demand: scaled so that they just cover the sample, then cropped at the center.
 #[derive(Clone, Debug)]
 pub struct Images {
     shape: Shape,
-    classes: usize,
+    names: Vec<OsString>,
     files: Vec<(PathBuf, u32)>,
 }
 
@@ -33,24 +34,42 @@ impl Images {
     /// [`Error::Data`] for a folder that cannot be read or has no class, a class without images, an image that is not a
     /// regular file, classes that differ between training and testing, and a shape that is not a gray or color image.
     pub fn open(folder: &Path, shape: Shape) -> Result<(Images, Option<Images>), Error> {
-        if !(matches!(shape.channels(), 1 | 3) && shape.extents().len() == 2) {
-            return Err(file::bad(folder, format!("images have 1 or 3 channels of h x w, not {shape}")));
-        }
+        check_shape(folder, shape)?;
         let part = |name: &str| Some(folder.join(name)).filter(|path| path.is_dir());
         let train = part("train").unwrap_or_else(|| folder.to_owned());
         let names = classes(&train)?;
-        let images = Images { shape, classes: names.len(), files: list(&train, &names)? };
+        let files = list(&train, (0..).zip(&names))?;
+        let images = Images { shape, names, files };
         let Some(test) = part("test").or_else(|| part("val")).filter(|_| train != folder) else {
             return Ok((images, None));
         };
-        let others = classes(&test)?;
-        if let Some(unknown) = others.iter().find(|name| !names.contains(name)) {
-            let what = format!("class {} is missing from {}", unknown.to_string_lossy(), train.display());
-            return Err(file::bad(&test, what));
-        }
-        let files = list(&test, &names)?;
-        let test = Images { files, ..images.clone() };
+        let test = images.of_classes(&test, &train)?;
         Ok((images, Some(test)))
+    }
+
+    /// Opens the images of a folder that are all for testing: those in its `test` or `val`, if it has one of them. Their
+    /// classes are those of the folder of `training` images, or some of them.
+    ///
+    /// # Errors
+    /// Those of [`Images::open`].
+    pub fn open_tests(folder: &Path, training: &Path, shape: Shape) -> Result<Images, Error> {
+        check_shape(folder, shape)?;
+        let part = |of: &Path, name: &str| Some(of.join(name)).filter(|path| path.is_dir());
+        let train = part(training, "train").unwrap_or_else(|| training.to_owned());
+        let own = part(folder, "test").or_else(|| part(folder, "val")).unwrap_or_else(|| folder.to_owned());
+        let images = Images { shape, names: classes(&train)?, files: Vec::new() };
+        images.of_classes(&own, &train)
+    }
+
+    /// The images of a folder with some of the classes of these, which are in `train`.
+    fn of_classes(&self, folder: &Path, train: &Path) -> Result<Images, Error> {
+        let others = classes(folder)?;
+        if let Some(unknown) = others.iter().find(|name| !self.names.contains(name)) {
+            let what = format!("class {} is missing from {}", unknown.to_string_lossy(), train.display());
+            return Err(file::bad(folder, what));
+        }
+        let files = list(folder, (0..).zip(&self.names).filter(|(_, name)| others.contains(name)))?;
+        Ok(Images { files, ..self.clone() })
     }
 }
 
@@ -71,10 +90,17 @@ fn classes(folder: &Path) -> Result<Vec<OsString>, Error> {
     }
 }
 
-/// The images of every class, in order.
-fn list(folder: &Path, classes: &[OsString]) -> Result<Vec<(PathBuf, u32)>, Error> {
+fn check_shape(folder: &Path, shape: Shape) -> Result<(), Error> {
+    match matches!(shape.channels(), 1 | 3) && shape.extents().len() == 2 {
+        true => Ok(()),
+        false => Err(file::bad(folder, format!("images have 1 or 3 channels of h x w, not {shape}"))),
+    }
+}
+
+/// The images of every class, in order, each class with its label.
+fn list<'a>(folder: &Path, classes: impl Iterator<Item = (u32, &'a OsString)>) -> Result<Vec<(PathBuf, u32)>, Error> {
     let mut files = Vec::new();
-    for (label, name) in (0..).zip(classes) {
+    for (label, name) in classes {
         let class = folder.join(name);
         let before = files.len();
         for (path, entry) in entries(&class)?.into_iter().filter(|(path, _)| is_image(path)) {
@@ -105,28 +131,18 @@ fn is_image(path: &Path) -> bool {
     extension.is_some_and(|extension| ["png", "jpg", "jpeg"].iter().any(|known| extension == *known))
 }
 
-impl Source for Images {
-    fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    fn classes(&self) -> usize {
-        self.classes
-    }
-
-    fn len(&self) -> usize {
-        self.files.len()
-    }
-
-    fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error> {
-        let (path, label) = &self.files[index];
-        let [_, height, width] = self.shape.extents3();
-        // The content decides the format, not the name; the extents of a layer are below 2^31.
+impl Images {
+    /// The picture in a file. The content decides the format, not the name.
+    fn decode(&self, index: usize) -> Result<DynamicImage, Error> {
+        let path = &self.files[index].0;
         let opened = image::ImageReader::new(BufReader::new(file::open(path)?)).with_guessed_format();
         let opened = opened.map_err(|source| file::failed(path, "cannot be read", source))?;
-        let picture =
-            opened.decode().map_err(|source| file::failed(path, "is not a complete PNG or JPEG image", source))?;
-        let picture = picture.resize_to_fill(width as u32, height as u32, FilterType::Triangle);
+        opened.decode().map_err(|source| file::failed(path, "is not a complete PNG or JPEG image", source))
+    }
+
+    /// Writes a picture of the sample's extents to a sample.
+    fn fill(&self, picture: DynamicImage, sample: &mut [f32]) {
+        let [_, height, width] = self.shape.extents3();
         let (channels, bytes) = match self.shape.channels() {
             1 => (1, picture.into_luma8().into_raw()),
             _ => (3, picture.into_rgb8().into_raw()),
@@ -136,7 +152,37 @@ impl Source for Images {
                 *value = pixel(colors[channel]);
             }
         }
-        Ok(*label)
+    }
+}
+
+impl Source for Images {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn classes(&self) -> usize {
+        self.names.len()
+    }
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error> {
+        let [_, height, width] = self.shape.extents3();
+        // The extents of a layer are below 2^31.
+        let picture = self.decode(index)?.resize_to_fill(width as u32, height as u32, FilterType::Triangle);
+        self.fill(picture, sample);
+        Ok(self.files[index].1)
+    }
+
+    fn read_part(&self, index: usize, crop: Crop, sample: &mut [f32]) -> Result<u32, Error> {
+        let picture = self.decode(index)?;
+        let Part { left, top, width, height } = crop.part(picture.width() as usize, picture.height() as usize);
+        let part = picture.crop_imm(left as u32, top as u32, width as u32, height as u32);
+        let [_, height, width] = self.shape.extents3();
+        self.fill(part.resize_exact(width as u32, height as u32, FilterType::Triangle), sample);
+        Ok(self.files[index].1)
     }
 
     fn threads(&self) -> usize {
@@ -189,6 +235,40 @@ mod tests {
         std::fs::rename(both.path().join("val/dog"), both.path().join("val/horse")).unwrap();
         let error = Images::open(both.path(), Shape::image(3, 10, 10)).unwrap_err().to_string();
         assert!(error.contains("class horse is missing from"), "{error}");
+    }
+
+    #[test]
+    fn a_separate_test_folder_has_the_labels_of_the_training_folder() {
+        let (train, test) = (folder("train"), folder("val"));
+        std::fs::remove_dir_all(test.path().join("val/cat")).unwrap();
+        let shape = Shape::image(3, 10, 10);
+        for given in [test.path().to_owned(), test.path().join("val")] {
+            let images = Images::open_tests(&given, train.path(), shape).unwrap();
+            assert_eq!((images.len(), images.classes()), (1, 2));
+            assert_eq!(images.read(0, &mut [0.0; 300]).unwrap(), 1, "dog is the second class");
+        }
+        std::fs::rename(test.path().join("val/dog"), test.path().join("val/horse")).unwrap();
+        let error = Images::open_tests(test.path(), train.path(), shape).unwrap_err().to_string();
+        assert!(error.contains("class horse is missing from"), "{error}");
+    }
+
+    #[test]
+    fn parts_are_cut_from_the_whole_picture() {
+        let folder = folder("");
+        let (train, _) = Images::open(folder.path(), Shape::image(3, 10, 10)).unwrap();
+        let mut reds = Vec::new();
+        for key in 0..40 {
+            let crop = Crop { key };
+            let mut sample = vec![f32::NAN; 300];
+            assert_eq!(train.read_part(1, crop, &mut sample).unwrap(), 1);
+            // The picture of 40 x 20 is red on the left: the share of red columns is that of the part.
+            let Part { left, width, .. } = crop.part(40, 20);
+            let share = (20.0 - left as f32).clamp(0.0, width as f32) / width as f32;
+            let red = sample[..100].iter().map(|value| (value + 1.0) / 2.0).sum::<f32>() / 100.0;
+            assert!((red - share).abs() < 0.12, "{key}: {red}, not {share}");
+            reds.push(red);
+        }
+        assert!(reds.iter().any(|red| *red < 0.2) && reds.iter().any(|red| *red > 0.8), "{reds:?}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::thread::{Builder, JoinHandle};
 
 use tightfit_cpu::random;
 
-use super::{Augmentation, Source};
+use super::{Augmentation, Crop, Source};
 use crate::Error;
 
 /// Number of batches to read ahead.
@@ -124,7 +124,8 @@ fn load(
             return;
         }
         indices.resize(batch, indices[0]);
-        let read = read(source, &indices, counted).map(|mut batch| {
+        let parts: Vec<Option<Crop>> = (taken..).take(batch).map(|place| changes.crop(place)).collect();
+        let read = read(source, &indices, &parts, counted).map(|mut batch| {
             let len = source.shape().len().max(1);
             for (place, sample) in (taken..).zip(batch.samples.chunks_mut(len)) {
                 changes.apply(place, source.shape(), sample);
@@ -139,26 +140,32 @@ fn load(
     }
 }
 
-/// Reads the samples of a batch, on as many threads as the source suggests.
-fn read(source: &dyn Source, indices: &[usize], counted: usize) -> Result<Batch, Error> {
+/// Reads the samples of a batch, or parts of them, on as many threads as the source suggests.
+fn read(source: &dyn Source, indices: &[usize], crops: &[Option<Crop>], counted: usize) -> Result<Batch, Error> {
     let len = source.shape().len();
     let mut batch = Batch { samples: vec![0.0; len * indices.len()], labels: vec![0; indices.len()], counted };
     let share = indices.len().div_ceil(source.threads().max(1));
-    let part = |indices: &[usize], samples: &mut [f32], labels: &mut [u32]| {
-        for ((&index, sample), label) in indices.iter().zip(samples.chunks_mut(len)).zip(labels) {
-            *label = source.read(index, sample)?;
+    let part = |(indices, crops): (&[usize], &[Option<Crop>]), samples: &mut [f32], labels: &mut [u32]| {
+        let all = indices.iter().zip(crops).zip(samples.chunks_mut(len)).zip(labels);
+        for (((&index, crop), sample), label) in all {
+            *label = match crop {
+                Some(crop) => source.read_part(index, *crop, sample)?,
+                None => source.read(index, sample)?,
+            };
         }
         Ok(())
     };
+    let part = &part;
     std::thread::scope(|scope| {
-        let parts = indices.chunks(share).zip(batch.samples.chunks_mut(share * len));
+        let which = indices.chunks(share).zip(crops.chunks(share));
+        let parts = which.zip(batch.samples.chunks_mut(share * len));
         let mut parts = parts.zip(batch.labels.chunks_mut(share));
         if share == indices.len() {
             return parts.try_for_each(|((indices, samples), labels)| part(indices, samples, labels));
         }
         let threads: Result<Vec<_>, Error> = parts
             .map(|((indices, samples), labels)| {
-                let thread = Builder::new().spawn_scoped(scope, || part(indices, samples, labels));
+                let thread = Builder::new().spawn_scoped(scope, move || part(indices, samples, labels));
                 thread.map_err(|source| Error::LoaderThread { source })
             })
             .collect();

@@ -10,6 +10,7 @@
 
 mod augment;
 mod cifar10;
+mod crop;
 mod digits;
 pub(crate) mod file;
 mod images;
@@ -27,6 +28,7 @@ use crate::Error;
 
 pub use augment::Augmentation;
 pub use cifar10::Cifar10;
+pub use crop::{Crop, Part};
 pub use digits::Digits;
 pub use images::Images;
 pub use loader::{Batch, Loader};
@@ -55,6 +57,17 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// [`Error::Data`] for a file that cannot be read.
     fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error>;
+
+    /// Like [`Source::read`], of a random part of the sample, scaled to its shape. Pictures larger than the sample are cut
+    /// before they are scaled.
+    ///
+    /// # Errors
+    /// Those of [`Source::read`].
+    fn read_part(&self, index: usize, crop: Crop, sample: &mut [f32]) -> Result<u32, Error> {
+        let label = self.read(index, sample)?;
+        crop.apply(self.shape(), sample);
+        Ok(label)
+    }
 
     /// Suggested number of threads for reading a batch; one if samples are only copied.
     fn threads(&self) -> usize {
@@ -149,6 +162,27 @@ pub fn open(what: &str, sample: Shape, classes: usize, seed: u64) -> Result<Data
         return Err(file::bad(path, format!("has {known} classes, but the network has {classes} outputs")));
     }
     Ok(data)
+}
+
+/// Opens data of its own to test with, beside that named `training`: its part for testing, or all of it. Images have the
+/// classes of the training folder, or some of them.
+///
+/// # Errors
+/// Those of [`open`]; [`Error::Data`] for images whose class the training folder does not have.
+pub fn open_test(
+    what: &str,
+    training: &str,
+    sample: Shape,
+    classes: usize,
+    seed: u64,
+) -> Result<Arc<dyn Source>, Error> {
+    let (path, train) = (Path::new(what), Path::new(training));
+    let is_images = |path: &Path| path.is_dir() && !cifar10::is_in(path) && !mnist::is_in(path);
+    if is_images(path) && is_images(train) {
+        return Ok(Arc::new(Images::open_tests(path, train, sample)?));
+    }
+    let opened = open(what, sample, classes, seed)?;
+    Ok(opened.test.unwrap_or(opened.train))
 }
 
 /// Converts a gray value to a number from -1 to 1.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tightfit_core::network::Shape;
 
-use super::Source;
+use super::{Crop, Source};
 use crate::Error;
 
 /// Some of the samples of a source.
@@ -32,6 +32,10 @@ impl Source for Subset {
         self.source.read(self.indices[index], sample)
     }
 
+    fn read_part(&self, index: usize, crop: Crop, sample: &mut [f32]) -> Result<u32, Error> {
+        self.source.read_part(self.indices[index], crop, sample)
+    }
+
     fn threads(&self) -> usize {
         self.source.threads()
     }
@@ -44,6 +48,16 @@ pub struct Normalization {
     pub mean: Vec<f32>,
     /// Standard deviations.
     pub std: Vec<f32>,
+}
+
+impl Normalization {
+    /// Normalizes a sample of pixels from -1 to 1.
+    fn apply(&self, sample: &mut [f32]) {
+        let plane = (sample.len() / self.mean.len().max(1)).max(1);
+        for (plane, (mean, std)) in sample.chunks_mut(plane).zip(self.mean.iter().zip(&self.std)) {
+            plane.iter_mut().for_each(|value| *value = ((*value + 1.0) / 2.0 - mean) / std);
+        }
+    }
 }
 
 /// A source whose pixels have their channel's mean subtracted and are divided by its standard deviation.
@@ -69,10 +83,13 @@ impl Source for Normalized {
 
     fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error> {
         let label = self.source.read(index, sample)?;
-        let plane = (sample.len() / self.by.mean.len().max(1)).max(1);
-        for (plane, (mean, std)) in sample.chunks_mut(plane).zip(self.by.mean.iter().zip(&self.by.std)) {
-            plane.iter_mut().for_each(|value| *value = ((*value + 1.0) / 2.0 - mean) / std);
-        }
+        self.by.apply(sample);
+        Ok(label)
+    }
+
+    fn read_part(&self, index: usize, crop: Crop, sample: &mut [f32]) -> Result<u32, Error> {
+        let label = self.source.read_part(index, crop, sample)?;
+        self.by.apply(sample);
         Ok(label)
     }
 

@@ -9,8 +9,11 @@
 
 use std::collections::HashSet;
 
+use super::evaluate;
 use super::graph::Graph;
 use super::value::Value;
+use super::weights::Slot;
+use crate::network::Function;
 
 /// Nodes to look at after the first.
 const LONGEST: usize = 24;
@@ -21,6 +24,29 @@ pub struct Fused {
     pub nodes: Vec<usize>,
     /// What they compute together.
     pub operator: &'static str,
+}
+
+impl Fused {
+    /// The function that the nodes compute from `x` of `rank` axes, if it is one that can run, and where its parameters
+    /// are.
+    pub fn function<'a>(
+        &self,
+        graph: &'a Graph<'_>,
+        x: &str,
+        rank: usize,
+    ) -> (Option<Function>, Vec<(Slot, Option<&'a Value>)>) {
+        if self.operator != "LayerNormalization" {
+            return (evaluate::activation(graph, &self.nodes, x), Vec::new());
+        }
+        let learned = |at: usize| graph.node(at).input.iter().find(|name| graph.is_learned(name));
+        let affine =
+            self.nodes.len().checked_sub(2).and_then(|first| Some((&self.nodes[..first], self.nodes.get(first..)?)));
+        let Some((plain, &[scale, shift])) = affine else { return (None, Vec::new()) };
+        let (Some(factor), Some(offset)) = (learned(scale), learned(shift)) else { return (None, Vec::new()) };
+        let is_affine = graph.operator(scale) == "Mul" && graph.operator(shift) == "Add";
+        let function = is_affine.then(|| evaluate::layer_norm(graph, plain, x, rank)).flatten();
+        (function, vec![(Slot::Scale, graph.value(factor)), (Slot::Shift, graph.value(offset))])
+    }
 }
 
 /// Finds the operation that begins at node `start` and works on the value `x`, if the nodes that read `x` are part of

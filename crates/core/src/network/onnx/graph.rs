@@ -150,6 +150,11 @@ impl<'a> Graph<'a> {
         self.readers.get(name).map_or(&[], Vec::as_slice)
     }
 
+    /// The node that writes a name.
+    pub fn writer(&self, name: &str) -> Option<&'a NodeProto> {
+        self.writers.get(name).map(|&at| self.node(at))
+    }
+
     /// Whether a name is an output of the graph.
     pub fn is_output(&self, name: &str) -> bool {
         self.outputs.contains(name)

@@ -52,12 +52,15 @@ impl Layers {
         self.view(name, &Map { layer, dims: dims.clone() }, dims)
     }
 
-    /// Adds a layer that cannot run, for a node with these extents: `other` says how it differs from a plain one.
+    /// Adds a layer that is planned by its sizes, for a node with these extents: `other` says how it differs from a plain
+    /// one. It runs if it is given a function that fits.
     pub fn other(&mut self, call: &Call<'_>, dims: Dims, other: impl FnOnce(&mut Other)) -> Result<Value, String> {
         let mut of = Other::new(call.operator(), sample(&dims, self.batch)?);
         of.parameters = call.constants().fold(0, |sum, constant| sum.saturating_add(constant.parameters()));
         other(&mut of);
         let inputs: Vec<LayerId> = call.maps().iter().map(|map| map.layer).collect();
+        let shapes: Vec<Shape> = inputs.iter().map(|input| self.shape(*input)).collect();
+        of.function = of.function.take().filter(|function| function.check(&of, &shapes).is_ok());
         self.map(&name_of(call), LayerKind::Other(Box::new(of)), &inputs, dims)
     }
 
@@ -69,6 +72,16 @@ impl Layers {
             {
                 self.sources.push(Source { layer, slot, initializer: name.clone(), order: *order });
             }
+        }
+    }
+
+    /// The same for the layer with this output, if it runs by a function.
+    pub fn learn_function<'a>(&mut self, output: &Value, slots: impl IntoIterator<Item = (Slot, Option<&'a Value>)>) {
+        if let Value::Map(map) = output
+            && let LayerKind::Other(other) = &self.net.layers()[map.layer.index()].kind
+            && other.function.is_some()
+        {
+            self.learn(map.layer, slots);
         }
     }
 

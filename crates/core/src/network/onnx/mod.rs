@@ -6,13 +6,16 @@
 //!                                        |  fuse: activations that are spelled out in several nodes
 //! ```
 //!
-//! Convolutions, pooling, batch normalization and the other layers that run here become these layers. Everything else
-//! becomes [`LayerKind::Other`], which is planned by its sizes and what its backward pass reads. The mini-batch of the
+//! Convolutions, pooling, batch normalization and the other layers that run everywhere become these layers. Everything
+//! else becomes [`LayerKind::Other`], which is planned by its sizes and what its backward pass reads, and runs if its
+//! function is known. The mini-batch of the
 //! file, fixed or free, does not matter: layers have shapes per sample. Weights stay in the file until
 //! [`Model::weights`].
 
 mod call;
+mod evaluate;
 mod fold;
+mod functions;
 mod fuse;
 mod graph;
 mod layers;
@@ -20,6 +23,7 @@ mod operators;
 mod pointwise;
 mod products;
 mod proto;
+mod random;
 mod shapes;
 mod stream;
 mod tensor;
@@ -36,12 +40,12 @@ use prost::Message;
 
 use self::call::Call;
 use self::graph::{Graph, Input, shown};
-use self::layers::Layers;
+use self::layers::{Layers, name_of};
 use self::proto::ModelProto;
 use self::stream::Stream;
 use self::value::Value;
 pub use self::weights::{Numbers, Slot, Source};
-use super::{LayerId, LayerKind, Network};
+use super::{Function, LayerId, LayerKind, Network};
 use crate::{Bytes, Error};
 
 /// Most bytes of a graph without its weights.
@@ -220,14 +224,22 @@ fn together(
             _ => None,
         });
         let parameters = parameters.fold(0usize, usize::saturating_add);
+        let (function, slots) = fused.function(graph, x, map.dims.len());
         let inputs = vec![Some(Value::Map(map.clone()))];
         let whole = Call { node, inputs, batch: call.batch, stated: None };
         let value = layers.other(&whole, map.dims.clone(), |other| {
             fused.operator.clone_into(&mut other.operator);
             other.parameters = parameters;
             other.reads_inputs = true;
+            other.function = function;
         })?;
+        layers.learn_function(&value, slots);
         return Ok((fused.nodes, vec![value]));
+    }
+    if call.operator() == "Mul"
+        && let Some(value) = masked(graph, &call, layers)?
+    {
+        return Ok((vec![at], vec![value]));
     }
     if call.operator() == "MatMul"
         && !call.maps().is_empty()
@@ -242,6 +254,31 @@ fn together(
         return Ok((vec![at], vec![call.input(0)?.clone()]));
     }
     Ok((vec![at], operators::read(&call, layers)?))
+}
+
+/// A product with a random mask: dropout of elements, or of samples as a whole.
+fn masked(graph: &Graph<'_>, call: &Call<'_>, layers: &mut Layers) -> Result<Option<Value>, String> {
+    let [left, right] = &call.node.input[..] else { return Ok(None) };
+    for (x, mask, name) in [(0, 1, right), (1, 0, left)] {
+        let (Ok(x), Ok(of)) = (call.map(x), call.constant(mask)) else { continue };
+        let Some(rate) = random::rate(graph, name) else { continue };
+        if of.dims == x.dims {
+            let kind = LayerKind::Dropout { rate };
+            return layers.map(&name_of(call), kind, &[x.layer], x.dims.clone()).map(Some);
+        }
+        let per_sample = of.dims.len() == x.dims.len()
+            && of.dims.first() == Some(&call.batch)
+            && of.dims.iter().skip(1).all(|&extent| extent == 1);
+        if per_sample && x.dims.first() == Some(&call.batch) {
+            let value = layers.other(call, x.dims.clone(), |other| {
+                "StochasticDepth".clone_into(&mut other.operator);
+                other.in_place = true;
+                other.function = Some(Function::DropSamples { rate });
+            });
+            return value.map(Some);
+        }
+    }
+    Ok(None)
 }
 
 /// The node that adds learned numbers, one per output, to a product that nothing else reads.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::call::{Call, axis, extent};
 use super::fold::{fold, range};
+use super::functions;
 use super::graph::shown;
 use super::layers::{Layers, name_of};
 use super::pointwise::{self, Reads};
@@ -13,7 +14,7 @@ use super::tensor;
 use super::value::{Constant, Data, Dims, Map, Order, Origin, Value, elements};
 use super::weights::Slot;
 use super::{products, windows};
-use crate::network::{LayerKind, PoolingMethod};
+use crate::network::{Function, LayerKind, PoolingMethod};
 
 /// Reads a node; the values are those of its outputs, which may be fewer than it names.
 pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
@@ -47,6 +48,8 @@ pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> 
         }
         "Dropout" => dropout(call, layers),
         "Identity" | "Cast" | "CastLike" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => view(call, layers),
+        // Exporters spell out factors that functions have, also where they are 1.
+        "Mul" | "Div" if is_by_one(call) => Ok(vec![Value::Map(call.map(0)?.clone())]),
         "Add" | "Sum" if is_sum_of_maps(call) => {
             let (dims, maps) = (call.input(0)?.dims().to_vec(), call.maps());
             let inputs: Vec<_> = maps.iter().map(|map| map.layer).collect();
@@ -191,13 +194,24 @@ fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
             _ => (true, false),
         },
     };
+    let function = functions::of(call);
     let mut values = Vec::new();
     for dims in all {
         let keeps_size = is_alone && maps[0].dims == dims && pointwise::of(operator).is_some();
         let in_place = keeps_size && !inputs;
         values.push(layers.other(call, dims, |other| {
             (other.reads_inputs, other.reads_output, other.in_place) = (inputs, output, in_place);
+            other.function.clone_from(&function);
         })?);
+    }
+    if let (Some(function), Some(value)) = (&function, values.first()) {
+        let constants = || call.inputs.iter().flatten().filter(|input| matches!(input, Value::Constant(_)));
+        let slots = match function {
+            Function::Scale => vec![(Slot::Scale, constants().next())],
+            Function::LayerNorm { .. } => vec![(Slot::Scale, call.optional(1)), (Slot::Shift, call.optional(2))],
+            _ => Vec::new(),
+        };
+        layers.learn_function(value, slots);
     }
     Ok(values)
 }
@@ -205,6 +219,13 @@ fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
 fn view(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
     let dims = shapes::of(call)?.and_then(|all| all.into_iter().next()).ok_or_else(|| unknown(call))?;
     Ok(vec![layers.view(&name_of(call), call.map(0)?, dims)?])
+}
+
+/// Whether the second factor or the divisor is the number 1.
+fn is_by_one(call: &Call<'_>) -> bool {
+    let one = call.constant(1).ok().filter(|one| one.parameters() == 0);
+    call.map(0).is_ok_and(|x| one.is_some_and(|one| one.dims.len() <= x.dims.len()))
+        && one.and_then(|one| one.floats()).is_some_and(|all| all == [1.0])
 }
 
 /// Whether all inputs are layers of one shape, so that a sum of them runs.
@@ -239,7 +260,7 @@ fn transpose(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
     if moved.is_sorted() {
         return layers.view(&name_of(call), x, dims);
     }
-    layers.other(call, dims, |_| {})
+    layers.other(call, dims, |other| other.function = functions::of(call))
 }
 
 /// Whether a reduction takes together all positions of each channel, and nothing else.

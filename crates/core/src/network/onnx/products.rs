@@ -4,7 +4,7 @@ use super::call::Call;
 use super::layers::{Layers, name_of};
 use super::value::{Constant, Dims, Map, Value, broadcast, elements};
 use super::weights::Slot;
-use crate::network::LayerKind;
+use crate::network::{Function, LayerKind};
 
 /// The transpose of the rows and columns of a constant.
 fn turned(constant: &Constant) -> Option<Value> {
@@ -76,7 +76,17 @@ pub fn matmul(call: &Call<'_>, bias: Option<&Value>, layers: &mut Layers) -> Res
         Some(Value::Constant(bias)) => bias.parameters(),
         _ => 0,
     };
-    product_with(call, layers, dims, depth, more)
+    let x_dims = a.len();
+    let is_linear = matches!((call.input(0)?, call.input(1)?), (Value::Map(_), Value::Constant(_)))
+        && b.len() == 2
+        && (3..=5).contains(&x_dims)
+        && dims.first() == Some(&call.batch)
+        && is_bias(bias, *columns);
+    let function = is_linear.then_some(Function::Linear { outputs: *columns, bias: bias.is_some() });
+    let value = product_with(call, layers, dims, depth, more, function)?;
+    let matrix = call.constant(1).ok().and_then(|matrix| turned(matrix));
+    layers.learn_function(&value, [(Slot::Weight, matrix.as_ref()), (Slot::Bias, bias)]);
+    Ok(value)
 }
 
 fn connected(
@@ -95,15 +105,23 @@ fn connected(
 }
 
 fn product(call: &Call<'_>, layers: &mut Layers, dims: Dims, depth: usize) -> Result<Value, String> {
-    product_with(call, layers, dims, depth, 0)
+    product_with(call, layers, dims, depth, 0, None)
 }
 
-fn product_with(call: &Call<'_>, layers: &mut Layers, dims: Dims, depth: usize, more: usize) -> Result<Value, String> {
+fn product_with(
+    call: &Call<'_>,
+    layers: &mut Layers,
+    dims: Dims,
+    depth: usize,
+    more: usize,
+    function: Option<Function>,
+) -> Result<Value, String> {
     let all = elements(&dims).and_then(|all| all.checked_mul(depth)).ok_or("too many elements")?;
     let per_sample = (all / call.batch) as u64;
     layers.other(call, dims, |other| {
         other.reads_inputs = true;
         other.multiply_adds = per_sample.min(1 << 60);
         other.parameters = other.parameters.saturating_add(more);
+        other.function = function;
     })
 }

@@ -31,6 +31,11 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
     if !task.kind.behavior().samples_are_independent && task.samples != task.batch && task.mode == Mode::Training {
         return Err(failed(&task.name, "batch normalization needs the whole mini-batch at once"));
     }
+    if let LayerKind::Other(other) = &task.kind
+        && other.function.is_none()
+    {
+        return Err(unsupported(task, &other.operator));
+    }
     if task.pass == Pass::Update && ![Role::W, Role::Dw].into_iter().all(operand) {
         return Err(failed(&task.name, "the update needs weights and their gradient"));
     }
@@ -74,8 +79,16 @@ pub fn run(shared: &Shared, backend: &CpuBackend, task: &Task, iteration: &Itera
         LayerKind::Concat => at.concat(),
         LayerKind::Add => at.add(),
         LayerKind::SoftmaxLoss => at.softmax_loss(),
+        LayerKind::Other(other) => match &other.function {
+            Some(function) => at.function(function),
+            None => Err(unsupported(task, &other.operator)),
+        },
         kind => Err(failed(&task.name, format!("the CPU does not support `{}` layers", kind.name()))),
     }
+}
+
+fn unsupported(task: &Task, operator: &str) -> Error {
+    failed(&task.name, format!("the CPU does not support `{operator}`"))
 }
 
 /// A convolution's problem for the samples of a task.
@@ -89,11 +102,11 @@ fn problem(task: &Task, convolution: &Convolution) -> Result<Problem, Error> {
 }
 
 /// A running task.
-struct Runner<'a> {
+pub(super) struct Runner<'a> {
     arena: &'a Arena,
-    task: &'a Task,
-    team: &'a Team,
-    iteration: &'a Iteration,
+    pub(super) task: &'a Task,
+    pub(super) team: &'a Team,
+    pub(super) iteration: &'a Iteration,
 }
 
 impl<'a> Runner<'a> {
@@ -101,16 +114,16 @@ impl<'a> Runner<'a> {
         self.task.place(role).ok_or_else(|| failed(&self.task.name, format!("the schedule has no operand {role:?}")))
     }
 
-    fn has(&self, role: Role) -> bool {
+    pub(super) fn has(&self, role: Role) -> bool {
         self.task.place(role).is_some()
     }
 
-    fn read(&self, role: Role) -> Result<Read<'a>, Error> {
+    pub(super) fn read(&self, role: Role) -> Result<Read<'a>, Error> {
         self.arena.read(self.place(role)?.bytes.clone()).map_err(|error| refused(&self.task.name, error))
     }
 
     /// Borrows an operand for writing; also returns whether to add to it.
-    fn write(&self, role: Role) -> Result<(Write<'a>, Store), Error> {
+    pub(super) fn write(&self, role: Role) -> Result<(Write<'a>, Store), Error> {
         let place = self.place(role)?;
         let store = match place.access {
             Access::Write => Store::Write,
@@ -121,22 +134,22 @@ impl<'a> Runner<'a> {
         Ok((bytes, store))
     }
 
-    fn floats<'b>(&self, bytes: &'b Read<'_>) -> Result<&'b [f32], Error> {
+    pub(super) fn floats<'b>(&self, bytes: &'b Read<'_>) -> Result<&'b [f32], Error> {
         bytes.elements().map_err(|error| refused(&self.task.name, error))
     }
 
-    fn floats_mut<'b>(&self, bytes: &'b mut Write<'_>) -> Result<&'b mut [f32], Error> {
+    pub(super) fn floats_mut<'b>(&self, bytes: &'b mut Write<'_>) -> Result<&'b mut [f32], Error> {
         bytes.elements().map_err(|error| refused(&self.task.name, error))
     }
 
     /// Whether two operands share their bytes, so that the layer works in place.
-    fn same(&self, one: Role, other: Role) -> bool {
+    pub(super) fn same(&self, one: Role, other: Role) -> bool {
         let bytes = |role| self.task.place(role).map(|place| &place.bytes);
         bytes(one).is_some() && bytes(one) == bytes(other)
     }
 
     /// Computes element by element from one operand to another, or in place.
-    fn flow(&self, from: Role, to: Role, compute: impl FnOnce(Flow)) -> Result<(), Error> {
+    pub(super) fn flow(&self, from: Role, to: Role, compute: impl FnOnce(Flow)) -> Result<(), Error> {
         let (mut target, store) = self.write(to)?;
         if self.same(from, to) {
             compute(Flow::InPlace(self.floats_mut(&mut target)?));
@@ -148,17 +161,17 @@ impl<'a> Runner<'a> {
     }
 
     /// The range of a parameter among the elements of its block.
-    fn parameter(&self, kind: ParameterKind) -> Option<Range<usize>> {
+    pub(super) fn parameter(&self, kind: ParameterKind) -> Option<Range<usize>> {
         let found = self.task.parameters.iter().find(|parameter| parameter.kind == kind);
         found.map(|parameter| parameter.offset..parameter.offset + parameter.elements)
     }
 
-    fn needed(&self, kind: ParameterKind) -> Result<Range<usize>, Error> {
+    pub(super) fn needed(&self, kind: ParameterKind) -> Result<Range<usize>, Error> {
         self.parameter(kind).ok_or_else(|| failed(&self.task.name, format!("the layer has no {kind:?}")))
     }
 
     /// Elements of one channel of the output.
-    fn positions(&self) -> usize {
+    pub(super) fn positions(&self) -> usize {
         self.task.output.extents3().iter().product()
     }
 

@@ -10,6 +10,7 @@
 //! lacks a wait ends in an error instead of wrong numbers. After the first failure, streams only record their marks, so
 //! that none waits forever.
 
+mod functions;
 mod layers;
 mod stream;
 

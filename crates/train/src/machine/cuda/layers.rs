@@ -190,7 +190,8 @@ impl Operands<'_> {
         match &task.kind {
             LayerKind::Flatten | LayerKind::Reshape { .. } => Ok(Vec::new()),
             LayerKind::Other(other) => {
-                Err(wrong(&task.name, format!("training does not support `{}`", other.operator)))
+                let what = format!("CUDA does not support `{}`; use the cpu backend", other.operator);
+                Err(wrong(&task.name, what))
             }
             LayerKind::Relu if forward => {
                 done(cuda::relu(libraries, &self.map(Role::X(0), input)?, &self.map(Role::Y, task.output)?))
