@@ -7,12 +7,18 @@ use crate::{Bytes, Device, Nanos};
 
 /// Writes the plan as a table for a terminal; every line ends in a line feed. The times are those of `device`.
 pub fn table(plan: &Plan, device: &Device, terminal: Terminal) -> String {
-    head(plan, device) + "\n" + &grid(plan).table(terminal) + "\n" + &attempts(plan, terminal) + "\n" + &totals(plan)
+    head(plan, device)
+        + "\n"
+        + &grid(plan).table(terminal)
+        + "\n"
+        + &attempts(plan, terminal)
+        + "\n"
+        + &totals(plan, terminal)
 }
 
 /// The table without the rows of layers.
 pub(super) fn summary(plan: &Plan, device: &Device) -> String {
-    head(plan, device) + "\n" + &attempts(plan, Terminal::default()) + "\n" + &totals(plan)
+    head(plan, device) + "\n" + &attempts(plan, Terminal::default()) + "\n" + &totals(plan, Terminal::default())
 }
 
 fn head(plan: &Plan, device: &Device) -> String {
@@ -51,9 +57,30 @@ fn attempts(plan: &Plan, terminal: Terminal) -> String {
     if plan.decisions.is_empty() { String::new() } else { grid.table(terminal) }
 }
 
-fn totals(plan: &Plan) -> String {
+/// Columns of the names of totals.
+const NAME: usize = 16;
+
+/// A total with its name, on several lines if it is wider than the terminal; broken behind commas, if that suffices.
+fn total(name: &str, value: &str, terminal: Terminal) -> String {
+    let width = terminal.width.map_or(usize::MAX, |width| usize::from(width).saturating_sub(NAME));
+    let mut lines = vec![String::new()];
+    let mut add = |piece: &str| match lines.last_mut() {
+        Some(last) if last.is_empty() || last.chars().count() + 1 + piece.chars().count() <= width => {
+            *last += if last.is_empty() { "" } else { " " };
+            *last += piece;
+        }
+        _ => lines.push(piece.to_owned()),
+    };
+    for piece in value.split_inclusive(',').map(str::trim) {
+        if piece.chars().count() <= width { add(piece) } else { piece.split(' ').for_each(&mut add) }
+    }
+    let names = std::iter::once(name).chain(std::iter::repeat(""));
+    names.zip(lines).map(|(name, line)| format!("{name:<NAME$}{line}\n")).collect()
+}
+
+fn totals(plan: &Plan, terminal: Terminal) -> String {
     let mut text = String::new();
-    let mut line = |name: &str, value: String| text += &format!("{name:<16}{value}\n");
+    let mut line = |name: &str, value: String| text += &total(name, &value, terminal);
     let percent = |share: f64| format!("{:.1}%", share * 100.0);
     line("arena", format!("{}, peak live {} ({} wasted)", plan.peak, plan.most_live, percent(plan.fragmentation())));
     line("average", format!("{} over time, {} over computations", plan.average, plan.layer_average));
@@ -118,6 +145,20 @@ fn totals(plan: &Plan) -> String {
 mod tests {
     use super::super::samples;
     use super::*;
+
+    #[test]
+    fn totals_are_no_wider_than_the_terminal() {
+        let narrow = Terminal { width: Some(80), ..Terminal::default() };
+        let lines =
+            total("at peak", "weights 97.7 MiB, feature-maps 2.6 GiB, gradient-maps 73.5 MiB, saved 207.5 KiB", narrow);
+        assert_eq!(
+            lines,
+            "at peak         weights 97.7 MiB, feature-maps 2.6 GiB, gradient-maps 73.5 MiB,\n                saved 207.5 KiB\n"
+        );
+        let long = "any plan of this order of operations whose copies back stay until their next use";
+        assert!(total("bound", long, narrow).lines().all(|line| line.len() <= 80));
+        assert_eq!(total("bound", long, Terminal::default()).lines().count(), 1);
+    }
 
     #[test]
     fn the_whole_table() {
