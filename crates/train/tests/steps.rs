@@ -17,8 +17,10 @@ use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Poison, Solver, replace_weights};
 
-/// Largest difference of a loss, as a share of it. Batch normalization over few positions magnifies what 32 bits round.
+/// Largest difference of a loss from 64-bit arithmetic: a share of it, or so many times that of PyTorch in 32 bits. Batch
+/// normalization over few positions magnifies what 32 bits round.
 const NEAR: f64 = 1e-3;
+const AS_NEAR: f64 = 2.0;
 
 /// Trains torchvision's network in PyTorch and here, and compares the losses.
 fn compare(name: &str) {
@@ -38,7 +40,7 @@ fn compare(name: &str) {
     let schedule = train::everything_resident(&workload, "implicit-gemm", batch);
     let schedule = Checked::new(&workload.lower().unwrap().step, schedule, Budgets::default()).unwrap();
     let machine = CpuMachine::new(Options { threads: Some(train::THREADS), ..Options::default() });
-    let rule = Rule::Sgd(Sgd { learning_rate: 0.01, momentum: 0.9, weight_decay: 5e-4 });
+    let rule = Rule::Sgd(Sgd { learning_rate: 0.002, momentum: 0.9, weight_decay: 5e-4 });
     let mut engine =
         Engine::new(&workload, &schedule, machine, Solver { rule, ..Solver::default() }, Poison::Freed).unwrap();
     let mut learned = engine.learned().unwrap();
@@ -48,9 +50,10 @@ fn compare(name: &str) {
     for (step, (samples, labels)) in samples.chunks(length).zip(batches).enumerate() {
         let labels: Vec<u32> = labels.as_array().unwrap().iter().map(|label| label.as_u64().unwrap() as u32).collect();
         let loss = engine.step(samples, &labels).unwrap().loss;
-        let truth = record["losses"][step].as_f64().unwrap();
-        println!("{name}, step {step}: {loss:.6}, PyTorch {truth:.6}");
-        assert!((loss - truth).abs() <= NEAR * truth, "{name}, step {step}: {loss}, not {truth}");
+        let [truth, narrow] = ["losses", "narrow"].map(|of| record[of][step].as_f64().unwrap());
+        let shown = format!("{name}, step {step}: {loss:.6}; PyTorch {narrow:.6}, in 64 bits {truth:.6}");
+        println!("{shown}");
+        assert!((loss - truth).abs() <= (NEAR * truth).max(AS_NEAR * (narrow - truth).abs()), "{shown}");
     }
 }
 
