@@ -41,6 +41,9 @@ Examples:
   tightfit plan vgg19 --batch 128 --assume --inference
 
 Attempts in the table:
+  least             what needs the least memory
+  keep, 8 segments  what the search of `optimal` began with: everything kept, or checkpoints; `prices` is
+                    what its bound suggests
   all, conv, none   inputs of all feature layers are offloaded, of convolutions only, or none
   move 16           the inputs of 16 layers are offloaded, those that cost the least time
   (m), (p), (fit)   algorithms with the least workspace, the fastest, or the fastest that fit";
