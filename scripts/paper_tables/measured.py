@@ -60,26 +60,36 @@ def totals() -> str:
 POLICIES = ["dynamic", "dynamic divided", "overlap", "overlap divided", "all(p)", "conv(p)", "all(m)", "conv(m)"]
 
 
+NAMES = {"alexnet": "AlexNet", "overfeat": "OverFeat", "googlenet": "GoogLeNet"}
+
+
+def named(case: str) -> str:
+    """A network with its mini-batch, as the page writes it."""
+    network, batch = case.split(":")
+    return f"{NAMES.get(network, network.replace('vgg', 'VGG-').replace('resnet', 'ResNet-'))} {batch}"
+
+
+def of_policies(found: list[Json], cell: Callable[[Json, Json], str]) -> str:
+    """A row for each network, a cell for each policy that ran, from its line and that of the oracle."""
+    rows = []
+    for case in dict.fromkeys(line["case"] for line in found):
+        steps = {line["variant"]: line for line in found if line["case"] == case}
+        cells = [cell(steps[of], steps["oracle"]) if of in steps else "-" for of in ("oracle", *POLICIES)]
+        rows.append([named(case), *cells])
+    return table(["network", "oracle", *(policy.replace(" d", ", d") for policy in POLICIES)], rows)
+
+
 def policies() -> str:
     """Milliseconds of a step by policy under 12 GiB, and the fraction of the oracle's speed over the feature extraction layers."""
     found = [json.loads(line) for line in (MEASURED / "vdnn.jsonl").read_text().splitlines()]
-    rows = []
-    for case in dict.fromkeys(line["case"] for line in found):
-        steps = {line["variant"]: line for line in found if line["case"] == case and not (line["whole"] and line["variant"] != "oracle")}
-        oracle = steps["oracle"]
 
-        def cell(policy: str, oracle: Json = oracle, steps: dict[str, Json] = steps) -> str:
-            step = steps.get(policy, {})
-            return f"{step['step_us'] / 1e3:.1f} ({oracle['features_us'] / step['features_us']:.2f})" if "step_us" in step else "-"
+    def cell(step: Json, oracle: Json) -> str:
+        if "step_us" not in step:
+            return "-"
+        fraction = "" if step is oracle else f" ({oracle['features_us'] / step['features_us']:.2f})"
+        return f"{step['step_us'] / 1e3:.1f}{fraction}"
 
-        rows.append(
-            [
-                f"{case.split(':')[0].upper().replace('VGG', 'VGG-')} {case.split(':')[1]}",
-                f"{oracle['step_us'] / 1e3:.1f}",
-                *map(cell, POLICIES),
-            ]
-        )
-    return table(["network", "oracle", *(policy.replace(" d", ", d") for policy in POLICIES)], rows)
+    return of_policies([line for line in found if line["variant"] == "oracle" or not line["whole"]], cell)
 
 
 def of_run(name: str, table: str = "") -> list[Json]:
@@ -134,47 +144,24 @@ def table_5() -> str:
     return table(head, rows)
 
 
-def of_policies(cell: Callable[[Json], str]) -> str:
-    """A row for each network, a cell for each policy that ran."""
-    found = of_run("vdnn")
-    rows = []
-    for case in dict.fromkeys(line["case"] for line in found):
-        steps = {line["variant"]: line for line in found if line["case"] == case}
-        rows.append([NAMES[case], *(cell(steps[of]) if of in steps else "-" for of in ("oracle", *POLICIES))])
-    return table(["network", "oracle", *(policy.replace(" d", ", d") for policy in POLICIES)], rows)
-
-
-NAMES = {
-    "alexnet:128": "AlexNet 128",
-    "overfeat:128": "OverFeat 128",
-    "googlenet:128": "GoogLeNet 128",
-    "resnet50:64": "ResNet-50 64",
-    "vgg19:64": "VGG-19 64",
-    "vgg19:128": "VGG-19 128",
-    "vgg19:256": "VGG-19 256",
-    "vgg116:32": "VGG-116 32",
-    "vgg516:32": "VGG-516 32",
-}
-
-
 def first_policies() -> str:
     """Milliseconds of a step and the fraction of the oracle's speed, or what a policy needs that does not fit."""
 
-    def cell(step: Json) -> str:
+    def cell(step: Json, _: Json) -> str:
         if "needs_gib" in step:
             return f"{step['needs_gib']} GiB"
         return str(step["step_ms"]) + (f" ({step['of_oracle']:.2f})" if "of_oracle" in step else "")
 
-    return of_policies(cell)
+    return of_policies(of_run("vdnn"), cell)
 
 
 def policies_memory() -> str:
     """GiB of the arena, and GiB offloaded in a step."""
 
-    def cell(step: Json) -> str:
+    def cell(step: Json, _: Json) -> str:
         return ", ".join(f"{step[of]:{form}}" for of, form in (("arena_gib", ".2f"), ("offloaded_gib", ".1f")) if of in step) or "-"
 
-    return of_policies(cell)
+    return of_policies(of_run("vdnn"), cell)
 
 
 TABLES = {

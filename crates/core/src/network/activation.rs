@@ -50,6 +50,18 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// Those without numbers of their own.
+    pub const PLAIN: [Activation; 8] = [
+        Activation::Sigmoid,
+        Activation::Tanh,
+        Activation::Silu,
+        Activation::HardSwish,
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::Softplus,
+        Activation::Mish,
+    ];
+
     /// The name in files.
     pub fn name(self) -> &'static str {
         match self {
@@ -151,19 +163,7 @@ impl Activation {
             "clip" => Activation::Clip { low: number("low")?, high: number("high")? },
             "leaky-relu" => Activation::LeakyRelu { slope: number("slope")? },
             "elu" => Activation::Elu { alpha: number("alpha")? },
-            _ => {
-                let plain = [
-                    Activation::Sigmoid,
-                    Activation::Tanh,
-                    Activation::Silu,
-                    Activation::HardSwish,
-                    Activation::Gelu,
-                    Activation::GeluTanh,
-                    Activation::Softplus,
-                    Activation::Mish,
-                ];
-                return Ok(plain.into_iter().find(|activation| activation.name() == name));
-            }
+            _ => return Ok(Activation::PLAIN.into_iter().find(|activation| activation.name() == name)),
         }))
     }
 }

@@ -48,6 +48,13 @@ impl Axis {
         (self.input + self.pad_before + self.pad_after - self.reach()) / self.stride + 1
     }
 
+    /// The axis cut to so many outputs, padding included; itself if it has no more, or if they would read padding alone.
+    pub fn cut(self, outputs: usize) -> Axis {
+        let padding = self.pad_before + self.pad_after;
+        let input = (outputs.saturating_sub(1) * self.stride + self.reach()).saturating_sub(padding);
+        if self.output() > outputs && input > 0 { Axis { input, ..self } } else { self }
+    }
+
     /// Says what is wrong with an axis that cannot be computed.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Axis { input, filter, pad_before, pad_after, stride, dilation } = *self;

@@ -199,12 +199,7 @@ fn measure(
 /// network share a few.
 fn small(slice: &Problem) -> Problem {
     let convolution = slice.convolution();
-    let shrink = |axis: &Axis| {
-        let padding = axis.pad_before + axis.pad_after;
-        let input = ((OUTPUTS - 1) * axis.stride + axis.reach()).saturating_sub(padding);
-        if axis.output() > OUTPUTS && input > 0 { Axis { input, ..*axis } } else { *axis }
-    };
-    let axes: Vec<Axis> = convolution.axes().iter().map(shrink).collect();
+    let axes: Vec<Axis> = convolution.axes().iter().map(|axis| axis.cut(OUTPUTS)).collect();
     let groups = convolution.groups();
     let most = if groups == 1 { CHANNELS } else { usize::MAX };
     let (channels, filters) = (convolution.channels().min(most), convolution.filters().min(most));

@@ -159,11 +159,11 @@ pub(super) struct Hopes<'a> {
 
 impl Hopes<'_> {
     /// Whether a candidate for a part is out of the running: slower than the same share of what runs now, or compiled for long.
-    fn is_gone(&self, whole: &Problem, part: &Problem, algorithm: &Algorithm, notes: Notes) -> bool {
-        let share = |now: Nanos| Nanos((now.0 as f64 * part.flops() / whole.flops()) as u64);
+    fn is_gone(&self, ledger: &Ledger, part: &Problem, algorithm: &Algorithm) -> bool {
+        let share = |now: Nanos| Nanos((now.0 as f64 * part.flops() / ledger.whole.flops()) as u64);
         self.now.is_some_and(|now| {
             self.similar.is_hopeless(part, algorithm, share(now))
-                || self.similar.is_slow_to_set_up(part, algorithm, notes)
+                || self.similar.is_slow_to_set_up(part, algorithm, || ledger.notes(algorithm))
         })
     }
 }
@@ -295,7 +295,7 @@ impl Backend for Asking<'_> {
             // Another version of the library asks for another workspace: measured again.
             Some(Some(known)) if self.ask(problem, algorithm)? == Some(known.workspace) => Ok(known),
             Some(None) => Err(refusal(problem, algorithm, "could not be measured")),
-            _ if self.hopes.is_gone(&self.ledger.whole, problem, algorithm, self.ledger.notes(algorithm)) => {
+            _ if self.hopes.is_gone(self.ledger, problem, algorithm) => {
                 Err(refusal(problem, algorithm, "is too slow, by what was seen of it"))
             }
             _ if must_be_proven(problem) && !self.proven(problem, algorithm)? => {

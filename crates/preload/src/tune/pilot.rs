@@ -36,12 +36,8 @@ fn shrunk(problem: &Problem) -> Result<Problem, Error> {
     let long = |axis: &&Axis| axis.output() > 1;
     let count = convolution.axes().iter().filter(long).count().max(1);
     let each = left.powf(1.0 / count as f64);
-    let shrink = |axis: &Axis| {
-        let outputs = ((axis.output() as f64 * each).ceil() as usize).max(1);
-        let input = ((outputs - 1) * axis.stride + axis.reach()).saturating_sub(axis.pad_before + axis.pad_after);
-        if outputs < axis.output() && input > 0 { Axis { input, ..*axis } } else { *axis }
-    };
-    let axes: Vec<Axis> = convolution.axes().iter().map(shrink).collect();
+    let outputs = |axis: &Axis| ((axis.output() as f64 * each).ceil() as usize).max(1);
+    let axes: Vec<Axis> = convolution.axes().iter().map(|axis| axis.cut(outputs(axis))).collect();
     let small = Convolution::new(convolution.channels(), convolution.filters(), convolution.groups(), &axes)?;
     Problem::new(small, problem.operation(), batch, problem.types(), problem.layout())
 }

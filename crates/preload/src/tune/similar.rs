@@ -99,9 +99,10 @@ impl Similar {
 
     /// Whether compiling an algorithm takes longer than a step may be held up, which later processes would have to wait for as
     /// well.
-    pub fn is_slow_to_set_up(&self, problem: &Problem, algorithm: &Algorithm, notes: Notes) -> bool {
+    pub fn is_slow_to_set_up(&self, problem: &Problem, algorithm: &Algorithm, notes: impl FnOnce() -> Notes) -> bool {
         let setups = self.setups.get(&engine(problem, algorithm));
-        notes.contains(Notes::COMPILED) && setups.is_some_and(|setups| setups.next(notes) > SLOW)
+        // Few were, and looking the notes up takes longer.
+        setups.is_some_and(|setups| setups.longest > SLOW) && notes().contains(Notes::COMPILED)
     }
 
     /// What a call of an algorithm may take.
@@ -194,11 +195,11 @@ mod tests {
         similar.add_setup(&forward, &fast, Duration::from_millis(4));
         assert_eq!(similar.setup(&forward, &other, Notes::COMPILED), Duration::from_millis(400));
         assert_eq!(similar.setup(&backward, &other, Notes::COMPILED), Duration::from_millis(303), "as others do");
-        let is_slow = |problem, algorithm| similar.is_slow_to_set_up(problem, algorithm, Notes::COMPILED);
+        let is_slow = |problem, algorithm| similar.is_slow_to_set_up(problem, algorithm, || Notes::COMPILED);
         assert!(is_slow(&forward, &other) && !is_slow(&forward, &fast) && !is_slow(&backward, &other));
         // What is not compiled was slow once because its library was loaded.
         assert_eq!(similar.setup(&forward, &other, Notes::NONE), Duration::from_millis(2));
-        assert!(!similar.is_slow_to_set_up(&forward, &other, Notes::NONE));
+        assert!(!similar.is_slow_to_set_up(&forward, &other, || Notes::NONE));
     }
 
     #[test]
