@@ -15,10 +15,10 @@ output=$(cd "$2" && pwd)
 export here folder output python=${PYTHON:-python3} BEGIN=$(date +%s) STOP_AFTER=${STOP_AFTER:-450}
 export TIGHTFIT_PRELOAD=$folder TIGHTFIT_SHIPPED=none PYTHONUNBUFFERED=1
 
-# NAME layers LIMIT TYPES LAYOUT DIVIDE [OPTION ..] | NAME step LIMIT CASE [OPTION ..] | NAME largest CASE | NAME recorded NETWORK ..
+# NAME layers LIMIT TYPES LAYOUT DIVIDE [OPTION ..] | NAME step LIMIT CASE [OPTION ..] | NAME largest CASE --caps GIB | NAME recorded NETWORK ..
 jobs() {
     for case in imagedecoder:1:fp16 videodecoder:1:bf16; do
-        echo "largest-${case//:/-} largest $case"
+        for cap in 8 16; do echo "largest-${case//:/-}-$cap largest $case --caps $cap"; done
     done
     for operation in forward backward-data backward-filter; do
         echo "nhwc-$operation layers 64MiB bf16 nhwc both --operations $operation"
@@ -33,7 +33,9 @@ jobs() {
             for limit in plain auto 64MiB 256MiB; do echo "decoder step $limit $case $passes"; done
         done
     done
-    for limit in plain auto 64MiB; do echo "decoder-2 step $limit imagedecoder:2:fp16"; done
+    for case in imagedecoder:2:fp16 videodecoder:2:tf32; do
+        for limit in plain auto 64MiB; do echo "decoder-2 step $limit $case"; done
+    done
     for case in unet3d:2:bf16:128 unet3d:2:fp32:128; do
         for limit in plain 64MiB 256MiB; do echo "unet3d step $limit $case"; done
     done
@@ -62,7 +64,7 @@ job() {
         timeout 150 "$folder/tightfit" optimize "$@" --backend cuda --format json >"$output/large-$name.json" ||
             rm -f "$output/large-$name.json"
         ;;
-    largest) timeout 280 "$python" "$here/gpu_run/largest.py" "$1" --tightfit "$folder/tightfit" >>"$output/largest.jsonl" ;;
+    largest) timeout 280 "$python" "$here/gpu_run/largest.py" "$@" --tightfit "$folder/tightfit" >>"$output/largest.jsonl" ;;
     step)
         limit=$1 case=$2 && shift 2
         run=() seconds=2
