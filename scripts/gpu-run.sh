@@ -6,7 +6,7 @@
 # FOLDER holds tightfit and libtightfit_preload.so. Each STAGE below appends its JSON lines to OUTPUT/STAGE.jsonl, the
 # reports of the library to OUTPUT/report-LABEL.json, and everything on standard error to OUTPUT/STAGE.log.
 # PYTHON (python3) is the environment's interpreter. Every stage measures into the cache OUTPUT/../cache.db or $TIGHTFIT_CACHE,
-# before the first step, so that the steps after it are all alike; only `anytime`, `swapped`, `uses` and `ddp` tune as programs
+# before the first step, so that the steps after it are all alike; only `anytime`, `swapped`, `uses`, `ddp` and `ddp_curve` tune as programs
 # do by default.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)/gpu_run
@@ -163,17 +163,29 @@ uses() { # torch.compile, autocast, uneven mini-batches, inference, two models i
     defaults uses "" uses.py
 }
 
-ddp() { # two ranks that share a cache, cold, with the defaults
-    case=${CASES:-resnet50:64:tf32}
-    torchrun="$python -m torch.distributed.run --standalone --nproc-per-node ${RANKS:-2} $here/anytime.py"
-    rm -f "$output/ddp.db"*
+# ranks LABEL SCRIPT ARGUMENTS ..: RANKS ranks that share a cache, plain if that is the label, otherwise cold, with the defaults
+ranks() {
+    label=$1 script=$2 && shift 2
+    torchrun="$python -m torch.distributed.run --standalone --nproc-per-node ${RANKS:-2} $here/$script"
+    rm -f "$output/ranks.db"*
+    run=()
+    [ "$label" = plain ] || run=("$folder/tightfit" run --report "$output/report-$stage-%p.json" --)
     # shellcheck disable=SC2086 # a command with its options
-    $torchrun --label plain --seconds "${SECONDS_PLAIN:-4}" "$case" >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
-    # shellcheck disable=SC2086
-    TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s TIGHTFIT_CACHE=$output/ddp.db "$folder/tightfit" run \
-        --report "$output/report-ddp-%p.json" -- $torchrun --label ddp --seconds "${SECONDS_TUNING:-14}" "$case" \
+    TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s TIGHTFIT_CACHE=$output/ranks.db "${run[@]}" $torchrun --label "$label" "$@" \
         >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
-    rm -f "$output/ddp.db"*
+    rm -f "$output/ranks.db"*
+}
+
+ddp() { # a step of several ranks
+    case=${CASE:-resnet50:64:tf32}
+    ranks plain anytime.py --seconds "${SECONDS_PLAIN:-4}" "$case"
+    ranks ddp anytime.py --seconds "${SECONDS_TUNING:-14}" "$case"
+}
+
+ddp_curve() { # the losses of several ranks while tuning swaps, beside plain's twice
+    for label in plain plain ddp-curve; do
+        ranks $label curve.py --steps "${STEPS:-400}" "${CASE:-resnet50:64:tf32}"
+    done
 }
 
 jax() { # another framework
