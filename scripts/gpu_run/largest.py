@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The largest picture or clip that decodes within a cap on PyTorch's memory, plain and under `tightfit run`.
 
-usage: python scripts/gpu_run/largest.py CASE --tightfit PATH [--caps 8,16] [--workspace 64MiB]
+usage: python scripts/gpu_run/largest.py CASE --tightfit PATH [--caps 8,16] [--workspace 64MiB] [--start SIZE]
 
 CASE is imagedecoder:1:fp16 (the edge of a square picture grows) or videodecoder:1:bf16 (the number of frames of 256 x 256 pixels).
-Prints a JSON line for each cap and way: the largest size that decodes, found without tuning, and after 13 s milliseconds
-of a pass at that size and at the other way's, if that is smaller.
+Prints a JSON line for each cap and way: the largest size (of the latent) that decodes, found without tuning from SIZE on, or for the second way
+from the first one's, and after 13 s milliseconds of a pass at that size and at the other way's, if that is smaller.
 """
 
 import argparse
@@ -18,7 +18,23 @@ UNITS = {"imagedecoder": 8, "videodecoder": 1}
 FRAME = 64
 
 
-def child(case, cap, sizes, seconds):
+def search(fits, start, unit):
+    """The largest size that fits, to about a thirty-second: in growing steps from the start, then by halves."""
+    step = max(unit, start // 32 // unit * unit)
+    low = high = start
+    if fits(start):
+        while fits(high := low + step):
+            low, step = high, 2 * step
+    else:
+        while low > unit and not fits(low := max(unit, high - step)):
+            high, step = low, 2 * step
+    while high - low > max(unit, low // 32):
+        middle = (low + high) // 2 // unit * unit
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def child(case, cap, start, sizes, seconds):
     """Within the cap, times a pass at each of the sizes, or with none finds the largest."""
     import time
 
@@ -51,15 +67,8 @@ def child(case, cap, sizes, seconds):
 
     found = {}
     if not sizes:
-        low, unit = 8 * UNITS[network], UNITS[network]
-        while fits(2 * low):
-            low *= 2
-        high = 2 * low
-        # To about a thirty-second, in whole units.
-        while high - low > max(unit, low // 32):
-            middle = (low + high) // 2 // unit * unit
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        found["largest"] = low
+        unit = UNITS[network]
+        found["largest"] = search(fits, start or 8 * unit, unit)
     for size in sizes:
         try:
             step = passes(size)
@@ -82,11 +91,12 @@ def main():
     parser.add_argument("--tightfit")
     parser.add_argument("--caps", default="8,16")
     parser.add_argument("--workspace", default="64MiB")
-    parser.add_argument("--child", nargs=3, metavar=("CAP", "SIZES", "SECONDS"))
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--child", nargs=4, metavar=("CAP", "START", "SIZES", "SECONDS"))
     options = parser.parse_args()
     if options.child:
-        cap, sizes, seconds = options.child
-        child(options.case, float(cap), [int(size) for size in sizes.split(",") if size], float(seconds))
+        cap, start, sizes, seconds = options.child
+        child(options.case, float(cap), int(start), [int(size) for size in sizes.split(",") if size], float(seconds))
         return
     under = [options.tightfit, "run", "--workspace", options.workspace]
 
@@ -97,14 +107,18 @@ def main():
 
     for cap in options.caps.split(","):
         ways = {"plain": [], f"run {options.workspace}": [*under, "--tune-budget", "0", "--"]}
-        largest = {name: ask(way, cap, "", 0).get("largest") for name, way in ways.items()}
+        largest, start = {}, options.start
+        for name, way in ways.items():
+            largest[name] = ask(way, cap, start, "", 0).get("largest")
+            start = largest[name] or start
+            print(f"{cap} GiB, {name}: {largest[name]}", file=sys.stderr, flush=True)
         sizes = sorted({size for size in largest.values() if size})
         for name, way in ways.items():
             here = [size for size in sizes if size <= (largest[name] or 0)]
             # A process for each size: the budget for tuning is a process's.
             times = {}
             for size in here:
-                times |= ask([*under, "--"] if way else [], cap, size, 13 if way else 0)
+                times |= ask([*under, "--"] if way else [], cap, 0, size, 13 if way else 0)
             line = {"case": options.case, "cap_gib": float(cap), "way": name, "largest": largest[name], "pass_ms": times}
             print(json.dumps(line), flush=True)
 
