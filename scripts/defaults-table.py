@@ -2,7 +2,7 @@
 """The table of the defaults of `tightfit run` in docs/results.md, from what scripts/gpu-defaults.sh measured.
 
 usage: scripts/defaults-table.py collect OUTPUT ..      one JSON line for each pair of plain and run; the name of a folder in OUTPUT
-                                                        says how it ran: round*, limit-*, first-*, ddp*
+                                                        says how it ran: round*, alone*, limit-*, first-*, ddp*
        scripts/defaults-table.py table FILE             the table, from these lines, a row for the pairs of a case
 
 Prints to standard output.
@@ -38,6 +38,8 @@ def options_of(folder, limit):
     """What the pairs of a folder differ in from the defaults."""
     if folder.startswith("first-"):
         return "`--tune first --tune-budget unlimited`"
+    if folder.startswith("alone"):
+        return "one process at a time"
     if folder.startswith("ddp"):
         return "two GPUs (DistributedDataParallel)"
     if folder.startswith("limit-"):

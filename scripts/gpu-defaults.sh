@@ -4,23 +4,27 @@
 # usage: scripts/gpu-defaults.sh FOLDER OUTPUT [FIRST [LAST]]
 #
 # FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs of
-# the machine, or the first $GPUS, take lines from the list, two processes each, which start side by side and take turns. A round
-# (FIRST to LAST, 1 to 5 by default) is a pair of plain and run of every case; none is begun once STOP_AFTER (480) seconds have
+# the machine, or the first $GPUS, take lines from the list, two processes each, which start side by side and take turns, or with
+# PER_GPU=1 one: the host's time varies less then. A round
+# (FIRST to LAST, 1 to 5 by default; ONLY is a pattern of lines) is a pair of plain and run of every case; none is begun once STOP_AFTER (480) seconds have
 # passed. Afterwards come JAX, which would leave the others no memory, and, with several GPUs, as many pairs of DDP.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) GPUS=${GPUS:-$(nvidia-smi --list-gpus | wc -l)}
+export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) GPUS=${GPUS:-$(nvidia-smi --list-gpus | wc -l)} \
+    PER_GPU=${PER_GPU:-2}
 first=${3:-1} last=${4:-5}
 
 # NAME STAGE VARIABLE=VALUE ..
 jobs() {
     unlimited="--tune first --tune-budget unlimited --shipped none"
+    name=round
+    [ "$PER_GPU" -gt 1 ] || name=alone
     for round in $(seq "$first" "$last"); do
         for case in wide_resnet50_2:64:tf32 densenet121:64:tf32 inception_v3:64:tf32:299 regnet_y_1_6gf:64:tf32 \
             vgg16:256:tf32 deeplabv3_resnet50:8:tf32 swin_t:64:tf32 resnet50:64:tf32 \
             resnet50:64:bf16 unet2d:16:tf32:256 imagedecoder:1:fp16 videodecoder:1:bf16 shufflenet_v2_x1_0:128:tf32 \
             alexnet:256:fp32; do
-            echo "round$round-${case//:/-} anytime CASES=$case"
+            echo "$name$round-${case//:/-} anytime CASES=$case"
         done
         [ "$round" = 1 ] || continue
         echo "limit-vgg16 anytime CASES=vgg16:256:fp32 SECONDS_TUNING=38 'OPTIONS=--workspace 512MiB'"
@@ -43,7 +47,7 @@ job() {
 export -f job
 
 mkdir -p "$output"
-jobs | xargs -L 1 -P $((2 * GPUS)) --process-slot-var=SLOT bash -c 'job "$@"' job
+jobs | grep -E "${ONLY:-.}" | xargs -L 1 -P $((PER_GPU * GPUS)) --process-slot-var=SLOT bash -c 'job "$@"' job
 [ $(($(date +%s) - BEGIN)) -ge "$STOP_AFTER" ] || SLOT=0 job jax jax
 [ "$GPUS" = 1 ] || for round in $(seq "$first" "$last"); do
     [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || break

@@ -6,6 +6,7 @@ bf16 by autocast, channels last, AdamW (fused). Peaks are torch's allocated and 
 import argparse
 import functools
 import gc
+import itertools
 import json
 import statistics
 import time
@@ -153,7 +154,7 @@ class Case:
         return found
 
     def measure(self, variant, **figures):
-        """Four steps to warm up, then the median of some, and their peak."""
+        """Four steps to warm up, then the median of some, one after another and each waited for, and their peak."""
         try:
             first = time.perf_counter()
             self.step()
@@ -165,21 +166,29 @@ class Case:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-            times, before = [], torch.cuda.memory_stats()
-            for _ in range(self.count):
-                begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                begin.record()
+            before = torch.cuda.memory_stats()
+            # As most programs train: the host runs ahead of the device.
+            events = [torch.cuda.Event(enable_timing=True) for _ in range(self.count + 2)]
+            for event in events[:-1]:
+                event.record()
                 self.step()
-                end.record()
-                torch.cuda.synchronize()
-                times.append(begin.elapsed_time(end))
+            events[-1].record()
+            torch.cuda.synchronize()
+            times = [begin.elapsed_time(end) for begin, end in itertools.pairwise(events[1:])]
             after = torch.cuda.memory_stats()
-            queued = time.perf_counter()
-            self.step()
-            figures["host_ms"] = round(1e3 * (time.perf_counter() - queued), 2)
+            # And as those do that read the loss after every step.
+            waited = []
+            for _ in range(self.count):
+                begin = time.perf_counter()
+                self.step()
+                queued = time.perf_counter()
+                torch.cuda.synchronize()
+                waited.append((1e3 * (time.perf_counter() - begin), 1e3 * (queued - begin)))
+            waiting, host = map(statistics.median, zip(*waited, strict=True))
+            figures.update(waiting_ms=round(waiting, 2), host_ms=round(host, 2))
             # What the allocator asks the driver for in steady state, a step.
             asked = ("num_device_alloc", "num_device_free", "num_alloc_retries", "num_sync_all_streams")
-            figures["allocator"] = {name: (after.get(name, 0) - before.get(name, 0)) / self.count for name in asked}
+            figures["allocator"] = {name: (after.get(name, 0) - before.get(name, 0)) / (self.count + 1) for name in asked}
             figures.update(
                 step_ms=round(statistics.median(times), 2), fastest_ms=round(min(times), 2), first_step_s=round(first, 2),
                 peak_bytes=torch.cuda.max_memory_allocated(), reserved_bytes=torch.cuda.max_memory_reserved(),

@@ -8,6 +8,7 @@ from .tables import GIB, MIB, Row, Table, ms
 RECORDED = "profiles/recorded/h200-"
 MAIN = f"replay:{RECORDED}2026-11-21.jsonl.gz"
 LEGACY_ALL = f"replay:{RECORDED}legacy-alexnet-1col-all.jsonl.gz"
+BOTH_ALL = f"replay:{RECORDED}alexnet-1col-all.jsonl.gz"
 # Every size of AlexNet's forward kernels in one column.
 EVERY_SIZE = f"replay:{RECORDED}2026-11-21-all-sizes.jsonl.gz"
 ONE_COLUMN = "optimize alexnet-1col --batch 256"
@@ -71,13 +72,15 @@ def policies(*answers: Json) -> list[str]:
 PAPER_GAINS = {8: "none", 64: "2.10 (K80), 1.63 (P100), 1.60 (V100; arXiv: 1.63)", 512: "none (K80, P100)"}
 
 
-def figure_9(name: str, of: str, profile: str, sizes: list[str], paper: dict[int, str], quick: bool = False) -> Table:
+def figure_9(
+    name: str, of: str, profile: str, sizes: list[str], paper: dict[int, str], limits: list[int] = LIMITS, quick: bool = False
+) -> Table:
     limit = f"{of} --workspace {{limit}}MiB --sizes"
     return Table(
         name,
         ["limit per kernel", *(f"{each} (ms)" for each in sizes), f"{sizes[-1]} over undivided", "the paper, convolutions"],
         [f"{limit} {each} --backend {profile}" for each in sizes],
-        [Row([f"{edge} MiB"], {"limit": str(edge)}, [paper.get(edge, "-")]) for edge in LIMITS],
+        [Row([f"{edge} MiB"], {"limit": str(edge)}, [paper.get(edge, "-")]) for edge in limits],
         policies,
         shown=f"{of} --workspace LIMIT --sizes SIZES --backend {profile}",
         quick=quick,
@@ -85,7 +88,9 @@ def figure_9(name: str, of: str, profile: str, sizes: list[str], paper: dict[int
 
 
 FIGURE_9 = [
-    figure_9("mucudnn-figure-9-all", ONE_COLUMN, LEGACY_ALL, ["undivided", "power-of-two", "fit", "all"], PAPER_GAINS, True),
+    figure_9("mucudnn-figure-9-all", ONE_COLUMN, LEGACY_ALL, ["undivided", "power-of-two", "fit", "all"], PAPER_GAINS, quick=True),
+    # Recorded up to 64 MiB.
+    figure_9("mucudnn-figure-9-both", ONE_COLUMN, BOTH_ALL, ["undivided", "power-of-two", "fit", "all"], PAPER_GAINS, [8, 64]),
     figure_9("mucudnn-figure-9-groups", TWO_GROUPS, MAIN, ["undivided", "power-of-two", "fit"], PAPER_GAINS),
     figure_9(
         "mucudnn-figure-9-resnet18",
@@ -284,11 +289,15 @@ def cost(answer: Json) -> list[str]:
 
 TUNING = Table(
     "mucudnn-tuning",
-    ["sizes", "candidates", "one call of each", "the paper (P100, whole tuning)"],
-    [f"{ONE_COLUMN} --workspace 64MiB --sizes {{sizes}} --no-baseline --backend {LEGACY_ALL}"],
-    [Row([sizes], {"sizes": sizes}, [paper]) for sizes, paper in [("all", "34.16 s"), ("power-of-two", "3.82 s"), ("fit", "-")]],
+    ["interfaces", "sizes", "candidates", "one call of each", "the paper (P100, whole tuning)"],
+    [f"{ONE_COLUMN} --workspace 64MiB --sizes {{sizes}} --no-baseline --backend {{profile}}"],
+    [
+        Row([interfaces, sizes], {"sizes": sizes, "profile": profile}, [paper])
+        for interfaces, profile in [("legacy", LEGACY_ALL), ("both", BOTH_ALL)]
+        for sizes, paper in [("all", "34.16 s"), ("power-of-two", "3.82 s"), ("fit", "-")]
+    ],
     cost,
-    shown=f"{ONE_COLUMN} --workspace 64MiB --sizes SIZES --no-baseline --backend {LEGACY_ALL}",
+    shown=f"{ONE_COLUMN} --workspace 64MiB --sizes SIZES --no-baseline --backend PROFILE",
 )
 
 MIXED = "split --network resnet18 --batch 32"
