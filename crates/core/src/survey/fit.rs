@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! screen   each algorithm at 4 and at 32 samples (or m): a line through both predicts its time per sample at m; where
-//!          setting up costs more than running, at one size, which for little work is m itself
+//!          setting up costs more than running, at one size, which for little work is m itself; if m takes many times
+//!          as long per sample as 4, the size at which that begins is found by halves, and m is the size below it
 //! fill     the promising ones at m, at equal divisions of the mini-batch near m, and at the remainders
 //! probe    the others only at m, cheapest first, while the budget lasts: a library may switch kernels at large sizes;
 //!          also the whole mini-batch, if an algorithm reaches it and it was not measured yet
@@ -33,6 +34,8 @@ const ONCE: usize = 64;
 /// The floating-point operations up to which a GPU takes less time for all samples than for setting an algorithm up: engines
 /// that are compiled take 0.2 to 1 s at each size (depthwise and pointwise layers of MobileNetV3, H100).
 const LITTLE: f64 = 1e10;
+/// A size that takes this many times as long per sample as the first screening size is beyond a cliff: libraries switch kernels.
+const CLIFF: f64 = 4.0;
 /// Fill in an algorithm if its time per sample is at most this many times that of the best one.
 const PROMISING: f64 = 1.2;
 /// Skip an algorithm if this many better ones reach at least as large a size.
@@ -66,7 +69,7 @@ pub(super) fn fit(
         let largest = search.largest_sizes(limit)?;
         // A smaller limit under which every algorithm reaches the same size needs nothing new.
         if filled != largest {
-            search.run(limit, &largest)?;
+            search.run(limit, largest.clone())?;
             filled = largest;
         }
     }
@@ -263,12 +266,12 @@ impl<'p, 'b> Search<'p, 'b> {
         self.measured.values().map(|c| c.time.0 as f64 / c.micro_batch as f64).fold(f64::INFINITY, f64::min)
     }
 
-    fn run(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<(), Error> {
-        let Screening { foretold, unknown } = self.screen(limit, largest)?;
+    fn run(&mut self, limit: Bytes, mut largest: BTreeMap<usize, usize>) -> Result<(), Error> {
+        let Screening { foretold, unknown } = self.screen(limit, &mut largest)?;
         // Power-of-two runs m, m/2, m/4, ..: about twice m samples of each algorithm.
         let power_of_two: f64 = foretold.iter().map(|&(algorithm, time)| 2.0 * time * largest[&algorithm] as f64).sum();
         let best = foretold.first().map_or(0.0, |&(_, time)| time);
-        let (promising, others) = self.promising(&foretold, largest, best);
+        let (promising, others) = self.promising(&foretold, &largest, best);
         for algorithm in unknown.into_iter().chain(promising) {
             self.fill(algorithm, largest[&algorithm], limit)?;
         }
@@ -292,7 +295,7 @@ impl<'p, 'b> Search<'p, 'b> {
         }
         let spent = self.spent();
         let share = (REFINE_SHARE * power_of_two).max(spent * (1.0 + REFINE_LEAST));
-        self.refine(limit, largest, share.min(spent * (1.0 + REFINE_MOST)))?;
+        self.refine(limit, &largest, share.min(spent * (1.0 + REFINE_MOST)))?;
         self.complete(limit)
     }
 
@@ -368,13 +371,13 @@ impl<'p, 'b> Search<'p, 'b> {
         (promising, others)
     }
 
-    /// Measures every algorithm at the screening sizes within its reach.
-    fn screen(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>) -> Result<Screening, Error> {
+    /// Measures every algorithm at the screening sizes within its reach, which ends at a cliff.
+    fn screen(&mut self, limit: Bytes, largest: &mut BTreeMap<usize, usize>) -> Result<Screening, Error> {
         let (mut foretold, mut unknown) = (Vec::new(), Vec::new());
         let is_little = is_little(&self.problem, self.profiler.device());
-        for (&algorithm, &m) in largest {
+        for (&algorithm, m) in largest {
             let mut points = Vec::new();
-            for size in self.screen.sizes(m, is_little) {
+            for size in self.screen.sizes(*m, is_little) {
                 let size = self.snap(size);
                 if let Some(size) = size
                     && let Some(time) = self.measure(algorithm, size, limit)?
@@ -383,7 +386,15 @@ impl<'p, 'b> Search<'p, 'b> {
                     points.push((size as f64, time.0 as f64));
                 }
             }
-            let m = m as f64;
+            if let [(low, fast), (high, slow)] = points[..]
+                && high == *m as f64
+                && slow / high > CLIFF * fast / low
+            {
+                points.pop();
+                points.extend(self.below_cliff(algorithm, (low, fast), high, limit)?);
+                *m = points.last().map_or(*m, |&(size, _)| size as usize);
+            }
+            let m = *m as f64;
             match points[..] {
                 [(low, fast), (high, slow)] => {
                     let slope = ((slow - fast) / (high - low)).max(0.0);
@@ -395,6 +406,28 @@ impl<'p, 'b> Search<'p, 'b> {
         }
         foretold.sort_by(|a, b| a.1.total_cmp(&b.1));
         Ok(Screening { foretold, unknown })
+    }
+
+    /// The largest size between two, by halves, that takes no longer per sample than a cliff allows, and its time.
+    fn below_cliff(
+        &mut self,
+        algorithm: usize,
+        (low, fast): (f64, f64),
+        high: f64,
+        limit: Bytes,
+    ) -> Result<Option<(f64, f64)>, Error> {
+        let place = |search: &Self, size: f64| search.sizes.partition_point(|&known| (known as f64) < size);
+        let (mut below, mut above, mut found) = (place(self, low), place(self, high), None);
+        while above - below > 1 {
+            let middle = usize::midpoint(below, above);
+            let size = self.sizes[middle] as f64;
+            let time = self.measure(algorithm, self.sizes[middle], limit)?.map(|time| time.0 as f64);
+            match time.filter(|time| time / size <= CLIFF * fast / low) {
+                Some(time) => (below, found) = (middle, Some((size, time))),
+                None => above = middle,
+            }
+        }
+        Ok(found)
     }
 
     /// Measures m, the equal divisions of the mini-batch into as many parts as m needs and one more, and the remainder.
