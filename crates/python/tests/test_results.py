@@ -92,6 +92,17 @@ def test_a_result_prints_in_one_line(name, results):
     assert "\n" not in repr(results[name]) and len(repr(results[name])) < 200
 
 
+def test_slices_count_as_divisions_and_print_as_the_command_prints_them():
+    sliced = tightfit.MicroBatch(1, "2 x h16 fft + h8 fft", 10.0, 4096)
+    whole = tightfit.MicroBatch(1, "fft", 10.0, 4096)
+    configurations = [tightfit.Configuration([part]) for part in (sliced, whole)]
+    assert [str(configuration) for configuration in configurations] == ["2 x h16 fft + h8 fft", "1 fft"]
+    assert [configuration.is_divided for configuration in configurations] == [True, False]
+    kernel = tightfit.Kernel("c", "forward", "", None, configurations[0], 10.0, 4096)
+    assert repr(kernel).startswith("<Kernel c forward: 2 x h16 fft + h8 fft, ")
+    assert str(tightfit.Configuration([sliced, sliced])) == "2 x 1 (2 x h16 fft + h8 fft)"
+
+
 @pytest.mark.parametrize("name", RESULTS)
 def test_frames_have_units_in_their_columns(name, results):
     pandas = pytest.importorskip("pandas")

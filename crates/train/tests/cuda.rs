@@ -9,7 +9,10 @@ use tightfit_core::plan::{
     ALIGNMENT, Action, Algorithms, Block, BlockId, Budgets, Checked, CostModel, Fronts, Holding, Instruction, Mode,
     NetworkTensor, Options as PlanOptions, Plan, Policy, Schedule, Stream, Workload, footprint, plan,
 };
-use tightfit_core::{Backend, Bytes, Candidate, Configuration, DivisionCost, Nanos, Network, Notes, Problem, Types};
+use tightfit_core::survey::Slicing;
+use tightfit_core::{
+    Algorithm, Backend, Bytes, Candidate, Configuration, DivisionCost, Nanos, Network, Notes, Problem, Types,
+};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
 use tightfit_test_support::train::{THREADS, batch, bits, dense, everything_resident, fork_and_join, residual};
@@ -20,30 +23,64 @@ use tightfit_train::{Engine, Error, Machine, Observation, Poison, Solver};
 /// The samples of every step here.
 const BATCH: usize = 6;
 
-/// A deterministic configuration of micro-batches of at most `micro_batch` samples, with as little workspace as there is.
-fn configuration(backend: &mut CudaBackend, problem: &Problem, micro_batch: usize) -> Configuration {
+/// How convolutions are divided.
+#[derive(Clone, Copy, Debug)]
+enum Division {
+    /// Into micro-batches of at most so many samples.
+    MicroBatches(usize),
+    /// Into samples, and these in two along a spatial axis where they have one.
+    Slices,
+}
+
+/// Algorithms that give the same bits in every run, with the least workspace first.
+fn exact(backend: &mut CudaBackend, problem: &Problem) -> Vec<(Bytes, Algorithm)> {
+    let offers = backend.offers(problem).unwrap();
+    let exact = |notes: &Notes| {
+        ![Notes::NONDETERMINISTIC, Notes::FFT, Notes::WINOGRAD].into_iter().any(|note| notes.contains(note))
+    };
+    let usable = offers.iter().filter(|offer| exact(&offer.notes));
+    // Backward-data through an engine, which may have to be asked to add.
+    let mut found: Vec<(Bytes, Algorithm)> =
+        usable.filter_map(|offer| Some((*offer.workspace.as_ref().ok()?, offer.algorithm.clone()))).collect();
+    found.sort_by_key(|(workspace, _)| *workspace);
+    found
+}
+
+/// Slices of a sample by one algorithm that computes all of them.
+fn slices(backend: &mut CudaBackend, sample: Problem) -> Option<Candidate> {
+    let slicing = Slicing::axes(sample).into_iter().next()?;
+    let size = *slicing.ladder().first()?;
+    let parts = slicing.parts(size)?;
+    let of_all = |(_, algorithm): (Bytes, Algorithm), backend: &mut CudaBackend| {
+        let workspaces: Result<Vec<Bytes>, _> = parts.iter().map(|part| backend.workspace(part, &algorithm)).collect();
+        Some((workspaces.ok()?.into_iter().max()?, algorithm))
+    };
+    let usable = exact(backend, &parts[0]);
+    let (workspace, algorithm) = usable.into_iter().find_map(|offer| of_all(offer, backend))?;
+    Some(Candidate { micro_batch: 1, algorithm: slicing.slices(size, &algorithm).unwrap(), time: Nanos(1), workspace })
+}
+
+/// A deterministic configuration with as little workspace as there is.
+fn configuration(backend: &mut CudaBackend, problem: &Problem, division: Division) -> Configuration {
     let mut left = problem.batch();
     let mut parts = Vec::new();
     while left > 0 {
-        let size = micro_batch.min(left);
+        let size = if let Division::MicroBatches(size) = division { size.min(left) } else { 1 };
         let part = problem.with_batch(size).unwrap();
-        let offers = backend.offers(&part).unwrap();
-        let exact = |notes: &Notes| {
-            ![Notes::NONDETERMINISTIC, Notes::FFT, Notes::WINOGRAD].into_iter().any(|note| notes.contains(note))
-        };
-        let usable = offers.iter().filter(|offer| exact(&offer.notes));
-        // Backward-data through an engine, which may have to be asked to add.
-        let least = usable.filter_map(|offer| Some((*offer.workspace.as_ref().ok()?, &offer.algorithm)));
-        let (workspace, algorithm) = least.min_by_key(|(workspace, _)| *workspace).unwrap();
-        parts.push(Candidate { micro_batch: size, algorithm: algorithm.clone(), time: Nanos(1), workspace });
+        let sliced = if let Division::Slices = division { slices(backend, part) } else { None };
+        parts.push(sliced.unwrap_or_else(|| {
+            let (workspace, algorithm) = exact(backend, &part).into_iter().next().unwrap();
+            Candidate { micro_batch: size, algorithm, time: Nanos(1), workspace }
+        }));
         left -= size;
     }
     Configuration::new(parts, backend.division_cost(problem).unwrap())
 }
 
 /// The schedule with convolutions that CUDA has, whose workspaces lie one after another in time at the end of the arena.
-fn for_cuda(workload: &Workload<'_>, mut schedule: Schedule, options: &Options, micro_batch: usize) -> Schedule {
+fn for_cuda(workload: &Workload<'_>, mut schedule: Schedule, options: &Options, division: Division) -> Schedule {
     let mut backend = CudaBackend::open(options).unwrap();
+    let mut sliced = 0;
     let (offset, mut most, mut instructions) = (schedule.device_bytes.0, 0, Vec::new());
     let lowered = workload.lower().unwrap();
     for mut instruction in schedule.instructions {
@@ -51,7 +88,8 @@ fn for_cuda(workload: &Workload<'_>, mut schedule: Schedule, options: &Options, 
         if let Action::Compute(compute) = &mut instruction.action
             && let Cost::Choice(front) = &lowered.step.operation(compute.operation).cost
         {
-            let configuration = configuration(&mut backend, &front.problem, micro_batch);
+            let configuration = configuration(&mut backend, &front.problem, division);
+            sliced += usize::from(configuration.is_sliced());
             let bytes = configuration.workspace().0;
             compute.configuration = Some(configuration);
             compute.workspace = None;
@@ -68,6 +106,7 @@ fn for_cuda(workload: &Workload<'_>, mut schedule: Schedule, options: &Options, 
         instructions.push(instruction);
         instructions.extend(scratch.map(|block| free(Action::Release(block))));
     }
+    assert_eq!(sliced > 3, matches!(division, Division::Slices), "{sliced} kernels in slices");
     schedule.instructions = instructions;
     schedule.device_bytes = Bytes(offset + footprint(most));
     schedule
@@ -128,7 +167,7 @@ fn assert_close(what: &str, got: &Results, want: &Results, tolerance: f64, wide:
     }
 }
 
-/// Every layer, forward and backward, on both machines; the convolutions whole and divided.
+/// Every layer, forward and backward, on both machines; the convolutions whole, in micro-batches, and in slices.
 fn networks_agree(options: &Options, chain: Network) {
     for network in [fork_and_join(), residual(), chain] {
         let f32 = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
@@ -143,17 +182,22 @@ fn networks_agree(options: &Options, chain: Network) {
             let workload = Workload::new(&network, BATCH, types, Mode::Training).unwrap();
             let normalizes = |layer: &Layer| matches!(layer.kind, LayerKind::Lrn { .. });
             if types == Types::Bf16 && network.layers().iter().any(normalizes) {
-                let schedule = for_cuda(&workload, everything_resident(&workload, "direct", BATCH), options, BATCH);
+                let schedule = for_cuda(
+                    &workload,
+                    everything_resident(&workload, "direct", BATCH),
+                    options,
+                    Division::MicroBatches(BATCH),
+                );
                 let machine = CudaMachine::open(options, Modes::default()).unwrap();
                 let error = train(&workload, &schedule, machine, 1).unwrap_err();
                 assert!(error.to_string().contains("cuDNN does not support it in bf16"), "{error}");
                 continue;
             }
-            for micro_batch in [BATCH, 4] {
+            for division in [Division::MicroBatches(BATCH), Division::MicroBatches(4), Division::Slices] {
                 let schedule = everything_resident(&workload, "direct", BATCH);
-                let schedule = for_cuda(&workload, schedule, options, micro_batch);
+                let schedule = for_cuda(&workload, schedule, options, division);
                 let machine = CudaMachine::open(options, Modes::default()).unwrap();
-                let what = format!("{} {types} in {micro_batch}", network.name());
+                let what = format!("{} {types} in {division:?}", network.name());
                 let got = train(&workload, &schedule, machine, 2).unwrap_or_else(|error| panic!("{what}: {error}"));
                 println!("{what}: losses {:?}, on the CPU {:?}", got.0, want.0);
                 assert_close(&what, &got, &want, tolerance, wide);
@@ -180,7 +224,8 @@ fn kernels(workload: &Workload<'_>, options: &Options) -> Fronts {
     let mut backend = CudaBackend::open(options).unwrap();
     let mut candidates = HashMap::new();
     for problem in workload.problems().unwrap() {
-        let parts = configuration(&mut backend, &problem, workload.batch).parts().to_vec();
+        let division = Division::MicroBatches(workload.batch);
+        let parts = configuration(&mut backend, &problem, division).parts().to_vec();
         candidates.insert(problem, Candidates { candidates: parts, cost: DivisionCost::default() });
     }
     Fronts::of(&candidates).unwrap()
@@ -241,7 +286,12 @@ fn predictions_agree(options: &Options) {
     for network in [fork_and_join(), residual(), dense()] {
         let workload = Workload::new(&network, BATCH, Types::F32, Mode::Inference).unwrap();
         let kernels = kernels(&workload, options);
-        let resident = for_cuda(&workload, everything_resident(&workload, "direct", BATCH), options, BATCH);
+        let resident = for_cuda(
+            &workload,
+            everything_resident(&workload, "direct", BATCH),
+            options,
+            Division::MicroBatches(BATCH),
+        );
         let budgets = Budgets { device: resident.device_bytes, host: resident.host_bytes };
         let resident = Checked::new(&workload.lower().unwrap().step, resident, budgets).unwrap();
         let predicted = |schedule: &Checked, graph| {

@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use tightfit_core::network::LayerKind;
+use tightfit_core::plan::step::Cost;
 use tightfit_core::plan::{
     Action, Block, BlockId, Checked, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, LayerPass,
     Mode, Pass, Role, Schedule, Stream, Workload, footprint,
 };
-use tightfit_core::{Bytes, Network, Operation, Types};
+use tightfit_core::survey::Slicing;
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Network, Operation, Types};
 use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Machine, Poison, Solver};
@@ -138,6 +140,31 @@ fn slices_of_the_mini_batch_give_the_same() {
     }
     assert!(slices > 30, "{slices}");
     assert_eq!(losses(&workload, &sliced), losses(&workload, &schedule));
+}
+
+#[test]
+fn convolutions_in_slices_of_a_sample_learn_the_same() {
+    let network = fork_and_join();
+    let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
+    let step = workload.lower().unwrap().step;
+    let whole = everything_resident(&workload, "direct", 4);
+    let mut sliced = whole.clone();
+    let mut count = 0;
+    for instruction in &mut sliced.instructions {
+        if let Action::Compute(compute) = &mut instruction.action
+            && let Cost::Choice(front) = &step.operation(compute.operation).cost
+            && let Some(slicing) = Slicing::axes(front.problem.with_batch(1).unwrap()).first()
+        {
+            let algorithm = slicing.slices(slicing.ladder()[0], &Algorithm::new("direct")).unwrap();
+            let part = Candidate { micro_batch: 1, algorithm, time: Nanos(1), workspace: Bytes::ZERO };
+            compute.configuration = Some(Configuration::new(vec![part; 4], DivisionCost::default()));
+            count += 1;
+        }
+    }
+    assert!(count > 10, "{count}");
+    for (got, want) in losses(&workload, &sliced).into_iter().zip(losses(&workload, &whole)) {
+        assert!((got - want).abs() <= 1e-5 * want, "{got}, not {want}");
+    }
 }
 
 #[test]

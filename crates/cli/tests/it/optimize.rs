@@ -49,9 +49,17 @@ fn every_way_to_divide_one_sample_is_right() {
             assert!(!is_sliced || !["batch", "off"].contains(&divide), "{divide}: {kernel}");
         }
     }
-    for (option, divide) in [("", "both"), ("--divide space", "space")] {
-        let profiled = folder.json(&format!("profile large.txt --batch 1 --workspace 256KiB {option}"));
+    // Slices are measured beside what is measured without.
+    fs::write(folder.path().join("other.txt"), "other c16 h56 w40 k16 r3 s3 pad1\n").unwrap();
+    for (option, divide, is_new) in [
+        ("--divide off", "off", true),
+        ("--divide batch", "batch", false),
+        ("", "both", true),
+        ("--divide space", "space", false),
+    ] {
+        let profiled = folder.json(&format!("profile other.txt --batch 1 --workspace 256KiB {option}"));
         assert_eq!(profiled["divide"], divide);
+        assert_eq!(profiled["measured"].as_u64().unwrap() > 0, is_new, "{divide}: {profiled}");
     }
     let message = folder.fail("optimize large.txt --batch 1 --divide maybe", 2);
     assert!(message.contains("batch, space, both, off"), "{message}");

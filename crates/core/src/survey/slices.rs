@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The measured ranges are then put together in every way ([`slice`]): a candidate of the whole block of samples, beside
-//! all others.
+//! all others. Where no slices along an axis fit a limit, those along the next are tried.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -90,12 +90,17 @@ pub fn add_slices(
 ) -> Result<(), Error> {
     let known = &mut found.candidates;
     for block in blocks(problem, limits, along, known) {
-        let Some(mut search) = Search::new(problem.with_batch(block)?, screen, profiler)? else { continue };
-        let searched = search.search(problem, limits, known);
-        known.extend(search.candidates());
-        known.sort();
-        known.dedup();
-        searched?;
+        let mut left = limits.to_vec();
+        for slicing in Slicing::axes(problem.with_batch(block)?) {
+            let mut search = Search::new(slicing, screen, profiler);
+            let searched = search.search(problem, &left, known);
+            let sliced = search.candidates();
+            left.retain(|&limit| sliced.iter().all(|candidate| candidate.workspace > limit));
+            known.extend(sliced);
+            known.sort();
+            known.dedup();
+            searched?;
+        }
     }
     let is_sliced = known.iter().any(|candidate| candidate.calls() > 1);
     if is_sliced && problem.operation() == Operation::BackwardFilter {
@@ -115,19 +120,25 @@ pub(super) fn least_workspace(
 ) -> Result<Option<Bytes>, Error> {
     let mut least: Option<Bytes> = None;
     for block in blocks(problem, &[Bytes::ZERO], along, &[]) {
-        let Some(mut search) = Search::new(problem.with_batch(block)?, Screen::Once, profiler)? else { continue };
-        for size in search.slicing.ladder() {
-            let problems: Option<BTreeSet<Problem>> =
-                search.slicing.parts(size).map(|parts| parts.into_iter().collect());
-            let mut largest = problems.is_some().then_some(Bytes::ZERO);
-            for part in problems.into_iter().flatten() {
-                let of_part = search.offers(&part)?.into_iter().map(|(_, workspace)| workspace).min();
-                largest = largest.zip(of_part).map(|(largest, own)| largest.max(own));
+        for slicing in Slicing::axes(problem.with_batch(block)?) {
+            for size in slicing.ladder() {
+                let problems: Option<BTreeSet<Problem>> = slicing.parts(size).map(|parts| parts.into_iter().collect());
+                let mut largest = problems.is_some().then_some(Bytes::ZERO);
+                for part in problems.into_iter().flatten() {
+                    let of_part = offers(&part, profiler)?.into_iter().map(|(_, workspace)| workspace).min();
+                    largest = largest.zip(of_part).map(|(largest, own)| largest.max(own));
+                }
+                least = least.into_iter().chain(largest).min();
             }
-            least = least.into_iter().chain(largest).min();
         }
     }
     Ok(least)
+}
+
+/// Workspaces of the algorithms that support a problem.
+fn offers(problem: &Problem, profiler: &mut Profiler<'_>) -> Result<Vec<(Algorithm, Bytes)>, Error> {
+    let offers = profiler.offers(problem)?.iter();
+    Ok(offers.filter_map(|offer| Some((offer.algorithm.clone(), *offer.workspace.as_ref().ok()?))).collect())
 }
 
 /// The micro-batches to slice.
@@ -180,18 +191,9 @@ struct Search<'p, 'b> {
 }
 
 impl<'p, 'b> Search<'p, 'b> {
-    /// None if the block has no axis to divide.
-    fn new(block: Problem, screen: Screen, profiler: &'p mut Profiler<'b>) -> Result<Option<Search<'p, 'b>>, Error> {
-        let Some(slicing) = Slicing::of(block) else { return Ok(None) };
+    fn new(slicing: Slicing, screen: Screen, profiler: &'p mut Profiler<'b>) -> Search<'p, 'b> {
         let (measured, failed, sizes) = (HashMap::new(), BTreeSet::new(), BTreeMap::new());
-        let breadth = Breadth::of(screen);
-        Ok(Some(Search { slicing, profiler, breadth, measured, failed, sizes }))
-    }
-
-    /// Workspaces of the algorithms that support a problem.
-    fn offers(&mut self, problem: &Problem) -> Result<Vec<(Algorithm, Bytes)>, Error> {
-        let offers = self.profiler.offers(problem)?.iter();
-        Ok(offers.filter_map(|offer| Some((offer.algorithm.clone(), *offer.workspace.as_ref().ok()?))).collect())
+        Search { slicing, profiler, breadth: Breadth::of(screen), measured, failed, sizes }
     }
 
     /// Measures the largest slices within the limit, algorithm by algorithm: those first that the backend names first.
@@ -220,14 +222,14 @@ impl<'p, 'b> Search<'p, 'b> {
     /// The algorithms to try, which do not fit as a whole. A recording has only what was measured, so there all of its slices.
     fn over(&mut self, limit: Bytes) -> Result<Vec<Algorithm>, Error> {
         let block = self.slicing.block();
-        let whole = self.offers(&block)?;
+        let whole = offers(&block, self.profiler)?;
         let over = whole.iter().filter(|(_, workspace)| *workspace > limit).map(|(algorithm, _)| algorithm.clone());
         let mut over: Vec<Algorithm> = over.take(self.breadth.algorithms).collect();
         if self.profiler.is_recorded(&self.slicing.block()) {
             for size in self.slicing.ladder() {
                 let ranges = self.slicing.cuts().ranges(size);
                 let Some(inner) = self.slicing.part(ranges[ranges.len() / 2].clone()) else { continue };
-                let named = self.offers(&inner)?.into_iter().map(|(algorithm, _)| algorithm);
+                let named = offers(&inner, self.profiler)?.into_iter().map(|(algorithm, _)| algorithm);
                 over.extend(named.filter(|name| !whole.iter().any(|(fits, bytes)| fits == name && *bytes <= limit)));
             }
             over.sort();
@@ -274,7 +276,7 @@ impl<'p, 'b> Search<'p, 'b> {
             if measured > 0 {
                 continue;
             }
-            for (algorithm, workspace) in self.offers(problem)? {
+            for (algorithm, workspace) in offers(problem, self.profiler)? {
                 if workspace <= limit && measured < self.breadth.at_edges {
                     measured += usize::from(self.measure(problem, &algorithm, workspace, others)?);
                 }

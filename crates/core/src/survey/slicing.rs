@@ -1,5 +1,6 @@
 //! Along which axis a block of samples is sliced, and into what.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use crate::candidate::Slices;
@@ -9,7 +10,7 @@ use crate::{Algorithm, Error, Problem};
 /// Positions that a dimension should have to be divided before the next one.
 const LONG: usize = 8;
 
-/// The axis to slice a problem along: the one of the longest stride that is long enough, so that slices are contiguous.
+/// A block of samples and the axis along which it is sliced.
 #[derive(Clone, Copy, Debug)]
 pub struct Slicing {
     block: Problem,
@@ -18,14 +19,17 @@ pub struct Slicing {
 }
 
 impl Slicing {
-    /// Of a block of samples; none if it has no axis to divide.
-    pub fn of(block: Problem) -> Option<Slicing> {
-        let all = Dimension::ALL.map(|dimension| (dimension, Cuts::new(&block, dimension)));
-        let positions = |cuts: &Cuts| cuts.extent() / cuts.step();
-        let long = all.iter().find(|(_, cuts)| positions(cuts) >= LONG);
-        let most = all.iter().rev().max_by_key(|(_, cuts)| positions(cuts));
-        let (dimension, cuts) = long.or(most).filter(|(_, cuts)| positions(cuts) > 1).copied()?;
-        Some(Slicing { block, dimension, cuts })
+    /// The axes of a block that can be divided, in the order to try them: those that are long enough, by falling stride, so that
+    /// slices are contiguous; then the others, the longest first.
+    pub fn axes(block: Problem) -> Vec<Slicing> {
+        let all = Dimension::ALL.map(|dimension| Slicing { block, dimension, cuts: Cuts::new(&block, dimension) });
+        let mut axes: Vec<Slicing> = all.into_iter().filter(|slicing| slicing.positions() > 1).collect();
+        axes.sort_by_key(|slicing| Reverse(slicing.positions().min(LONG)));
+        axes
+    }
+
+    fn positions(&self) -> usize {
+        self.cuts.extent() / self.cuts.step()
     }
 
     /// The block.
@@ -80,12 +84,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_outermost_axis_that_is_long_enough_is_sliced() {
-        let slicing = |line: &str| Slicing::of(line.parse().unwrap());
-        let video = slicing("forward n1 c8 d9 h16 w16 k8 t3 r3 s3 pad1 f32").unwrap();
-        assert_eq!((video.dimension(), video.ladder()), (Dimension::D, vec![5, 3, 2, 1]));
-        assert_eq!(slicing("forward n1 c8 d4 h16 w16 k8 t3 r3 s3 pad1 f32").unwrap().dimension(), Dimension::H);
-        assert!(slicing("forward n1 c8 h3 w3 k8 r3 s3 f32").is_none());
+    fn the_outermost_axis_that_is_long_enough_comes_first() {
+        let axes = |line: &str| Slicing::axes(line.parse().unwrap());
+        let named = |line: &str| axes(line).iter().map(|slicing| slicing.dimension().to_string()).collect::<String>();
+        assert_eq!(named("forward n1 c8 d9 h16 w16 k8 t3 r3 s3 pad1 f32"), "dhw");
+        // The width has four places where both sides stay aligned.
+        assert_eq!(named("forward n1 c8 d4 h16 w16 k8 t3 r3 s3 pad1 f32"), "hdw");
+        assert_eq!(named("forward n1 c8 d4 h6 w5 k8 t3 r3 s3 pad1 f32"), "hwd");
+        assert_eq!(named("forward n1 c8 h3 w9 k8 r3 s3 f32"), "w");
+        assert_eq!(named("forward n1 c8 h3 w3 k8 r3 s3 f32"), "");
+        let video = axes("forward n1 c8 d9 h16 w16 k8 t3 r3 s3 pad1 f32")[0];
+        assert_eq!(video.ladder(), vec![5, 3, 2, 1]);
         assert_eq!(video.parts(4).unwrap().len(), 3);
         assert_eq!(video.slices(4, &Algorithm::new("fft")).unwrap().name(), "2 x d4 fft + d1 fft");
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use tightfit_core::backend::{Effort, Run, Scale, Tensors};
 use tightfit_core::candidate::{Call, Limit};
 use tightfit_core::optimize::{check, divide, front};
+use tightfit_core::problem::Dimension;
 use tightfit_core::profile::{Cache, Decision, Recording, Replay};
 use tightfit_core::survey::{Divide, Env, Scope, Sizes, survey};
 use tightfit_core::{
@@ -15,10 +16,11 @@ use tightfit_core::{
 use crate::decisions::key;
 
 /// A device with two algorithms: one takes 10 ns a position and no workspace, the other 1 ns and 64 bytes a position it
-/// reads, and both take 20 ns a call. The fast one refuses uneven padding if told.
+/// reads, and both take 20 ns a call. The fast one refuses uneven padding, or fewer rows than 64, if told.
 struct TwoAlgorithms {
     device: Device,
     only_even: bool,
+    all_rows: bool,
     measured: usize,
 }
 
@@ -26,7 +28,7 @@ impl TwoAlgorithms {
     fn new() -> TwoAlgorithms {
         let device =
             Device { backend: "cpu".to_owned(), name: "made up".to_owned(), library: "two".to_owned(), threads: 0 };
-        TwoAlgorithms { device, only_even: false, measured: 0 }
+        TwoAlgorithms { device, only_even: false, all_rows: false, measured: 0 }
     }
 }
 
@@ -45,13 +47,15 @@ impl Backend for TwoAlgorithms {
     }
 
     fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error> {
+        let refused = |reason: &str| Error::Refused {
+            algorithm: "fast".to_owned(),
+            problem: Box::new(*problem),
+            reason: reason.to_owned(),
+        };
         let uneven = problem.convolution().axes().iter().any(|axis| axis.pad_before != axis.pad_after);
         match algorithm.name() {
-            "fast" if self.only_even && uneven => Err(Error::Refused {
-                algorithm: "fast".to_owned(),
-                problem: Box::new(*problem),
-                reason: "pads evenly".to_owned(),
-            }),
+            "fast" if self.only_even && uneven => Err(refused("pads evenly")),
+            "fast" if self.all_rows && Dimension::H.extent(problem) < 64 => Err(refused("takes all rows")),
             "fast" => Ok(Bytes(64 * problem.input_len() as u64)),
             _ => Ok(Bytes::ZERO),
         }
@@ -171,6 +175,19 @@ fn edges_take_another_algorithm_where_the_fast_one_refuses() {
     let slices = best.parts()[0].algorithm.slices().unwrap();
     let names: Vec<&str> = slices.ranges().map(|(_, algorithm)| algorithm.name()).collect();
     assert_eq!((names[0], names[1], names[names.len() - 1]), ("slow", "fast", "slow"), "{best}");
+}
+
+#[test]
+fn the_next_axis_is_sliced_where_no_slices_along_the_first_fit() {
+    // Six columns: four and the halo, since cuts keep slices aligned.
+    let limit = rows(24);
+    for operation in Operation::ALL {
+        let problem = problem(operation, 1);
+        let backend = TwoAlgorithms { all_rows: true, ..TwoAlgorithms::new() };
+        let found = candidates(Divide::Both, Limit::PerKernel(Bytes(limit)), problem, backend, &Env::default());
+        let best = divide(&problem, &found, Bytes(limit), DivisionCost::default()).unwrap();
+        assert!(best.to_string().contains("w4 fast"), "{operation}: {best}");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::layers::{Convolution, Libraries, Piece, Widen, Write, half_scratch};
 use crate::safe::Region;
 
 impl CudaBackend {
-    /// The calls of a configuration on this memory.
+    /// The calls of a configuration on this memory. Engines that must be proven are, for which memory is taken and given back.
     pub(crate) fn fix(
         &mut self,
         libraries: &Arc<Libraries>,
@@ -29,6 +29,13 @@ impl CudaBackend {
         memory: &Convolution,
     ) -> Result<Vec<Piece>, Error> {
         let calls = configuration.calls(problem)?;
+        for Call { part, algorithm, .. } in &calls {
+            let (typed, family) = self.resolve(&part.problem, algorithm)?;
+            if !self.is_proven(&typed, &family) {
+                let proven = self.prove_engine(&typed, &family).and_then(|()| self.release());
+                proven.map_err(|error| self.failed(&part.problem, algorithm, error))?;
+            }
+        }
         let mut pieces = Vec::with_capacity(calls.len());
         for Call { part, algorithm, adds } in &calls {
             let beta = if *adds { 1.0 } else { memory.beta() };

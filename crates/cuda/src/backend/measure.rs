@@ -5,11 +5,10 @@ use std::sync::Arc;
 use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::problem::Storage;
 use tightfit_core::profile::Sample;
-use tightfit_core::{Algorithm, Bytes, DivisionCost, Error, Measurement, Nanos, Notes, Operation, Problem};
+use tightfit_core::{Algorithm, Bytes, DivisionCost, Error, Measurement, Nanos, Operation, Problem};
 
 use super::steps::{Places, Step, sum_bytes, sums_in_scratch};
 use super::timing::time;
-use super::trust::must_be_proven;
 use super::{ACCUMULATE, CudaBackend, excluded, is_refusal};
 use crate::CudaError;
 use crate::convolution::{Elementwise, Family, Launch, alignments, tensor_bytes};
@@ -36,7 +35,7 @@ impl CudaBackend {
             let (algorithm, reason) = (algorithm.name().to_owned(), reason.to_owned());
             return Err(Error::Refused { algorithm, problem: Box::new(*problem), reason });
         }
-        let timed = self.time_algorithm(&typed, &family, (workspace, notes), effort);
+        let timed = self.time_algorithm(&typed, &family, workspace, effort);
         let (Sample { median, spread, repeats }, single) =
             timed.map_err(|error| self.failed(problem, algorithm, error))?;
         Ok(Measurement {
@@ -57,14 +56,11 @@ impl CudaBackend {
         &mut self,
         problem: &Problem,
         family: &Family,
-        (workspace, notes): (Bytes, Notes),
+        workspace: Bytes,
         effort: &Effort,
     ) -> Result<(Sample, Nanos), CudaError> {
-        let timed = self.timed_step(problem, family)?;
-        if must_be_proven(problem) {
-            self.prove(problem, &timed, workspace, notes)?;
-        }
-        let TimedStep { step, elementwise } = timed;
+        self.prove_engine(problem, family)?;
+        let TimedStep { step, elementwise } = self.timed_step(problem, family)?;
         self.time_step(problem, &step, elementwise.as_deref(), workspace, effort)
     }
 

@@ -22,6 +22,7 @@ mod timing;
 mod trial;
 mod trust;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -88,6 +89,8 @@ pub struct CudaBackend {
     /// The alignment of buffer addresses.
     base: usize,
     untimed: bool,
+    /// Engines that computed a problem right; see [`trust`].
+    proven: HashSet<(Problem, Family)>,
     /// Backends on streams of their own in the same context, for configurations that run at the same time.
     siblings: Vec<CudaBackend>,
 }
@@ -140,6 +143,7 @@ impl CudaBackend {
             capture: options.capture,
             base: MOST_ALIGNMENT,
             untimed: options.untimed,
+            proven: HashSet::new(),
             siblings: Vec::new(),
         })
     }
@@ -158,6 +162,7 @@ impl CudaBackend {
             search: self.search,
             capture: self.capture,
             untimed: self.untimed,
+            proven: HashSet::new(),
             base: self.base,
             siblings: Vec::new(),
         })

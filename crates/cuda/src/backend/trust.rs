@@ -11,7 +11,8 @@
 //! ```
 //!
 //! An engine that fails is refused like one that does not support the problem. A measurement in the cache therefore shows
-//! that the engine has passed.
+//! that the engine has passed. A plan may come from another device's measurements, so before it is carried out, its engines
+//! pass here.
 
 use tightfit_core::backend::Scale;
 use tightfit_core::execute::{Elements, products, reference_of};
@@ -22,7 +23,7 @@ use super::CudaBackend;
 use super::measure::{TimedStep, starts};
 use super::steps::{Places, sum_bytes};
 use crate::CudaError;
-use crate::convolution::{Launch, tensor_bytes};
+use crate::convolution::{Family, Launch, tensor_bytes};
 use crate::safe::Slice;
 
 /// Numbers in the pattern of a tensor. A prime, so that no dimension repeats in step with it.
@@ -33,8 +34,9 @@ const GUARD: usize = 1 << 20;
 const MARGIN: usize = 1 << 15;
 /// What guards of the workspace hold.
 const MARK: u8 = 0xA5;
-/// The most products to compute in 64 bits.
-const MOST_PRODUCTS: usize = 1 << 20;
+/// The most products to compute in 64 bits, for more elements than these.
+const MOST_PRODUCTS: usize = 1 << 22;
+const FEW_ELEMENTS: usize = 32;
 
 /// Whether an engine must compute a problem right before it is used: one with uneven padding, or a view.
 pub fn must_be_proven(problem: &Problem) -> bool {
@@ -44,23 +46,37 @@ pub fn must_be_proven(problem: &Problem) -> bool {
 
 /// The number of a tensor (0 for data, 1 for other, 2 for output) at a place in its buffer: -1, 0 or 1.
 fn number(tensor: usize, place: usize) -> f32 {
-    // Multiplicative hashing (Knuth); the high bits are the random ones.
-    let mixed = ((tensor * 7919 + place % PATTERN) as u32).wrapping_mul(2_654_435_761);
-    ((mixed >> 16) % 3) as f32 - 1.0
+    (mixed(tensor * 7919 + place % PATTERN) % 3) as f32 - 1.0
+}
+
+/// Multiplicative hashing (Knuth), of which the high bits are the random ones.
+fn mixed(number: usize) -> u32 {
+    (number as u32).wrapping_mul(2_654_435_761) >> 16
 }
 
 impl CudaBackend {
-    /// Runs what would be timed once, and compares.
+    /// Proves that an engine computes a problem right, if that needs proof. What it takes of the device's memory is kept until
+    /// [`CudaBackend::release`].
     ///
     /// # Errors
     /// [`CudaError::Unproven`] if the result is wrong or memory beyond was written; those of running.
-    pub(super) fn prove(
-        &mut self,
-        problem: &Problem,
-        timed: &TimedStep,
-        workspace: Bytes,
-        notes: Notes,
-    ) -> Result<(), CudaError> {
+    pub(super) fn prove_engine(&mut self, problem: &Problem, family: &Family) -> Result<(), CudaError> {
+        if must_be_proven(problem) {
+            let (workspace, notes) = self.requirement(problem, family)?;
+            let timed = self.timed_step(problem, family)?;
+            self.prove(problem, &timed, workspace, notes)?;
+            self.proven.insert((*problem, family.clone()));
+        }
+        Ok(())
+    }
+
+    /// Whether an engine needs no proof for a problem, or was seen to compute it right.
+    pub(super) fn is_proven(&self, problem: &Problem, family: &Family) -> bool {
+        !must_be_proven(problem) || self.proven.contains(&(*problem, family.clone()))
+    }
+
+    /// Runs what would be timed once, and compares.
+    fn prove(&mut self, problem: &Problem, timed: &TimedStep, workspace: Bytes, notes: Notes) -> Result<(), CudaError> {
         let storage = problem.types().storage();
         let size = storage.size();
         let bytes = tensor_bytes(problem, storage);
@@ -155,8 +171,8 @@ struct Allowed {
 
 impl Allowed {
     /// Sums of whole numbers are exact but for how the result is stored. Transforms, of which some engines do not tell, and
-    /// sums in half types round by some share of a typical sum; a halo that is missing, or read from elsewhere, is off by
-    /// several times that.
+    /// sums in half types round by some share of a typical sum. A halo that is missing, or read from elsewhere, is off by
+    /// several times that where it is a good part of the products; of long sums, only some elements show it.
     fn of(problem: &Problem, notes: Notes) -> Allowed {
         let rounds = notes.contains(Notes::FFT) || notes.contains(Notes::WINOGRAD) || problem.types() == Types::F16;
         let relative = match problem.types().storage() {
@@ -172,8 +188,8 @@ impl Allowed {
     }
 }
 
-/// Flat indices of the output to compare: both ends and the middle of every dimension, and between a view's elements; fewer
-/// where each takes many products.
+/// Flat indices of the output to compare: both ends and the middle of every dimension, and between a view's elements; some of
+/// them, in no order, where each takes many products.
 fn chosen(problem: &Problem, length: usize) -> Vec<usize> {
     let convolution = problem.convolution();
     let (channels, filters) = (convolution.channels(), convolution.filters());
@@ -201,9 +217,10 @@ fn chosen(problem: &Problem, length: usize) -> Vec<usize> {
     indices.retain(|&index| index < length);
     indices.sort_unstable();
     indices.dedup();
-    let most = (MOST_PRODUCTS / products(problem).max(1)).max(16);
-    let step = indices.len().div_ceil(most).max(1);
-    indices.into_iter().step_by(step).collect()
+    // In no order, so that no row or column is left out.
+    indices.sort_by_key(|&index| mixed(index));
+    indices.truncate((MOST_PRODUCTS / products(problem).max(1)).max(FEW_ELEMENTS));
+    indices
 }
 
 #[cfg(test)]
@@ -227,5 +244,13 @@ mod tests {
         // The first row, the last, and one of the neighbor's.
         assert!([0, 3 * 5, 3 * 5 + 4, 4 * 5].iter().all(|index| chosen.contains(index)), "{chosen:?}");
         assert!(chosen.iter().all(|&index| index < problem.output_span()));
+        // Where an element takes many products, some of all columns and rows of the filters.
+        let long: Problem = "backward-filter n1 c64 h256 w1024 k64 r3 s3 pad1:0x1 f32 xh512 yh512".parse().unwrap();
+        let some = super::chosen(&long, 64 * 64 * 9);
+        assert_eq!(some.len(), FEW_ELEMENTS);
+        for (divisor, extent) in [(1, 3), (3, 3)] {
+            let places: std::collections::BTreeSet<usize> = some.iter().map(|index| index / divisor % extent).collect();
+            assert_eq!(places.len(), extent);
+        }
     }
 }

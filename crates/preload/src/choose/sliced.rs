@@ -38,11 +38,12 @@ impl Chooser {
         if session.guest.workspace(&block, own).ok()?.is_some_and(fits) {
             return None;
         }
-        let slicing = Slicing::of(block)?;
-        let (size, workspace) = slicing.ladder().into_iter().find_map(|size| {
-            let workspace = largest(&slicing.parts(size)?, &mut session.guest, question)?;
-            fits(workspace).then_some((size, workspace))
-        })?;
+        let sizes = |slicing: Slicing| slicing.ladder().into_iter().map(move |size| (slicing, size));
+        let (slicing, size, workspace) =
+            Slicing::axes(block).into_iter().flat_map(sizes).find_map(|(slicing, size)| {
+                let workspace = largest(&slicing.parts(size)?, &mut session.guest, question)?;
+                fits(workspace).then_some((slicing, size, workspace))
+            })?;
         let device = session.guest.device().clone();
         let cached = |problem: &Problem| self.cached(problem, settings, &device);
         let prover = Prover { proofs: self.proofs(), device: question.device, host, cached: &cached };

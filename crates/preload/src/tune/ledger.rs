@@ -299,7 +299,7 @@ impl Backend for Asking<'_> {
                 Err(refusal(problem, algorithm, "is too slow, by what was seen of it"))
             }
             _ if must_be_proven(problem) && !self.proven(problem, algorithm)? => {
-                Err(refusal(problem, algorithm, "computes slices wrong"))
+                Err(refusal(problem, algorithm, "was not seen to compute slices right"))
             }
             _ => {
                 self.wanted = Some(Wanted::Part(*problem, algorithm.clone()));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
@@ -13,14 +14,23 @@ from ._table import size as _size
 from ._table import time as _time
 
 
+# Slices along an axis, such as `2 x h16 fft + h8 fft`, in place of an algorithm.
+_SLICES = re.compile(r"(\d+ x )?[dhw]\d+ ")
+
+
 @dataclass(frozen=True)
 class MicroBatch:
-    """One library call of a configuration."""
+    """One library call of a configuration, or several where ``algorithm`` names slices: ``4 x d8 engine2``."""
 
     micro_batch: int
     algorithm: str
     time_us: float
     workspace_bytes: int
+
+    @property
+    def is_sliced(self) -> bool:
+        """Whether its samples are computed in slices along a spatial axis."""
+        return _SLICES.match(self.algorithm) is not None
 
     def __repr__(self) -> str:
         return f"<{self.micro_batch} {self.algorithm}, {_time(self.time_us)}, {_size(self.workspace_bytes)}>"
@@ -32,11 +42,24 @@ class Configuration(tuple[MicroBatch, ...]):
     >>> part = MicroBatch(8, "winograd", 10.0, 0)
     >>> print(Configuration([part, part]))
     2 x 8 winograd
+    >>> sliced = MicroBatch(1, "4 x h16 fft", 10.0, 0)
+    >>> print(Configuration([sliced]), "and", Configuration([sliced, sliced]))
+    4 x h16 fft and 2 x 1 (4 x h16 fft)
     """
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether there are two or more calls: micro-batches or slices."""
+        return len(self) > 1 or any(part.is_sliced for part in self)
+
     def __str__(self) -> str:
-        runs = [(len(list(group)), size, name) for (size, name), group in groupby(self, _size_and_algorithm)]
-        return " + ".join(f"{size} {name}" if count == 1 else f"{count} x {size} {name}" for count, size, name in runs)
+        def one(part: MicroBatch) -> str:
+            if not part.is_sliced:
+                return f"{part.micro_batch} {part.algorithm}"
+            return part.algorithm if len(self) == 1 else f"{part.micro_batch} ({part.algorithm})"
+
+        runs = [(one(part), len([part, *others])) for _, (part, *others) in groupby(self, _size_and_algorithm)]
+        return " + ".join(text if count == 1 else f"{count} x {text}" for text, count in runs)
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -166,7 +189,7 @@ class Optimized(Table):
         return self._svg
 
     def __repr__(self) -> str:
-        divided = sum(len(kernel.configuration) > 1 for kernel in self.kernels)
+        divided = sum(kernel.configuration.is_divided for kernel in self.kernels)
         gain = "" if self.speedup is None else f", {self.speedup:.2f}x as fast as undivided"
         return (
             f"<Optimized {self.network}, mini-batch {self.batch}, {self.types}, on {self.device}: {_time(self.time_us)}"
