@@ -19,6 +19,10 @@ use super::write::write;
 use super::{ALIGNMENT, Action, Algorithms, CostModel, Decision, Holding, Options, Policy, Schedule, footprint};
 use crate::{Bytes, Configuration, Error, Nanos};
 
+/// One part in this many of the time for planning is left for what follows the search: the last placement, checks and
+/// the simulation.
+const AFTER: u64 = 8;
+
 /// A schedule with offsets, and its sizes.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
@@ -78,7 +82,8 @@ impl<'a> Drafter<'a> {
         stop: Stop<'a>,
     ) -> Result<Drafter<'a>, Error> {
         let time = options.plan_time.filter(|_| options.policy == Policy::Optimal);
-        let end = End::new(stop, time.and_then(|time| Instant::now().checked_add(Duration::from_nanos(time.0))));
+        let searching = time.map(|time| Duration::from_nanos(time.0 - time.0 / AFTER));
+        let end = End::new(stop, searching.and_then(|time| Instant::now().checked_add(time)));
         step.check()?;
         let fronts = step.operations.iter().map(|operation| match &operation.cost {
             Cost::Choice(front) => front.choices(options.division()).map(Some),
@@ -208,16 +213,16 @@ impl<'a> Drafter<'a> {
 
     /// The same schedule with a tighter placement, if its current offsets waste much.
     pub(super) fn tightened(&self, draft: Draft) -> Draft {
-        self.tightened_with(draft, Effort::Plan)
+        self.tightened_until(draft, Effort::Plan, self.end)
     }
 
-    /// The same with this effort.
-    pub(super) fn tightened_with(&self, draft: Draft, effort: Effort) -> Draft {
+    /// The same with this effort, and an end of its own.
+    pub(super) fn tightened_until(&self, draft: Draft, effort: Effort, end: End<'_>) -> Draft {
         if draft.is_tight() || draft.effort == Effort::Plan {
             return draft;
         }
         let lives = Lives::of(&draft.schedule);
-        let found = place(&lives.blocks, effort, self.end);
+        let found = place(&lives.blocks, effort, end);
         // A placement around workspaces in the gaps of another can be tighter than any search finds.
         if found.height >= draft.peak.0 {
             return Draft { effort: Effort::Plan, ..draft };

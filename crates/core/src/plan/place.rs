@@ -26,6 +26,9 @@ use exact::lowest;
 use fit::Rules;
 use instance::Instance;
 
+/// Visits per block below which an exact search is not begun.
+const LEAST_VISITS: u64 = 300;
+
 /// Offsets and the resulting height.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placement {
@@ -46,7 +49,7 @@ pub(super) fn place(lives: &[Life], effort: Effort, end: End<'_>) -> Placement {
 
 /// The same, but any placement of at most this height will do, and the search goes on until it finds one or gives up.
 pub(super) fn place_below(lives: &[Life], most: u64, end: End<'_>) -> Placement {
-    place_within(lives, Effort::Plan, Effort::Plan.exact_visits() / 3, Some(most), end)
+    place_within(lives, Effort::Bound, Effort::Bound.exact_visits() / 3, Some(most), end)
 }
 
 /// The same with a limit of its own on visits of the exact search.
@@ -91,7 +94,7 @@ fn place_movable(
             return best;
         }
         packing.improve(effort);
-    } else if let Some(instance) = Instance::new(lives, stays) {
+    } else if let Some(instance) = worth_it(lives, exact_visits, end).then(|| Instance::new(lives, stays)).flatten() {
         let known = (height / instance.unit) as i32;
         let lowest = lowest(&instance, known, units(most, instance.unit), (exact_visits, end), Rules::ALL);
         if let Some(offsets) = lowest.offsets {
@@ -106,6 +109,11 @@ fn place_movable(
     }
     let (offsets, height) = packing.best();
     if height < best.1 { (offsets.to_vec(), height) } else { best }
+}
+
+/// Whether an exact search of so many visits places each block more than a few times.
+fn worth_it(lives: &[Life], visits: u64, end: End<'_>) -> bool {
+    visits >= LEAST_VISITS * lives.len() as u64 && !end.is_over()
 }
 
 /// A height in whole units; 0 if any lower one is welcome.

@@ -15,6 +15,7 @@ use vdnn::Offloads;
 use super::draft::{Draft, Drafter};
 use super::place::Effort;
 use super::side_by_side::side_by_side;
+use super::stop::End;
 use super::{Algorithms, Bounded, Decision, Policy};
 use crate::{Bytes, Error, Nanos};
 
@@ -73,9 +74,13 @@ pub(super) fn proven(drafter: &Drafter<'_>) -> (Bytes, usize) {
 }
 
 /// The arena of the network-wide baseline with the fastest algorithms.
-fn baseline(drafter: &Drafter<'_>) -> Draft {
-    drafter.tightened(drafter.draft(&baseline::script(drafter.step), Algorithms::Performance, Effort::Draft))
+fn baseline(drafter: &Drafter<'_>, end: End<'_>) -> Draft {
+    let draft = drafter.draft(&baseline::script(drafter.step), Algorithms::Performance, Effort::Draft);
+    drafter.tightened_until(draft, Effort::Plan, end)
 }
+
+/// The smallest arenas are searched for in one part in this many of the time for planning.
+const FLOORS: usize = 4;
 
 /// The smallest arena of each script, with memory-optimal algorithms.
 pub(super) struct Floors {
@@ -105,6 +110,7 @@ impl Floors {
             overlap::floor(drafter),
             baseline::script(drafter.step),
         ];
+        let end = drafter.end.part(FLOORS);
         let optimal = Mutex::new(None);
         let drafts = side_by_side(2 + scripts.len(), |place| match place.checked_sub(1) {
             None => {
@@ -115,10 +121,10 @@ impl Floors {
             }
             Some(_) if drafter.end.proceed().is_err() => None,
             // It takes longest of the others.
-            Some(0) => Some(baseline(drafter)),
+            Some(0) => Some(baseline(drafter, end)),
             Some(script) => {
                 let draft = drafter.draft(&scripts[script - 1], Algorithms::Memory, Effort::Draft);
-                Some(drafter.tightened(draft))
+                Some(drafter.tightened_until(draft, Effort::Plan, end))
             }
         });
         drafter.end.proceed()?;

@@ -10,6 +10,8 @@
 //! Memory is exact in the order of the operations. Times leave out what copies in both directions and computations
 //! beside copies cost each other; the simulator decides between the plans that come out of the search.
 
+use std::collections::VecDeque;
+
 use super::model::{Gap, Model};
 use super::slots::Slot;
 use crate::plan::script::{Move, Script};
@@ -91,6 +93,9 @@ struct Leaving {
 /// How early a copy back starts, in copy times.
 const EARLY: u64 = 2;
 
+/// Moments at which what comes back is counted in the time of visiting one.
+const COUNTED: usize = 8;
+
 /// Reruns per operation of the step at which an attempt is given up.
 const MAX_RERUNS: usize = 8;
 
@@ -110,9 +115,8 @@ pub(super) struct Evaluator<'m, 'a> {
     on_host: Vec<Option<u64>>,
     /// For each tensor: how many tensors being rebuilt read it.
     wanted: Vec<u32>,
-    leaving: Vec<Leaving>,
-    /// When the first of them may leave.
-    next_leaving: u64,
+    /// By the ends of their copies.
+    leaving: VecDeque<Leaving>,
     /// Tensors being rebuilt, each for the one before, with their producers.
     stack: Vec<(usize, &'m [usize])>,
     fetches: Vec<Fetch>,
@@ -123,6 +127,8 @@ pub(super) struct Evaluator<'m, 'a> {
     /// Time of all copies to the host.
     copying: u64,
     reruns: usize,
+    /// Moments at which a tensor on its way back was counted.
+    counted: usize,
     /// The operation of the step that comes next.
     at: usize,
 }
@@ -140,8 +146,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             gap: vec![None; tensors],
             on_host: vec![None; tensors],
             wanted: vec![0; tensors],
-            leaving: Vec::new(),
-            next_leaving: u64::MAX,
+            leaving: VecDeque::new(),
             stack: Vec::new(),
             fetches: Vec::new(),
             live: 0,
@@ -150,6 +155,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             moved: 0,
             copying: 0,
             reruns: 0,
+            counted: 0,
             at: 0,
         }
     }
@@ -163,9 +169,9 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         self.on_host.fill(None);
         self.wanted.fill(0);
         self.leaving.clear();
-        self.next_leaving = u64::MAX;
         self.fetches.clear();
-        (self.live, self.now, self.link_free, self.moved, self.copying, self.reruns) = (0, 0, 0, 0, 0, 0);
+        (self.live, self.now, self.link_free, self.moved, self.copying) = (0, 0, 0, 0, 0);
+        (self.reruns, self.counted) = (0, 0);
     }
 
     /// What these decisions lead to; `None` if something needed cannot be computed again or the host is too small.
@@ -224,6 +230,11 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         Some(outcome)
     }
 
+    /// Visits that the last evaluation took: its moments, and parts of one for counting what comes back.
+    pub(super) fn visits(&self) -> u64 {
+        (self.moments.len() + self.counted / COUNTED) as u64
+    }
+
     fn appear(&mut self, tensor: usize) {
         if !self.present[tensor] {
             self.present[tensor] = true;
@@ -268,25 +279,20 @@ impl<'m, 'a> Evaluator<'m, 'a> {
 
     fn move_out(&mut self, tensor: usize) {
         let end = self.copy_out(tensor);
-        self.leaving.push(Leaving { tensor, end });
-        self.next_leaving = self.next_leaving.min(end);
+        let place = self.leaving.partition_point(|leaving| leaving.end <= end);
+        self.leaving.insert(place, Leaving { tensor, end });
     }
 
     /// Frees the bytes of tensors whose copies have ended, or must be waited for to stay within the limit.
     fn free(&mut self, needed: u64) {
-        if self.next_leaving > self.now && self.live + needed <= self.limit {
-            return;
-        }
-        while let Some(place) = (0..self.leaving.len()).min_by_key(|place| self.leaving[*place].end) {
-            let Leaving { tensor, end } = self.leaving[place];
+        while let Some(&Leaving { tensor, end }) = self.leaving.front() {
             if end > self.now && self.live + needed <= self.limit {
                 break;
             }
             self.now = self.now.max(end);
-            self.leaving.remove(place);
+            self.leaving.pop_front();
             self.leave(tensor);
         }
-        self.next_leaving = self.leaving.iter().map(|leaving| leaving.end).min().unwrap_or(u64::MAX);
     }
 
     /// Runs operations during which nothing comes or goes.
@@ -413,6 +419,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             let bytes = self.model.bytes[tensor];
             let in_time = self.moments.partition_point(|moment| moment.start <= begin_by).saturating_sub(1);
             let mut at = in_time.max(earliest).max(from).min(needed);
+            self.counted += needed - at;
             let limit = self.limit;
             if let Some(full) = self.moments[at..needed].iter().rposition(|moment| moment.live + bytes > limit) {
                 at += full + 1;

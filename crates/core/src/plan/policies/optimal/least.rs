@@ -6,7 +6,7 @@
 use super::evaluate::{Choice, Decisions};
 use super::model::Model;
 use super::search::{Search, Work};
-use super::{checkpoints, everything};
+use super::starts::{checkpoints, everything};
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::place::Effort;
 use crate::plan::stop::End;
@@ -25,6 +25,9 @@ const VISITS: u64 = 1_500_000;
 
 /// Halvings of the range between what is proven and what is found.
 const HALVINGS: usize = 6;
+
+/// The placement of the least budget takes at most one part in this many of the time for planning.
+const PART: usize = 4;
 
 /// Decisions kept from the first round.
 const KEPT: usize = 3;
@@ -78,7 +81,7 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     search.evaluate(&decisions, &mut work)?;
     let script = search.evaluator().script();
     let draft = drafter.draft_with(&script, &decisions.points, Effort::Draft);
-    let draft = drafter.tightened_with(draft, Effort::Bound);
+    let draft = drafter.tightened_until(draft, Effort::Bound, drafter.end.part(PART));
     Some(Least { draft, decisions })
 }
 

@@ -8,12 +8,16 @@ mod min_cut;
 mod model;
 mod search;
 mod slots;
+mod starts;
+
+use std::sync::{Mutex, PoisonError};
 
 use bound::{Bound, Relaxation};
 use evaluate::{Choice, Decisions};
 pub(super) use least::{Least, least};
 use model::Model;
 use search::{Prefer, Search, Work};
+use starts::{cheapest, checkpoints, everything};
 
 use super::vdnn::{self, Offloads};
 use super::{Floors, Outcome, Trials, baseline, overlap};
@@ -27,42 +31,6 @@ use crate::{Error, Nanos};
 /// Bytes that every plan needs at once, and the operation that does.
 pub(super) fn floor(drafter: &Drafter<'_>) -> (u64, usize) {
     Model::of(drafter).floor()
-}
-
-/// Decisions that keep everything, with the fastest points.
-fn everything(model: &Model<'_>) -> Decisions {
-    let choice = |gap: &model::Gap| if gap.is_tail { Choice::Rebuild } else { Choice::Keep };
-    Decisions {
-        gaps: model.gaps.iter().map(choice).collect(),
-        points: model.points.iter().map(|points| points.len() - 1).collect(),
-    }
-}
-
-/// Decisions that keep only what the forward pass needs after each of `segments` cuts at equal shares of its bytes.
-fn checkpoints(model: &Model<'_>, segments: usize) -> Decisions {
-    let mut decisions = everything(model);
-    let forward = model.drafter.step.forward();
-    let written: Vec<u64> = (0..forward).map(|at| model.used(at)).collect();
-    let total: u64 = written.iter().sum();
-    let mut cuts = Vec::new();
-    let mut sum = 0;
-    for (at, bytes) in written.iter().enumerate() {
-        sum += bytes;
-        if u128::from(sum) * segments as u128 >= u128::from(total) * (cuts.len() as u128 + 1) {
-            cuts.push(at);
-        }
-    }
-    for (gap, choice) in model.gaps.iter().zip(&mut decisions.gaps) {
-        let crosses = |cut: &usize| {
-            let uses = model.forward_uses(gap.tensor);
-            uses.start <= *cut && *cut + 1 < uses.end
-        };
-        let spans = gap.to > forward || gap.to - gap.from > forward / segments.max(1);
-        if !gap.is_tail && spans && !gap.producers.is_empty() && !cuts.iter().any(crosses) {
-            *choice = Choice::Rebuild;
-        }
-    }
-    decisions
 }
 
 /// A time that no plan is below that fits by copies to the host alone: what is too much at an operation has left before.
@@ -160,20 +128,32 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     end.proceed()?;
     // What only moves tensors takes long to place; where it cannot be faster, or time is over, it need not be tried.
     let moving = moving_alone(model, options.budget.0);
-    if trials.best().is_none_or(|best| !end.is_over() && best.time > moving) {
-        if let Ok(found) = overlap::choose(drafter, floors) {
-            trials.consider("overlap", found.draft);
-        }
-        for (name, script) in [
-            ("vdnn-all", vdnn::script(drafter, Offloads::All, None)),
-            ("vdnn-conv", vdnn::script(drafter, Offloads::Convolutions, None)),
-            ("baseline", baseline::script(drafter.step)),
-        ] {
-            trials.consider(name, drafter.draft(&script, options.algorithms, Effort::Plan));
-        }
+    let others: &[&str] = match trials.best().is_none_or(|best| !end.is_over() && best.time > moving) {
+        true => &["overlap", "vdnn-all", "vdnn-conv", "baseline"],
+        false => &[],
+    };
+    let target = target(&trials, &planner);
+    let last = Mutex::new(None);
+    let relaxation = Mutex::new(relaxation);
+    let drafts = side_by_side(1 + others.len(), |place| {
+        let script = match place.checked_sub(1).map(|other| others[other]) {
+            None => {
+                let mut relaxation = relaxation.lock().unwrap_or_else(PoisonError::into_inner);
+                *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(relaxation.improve(target, rounds[1], end));
+                return None;
+            }
+            Some("overlap") => return overlap::choose(drafter, floors).ok().map(|found| found.draft),
+            Some("vdnn-all") => vdnn::script(drafter, Offloads::All, None),
+            Some("vdnn-conv") => vdnn::script(drafter, Offloads::Convolutions, None),
+            Some(_) => baseline::script(drafter.step),
+        };
+        Some(drafter.draft(&script, options.algorithms, Effort::Plan))
+    });
+    for (name, draft) in others.iter().zip(drafts.into_iter().skip(1)) {
+        draft.into_iter().for_each(|draft| _ = trials.consider(name, draft));
     }
-    let last = relaxation.improve(target(&trials, &planner), rounds[1], end);
-    bound.time = bound.time.max(last.time);
+    let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
+    bound.time = bound.time.max(last.map_or(0, |last: Bound| last.time));
     end.proceed()?;
     let too_large = |decisions: Vec<_>| drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least());
     // A plan that is faster is not of those that the bound covers.
@@ -205,6 +185,9 @@ impl Planner<'_, '_> {
         let mut starts = vec![("keep".to_owned(), everything(self.model))];
         for segments in [1, 2, 3, 4, 6, 8, 12, 16, 24] {
             starts.push((format!("{segments} segments"), checkpoints(self.model, segments)));
+        }
+        for percent in [40, 60, 80, 95] {
+            starts.push((format!("cheapest {percent}%"), cheapest(self.model, percent)));
         }
         starts.extend(least.map(|least| ("least".to_owned(), least.decisions.clone())));
         self.try_all(limit, starts, Prefer::default());
@@ -258,41 +241,57 @@ impl Planner<'_, '_> {
 
     /// Searches, and places what is found; where the placement wastes too much, once more within a lower limit.
     fn place(&mut self, trials: &mut Trials<'_>) {
-        let drafter = self.model.drafter;
-        let budget = drafter.options.budget.0;
-        let mut limit = budget;
-        // Whether what is placed takes little longer than what was found.
-        let is_placed = |known: &[Known], trials: &Trials<'_>, share: u64| {
-            let found = known.first().map_or(0, |known| known.0.time);
-            trials.best().is_some_and(|best| best.time.0 <= found + found / share)
-        };
-        for placing in 0..PLACINGS {
-            let is_late = self.end.is_over();
-            if is_late && is_placed(&self.known, trials, 20) {
+        let budget = self.model.drafter.options.budget.0;
+        // The limit of the next search, and the least one so far within which something was found.
+        let (mut limit, mut least) = (budget, budget);
+        for placing in 0..2 * PLACINGS {
+            // More attempts are worth it where all that is placed is much slower; when time is over, a single one.
+            let (is_late, is_placed) = (self.end.is_over(), self.is_placed(trials, 20));
+            if is_late && (is_placed || placing > 0) || is_placed && placing >= PLACINGS {
                 break;
             }
-            self.search(limit, self.visits >> placing);
-            let is_late = self.end.is_over();
-            let mut over: Option<u64> = None;
-            for place in 0..self.known.len() {
-                let (outcome, decisions, name) = &self.known[place];
-                if trials.best().is_some_and(|best| best.time.0 <= outcome.time) {
-                    break;
-                }
-                let effort = if over.is_none() && !is_late { Effort::Plan } else { Effort::Draft };
-                let Some(draft) = self.draft(limit, decisions, effort) else { continue };
-                let (peak, live) = (draft.peak.0, draft.most_live.0);
-                if !trials.consider(name, draft) {
-                    over.get_or_insert(peak.saturating_sub(budget) + limit.saturating_sub(live));
-                }
+            if !self.search(limit, self.visits >> placing.min(PLACINGS)) {
+                limit = limit.midpoint(least);
+                continue;
             }
-            match over.filter(|_| !is_placed(&self.known, trials, 1000)) {
-                Some(over) if over > 0 => {
-                    limit = limit.saturating_sub((over + over / 8).max(budget / ROOM * placing as u64))
-                }
-                _ => break,
+            least = limit;
+            match self.place_known(limit, trials).filter(|_| !self.is_placed(trials, 1000)) {
+                Some(over) => limit = limit.saturating_sub((over + over / 8).max(budget / ROOM * placing as u64)),
+                None => break,
             }
         }
+    }
+
+    /// Places the best known decisions, and the best with another beginning. Returns by how much the first that does not
+    /// fit misses the budget, were the limit filled.
+    fn place_known(&self, limit: u64, trials: &mut Trials<'_>) -> Option<u64> {
+        let budget = self.model.drafter.options.budget.0;
+        let best = trials.best().map_or(u64::MAX, |best| best.time.0);
+        let faster = || self.known.iter().filter(|known| known.0.time < best);
+        let first = faster().next()?;
+        let other = faster().find(|known| known.2 != first.2).or_else(|| faster().nth(1));
+        let placed: Vec<&Known> = [Some(first), other].into_iter().flatten().collect();
+        let is_late = self.end.is_over();
+        let drafts = side_by_side(placed.len(), |place| {
+            let effort = if place == 0 && !is_late { Effort::Plan } else { Effort::Draft };
+            self.draft(limit, &placed[place].1, effort)
+        });
+        let mut over = None;
+        for ((.., name), draft) in placed.into_iter().zip(drafts) {
+            let Some(draft) = draft else { continue };
+            let missing = draft.peak.0.saturating_sub(budget) + limit.saturating_sub(draft.most_live.0);
+            if trials.consider(name, draft) {
+                break;
+            }
+            over.get_or_insert(missing);
+        }
+        over.filter(|over| *over > 0)
+    }
+
+    /// Whether what is placed takes little longer than what was found: at most one part in `share`.
+    fn is_placed(&self, trials: &Trials<'_>, share: u64) -> bool {
+        let found = self.known.first().map_or(0, |known| known.0.time);
+        trials.best().is_some_and(|best| best.time.0 <= found + found / share)
     }
 
     fn draft(&self, limit: u64, decisions: &Decisions, effort: Effort) -> Option<Draft> {
@@ -302,8 +301,8 @@ impl Planner<'_, '_> {
         Some(self.model.drafter.draft_with(&script, &decisions.points, effort))
     }
 
-    /// Improves all known decisions within a limit on live bytes.
-    fn search(&mut self, limit: u64, visits: u64) {
+    /// Improves all known decisions within a limit on live bytes; leaves them where none fits it.
+    fn search(&mut self, limit: u64, visits: u64) -> bool {
         let share = visits / (KNOWN as u64 + 2);
         // The rest is for placements within a lower limit, should this one waste too much.
         let end = self.end.part(2);
@@ -339,6 +338,10 @@ impl Planner<'_, '_> {
         found.extend(more.into_iter().flatten());
         found.sort_by_key(|known| known.0.rank());
         found.dedup_by(|one, other| one.1 == other.1);
+        if found.is_empty() {
+            return false;
+        }
         self.known = found;
+        true
     }
 }

@@ -2,27 +2,25 @@
 //! then tries again around random places.
 //!
 //! ```text
-//! over the limit    give up at the worst moment what frees the most bytes for its time, until everything fits
-//! fits              keep again, most expensive first, whatever still fits
+//! repair            give up at the worst moment what frees the most bytes for its time, until everything fits
+//! restore           keep again, most expensive first, whatever still fits
 //! improve           undo a few decisions around a random moment, repair, give back; continue from the better one
 //! ```
+
+mod repair;
 
 use super::evaluate::{Choice, Decisions, Evaluator, Outcome};
 use super::model::Model;
 use crate::plan::stop::End;
 
-/// How many of the most promising changes are carried out in thought before one is taken.
-const TRIED: usize = 6;
+/// Where trying each change alone takes more visits, changes are first tried together.
+const TOGETHER: u64 = 400_000;
 
 /// Attempts without improvement before a search ends, besides a few for each decision.
 const LOST: usize = 40;
 
 /// How many attempts ago something was accepted that a new one is compared with.
 const PATIENCE: usize = 30;
-
-/// Operations of a step in which several changes are made at once while much is missing, and how many at most.
-const LARGE: usize = 800;
-const MANY: usize = 64;
 
 /// Changes that are tried to make up for a random one.
 const AROUND: usize = 10;
@@ -89,7 +87,7 @@ impl<'m, 'a> Search<'m, 'a> {
 
     pub(super) fn evaluate(&mut self, decisions: &Decisions, work: &mut Work<'_>) -> Option<Outcome> {
         let outcome = self.evaluator.evaluate(decisions);
-        work.visits = work.visits.saturating_sub(self.evaluator.moments.len() as u64);
+        work.visits = work.visits.saturating_sub(self.evaluator.visits());
         outcome
     }
 
@@ -103,101 +101,6 @@ impl<'m, 'a> Search<'m, 'a> {
         ((self.random >> 33) % bound.max(1) as u64) as usize
     }
 
-    /// Makes decisions fit the limit, if that is possible by giving up one thing after the other.
-    pub(super) fn repair(&mut self, decisions: &mut Decisions, work: &mut Work<'_>) -> Option<Outcome> {
-        let mut now = self.feasible(decisions, work)?;
-        while now.excess > 0 && !work.is_spent() {
-            let mut changes = self.relief(decisions, &now);
-            if self.model.touches.len() > LARGE && self.take_many(decisions, &now, &changes) {
-                now = self.evaluate(decisions, work)?;
-                continue;
-            }
-            changes.truncate(TRIED);
-            let mut best: Option<(u128, Change, Outcome)> = None;
-            for (_, change) in changes {
-                let undo = apply(decisions, change);
-                let outcome = self.evaluate(decisions, work);
-                apply(decisions, undo);
-                let Some(outcome) = outcome.filter(|outcome| outcome.excess < now.excess) else { continue };
-                let freed = u128::from(now.excess - outcome.excess);
-                let cost = u128::from(outcome.time.saturating_sub(now.time).max(1));
-                let rank = (cost << 48) / freed;
-                if best.as_ref().is_none_or(|best| rank < best.0) {
-                    best = Some((rank, change, outcome));
-                }
-            }
-            // One change alone may free nothing at the worst moment where several tensors come back together.
-            let Some((_, change, _)) = best else { return self.squeeze(decisions, now, work) };
-            apply(decisions, change);
-            // Once more, for its moments.
-            now = self.evaluate(decisions, work)?;
-        }
-        (now.excess == 0).then_some(now)
-    }
-
-    /// In a large step: makes the most promising changes at once, up to half of what is missing at the worst moment.
-    fn take_many(&self, decisions: &mut Decisions, now: &Outcome, changes: &[(u128, Change)]) -> bool {
-        let missing = now.peak.saturating_sub(self.evaluator.limit) / 2;
-        let (mut freed, mut taken) = (0, 0);
-        let mut seen = Vec::new();
-        for &(_, change) in changes {
-            let Change::Gap(gap, choice) = change else { continue };
-            if freed >= missing || taken == MANY {
-                break;
-            }
-            if decisions.gaps[gap] == Choice::Keep && !seen.contains(&gap) {
-                seen.push(gap);
-                apply(decisions, Change::Gap(gap, choice));
-                freed += self.model.gaps[gap].bytes;
-                taken += 1;
-            }
-        }
-        taken > 1
-    }
-
-    /// Lets rebuilt tensors leave between their uses as long as that helps.
-    fn squeeze(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Option<Outcome> {
-        self.evaluate(decisions, work)?;
-        let at = self.evaluator.moments[now.worst].at;
-        let mut gaps: Vec<usize> = (0..self.model.gaps.len())
-            .filter(|&gap| {
-                let of = &self.model.gaps[gap];
-                !of.is_tail && of.from < at && at < of.to
-            })
-            .collect();
-        gaps.sort_by_key(|&gap| std::cmp::Reverse(self.model.gaps[gap].bytes));
-        for gap in gaps {
-            if now.excess == 0 || work.is_spent() {
-                break;
-            }
-            for choice in [Choice::Again, Choice::Rebuild, Choice::Move] {
-                let is_barred = choice == Choice::Move && !self.prefer.may_move;
-                if decisions.gaps[gap] == choice || !self.is_open(gap, choice) || is_barred {
-                    continue;
-                }
-                let undo = apply(decisions, Change::Gap(gap, choice));
-                match self
-                    .evaluate(decisions, work)
-                    .filter(|outcome| (outcome.peak, outcome.excess) < (now.peak, now.excess))
-                {
-                    Some(outcome) => now = outcome,
-                    None => _ = apply(decisions, undo),
-                }
-            }
-        }
-        if now.excess == 0 { Some(now) } else { None }
-    }
-
-    /// Keeps what cannot be computed again although it was decided to be.
-    fn feasible(&mut self, decisions: &mut Decisions, work: &mut Work<'_>) -> Option<Outcome> {
-        for gap in 0..decisions.gaps.len() {
-            if !self.is_open(gap, decisions.gaps[gap]) {
-                decisions.gaps[gap] = Choice::Keep;
-            }
-        }
-        self.evaluate(decisions, work)
-    }
-
     /// Whether a gap may have a choice, as far as it can be said alone.
     pub(super) fn is_open(&self, gap: usize, choice: Choice) -> bool {
         let of = &self.model.gaps[gap];
@@ -206,86 +109,6 @@ impl<'m, 'a> Search<'m, 'a> {
             Choice::Move => !of.is_tail,
             Choice::Rebuild | Choice::Again => of.is_tail || !of.producers.is_empty(),
         }
-    }
-
-    /// Changes that may free bytes at the worst moment, most promising first.
-    fn relief(&self, decisions: &Decisions, now: &Outcome) -> Vec<(u128, Change)> {
-        let model = self.model;
-        let moments = &self.evaluator.moments;
-        let worst = moments[now.worst];
-        let at = worst.at;
-        // How many operations around are over the limit, before each operation.
-        let mut over = vec![0_u32; model.touches.len() + 1];
-        for moment in moments.iter().filter(|moment| moment.live > self.evaluator.limit) {
-            over[moment.at + 1] += 1;
-        }
-        for place in 1..over.len() {
-            over[place] += over[place - 1];
-        }
-        let mut changes = Vec::new();
-        for (gap, of) in model.gaps.iter().enumerate() {
-            let covers = of.from < at && at < of.to || (worst.again && of.from < at && at == of.to);
-            if of.is_tail || !covers {
-                continue;
-            }
-            let moments =
-                if self.prefer.worst_alone { 1 } else { u128::from((over[of.to] - over[of.from + 1]).max(1)) };
-            let freed = moments * u128::from(of.bytes.max(1));
-            let mut offer = |choice: Choice, cost: u64| {
-                if self.is_open(gap, choice) && (self.prefer.may_move || choice != Choice::Move) {
-                    changes.push(((u128::from(cost.max(1)) << 48) / freed, Change::Gap(gap, choice)));
-                }
-            };
-            let link = model.copies[gap].0;
-            match decisions.gaps[gap] {
-                Choice::Keep => {
-                    offer(Choice::Rebuild, self.rebuilding(gap, decisions));
-                    offer(Choice::Move, link / 6);
-                }
-                Choice::Rebuild => {
-                    offer(Choice::Again, self.rebuilding(gap, decisions));
-                    offer(Choice::Move, link / 6);
-                }
-                Choice::Move if !of.producers.is_empty() => offer(Choice::Rebuild, self.rebuilding(gap, decisions)),
-                Choice::Move | Choice::Again => {}
-            }
-        }
-        let operation = worst.operation;
-        let (points, chosen) = (&model.points[operation], decisions.points[operation]);
-        for lower in 0..chosen {
-            let freed = u128::from(points[chosen].scratch - points[lower].scratch).max(1);
-            let cost = points[lower].time - points[chosen].time;
-            changes.push(((u128::from(cost.max(1)) << 48) / freed, Change::Point(operation, lower)));
-        }
-        changes.sort_by_key(|(rank, _)| *rank);
-        changes
-    }
-
-    /// About how long it takes to compute a gap's tensor again, with everything that is not there.
-    fn rebuilding(&self, gap: usize, decisions: &Decisions) -> u64 {
-        let model = self.model;
-        let mut seen = vec![gap];
-        let mut place = 0;
-        let mut time = 0;
-        while let Some(&current) = seen.get(place) {
-            let of = &model.gaps[current];
-            time += model.least_again(&of.producers);
-            for &read in of.producers.iter().flat_map(|run| &model.runs[*run].reads) {
-                let inside = model.gap_at(read, model.gaps[gap].to);
-                if let Some(inside) = inside
-                    && !seen.contains(&inside)
-                    && matches!(decisions.gaps[inside], Choice::Again)
-                        | (model.gaps[inside].is_tail && decisions.gaps[inside] != Choice::Keep)
-                {
-                    seen.push(inside);
-                }
-            }
-            place += 1;
-            if place > 64 {
-                break;
-            }
-        }
-        time
     }
 
     /// Keeps again, or gives up more cheaply, whatever makes the step faster and still fits.
@@ -310,6 +133,10 @@ impl<'m, 'a> Search<'m, 'a> {
                 }
             }
             order.sort_by_key(|(saved, _)| std::cmp::Reverse(*saved));
+            if order.len() as u64 * self.evaluator.visits() > TOGETHER {
+                let changes: Vec<Change> = order.iter().map(|(_, change)| *change).collect();
+                self.restore_together(decisions, &changes, &mut now, work);
+            }
             for (_, change) in order {
                 if work.is_spent() {
                     return now;
@@ -331,6 +158,31 @@ impl<'m, 'a> Search<'m, 'a> {
             }
         }
         now
+    }
+
+    /// Makes changes if they rank better together; else each half of them.
+    fn restore_together(
+        &mut self,
+        decisions: &mut Decisions,
+        changes: &[Change],
+        now: &mut Outcome,
+        work: &mut Work<'_>,
+    ) {
+        if work.is_spent() || changes.is_empty() {
+            return;
+        }
+        let undo: Vec<Change> = changes.iter().map(|change| apply(decisions, *change)).collect();
+        match self.evaluate(decisions, work) {
+            Some(outcome) if outcome.rank() < now.rank() => *now = outcome,
+            _ => {
+                undo.into_iter().rev().for_each(|undo| _ = apply(decisions, undo));
+                if changes.len() > 1 {
+                    let (one, other) = changes.split_at(changes.len() / 2);
+                    self.restore_together(decisions, one, now, work);
+                    self.restore_together(decisions, other, now, work);
+                }
+            }
+        }
     }
 
     /// Makes a change if it ranks better.

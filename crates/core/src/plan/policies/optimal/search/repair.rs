@@ -1,0 +1,213 @@
+//! Repairs decisions that do not fit: gives up at the worst moment what frees the most bytes for its time.
+
+use super::super::evaluate::{Choice, Decisions, Outcome};
+use super::{Change, Search, Work, apply};
+
+/// How many of the most promising changes are carried out in thought before one is taken.
+const TRIED: usize = 6;
+
+/// Operations of a step in which several changes are made at once while much is missing.
+const LARGE: usize = 800;
+
+impl Search<'_, '_> {
+    /// Makes decisions fit the limit, if that is possible by giving up one thing after the other.
+    pub(in crate::plan::policies::optimal) fn repair(
+        &mut self,
+        decisions: &mut Decisions,
+        work: &mut Work<'_>,
+    ) -> Option<Outcome> {
+        let mut now = self.feasible(decisions, work)?;
+        while now.excess > 0 && !work.is_spent() {
+            if self.model.touches.len() > LARGE && self.take_many(decisions) {
+                now = self.evaluate(decisions, work)?;
+                continue;
+            }
+            let mut changes = self.relief(decisions, &now);
+            changes.truncate(TRIED);
+            let mut best: Option<(u128, Change, Outcome)> = None;
+            for (_, change) in changes {
+                let undo = apply(decisions, change);
+                let outcome = self.evaluate(decisions, work);
+                apply(decisions, undo);
+                let Some(outcome) = outcome.filter(|outcome| outcome.excess < now.excess) else { continue };
+                let freed = u128::from(now.excess - outcome.excess);
+                let cost = u128::from(outcome.time.saturating_sub(now.time).max(1));
+                let rank = (cost << 48) / freed;
+                if best.as_ref().is_none_or(|best| rank < best.0) {
+                    best = Some((rank, change, outcome));
+                }
+            }
+            // One change alone may free nothing at the worst moment where several tensors come back together.
+            let Some((_, change, _)) = best else { return self.squeeze(decisions, now, work) };
+            apply(decisions, change);
+            // Once more, for its moments.
+            now = self.evaluate(decisions, work)?;
+        }
+        (now.excess == 0).then_some(now)
+    }
+
+    /// In a large step: gives up many tensors at once, the most promising first, until half of what is missing at each
+    /// operation is free. Returns whether it gave up any.
+    fn take_many(&self, decisions: &mut Decisions) -> bool {
+        let (model, limit) = (self.model, self.evaluator.limit);
+        let mut missing = vec![0; model.touches.len()];
+        for moment in &self.evaluator.moments {
+            let over = moment.live.saturating_sub(limit);
+            missing[moment.at] = missing[moment.at].max(over.div_ceil(2));
+        }
+        let crowded = self.crowded();
+        let mut changes = Vec::new();
+        for (gap, of) in model.gaps.iter().enumerate() {
+            let at = crowded[of.to] - crowded[of.from + 1].min(crowded[of.to]);
+            if !of.is_tail && at > 0 && decisions.gaps[gap] == Choice::Keep {
+                self.offer(gap, decisions, u128::from(at), &mut changes);
+            }
+        }
+        changes.sort_by_key(|(rank, _)| *rank);
+        let mut is_any = false;
+        for (_, change) in changes {
+            let Change::Gap(gap, _) = change else { continue };
+            let of = &model.gaps[gap];
+            let idle = &mut missing[of.from + 1..of.to];
+            if decisions.gaps[gap] == Choice::Keep && idle.iter().any(|missing| *missing > 0) {
+                idle.iter_mut().for_each(|missing| *missing = missing.saturating_sub(of.bytes));
+                apply(decisions, change);
+                is_any = true;
+            }
+        }
+        is_any
+    }
+
+    /// Before each operation: how many moments so far were over the limit.
+    fn crowded(&self) -> Vec<u32> {
+        let mut over = vec![0; self.model.touches.len() + 1];
+        for moment in self.evaluator.moments.iter().filter(|moment| moment.live > self.evaluator.limit) {
+            over[moment.at + 1] += 1;
+        }
+        for place in 1..over.len() {
+            over[place] += over[place - 1];
+        }
+        over
+    }
+
+    /// Adds the changes that give up a tensor, or more of it, ranked by time for each byte at `moments` moments.
+    fn offer(&self, gap: usize, decisions: &Decisions, moments: u128, changes: &mut Vec<(u128, Change)>) {
+        let of = &self.model.gaps[gap];
+        let freed = moments * u128::from(of.bytes.max(1));
+        let mut offer = |choice: Choice, cost: u64| {
+            if self.is_open(gap, choice) && (self.prefer.may_move || choice != Choice::Move) {
+                changes.push(((u128::from(cost.max(1)) << 48) / freed, Change::Gap(gap, choice)));
+            }
+        };
+        let link = self.model.copies[gap].0;
+        match decisions.gaps[gap] {
+            Choice::Keep => {
+                offer(Choice::Rebuild, self.rebuilding(gap, decisions));
+                offer(Choice::Move, link / 6);
+            }
+            Choice::Rebuild => {
+                offer(Choice::Again, self.rebuilding(gap, decisions));
+                offer(Choice::Move, link / 6);
+            }
+            Choice::Move if !of.producers.is_empty() => offer(Choice::Rebuild, self.rebuilding(gap, decisions)),
+            Choice::Move | Choice::Again => {}
+        }
+    }
+
+    /// Lets rebuilt tensors leave between their uses as long as that helps.
+    fn squeeze(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Option<Outcome> {
+        self.evaluate(decisions, work)?;
+        let at = self.evaluator.moments[now.worst].at;
+        let mut gaps: Vec<usize> = (0..self.model.gaps.len())
+            .filter(|&gap| {
+                let of = &self.model.gaps[gap];
+                !of.is_tail && of.from < at && at < of.to
+            })
+            .collect();
+        gaps.sort_by_key(|&gap| std::cmp::Reverse(self.model.gaps[gap].bytes));
+        for gap in gaps {
+            if now.excess == 0 || work.is_spent() {
+                break;
+            }
+            for choice in [Choice::Again, Choice::Rebuild, Choice::Move] {
+                let is_barred = choice == Choice::Move && !self.prefer.may_move;
+                if decisions.gaps[gap] == choice || !self.is_open(gap, choice) || is_barred {
+                    continue;
+                }
+                let undo = apply(decisions, Change::Gap(gap, choice));
+                match self
+                    .evaluate(decisions, work)
+                    .filter(|outcome| (outcome.peak, outcome.excess) < (now.peak, now.excess))
+                {
+                    Some(outcome) => now = outcome,
+                    None => _ = apply(decisions, undo),
+                }
+            }
+        }
+        if now.excess == 0 { Some(now) } else { None }
+    }
+
+    /// Keeps what cannot be computed again although it was decided to be.
+    fn feasible(&mut self, decisions: &mut Decisions, work: &mut Work<'_>) -> Option<Outcome> {
+        for gap in 0..decisions.gaps.len() {
+            if !self.is_open(gap, decisions.gaps[gap]) {
+                decisions.gaps[gap] = Choice::Keep;
+            }
+        }
+        self.evaluate(decisions, work)
+    }
+
+    /// Changes that may free bytes at the worst moment, most promising first.
+    fn relief(&self, decisions: &Decisions, now: &Outcome) -> Vec<(u128, Change)> {
+        let model = self.model;
+        let moments = &self.evaluator.moments;
+        let worst = moments[now.worst];
+        let at = worst.at;
+        let crowded = self.crowded();
+        let mut changes = Vec::new();
+        for (gap, of) in model.gaps.iter().enumerate() {
+            let covers = of.from < at && at < of.to || (worst.again && of.from < at && at == of.to);
+            if !of.is_tail && covers {
+                let all = (crowded[of.to] - crowded[of.from + 1]).max(1);
+                let moments = if self.prefer.worst_alone { 1 } else { u128::from(all) };
+                self.offer(gap, decisions, moments, &mut changes);
+            }
+        }
+        let operation = worst.operation;
+        let (points, chosen) = (&model.points[operation], decisions.points[operation]);
+        for lower in 0..chosen {
+            let freed = u128::from(points[chosen].scratch - points[lower].scratch).max(1);
+            let cost = points[lower].time - points[chosen].time;
+            changes.push(((u128::from(cost.max(1)) << 48) / freed, Change::Point(operation, lower)));
+        }
+        changes.sort_by_key(|(rank, _)| *rank);
+        changes
+    }
+
+    /// About how long it takes to compute a gap's tensor again, with everything that is not there.
+    fn rebuilding(&self, gap: usize, decisions: &Decisions) -> u64 {
+        let model = self.model;
+        let mut seen = vec![gap];
+        let mut place = 0;
+        let mut time = 0;
+        while let Some(&current) = seen.get(place) {
+            let of = &model.gaps[current];
+            time += model.least_again(&of.producers);
+            for &read in of.producers.iter().flat_map(|run| &model.runs[*run].reads) {
+                let inside = model.gap_at(read, model.gaps[gap].to);
+                if let Some(inside) = inside
+                    && !seen.contains(&inside)
+                    && matches!(decisions.gaps[inside], Choice::Again)
+                        | (model.gaps[inside].is_tail && decisions.gaps[inside] != Choice::Keep)
+                {
+                    seen.push(inside);
+                }
+            }
+            place += 1;
+            if place > 64 {
+                break;
+            }
+        }
+        time
+    }
+}
