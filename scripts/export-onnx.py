@@ -2,14 +2,14 @@
 """Exports the networks that the tests of ONNX files read, without their weights, and what PyTorch says of them.
 
     python scripts/export-onnx.py crates/core/tests/data/onnx
-    python scripts/export-onnx.py --small crates/train/tests/recorded
+    python scripts/export-onnx.py --small crates/train/tests/recorded [small|gated|resized ..]
 
 Needs torch, torchvision, onnx and onnxscript. The figures in torch.json are counted by PyTorch in a training step:
 convolutions, parameters, and the elements per sample of everything that an operation writes, without views and
 without the second outputs of an operation.
 
-With --small, exports two small networks with their weights, by both exporters, and the losses of three training steps
-that PyTorch took from these weights in 64 bits.
+With --small, exports small networks (all, or those named) with their weights, by both exporters, and the losses of three
+training steps that PyTorch took from these weights in 64 bits.
 """
 
 import gzip
@@ -184,6 +184,24 @@ class Gated(nn.Module):
         return self.out(torch.tanh(nn.functional.elu(self.soft(x))))
 
 
+class Resized(nn.Module):
+    """A network that makes its maps smaller and larger again, in each way that runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+        self.join = nn.Conv2d(12, 6, 3, padding=1)
+        self.out = nn.Linear(54, 5)
+
+    def forward(self, x):
+        resize = nn.functional.interpolate
+        x = torch.relu(self.down(x))
+        wide = [resize(x, scale_factor=2, mode="nearest"), resize(x, scale_factor=2, mode="bilinear"),
+                resize(x, size=(10, 10), mode="bilinear", align_corners=True)]
+        x = torch.relu(self.join(torch.cat(wide, 1)))
+        return self.out(resize(x, size=(3, 3), mode="bilinear").flatten(1))
+
+
 def numbers(count, seed):
     """Numbers from -1 to 1 by their place, as in the test."""
     return torch.tensor([((i * 37 + i // 7 * 11 + seed * 29) % 101 - 50) / 50 for i in range(count)])
@@ -216,9 +234,10 @@ def small(folder, name, model):
 
 def main():
     if sys.argv[1] == "--small":
-        for name, make in [("small", Small), ("gated", Gated)]:
-            torch.manual_seed(5)
-            small(pathlib.Path(sys.argv[2]), name, make())
+        for name, make in [("small", Small), ("gated", Gated), ("resized", Resized)]:
+            if name in (sys.argv[3:] or name):
+                torch.manual_seed(5)
+                small(pathlib.Path(sys.argv[2]), name, make())
         return
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)

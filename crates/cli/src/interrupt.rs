@@ -47,6 +47,7 @@ fn stop() {
             message::say("\nfinishing the current measurement or step; press Ctrl-C again to quit now");
         }
         _ => {
+            message::say("\ninterrupted");
             output::abandon();
             exit(INTERRUPTED.into());
         }

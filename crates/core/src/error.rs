@@ -229,11 +229,14 @@ pub enum Error {
 
     /// The batch sizes measured on the devices do not add up to the mini-batch.
     #[error(
-        "no combination of measured batch sizes adds up to {mini_batch}; measure more sizes, or split a mini-batch that the measured ones add up to"
+        "no combination of measured batch sizes adds up to {mini_batch}{}measure more sizes on each device with `tightfit profile`",
+        instead(*largest)
     )]
     NoSplit {
         /// The mini-batch to split.
         mini_batch: usize,
+        /// The most samples below it that measured sizes add up to; 0 if there are none.
+        largest: usize,
     },
 
     /// An algorithm does not support this problem.
@@ -286,6 +289,14 @@ pub enum Error {
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// The mini-batch that measured sizes do add up to, if there is one.
+fn instead(largest: usize) -> String {
+    match largest {
+        0 => "; ".to_owned(),
+        _ => format!(", at most to {largest}; use that mini-batch, or "),
+    }
 }
 
 /// The reasons if there are any; otherwise what to do.

@@ -90,7 +90,7 @@ impl fmt::Display for Bytes {
 impl FromStr for Bytes {
     type Err = Error;
 
-    /// Reads `64MiB`, `1.5 GiB`, `512MB`, plain bytes, or `unlimited`; case is ignored.
+    /// Reads `64MiB`, `1.5 GiB`, `512MB`, plain bytes, or `unlimited`; case is ignored, except that `Mb` would be bits.
     ///
     /// # Errors
     /// [`Error::BadSize`] for anything else.
@@ -101,7 +101,11 @@ impl FromStr for Bytes {
             return Ok(Bytes::UNLIMITED);
         }
         let split = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
-        let (number, unit) = (&lower[..split], lower[split..].trim());
+        let (number, unit) = (&lower[..split], text.trim()[split..].trim());
+        // A small `b` behind a capital is the symbol of a bit.
+        if unit.ends_with('b') && unit.contains(|letter: char| letter.is_ascii_uppercase()) {
+            return Err(bad());
+        }
         let unit = match unit {
             "" => 1,
             _ => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(bad)?.1,
@@ -202,6 +206,7 @@ mod tests {
         for (text, bytes) in [
             ("64MiB", Bytes::mib(64)),
             ("64 mib", Bytes::mib(64)),
+            ("8mb", Bytes(8_000_000)),
             ("1.5GiB", Bytes::mib(1536)),
             ("0", Bytes::ZERO),
             ("512", Bytes(512)),
@@ -218,7 +223,7 @@ mod tests {
 
     #[test]
     fn errors_quote_the_bad_size() {
-        for text in ["", "MiB", "64 Mi", "-1", "1e9999GiB", "99999999999TiB", "1.2.3", "0x10"] {
+        for text in ["", "MiB", "64 Mi", "-1", "1e9999GiB", "99999999999TiB", "1.2.3", "0x10", "8M", "8Mb", "8MIb"] {
             let message = text.parse::<Bytes>().unwrap_err().to_string();
             assert!(message.contains(text), "{message}");
         }

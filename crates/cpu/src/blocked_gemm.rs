@@ -151,7 +151,7 @@ fn backward_data(call: &Call, n: usize, dx: &mut [f32], threads: usize) {
         let filters = (filters, Strides::rows(shape.depth()).transposed());
         multiply(Kind::Real, size, call.scale.alpha, filters, dy, 0.0, (&mut columns, column), threads);
         let positions = block.at..block.at + block.count;
-        fold(&block.shape, positions, block.count, &columns, &mut dx[block.input(shape)..]);
+        fold(&block.shape, positions, block.count, &mut columns, &mut dx[block.input(shape)..]);
     }
 }
 

@@ -158,7 +158,7 @@ fn backward_data(
         multiply(Kind::Real, size, call.scale.alpha, filters, right, 0.0, (&mut *columns, order), threads);
         for i in 0..samples.count {
             let dx = &mut dx[i * shape.x[0] + shape.x_group(group)..];
-            fold(shape, 0..positions, width, &columns[i * positions * order.column..], dx);
+            fold(shape, 0..positions, width, &mut columns[i * positions * order.column..], dx);
         }
     }
 }

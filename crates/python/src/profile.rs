@@ -146,7 +146,7 @@ pub fn networks(py: Python<'_>) -> PyResult<String> {
         let object = |(name, what): (&str, &str)| {
             let network = Network::open(name)?;
             Ok::<_, tightfit_core::Error>(json!({
-                "name": name, "what": what, "convolutions": network.convolutions().count(),
+                "network": name, "description": what, "convolutions": network.convolutions().count(),
                 "parameters": network.parameters(), "multiply_adds": network.multiply_adds(),
             }))
         };

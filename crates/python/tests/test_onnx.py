@@ -11,7 +11,7 @@ SMALL = Path(__file__).parents[2] / "train" / "tests" / "recorded" / "small.scri
 
 def test_an_onnx_file_is_a_network():
     layers = tightfit.network(str(SMALL))
-    convolutions = [layer["layer"] for layer in layers if layer["kind"] == "convolution"]
+    convolutions = [layer.layer for layer in layers if layer.kind == "convolution"]
     assert convolutions == ["first", "left.0", "right", "both"]
 
 

@@ -109,12 +109,11 @@ def test_damaged_files_are_refused(tmp_path):
 def test_networks_are_listed_with_their_layers(command):
     ours = tightfit.networks()
     theirs = json.loads(command("networks", "--format", "json"))
-    assert [network["name"] for network in ours] == [network["network"] for network in theirs]
-    assert [network["parameters"] for network in ours] == [network["parameters"] for network in theirs]
+    assert ours._rows() == theirs
     layers = tightfit.network("alexnet")
-    convolutions = [layer for layer in layers if layer["kind"] == "convolution"]
-    assert [layer["layer"] for layer in convolutions] == ["conv1", "conv2", "conv3", "conv4", "conv5"]
-    assert (convolutions[1]["channels"], convolutions[1]["extents"]) == (256, [27, 27])
+    convolutions = [layer for layer in layers if layer.kind == "convolution"]
+    assert [layer.layer for layer in convolutions] == ["conv1", "conv2", "conv3", "conv4", "conv5"]
+    assert (convolutions[1].channels, convolutions[1].extents) == (256, (27, 27))
 
 
 def test_importing_stays_light():

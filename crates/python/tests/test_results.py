@@ -143,7 +143,7 @@ def test_names_cannot_break_a_page(tmp_path):
     html = opened._repr_html_()
     page = Page(html)
     assert '<script>alert("x")</script>' in page.words and "<script" not in html and "<b " not in html
-    found = tightfit.measure(opened, opened[1]["layer"], batch=None, sizes="undivided", backend="cpu", threads=1, cache="none")
+    found = tightfit.measure(opened, opened[1].layer, batch=None, sizes="undivided", backend="cpu", threads=1, cache="none")
     html = found._repr_html_()
     assert Page(html).pictures and "<script" not in html
 
@@ -174,7 +174,7 @@ def test_without_pandas_the_error_says_what_to_install(recorded):
 
 def test_networks_are_still_lists():
     layers = tightfit.network("lenet")
-    assert isinstance(layers, list) and layers == list(layers) and layers[1]["layer"] == "conv1"
+    assert isinstance(layers, list) and layers == list(layers) and layers[1].layer == "conv1"
     import copy
     import pickle
 

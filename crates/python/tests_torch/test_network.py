@@ -26,10 +26,10 @@ def test_a_model_is_read_as_it_is_trained_and_left_as_it_is(training):
     random = torch.random.get_rng_state()
     layers = tightfit.network(tt.network(net, torch.randn(2, 3, 16, 16)))
     torch.random.set_rng_state(random)
-    kinds = [layer["kind"] for layer in layers]
+    kinds = [layer.kind for layer in layers]
     assert kinds == ["input", "convolution", "batch-norm", "relu", "average-pooling", "flatten", "dropout",
                      "fully-connected", "softmax-loss"]
-    assert sum(layer["parameters"] for layer in layers) == sum(parameter.numel() for parameter in net.parameters())
+    assert sum(layer.parameters for layer in layers) == sum(parameter.numel() for parameter in net.parameters())
     assert [module.training for module in net.modules()] == modes
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
 

@@ -61,6 +61,11 @@ fn losses_of_gates_activations_and_layer_normalizations_are_those_of_pytorch() {
 }
 
 #[test]
+fn losses_of_resized_maps_are_those_of_pytorch() {
+    compare("resized", include_str!("recorded/resized.json"));
+}
+
+#[test]
 fn weights_of_another_length_are_refused() {
     let model = Model::read(&Path::new(FOLDER).join("small.script.onnx")).unwrap();
     let workload = Workload::new(model.network(), 4, Types::F32, Mode::Training).unwrap();

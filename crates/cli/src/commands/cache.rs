@@ -89,7 +89,7 @@ fn list(cache: &Cache, common: &Common) -> Result<(), Failure> {
 fn list_layers(cache: &Cache, common: &Common) -> Result<(), Failure> {
     let (left, right) = (Align::Left, Align::Right);
     let mut grid =
-        Grid::new([("network", left), ("batch", right), ("layer", left), ("mini-batch", right), ("problem", left)]);
+        Grid::new([("network", left), ("batch", right), ("layer", left), ("mini_batch", right), ("problem", left)]);
     for network in cache.networks()? {
         let batch = network.owner.batch().map_or(String::new(), |batch| batch.to_string());
         for (layer, shape, mini_batch) in network.layers {

@@ -42,7 +42,7 @@ pub fn preload_library(what: &'static str, form: Form) -> Finding {
 pub struct Findings(pub Vec<Finding>);
 
 impl Findings {
-    /// Prints them; CSV and JSON put everything about a finding in one row.
+    /// Prints them; CSV and JSON have a row for each.
     pub fn print(&self, format: Format) -> Result<(), Failure> {
         match format {
             Format::Table => print(&self.table()),
@@ -51,15 +51,10 @@ impl Findings {
     }
 
     fn grid(&self) -> Grid {
-        let columns = ["what", "state", "where and which version", "what to do"];
+        let columns = ["what", "state", "found", "path", "advice"];
         let mut grid = Grid::new(columns.map(|column| (column, Align::Left)));
         for Finding { what, state, detail, path, advice } in &self.0 {
-            let place = match path {
-                Some(path) if detail.is_empty() => path.clone(),
-                Some(path) => format!("{detail}, {path}"),
-                None => detail.clone(),
-            };
-            grid.push([*what, state, &place, advice]);
+            grid.push([*what, state, detail, path.as_deref().unwrap_or_default(), advice]);
         }
         grid
     }
@@ -143,6 +138,6 @@ mod tests {
             assert!(table.contains(part), "{part}: {table}");
         }
         let grid = findings.grid().csv();
-        assert!(grid.contains(&format!("cuDNN,ok,\"9.19.0, {path}\",\n")), "{grid}");
+        assert!(grid.contains(&format!("cuDNN,ok,9.19.0,{path},\n")), "{grid}");
     }
 }

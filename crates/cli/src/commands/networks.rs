@@ -5,11 +5,11 @@ use tightfit_core::report::{Align, Grid};
 
 use super::print_grid;
 use crate::failure::{Failure, write_file};
-use crate::options::{Common, NetworksOptions};
+use crate::options::{Common, Format, NetworksOptions};
 
 pub fn run(options: &NetworksOptions, common: &Common) -> Result<(), Failure> {
     let grid = match &options.network {
-        None => all()?,
+        None => all(common.format)?,
         Some(name) => {
             let network = Network::open(name)?;
             if let Some(path) = &options.out {
@@ -21,19 +21,18 @@ pub fn run(options: &NetworksOptions, common: &Common) -> Result<(), Failure> {
     print_grid(&grid, common.format)
 }
 
-fn all() -> Result<Grid, Failure> {
+/// The built-in networks; programs get whole numbers of multiply-adds, people billions.
+fn all(format: Format) -> Result<Grid, Failure> {
     let (left, right) = (Align::Left, Align::Right);
-    let mut grid = Grid::new([
-        ("network", left),
-        ("convolutions", right),
-        ("parameters", right),
-        ("GMAC", right),
-        ("what it is", left),
-    ]);
+    let people = format == Format::Table;
+    let (work, what) = if people { ("GMAC", "what it is") } else { ("multiply_adds", "description") };
+    let columns = [("network", left), ("convolutions", right), ("parameters", right), (work, right), (what, left)];
+    let mut grid = Grid::new(columns);
     for (name, what) in names() {
         let network = Network::open(name)?;
         let convolutions = network.convolutions().count();
-        let multiply_adds = format!("{:.3}", network.multiply_adds() / 1e9);
+        let work = network.multiply_adds();
+        let multiply_adds = if people { format!("{:.3}", work / 1e9) } else { work.to_string() };
         let cells = [
             name.to_owned(),
             convolutions.to_string(),

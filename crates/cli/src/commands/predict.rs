@@ -127,7 +127,7 @@ impl Job<'_> {
         let (peak, counted) = peak(&mut engine, &ended);
         let printed = match self.common.format {
             Format::Table => self.print(&done, peak),
-            Format::Csv => print_grid(&self.rows(&done, 1), Format::Csv),
+            Format::Csv => print_grid(&self.values(&done), Format::Csv),
             Format::Json => self.print_json(&done, peak),
         };
         first([ended, counted, printed])
@@ -208,7 +208,19 @@ impl Job<'_> {
         print(&format!("{head}\n{table}\n{tail}{score}"))
     }
 
-    /// One row per `every` mini-batches, with their mean time.
+    /// One row per mini-batch for programs; without labels, none is correct or wrong.
+    fn values(&self, done: &[Done]) -> Grid {
+        let columns = ["mini_batch", "samples", "batch_time_us", "correct"];
+        let mut grid = Grid::new(columns.map(|column| (column, Align::Right)));
+        let scored = self.score(done).is_some();
+        for (number, Done { score, time }) in (1..).zip(done) {
+            let correct = if scored { score.correct.to_string() } else { String::new() };
+            grid.push([number.to_string(), score.samples.to_string(), time.as_micros().to_string(), correct]);
+        }
+        grid
+    }
+
+    /// One row per `every` mini-batches for people, with their mean time.
     fn rows(&self, done: &[Done], every: usize) -> Grid {
         let right = Align::Right;
         let scored = self.score(done).is_some();

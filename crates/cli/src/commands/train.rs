@@ -313,7 +313,7 @@ impl Job<'_> {
         let Plan { network, batch, types, options, host, baseline, offloaded, .. } = self.plan;
         let before = self.position(0).step as usize;
         if self.common.format == Format::Csv {
-            return print_grid(&rows(outcomes, batch, 1, before), Format::Csv);
+            return print_grid(&values(outcomes, before), Format::Csv);
         }
         let every = outcomes.len().div_ceil(ROWS).max(1);
         let head = format!(
@@ -390,7 +390,17 @@ fn print_test(score: Option<Score>) -> Result<(), Failure> {
 /// Maximum rows of the table; if there are more steps, each row covers several.
 const ROWS: usize = 10;
 
-/// One row per `every` steps, with their means; `before` steps were taken before this run.
+/// One row per step for programs; `before` steps were taken before this run.
+fn values(outcomes: &[Outcome], before: usize) -> Grid {
+    let mut grid = Grid::new(["step", "loss", "correct", "step_time_us"].map(|column| (column, Align::Right)));
+    for (step, outcome) in (before + 1..).zip(outcomes) {
+        let time = outcome.time.as_micros().to_string();
+        grid.push([step.to_string(), outcome.loss.to_string(), outcome.correct.to_string(), time]);
+    }
+    grid
+}
+
+/// One row per `every` steps for people, with their means; `before` steps were taken before this run.
 fn rows(outcomes: &[Outcome], batch: &usize, every: usize, before: usize) -> Grid {
     let right = Align::Right;
     let mut grid = Grid::new([("steps", right), ("loss", right), ("correct [%]", right), ("step time [µs]", right)]);

@@ -10,6 +10,7 @@ mod workspace;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -26,12 +27,21 @@ pub use workspace::WorkspaceOptions;
 
 /// Run convolutional networks in the memory you have, as fast as that memory allows.
 #[derive(Parser)]
-#[command(name = "tightfit", version, propagate_version = true, after_help = examples::ALL)]
+#[command(name = "tightfit", version = version(), propagate_version = true, after_help = examples::ALL)]
 pub struct Options {
     #[command(flatten)]
     pub common: Common,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The version, with the commit where the build named one: a release does, a folder without a repository cannot.
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| match option_env!("TIGHTFIT_COMMIT") {
+        Some(commit) => format!("{} ({})", env!("CARGO_PKG_VERSION"), commit.get(..12).unwrap_or(commit)),
+        None => env!("CARGO_PKG_VERSION").to_owned(),
+    });
+    &VERSION
 }
 
 /// The commands.

@@ -159,13 +159,15 @@ fn stopped_command_leaves_no_partial_file() {
     let folder = imported();
     for signal in ["-INT", "-TERM", "-HUP"] {
         // Packing takes long enough to be met in the middle of it.
-        let mut child = folder.tightfit("cache export out.jsonl.gz").stdout(Stdio::null()).spawn().unwrap();
+        let mut command = folder.tightfit("cache export out.jsonl.gz");
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         wait_until("a part is made", || !parts(folder.path()).is_empty());
         send("-STOP", &child);
         assert_eq!(parts(folder.path()).len(), 1, "it was stopped in the middle");
         send(signal, &child);
         send("-CONT", &child);
-        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr).trim()), (Some(130), "interrupted"), "{signal}");
         assert_eq!(parts(folder.path()), [""; 0], "{signal}");
         assert!(!folder.path().join("out.jsonl.gz").exists());
     }

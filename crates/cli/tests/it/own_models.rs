@@ -36,13 +36,14 @@ fn a_model_exported_for_inference_is_planned_for_it_unless_asked_otherwise() {
 #[test]
 fn what_cannot_be_trained_is_named_with_its_layers() {
     let folder = Folder::on_cpu();
-    unpack(folder.path(), "fcn_resnet50.script", "fcn.onnx");
+    unpack(folder.path(), "unet.script", "unet.onnx");
     unpack(folder.path(), "resnet50.script", "resnet50.onnx");
     for command in ["train", "predict"] {
-        let output = folder.tightfit(&format!("{command} fcn.onnx --batch 2 --data synthetic")).output().unwrap();
+        let output = folder.tightfit(&format!("{command} unet.onnx --batch 2 --data synthetic")).output().unwrap();
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
-        for part in [format!("`{command}` cannot run fcn"), "Resize: ".to_owned(), "output of 21x224x224".to_owned()] {
+        let layers = "ConvTranspose: widen.0, widen.1, widen.2\n".to_owned();
+        for part in [format!("`{command}` cannot run unet"), layers, "output of 2x128x128".to_owned()] {
             assert!(said.contains(&part), "{part}: {said}");
         }
         // The weights are in a file that is not there.

@@ -290,9 +290,9 @@ fn a_sweep_prints_a_row_for_each_budget() {
     let rows = folder.json("plan digits-net --batch 4 --assume --policy optimal --sweep 25..100:25");
     let rows = rows.as_array().unwrap();
     assert_eq!(rows.len(), 4);
-    let shares: Vec<u64> = rows.iter().map(|row| row["share [%]"].as_u64().unwrap()).collect();
-    assert_eq!(shares, [25, 50, 75, 100]);
-    let steps: Vec<f64> = rows.iter().filter_map(|row| row["step [ms]"].as_f64()).collect();
+    let shares: Vec<f64> = rows.iter().map(|row| row["share"].as_f64().unwrap()).collect();
+    assert_eq!(shares, [0.25, 0.5, 0.75, 1.0]);
+    let steps: Vec<f64> = rows.iter().filter_map(|row| row["step_time_us"].as_f64()).collect();
     assert!(!steps.is_empty() && steps.is_sorted_by(|less, more| less >= more), "{rows:?}");
 }
 

@@ -77,7 +77,7 @@ fn program_runs_divided_and_shares_the_cache() {
 
     let list = tightfit(path, &["cache", "list", "--layers", "--format", "csv"]);
     let list = String::from_utf8(list.stdout).unwrap();
-    let expected = "network,batch,layer,mini-batch,problem\nclient,,,12,forward ";
+    let expected = "network,batch,layer,mini_batch,problem\nclient,,,12,forward ";
     assert!(list.starts_with(expected), "{list}");
     assert_eq!(list.lines().count(), 2, "{list}");
 }

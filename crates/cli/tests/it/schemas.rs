@@ -49,6 +49,11 @@ fn check(section: &str) {
     };
     let mut found = BTreeSet::new();
     keys(&json(&printed("json")), "", &mut found);
+    let for_people: Vec<&String> = found.iter().filter(|name| !is_for_programs(name)).collect();
+    assert!(
+        for_people.is_empty(),
+        "{command}: keys with more than small letters, digits and underscores: {for_people:?}"
+    );
     let documented = documented(section);
     for (name, always) in &documented {
         assert!(found.contains(name) || !always, "{command} prints no {name}");
@@ -57,7 +62,24 @@ fn check(section: &str) {
         found.iter().filter(|name| !documented.iter().any(|(known, _)| known == *name)).collect();
     assert!(missing.is_empty(), "{command}: docs/output.md lacks {missing:?}");
     let columns = section.split("CSV columns: `").nth(1).unwrap_or_else(|| panic!("{command}: no CSV columns"));
-    assert_eq!(printed("csv").lines().next(), columns.split('`').next(), "{command}");
+    let columns = columns.split('`').next().unwrap();
+    assert_eq!(printed("csv").lines().next(), Some(columns), "{command}");
+    assert!(columns.split(',').all(is_for_programs), "{command}: {columns}");
+}
+
+/// Whether a key or a column can be written without quotes. Kinds of bytes are values, and have hyphens.
+fn is_for_programs(name: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.[]".contains(&byte);
+    name.bytes().all(|byte| letter(byte) || name.starts_with("bytes_by_kind.") && byte == b'-')
+}
+
+#[test]
+fn names_for_people_are_told_from_those_for_programs() {
+    assert!(
+        ["time_us", "[].f32", "kernels[].workspace_bytes", "bytes_by_kind.weight-gradients"].map(is_for_programs)
+            == [true; 4]
+    );
+    assert!(["time [µs]", "what it is", "mini-batches", "GMAC"].map(is_for_programs) == [false; 4]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::behavior::ParameterKind;
 use super::fields::{Fields, decimal};
-use super::{Activation, Other, Shape};
+use super::{Activation, Other, Sampling, Shape};
 
 /// What a layer computes. The axes of a sample are its channels and extents, in this order.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +35,13 @@ pub enum Function {
         /// The input's axis that each axis of the output is.
         order: Vec<usize>,
     },
+    /// Brings the extents of each channel to others.
+    Resize {
+        /// Where the elements are taken from.
+        sampling: Sampling,
+        /// The extents of the output.
+        extents: Vec<usize>,
+    },
     /// Zeroes random samples as a whole in training, and scales up the others to keep the mean.
     /// **Source:** Huang et al. 2016, stochastic depth.
     DropSamples {
@@ -62,6 +69,7 @@ impl Function {
             Function::LayerNorm { .. } => "layer-norm",
             Function::Linear { .. } => "linear",
             Function::Transpose { .. } => "transpose",
+            Function::Resize { sampling, .. } => sampling.name(),
             Function::DropSamples { .. } => "drop-samples",
         }
     }
@@ -136,6 +144,14 @@ impl Function {
                 let output: Vec<usize> = order.iter().map(|&axis| input[axis]).collect();
                 Facts { reads_inputs: false, ..facts(shape(&output)?) }
             }
+            Function::Resize { extents, .. } => {
+                let input = one()?;
+                if extents.len() != input.extents().len() || extents.contains(&0) || extents.is_empty() {
+                    return Err(format!("{input} cannot be brought to extents of {extents:?}"));
+                }
+                let output: Vec<usize> = [input.channels()].into_iter().chain(extents.iter().copied()).collect();
+                Facts { reads_inputs: false, ..facts(shape(&output)?) }
+            }
             Function::DropSamples { rate } => {
                 if !(0.0..1.0).contains(rate) {
                     return Err(format!("a rate of {rate}; it must be from 0 to below 1"));
@@ -173,6 +189,7 @@ impl Function {
                 fields.extend((!bias).then(|| ("bias", json!(bias))));
             }
             Function::Transpose { order } => fields.push(("order", json!(order))),
+            Function::Resize { extents, .. } => fields.push(("extents", json!(extents))),
             Function::DropSamples { rate } => fields.push(("rate", decimal(*rate))),
             Function::Multiply | Function::Scale => {}
         }
@@ -192,9 +209,10 @@ impl Function {
             },
             "transpose" => Function::Transpose { order: fields.counts("order")? },
             "drop-samples" => Function::DropSamples { rate: fields.number("rate", 0.0..1.0)? },
-            _ => match Activation::read(name, fields)? {
-                Some(activation) => Function::Activation(activation),
-                None => return Err(format!("field `function`: unknown function `{name}`")),
+            _ => match (Activation::read(name, fields)?, Sampling::ALL.into_iter().find(|all| all.name() == name)) {
+                (Some(activation), _) => Function::Activation(activation),
+                (None, Some(sampling)) => Function::Resize { sampling, extents: fields.counts("extents")? },
+                (None, None) => return Err(format!("field `function`: unknown function `{name}`")),
             },
         })
     }
@@ -246,6 +264,10 @@ mod tests {
             alone(Function::Transpose { order: vec![1, 2, 0] }, Shape::image(3, 5, 4)),
             alone(Function::DropSamples { rate: 0.1 }, image),
         ]);
+        all.extend(
+            Sampling::ALL
+                .map(|sampling| alone(Function::Resize { sampling, extents: vec![6, 4] }, Shape::image(4, 6, 4))),
+        );
         all
     }
 
@@ -297,6 +319,8 @@ mod tests {
             (Function::Scale, vec![image, image]),
             (Function::Linear { outputs: 0, bias: true }, vec![image]),
             (Function::Transpose { order: vec![0, 0, 1] }, vec![image]),
+            (Function::Resize { sampling: Sampling::Nearest, extents: vec![6] }, vec![image]),
+            (Function::Resize { sampling: Sampling::Nearest, extents: vec![6, 0] }, vec![image]),
             (Function::DropSamples { rate: 1.0 }, vec![image]),
             (Function::Activation(Activation::Clip { low: 1.0, high: 1.0 }), vec![image]),
         ] {

@@ -30,6 +30,7 @@ pub mod onnx;
 mod other;
 mod pooling;
 mod rule;
+mod sampling;
 mod shape;
 
 use std::path::Path;
@@ -46,6 +47,7 @@ pub use maps::{FeatureMap, FeatureMaps, MapId};
 pub use other::Other;
 pub use pooling::{Pooling, PoolingMethod};
 pub use rule::{AdamW, Rule, Sgd};
+pub use sampling::Sampling;
 pub use shape::Shape;
 
 use crate::{Bytes, Convolution, Error, bounded};

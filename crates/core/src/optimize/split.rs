@@ -48,10 +48,16 @@ pub fn split(times: &[Vec<(usize, Nanos)>], mini_batch: usize, stop: &AtomicBool
     let (mut least, mut end) = (0, thresholds.len());
     while least < end {
         let middle = usize::midpoint(least, end);
-        if reachable(times, mini_batch, thresholds[middle], stop)? { end = middle } else { least = middle + 1 }
+        if has(&sums(times, mini_batch, thresholds[middle], stop)?, mini_batch) {
+            end = middle
+        } else {
+            least = middle + 1
+        }
     }
-    let longest = *thresholds.get(least).ok_or(Error::NoSplit { mini_batch })?;
-    cheapest(times, mini_batch, longest, stop)
+    match thresholds.get(least) {
+        Some(&longest) => cheapest(times, mini_batch, longest, stop),
+        None => Err(Error::NoSplit { mini_batch, largest: largest(times, mini_batch, stop)? }),
+    }
 }
 
 /// Rejects a mini-batch larger than any problem's, because memory and time grow with it.
@@ -73,13 +79,24 @@ fn allowed(device: &[(usize, Nanos)], mini_batch: usize, longest: Nanos) -> impl
     device.iter().copied().filter(move |&(batch, time)| (1..=mini_batch).contains(&batch) && time <= longest)
 }
 
-/// Whether batches that each take at most `longest` add up to the mini-batch.
-fn reachable(
+/// The most samples up to the mini-batch that batches of the devices add up to; 0 if there are none.
+fn largest(times: &[Vec<(usize, Nanos)>], mini_batch: usize, stop: &AtomicBool) -> Result<usize, Error> {
+    let sums = sums(times, mini_batch, Nanos(u64::MAX), stop)?;
+    Ok((0..=mini_batch).rev().find(|&sum| has(&sums, sum)).unwrap_or(0))
+}
+
+/// Whether a sum is in a set, which has one bit for each.
+fn has(sums: &[u64], sum: usize) -> bool {
+    sums[sum / 64] >> (sum % 64) & 1 == 1
+}
+
+/// What batches that each take at most `longest` add up to, up to the mini-batch.
+fn sums(
     times: &[Vec<(usize, Nanos)>],
     mini_batch: usize,
     longest: Nanos,
     stop: &AtomicBool,
-) -> Result<bool, Error> {
+) -> Result<Vec<u64>, Error> {
     let mut sums = vec![0_u64; mini_batch / 64 + 1];
     sums[0] = 1;
     for device in times {
@@ -97,7 +114,7 @@ fn reachable(
             }
         }
     }
-    Ok(sums[mini_batch / 64] >> (mini_batch % 64) & 1 == 1)
+    Ok(sums)
 }
 
 /// The split with the least sum of times, none above `longest`, which must be possible.

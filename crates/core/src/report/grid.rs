@@ -60,20 +60,6 @@ impl Grid {
         self.rows.push(row);
     }
 
-    /// The same rows with more columns on the right; `cells` has those of each row.
-    pub fn beside<C: IntoIterator<Item = String>>(
-        mut self,
-        columns: impl IntoIterator<Item = (&'static str, Align)>,
-        cells: impl IntoIterator<Item = C>,
-    ) -> Grid {
-        self.columns.extend(columns.into_iter().map(|(name, align)| (name.to_owned(), align)));
-        for (row, cells) in self.rows.iter_mut().zip(cells) {
-            row.extend(cells);
-            row.resize(self.columns.len(), String::new());
-        }
-        self
-    }
-
     /// The rows as a JSON array of objects, with the column names as keys. An empty cell for a number is null.
     pub fn json(&self) -> String {
         let object = |row: &Vec<String>| {

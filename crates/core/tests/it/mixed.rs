@@ -218,7 +218,7 @@ fn the_split_reports_the_even_split_and_the_fastest_single_device() {
     assert_eq!((found.devices[0].batch, found.devices[1].batch), (20, 5));
     assert_eq!((found.even_time, found.speedup_over_even, found.alone_time), (None, None, None));
     let short = split_network(&recordings, &devices, &resnet(), 26, &plain, &[Bytes(20_000), Bytes(5_000)]);
-    assert!(matches!(short, Err(Error::NoSplit { mini_batch: 26 })));
+    assert!(matches!(short, Err(Error::NoSplit { mini_batch: 26, largest: 25 })));
 }
 
 #[test]

@@ -42,7 +42,11 @@ proptest! {
                 let batches = found.batches.iter().map(|&batch| -(batch as isize)).collect();
                 prop_assert_eq!(Some((found.time, found.device_time, batches)), best);
             }
-            Err(Error::NoSplit { .. }) => prop_assert_eq!(best, None),
+            Err(Error::NoSplit { largest, .. }) => {
+                prop_assert_eq!(best, None);
+                let possible = |sum: &usize| !exhaustive(&devices, *sum).is_empty();
+                prop_assert_eq!(Some(largest), (0..mini_batch).rev().find(possible));
+            }
             Err(other) => return Err(TestCaseError::fail(other.to_string())),
         }
     }
@@ -53,7 +57,7 @@ proptest! {
         let devices: Vec<Device> = batches.iter().map(|&batch| vec![(batch, Nanos(batch as u64))]).collect();
         let all: usize = batches.iter().sum();
         prop_assert_eq!(split(&devices, all).unwrap().batches, batches);
-        let too_many = matches!(split(&devices, all + 1), Err(Error::NoSplit { .. }));
+        let too_many = matches!(split(&devices, all + 1), Err(Error::NoSplit { largest, .. }) if largest == all);
         prop_assert!(too_many);
     }
 }

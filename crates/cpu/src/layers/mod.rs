@@ -16,6 +16,7 @@ pub mod layer_norm;
 pub mod lrn;
 pub mod multiply;
 pub mod pooling;
+pub mod resize;
 pub mod scale;
 pub mod softmax_loss;
 pub mod solver;

@@ -1,7 +1,7 @@
 //! Every layer against its definition in f64, and every gradient against differences of that definition.
 
 use tightfit_core::Axis;
-use tightfit_core::network::{Activation, AdamW, Pooling, PoolingMethod, Sgd};
+use tightfit_core::network::{Activation, AdamW, Pooling, PoolingMethod, Sampling, Sgd};
 
 use super::batch_norm::{PerChannel, PerChannelMut};
 use super::fully_connected::Sizes;
@@ -219,6 +219,37 @@ fn transpositions() {
             |x| (0..x.len()).map(|i| x[i / length * length + place(i % length)]).collect(),
             |team, x, y| transpose::forward(team, extents, order, x, y),
             |team, _, _, dy, dx, store| transpose::backward(team, extents, order, dy, dx, store),
+        );
+    }
+}
+
+#[test]
+fn resized_planes() {
+    let pairs: [(&[usize], &[usize]); 5] =
+        [(&[3, 4], &[6, 8]), (&[5, 3], &[2, 7]), (&[2, 3, 2], &[4, 3, 1]), (&[4, 4], &[4, 4]), (&[1, 2], &[3, 5])];
+    for (sampling, (input, output)) in Sampling::ALL.into_iter().flat_map(|s| pairs.map(|pair| (s, pair))) {
+        let axes: Vec<_> = input.iter().zip(output).map(|(&from, &to)| sampling.places(from, to)).collect();
+        let (inputs, outputs): (usize, usize) = (input.iter().product(), output.iter().product());
+        // One output, by counting through all inputs: the product over the axes of what each place weighs.
+        let value = |x: &[f64], at: usize| -> f64 {
+            let weigh = |from: usize| {
+                let (mut from, mut at, mut weight) = (from, at, 1.0);
+                for ((places, &extent), &to) in axes.iter().zip(input).zip(output).rev() {
+                    let (first, second, share) = places[at % to];
+                    let of = |place: usize, share: f64| if from % extent == place { share } else { 0.0 };
+                    weight *= of(first, 1.0 - f64::from(share)) + of(second, f64::from(share));
+                    (from, at) = (from / extent, at / to);
+                }
+                weight
+            };
+            (0..inputs).map(|from| weigh(from) * x[from]).sum()
+        };
+        check(
+            &format!("{} {input:?} to {output:?}", sampling.name()),
+            &numbers(32, 3 * inputs),
+            |x| (0..3 * outputs).map(|i| value(&x[i / outputs * inputs..][..inputs], i % outputs)).collect(),
+            |team, x, y| super::resize::forward(team, sampling, (input, output), x, y),
+            |team, _, _, dy, dx, store| super::resize::backward(team, sampling, (input, output), dy, dx, store),
         );
     }
 }

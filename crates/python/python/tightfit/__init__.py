@@ -19,9 +19,10 @@ Importing this package never imports torch, numpy, pandas or matplotlib. Import 
 from .errors import BackendError, BadInput, BudgetTooSmall, DoesNotFit, Error, FileError, NotPreloaded, NotProfiled
 from ._measure import Measured, Skipped, measure
 from ._mixed import best_batch_size, record_steps, split, split_times
+from ._networks import BuiltInNetwork, Network, NetworkLayer, Networks, network, networks
 from ._optimize import front, optimize
 from ._plan import plan
-from ._profile import Network, Networks, Profile, default_cache, merge, network, networks
+from ._profile import Profile, default_cache, merge
 from .limits import set_limits
 from .planned import Attempt, Plan, PlannedLayer, PlannedTensor
 from .results import Configuration, DeviceShare, Front, Kernel, MicroBatch, MixedSplit, Optimized, Point, Undivided
@@ -31,6 +32,7 @@ __all__ = [
     "BackendError",
     "BadInput",
     "BudgetTooSmall",
+    "BuiltInNetwork",
     "Configuration",
     "DeviceShare",
     "DoesNotFit",
@@ -42,6 +44,7 @@ __all__ = [
     "MicroBatch",
     "MixedSplit",
     "Network",
+    "NetworkLayer",
     "Networks",
     "NotPreloaded",
     "NotProfiled",

@@ -10,7 +10,8 @@ from typing import Any
 
 from . import _native
 from ._device import samples, words
-from ._profile import NetworkLike, PathLike, Profile, Size, name_of, size
+from ._networks import NetworkLike, name_of
+from ._profile import PathLike, Profile, Size, size
 from ._table import Table
 from ._table import size as _size
 from ._table import time as _time

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from . import _native
-from ._profile import NetworkLike, PathLike, Profile, Size, name_of, size
+from ._networks import NetworkLike, name_of
+from ._profile import PathLike, Profile, Size, size
 from ._renamed import renamed
 from .errors import BadInput
 from .results import MixedSplit, read_split

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import _native
-from ._profile import NetworkLike, PathLike, Profile, Size, name_of, size
+from ._networks import NetworkLike, name_of
+from ._profile import PathLike, Profile, Size, size
 from ._renamed import renamed
 from .errors import BadInput
 from .results import Front, Optimized, read_fronts, read_optimized

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from . import _native
 from ._device import samples, words
-from ._profile import NetworkLike, PathLike, Profile, Size, name_of, size
+from ._networks import NetworkLike, name_of
+from ._profile import PathLike, Profile, Size, size
 from .errors import BadInput
 from .planned import Plan, read_plan
 

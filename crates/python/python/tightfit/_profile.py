@@ -1,4 +1,4 @@
-"""Networks, and measurements as data: plain rows, or pandas frames if pandas is installed."""
+"""Measurements as data: plain rows, or pandas frames if pandas is installed."""
 
 from __future__ import annotations
 
@@ -148,103 +148,6 @@ class Profile(Table):
 
 def _counts(device: dict[str, Any]) -> dict[str, str]:
     return {name: str(device[name]) for name in ("problems", "measurements")}
-
-
-class Network(Table, list[dict[str, Any]]):
-    """The layers of a network, as a list of dictionaries. Functions that take a network's name take it as well.
-
-    Attributes
-    ----------
-    name : str
-        The name or the path that it was opened by.
-    """
-
-    def __init__(self, name: str, layers: Iterable[dict[str, Any]]) -> None:
-        super().__init__(layers)
-        self.name = name
-
-    def _rows(self) -> list[dict[str, Any]]:
-        return list(self)
-
-    def _shown(self) -> list[dict[str, str]]:
-        return [
-            {
-                "layer": layer["layer"],
-                "kind": layer["kind"],
-                "output": " x ".join(str(extent) for extent in [layer["channels"], *layer["extents"]]),
-                "parameters": str(layer["parameters"]),
-                "convolution": layer["convolution"] or "",
-            }
-            for layer in self
-        ]
-
-    def __repr__(self) -> str:
-        convolutions = sum(layer["kind"] == "convolution" for layer in self)
-        parameters = sum(layer["parameters"] for layer in self) / 1e6
-        return f"<Network {self.name}: {len(self)} layers, {convolutions} convolutions, {parameters:.1f} M parameters>"
-
-
-class Networks(Table, list[dict[str, Any]]):
-    """Networks by name, as a list of dictionaries."""
-
-    def _rows(self) -> list[dict[str, Any]]:
-        return list(self)
-
-    def _shown(self) -> list[dict[str, str]]:
-        return [
-            {
-                "name": network["name"],
-                "what": network["what"],
-                "convolutions": str(network["convolutions"]),
-                "parameters": f"{network['parameters'] / 1e6:.1f} M",
-                "multiply-adds": f"{network['multiply_adds'] / 1e9:.2f} G",
-            }
-            for network in self
-        ]
-
-    def __repr__(self) -> str:
-        names = [network["name"] for network in self]
-        more = f", {names[1]}, .. and {names[-1]}" if len(names) > 2 else ""
-        return f"<{len(names)} networks: {names[0] if names else ''}{more}>"
-
-
-NetworkLike = PathLike | Network
-"""A network by name or by path, or as :func:`network` returns it."""
-
-
-def name_of(network: NetworkLike) -> str:
-    """The name or the path of a network."""
-    return network.name if isinstance(network, Network) else os.fspath(network)
-
-
-def networks() -> Networks:
-    """The built-in networks: ``name``, ``what``, ``convolutions``, ``parameters``, ``multiply_adds`` of one sample.
-
-    >>> networks()[0]["name"]
-    'lenet'
-    """
-    return Networks(json.loads(_native.networks()))
-
-
-def network(name: NetworkLike) -> Network:
-    """The layers of a built-in network, an ONNX model (``.onnx``), a network file or a layer list.
-
-    >>> network("lenet")
-    <Network lenet: 10 layers, 2 convolutions, 0.4 M parameters>
-
-    Returns
-    -------
-    Network
-        A list with a dictionary for each layer: ``layer``, ``kind``, ``channels`` and ``extents`` of its output for one
-        sample, ``parameters``, and, for convolutions, the shape as ``convolution``.
-
-    Raises
-    ------
-    BadInput
-        If the name is unknown; the message lists the nearest ones.
-    """
-    name = name_of(name)
-    return Network(name, json.loads(_native.network(name)))
 
 
 def merge(cache: PathLike, *files: PathLike) -> int:

@@ -12,8 +12,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ._mixed import split
+from ._networks import NetworkLike, name_of
 from ._optimize import front, optimize
-from ._profile import NetworkLike, Size, name_of
+from ._profile import Size
 from .errors import DoesNotFit
 from .results import Configuration, MixedSplit, Optimized
 

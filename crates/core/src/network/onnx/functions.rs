@@ -3,7 +3,7 @@
 use super::call::{Call, axis};
 use super::shapes;
 use super::value::{Constant, Map, Value};
-use crate::network::{Activation, Function};
+use crate::network::{Activation, Function, Sampling};
 
 /// The function of a node, if it is one that can run.
 pub fn of(call: &Call<'_>) -> Option<Function> {
@@ -27,6 +27,7 @@ pub fn of(call: &Call<'_>) -> Option<Function> {
         "Mul" => return product(call),
         "LayerNormalization" => return layer_norm(call),
         "Transpose" => return transpose(call),
+        "Resize" => return resize(call),
         _ => return None,
     };
     Some(Function::Activation(activation))
@@ -79,4 +80,32 @@ fn transpose(call: &Call<'_>) -> Option<Function> {
     // Samples of other ranks have extents that the file does not name, or fewer.
     let fits = *first == 0 && x.dims[0] == call.batch && matches!(others.len(), 3 | 4);
     fits.then(|| Function::Transpose { order: others.iter().map(|axis| axis - 1).collect() })
+}
+
+/// A change of the extents of each channel, as PyTorch exports `interpolate`.
+fn resize(call: &Call<'_>) -> Option<Function> {
+    let x = call.map(0).ok()?;
+    let output = shapes::of(call).ok()??.into_iter().next()?;
+    let (from, to) = (x.dims.get(2..)?, output.get(2..)?);
+    let keeps_others = x.dims[..2] == output[..2] && x.dims[0] == call.batch && call.ints("axes").is_none();
+    // Scales that do not give whole extents put the places elsewhere than extents do.
+    let is_whole = |(scale, (from, to)): (&f64, (&usize, &usize))| (*from as f64 * scale - *to as f64).abs() < 1e-6;
+    let scales = match call.optional(2) {
+        Some(Value::Constant(constant)) => constant.floats()?,
+        _ => Vec::new(),
+    };
+    let fits = scales.is_empty() || scales.iter().zip(x.dims.iter().zip(&output)).all(is_whole);
+    let text = |name: &str, usual: &str| call.text(name).unwrap_or_else(|| usual.to_owned());
+    let (mode, places) = (text("mode", "nearest"), text("coordinate_transformation_mode", "half_pixel"));
+    let sampling = match (mode.as_str(), places.as_str()) {
+        ("nearest", "asymmetric") if text("nearest_mode", "round_prefer_floor") == "floor" => Sampling::Nearest,
+        ("linear", "half_pixel") => Sampling::Linear,
+        ("linear", "pytorch_half_pixel") if !to.contains(&1) => Sampling::Linear,
+        ("linear", "align_corners") => Sampling::LinearAligned,
+        _ => return None,
+    };
+    let is_smoothed = call.int("antialias").is_some_and(|smooth| smooth != 0);
+    let extents = to.to_vec();
+    (keeps_others && fits && !is_smoothed && matches!(from.len(), 2 | 3))
+        .then_some(Function::Resize { sampling, extents })
 }

@@ -1,10 +1,10 @@
 //! Runs the layers that are known by a [`Function`].
 
-use tightfit_core::network::{Activation, Function, Shape};
+use tightfit_core::network::{Activation, Function, Sampling, Shape};
 use tightfit_core::plan::{Mode, ParameterKind, Pass, Role};
 use tightfit_cpu::layers::fully_connected::Sizes;
 use tightfit_cpu::layers::{
-    Store, activation, bias, drop_samples, fully_connected, layer_norm, multiply, scale, transpose,
+    Store, activation, bias, drop_samples, fully_connected, layer_norm, multiply, resize, scale, transpose,
 };
 use tightfit_cpu::random;
 
@@ -22,6 +22,7 @@ impl Runner<'_> {
             Function::LayerNorm { epsilon } => self.layer_norm(*epsilon),
             Function::Linear { outputs, .. } => self.linear(*outputs),
             Function::Transpose { order } => self.transpose(order),
+            Function::Resize { sampling, extents } => self.resize(*sampling, extents),
             Function::DropSamples { rate } => self.drop_samples(*rate),
         }
     }
@@ -145,6 +146,19 @@ impl Runner<'_> {
         } else {
             let (dy, (mut dx, store)) = (self.read(Role::Dy)?, self.write(Role::Dx(0))?);
             transpose::backward(self.team, &extents, order, self.floats(&dy)?, self.floats_mut(&mut dx)?, store);
+        }
+        Ok(())
+    }
+
+    fn resize(&self, sampling: Sampling, extents: &[usize]) -> Result<(), Error> {
+        let input = self.shape_of(0);
+        let extents = (input.extents(), extents);
+        if self.is_forward() {
+            let (x, (mut y, _)) = (self.read(Role::X(0))?, self.write(Role::Y)?);
+            resize::forward(self.team, sampling, extents, self.floats(&x)?, self.floats_mut(&mut y)?);
+        } else {
+            let (dy, (mut dx, store)) = (self.read(Role::Dy)?, self.write(Role::Dx(0))?);
+            resize::backward(self.team, sampling, extents, self.floats(&dy)?, self.floats_mut(&mut dx)?, store);
         }
         Ok(())
     }
