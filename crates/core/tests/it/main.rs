@@ -24,6 +24,7 @@ mod plan_exhaustive;
 mod plan_facts;
 mod plan_random;
 mod plan_simulate;
+mod plan_slices;
 mod plan_trace;
 mod shipped;
 mod slices;

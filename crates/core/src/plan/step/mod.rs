@@ -163,7 +163,8 @@ pub struct Operation {
     pub cost: Cost,
     /// Whether and how fast it may run again in the same step.
     pub again: Again,
-    /// Whether each sample of what it writes depends on that sample alone.
+    /// Whether each sample of what it writes depends on that sample alone, and the gradients of weights that it writes
+    /// are sums over the samples.
     pub independent_samples: bool,
 }
 
@@ -274,6 +275,23 @@ impl Step {
             Holding::Tensor(id) => self.tensor(id).kind,
             Holding::Workspace(_) => Kind::Workspace,
         }
+    }
+
+    /// Whether an operation may compute some samples of the mini-batch and others later.
+    ///
+    /// Its samples must be independent. What it changes must have samples, or be a gradient of weights, which adds up.
+    ///
+    /// # Panics
+    /// If the step has no such operation.
+    pub fn may_divide(&self, id: OperationId) -> bool {
+        let operation = self.operation(id);
+        let has_samples = |used: &Use| self.tensor(used.tensor).sample_bytes.is_some();
+        let adds_up =
+            |used: &Use| used.access == Access::Write && self.tensor(used.tensor).kind == Kind::WeightGradients;
+        operation.independent_samples
+            && operation.stage != Stage::Update
+            && operation.uses.iter().any(has_samples)
+            && operation.uses.iter().all(|used| used.access == Access::Read || has_samples(used) || adds_up(used))
     }
 
     /// The number of forward operations, which come first.
