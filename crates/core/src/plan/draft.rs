@@ -288,7 +288,7 @@ impl<'a> Drafter<'a> {
     /// Total computation time of a draft.
     fn compute_time(&self, draft: &Draft) -> Nanos {
         let time = |action: &Action| match action {
-            Action::Compute(compute) => self.step.time(compute),
+            Action::Compute(compute) => self.step.time(compute, self.costs.launch),
             _ => Nanos::ZERO,
         };
         draft.schedule.instructions.iter().map(|instruction| time(&instruction.action)).sum()

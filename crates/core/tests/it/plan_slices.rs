@@ -233,3 +233,30 @@ fn results_that_are_lost_for_some_samples() {
     };
     some(&violations(lost), |v| matches!(v, Violation::ResultLost { .. }));
 }
+
+#[test]
+fn a_part_takes_its_share_and_a_launch() {
+    let (step, schedule) = divided();
+    let launch = CostModel::h200().launch;
+    let times = |layer, pass| -> Vec<u64> {
+        let places = parts(&step, &schedule, layer, pass).into_iter();
+        let compute = |at: usize| match &schedule.instructions[at].action {
+            Action::Compute(compute) => compute.clone(),
+            other => panic!("{other:?}"),
+        };
+        let whole = |part: &Compute| Compute { samples: 0..BATCH, ..part.clone() };
+        places
+            .map(compute)
+            .flat_map(|part| [step.time(&part, launch), step.time(&whole(&part), launch)])
+            .map(|time| time.0)
+            .collect()
+    };
+    let [first, whole, second, same] = times("pool", Pass::Forward)[..] else { panic!("two parts") };
+    assert_eq!(whole, same);
+    assert!(launch.0 < first && first < second && second < whole, "{first} {second} of {whole}");
+    // A quarter and three quarters of what is not the launch; parts of a nanosecond count as one.
+    assert!((whole + launch.0..=whole + launch.0 + 2).contains(&(first + second)), "{first} {second} of {whole}");
+    // A configuration's own time counts.
+    let [first, _, second, _] = times("a", Pass::Forward)[..] else { panic!("two parts") };
+    assert_eq!(first, second, "the test's configurations all take the time of the whole");
+}

@@ -299,19 +299,28 @@ impl Step {
         self.operations.iter().take_while(|operation| operation.stage == Stage::Forward).count()
     }
 
-    /// The time of a scheduled operation.
+    /// The time of a scheduled operation, of which `launch` passes whatever the number of samples: the rest of a time for
+    /// the whole mini-batch shrinks with them. A configuration has the time of its own samples.
     ///
     /// # Panics
     /// If the step has no such operation.
-    pub fn time(&self, compute: &Compute) -> Nanos {
+    pub fn time(&self, compute: &Compute, launch: Nanos) -> Nanos {
         let operation = self.operation(compute.operation);
+        let part = |whole| self.part_of(whole, compute.samples.len(), launch);
         match (&operation.cost, operation.again) {
-            (_, Again::Taking(time)) if compute.again => time,
-            (Cost::Fixed(time), _) => *time,
+            (_, Again::Taking(time)) if compute.again => part(time),
+            (Cost::Fixed(time), _) => part(*time),
             (Cost::Choice(_) | Cost::Listed(_), _) => {
                 compute.configuration.as_ref().map_or(Nanos::ZERO, |chosen| chosen.time())
             }
         }
+    }
+
+    /// The time for some samples of what takes `whole` for the mini-batch.
+    pub(super) fn part_of(&self, whole: Nanos, samples: usize, launch: Nanos) -> Nanos {
+        let fixed = whole.min(launch);
+        let shared = u128::from((whole - fixed).0) * samples as u128;
+        fixed + Nanos(u64::try_from(shared.div_ceil(self.batch.max(1) as u128)).unwrap_or(u64::MAX))
     }
 
     /// The same step without costs: all that a schedule depends on.
