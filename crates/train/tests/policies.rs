@@ -56,7 +56,8 @@ fn planned(
     policy: Policy,
     budget: Bytes,
 ) -> Result<Plan, tightfit_core::Error> {
-    let asked = Asked { policy, algorithms: Algorithms::Memory, divide: true, budget, ..Asked::default() };
+    // Parts of a mini-batch give other bits: see `slices.rs`.
+    let asked = Asked { policy, algorithms: Algorithms::Memory, divide: false, budget, ..Asked::default() };
     plan(&workload.step(kernels, &CostModel::cpu()).unwrap(), &CostModel::cpu(), &asked)
 }
 

@@ -79,6 +79,16 @@ impl<'a> Drafter<'a> {
     ) -> Result<Drafter<'a>, Error> {
         let time = options.plan_time.filter(|_| options.policy == Policy::Optimal);
         let end = End::new(stop, time.and_then(|time| Instant::now().checked_add(Duration::from_nanos(time.0))));
+        Drafter::until(step, costs, options, end)
+    }
+
+    /// As [`Drafter::new`], for planning that ends when that of another step does.
+    pub(super) fn until(
+        step: &'a Step,
+        costs: &'a CostModel,
+        options: Options,
+        end: End<'a>,
+    ) -> Result<Drafter<'a>, Error> {
         step.check()?;
         let fronts = step.operations.iter().map(|operation| match &operation.cost {
             Cost::Choice(front) => front.choices(options.division()).map(Some),

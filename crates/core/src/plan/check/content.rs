@@ -138,7 +138,8 @@ impl Progress {
         let mut found = Vec::new();
         let done = &mut self.done[operation.0];
         // Only what has run can run again, and nothing else may.
-        if if compute.again { !done.covers(samples) } else { done.meets(samples) } {
+        let is_next = if compute.again { done.covers(samples) } else { !done.meets(samples) };
+        if !is_next {
             found.push(Violation::RunTwice { operation, at });
         }
         done.insert(samples);
