@@ -22,12 +22,13 @@ fn planned(step: &Step, budget: Bytes, divide: bool) -> Result<Plan, Error> {
 
 /// The computations of a plan, in order.
 fn computed(plan: &Plan) -> Vec<&Compute> {
-    let instructions = plan.schedule.instructions.iter();
-    let compute = |action| match action {
-        &Action::Compute(ref compute) => Some(&**compute),
-        _ => None,
-    };
-    instructions.filter_map(|instruction| compute(&instruction.action)).collect()
+    let mut computed: Vec<&Compute> = Vec::new();
+    for instruction in &plan.schedule.instructions {
+        if let Action::Compute(compute) = &instruction.action {
+            computed.push(compute);
+        }
+    }
+    computed
 }
 
 /// A wide stretch, then a normalization that needs the whole mini-batch.

@@ -34,20 +34,19 @@ fn useful(drafter: &Drafter<'_>) -> Vec<Stretch> {
     found
 }
 
-/// The stretches that may pay under the budget: the shortest with the fewest parts that leave room.
+/// The stretches that may pay under the budget: the whole step, in few parts first; and the shortest with the fewest
+/// parts that leave room.
 pub(super) fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
     let budget = drafter.options.budget.0;
     if budget / SHORT > super::floor(drafter).0 {
         return Vec::new();
     }
-    let all = useful(drafter);
-    let mut worth: Vec<Stretch> = Vec::new();
-    for is_whole in [true, false] {
-        for room in ROOM {
-            let limit = budget / 100 * room;
-            let fits = |of: &&Stretch| of.is_whole(drafter.step) == is_whole && of.needs <= limit;
-            worth.extend(all.iter().filter(fits).min_by_key(|of| (of.forward.len(), of.parts)).cloned());
-        }
+    let (mut worth, others): (Vec<Stretch>, Vec<Stretch>) =
+        useful(drafter).into_iter().filter(|of| of.needs <= budget).partition(|of| of.is_whole(drafter.step));
+    worth.sort_by_key(|of| of.parts);
+    for room in ROOM {
+        let fits = |of: &&Stretch| of.needs <= budget / 100 * room;
+        worth.extend(others.iter().filter(fits).min_by_key(|of| (of.forward.len(), of.parts)).cloned());
     }
     worth.dedup();
     worth
