@@ -166,7 +166,7 @@ fn task(workload: &Workload<'_>, lowered: &Lowered, schedule: &Schedule, compute
     let mut operands = Vec::with_capacity(uses.len() + 1);
     for ((role, used), block) in pass.roles.iter().zip(uses).zip(&compute.blocks) {
         let bytes = part(workload, lowered, block_of(schedule, *block)?, &compute.samples)?;
-        operands.push(Place { role: *role, access: compute.access(used), bytes });
+        operands.push(Place { role: *role, access: compute.access(used, lowered.step.tensor(used.tensor)), bytes });
     }
     if let Some(block) = compute.workspace {
         let bytes = part(workload, lowered, block_of(schedule, block)?, &compute.samples)?;

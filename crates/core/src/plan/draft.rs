@@ -84,6 +84,16 @@ impl<'a> Drafter<'a> {
         let time = options.plan_time.filter(|_| options.policy == Policy::Optimal);
         let searching = time.map(|time| Duration::from_nanos(time.0 - time.0 / AFTER));
         let end = End::new(stop, searching.and_then(|time| Instant::now().checked_add(time)));
+        Drafter::until(step, costs, options, end)
+    }
+
+    /// As [`Drafter::new`], for planning that ends when that of another step does.
+    pub(super) fn until(
+        step: &'a Step,
+        costs: &'a CostModel,
+        options: Options,
+        end: End<'a>,
+    ) -> Result<Drafter<'a>, Error> {
         step.check()?;
         let fronts = step.operations.iter().map(|operation| match &operation.cost {
             Cost::Choice(front) => front.choices(options.division()).map(Some),
@@ -185,7 +195,9 @@ impl<'a> Drafter<'a> {
         if !may_fit || effort == Effort::Draft {
             return draft;
         }
-        let found = place_below(&lives.blocks, self.options.budget.0, self.end);
+        // The policy that searches has other plans.
+        let effort = if self.options.policy == Policy::Optimal { Effort::Bound } else { Effort::Plan };
+        let found = place_below(&lives.blocks, self.options.budget.0, effort, self.end);
         if found.height >= draft.peak.0 {
             return Draft { effort: Effort::Plan, ..draft };
         }
@@ -293,7 +305,7 @@ impl<'a> Drafter<'a> {
     /// Total computation time of a draft.
     fn compute_time(&self, draft: &Draft) -> Nanos {
         let time = |action: &Action| match action {
-            Action::Compute(compute) => self.step.time(compute),
+            Action::Compute(compute) => self.step.time(compute, self.costs.launch),
             _ => Nanos::ZERO,
         };
         draft.schedule.instructions.iter().map(|instruction| time(&instruction.action)).sum()

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::slices::PARTS;
 use super::step::Front;
 use super::{CostModel, Workload};
 use crate::candidate::Candidates;
-use crate::optimize::front;
 use crate::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Problem};
 
 /// Fronts of a workload's distinct convolutions: configurations by rising workspace, hence falling time.
@@ -18,19 +18,14 @@ pub struct Fronts {
 impl Fronts {
     /// Computes the fronts of measured candidates.
     ///
-    /// - Cost: one front per problem; see [`front`].
+    /// - Cost: one front per problem; see [`Front::of`].
     ///
     /// # Errors
     /// [`Error::NotProfiled`] for a problem whose measured sizes do not add up to its mini-batch.
     pub fn of(candidates: &HashMap<Problem, Candidates>) -> Result<Fronts, Error> {
         let mut fronts = Fronts::default();
         for (problem, Candidates { candidates, cost }) in candidates {
-            let divided = front(problem, candidates, Bytes::UNLIMITED, *cost)?;
-            let is_whole = |one: &&Candidate| one.micro_batch == problem.batch() && one.calls() == 1;
-            let whole: Vec<Candidate> = candidates.iter().filter(is_whole).cloned().collect();
-            // A problem that only runs divided has no undivided front; plans without division then report it.
-            let whole = front(problem, &whole, Bytes::UNLIMITED, DivisionCost::default()).unwrap_or_default();
-            fronts.known.insert(*problem, Front { problem: *problem, divided: divided.into(), whole: whole.into() });
+            fronts.known.insert(*problem, Front::of(*problem, candidates.as_slice().into(), *cost)?);
         }
         Ok(fronts)
     }
@@ -46,20 +41,30 @@ impl Fronts {
     }
 
     /// Gives every convolution of `workload` that has no front a single configuration without workspace, with the time
-    /// that `costs` estimates. Useful for networks without measurements.
+    /// that `costs` estimates, and a candidate for each number of samples that a part of the mini-batch may have. Useful
+    /// for networks without measurements.
     pub fn assume(&mut self, workload: &Workload<'_>, costs: &CostModel) -> Result<(), Error> {
         for problem in workload.problems()? {
             if self.known.contains_key(&problem) {
                 continue;
             }
-            let candidate = Candidate {
+            let candidate = |problem: &Problem| Candidate {
                 micro_batch: problem.batch(),
                 algorithm: Algorithm::new("assumed"),
-                time: costs.convolution(&problem),
+                time: costs.convolution(problem),
                 workspace: Bytes::ZERO,
             };
-            let only: Arc<[Configuration]> = Arc::new([Configuration::new(vec![candidate], DivisionCost::default())]);
-            self.known.insert(problem, Front { problem, divided: Arc::clone(&only), whole: only });
+            let parts = PARTS.into_iter().filter(|parts| problem.batch().is_multiple_of(*parts));
+            let parts = parts.filter_map(|parts| problem.with_batch(problem.batch() / parts).ok());
+            let whole = Configuration::new(vec![candidate(&problem)], DivisionCost::default());
+            let only: Arc<[Configuration]> = Arc::new([whole]);
+            let front = Front {
+                divided: Arc::clone(&only),
+                whole: only,
+                candidates: parts.map(|part| candidate(&part)).collect(),
+                ..Front::empty(problem)
+            };
+            self.known.insert(problem, front);
         }
         Ok(())
     }

@@ -33,6 +33,7 @@ mod script;
 mod side_by_side;
 mod simulate;
 mod skyline;
+mod slices;
 pub mod step;
 mod stop;
 mod sweep;
@@ -52,7 +53,7 @@ pub use options::{Algorithms, Options, Policy};
 pub use parts::{NetworkTensor, Pass, Role};
 pub use planner::{plan, plan_until};
 pub use prepared::{ASSUMED_RATES, Prepared};
-pub use result::{Accounting, Bounded, Decision, Fate, Kind, KindBytes, LayerPlan, MapPlan, Plan};
+pub use result::{Accounting, Bounded, Decision, Fate, InParts, Kind, KindBytes, LayerPlan, MapPlan, Plan};
 pub use schedule::{
     ALIGNMENT, Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule,
     Stream, footprint,

@@ -84,7 +84,7 @@ pub struct Options {
     pub policy: Policy,
     /// How to choose configurations; [`Policy::VdnnDynamic`] makes this choice itself.
     pub algorithms: Algorithms,
-    /// Whether to allow dividing a convolution's mini-batch; the vDNN paper does not.
+    /// Whether to allow dividing a convolution's mini-batch, and that of a stretch of layers; the vDNN paper does not.
     pub divide: bool,
     /// Largest allowed size of the device arena.
     pub budget: Bytes,

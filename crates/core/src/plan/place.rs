@@ -48,8 +48,8 @@ pub(super) fn place(lives: &[Life], effort: Effort, end: End<'_>) -> Placement {
 }
 
 /// The same, but any placement of at most this height will do, and the search goes on until it finds one or gives up.
-pub(super) fn place_below(lives: &[Life], most: u64, end: End<'_>) -> Placement {
-    place_within(lives, Effort::Bound, Effort::Bound.exact_visits() / 3, Some(most), end)
+pub(super) fn place_below(lives: &[Life], most: u64, effort: Effort, end: End<'_>) -> Placement {
+    place_within(lives, effort, effort.exact_visits() / 3, Some(most), end)
 }
 
 /// The same with a limit of its own on visits of the exact search.

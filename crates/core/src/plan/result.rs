@@ -193,8 +193,8 @@ pub struct Decision {
     pub taken: bool,
 }
 
-/// The plans that a lower bound of a step's time covers: all of the same order of operations in which what is copied back to the
-/// device stays until its next use, and perhaps fewer.
+/// The plans that a lower bound of a step's time covers: all of the same order of operations and with the same stretch in
+/// parts, if any, in which what is copied back to the device stays until its next use, and perhaps fewer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bounded {
@@ -211,10 +211,28 @@ impl Bounded {
         match self {
             Bounded::Any => "any plan of this order of operations whose copies back stay until their next use",
             Bounded::ForwardOnce => {
-                "any plan of this order of operations whose copies back stay until their next use, and that computes nothing \
-                 again for the forward pass"
+                "any plan of this order of operations whose copies back stay until their next use, and that \
+                 computes nothing again for the forward pass"
             }
         }
+    }
+}
+
+/// Layers of which each computes the mini-batch in parts, one part of all of them after another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InParts {
+    /// Name of the first layer.
+    pub first: String,
+    /// Name of the last one.
+    pub last: String,
+    /// Parts of the mini-batch.
+    pub parts: usize,
+}
+
+impl InParts {
+    /// The layers and the number of parts, in words.
+    pub fn words(&self) -> String {
+        format!("{} to {} in {} parts", self.first, self.last, self.parts)
     }
 }
 
@@ -260,7 +278,8 @@ pub struct Plan<S = Checked> {
     pub binding_layer: String,
     /// The least budget over all policies; without `optimal`, unless that is the policy.
     pub least: Bytes,
-    /// Bytes that every plan of the step needs at once; `None` if only policies were compared.
+    /// Bytes that every plan of the step needs at once that runs at most one stretch of layers in 2 to 16 parts; `None` if
+    /// only policies were compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven: Option<Bytes>,
     /// Size of the arena of the network-wide baseline with the fastest algorithms.
@@ -285,6 +304,9 @@ pub struct Plan<S = Checked> {
     pub ours: Accounting,
     /// Memory as the vDNN paper counts it: weights, X, one dX, one dY, workspace.
     pub paper: Accounting,
+    /// The layers that compute the mini-batch in parts; `None` if none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_parts: Option<InParts>,
     /// What becomes of each feature map.
     pub maps: Vec<MapPlan>,
     /// Each layer's bytes and times, in order.
@@ -332,6 +354,7 @@ impl<S> Plan<S> {
             recomputed: self.recomputed,
             ours: self.ours,
             paper: self.paper,
+            in_parts: self.in_parts,
             maps: self.maps,
             layers: self.layers,
             decisions: self.decisions,

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::step::{Access, GroupId, OperationId, TensorId, Use};
+use super::step::{Access, GroupId, OperationId, Tensor, TensorId, Use};
 use crate::{Bytes, Configuration, Types};
 
 /// Every block, and every parameter inside its block, begins at a multiple of this many bytes. The fastest algorithms
@@ -130,12 +130,22 @@ pub struct Compute {
     pub configuration: Option<Configuration>,
     /// Whether this is a rerun; see [`super::step::Rerun`].
     pub again: bool,
+    /// Whether it adds to what other samples of the same operation have left, where that is a sum over samples.
+    pub adds: bool,
 }
 
 impl Compute {
     /// What this run does with the tensor of one of its uses.
-    pub fn access(&self, used: &Use) -> Access {
-        if self.again { used.access_in_rerun() } else { used.access }
+    pub fn access(&self, used: &Use, tensor: &Tensor) -> Access {
+        match if self.again { used.access_in_rerun() } else { used.access } {
+            Access::Write if self.adds && tensor.sample_bytes.is_none() => Access::Add,
+            access => access,
+        }
+    }
+
+    /// The samples of a tensor that this run accesses: all `batch` if the tensor is not divided into samples.
+    pub fn reach(&self, tensor: &Tensor, batch: usize) -> Range<usize> {
+        if tensor.sample_bytes.is_some() { self.samples.clone() } else { 0..batch }
     }
 
     /// Every block it accesses, workspace last.

@@ -198,7 +198,7 @@ impl<'a> Run<'a> {
                 None
             }
             Action::Compute(compute) => {
-                let left = self.step.time(compute).0 as f64;
+                let left = self.step.time(compute, self.costs.launch).0 as f64;
                 self.compute += left;
                 Some(Running::Computing { left })
             }

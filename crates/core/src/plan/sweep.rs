@@ -53,6 +53,8 @@ pub fn sweep_until(
                     let mut decisions = plan.decisions;
                     decisions.iter_mut().for_each(|decision| decision.taken = false);
                     decisions.push(decision);
+                    // A bound covers only plans of the same parts.
+                    let bound = bound.filter(|_| smaller.in_parts == plan.in_parts);
                     assemble(&drafter, &floors, Outcome { draft, decisions, bound })
                 }
             }

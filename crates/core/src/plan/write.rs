@@ -242,6 +242,7 @@ impl<'a> Writer<'a> {
             samples: 0..self.step.batch,
             configuration: configuration.cloned(),
             again,
+            adds: false,
         };
         let compute = self.push(Stream::Compute, Action::Compute(Box::new(compute)));
         let number = self.clocks.run(Stream::Compute, compute);

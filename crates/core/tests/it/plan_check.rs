@@ -416,11 +416,6 @@ fn configurations_that_do_not_fit() {
         };
         some(&violations(spoiled), |v| matches!(v, Violation::WrongConfiguration { .. }));
     }
-    let part = |s: &mut Schedule| {
-        let at = find(s, pass(4, Pass::Forward));
-        compute(s, at).samples = 0..16;
-    };
-    some(&violations(part), |v| matches!(v, Violation::PartOfBatch { .. }));
 }
 
 #[test]

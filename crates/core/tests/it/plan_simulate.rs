@@ -66,6 +66,7 @@ fn compute(operation: usize) -> Instruction {
         samples: 0..1,
         configuration: None,
         again: false,
+        adds: false,
     };
     step(Stream::Compute, Action::Compute(Box::new(compute)))
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
 
+use super::convolution::Widen;
 use super::map::TensorView;
-use super::{Libraries, Map, Work, tables};
+use super::{Libraries, Map, Work, Write, tables};
 use crate::CudaError;
 use crate::call::layers as call;
 use crate::error::narrow;
@@ -31,11 +32,11 @@ pub fn add_bias(libraries: &Arc<Libraries>, bias: &Region, y: &Map) -> Result<Wo
     }))
 }
 
-/// db = dy summed over samples and area, in f32; overwrites db.
+/// db = dy summed over samples and area, or db + that, in f32.
 ///
 /// # Errors
 /// [`CudaError::OutOfBounds`]; [`CudaError::TooLarge`]; [`CudaError::OutOfMemory`] for the partial sums.
-pub fn bias_gradient(libraries: &Arc<Libraries>, dy: &Map, db: &Region) -> Result<Work, CudaError> {
+pub fn bias_gradient(libraries: &Arc<Libraries>, dy: &Map, db: &Region, write: Write) -> Result<Work, CudaError> {
     dy.check()?;
     let (channels, area, parts) = (dy.shape.channels(), dy.area(), dy.samples.min(PARTS));
     db.must_hold(channels * Storage::F32.size())?;
@@ -46,15 +47,26 @@ pub fn bias_gradient(libraries: &Arc<Libraries>, dy: &Map, db: &Region) -> Resul
     let (samples, count): (u32, u32) = (narrow("sample count", dy.samples)?, narrow("channel count", channels)?);
     // Under 2^31 and at most 32.
     let (area, parts) = (area as u32, parts as u32);
-    let partial = libraries.scratch(channels * parts as usize * Storage::F32.size())?;
+    let (each, all) = (channels * Storage::F32.size(), channels * parts as usize * Storage::F32.size());
+    let scratch = libraries.scratch(all + each)?;
+    let partial = scratch.part(0..all)?;
+    let (sums, added) = match write {
+        Write::Overwrite => (db.clone(), None),
+        Write::Add => {
+            let sums = scratch.part(all..all + each)?;
+            let added = Widen::new(libraries, Storage::F32, (&sums, db), channels, write)?;
+            (sums, Some(added))
+        }
+    };
     let (first, second) = (libraries.kernel("channel_sums", dy.storage)?, libraries.kernels.get("sum_parts")?);
-    let (dy, db) = (dy.region.clone(), db.clone());
+    let dy = dy.region.clone();
     Ok(Box::new(move || {
         let arguments = [(&dy).into(), (&partial).into(), samples.into(), count.into(), area.into()];
         // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
         unsafe { first.launch([count, parts], &arguments) }?;
-        let arguments = [(&partial).into(), (&db).into(), count.into(), parts.into()];
+        let arguments = [(&partial).into(), (&sums).into(), count.into(), parts.into()];
         // SAFETY: as above.
-        unsafe { second.launch(blocks(channels), &arguments) }
+        unsafe { second.launch(blocks(channels), &arguments) }?;
+        added.as_ref().map_or(Ok(()), Widen::enqueue)
     }))
 }

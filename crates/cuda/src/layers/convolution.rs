@@ -43,7 +43,7 @@ pub(crate) struct Widen {
 }
 
 impl Widen {
-    /// `len` elements of a half-precision type, over the sum or added to it.
+    /// `len` elements, over the sum or added to it.
     pub fn new(
         libraries: &Libraries,
         storage: Storage,
@@ -56,7 +56,7 @@ impl Widen {
         Ok(Widen { kernel: libraries.kernel("widen", storage)?, from: from.clone(), to: to.clone(), len, write })
     }
 
-    fn enqueue(&self) -> Result<(), CudaError> {
+    pub fn enqueue(&self) -> Result<(), CudaError> {
         let add = u32::from(self.write == Write::Add);
         let arguments = [(&self.from).into(), (&self.to).into(), (self.len as u64).into(), add.into()];
         // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.

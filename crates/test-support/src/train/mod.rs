@@ -184,7 +184,7 @@ impl Writer<'_> {
             blocks.push(operands.remove(at.unwrap_or_else(|| panic!("{layer:?} {pass:?} has no {role:?}"))).block);
         }
         assert!(operands.is_empty(), "{layer:?} {pass:?} does not use {operands:?}");
-        let compute = Compute { operation, blocks, workspace, samples, configuration, again: false };
+        let compute = Compute { operation, blocks, workspace, samples, configuration, again: false, adds: false };
         self.instructions.push(Instruction { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) });
     }
 

@@ -69,7 +69,11 @@ impl Checked {
                 let again = if compute.again { " again" } else { "" };
                 let OperationId(place) = compute.operation;
                 let (group, name) = (self.step.group_name(compute.operation), &self.step.operations[place].name);
-                Some(format!("{group} {name}{again}"))
+                let samples = match &compute.samples {
+                    samples if samples.len() < self.batch => format!(" of samples {}..{}", samples.start, samples.end),
+                    _ => String::new(),
+                };
+                Some(format!("{group} {name}{again}{samples}"))
             }
             Action::Offload(from, _) => Some(format!("offload {}", block(*from))),
             Action::Prefetch(_, to) => Some(format!("prefetch {}", block(*to))),

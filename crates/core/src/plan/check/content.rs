@@ -1,34 +1,35 @@
 //! Block contents, and whether each operation of the step reads the right ones.
+//!
+//! ```text
+//! map         samples 0..4 by conv; conv computes 4..8     then 0..8 by conv: each sample on its own
+//! dW          conv adds samples 0..4; conv adds 4..8       then conv over 0..8: the sum is whole
+//! ```
+//!
+//! A tensor with samples is read and written for the samples of a computation alone. Any other is read whole, once what
+//! adds up over the samples has counted each of them.
 
-use crate::plan::step::{Access, OperationId, Rerun, Residence, Step};
+use std::ops::Range;
+
+use crate::plan::step::{Access, OperationId, Rerun, Residence, Step, TensorId};
 use crate::plan::{BlockId, Compute, InstructionId};
 
 use super::Violation;
+use super::samples::Samples;
 
-/// The content of a block or a tensor.
+/// The content that a tensor must have: the same for all of its samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Content {
+struct Wanted {
     /// Whether it builds on the content left by the previous step.
     kept: bool,
-    /// The operation that wrote it and the operations that added to it, in any order.
+    /// The operation that wrote it and the operations that added to it, in order of their indices.
     by: Vec<OperationId>,
 }
 
-impl Content {
-    /// The content of a resident block at the beginning of a step.
-    pub(super) fn kept() -> Content {
-        Content { kept: true, by: Vec::new() }
-    }
-
-    /// Whether nothing was ever written.
-    pub(super) fn is_nothing(&self) -> bool {
-        !self.kept && self.by.is_empty()
-    }
-
+impl Wanted {
     fn access(&mut self, access: Access, by: OperationId) {
         match access {
             Access::Read => {}
-            Access::Write => *self = Content { kept: false, by: vec![by] },
+            Access::Write => *self = Wanted { kept: false, by: vec![by] },
             Access::Add => {
                 if let Err(place) = self.by.binary_search(&by) {
                     self.by.insert(place, by);
@@ -38,22 +39,82 @@ impl Content {
     }
 }
 
+/// The content of a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Content {
+    /// The samples that build on the content left by the previous step.
+    kept: Samples,
+    /// The operations that wrote it or added to it, by index, each with the samples it did so for.
+    by: Vec<(OperationId, Samples)>,
+}
+
+impl Content {
+    /// The content of a resident block at the beginning of a step.
+    pub(super) fn kept(batch: usize) -> Content {
+        Content { kept: Samples::of(0..batch), by: Vec::new() }
+    }
+
+    /// Whether nothing was ever written.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.kept.is_empty() && self.by.is_empty()
+    }
+
+    /// Whether nothing was ever written for these samples.
+    pub(super) fn has_nothing_of(&self, samples: &Range<usize>) -> bool {
+        !self.kept.meets(samples) && !self.by.iter().any(|(_, own)| own.meets(samples))
+    }
+
+    /// Whether it is what is wanted, for all of these samples.
+    fn is(&self, wanted: &Wanted, samples: &Range<usize>) -> bool {
+        let agrees = |own: &Samples, is_wanted| if is_wanted { own.covers(samples) } else { !own.meets(samples) };
+        let place = |by: &OperationId| self.by.binary_search_by_key(by, |(own, _)| *own);
+        agrees(&self.kept, wanted.kept)
+            && self.by.iter().all(|(own, of)| agrees(of, wanted.by.binary_search(own).is_ok()))
+            && wanted.by.iter().all(|by| place(by).is_ok())
+    }
+
+    /// Whether it is the sum over some samples that an operation computed, without these.
+    fn is_sum_of(&self, operation: OperationId, samples: &Range<usize>) -> bool {
+        self.kept.is_empty() && matches!(self.by.as_slice(), [(by, own)] if *by == operation && !own.meets(samples))
+    }
+
+    /// Records an access that computed `samples`. It concerns only their bytes if `apart`, otherwise all bytes.
+    fn access(&mut self, access: Access, by: OperationId, samples: &Range<usize>, apart: bool) {
+        match access {
+            Access::Read => return,
+            Access::Write if apart => {
+                self.kept.remove(samples);
+                self.by.iter_mut().for_each(|(_, own)| own.remove(samples));
+                self.by.retain(|(_, own)| !own.is_empty());
+            }
+            Access::Write => *self = Content::default(),
+            Access::Add => {}
+        }
+        match self.by.binary_search_by_key(&by, |(own, _)| *own) {
+            Ok(place) => self.by[place].1.insert(samples),
+            Err(place) => self.by.insert(place, (by, Samples::of(samples.clone()))),
+        }
+    }
+}
+
 /// The contents that the step's operations must read, and which operations have run.
 pub(super) struct Progress {
     /// For each operation and use: the content it reads; `None` if it overwrites.
-    reads: Vec<Vec<Content>>,
+    reads: Vec<Vec<Wanted>>,
     /// For each operation and use: the content it leaves.
-    leaves: Vec<Vec<Content>>,
+    leaves: Vec<Vec<Wanted>>,
     /// For each tensor: its content at the end of the step.
-    results: Vec<Option<Content>>,
-    done: Vec<bool>,
+    results: Vec<Option<Wanted>>,
+    /// For each operation: the samples that it has computed.
+    done: Vec<Samples>,
+    batch: usize,
 }
 
 impl Progress {
     /// Walks the operations in order.
     pub(super) fn of(step: &Step) -> Progress {
-        let start = |residence| if residence == Residence::Resident { Content::kept() } else { Content::default() };
-        let mut held: Vec<Content> = step.tensors.iter().map(|tensor| start(tensor.residence)).collect();
+        let start = |residence| Wanted { kept: residence == Residence::Resident, by: Vec::new() };
+        let mut held: Vec<Wanted> = step.tensors.iter().map(|tensor| start(tensor.residence)).collect();
         let mut reads = Vec::with_capacity(step.operations.len());
         let mut leaves = Vec::with_capacity(step.operations.len());
         for (id, operation) in step.iter() {
@@ -62,7 +123,7 @@ impl Progress {
             leaves.push(operation.uses.iter().map(|used| held[used.tensor.0].clone()).collect());
         }
         let results = step.tensors.iter().zip(held).map(|(tensor, held)| tensor.is_result.then_some(held)).collect();
-        Progress { reads, leaves, results, done: vec![false; step.operations.len()] }
+        Progress { reads, leaves, results, done: vec![Samples::default(); step.operations.len()], batch: step.batch }
     }
 
     /// Runs an operation: checks the contents it reads and updates those it writes.
@@ -73,38 +134,49 @@ impl Progress {
         contents: &mut [Content],
         at: InstructionId,
     ) -> Vec<Violation> {
-        let operation = compute.operation;
+        let (operation, samples) = (compute.operation, &compute.samples);
         let mut found = Vec::new();
-        if self.done[operation.0] != compute.again {
+        let done = &mut self.done[operation.0];
+        // Only what has run can run again, and nothing else may.
+        let is_next = if compute.again { done.covers(samples) } else { !done.meets(samples) };
+        if !is_next {
             found.push(Violation::RunTwice { operation, at });
         }
-        self.done[operation.0] = true;
+        done.insert(samples);
         let uses = &step.operation(operation).uses;
         for (place, (used, block)) in uses.iter().zip(&compute.blocks).enumerate() {
             // What a rerun only reads holds what the first run left.
             let is_kept = compute.again && used.rerun == Rerun::ReadOnly;
-            let expected = if is_kept { &self.leaves } else { &self.reads };
-            let (content, expected) = (&contents[block.0], &expected[operation.0][place]);
-            let reads = compute.access(used) != Access::Write;
+            let wanted = if is_kept { &self.leaves } else { &self.reads };
+            let (content, wanted) = (&contents[block.0], &wanted[operation.0][place]);
+            let tensor = step.tensor(used.tensor);
+            let reach = compute.reach(tensor, self.batch);
+            let is_right = match compute.access(used, tensor) {
+                Access::Write => true,
+                // What earlier parts of this operation have added, and not this part.
+                Access::Add if used.access == Access::Write => content.is_sum_of(operation, samples),
+                Access::Read | Access::Add => content.is(wanted, &reach),
+            };
             // Empty blocks have been rejected already.
-            if reads && !content.is_nothing() && content != expected {
+            if !is_right && !content.has_nothing_of(&reach) {
                 found.push(Violation::WrongContent { operation, operand: place, at });
             }
         }
         for (used, BlockId(block)) in uses.iter().zip(&compute.blocks) {
-            contents[*block].access(compute.access(used), operation);
+            let tensor = step.tensor(used.tensor);
+            contents[*block].access(compute.access(used, tensor), operation, samples, tensor.sample_bytes.is_some());
         }
         found
     }
 
-    /// Whether this is the content a tensor must have after the step.
-    pub(super) fn is_result(&self, tensor: usize, content: &Content) -> bool {
-        self.results.get(tensor).and_then(Option::as_ref) == Some(content)
+    /// Whether these samples have the content that a tensor must have after the step.
+    pub(super) fn is_result(&self, tensor: TensorId, content: &Content, samples: &Range<usize>) -> bool {
+        self.results.get(tensor.0).and_then(Option::as_ref).is_some_and(|wanted| content.is(wanted, samples))
     }
 
-    /// The operations that did not run.
+    /// The operations that did not run for every sample.
     pub(super) fn missing(&self) -> impl Iterator<Item = Violation> + '_ {
-        let missing = self.done.iter().enumerate().filter(|(_, done)| !**done);
+        let missing = self.done.iter().enumerate().filter(|(_, done)| !done.covers(&(0..self.batch)));
         missing.map(|(place, _)| Violation::Missing { operation: OperationId(place) })
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! It shares no code with placement, schedule writing or simulation, and walks the list once. For every byte of both
 //! arenas it tracks the owner and the instructions that accessed it; for every stream, which instructions of the other
-//! streams are known to have ended; for every block, its content: the output of an operation, a sum, or nothing. An
+//! streams are known to have ended; for every block and sample, its content: the output of an operation, a sum, or nothing.
+//! Parts of an operation must cover each sample once, and sums over samples each part once. An
 //! empty list of violations means that any machine that respects streams and waits computes the same as the step's
 //! operations run in order, within the budget, and that the results survive until the end of the step. A separate check
 //! compares the step with its network when the network is lowered.
@@ -11,6 +12,7 @@ mod checked;
 mod content;
 mod network;
 mod order;
+mod samples;
 mod violation;
 
 pub use checked::Checked;
@@ -18,11 +20,12 @@ pub(super) use network::verify;
 pub use violation::{Budgets, Violation};
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use content::{Content, Progress};
 use order::{Arena, Order};
 
-use super::step::{Access, Again, Cost, GroupId, Residence, Step, TensorId};
+use super::step::{Access, Again, Cost, GroupId, Residence, Step};
 use super::{ALIGNMENT, Action, BlockId, Compute, Holding, HostBlockId, InstructionId, Schedule, Stream};
 use crate::{Bytes, Configuration};
 
@@ -97,7 +100,7 @@ impl<'a> Checker<'a> {
                 violations.push(Violation::ResidentTwice { block: BlockId(index), other, holds: block.holds });
             }
             stages[index] = Stage::Live;
-            contents[index] = Content::kept();
+            contents[index] = Content::kept(step.batch);
         }
         Checker {
             step,
@@ -132,6 +135,14 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// The bytes of one sample of what a block holds; `None` if that is not divided into samples.
+    fn sample_bytes(&self, holds: Holding) -> Option<Bytes> {
+        match holds {
+            Holding::Tensor(id) => self.step.tensors.get(id.0)?.sample_bytes,
+            Holding::Workspace(_) => None,
+        }
+    }
+
     /// Checks indices, offsets, sizes and budgets, without walking the instructions.
     fn form(&mut self, budgets: Budgets) {
         let schedule = self.schedule;
@@ -151,11 +162,14 @@ impl<'a> Checker<'a> {
             if block.resident != resident {
                 self.refuse(Violation::Residence { block: BlockId(index), holds: block.holds });
             }
-            let samples = block.samples.clone();
-            let (first, last) = (samples.start, samples.end);
-            if (first, last) != (0, self.step.batch) {
+            let Range { start: first, end: last } = block.samples;
+            let is_part = self.sample_bytes(block.holds).is_some() && !resident && first < last;
+            if (first, last) != (0, self.step.batch) && !(is_part && last <= self.step.batch) {
                 self.refuse(Violation::Samples { block: BlockId(index), first, last });
+                continue;
             }
+            let of_part = self.sample_bytes(block.holds).filter(|_| block.samples.len() < self.step.batch);
+            let needed = of_part.map_or(needed, |each| Bytes(each.0 * block.samples.len() as u64));
             if block.bytes < needed.0 {
                 self.refuse(Violation::TooSmall { block: BlockId(index), bytes: Bytes(block.bytes), needed });
             }
@@ -250,8 +264,9 @@ impl<'a> Checker<'a> {
             if self.stages[other] == Stage::Live {
                 self.refuse(Violation::Overlap { block, other: BlockId(other), at });
             }
-            if let Holding::Tensor(TensorId(tensor)) = self.schedule.blocks[other].holds
-                && self.progress.is_result(tensor, &self.contents[other])
+            let of = &self.schedule.blocks[other];
+            if let Holding::Tensor(tensor) = of.holds
+                && self.progress.is_result(tensor, &self.contents[other], &of.samples)
             {
                 let (result, holds) = (BlockId(other), self.holds(BlockId(other)));
                 self.refuse(Violation::ResultLost { result, holds, block, at });
@@ -330,7 +345,8 @@ impl<'a> Checker<'a> {
 
     fn compute(&mut self, compute: &Compute, at: InstructionId) {
         let (id, operation) = (compute.operation, self.step.operation(compute.operation));
-        if compute.samples != (0..self.step.batch) {
+        let is_whole = compute.samples == (0..self.step.batch);
+        if compute.samples.is_empty() || !(is_whole || self.step.may_divide(id)) {
             self.refuse(Violation::PartOfBatch { at });
         }
         if compute.blocks.len() != operation.uses.len() {
@@ -343,12 +359,17 @@ impl<'a> Checker<'a> {
                 let holds = self.holds(*block);
                 self.refuse(Violation::WrongTensor { operation: id, operand, holds, at });
             }
-            let access = compute.access(used);
+            let tensor = self.step.tensor(used.tensor);
+            let (access, reach) = (compute.access(used, tensor), compute.reach(tensor, self.step.batch));
+            let held = &self.schedule.blocks[block.0].samples;
+            if reach.start < held.start || held.end < reach.end {
+                self.refuse(Violation::OtherSamples { operation: id, operand, at });
+            }
             self.access(*block, access, false, at);
             let mut before = operation.uses[..operand].iter().zip(&compute.blocks);
             // For a sum of a map with itself, the second gradient is added to the first.
             let just_written = before.any(|(other, of)| of == block && other.access == Access::Write);
-            if access != Access::Write && !just_written && self.contents[block.0].is_nothing() {
+            if access != Access::Write && !just_written && self.contents[block.0].has_nothing_of(&reach) {
                 self.refuse(Violation::NeverWritten { block: *block, holds: self.holds(*block), at });
             }
         }
@@ -378,7 +399,7 @@ impl<'a> Checker<'a> {
         let is_right = match &compute.configuration {
             Some(configuration) => {
                 let enough = Configuration::workspace(configuration) <= scratch;
-                has_choice && enough && configuration.batch() == self.step.batch
+                has_choice && enough && configuration.batch() == compute.samples.len()
             }
             None => !has_choice && scratch == Bytes::ZERO,
         };

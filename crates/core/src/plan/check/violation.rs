@@ -64,7 +64,8 @@ pub enum Violation {
         /// The bytes its tensor needs.
         needed: Bytes,
     },
-    /// A block covers only some of the samples, or samples that do not exist.
+    /// A block covers samples that do not exist, or only some although what it holds is not divided into samples or stays
+    /// on the device between steps.
     Samples {
         /// The block.
         block: BlockId,
@@ -73,7 +74,7 @@ pub enum Violation {
         /// The one after the last.
         last: usize,
     },
-    /// An instruction computes only some of the samples.
+    /// An instruction computes no sample, or only some of an operation that needs the whole mini-batch.
     PartOfBatch {
         /// The instruction.
         at: InstructionId,
@@ -248,7 +249,16 @@ pub enum Violation {
         /// The computation.
         at: InstructionId,
     },
-    /// An operation runs twice in one step.
+    /// A block does not cover the samples that a computation accesses.
+    OtherSamples {
+        /// The operation.
+        operation: OperationId,
+        /// Which of its uses.
+        operand: usize,
+        /// The computation.
+        at: InstructionId,
+    },
+    /// An operation computes a sample twice in one step, or again before the first time.
     RunTwice {
         /// The operation.
         operation: OperationId,
@@ -262,7 +272,7 @@ pub enum Violation {
         /// The second run.
         at: InstructionId,
     },
-    /// An operation does not run.
+    /// An operation does not run, or not for every sample.
     Missing {
         /// The operation.
         operation: OperationId,

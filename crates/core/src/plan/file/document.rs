@@ -174,7 +174,7 @@ fn written(compute: &Compute, lowered: &Lowered) -> ComputeObject {
     let uses = &lowered.step.operation(compute.operation).uses;
     let operands = pass.roles.iter().zip(uses).zip(&compute.blocks);
     let operands = operands.map(|((role, used), block)| {
-        let access = compute.access(used);
+        let access = compute.access(used, lowered.step.tensor(used.tensor));
         OperandObject { role: *role, block: *block, access }
     });
     let scratch = |block| OperandObject { role: Role::Workspace, block, access: Access::Write };
@@ -197,10 +197,16 @@ fn read(compute: ComputeObject, operation: OperationId, lowered: &Lowered) -> Re
         Some(operands.remove(place))
     };
     let mut blocks = Vec::new();
+    // Where a sum over samples is added to, the operation's access alone would overwrite it.
+    let mut adds = false;
     for (role, used) in lowered.passes[operation.0].roles.iter().zip(&lowered.step.operation(operation).uses) {
+        let access = if again { used.access_in_rerun() } else { used.access };
+        let is_sum = access == Access::Write && lowered.step.tensor(used.tensor).sample_bytes.is_none();
         match take(*role) {
-            Some(operand) if operand.access == if again { used.access_in_rerun() } else { used.access } => {
-                blocks.push(operand.block)
+            Some(operand) if operand.access == access => blocks.push(operand.block),
+            Some(operand) if operand.access == Access::Add && is_sum => {
+                adds = true;
+                blocks.push(operand.block);
             }
             Some(_) => return bad("has the wrong access", *role),
             None => return bad("is missing", *role),
@@ -213,6 +219,6 @@ fn read(compute: ComputeObject, operation: OperationId, lowered: &Lowered) -> Re
     };
     match operands.first() {
         Some(left) => bad("is not used", left.role),
-        None => Ok(Compute { operation, blocks, workspace, samples, configuration, again }),
+        None => Ok(Compute { operation, blocks, workspace, samples, configuration, again, adds }),
     }
 }

@@ -56,8 +56,12 @@ impl Plan {
     /// Writes the plan of a step file as JSON.
     ///
     /// # Errors
-    /// [`Error::BadDocument`] if it cannot be written.
+    /// [`Error::BadDocument`] if it cannot be written, or runs operations in parts of the mini-batch.
     pub fn to_step_json(&self) -> Result<String, Error> {
+        if let Some(in_parts) = &self.in_parts {
+            let what = format!("it runs {}, which plans of step files cannot say; use --divide off", in_parts.words());
+            return Err(bad(what));
+        }
         let mut choices = BTreeMap::new();
         for instruction in &self.schedule.instructions {
             if let Action::Compute(compute) = &instruction.action

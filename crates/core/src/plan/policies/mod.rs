@@ -69,7 +69,7 @@ fn suffix(algorithms: Algorithms) -> &'static str {
 
 /// Bytes that every plan of the step needs at once, and the operation that does, whatever the policy.
 pub(super) fn proven(drafter: &Drafter<'_>) -> (Bytes, usize) {
-    let (bytes, at) = optimal::floor(drafter);
+    let (bytes, at) = optimal::proven_in_parts(drafter).unwrap_or_else(|| optimal::floor(drafter));
     (Bytes(bytes), at)
 }
 
@@ -95,6 +95,8 @@ pub(super) struct Floors {
     pub(super) fastest: Draft,
     /// With recomputation; searched only for the policy that uses it.
     optimal: Option<optimal::Least>,
+    /// The same, with a stretch in parts of the mini-batch.
+    in_parts: Option<optimal::InParts>,
 }
 
 impl Floors {
@@ -111,12 +113,17 @@ impl Floors {
             baseline::script(drafter.step),
         ];
         let end = drafter.end.part(FLOORS);
+        let recomputes = drafter.options.policy == Policy::Optimal;
         let optimal = Mutex::new(None);
-        let drafts = side_by_side(2 + scripts.len(), |place| match place.checked_sub(1) {
+        let in_parts = Mutex::new(None);
+        let drafts = side_by_side(3 + scripts.len(), |place| match place.checked_sub(2) {
+            None if !recomputes => None,
+            None if place == 0 => {
+                *optimal.lock().unwrap_or_else(PoisonError::into_inner) = optimal::least(drafter);
+                None
+            }
             None => {
-                if drafter.options.policy == Policy::Optimal {
-                    *optimal.lock().unwrap_or_else(PoisonError::into_inner) = optimal::least(drafter);
-                }
+                *in_parts.lock().unwrap_or_else(PoisonError::into_inner) = optimal::least_in_parts(drafter);
                 None
             }
             Some(_) if drafter.end.proceed().is_err() => None,
@@ -140,21 +147,32 @@ impl Floors {
             overlap: next(),
             baseline: next(),
             optimal: optimal.into_inner().unwrap_or_else(PoisonError::into_inner),
+            in_parts: in_parts.into_inner().unwrap_or_else(PoisonError::into_inner),
         })
     }
 
     /// A policy's draft with the smallest arena.
     pub(super) fn of_policy(&self, policy: Policy) -> &Draft {
-        let recomputing = self.optimal.as_ref().map(|least| &least.draft).unwrap_or(&self.overlap);
-        let candidates: &[&Draft] = match policy {
-            Policy::Baseline => &[&self.baseline],
-            Policy::VdnnAll => &[&self.all],
-            Policy::VdnnConv => &[&self.conv],
-            Policy::VdnnDynamic => &[&self.all, &self.conv, &self.none, &self.on_demand],
-            Policy::Overlap => &[&self.overlap, &self.none],
-            Policy::Optimal => &[recomputing, &self.overlap, &self.none, &self.all, &self.conv, &self.on_demand],
+        let whole = match policy {
+            Policy::Baseline => &self.baseline,
+            Policy::VdnnAll => &self.all,
+            Policy::VdnnConv => &self.conv,
+            Policy::VdnnDynamic => least(&[&self.all, &self.conv, &self.none, &self.on_demand]),
+            Policy::Overlap => least(&[&self.overlap, &self.none]),
+            Policy::Optimal => self.whole(),
         };
-        candidates.iter().min_by_key(|draft| draft.peak).copied().unwrap_or(candidates[0])
+        let parts = self
+            .in_parts
+            .as_ref()
+            .map(|parts| &parts.draft)
+            .filter(|parts| policy == Policy::Optimal && parts.peak < whole.peak);
+        parts.unwrap_or(whole)
+    }
+
+    /// The smallest arena of all policies whose operations compute the whole mini-batch.
+    fn whole(&self) -> &Draft {
+        let recomputing = self.optimal.as_ref().map(|least| &least.draft).unwrap_or(&self.overlap);
+        least(&[recomputing, &self.overlap, &self.none, &self.all, &self.conv, &self.on_demand])
     }
 
     /// The smallest arena of all policies; without the policy that recomputes, unless that is the one asked for.
@@ -166,6 +184,13 @@ impl Floors {
     ///
     /// - Cost: a search.
     pub(super) fn least_of_all(&self, drafter: &Drafter<'_>) -> Bytes {
-        optimal::least(drafter).map_or(self.least(), |least| least.draft.peak.min(self.least()))
+        let whole = optimal::least(drafter).map(|least| least.draft.peak);
+        let parts = optimal::least_in_parts(drafter).map(|found| found.draft.peak);
+        whole.into_iter().chain(parts).chain([self.least()]).min().unwrap_or_default()
     }
+}
+
+/// The draft with the smallest arena.
+fn least<'d>(drafts: &[&'d Draft]) -> &'d Draft {
+    drafts.iter().min_by_key(|draft| draft.peak).copied().unwrap_or(drafts[0])
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{Configuration, Error, Nanos, Problem};
+use crate::optimize::front;
+use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 
 /// Whether a mini-batch may be divided into micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,12 +45,43 @@ pub struct Front {
     pub divided: Arc<[Configuration]>,
     /// Configurations that compute the whole mini-batch in one call.
     pub whole: Arc<[Configuration]>,
+    /// The candidates that configurations are made of, also for fewer samples than the problem's.
+    pub candidates: Arc<[Candidate]>,
+    /// The cost of dividing.
+    pub cost: DivisionCost,
 }
 
 impl Front {
     /// A front without configurations.
     pub fn empty(problem: Problem) -> Front {
-        Front { problem, divided: Arc::default(), whole: Arc::default() }
+        Front {
+            problem,
+            divided: Arc::default(),
+            whole: Arc::default(),
+            candidates: Arc::default(),
+            cost: DivisionCost::default(),
+        }
+    }
+
+    /// The front of measured candidates.
+    ///
+    /// - Cost: that of [`front`].
+    ///
+    /// # Errors
+    /// [`Error::NotProfiled`] if their sizes do not add up to the mini-batch.
+    pub fn of(problem: Problem, candidates: Arc<[Candidate]>, cost: DivisionCost) -> Result<Front, Error> {
+        let divided = front(&problem, &candidates, Bytes::UNLIMITED, cost)?;
+        let is_whole = |one: &&Candidate| one.micro_batch == problem.batch() && one.calls() == 1;
+        let whole: Vec<Candidate> = candidates.iter().filter(is_whole).cloned().collect();
+        // A problem that only runs divided has no undivided front; plans without division then report it.
+        let whole = front(&problem, &whole, Bytes::UNLIMITED, DivisionCost::default()).unwrap_or_default();
+        Ok(Front { problem, divided: divided.into(), whole: whole.into(), candidates, cost })
+    }
+
+    /// The front of the same convolution for so many samples; `None` if nothing was measured that adds up to them.
+    pub(in crate::plan) fn of_samples(&self, samples: usize) -> Option<Front> {
+        let problem = self.problem.with_batch(samples).ok()?;
+        Front::of(problem, Arc::clone(&self.candidates), self.cost).ok()
     }
 
     /// The configurations to choose from; never empty.

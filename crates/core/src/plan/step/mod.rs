@@ -163,7 +163,8 @@ pub struct Operation {
     pub cost: Cost,
     /// Whether and how fast it may run again in the same step.
     pub again: Again,
-    /// Whether each sample of what it writes depends on that sample alone.
+    /// Whether each sample of what it writes depends on that sample alone, and the gradients of weights that it writes
+    /// are sums over the samples.
     pub independent_samples: bool,
 }
 
@@ -276,24 +277,50 @@ impl Step {
         }
     }
 
+    /// Whether an operation may compute some samples of the mini-batch and others later.
+    ///
+    /// Its samples must be independent. What it changes must have samples, or be a gradient of weights, which adds up.
+    ///
+    /// # Panics
+    /// If the step has no such operation.
+    pub fn may_divide(&self, id: OperationId) -> bool {
+        let operation = self.operation(id);
+        let has_samples = |used: &Use| self.tensor(used.tensor).sample_bytes.is_some();
+        let adds_up =
+            |used: &Use| used.access == Access::Write && self.tensor(used.tensor).kind == Kind::WeightGradients;
+        operation.independent_samples
+            && operation.stage != Stage::Update
+            && operation.uses.iter().any(has_samples)
+            && operation.uses.iter().all(|used| used.access == Access::Read || has_samples(used) || adds_up(used))
+    }
+
     /// The number of forward operations, which come first.
     pub fn forward(&self) -> usize {
         self.operations.iter().take_while(|operation| operation.stage == Stage::Forward).count()
     }
 
-    /// The time of a scheduled operation.
+    /// The time of a scheduled operation, of which `launch` passes whatever the number of samples: the rest of a time for
+    /// the whole mini-batch shrinks with them. A configuration has the time of its own samples.
     ///
     /// # Panics
     /// If the step has no such operation.
-    pub fn time(&self, compute: &Compute) -> Nanos {
+    pub fn time(&self, compute: &Compute, launch: Nanos) -> Nanos {
         let operation = self.operation(compute.operation);
+        let part = |whole| self.part_of(whole, compute.samples.len(), launch);
         match (&operation.cost, operation.again) {
-            (_, Again::Taking(time)) if compute.again => time,
-            (Cost::Fixed(time), _) => *time,
+            (_, Again::Taking(time)) if compute.again => part(time),
+            (Cost::Fixed(time), _) => part(*time),
             (Cost::Choice(_) | Cost::Listed(_), _) => {
                 compute.configuration.as_ref().map_or(Nanos::ZERO, |chosen| chosen.time())
             }
         }
+    }
+
+    /// The time for some samples of what takes `whole` for the mini-batch.
+    pub(super) fn part_of(&self, whole: Nanos, samples: usize, launch: Nanos) -> Nanos {
+        let fixed = whole.min(launch);
+        let shared = u128::from((whole - fixed).0) * samples as u128;
+        fixed + Nanos(u64::try_from(shared.div_ceil(self.batch.max(1) as u128)).unwrap_or(u64::MAX))
     }
 
     /// The same step without costs: all that a schedule depends on.

@@ -6,7 +6,8 @@
 use serde::Serialize;
 
 use crate::plan::{
-    Accounting, Action, Bounded, Decision, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span, TensorDecision,
+    Accounting, Action, Bounded, Decision, InParts, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span,
+    TensorDecision,
 };
 use crate::{Bytes, Device, Nanos, Types};
 
@@ -54,6 +55,8 @@ struct Document<'a> {
     bound_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bounded: Option<Bounded>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_parts: Option<&'a InParts>,
     offloaded_bytes: Bytes,
     recomputed_us: f64,
     compute_us: f64,
@@ -176,6 +179,7 @@ impl<'a> Document<'a> {
             gap: plan.gap,
             bound_us: plan.bound.map(Nanos::as_micros),
             bounded: plan.bound.map(|_| plan.bounded),
+            in_parts: plan.in_parts.as_ref(),
             offloaded_bytes: plan.offloaded,
             recomputed_us: plan.recomputed.as_micros(),
             compute_us: plan.simulation.compute.as_micros(),

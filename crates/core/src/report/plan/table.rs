@@ -104,7 +104,9 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
     if let Some(proven) = plan.proven {
         let of =
             if proven == plan.min_feasible { "which no plan can go below" } else { "the least of any plan, proven" };
-        line("", format!("{proven}, {of}"));
+        // Only what may be divided could run in other parts than those that are tried.
+        let among = if plan.options.divide { ", with at most one stretch in 2 to 16 parts" } else { "" };
+        line("", format!("{proven}, {of}{among}"));
     }
     if plan.mode == Mode::Inference {
         // Nobody keeps every map of a forward pass, so there is no usual memory to compare with.
@@ -131,11 +133,15 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
         format!("{}, {} over the baseline's {}", plan.step_time, percent(plan.overhead()), plan.baseline_time),
     );
     line("copies", format!("{}, adding {} to the step", plan.simulation.copying, plan.simulation.exposed));
+    if let Some(in_parts) = &plan.in_parts {
+        line("in parts", in_parts.words());
+    }
     if plan.recomputed > Nanos::ZERO {
         line("recomputed", plan.recomputed.to_string());
     }
     if let (Some(gap), Some(bound)) = (plan.gap, plan.bound) {
-        line("bound", format!("{bound} for {}", plan.bounded.words()));
+        let parts = if plan.in_parts.is_some() { ", in these parts" } else { "" };
+        line("bound", format!("{bound} for {}{parts}", plan.bounded.words()));
         line("gap", format!("at most {:.2}% above that", gap * 100.0));
     }
     text

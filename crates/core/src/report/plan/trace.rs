@@ -149,7 +149,7 @@ fn computing(plan: &Plan, compute: &Compute) -> (&'static str, Map<String, Value
     blocks.sort_unstable();
     blocks.dedup();
     let bytes: u64 = blocks.into_iter().map(|block| schedule.blocks[block.0].bytes).sum();
-    let writes = operation.uses.iter().filter(|used| compute.access(used) != Access::Read);
+    let writes = operation.uses.iter().filter(|used| compute.access(used, step.tensor(used.tensor)) != Access::Read);
     let written: Vec<&str> = writes.map(|used| &*step.tensor(used.tensor).name).collect();
     let mut arguments = Map::new();
     let mut add = |key: &str, value: Value| _ = arguments.insert(key.to_owned(), value);

@@ -174,7 +174,7 @@ impl Operands<'_> {
         if bias && operation == Operation::BackwardFilter {
             let db = self.needed(Role::Dw, ParameterKind::Bias, Storage::F32)?;
             let dy = self.map(Role::Dy, output)?;
-            works.push(cuda::bias_gradient(libraries, &dy, &db).map_err(|error| self.failed(error))?);
+            works.push(cuda::bias_gradient(libraries, &dy, &db, write).map_err(|error| self.failed(error))?);
         }
         Ok(works)
     }
@@ -337,7 +337,7 @@ impl Operands<'_> {
                 works.push(layer.backward_filter(&x, &dy.region, &dw, self.write(Role::Dw)?).map_err(failed)?);
                 if bias {
                     let db = self.needed(Role::Dw, ParameterKind::Bias, Storage::F32)?;
-                    works.push(cuda::bias_gradient(libraries, &dy, &db).map_err(failed)?);
+                    works.push(cuda::bias_gradient(libraries, &dy, &db, self.write(Role::Dw)?).map_err(failed)?);
                 }
             }
         }

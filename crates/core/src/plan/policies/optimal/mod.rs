@@ -7,6 +7,7 @@ mod least;
 mod min_cut;
 mod model;
 mod search;
+mod slices;
 mod slots;
 mod starts;
 
@@ -27,6 +28,7 @@ use crate::plan::side_by_side::side_by_side;
 use crate::plan::stop::End;
 use crate::plan::{Algorithms, Bounded, Direction};
 use crate::{Error, Nanos};
+pub(super) use slices::{Found as InParts, least as least_in_parts, proven as proven_in_parts};
 
 /// Bytes that every plan needs at once, and the operation that does.
 pub(super) fn floor(drafter: &Drafter<'_>) -> (u64, usize) {
@@ -63,6 +65,9 @@ const PARTS: usize = 4;
 const PLACINGS: usize = 6;
 const ROOM: u64 = 400;
 
+/// A plan whose time is above that of everything resident by one of so many parts needs no stretch in parts.
+const NEAR: u64 = 100;
+
 /// Rounds of prices before the search, and after it, for usual networks; fewer for large steps.
 const ROUNDS: [usize; 2] = [120, 160];
 
@@ -85,9 +90,9 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         let decision = floor.decision("least", options);
         return Err(drafter.too_large(floor, &[decision], floors.least()));
     }
-    trials.consider("least", floor.clone());
+    trials.consider("least", floors.whole().clone());
     // If everything fits with the fastest algorithms, no plan is faster.
-    let fastest = drafter.fastest_times().into_iter().sum();
+    let fastest: Nanos = drafter.fastest_times().into_iter().sum();
     if options.algorithms != Algorithms::Memory {
         let kept = vdnn::script(drafter, Offloads::None, None);
         trials.consider("none(p)", drafter.draft(&kept, Algorithms::Performance, Effort::Plan));
@@ -97,10 +102,57 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
             .outcome(Some((fastest, Bounded::Any)))
             .map_err(|decisions| drafter.too_large(floor, &decisions, floors.least()));
     }
+    // Parts of the mini-batch pay where memory is short; what fits well needs none.
+    let stretches = slices::worth(drafter);
+    let mut bound = None;
+    if floors.whole().peak <= options.budget {
+        let end = end.part(1 + stretches.len());
+        bound = search(drafter, floors.optimal.as_ref(), Some(floors), &mut trials, end)?;
+    }
+    let mut consider = |found: slices::Found, trials: &mut Trials<'_>| {
+        let before = trials.best().map(|best| best.time);
+        trials.consider(&found.name, found.draft);
+        // A bound covers only plans of the same parts.
+        if trials.best().map(|best| best.time) != before {
+            bound = Some(found.bound);
+        }
+    };
+    if let Some(least) = &floors.in_parts {
+        consider(least.clone(), &mut trials);
+    }
+    for (place, stretch) in stretches.iter().enumerate() {
+        let best = trials.best().map_or(Nanos(u64::MAX), |best| best.time);
+        if best.0 <= fastest.0 + fastest.0 / NEAR {
+            break;
+        }
+        if let Some(found) = slices::plan(drafter, stretch, best, end.part(stretches.len() - place)) {
+            consider(found, &mut trials);
+        }
+        end.proceed()?;
+    }
+    let too_large = |decisions: Vec<_>| drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least());
+    // A plan that is faster is not of those that the bound covers.
+    let bound = bound.filter(|(bound, _)| trials.best().is_some_and(|best| *bound <= best.time));
+    trials.outcome(bound).map_err(too_large)
+}
+
+/// Searches for decisions, beginning with `least` among others, and places what it finds. Returns a time that no plan of
+/// a kind is below. With `floors`, the policies that only move tensors compete.
+///
+/// # Errors
+/// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+fn search(
+    drafter: &Drafter<'_>,
+    least: Option<&Least>,
+    floors: Option<&Floors>,
+    trials: &mut Trials<'_>,
+    end: End<'_>,
+) -> Result<Option<(Nanos, Bounded)>, Error> {
+    let options = &drafter.options;
     let visits = |model: &Model<'_>| if end.is_timed() { TIMED * visits(model) } else { visits(model) };
     let started = |model| {
         let mut planner = Planner { model, known: Vec::new(), least: 0, visits: visits(model), end };
-        planner.start(options.budget.0, floors.optimal.as_ref());
+        planner.start(options.budget.0, least);
         planner
     };
     let whole = Model::of(drafter);
@@ -120,19 +172,20 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         let drafts = trials.best().map(|best| best.time.0).into_iter();
         drafts.chain(planner.known.iter().map(|known| known.0.time)).min().unwrap_or(u64::MAX >> 8)
     };
-    let mut bound = relaxation.improve(target(&trials, &planner), rounds[0], end.part(PARTS));
+    let mut bound = relaxation.improve(target(trials, &planner), rounds[0], end.part(PARTS));
     planner.least = bound.time;
     planner.round(options.budget.0, &bound);
     end.proceed()?;
-    planner.place(&mut trials);
+    planner.place(trials);
     end.proceed()?;
     // What only moves tensors takes long to place; where it cannot be faster, or time is over, it need not be tried.
     let moving = moving_alone(model, options.budget.0);
-    let others: &[&str] = match trials.best().is_none_or(|best| !end.is_over() && best.time > moving) {
+    let may_be_faster = trials.best().is_none_or(|best| !end.is_over() && best.time > moving);
+    let others: &[&str] = match floors.is_some() && may_be_faster {
         true => &["overlap", "vdnn-all", "vdnn-conv", "baseline"],
         false => &[],
     };
-    let target = target(&trials, &planner);
+    let target = target(trials, &planner);
     let last = Mutex::new(None);
     let relaxation = Mutex::new(relaxation);
     let drafts = side_by_side(1 + others.len(), |place| {
@@ -142,7 +195,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
                 *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(relaxation.improve(target, rounds[1], end));
                 return None;
             }
-            Some("overlap") => return overlap::choose(drafter, floors).ok().map(|found| found.draft),
+            Some("overlap") => return Some(overlap::choose(drafter, floors?).ok()?.draft),
             Some("vdnn-all") => vdnn::script(drafter, Offloads::All, None),
             Some("vdnn-conv") => vdnn::script(drafter, Offloads::Convolutions, None),
             Some(_) => baseline::script(drafter.step),
@@ -155,11 +208,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
     bound.time = bound.time.max(last.map_or(0, |last: Bound| last.time));
     end.proceed()?;
-    let too_large = |decisions: Vec<_>| drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least());
-    // A plan that is faster is not of those that the bound covers.
-    let covers = |bound: &Nanos| *bound > Nanos::ZERO && trials.best().is_some_and(|best| *bound <= best.time);
-    let bound = Some(Nanos(bound.time)).filter(covers).map(|bound| (bound, bounded));
-    trials.outcome(bound).map_err(too_large)
+    Ok(Some((Nanos(bound.time), bounded)).filter(|(bound, _)| *bound > Nanos::ZERO))
 }
 
 /// What decisions lead to, the decisions, and what the search began with.

@@ -1,0 +1,114 @@
+//! Stretches in parts of the mini-batch, where memory is short: each is a step of its own, planned like any other.
+
+use super::{Bounded, Least, search};
+use crate::Nanos;
+use crate::plan::draft::{Draft, Drafter};
+use crate::plan::policies::Trials;
+use crate::plan::slices::{Sliced, Stretch, stretches};
+use crate::plan::stop::End;
+
+/// Budgets up to so many times what an operation needs at once are short of memory.
+const SHORT: u64 = 2;
+
+/// Shares of a budget, in percent, that the operation of a stretch in parts which needs the most may take: the rest is
+/// for what is kept.
+const ROOM: [u64; 2] = [100, 60];
+
+/// A plan of a stretch in parts.
+#[derive(Clone)]
+pub(in crate::plan::policies) struct Found {
+    pub(super) name: String,
+    pub(in crate::plan::policies) draft: Draft,
+    /// A time that no plan of the same parts is below.
+    pub(super) bound: (Nanos, Bounded),
+}
+
+/// The stretches that need less in parts than whole; none if parts are not allowed.
+fn useful(drafter: &Drafter<'_>) -> Vec<Stretch> {
+    if !drafter.options.divide {
+        return Vec::new();
+    }
+    let (floor, _) = super::floor(drafter);
+    let mut found = stretches(drafter.step);
+    found.retain(|stretch| stretch.needs < floor);
+    found
+}
+
+/// The stretches that may pay under the budget: the whole step, in few parts first; and the shortest with the fewest
+/// parts that leave room.
+pub(super) fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
+    let budget = drafter.options.budget.0;
+    if budget / SHORT > super::floor(drafter).0 {
+        return Vec::new();
+    }
+    let (mut worth, others): (Vec<Stretch>, Vec<Stretch>) =
+        useful(drafter).into_iter().filter(|of| of.needs <= budget).partition(|of| of.is_whole(drafter.step));
+    worth.sort_by_key(|of| of.parts);
+    for room in ROOM {
+        let fits = |of: &&Stretch| of.needs <= budget / 100 * room;
+        worth.extend(others.iter().filter(fits).min_by_key(|of| (of.forward.len(), of.parts)).cloned());
+    }
+    worth.dedup();
+    worth
+}
+
+/// Plans the step with a stretch in parts; `None` if nothing is found that fits and takes less than `most`.
+pub(super) fn plan(drafter: &Drafter<'_>, stretch: &Stretch, most: Nanos, end: End<'_>) -> Option<Found> {
+    let sliced = Sliced::of(drafter.step, stretch, drafter.costs.launch)?;
+    let parts = Drafter::until(&sliced.step, drafter.costs, drafter.options, end).ok()?;
+    if fastest(&parts) >= most {
+        return None;
+    }
+    let mut trials = Trials::new(&parts);
+    let mut bound = search(&parts, None, None, &mut trials, end).ok()?;
+    if trials.best().is_none() {
+        let least = super::least(&parts)?;
+        trials.consider("least", least.draft.clone());
+        bound = search(&parts, Some(&least), None, &mut trials, end).ok()?;
+    }
+    // The forward pass of one part comes after the backward pass of another, so plans that compute something again are
+    // covered only if all are.
+    let bound = bound.filter(|(_, bounded)| *bounded == Bounded::Any || !stretch.is_whole(drafter.step));
+    let draft = parts.tightened(trials.outcome(bound).ok()?.draft);
+    let bound = bound.unwrap_or((fastest(&parts), Bounded::Any));
+    Some(Found { name: stretch.words(drafter.step), draft: whole(drafter, &sliced, draft), bound })
+}
+
+/// The time of all operations with the fastest algorithms.
+fn fastest(drafter: &Drafter<'_>) -> Nanos {
+    drafter.fastest_times().into_iter().sum()
+}
+
+/// A draft of the step in parts, as one of the step itself.
+fn whole(drafter: &Drafter<'_>, sliced: &Sliced, mut draft: Draft) -> Draft {
+    draft.schedule = sliced.schedule(drafter.step, draft.schedule);
+    draft
+}
+
+/// The stretches that need the fewest bytes at once: one that goes forward as a whole before it goes backward, and the
+/// whole step in parts.
+fn smallest(drafter: &Drafter<'_>) -> Vec<Stretch> {
+    let all = useful(drafter);
+    let best = |is_whole| {
+        let own = all.iter().filter(move |stretch| stretch.is_whole(drafter.step) == is_whole);
+        own.min_by_key(|stretch| (stretch.needs, stretch.parts, stretch.forward.len())).cloned()
+    };
+    [best(false), best(true)].into_iter().flatten().collect()
+}
+
+/// The plan with the smallest arena found among those with a stretch in parts.
+pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Found> {
+    let drafts = smallest(drafter).into_iter().filter_map(|stretch| {
+        let sliced = Sliced::of(drafter.step, &stretch, drafter.costs.launch)?;
+        let parts = Drafter::until(&sliced.step, drafter.costs, drafter.options, drafter.end).ok()?;
+        let Least { draft, .. } = super::least(&parts)?;
+        let (name, bound) = ("least in parts".to_owned(), (fastest(&parts), Bounded::Any));
+        Some(Found { name, draft: whole(drafter, &sliced, draft), bound })
+    });
+    drafts.min_by_key(|found| found.draft.peak)
+}
+
+/// Bytes that every plan with a stretch in parts needs at once, of those that are tried, and the operation that does.
+pub(in crate::plan::policies) fn proven(drafter: &Drafter<'_>) -> Option<(u64, usize)> {
+    smallest(drafter).into_iter().map(|stretch| (stretch.needs, stretch.at)).min()
+}

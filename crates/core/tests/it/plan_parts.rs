@@ -1,0 +1,157 @@
+//! Plans with a stretch in parts of the mini-batch: where they are found, what they need, and what they leave alone.
+
+use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
+use tightfit_core::plan::{
+    Action, Budgets, Checked, Compute, CostModel, Fate, Fronts, Mode, Options, Plan, Policy, Step, Workload, check,
+    plan, simulate, sweep,
+};
+use tightfit_core::{Bytes, Error, Types};
+
+fn costs() -> CostModel {
+    CostModel::h200()
+}
+
+fn step(network: &Network, batch: usize, mode: Mode) -> Step {
+    let workload = Workload::new(network, batch, Types::F32, mode).unwrap();
+    workload.step(&Fronts::assumed(&workload, &costs()).unwrap(), &costs()).unwrap()
+}
+
+fn planned(step: &Step, budget: Bytes, divide: bool) -> Result<Plan, Error> {
+    plan(step, &costs(), &Options { budget, divide, ..Options::default() })
+}
+
+/// The computations of a plan, in order.
+fn computed(plan: &Plan) -> Vec<&Compute> {
+    let mut computed: Vec<&Compute> = Vec::new();
+    for instruction in &plan.schedule.instructions {
+        if let Action::Compute(compute) = &instruction.action {
+            computed.push(compute);
+        }
+    }
+    computed
+}
+
+/// A wide stretch, then a normalization that needs the whole mini-batch.
+fn normalized() -> Network {
+    let mut net = Builder::new("normalized");
+    net.input(Shape::image(3, 64, 64)).conv("a", Filters::new(32, 3).pad(1)).relu();
+    net.conv("b", Filters::new(32, 3).pad(1)).relu().max_pool("pool", Window::new(2, 2));
+    net.conv("c", Filters::new(16, 3).pad(1)).batch_norm().relu().global_average_pool("mean");
+    net.flatten().fully_connected("fc", 10).softmax_loss();
+    net.finish().unwrap()
+}
+
+#[test]
+fn a_network_without_normalization_takes_gradients_in_parts() {
+    let step = step(&Network::open("alexnet").unwrap(), 64, Mode::Training);
+    let whole = planned(&step, Bytes::UNLIMITED, false).unwrap();
+    let divided = planned(&step, Bytes::UNLIMITED, true).unwrap();
+    assert!(divided.in_parts.is_none() && divided.step_time == whole.step_time, "everything fits");
+    assert!(divided.min_feasible < whole.min_feasible && divided.least == divided.min_feasible);
+    assert!(divided.proven.unwrap() <= divided.min_feasible && divided.proven.unwrap() < whole.proven.unwrap());
+    // Just below what whole mini-batches need, each part goes forward and backward; nothing is computed again.
+    let budget = Bytes(whole.min_feasible.0 - 1);
+    assert!(planned(&step, budget, false).unwrap_err().is_over_limit());
+    let plan = planned(&step, budget, true).unwrap();
+    let is_whole = |attempt: &str| attempt.starts_with("conv1 to loss in");
+    assert!(plan.in_parts.is_some() && plan.decisions.iter().any(|one| is_whole(&one.attempt) && one.fits));
+    assert!(plan.peak <= budget && plan.overhead() < 0.1, "{} at {}", plan.peak, plan.overhead());
+    assert!(plan.bound.unwrap() <= plan.step_time);
+    // The simulator's time is that of the step itself, whose operations take their shares.
+    assert_eq!(simulate(&step, &plan.schedule, &costs()).time, plan.step_time);
+}
+
+#[test]
+fn the_least_budget_is_enough_and_one_byte_less_is_refused() {
+    for network in [normalized(), Network::open("lenet").unwrap()] {
+        let step = step(&network, 32, Mode::Training);
+        let least = planned(&step, Bytes::UNLIMITED, true).unwrap().min_feasible;
+        let plan = planned(&step, least, true).unwrap();
+        assert!(plan.in_parts.is_some() && plan.peak <= least, "{}", network.name());
+        let budgets = Budgets { device: least, host: plan.host };
+        assert!(Checked::new(&step, plan.schedule.clone().into_schedule(), budgets).is_ok());
+        match planned(&step, Bytes(least.0 - 256), true) {
+            Err(Error::OverBudget { least: named, .. }) => assert_eq!(named, least, "{}", network.name()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_stretch_before_a_normalization_is_computed_again_part_by_part() {
+    let step = step(&normalized(), 32, Mode::Training);
+    let least = planned(&step, Bytes::UNLIMITED, true).unwrap().min_feasible;
+    let plan = planned(&step, least, true).unwrap();
+    let in_parts = plan.in_parts.clone().unwrap();
+    assert_eq!(in_parts.first, "a");
+    let (parts, samples) = (in_parts.parts, 32 / in_parts.parts);
+    for compute in computed(&plan) {
+        let name = step.group_name(compute.operation);
+        let is_whole = compute.samples == (0..32);
+        assert!(is_whole || compute.samples.len() == samples, "{name}: {:?}", compute.samples);
+        assert!(is_whole || step.may_divide(compute.operation), "{name}");
+        assert!(is_whole || !name.ends_with(".bn"), "{name}");
+    }
+    // The maps inside never exist whole: no block holds all samples of the widest.
+    let widest = step.tensors.iter().filter(|tensor| tensor.name.starts_with("feature map b")).max_by_key(|t| t.bytes);
+    let widest = widest.unwrap();
+    let blocks = plan.schedule.blocks.iter().filter(|block| step.describe(block.holds) == widest.name);
+    let blocks: Vec<u64> = blocks.map(|block| block.bytes).collect();
+    assert!(blocks.len() >= parts && blocks.iter().all(|bytes| *bytes == widest.bytes.0 / parts as u64), "{blocks:?}");
+    assert!(plan.maps.iter().any(|map| map.fate == Fate::Recomputed) && plan.recomputed.0 > 0);
+    assert_eq!(check(&step, &plan.schedule, Budgets::default()), []);
+}
+
+#[test]
+fn inference_needs_less_in_parts() {
+    let step = step(&normalized(), 32, Mode::Inference);
+    let [whole, divided] = [false, true].map(|divide| planned(&step, Bytes::UNLIMITED, divide).unwrap().min_feasible);
+    assert!(divided < whole, "{divided} of {whole}");
+    assert!(planned(&step, divided, true).unwrap().in_parts.is_some());
+}
+
+#[test]
+fn normalizations_everywhere_leave_no_stretch() {
+    let step = step(&Network::open("resnet18").unwrap(), 16, Mode::Training);
+    let [whole, divided] = [false, true].map(|divide| planned(&step, Bytes::UNLIMITED, divide).unwrap());
+    assert_eq!((divided.min_feasible, divided.proven), (whole.min_feasible, whole.proven));
+}
+
+#[test]
+fn larger_budgets_of_a_sweep_are_never_slower() {
+    let step = step(&normalized(), 32, Mode::Training);
+    let whole = planned(&step, Bytes::UNLIMITED, true).unwrap();
+    let (least, most) = (whole.min_feasible.0, whole.peak.0);
+    let budgets: Vec<Bytes> = (0..=6).map(|part| Bytes(least + (most - least) * part / 6)).collect();
+    let plans = sweep(&step, &costs(), &Options::default(), &budgets).unwrap();
+    let times: Vec<_> = plans.iter().map(|(_, plan)| plan.as_ref().unwrap().step_time).collect();
+    assert!(times.is_sorted_by(|smaller, larger| smaller >= larger), "{times:?}");
+    let parts: Vec<bool> = plans.iter().map(|(_, plan)| plan.as_ref().unwrap().in_parts.is_some()).collect();
+    assert!(parts[0] && !parts[6], "{parts:?}");
+}
+
+#[test]
+fn other_policies_compute_whole_mini_batches() {
+    let step = step(&normalized(), 32, Mode::Training);
+    for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::Optimal) {
+        let plan = plan(&step, &costs(), &Options { policy, ..Options::default() }).unwrap();
+        assert!(
+            plan.in_parts.is_none() && computed(&plan).iter().all(|compute| compute.samples == (0..32)),
+            "{policy}"
+        );
+    }
+}
+
+#[test]
+fn plans_in_parts_are_read_as_they_were_written() {
+    let network = normalized();
+    let step = step(&network, 32, Mode::Training);
+    let least = planned(&step, Bytes::UNLIMITED, true).unwrap().min_feasible;
+    let plan = planned(&step, least, true).unwrap();
+    let text = plan.to_json(&network).unwrap();
+    assert!(text.contains("\"in_parts\":{\"first\":\"a\""));
+    let (_, read) = Plan::from_json(&text).unwrap();
+    assert!(read == plan);
+    let error = plan.to_step_json().unwrap_err().to_string();
+    assert!(error.contains("--divide off"), "{error}");
+}
