@@ -310,7 +310,7 @@ mod tests {
             let lives: Vec<Life> = (0..6).map(|_| life(&mut next)).collect();
             let least = exhaustive(&lives);
             for most in [least, least + 1, least - 1] {
-                let placement = place_below(&lives, most, End::default());
+                let placement = place_below(&lives, most, Effort::Plan, End::default());
                 disjoint(&lives, &placement);
                 assert!(placement.height <= most.max(least), "{lives:?} below {most}");
             }

@@ -170,6 +170,11 @@ fn runs(step: &Step, stretch: &Stretch) -> Vec<Run> {
 }
 
 impl Stretch {
+    /// Operations of the step with the stretch in parts.
+    pub(super) fn operations(&self, step: &Step) -> usize {
+        step.operations.len() + (self.parts - 1) * (self.forward.len() + self.backward.len())
+    }
+
     /// Whether nothing comes between its forward and its backward operations.
     pub(super) fn is_whole(&self, step: &Step) -> bool {
         self.forward.end == step.forward() && self.backward.start == self.forward.end

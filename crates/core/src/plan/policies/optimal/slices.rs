@@ -10,6 +10,9 @@ use crate::plan::stop::End;
 /// Budgets up to so many times what an operation needs at once are short of memory.
 const SHORT: u64 = 2;
 
+/// Operations up to which a step in parts is planned where no time is given.
+const LARGEST: usize = 2000;
+
 /// Shares of a budget, in percent, that the operation of a stretch in parts which needs the most may take: the rest is
 /// for what is kept.
 const ROOM: [u64; 2] = [100, 60];
@@ -34,6 +37,11 @@ fn useful(drafter: &Drafter<'_>) -> Vec<Stretch> {
     found
 }
 
+/// Whether planning the step with a stretch in parts takes no longer than users wait.
+fn is_quick(drafter: &Drafter<'_>, stretch: &Stretch) -> bool {
+    drafter.end.is_timed() || stretch.operations(drafter.step) <= LARGEST
+}
+
 /// The stretches that may pay under the budget: the whole step, in few parts first; and the shortest with the fewest
 /// parts that leave room.
 pub(super) fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
@@ -41,8 +49,8 @@ pub(super) fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
     if budget / SHORT > super::floor(drafter).0 {
         return Vec::new();
     }
-    let (mut worth, others): (Vec<Stretch>, Vec<Stretch>) =
-        useful(drafter).into_iter().filter(|of| of.needs <= budget).partition(|of| of.is_whole(drafter.step));
+    let fitting = useful(drafter).into_iter().filter(|of| of.needs <= budget && is_quick(drafter, of));
+    let (mut worth, others): (Vec<Stretch>, Vec<Stretch>) = fitting.partition(|of| of.is_whole(drafter.step));
     worth.sort_by_key(|of| of.parts);
     for room in ROOM {
         let fits = |of: &&Stretch| of.needs <= budget / 100 * room;
@@ -85,10 +93,9 @@ fn whole(drafter: &Drafter<'_>, sliced: &Sliced, mut draft: Draft) -> Draft {
     draft
 }
 
-/// The stretches that need the fewest bytes at once: one that goes forward as a whole before it goes backward, and the
-/// whole step in parts.
-fn smallest(drafter: &Drafter<'_>) -> Vec<Stretch> {
-    let all = useful(drafter);
+/// Of some stretches, those that need the fewest bytes at once: one that goes forward as a whole before it goes backward,
+/// and the whole step in parts.
+fn smallest(drafter: &Drafter<'_>, all: &[Stretch]) -> Vec<Stretch> {
     let best = |is_whole| {
         let own = all.iter().filter(move |stretch| stretch.is_whole(drafter.step) == is_whole);
         own.min_by_key(|stretch| (stretch.needs, stretch.parts, stretch.forward.len())).cloned()
@@ -98,7 +105,9 @@ fn smallest(drafter: &Drafter<'_>) -> Vec<Stretch> {
 
 /// The plan with the smallest arena found among those with a stretch in parts.
 pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Found> {
-    let drafts = smallest(drafter).into_iter().filter_map(|stretch| {
+    let mut quick = useful(drafter);
+    quick.retain(|stretch| is_quick(drafter, stretch));
+    let drafts = smallest(drafter, &quick).into_iter().filter_map(|stretch| {
         let sliced = Sliced::of(drafter.step, &stretch, drafter.costs.launch)?;
         let parts = Drafter::until(&sliced.step, drafter.costs, drafter.options, drafter.end).ok()?;
         let Least { draft, .. } = super::least(&parts)?;
@@ -110,5 +119,5 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Found> {
 
 /// Bytes that every plan with a stretch in parts needs at once, of those that are tried, and the operation that does.
 pub(in crate::plan::policies) fn proven(drafter: &Drafter<'_>) -> Option<(u64, usize)> {
-    smallest(drafter).into_iter().map(|stretch| (stretch.needs, stretch.at)).min()
+    smallest(drafter, &useful(drafter)).into_iter().map(|stretch| (stretch.needs, stretch.at)).min()
 }
