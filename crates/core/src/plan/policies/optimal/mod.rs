@@ -52,7 +52,7 @@ fn moving_alone(model: &Model<'_>, budget: u64) -> Nanos {
 
 /// Visits of operations and reruns that a search may take: a third of a second for usual networks, a few for large steps.
 fn visits(model: &Model<'_>) -> u64 {
-    8_000_000 + 10_000 * model.slots.len().saturating_sub(600).min(500) as u64
+    8_000_000 + 40_000 * model.slots.len().saturating_sub(600).min(2500) as u64
 }
 
 /// Where time limits a search, so many times the work: the limit is what ends it.
