@@ -99,7 +99,8 @@ fn undivided_plans_have_undivided_convolutions() {
     assert_eq!(undivided.len(), 14, "the first layer needs no gradient of its input");
     assert!(undivided.iter().all(|text| text.starts_with("256 ") || text.starts_with("1 x 256 ")), "{undivided:?}");
     let divided = configurations("--budget 1400MiB --sizes all");
-    assert!(divided.iter().any(|text| text.contains(" + ") || text.starts_with("2 x ")), "{divided:?}");
+    // In micro-batches, or in parts of the whole step.
+    assert!(divided.iter().any(|text| text.contains(" + ") || !text.starts_with("256 ")), "{divided:?}");
     assert_eq!(configurations("--budget 3GiB --inference").len(), 5);
 }
 
