@@ -24,11 +24,10 @@ fn take_turn(bench: &Bench, turn: u64) {
     let mut random = Generator::of("signals", turn);
     let plan = bench.path("plan-baseline.json").display().to_string();
     std::fs::write(folder.path().join("good.db"), bench.bytes("good.db")).unwrap();
-    // One call is not interrupted; at this mini-batch it takes a few seconds at most without optimization.
     let commands = [
-        ("profile lenet --batch 128 --workspace 1MiB --sizes all --backend cpu --cache c.db".to_owned(), true),
+        ("profile lenet --batch 512 --workspace 1MiB --sizes all --backend cpu --cache c.db".to_owned(), true),
         (
-            "optimize lenet --batch 128 --workspace 1MiB --sizes all --backend cpu --plot plot.svg --cache c.db"
+            "optimize lenet --batch 512 --workspace 1MiB --sizes all --backend cpu --plot plot.svg --cache c.db"
                 .to_owned(),
             true,
         ),
