@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_variable(tmp_path: Pa
 def test_doctor_shows_both_libraries_and_where_they_come_from(tmp_path: Path) -> None:
     answer = run([*MODULE, "doctor", "--preload", "--format", "csv"], tmp_path)
     for library in unpacked(tmp_path):
-        assert f'"carried by the command, {library}"' in answer.stdout
+        assert f"carried by the command,{library}," in answer.stdout
     assert len(unpacked(tmp_path)) == 2
     assert "preload library,ok," in run([*MODULE, "doctor", "--format", "csv"], tmp_path).stdout
 
