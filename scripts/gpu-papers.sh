@@ -3,9 +3,10 @@
 #
 # usage: scripts/gpu-papers.sh FOLDER OUTPUT [PATTERN]
 #
-# FOLDER holds the release build (tightfit, libtightfit_preload.so). All GPUs of the machine, or $GPUS from $FIRST_GPU (0) on, take jobs from
-# the list (those that match PATTERN); none is begun once STOP_AFTER (450) seconds have passed, and none takes longer than SECONDS_EACH (200). Each job's
-# lines of JSON go to OUTPUT/papers.jsonl, exported recordings to OUTPUT/NAME.jsonl.gz, messages to OUTPUT/NAME.log.
+# FOLDER holds the release build (tightfit, libtightfit_preload.so). All GPUs of the machine, or $GPUS from $FIRST_GPU (0) on,
+# take jobs from the list (those that match PATTERN); none is begun once STOP_AFTER (450) seconds have passed, and no program
+# takes longer than SECONDS_EACH (200). Each job's lines of JSON go to OUTPUT/papers.jsonl, exported recordings to
+# OUTPUT/NAME.jsonl.gz, messages to OUTPUT/NAME.log.
 set -u
 folder=$(cd "$1" && pwd)
 mkdir -p "$2"
@@ -15,8 +16,12 @@ export scripts folder output BEGIN=$(date +%s) STOP_AFTER=${STOP_AFTER:-450} SEC
 export TIGHTFIT_PRELOAD=$folder PYTHONUNBUFFERED=1
 
 # The longest come first. NAME step "OPTIONS OF RUN, or plain" CASE .. | NAME optimize|profile ARGUMENTS ..
+# | NAME every-size NETWORK BATCH CASE [RECORDING]: measures every size up to 64 MiB but for what is recorded, then steps on that
 jobs() {
     networks="alexnet:256:fp32 resnet18:128:fp32 resnet50:64:fp32"
+    echo "iterations-64-all-resnet18 every-size resnet18 128 resnet18:128:fp32"
+    echo "iterations-64-all-resnet50 every-size resnet50 64 resnet50:64:fp32"
+    echo "iterations-64-all-alexnet every-size alexnet-1col 256 alexnet:256:fp32 profiles/recorded/h200-alexnet-1col-all.jsonl.gz"
     echo "total-resnet152-4960 step '--total-workspace 4960MiB' resnet152:128:fp32"
     echo "overfeat profile overfeat --batch 128 --workspace 64GiB --sizes undivided"
     echo "deepbench-x4-f32 optimize deepbench-x4 --types f32 --operations forward --workspace 64MiB"
@@ -34,27 +39,37 @@ jobs() {
     echo "alexnet-all profile alexnet-1col --batch 256 --workspace 64MiB --sizes all"
 }
 
+# step "OPTIONS OF RUN, or plain" CASE ..
+step() {
+    local options=$1 run=()
+    shift
+    # shellcheck disable=SC2206 # several options on purpose
+    [ "$options" = plain ] || run=("$folder/tightfit" run --tune first --tune-budget unlimited $options --)
+    timeout "$SECONDS_EACH" "${run[@]}" python3 "$scripts/gpu_run/step.py" --label "$name" "$@" >"$output/$name.json"
+}
+
 job() {
     [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
     name=$1 kind=$2 && shift 2
     export CUDA_VISIBLE_DEVICES=$((GPU + ${FIRST_GPU:-0})) TIGHTFIT_CACHE=$output/$name.db
     exec 2>>"$output/$name.log"
     begin=$(date +%s)
-    if [ "$kind" = step ]; then
-        options=$1 && shift
-        run=()
-        # shellcheck disable=SC2206 # several options on purpose
-        [ "$options" = plain ] || run=("$folder/tightfit" run --tune first --tune-budget unlimited $options --)
-        timeout "$SECONDS_EACH" "${run[@]}" python3 "$scripts/gpu_run/step.py" --label "$name" "$@" >"$output/$name.json"
-    else
-        timeout "$SECONDS_EACH" "$folder/tightfit" "$kind" "$@" --backend cuda --format json >"$output/$name.json"
-    fi
+    exported=true
+    case $kind in
+    every-size)
+        [ -z "${4:-}" ] || "$folder/tightfit" cache import "$scripts/../$4" >&2
+        timeout -s INT "$SECONDS_EACH" "$folder/tightfit" profile "$1" --batch "$2" --workspace 64MiB --sizes all --backend cuda \
+            --format json >"$output/$name-profile.json" && step "--workspace 64MiB --sizes all" "$3"
+        ;;
+    step) exported=false && step "$@" ;;
+    *) timeout "$SECONDS_EACH" "$folder/tightfit" "$kind" "$@" --backend cuda --format json >"$output/$name.json" ;;
+    esac
     code=$?
     python3 "$scripts/gpu_run/job.py" "$name" "$code" $(($(date +%s) - begin)) "$output/$name.json" >>"$output/papers.jsonl"
-    [ "$kind" = step ] || "$folder/tightfit" cache export "$output/$name.jsonl.gz" >>"$output/$name.log"
+    ! $exported || "$folder/tightfit" cache export "$output/$name.jsonl.gz" >>"$output/$name.log"
     rm -f "$output/$name.db"* "$output/$name.json"
 }
-export -f job
+export -f job step
 
 jobs | grep -E "${3:-.}" | xargs -L 1 -P "${GPUS:-$(nvidia-smi --list-gpus | wc -l)}" --process-slot-var=GPU bash -c 'job "$@"' job
 cat "$output/papers.jsonl"

@@ -3,10 +3,10 @@
 #
 # usage: scripts/gpu-slices.sh FOLDER OUTPUT [PATTERN]
 #
-# FOLDER holds tightfit and libtightfit_preload.so. All GPUs of the machine, or $GPUS from $FIRST_GPU (0) on, take jobs from the list (those that
-# match PATTERN); none is begun once STOP_AFTER (450) seconds have passed. Layers alone (scripts/large-samples.txt) go to
-# OUTPUT/large-*.json, PyTorch under `run` with a cold cache to OUTPUT/run.jsonl, the largest samples within a memory cap to
-# OUTPUT/largest.jsonl, messages to OUTPUT/*.log. PYTHON (python3) is the environment's interpreter.
+# FOLDER holds tightfit and libtightfit_preload.so. All GPUs of the machine, or $GPUS from $FIRST_GPU (0) on, take jobs from the
+# list (those that match PATTERN); none is begun once STOP_AFTER (450) seconds have passed; a step is tuned for SECONDS_TUNING
+# (13). Layers alone (scripts/large-samples.txt) go to OUTPUT/large-*.json, PyTorch under `run` with a cold cache to
+# OUTPUT/run.jsonl, the largest samples within a memory cap to OUTPUT/largest.jsonl, messages to OUTPUT/*.log. PYTHON (python3) is the environment's interpreter.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(cd "$1" && pwd)
@@ -16,12 +16,15 @@ export here folder output python=${PYTHON:-python3} BEGIN=$(date +%s) STOP_AFTER
 export TIGHTFIT_PRELOAD=$folder TIGHTFIT_SHIPPED=none PYTHONUNBUFFERED=1
 
 # NAME layers LIMIT TYPES LAYOUT DIVIDE [OPTION ..] | NAME step LIMIT CASE [OPTION ..] | NAME largest CASE --caps GIB | NAME recorded NETWORK ..
+# No line ends with a blank: xargs would take the next as its continuation.
 jobs() {
     for case in imagedecoder:1:fp16 videodecoder:1:bf16; do
         for cap in 8 16; do echo "largest-${case//:/-}-$cap largest $case --caps $cap"; done
     done
-    for operation in forward backward-data backward-filter; do
-        echo "nhwc-$operation layers 64MiB bf16 nhwc both --operations $operation"
+    for types in bf16 tf32 f32; do
+        for operation in forward backward-data backward-filter; do
+            echo "nhwc-$types-$operation layers 64MiB $types nhwc both --operations $operation"
+        done
     done
     for types in bf16 tf32 f32; do
         for limit in 64MiB 128MiB 256MiB unlimited; do
@@ -30,11 +33,13 @@ jobs() {
     done
     for case in imagedecoder:1:fp16 videodecoder:1:tf32 videodecoder:1:bf16; do
         for passes in --inference ""; do
-            for limit in plain auto 64MiB 256MiB; do echo "decoder step $limit $case $passes"; done
+            for limit in plain auto 64MiB 256MiB; do echo "decoder step $limit $case${passes:+ $passes}"; done
         done
     done
     for case in imagedecoder:2:fp16 videodecoder:2:tf32; do
-        for limit in plain auto 64MiB; do echo "decoder-2 step $limit $case"; done
+        for passes in --inference ""; do
+            for limit in plain auto 64MiB; do echo "decoder-2 step $limit $case${passes:+ $passes}"; done
+        done
     done
     for case in unet3d:2:bf16:128 unet3d:2:fp32:128; do
         for limit in plain 64MiB 256MiB; do echo "unet3d step $limit $case"; done
@@ -68,7 +73,7 @@ job() {
     step)
         limit=$1 case=$2 && shift 2
         run=() seconds=2
-        [ "$limit" = plain ] || run=("$folder/tightfit" run --workspace "$limit" --) seconds=13
+        [ "$limit" = plain ] || run=("$folder/tightfit" run --workspace "$limit" --) seconds=${SECONDS_TUNING:-13}
         timeout 90 "${run[@]}" "$python" "$here/gpu_run/anytime.py" --label "$limit" --seconds "$seconds" --errors "$@" "$case" \
             >>"$output/run.jsonl"
         ;;

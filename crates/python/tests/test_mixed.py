@@ -109,7 +109,8 @@ def test_a_mini_batch_without_end_is_refused(mixed):
 def test_ctrl_c_ends_a_long_split():
     """Every batch of 2^20 samples on two devices: hours of work, so it only ends because it is told to."""
     script = (
-        "import tightfit\n"
+        "import signal, tightfit\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "times = [[(n, float(n)) for n in range(1, 2**20 + 1)]] * 2\n"
         "print('begin', flush=True)\n"
         "tightfit.split_times(times, 2**20)\n"

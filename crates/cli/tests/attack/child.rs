@@ -89,7 +89,9 @@ pub fn start(folder: &Path, arguments: &[OsString], setup: &Setup) -> Running {
         "ulimit -c 0; ulimit -S -t {CPU_SECONDS}; ulimit -v {ADDRESS_SPACE_KIB}; {} exec \"$0\" \"$@\" {}",
         setup.before, setup.redirect
     );
-    let mut command = Command::new("/bin/sh");
+    // A test that is started in the background or under nohup ignores signals, and its children would as well.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", "/bin/sh"]);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIGHTFIT_")) {
         command.env_remove(name);
     }
