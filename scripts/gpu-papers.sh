@@ -16,12 +16,13 @@ export scripts folder output BEGIN=$(date +%s) STOP_AFTER=${STOP_AFTER:-450} SEC
 export TIGHTFIT_PRELOAD=$folder PYTHONUNBUFFERED=1
 
 # The longest come first. NAME step "OPTIONS OF RUN, or plain" CASE .. | NAME optimize|profile ARGUMENTS ..
-# | NAME every-size NETWORK BATCH CASE [RECORDING]: measures every size up to 64 MiB but for what is recorded, then steps on that
+# | NAME every-size NETWORK BATCH CASE RECORDING: measures every size up to 64 MiB but for what is recorded, then steps on that
 jobs() {
     networks="alexnet:256:fp32 resnet18:128:fp32 resnet50:64:fp32"
-    echo "iterations-64-all-resnet18 every-size resnet18 128 resnet18:128:fp32"
-    echo "iterations-64-all-resnet50 every-size resnet50 64 resnet50:64:fp32"
-    echo "iterations-64-all-alexnet every-size alexnet-1col 256 alexnet:256:fp32 profiles/recorded/h200-alexnet-1col-all.jsonl.gz"
+    recorded=profiles/recorded/h200
+    echo "iterations-64-all-resnet18 every-size resnet18 128 resnet18:128:fp32 $recorded-resnet18-all.jsonl.gz"
+    echo "iterations-64-all-resnet50 every-size resnet50 64 resnet50:64:fp32 $recorded-resnet50-all.jsonl.gz"
+    echo "iterations-64-all-alexnet every-size alexnet-1col 256 alexnet:256:fp32 $recorded-alexnet-1col-all.jsonl.gz"
     echo "total-resnet152-4960 step '--total-workspace 4960MiB' resnet152:128:fp32"
     echo "overfeat profile overfeat --batch 128 --workspace 64GiB --sizes undivided"
     echo "deepbench-x4-f32 optimize deepbench-x4 --types f32 --operations forward --workspace 64MiB"
@@ -57,7 +58,7 @@ job() {
     exported=true
     case $kind in
     every-size)
-        [ -z "${4:-}" ] || "$folder/tightfit" cache import "$scripts/../$4" >&2
+        [ ! -e "$scripts/../$4" ] || "$folder/tightfit" cache import "$scripts/../$4" >&2
         timeout -s INT "$SECONDS_EACH" "$folder/tightfit" profile "$1" --batch "$2" --workspace 64MiB --sizes all --backend cuda \
             --format json >"$output/$name-profile.json" && step "--workspace 64MiB --sizes all" "$3"
         ;;

@@ -10,7 +10,7 @@ from .tables import ROOT
 Json = dict[str, Any]
 MEASURED = ROOT / "docs/measured"
 NETWORKS = ["alexnet:256", "resnet18:128", "resnet50:64"]
-SIZES = ["undivided", "power-of-two", "fit"]
+SIZES = ["undivided", "power-of-two", "fit", "all"]
 
 
 def lines() -> dict[str, dict[str, Json]]:
@@ -23,16 +23,25 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
 
 
+def step_of(measured: dict[str, dict[str, Json]], job: str, network: str) -> Json | None:
+    """A network's step in a job of several, or in one of its own."""
+    for name in (job, f"{job}-{network.split(':')[0]}"):
+        if step := measured.get(name, {}).get(network):
+            return step
+    return None
+
+
 def iterations() -> str:
     """Whole PyTorch iterations and their convolutions alone, by limit and sizes, and without a limit."""
     measured = lines()
     rows = []
     for network in NETWORKS:
         plain = measured["iterations-plain"][network]
-        cells = [f"{plain['step_ms']:.1f}", "", "", f"{plain['convolutions_ms']:.1f}", "", ""]
+        blank = [""] * (len(SIZES) - 1)
+        cells = [f"{plain['step_ms']:.1f}", *blank, f"{plain['convolutions_ms']:.1f}", *blank]
         rows.append([" ".join(network.split(":")), "none (plain)", *cells])
         for limit in ("8", "64", "512"):
-            steps = {sizes: measured.get(f"iterations-{limit}-{sizes}", {}).get(network) for sizes in SIZES}
+            steps = {sizes: step_of(measured, f"iterations-{limit}-{sizes}", network) for sizes in SIZES}
             base = steps["undivided"]
             cells = [" ".join(network.split(":")), f"{limit} MiB"]
             for of in ("step_ms", "convolutions_ms"):
