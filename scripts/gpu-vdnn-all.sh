@@ -22,16 +22,7 @@ train() {
     timeout "${CASE_SECONDS:-120}" "$tightfit" train "$network" --batch "$batch" --momentum "${momentum:-0.9}" "$@" \
         --learning-rate 1e-6 --data synthetic --steps 5 --check --backend cuda --format json \
         >"$output/one.json" 2>>"$output/vdnn-all.log"
-    python3 - "$case" "$label" $? "$output/one.json" >>"$output/vdnn-all.jsonl" <<'PYTHON'
-import json, sys
-case, label, code, path = sys.argv[1:]
-line = {"case": case, "label": label, "exit": int(code)}
-try:
-    line.update(json.load(open(path)))
-except ValueError:
-    pass
-print(json.dumps(line))
-PYTHON
+    python3 scripts/gpu_train/line.py "$case" "$label" $? "$output/one.json" >>"$output/vdnn-all.jsonl"
 }
 
 for case in "$@"; do
