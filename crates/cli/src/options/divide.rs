@@ -7,8 +7,8 @@ use tightfit_core::survey::Divide;
 #[derive(Args, Clone)]
 pub struct DivideOption {
     /// Divide convolutions along the mini-batch (batch), along a spatial axis (space), along the mini-batch and, where it
-    /// is small or nothing else fits, a spatial axis of its samples (both), or not at all (off, or --sizes undivided)
-    /// [default: both]
+    /// is small, its samples are large or nothing else fits, a spatial axis of its samples (both), or not at all (off, or
+    /// --sizes undivided) [default: both]
     #[arg(
         long,
         value_name = "batch|space|both|off",

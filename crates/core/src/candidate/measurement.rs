@@ -47,6 +47,11 @@ impl Algorithm {
         Algorithm::new(&format!("{ON_COPIES}{}", self.name))
     }
 
+    /// Whether it computes on copies.
+    pub fn is_on_copies(&self) -> bool {
+        self.name.starts_with(ON_COPIES)
+    }
+
     /// The library's algorithms: itself, or those of its slices. One may be listed more than once.
     pub fn plain(&self) -> impl Iterator<Item = &Algorithm> {
         let own = self.slices.is_none().then_some(self);

@@ -31,7 +31,7 @@ pub enum Divide {
     Batch,
     /// A spatial axis of all samples.
     Space,
-    /// The mini-batch first; then, where that is small, a spatial axis of its micro-batches.
+    /// The mini-batch first; then, where that is small or its samples are large, a spatial axis of its micro-batches.
     #[default]
     Both,
     /// Nothing.
@@ -39,7 +39,7 @@ pub enum Divide {
 }
 
 impl Divide {
-    /// The largest mini-batch that [`Divide::Both`] slices although its micro-batches fit.
+    /// The largest mini-batch that [`Divide::Both`] slices although its micro-batches fit, if its samples are not large.
     pub const SMALL: usize = 8;
 
     /// All four, in the order of the documentation.
@@ -70,6 +70,8 @@ by_name!(Divide, "divisions");
 
 /// The largest mini-batch that is sliced with all samples at once as well.
 const TOGETHER: usize = 4;
+/// Slices of a large sample pay within a limit that is not smaller than its input and output by more than this factor.
+const SLICES: u64 = 64;
 /// Algorithms that compete at the edges of a size.
 const EDGES: usize = 2;
 /// The most ranges that are put together freely; beyond, only those of one size.
@@ -145,14 +147,23 @@ fn offers(problem: &Problem, profiler: &mut Profiler<'_>) -> Result<Vec<(Algorit
 fn blocks(problem: &Problem, limits: &[Bytes], along: Divide, found: &[Candidate]) -> Vec<usize> {
     let batch = problem.batch();
     let fits = |limit: &Bytes| divide(problem, found, *limit, DivisionCost::default()).is_ok();
+    let is_large = |limit: &Bytes| is_large_sample(problem, *limit);
     match along {
         Divide::Batch | Divide::Off => Vec::new(),
         Divide::Space => vec![batch],
-        Divide::Both if batch == 1 || batch > Divide::SMALL && limits.iter().any(|limit| !fits(limit)) => vec![1],
-        Divide::Both if batch > Divide::SMALL => Vec::new(),
-        Divide::Both if batch <= TOGETHER => vec![1, batch],
+        Divide::Both if batch > Divide::SMALL && limits.iter().all(|limit| fits(limit) && !is_large(limit)) => {
+            Vec::new()
+        }
+        Divide::Both if (2..=TOGETHER).contains(&batch) => vec![1, batch],
         Divide::Both => vec![1],
     }
+}
+
+/// Whether a single sample is so large that even micro-batches of one leave out algorithms whose workspace grows with it.
+fn is_large_sample(problem: &Problem, limit: Bytes) -> bool {
+    let elements = (problem.input_len() + problem.output_len()) / problem.batch();
+    let sample = Bytes::of(elements, problem.types().storage().size());
+    limit < sample && sample.0 <= limit.0.saturating_mul(SLICES)
 }
 
 /// How much to try under one limit.
@@ -203,11 +214,16 @@ impl<'p, 'b> Search<'p, 'b> {
             for size in self.slicing.ladder() {
                 let ranges = self.slicing.cuts().ranges(size);
                 let Some(inner) = self.slicing.part(ranges[ranges.len() / 2].clone()) else { continue };
-                let Some((way, workspace)) = self.way(&inner, &algorithm)? else { continue };
-                if workspace > limit {
+                let mut ways = self.ways(&inner, &algorithm)?;
+                ways.retain(|(_, workspace)| *workspace <= limit);
+                if ways.is_empty() {
                     continue;
                 }
-                if self.measure(&inner, &way, workspace, others)? {
+                let mut is_measured = false;
+                for (way, workspace) in ways {
+                    is_measured |= self.measure(&inner, &way, workspace, others)?;
+                }
+                if is_measured {
                     self.edges(size, &inner, ranges, limit, others)?;
                 }
                 measured += 1;
@@ -238,16 +254,18 @@ impl<'p, 'b> Search<'p, 'b> {
         Ok(over)
     }
 
-    /// The algorithm with its workspace for a range, on copies where it refuses the strides of a view; none if it refuses.
-    fn way(&mut self, range: &Problem, algorithm: &Algorithm) -> Result<Option<(Algorithm, Bytes)>, Error> {
-        if let Some(workspace) = self.profiler.workspace(range, algorithm)? {
-            return Ok(Some((algorithm.clone(), workspace)));
-        }
-        if range.is_packed() {
-            return Ok(None);
-        }
-        let on_copies = algorithm.on_copies();
-        Ok(self.profiler.workspace(range, &on_copies)?.map(|workspace| (on_copies, workspace)))
+    /// The algorithm with its workspace for a range: on the view, unless it refuses its strides, and on copies where it does,
+    /// or where the view is scattered, which some algorithms read slowly.
+    fn ways(&mut self, range: &Problem, algorithm: &Algorithm) -> Result<Vec<(Algorithm, Bytes)>, Error> {
+        let on_view = self.profiler.workspace(range, algorithm)?.map(|workspace| (algorithm.clone(), workspace));
+        let is_copied = !range.is_packed() && !algorithm.is_on_copies();
+        let on_copies = if is_copied && (on_view.is_none() || self.slicing.is_scattered()) {
+            let on_copies = algorithm.on_copies();
+            self.profiler.workspace(range, &on_copies)?.map(|workspace| (on_copies, workspace))
+        } else {
+            None
+        };
+        Ok(on_view.into_iter().chain(on_copies).collect())
     }
 
     /// Measures the ranges at both ends, by the fastest algorithms inside, or by some others if those refuse.
@@ -268,8 +286,8 @@ impl<'p, 'b> Search<'p, 'b> {
         for problem in problems.iter().filter(|problem| *problem != inner) {
             let mut measured = 0;
             for algorithm in &best {
-                let way = self.way(problem, algorithm)?.filter(|(_, workspace)| *workspace <= limit);
-                if let Some((way, workspace)) = way {
+                let fitting = self.ways(problem, algorithm)?.into_iter().find(|(_, workspace)| *workspace <= limit);
+                if let Some((way, workspace)) = fitting {
                     measured += usize::from(self.measure(problem, &way, workspace, others)?);
                 }
             }

@@ -42,6 +42,12 @@ impl Slicing {
         self.dimension
     }
 
+    /// Whether a range is many short runs in memory: a spatial axis that has longer strides is not cut.
+    pub fn is_scattered(&self) -> bool {
+        let outer = Dimension::ALL.into_iter().take_while(|dimension| *dimension != self.dimension);
+        outer.into_iter().any(|dimension| dimension.extent(&self.block) > 1)
+    }
+
     /// Where it may be cut.
     pub fn cuts(&self) -> &Cuts {
         &self.cuts

@@ -16,11 +16,13 @@ use tightfit_core::{
 use crate::decisions::key;
 
 /// A device with two algorithms: one takes 10 ns a position and no workspace, the other 1 ns and 64 bytes a position it
-/// reads, and both take 20 ns a call. The fast one refuses uneven padding, or fewer rows than 64, if told.
+/// reads, and both take 20 ns a call. If told, the fast one refuses uneven padding, or fewer rows than 64, or takes 20 ns a
+/// position of columns that lie in longer rows, and 2 ns on copies of these.
 struct TwoAlgorithms {
     device: Device,
     only_even: bool,
     all_rows: bool,
+    slow_columns: bool,
     measured: usize,
 }
 
@@ -28,7 +30,7 @@ impl TwoAlgorithms {
     fn new() -> TwoAlgorithms {
         let device =
             Device { backend: "cpu".to_owned(), name: "made up".to_owned(), library: "two".to_owned(), threads: 0 };
-        TwoAlgorithms { device, only_even: false, all_rows: false, measured: 0 }
+        TwoAlgorithms { device, only_even: false, all_rows: false, slow_columns: false, measured: 0 }
     }
 }
 
@@ -57,14 +59,21 @@ impl Backend for TwoAlgorithms {
             "fast" if self.only_even && uneven => Err(refused("pads evenly")),
             "fast" if self.all_rows && Dimension::H.extent(problem) < 64 => Err(refused("takes all rows")),
             "fast" => Ok(Bytes(64 * problem.input_len() as u64)),
-            _ => Ok(Bytes::ZERO),
+            "packed:fast" if self.slow_columns => Ok(Bytes(66 * problem.input_len() as u64)),
+            "slow" => Ok(Bytes::ZERO),
+            _ => Err(refused("is not there")),
         }
     }
 
     fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, _: &Effort) -> Result<Measurement, Error> {
         self.measured += 1;
         let workspace = self.workspace(problem, algorithm)?;
-        let each = if algorithm.name() == "fast" { 1 } else { 10 };
+        let each = match algorithm.name() {
+            "fast" if self.slow_columns && !problem.is_packed() => 20,
+            "fast" => 1,
+            "packed:fast" if self.slow_columns => 2,
+            _ => 10,
+        };
         Ok(Measurement {
             algorithm: algorithm.clone(),
             micro_batch: problem.batch(),
@@ -187,6 +196,29 @@ fn the_next_axis_is_sliced_where_no_slices_along_the_first_fit() {
         let found = candidates(Divide::Both, Limit::PerKernel(Bytes(limit)), problem, backend, &Env::default());
         let best = divide(&problem, &found, Bytes(limit), DivisionCost::default()).unwrap();
         assert!(best.to_string().contains("w4 fast"), "{operation}: {best}");
+    }
+}
+
+#[test]
+fn slices_along_an_inner_axis_are_measured_on_copies_as_well() {
+    let limit = rows(26);
+    for operation in Operation::ALL {
+        let problem = problem(operation, 1);
+        let backend = TwoAlgorithms { all_rows: true, slow_columns: true, ..TwoAlgorithms::new() };
+        let found = candidates(Divide::Both, Limit::PerKernel(Bytes(limit)), problem, backend, &Env::default());
+        let best = divide(&problem, &found, Bytes(limit), DivisionCost::default()).unwrap();
+        assert!(best.to_string().contains("w4 packed:fast"), "{operation}: {best}");
+    }
+}
+
+#[test]
+fn large_samples_of_a_large_mini_batch_are_sliced() {
+    let wide = |batch| format!("forward n{batch} c1 h64 w4096 k1 r3 s3 pad1 f32").parse::<Problem>().unwrap();
+    // Input and output of a sample take 2 MiB, and the fast algorithm 16 MiB.
+    for (batch, limit, is_sliced) in [(8, 1 << 20, true), (9, 1 << 20, true), (9, 3 << 20, false), (9, 1 << 14, false)]
+    {
+        let best = best(Divide::Both, limit, wide(batch));
+        assert_eq!(best.is_sliced(), is_sliced, "{batch} samples within {limit} bytes: {best}");
     }
 }
 
