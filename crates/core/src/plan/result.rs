@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::step::TensorId;
-use super::{Checked, Mode, Options, Simulation, Workload};
+use super::step::{OperationId, Stage, Step, TensorId};
+use super::{Action, Checked, Instruction, Mode, Options, Schedule, Simulation, Workload};
 use crate::{Bytes, Error, Nanos, Network, Types};
 
 /// A category of memory in the device arena.
@@ -230,6 +230,21 @@ pub struct InParts {
 }
 
 impl InParts {
+    /// The stretch of a schedule whose operations compute some samples at a time; `None` if all compute the whole
+    /// mini-batch.
+    pub(super) fn of(step: &Step, schedule: &Schedule) -> Option<InParts> {
+        let part_of = |instruction: &Instruction| match &instruction.action {
+            Action::Compute(compute) if compute.samples.len() < step.batch && !compute.again => Some(compute.operation),
+            _ => None,
+        };
+        let operations: Vec<OperationId> = schedule.instructions.iter().filter_map(part_of).collect();
+        let forward = || operations.iter().filter(|id| step.operation(**id).stage == Stage::Forward);
+        let (first, last) = (*forward().min()?, *forward().max()?);
+        let parts = operations.iter().filter(|id| **id == first).count();
+        let [first, last] = [first, last].map(|id| step.group_name(id).to_owned());
+        Some(InParts { first, last, parts })
+    }
+
     /// The layers and the number of parts, in words.
     pub fn words(&self) -> String {
         format!("{} to {} in {} parts", self.first, self.last, self.parts)
