@@ -91,7 +91,7 @@ fn try_keeping_everything(drafter: &Drafter<'_>, trials: &mut Trials<'_>) -> boo
     fits
 }
 
-/// Plans the step with each of these stretches in parts, until that can hardly be faster.
+/// Plans the step with each of these stretches in parts.
 ///
 /// # Errors
 /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
@@ -111,7 +111,8 @@ fn try_parts(
     let fastest = parts::fastest(drafter);
     for (place, stretch) in stretches.iter().enumerate() {
         let best = trials.best().map_or(Nanos(u64::MAX), |best| best.time);
-        if best.0 <= fastest.0 + fastest.0 / NEAR {
+        let is_late = drafter.end.is_over() && trials.best().is_some();
+        if is_late || best.0 <= fastest.0 + fastest.0 / NEAR {
             break;
         }
         if let Some(found) = parts::plan(drafter, stretch, best, drafter.end.part(stretches.len() - place)) {
