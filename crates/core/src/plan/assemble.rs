@@ -206,7 +206,12 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
             History { lingers: true, .. } | History { first_backward: Some(_), .. } => Fate::Kept,
             _ => Fate::Released,
         },
-        reuse_distance: history.last_forward.zip(history.first_backward).map(|(last, first)| first - last),
+        // Where parts go both ways, some are read going backward before others are written.
+        reuse_distance: history
+            .last_forward
+            .zip(history.first_backward)
+            .filter(|(last, first)| last <= first)
+            .map(|(last, first)| first - last),
     };
     let all = step.tensors.iter().zip(histories).enumerate();
     all.filter(|(_, (tensor, _))| tensor.residence == Residence::Movable).map(plan).collect()

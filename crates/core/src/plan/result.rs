@@ -149,7 +149,8 @@ pub struct MapPlan {
     pub bytes: Bytes,
     /// Its fate.
     pub fate: Fate,
-    /// Time from the end of its last forward use to the start of its first backward use; `None` without a backward use.
+    /// Time from the end of its last forward use to the start of its first backward use; `None` without a backward use, or
+    /// if some samples are used going backward before others are going forward.
     pub reuse_distance: Option<Nanos>,
 }
 
@@ -293,8 +294,8 @@ pub struct Plan<S = Checked> {
     pub binding_layer: String,
     /// The least budget over all policies; without `optimal`, unless that is the policy.
     pub least: Bytes,
-    /// Bytes that every plan of the step needs at once that runs at most one stretch of layers in 2 to 16 parts; `None` if
-    /// only policies were compared.
+    /// Bytes that every plan of the step needs at once that runs at most one stretch of layers in 2, 4, 8 or 16 parts;
+    /// `None` if only policies were compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven: Option<Bytes>,
     /// Size of the arena of the network-wide baseline with the fastest algorithms.

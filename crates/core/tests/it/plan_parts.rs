@@ -57,6 +57,11 @@ fn a_network_without_normalization_takes_gradients_in_parts() {
     assert!(plan.in_parts.is_some() && plan.decisions.iter().any(|one| is_whole(&one.attempt) && one.fits));
     assert!(plan.peak <= budget && plan.overhead() < 0.1, "{} at {}", plan.peak, plan.overhead());
     assert!(plan.bound.unwrap() <= plan.step_time);
+    assert_eq!(plan.in_parts.as_ref().unwrap().last, "loss");
+    assert!(
+        plan.maps.iter().all(|map| map.reuse_distance != Some(Nanos::ZERO)),
+        "parts of the maps wait, not the maps"
+    );
     // The simulator's time is that of the step itself, whose operations take their shares.
     assert_eq!(simulate(&step, &plan.schedule, &costs()).time, plan.step_time);
 }
