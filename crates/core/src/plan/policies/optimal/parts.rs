@@ -77,7 +77,7 @@ pub(super) fn plan(drafter: &Drafter<'_>, stretch: &Stretch, most: Nanos, end: E
     }
     let mut trials = Trials::new(&parts);
     search(&parts, None, None, &mut trials, end).ok()?;
-    if trials.best().is_none() {
+    if trials.best().is_none() && !end.is_over() {
         let least = super::least(&parts)?;
         trials.consider("least", least.draft.clone());
         search(&parts, Some(&least), None, &mut trials, end).ok()?;
