@@ -20,7 +20,6 @@ mod parallel;
 mod part;
 mod plan;
 mod plan_check;
-mod plan_check_parts;
 mod plan_exhaustive;
 mod plan_facts;
 mod plan_parts;
