@@ -113,12 +113,12 @@ fn forward_passes_run_again_give_the_same() {
 }
 
 #[test]
-fn slices_of_the_mini_batch_give_the_same() {
+fn parts_of_the_mini_batch_give_the_same() {
     let network = fork_and_join();
     let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
     let schedule = everything_resident(&workload, "direct", 4);
-    let mut sliced = Schedule { instructions: Vec::new(), ..schedule.clone() };
-    let mut slices = 0;
+    let mut in_parts = Schedule { instructions: Vec::new(), ..schedule.clone() };
+    let mut parts = 0;
     for step in &schedule.instructions {
         match hidden_forward(&workload, step) {
             Some(compute) if !workload.network.layer(pass_of(&workload, compute).layer).shape.extents().is_empty() => {
@@ -129,17 +129,17 @@ fn slices_of_the_mini_batch_give_the_same() {
                         configuration(&problem.with_batch(samples.len()).unwrap(), "direct", 4)
                     });
                     let compute = Compute { samples, configuration, ..compute.clone() };
-                    sliced
+                    in_parts
                         .instructions
                         .push(Instruction { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) });
-                    slices += 1;
+                    parts += 1;
                 }
             }
-            _ => sliced.instructions.push(step.clone()),
+            _ => in_parts.instructions.push(step.clone()),
         }
     }
-    assert!(slices > 30, "{slices}");
-    assert_eq!(losses(&workload, &sliced), losses(&workload, &schedule));
+    assert!(parts > 30, "{parts}");
+    assert_eq!(losses(&workload, &in_parts), losses(&workload, &schedule));
 }
 
 #[test]

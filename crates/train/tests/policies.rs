@@ -56,7 +56,7 @@ fn planned(
     policy: Policy,
     budget: Bytes,
 ) -> Result<Plan, tightfit_core::Error> {
-    // A stretch in parts gives other bits (see `slices.rs`), so dividing is allowed only where kernels need it.
+    // A stretch in parts gives other bits (see `parts.rs`), so dividing is allowed only where kernels need it.
     let divide = workload.problems().unwrap().iter().any(|problem| kernels.front(problem).whole.is_empty());
     let asked = Asked { policy, algorithms: Algorithms::Memory, divide, budget, ..Asked::default() };
     plan(&workload.step(kernels, &CostModel::cpu()).unwrap(), &CostModel::cpu(), &asked)

@@ -3,10 +3,10 @@
 use super::draft::Drafter;
 use super::lives::Lives;
 use super::policies::{Floors, Outcome, proven};
-use super::step::{Access, Group, GroupId, OperationId, Residence, Stage, Step, Tensor, TensorId};
+use super::step::{Access, Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
 use super::{
-    Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, InParts, Instruction, Kind, KindBytes,
-    LayerPlan, MapPlan, Mode, Plan, Policy, Schedule, Simulation, Span, simulate,
+    Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, InParts, Kind, KindBytes, LayerPlan,
+    MapPlan, Mode, Plan, Policy, Schedule, Simulation, Span, simulate,
 };
 use crate::{Bytes, Error, Nanos};
 
@@ -68,7 +68,7 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
             average: simulation.average(KindBytes::in_paper),
             baseline: papers_baseline(step, &baseline.schedule),
         },
-        in_parts: in_parts(step, &schedule),
+        in_parts: InParts::of(step, &schedule),
         maps: maps(step, &schedule, &simulation),
         layers: layers(step, &schedule, &simulation),
         decisions,
@@ -126,20 +126,6 @@ fn computes<'a>(schedule: &'a Schedule, simulation: &'a Simulation) -> impl Iter
         Action::Compute(compute) => Some((&**compute, *span)),
         _ => None,
     })
-}
-
-/// The stretch whose operations compute some samples at a time.
-fn in_parts(step: &Step, schedule: &Schedule) -> Option<InParts> {
-    let is_part = |instruction: &Instruction| match &instruction.action {
-        Action::Compute(compute) if compute.samples.len() < step.batch && !compute.again => Some(compute.operation),
-        _ => None,
-    };
-    let operations: Vec<OperationId> = schedule.instructions.iter().filter_map(is_part).collect();
-    let forward = || operations.iter().filter(|id| step.operation(**id).stage == Stage::Forward);
-    let (first, last) = (*forward().min()?, *forward().max()?);
-    let parts = operations.iter().filter(|id| **id == first).count();
-    let [first, last] = [first, last].map(|id| step.group_name(id).to_owned());
-    Some(InParts { first, last, parts })
 }
 
 fn length(span: Span) -> Nanos {
@@ -220,7 +206,12 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
             History { lingers: true, .. } | History { first_backward: Some(_), .. } => Fate::Kept,
             _ => Fate::Released,
         },
-        reuse_distance: history.last_forward.zip(history.first_backward).map(|(last, first)| first - last),
+        // Where parts go both ways, some are read going backward before others are written.
+        reuse_distance: history
+            .last_forward
+            .zip(history.first_backward)
+            .filter(|(last, first)| last <= first)
+            .map(|(last, first)| first - last),
     };
     let all = step.tensors.iter().zip(histories).enumerate();
     all.filter(|(_, (tensor, _))| tensor.residence == Residence::Movable).map(plan).collect()

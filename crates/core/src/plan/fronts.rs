@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::slices::PARTS;
+use super::parts::PARTS;
 use super::step::Front;
 use super::{CostModel, Workload};
 use crate::candidate::Candidates;

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::step::TensorId;
-use super::{Checked, Mode, Options, Simulation, Workload};
+use super::step::{OperationId, Stage, Step, TensorId};
+use super::{Action, Checked, Instruction, Mode, Options, Schedule, Simulation, Workload};
 use crate::{Bytes, Error, Nanos, Network, Types};
 
 /// A category of memory in the device arena.
@@ -149,7 +149,8 @@ pub struct MapPlan {
     pub bytes: Bytes,
     /// Its fate.
     pub fate: Fate,
-    /// Time from the end of its last forward use to the start of its first backward use; `None` without a backward use.
+    /// Time from the end of its last forward use to the start of its first backward use; `None` without a backward use, or
+    /// if some samples are used going backward before others are going forward.
     pub reuse_distance: Option<Nanos>,
 }
 
@@ -230,6 +231,21 @@ pub struct InParts {
 }
 
 impl InParts {
+    /// The stretch of a schedule whose operations compute some samples at a time; `None` if all compute the whole
+    /// mini-batch.
+    pub(super) fn of(step: &Step, schedule: &Schedule) -> Option<InParts> {
+        let part_of = |instruction: &Instruction| match &instruction.action {
+            Action::Compute(compute) if compute.samples.len() < step.batch && !compute.again => Some(compute.operation),
+            _ => None,
+        };
+        let operations: Vec<OperationId> = schedule.instructions.iter().filter_map(part_of).collect();
+        let forward = || operations.iter().filter(|id| step.operation(**id).stage == Stage::Forward);
+        let (first, last) = (*forward().min()?, *forward().max()?);
+        let parts = operations.iter().filter(|id| **id == first).count();
+        let [first, last] = [first, last].map(|id| step.group_name(id).to_owned());
+        Some(InParts { first, last, parts })
+    }
+
     /// The layers and the number of parts, in words.
     pub fn words(&self) -> String {
         format!("{} to {} in {} parts", self.first, self.last, self.parts)
@@ -278,8 +294,8 @@ pub struct Plan<S = Checked> {
     pub binding_layer: String,
     /// The least budget over all policies; without `optimal`, unless that is the policy.
     pub least: Bytes,
-    /// Bytes that every plan of the step needs at once that runs at most one stretch of layers in 2 to 16 parts; `None` if
-    /// only policies were compared.
+    /// Bytes that every plan of the step needs at once that runs at most one stretch of layers in 2, 4, 8 or 16 parts;
+    /// `None` if only policies were compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven: Option<Bytes>,
     /// Size of the arena of the network-wide baseline with the fastest algorithms.

@@ -62,7 +62,7 @@ pub struct Block {
     pub offset: u64,
     /// Length.
     pub bytes: u64,
-    /// The samples it covers: the whole mini-batch, unless the schedule works in slices. Ignored for tensors without
+    /// The samples it covers: the whole mini-batch, unless the schedule works in parts of it. Ignored for tensors without
     /// samples.
     pub samples: Range<usize>,
     /// Whether it keeps its bytes and content between training steps; if so, it is never allocated or released.
@@ -124,7 +124,7 @@ pub struct Compute {
     pub blocks: Vec<BlockId>,
     /// Scratch memory, if its configuration needs any.
     pub workspace: Option<BlockId>,
-    /// The samples to compute: all, unless the schedule works in slices.
+    /// The samples to compute: all, unless the schedule works in parts of it.
     pub samples: Range<usize>,
     /// The chosen configuration, if there is a choice.
     pub configuration: Option<Configuration>,

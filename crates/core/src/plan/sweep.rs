@@ -53,8 +53,9 @@ pub fn sweep_until(
                     let mut decisions = plan.decisions;
                     decisions.iter_mut().for_each(|decision| decision.taken = false);
                     decisions.push(decision);
-                    // A bound covers only plans of the same parts.
-                    let bound = bound.filter(|_| smaller.in_parts == plan.in_parts);
+                    // A bound covers only plans of the same parts, and a plan that is faster is not of its kind.
+                    let covers = |(bound, _): &_| smaller.in_parts == plan.in_parts && *bound <= smaller.step_time;
+                    let bound = bound.filter(covers);
                     assemble(&drafter, &floors, Outcome { draft, decisions, bound })
                 }
             }

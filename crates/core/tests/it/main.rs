@@ -25,7 +25,6 @@ mod plan_facts;
 mod plan_parts;
 mod plan_random;
 mod plan_simulate;
-mod plan_slices;
 mod plan_trace;
 mod shipped;
 mod slices;

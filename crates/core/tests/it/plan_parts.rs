@@ -5,7 +5,7 @@ use tightfit_core::plan::{
     Action, Budgets, Checked, Compute, CostModel, Fate, Fronts, Mode, Options, Plan, Policy, Step, Workload, check,
     plan, simulate, sweep,
 };
-use tightfit_core::{Bytes, Error, Types};
+use tightfit_core::{Bytes, Error, Nanos, Types};
 
 fn costs() -> CostModel {
     CostModel::h200()
@@ -57,6 +57,11 @@ fn a_network_without_normalization_takes_gradients_in_parts() {
     assert!(plan.in_parts.is_some() && plan.decisions.iter().any(|one| is_whole(&one.attempt) && one.fits));
     assert!(plan.peak <= budget && plan.overhead() < 0.1, "{} at {}", plan.peak, plan.overhead());
     assert!(plan.bound.unwrap() <= plan.step_time);
+    assert_eq!(plan.in_parts.as_ref().unwrap().last, "loss");
+    assert!(
+        plan.maps.iter().all(|map| map.reuse_distance != Some(Nanos::ZERO)),
+        "parts of the maps wait, not the maps"
+    );
     // The simulator's time is that of the step itself, whose operations take their shares.
     assert_eq!(simulate(&step, &plan.schedule, &costs()).time, plan.step_time);
 }
@@ -128,6 +133,18 @@ fn larger_budgets_of_a_sweep_are_never_slower() {
     assert!(times.is_sorted_by(|smaller, larger| smaller >= larger), "{times:?}");
     let parts: Vec<bool> = plans.iter().map(|(_, plan)| plan.as_ref().unwrap().in_parts.is_some()).collect();
     assert!(parts[0] && !parts[6], "{parts:?}");
+}
+
+#[test]
+fn once_time_is_over_no_more_stretches_are_planned() {
+    let step = step(&normalized(), 32, Mode::Training);
+    let least = planned(&step, Bytes::UNLIMITED, true).unwrap().min_feasible;
+    let budget = Bytes(least.0 + least.0 / 4);
+    let stretches = |plan: &Plan| plan.decisions.iter().filter(|one| one.attempt.contains(" to ")).count();
+    assert!(stretches(&planned(&step, budget, true).unwrap()) > 0);
+    let options = Options { budget, plan_time: Some(Nanos(1)), ..Options::default() };
+    let plan = plan(&step, &costs(), &options).unwrap();
+    assert!(plan.peak <= budget && stretches(&plan) == 0, "{:?}", plan.decisions);
 }
 
 #[test]

@@ -24,9 +24,9 @@ pub struct Task {
     pub inputs: Vec<Shape>,
     /// Shape of one sample of the output.
     pub output: Shape,
-    /// The first sample to compute: 0, unless the schedule works in slices.
+    /// The first sample to compute: 0, unless the schedule works in parts of the mini-batch.
     pub first: usize,
-    /// Number of samples to compute: the mini-batch, or one slice.
+    /// Number of samples to compute: the mini-batch, or a part of it.
     pub samples: usize,
     /// Samples of the whole mini-batch; the loss is their mean.
     pub batch: usize,

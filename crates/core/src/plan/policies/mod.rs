@@ -96,7 +96,7 @@ pub(super) struct Floors {
     /// With recomputation; searched only for the policy that uses it.
     optimal: Option<optimal::Least>,
     /// The same, with a stretch in parts of the mini-batch.
-    in_parts: Option<optimal::InParts>,
+    in_parts: Option<optimal::DraftInParts>,
 }
 
 impl Floors {

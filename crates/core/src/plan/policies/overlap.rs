@@ -87,7 +87,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     let too_large = |decisions: Vec<_>| {
         drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least_of_all(drafter))
     };
-    trials.outcome(None).map_err(too_large)
+    trials.outcome().map_err(too_large)
 }
 
 /// The script that needs the least memory: every idle map is offloaded for the whole time it is idle.

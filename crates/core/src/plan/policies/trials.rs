@@ -2,7 +2,7 @@
 
 use crate::Nanos;
 use crate::plan::draft::{Draft, Drafter};
-use crate::plan::{Bounded, Decision, simulate};
+use crate::plan::{Bounded, Decision, InParts, simulate};
 
 use super::Outcome;
 
@@ -11,6 +11,8 @@ pub(super) struct Trials<'a> {
     drafter: &'a Drafter<'a>,
     decisions: Vec<Decision>,
     best: Option<Best>,
+    /// Times that no plan of a kind is below, each of plans with the same stretch in parts.
+    bounds: Vec<(Option<InParts>, (Nanos, Bounded))>,
 }
 
 /// The fastest attempt; among equally fast ones a tight placement, then the smallest arena.
@@ -25,7 +27,7 @@ pub(super) struct Best {
 
 impl<'a> Trials<'a> {
     pub(super) fn new(drafter: &'a Drafter<'a>) -> Trials<'a> {
-        Trials { drafter, decisions: Vec::new(), best: None }
+        Trials { drafter, decisions: Vec::new(), best: None, bounds: Vec::new() }
     }
 
     /// The fastest attempt so far that fits.
@@ -50,15 +52,25 @@ impl<'a> Trials<'a> {
         fits
     }
 
+    /// Records a time that no plan of a kind with this stretch in parts is below; `None` for whole mini-batches.
+    pub(super) fn add_bound(&mut self, in_parts: Option<InParts>, bound: (Nanos, Bounded)) {
+        self.bounds.push((in_parts, bound));
+    }
+
     /// The fastest attempt with all decisions, and a time that no plan of a kind is below, if it is known.
     ///
     /// # Errors
     /// All decisions if none fits.
-    pub(super) fn outcome(self, bound: Option<(Nanos, Bounded)>) -> Result<Outcome, Vec<Decision>> {
-        let Trials { mut decisions, best, .. } = self;
+    pub(super) fn outcome(self) -> Result<Outcome, Vec<Decision>> {
+        let Trials { drafter, mut decisions, best, bounds } = self;
         match best {
-            Some(Best { draft, place, .. }) => {
+            Some(Best { draft, place, time, .. }) => {
                 decisions[place].taken = true;
+                let in_parts = InParts::of(drafter.step, &draft.schedule);
+                // A plan that is faster is not of those that a bound covers.
+                let covers = |(of, (bound, _)): &(Option<InParts>, (Nanos, _))| *of == in_parts && *bound <= time;
+                let bounds = bounds.into_iter().filter(covers).map(|(_, bound)| bound);
+                let bound = bounds.max_by_key(|(bound, _)| *bound);
                 Ok(Outcome { draft, decisions, bound })
             }
             None => Err(decisions),

@@ -105,7 +105,7 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
         let of =
             if proven == plan.min_feasible { "which no plan can go below" } else { "the least of any plan, proven" };
         // Only what may be divided could run in other parts than those that are tried.
-        let among = if plan.options.divide { ", with at most one stretch in 2 to 16 parts" } else { "" };
+        let among = if plan.options.divide { ", with at most one stretch in 2, 4, 8 or 16 parts" } else { "" };
         line("", format!("{proven}, {of}{among}"));
     }
     if plan.mode == Mode::Inference {

@@ -253,7 +253,7 @@ impl Operands<'_> {
         let x = self.map(Role::X(0), input)?;
         if task.pass == Pass::Forward {
             if task.samples != task.batch && task.mode == Mode::Training {
-                return Err(wrong(&task.name, "batch statistics need the whole mini-batch, not a slice".to_owned()));
+                return Err(wrong(&task.name, "batch statistics need the whole mini-batch, not a part".to_owned()));
             }
             let (norm, y) = (norm(&shift?)?, self.map(Role::Y, task.output)?);
             let work = if task.mode == Mode::Inference {

@@ -52,8 +52,8 @@ pub struct CudaMachine {
 
 /// The destination of mini-batches.
 struct Input {
-    /// Samples and labels of each slice, with the first sample.
-    slices: Vec<(usize, Region, Option<Region>)>,
+    /// Samples and labels of each part of the mini-batch, with the first sample.
+    parts: Vec<(usize, Region, Option<Region>)>,
     storage: Storage,
     /// Elements per sample.
     sample: usize,
@@ -175,20 +175,20 @@ impl CudaMachine {
         let bytes = now.bytes();
         let Some(input) = &self.input else { return Ok(()) };
         session.staging()?[..bytes.len()].copy_from_slice(&bytes);
-        let mut parts = vec![(0..bytes.len(), self.libraries.now())];
+        let mut uploads = vec![(0..bytes.len(), self.libraries.now())];
         let sample = input.sample * input.storage.size();
-        for (first, samples, labels) in &input.slices {
+        for (first, samples, labels) in &input.parts {
             let start = input.head + first * sample;
-            parts.push((start..start + samples.len(), samples));
+            uploads.push((start..start + samples.len(), samples));
             if let Some(labels) = labels {
                 let start = NUMBERS + first * 4;
-                parts.push((start..start + labels.len(), labels));
+                uploads.push((start..start + labels.len(), labels));
             }
         }
-        session.upload(&parts)
+        session.upload(&uploads)
     }
 
-    /// Allocates the pinned memory of an input layer, or adds a slice of it.
+    /// Allocates the pinned memory of an input layer, or adds a part of the mini-batch.
     fn prepare_input(&mut self, task: &Task) -> Result<(), Error> {
         let named = |error| failed(&task.name, error);
         let session = self.session()?;
@@ -200,12 +200,12 @@ impl CudaMachine {
             let bytes = head + task.batch * sample * storage.size();
             host_memory::check(Bytes(bytes as u64))?;
             self.session()?.stage(bytes).map_err(named)?;
-            self.input = Some(Input { slices: Vec::new(), storage, sample, head, batch: task.batch });
+            self.input = Some(Input { parts: Vec::new(), storage, sample, head, batch: task.batch });
         }
         if let Some(input) = &mut self.input
-            && input.slices.iter().all(|(first, ..)| *first != task.first)
+            && input.parts.iter().all(|(first, ..)| *first != task.first)
         {
-            input.slices.push((task.first, y, labels));
+            input.parts.push((task.first, y, labels));
         }
         Ok(())
     }

@@ -267,11 +267,11 @@ fn parts_are_as_near_to_the_gradients_in_64_bits() {
         };
         given.iter().zip(&truth).map(distance).collect()
     };
-    let unsliced = distances(&whole);
-    assert!(unsliced.iter().all(|distance| *distance > 0.0 && *distance < 1e-5), "{unsliced:?}");
+    let of_whole = distances(&whole);
+    assert!(of_whole.iter().all(|distance| *distance > 0.0 && *distance < 1e-5), "{of_whole:?}");
     for plan in plans {
-        let sliced = distances(&plan);
-        let is_near = sliced.iter().zip(&unsliced).all(|(sliced, unsliced)| *sliced <= 2.0 * unsliced);
-        assert!(is_near, "{:?}: {sliced:?}, whole {unsliced:?}", plan.in_parts);
+        let in_parts = distances(&plan);
+        let is_near = in_parts.iter().zip(&of_whole).all(|(in_parts, whole)| *in_parts <= 2.0 * whole);
+        assert!(is_near, "{:?}: {in_parts:?}, whole {of_whole:?}", plan.in_parts);
     }
 }

@@ -2,9 +2,10 @@
 
 use super::{Bounded, Least, search};
 use crate::Nanos;
+use crate::plan::InParts;
 use crate::plan::draft::{Draft, Drafter};
+use crate::plan::parts::{StepInParts, Stretch, stretches};
 use crate::plan::policies::Trials;
-use crate::plan::slices::{Sliced, Stretch, stretches};
 use crate::plan::stop::End;
 
 /// Budgets up to so many times what an operation needs at once are short of memory.
@@ -17,13 +18,20 @@ const LARGEST: usize = 2000;
 /// for what is kept.
 const ROOM: [u64; 2] = [100, 60];
 
-/// A plan of a stretch in parts.
+/// A plan of the step with a stretch in parts.
 #[derive(Clone)]
-pub(in crate::plan::policies) struct Found {
-    pub(super) name: String,
+pub(in crate::plan::policies) struct DraftInParts {
+    /// A draft of the step itself.
     pub(in crate::plan::policies) draft: Draft,
     /// A time that no plan of the same parts is below.
     pub(super) bound: (Nanos, Bounded),
+}
+
+impl DraftInParts {
+    /// The stretch; `None` if every operation computes the whole mini-batch.
+    pub(super) fn in_parts(&self, drafter: &Drafter<'_>) -> Option<InParts> {
+        InParts::of(drafter.step, &self.draft.schedule)
+    }
 }
 
 /// The stretches that need less in parts than whole; none if parts are not allowed.
@@ -42,15 +50,15 @@ fn is_quick(drafter: &Drafter<'_>, stretch: &Stretch) -> bool {
     drafter.end.is_timed() || stretch.operations(drafter.step) <= LARGEST
 }
 
-/// The stretches that may pay under the budget: the whole step, in few parts first; and the shortest with the fewest
-/// parts that leave room.
+/// The stretches that may pay under the budget: those whose parts go both ways, in few parts first; and the shortest with
+/// the fewest parts that leave room.
 pub(super) fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
     let budget = drafter.options.budget.0;
     if budget / SHORT > super::floor(drafter).0 {
         return Vec::new();
     }
     let fitting = useful(drafter).into_iter().filter(|of| of.needs <= budget && is_quick(drafter, of));
-    let (mut worth, others): (Vec<Stretch>, Vec<Stretch>) = fitting.partition(|of| of.is_whole(drafter.step));
+    let (mut worth, others): (Vec<Stretch>, Vec<Stretch>) = fitting.partition(|of| of.goes_both_ways(drafter.step));
     worth.sort_by_key(|of| of.parts);
     for room in ROOM {
         let fits = |of: &&Stretch| of.needs <= budget / 100 * room;
@@ -61,58 +69,57 @@ pub(super) fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
 }
 
 /// Plans the step with a stretch in parts; `None` if nothing is found that fits and takes less than `most`.
-pub(super) fn plan(drafter: &Drafter<'_>, stretch: &Stretch, most: Nanos, end: End<'_>) -> Option<Found> {
-    let sliced = Sliced::of(drafter.step, stretch, drafter.costs.launch)?;
-    let parts = Drafter::until(&sliced.step, drafter.costs, drafter.options, end).ok()?;
+pub(super) fn plan(drafter: &Drafter<'_>, stretch: &Stretch, most: Nanos, end: End<'_>) -> Option<DraftInParts> {
+    let in_parts = StepInParts::of(drafter.step, stretch, drafter.costs.launch)?;
+    let parts = Drafter::until(&in_parts.step, drafter.costs, drafter.options, end).ok()?;
     if fastest(&parts) >= most {
         return None;
     }
     let mut trials = Trials::new(&parts);
-    let mut bound = search(&parts, None, None, &mut trials, end).ok()?;
-    if trials.best().is_none() {
+    search(&parts, None, None, &mut trials, end).ok()?;
+    if trials.best().is_none() && !end.is_over() {
         let least = super::least(&parts)?;
         trials.consider("least", least.draft.clone());
-        bound = search(&parts, Some(&least), None, &mut trials, end).ok()?;
+        search(&parts, Some(&least), None, &mut trials, end).ok()?;
     }
+    let outcome = trials.outcome().ok()?;
     // The forward pass of one part comes after the backward pass of another, so plans that compute something again are
     // covered only if all are.
-    let bound = bound.filter(|(_, bounded)| *bounded == Bounded::Any || !stretch.is_whole(drafter.step));
-    let draft = parts.tightened(trials.outcome(bound).ok()?.draft);
-    let bound = bound.unwrap_or((fastest(&parts), Bounded::Any));
-    Some(Found { name: stretch.words(drafter.step), draft: whole(drafter, &sliced, draft), bound })
+    let covers = |(_, bounded): &(Nanos, Bounded)| *bounded == Bounded::Any || !stretch.goes_both_ways(drafter.step);
+    let bound = outcome.bound.filter(covers).unwrap_or((fastest(&parts), Bounded::Any));
+    Some(DraftInParts { draft: whole(drafter, &in_parts, parts.tightened(outcome.draft)), bound })
 }
 
 /// The time of all operations with the fastest algorithms.
-fn fastest(drafter: &Drafter<'_>) -> Nanos {
+pub(super) fn fastest(drafter: &Drafter<'_>) -> Nanos {
     drafter.fastest_times().into_iter().sum()
 }
 
 /// A draft of the step in parts, as one of the step itself.
-fn whole(drafter: &Drafter<'_>, sliced: &Sliced, mut draft: Draft) -> Draft {
-    draft.schedule = sliced.schedule(drafter.step, draft.schedule);
+fn whole(drafter: &Drafter<'_>, in_parts: &StepInParts, mut draft: Draft) -> Draft {
+    draft.schedule = in_parts.schedule(drafter.step, draft.schedule);
     draft
 }
 
 /// Of some stretches, those that need the fewest bytes at once: one that goes forward as a whole before it goes backward,
-/// and the whole step in parts.
+/// and one whose parts go both ways.
 fn smallest(drafter: &Drafter<'_>, all: &[Stretch]) -> Vec<Stretch> {
-    let best = |is_whole| {
-        let own = all.iter().filter(move |stretch| stretch.is_whole(drafter.step) == is_whole);
+    let best = |both_ways| {
+        let own = all.iter().filter(move |stretch| stretch.goes_both_ways(drafter.step) == both_ways);
         own.min_by_key(|stretch| (stretch.needs, stretch.parts, stretch.forward.len())).cloned()
     };
     [best(false), best(true)].into_iter().flatten().collect()
 }
 
 /// The plan with the smallest arena found among those with a stretch in parts.
-pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Found> {
+pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<DraftInParts> {
     let mut quick = useful(drafter);
     quick.retain(|stretch| is_quick(drafter, stretch));
     let drafts = smallest(drafter, &quick).into_iter().filter_map(|stretch| {
-        let sliced = Sliced::of(drafter.step, &stretch, drafter.costs.launch)?;
-        let parts = Drafter::until(&sliced.step, drafter.costs, drafter.options, drafter.end).ok()?;
+        let in_parts = StepInParts::of(drafter.step, &stretch, drafter.costs.launch)?;
+        let parts = Drafter::until(&in_parts.step, drafter.costs, drafter.options, drafter.end).ok()?;
         let Least { draft, .. } = super::least(&parts)?;
-        let (name, bound) = ("least in parts".to_owned(), (fastest(&parts), Bounded::Any));
-        Some(Found { name, draft: whole(drafter, &sliced, draft), bound })
+        Some(DraftInParts { draft: whole(drafter, &in_parts, draft), bound: (fastest(&parts), Bounded::Any) })
     });
     drafts.min_by_key(|found| found.draft.peak)
 }

@@ -1,7 +1,11 @@
 //! The checker of schedules: good ones pass, and each fault is found, by name.
 
+mod copies;
+mod parts;
+mod reruns;
+
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
-use tightfit_core::plan::step::{OperationId, StepFile};
+use tightfit_core::plan::step::OperationId;
 use tightfit_core::plan::{
     Access, Action, BlockId, Budgets, Checked, Compute, CostModel, Fronts, Holding, HostBlockId, Instruction,
     InstructionId, Kind, Mode, NetworkTensor, Options, Pass, Policy, Role, Schedule, Step, Stream, TensorId, Violation,
@@ -319,74 +323,6 @@ fn lost_results_are_found() {
 }
 
 #[test]
-fn missing_waits_for_copies_are_found() {
-    // The compute stream waits for each copy at the end of the layer; without that, what comes next is too early.
-    let unheeded = |is: fn(&Schedule, &Instruction) -> bool| {
-        move |s: &mut Schedule| {
-            let waits = |s: &Schedule, step: &Instruction| match step.action {
-                Action::Wait(on) => step.stream == Stream::Compute && is(s, &s.instructions[on.0]),
-                _ => false,
-            };
-            while s.instructions.iter().any(|step| waits(s, step)) {
-                let at = find(s, waits);
-                remove(s, at);
-            }
-        }
-    };
-    some(&violations(unheeded(prefetch)), |v| matches!(v, Violation::Unordered { .. }));
-    some(&violations(unheeded(offload)), |v| matches!(v, Violation::Unordered { .. }));
-    // A copy back into bytes that the compute stream may still be at.
-    let hasty = |s: &mut Schedule| {
-        let waits =
-            |_: &Schedule, step: &Instruction| matches!(step.action, Action::Wait(_)) && step.stream == Stream::Offload;
-        while s.instructions.iter().any(|step| waits(s, step)) {
-            let at = find(s, waits);
-            remove(s, at);
-        }
-    };
-    some(&violations(hasty), |v| matches!(v, Violation::Unordered { .. }));
-}
-
-#[test]
-fn a_map_that_changes_while_it_is_copied() {
-    // The map of `a` is copied away before its rectified unit has worked over it.
-    let hasty = |s: &mut Schedule| {
-        let at = find(s, pass(2, Pass::Forward));
-        let block = compute(s, at).blocks[0];
-        let copy = find(s, |_, step| matches!(step.action, Action::Offload(of, _) if of == block));
-        let step = s.instructions[copy].clone();
-        remove(s, copy);
-        insert(s, at, step);
-        let writer = find(s, pass(1, Pass::Forward));
-        insert(s, at, Instruction { stream: Stream::Offload, action: Action::Wait(InstructionId(writer)) });
-    };
-    some(&violations(hasty), |v| matches!(v, Violation::ChangedWhileCopied { .. }));
-}
-
-#[test]
-fn copies_to_and_from_the_wrong_place() {
-    let swapped = |s: &mut Schedule| {
-        let at = find(s, prefetch);
-        let Action::Prefetch(host, block) = s.instructions[at].action else { unreachable!() };
-        s.instructions[at].action = Action::Prefetch(HostBlockId((host.0 + 1) % s.host_blocks.len()), block);
-    };
-    some(&violations(swapped), |v| matches!(v, Violation::HostMismatch { .. }));
-    let never = |s: &mut Schedule| {
-        let at = find(s, offload);
-        remove(s, at);
-    };
-    some(&violations(never), |v| matches!(v, Violation::NotOnHost { .. }));
-    // All in one place on the host: the later copies go over the earlier.
-    let over = |s: &mut Schedule| s.host_blocks.iter_mut().for_each(|block| block.offset = 0);
-    some(&violations(over), |v| matches!(v, Violation::NotOnHost { .. }));
-    let stream = |s: &mut Schedule| {
-        let at = find(s, prefetch);
-        s.instructions[at].stream = Stream::Prefetch;
-    };
-    some(&violations(stream), |v| matches!(v, Violation::HostUnordered { .. }));
-}
-
-#[test]
 fn missing_and_wrong_operands_are_found() {
     let missing = |s: &mut Schedule| {
         let at = find(s, pass(4, Pass::BackwardFilter));
@@ -493,66 +429,6 @@ fn gradients_that_should_add_up() {
 }
 
 #[test]
-fn an_operation_may_run_again_if_it_says_so() {
-    for (again, violations_of_it) in [(true, 0), (false, 1)] {
-        let found = violations(|s| {
-            let at = find(s, pass(4, Pass::Forward));
-            let mut second = s.instructions[at].clone();
-            if let Action::Compute(compute) = &mut second.action {
-                compute.again = again;
-            }
-            insert(s, at + 1, second);
-        });
-        assert_eq!(found.len(), violations_of_it, "{found:#?}");
-        assert!(found.iter().all(|v| matches!(v, Violation::RunTwice { .. })), "{found:#?}");
-    }
-}
-
-#[test]
-fn an_operation_that_must_not_run_again_is_refused() {
-    let found = violations(|s| {
-        let at = find(s, pass(0, Pass::Forward));
-        let mut second = s.instructions[at].clone();
-        if let Action::Compute(compute) = &mut second.action {
-            compute.again = true;
-        }
-        insert(s, at + 1, second);
-    });
-    some(&found, |v| matches!(v, Violation::RunsAgain { operation: OperationId(0), .. }));
-}
-
-/// Two operations that count in the same statistics.
-const COUNTING: &str = r#"{"tightfit_step": 1, "name": "counting", "batch": 1, "types": "f32", "mode": "inference",
-    "tensors": [{"name": "map", "bytes": 256, "kind": "feature-map", "residence": "movable"},
-                {"name": "statistics", "bytes": 256, "kind": "weight", "residence": "resident"}],
-    "groups": [{"name": "all"}],
-    "operations": [
-        {"group": 0, "name": "first", "stage": "forward", "writes": [0], "adds": [1], "time_us": 1, "rerun": {"read_only": [1]}},
-        {"group": 0, "name": "second", "stage": "forward", "reads": [0], "adds": [1], "time_us": 1}]}"#;
-
-#[test]
-fn what_a_rerun_only_reads_must_be_what_the_first_run_left() {
-    let step = StepFile::from_json(COUNTING).unwrap().step;
-    let schedule = plan(&step, &CostModel::cpu(), &Options::default()).unwrap().schedule.into_schedule();
-    let run = |of: usize| {
-        find(&schedule, |_, step| matches!(&step.action, Action::Compute(compute) if compute.operation.0 == of))
-    };
-    for (after, is_right) in [(run(0), true), (run(1), false)] {
-        let mut twice = schedule.clone();
-        let mut again = twice.instructions[run(0)].clone();
-        if let Action::Compute(compute) = &mut again.action {
-            compute.again = true;
-        }
-        insert(&mut twice, after + 1, again);
-        let found = check(&step, &twice, Budgets::default());
-        let statistics =
-            |v: &Violation| matches!(v, Violation::WrongContent { operation: OperationId(0), operand: 1, .. });
-        assert_eq!(found.iter().any(statistics), !is_right, "{found:#?}");
-        assert_eq!(found.is_empty(), is_right, "{found:#?}");
-    }
-}
-
-#[test]
 fn a_plan_is_checked_against_its_step_alone() {
     let network = network();
     let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
@@ -564,23 +440,4 @@ fn a_plan_is_checked_against_its_step_alone() {
     let less = Schedule { device_bytes: Bytes(plan.peak.0 - 256), ..plan.schedule.into_schedule() };
     let error = Checked::new(&step, less, Budgets::default()).unwrap_err();
     assert!(matches!(&error, Error::Unsound { what } if what.contains("Outside")), "{error}");
-}
-
-#[test]
-fn copies_beside_a_schedule_leave_its_waits_and_places_alone() {
-    let network = network();
-    let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
-    let step = step_of(&workload);
-    let options = Options { policy: Policy::VdnnAll, ..Options::default() };
-    let plan = plan(&step, &CostModel::h200(), &options).unwrap();
-    let sent = |action: &Action| match action {
-        Action::Offload(block, _) => vec![*block],
-        _ => Vec::new(),
-    };
-    let (copied, copies) = plan.schedule.with_copies(sent).unwrap();
-    assert!(copies.len() > 2 && copied.instructions.len() == plan.schedule.instructions.len() + copies.len());
-    // Off the compute stream the checker passes them as well.
-    assert_eq!(check(&step, &copied, Budgets::default()), []);
-    let absent = |action: &Action| if matches!(action, Action::Wait(_)) { vec![BlockId(0)] } else { Vec::new() };
-    assert!(matches!(plan.schedule.with_copies(absent), Err(Error::Unsound { .. })));
 }

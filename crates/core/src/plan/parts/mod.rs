@@ -1,14 +1,15 @@
 //! A stretch of a step in parts of the mini-batch: the maps inside it never exist whole.
 //!
 //! ```text
-//! step      f1  f2  f3  loss  b3  b2  b1  update            the stretch f1 f2, in two parts; what lies between is a
-//! in parts  f1' f2' f1" f2"  f3 loss b3  b2" b1" b2' b1'  update      tensor of each part, what leaves it stays whole
+//! step      f1  f2  f3  loss  b3  b2  b1  update
+//! in parts  f1' f2' f1" f2"  f3  loss  b3  b2" b1" b2' b1'  update         the stretch f1 f2 in two parts
 //! ```
 //!
-//! The parts are operations and tensors of another step, which any policy plans as it is; so each part's maps stay, move
-//! or are computed again on their own. [`Sliced::schedule`] turns its schedule into one of the step itself, in which a
-//! computation or a block covers some of the samples. Without anything between forward and backward, each part goes both
-//! ways before the next: the gradients of a whole step accumulate.
+//! The parts are operations of another step, in which what only the stretch uses is a tensor for each part and all else
+//! stays whole. Any policy plans that step as it is; so each part's maps stay, move or are computed again on their own.
+//! [`StepInParts::schedule`] turns its schedule into one of the step itself, in which a computation or a block covers some
+//! of the samples. Where nothing comes between forward and backward, each part goes both ways before the next: gradient
+//! accumulation.
 
 mod stretches;
 
@@ -18,10 +19,10 @@ use std::ops::Range;
 pub(super) use stretches::{PARTS, Stretch, stretches};
 
 use super::step::{Access, Again, Cost, Operation, OperationId, Residence, Stage, Step, Tensor, TensorId, Use};
-use super::{Action, Block, Compute, Holding, HostBlock, InParts, Instruction, Schedule};
+use super::{Action, Block, Compute, Holding, HostBlock, Instruction, Schedule};
 use crate::{Bytes, Nanos};
 
-/// An operation of the step: the whole mini-batch, or a part of it.
+/// A run of an operation of the step: of the whole mini-batch, or of a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     operation: usize,
@@ -32,9 +33,10 @@ struct Run {
 
 /// A step in which a stretch runs in parts.
 #[derive(Clone, Debug)]
-pub(super) struct Sliced {
+pub(super) struct StepInParts {
     /// The step whose operations and tensors are the parts.
     pub(super) step: Step,
+    /// For each of its operations: what it is in the step itself.
     runs: Vec<Run>,
     /// For each tensor: what it is in the step itself, and of which samples.
     tensors: Vec<(TensorId, Range<usize>)>,
@@ -42,22 +44,22 @@ pub(super) struct Sliced {
     samples: usize,
 }
 
-impl Sliced {
+impl StepInParts {
     /// The step with a stretch in parts, each of which takes `launch` and its share of the rest of an operation's time;
     /// `None` if a convolution has no configuration for so few samples.
-    pub(super) fn of(step: &Step, stretch: &Stretch, launch: Nanos) -> Option<Sliced> {
+    pub(super) fn of(step: &Step, stretch: &Stretch, launch: Nanos) -> Option<StepInParts> {
         let samples = step.batch / stretch.parts;
-        let mut sliced = Sliced { step: step.clone(), runs: runs(step, stretch), tensors: Vec::new(), samples };
-        sliced.step.tensors.clear();
-        sliced.step.operations.clear();
+        let mut in_parts = StepInParts { step: step.clone(), runs: runs(step, stretch), tensors: Vec::new(), samples };
+        in_parts.step.tensors.clear();
+        in_parts.step.operations.clear();
         let inner = stretch.inner(step);
         let mut known: HashMap<(TensorId, Option<usize>), TensorId> = HashMap::new();
-        for run in sliced.runs.clone() {
+        for run in in_parts.runs.clone() {
             let of = &step.operations[run.operation];
             let mut uses = Vec::with_capacity(of.uses.len());
             for (place, used) in of.uses.iter().enumerate() {
                 let part = run.part.filter(|_| inner[used.tensor.0]);
-                let tensor = *known.entry((used.tensor, part)).or_insert_with(|| sliced.add(step, used.tensor, part));
+                let tensor = *known.entry((used.tensor, part)).or_insert_with(|| in_parts.add(step, used.tensor, part));
                 let is_new = run.is_first && stretch.begins_with(step, run.operation, place);
                 let access = match used.access {
                     // It leaves what other parts have written.
@@ -66,9 +68,9 @@ impl Sliced {
                 };
                 uses.push(Use { tensor, access, ..*used });
             }
-            sliced.step.operations.push(Operation { uses, ..sliced.operation(step, stretch, run, launch)? });
+            in_parts.step.operations.push(Operation { uses, ..in_parts.operation(step, stretch, run, launch)? });
         }
-        Some(sliced)
+        Some(in_parts)
     }
 
     /// Adds a tensor, or a part of one.
@@ -94,7 +96,7 @@ impl Sliced {
         let of = &step.operations[run.operation];
         let stage = match of.stage {
             // A step goes forward first. Where each part goes both ways, all comes before the updates.
-            Stage::Backward if stretch.is_whole(step) => Stage::Forward,
+            Stage::Backward if stretch.goes_both_ways(step) => Stage::Forward,
             stage => stage,
         };
         if run.part.is_none() {
@@ -156,7 +158,7 @@ fn runs(step: &Step, stretch: &Stretch) -> Vec<Run> {
         operations.map(|operation| Run { operation, part: Some(part), is_first: part == first }).collect()
     };
     let mut runs: Vec<Run> = (0..forward.start).map(whole).collect();
-    if stretch.is_whole(step) {
+    if stretch.goes_both_ways(step) {
         runs.extend((0..*parts).flat_map(|part| [in_part(part, 0, forward), in_part(part, 0, backward)].concat()));
     } else {
         runs.extend((0..*parts).flat_map(|part| in_part(part, 0, forward)));
@@ -175,8 +177,9 @@ impl Stretch {
         step.operations.len() + (self.parts - 1) * (self.forward.len() + self.backward.len())
     }
 
-    /// Whether nothing comes between its forward and its backward operations.
-    pub(super) fn is_whole(&self, step: &Step) -> bool {
+    /// Whether each part goes forward and backward before the next: nothing comes between its forward and its backward
+    /// operations.
+    pub(super) fn goes_both_ways(&self, step: &Step) -> bool {
         self.forward.end == step.forward() && self.backward.start == self.forward.end
     }
 
@@ -191,12 +194,6 @@ impl Stretch {
             operation.uses.iter().for_each(|used| inner[used.tensor.0] = false);
         }
         inner
-    }
-
-    /// Its first and last group, and its parts, in words.
-    pub(super) fn words(&self, step: &Step) -> String {
-        let name = |at| step.group_name(OperationId(at)).to_owned();
-        InParts { first: name(self.forward.start), last: name(self.forward.end - 1), parts: self.parts }.words()
     }
 
     fn has(&self, operation: usize) -> bool {

@@ -1,4 +1,4 @@
-//! The parts of a network's step in network terms: its tensors, its passes, and the role of each tensor in a pass.
+//! A network's step in the network's own terms: its tensors, its passes, and the role of each tensor in a pass.
 
 use serde::{Deserialize, Serialize};
 

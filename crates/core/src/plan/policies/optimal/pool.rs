@@ -1,0 +1,227 @@
+//! Decisions from all searches so far: tries many beginnings, improves the best, and places them in memory.
+
+use super::bound::Bound;
+use super::evaluate::{self, Choice, Decisions};
+use super::least::Least;
+use super::model::Model;
+use super::search::{Prefer, Search, Work};
+use super::starts::{cheapest, checkpoints, everything};
+use crate::plan::draft::Draft;
+use crate::plan::place::Effort;
+use crate::plan::policies::Trials;
+use crate::plan::side_by_side::side_by_side;
+use crate::plan::stop::End;
+
+/// Where time limits a search, so many times the work: the limit is what ends it.
+const TIMED: u64 = 16;
+
+/// Parts of the time that is left: before the placements, each phase of a search takes one of these.
+pub(super) const PHASES: usize = 4;
+
+/// Attempts to leave room for what the placement wastes. Each leaves so many more parts in this many free.
+const PLACINGS: usize = 6;
+const ROOM: u64 = 400;
+
+/// Visits of operations and reruns that a search may take: a third of a second for usual networks, a few for large steps.
+fn visits(model: &Model<'_>) -> u64 {
+    8_000_000 + 40_000 * model.slots.len().saturating_sub(600).min(2500) as u64
+}
+
+/// What decisions lead to, the decisions, and what the search began with.
+type Known = (evaluate::Outcome, Decisions, String);
+
+/// Decisions from all searches so far, each found within its own limit.
+pub(super) struct Pool<'m, 'a> {
+    pub(super) model: &'m Model<'a>,
+    known: Vec<Known>,
+    /// No decisions are faster than this, in ns.
+    least: u64,
+    /// Visits for a whole search.
+    visits: u64,
+    end: End<'a>,
+}
+
+/// Decisions that a search continues with.
+const KNOWN: usize = 4;
+
+impl<'m, 'a> Pool<'m, 'a> {
+    /// Tries what needs no prices: keeping everything, checkpoints, and `least`.
+    pub(super) fn started(model: &'m Model<'a>, least: Option<&Least>, end: End<'a>) -> Pool<'m, 'a> {
+        let visits = if end.is_timed() { TIMED * visits(model) } else { visits(model) };
+        let mut pool = Pool { model, known: Vec::new(), least: 0, visits, end };
+        let mut starts = vec![("keep".to_owned(), everything(model))];
+        for segments in [1, 2, 3, 4, 6, 8, 12, 16, 24] {
+            starts.push((format!("{segments} segments"), checkpoints(model, segments)));
+        }
+        for percent in [40, 60, 80, 95] {
+            starts.push((format!("cheapest {percent}%"), cheapest(model, percent)));
+        }
+        starts.extend(least.map(|least| ("least".to_owned(), least.decisions.clone())));
+        pool.try_all(starts, Prefer::default());
+        // A link that is too slow for what is missing misleads a repair that may use it.
+        let starts = vec![
+            ("recompute alone".to_owned(), everything(model)),
+            ("recompute alone, from 4 segments".to_owned(), checkpoints(model, 4)),
+        ];
+        pool.try_all(starts, Prefer { may_move: false, ..Prefer::default() });
+        let starts = vec![("greedy".to_owned(), everything(model))];
+        pool.try_all(starts, Prefer { worst_alone: true, ..Prefer::default() });
+        pool
+    }
+
+    /// Whether nothing that fits was found.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// The least time of any decisions, in ns.
+    pub(super) fn best(&self) -> Option<u64> {
+        self.known.iter().map(|known| known.0.time).min()
+    }
+
+    /// Tries what the prices suggest.
+    pub(super) fn follow(&mut self, bound: &Bound) {
+        self.least = bound.time;
+        let mut starts = Vec::new();
+        for threshold in [0.2, 0.5, 0.8] {
+            let mut decisions = everything(self.model);
+            for (gap, of) in self.model.gaps.iter().enumerate().filter(|(_, of)| !of.is_tail) {
+                decisions.gaps[gap] = match () {
+                    () if bound.again[gap] >= threshold && !of.producers.is_empty() => Choice::Rebuild,
+                    () if bound.keep[gap] < 0.5 && bound.moving[gap] >= 0.5 => Choice::Move,
+                    () => Choice::Keep,
+                };
+            }
+            starts.push((format!("prices {threshold}"), decisions));
+        }
+        self.try_all(starts, Prefer::default());
+    }
+
+    fn try_all(&mut self, starts: Vec<(String, Decisions)>, prefer: Prefer) {
+        let limit = self.model.drafter.options.budget.0;
+        let share = self.visits / 24;
+        let end = self.end.part(PHASES);
+        let count = starts.len();
+        let found = side_by_side(count, |place| {
+            let (name, decisions) = &starts[place];
+            let mut decisions = decisions.clone();
+            let mut search = Search::new(self.model, limit, self.least);
+            search.prefer = prefer;
+            // Two at a time, and the later ones get what the earlier ones leave.
+            let mut work = Work { visits: share, end: end.part((count - place).div_ceil(2)) };
+            let found = search.repair(&mut decisions, &mut work)?;
+            let found = search.restore(&mut decisions, found, &mut work);
+            Some((found, decisions, name.clone()))
+        });
+        self.known.extend(found.into_iter().flatten());
+        self.known.sort_by_key(|known| known.0.rank());
+        self.known.dedup_by(|one, other| one.1 == other.1);
+        self.known.truncate(KNOWN);
+    }
+
+    /// Searches, and places what is found; where the placement wastes too much, once more within a lower limit.
+    pub(super) fn place(&mut self, trials: &mut Trials<'_>) {
+        let budget = self.model.drafter.options.budget.0;
+        // The limit of the next search, and the least one so far within which something was found.
+        let (mut limit, mut least) = (budget, budget);
+        for placing in 0..2 * PLACINGS {
+            // More attempts are worth it where all that is placed is much slower; when time is over, a single one.
+            let (is_late, is_placed) = (self.end.is_over(), self.is_placed(trials, 20));
+            if is_late && (is_placed || placing > 0) || is_placed && placing >= PLACINGS {
+                break;
+            }
+            if !self.search(limit, self.visits >> placing.min(PLACINGS)) {
+                limit = limit.midpoint(least);
+                continue;
+            }
+            least = limit;
+            match self.place_known(limit, trials).filter(|_| !self.is_placed(trials, 1000)) {
+                Some(over) => limit = limit.saturating_sub((over + over / 8).max(budget / ROOM * placing as u64)),
+                None => break,
+            }
+        }
+    }
+
+    /// Places the best known decisions, and the best with another beginning. Returns by how much the first that does not
+    /// fit misses the budget, were the limit filled.
+    fn place_known(&self, limit: u64, trials: &mut Trials<'_>) -> Option<u64> {
+        let budget = self.model.drafter.options.budget.0;
+        let best = trials.best().map_or(u64::MAX, |best| best.time.0);
+        let faster = || self.known.iter().filter(|known| known.0.time < best);
+        let first = faster().next()?;
+        let other = faster().find(|known| known.2 != first.2).or_else(|| faster().nth(1));
+        let placed: Vec<&Known> = [Some(first), other].into_iter().flatten().collect();
+        let is_late = self.end.is_over();
+        let drafts = side_by_side(placed.len(), |place| {
+            let effort = if place == 0 && !is_late { Effort::Plan } else { Effort::Draft };
+            self.draft(limit, &placed[place].1, effort)
+        });
+        let mut over = None;
+        for ((.., name), draft) in placed.into_iter().zip(drafts) {
+            let Some(draft) = draft else { continue };
+            let missing = draft.peak.0.saturating_sub(budget) + limit.saturating_sub(draft.most_live.0);
+            if trials.consider(name, draft) {
+                break;
+            }
+            over.get_or_insert(missing);
+        }
+        over.filter(|over| *over > 0)
+    }
+
+    /// Whether what is placed takes little longer than what was found: at most one part in `share`.
+    fn is_placed(&self, trials: &Trials<'_>, share: u64) -> bool {
+        let found = self.known.first().map_or(0, |known| known.0.time);
+        trials.best().is_some_and(|best| best.time.0 <= found + found / share)
+    }
+
+    fn draft(&self, limit: u64, decisions: &Decisions, effort: Effort) -> Option<Draft> {
+        let mut search = Search::new(self.model, limit, self.least);
+        search.evaluate(decisions, &mut Work { visits: u64::MAX, end: End::default() })?;
+        let script = search.evaluator().script();
+        Some(self.model.drafter.draft_with(&script, &decisions.points, effort))
+    }
+
+    /// Improves all known decisions within a limit on live bytes; leaves them where none fits it.
+    fn search(&mut self, limit: u64, visits: u64) -> bool {
+        let share = visits / (KNOWN as u64 + 2);
+        // The rest is for placements within a lower limit, should this one waste too much.
+        let end = self.end.part(2);
+        let count = self.known.len();
+        let found = side_by_side(count, |place| {
+            let (_, decisions, name) = &self.known[place];
+            let mut decisions = decisions.clone();
+            let mut search = Search::new(self.model, limit, self.least);
+            // A placement may take all the time that is left; the plan must still fit then.
+            let mut work = Work { visits: share, end: end.untimed() };
+            if end.is_timed() {
+                work.visits /= TIMED;
+            }
+            let outcome = search.repair(&mut decisions, &mut work)?;
+            if end.is_timed() {
+                work = Work { visits: share, end: end.part((count - place).div_ceil(2) + 1) };
+            }
+            let outcome = search.restore(&mut decisions, outcome, &mut work);
+            let outcome = search.improve(&mut decisions, outcome, &mut work);
+            Some((outcome, decisions, name.clone()))
+        });
+        let mut found: Vec<_> = found.into_iter().flatten().collect();
+        found.sort_by_key(|known| known.0.rank());
+        // Two go on, each with other random numbers.
+        let best = found.first().cloned();
+        let more = side_by_side(2, |seed| {
+            let (outcome, mut decisions, name) = best.clone()?;
+            let mut search = Search::new(self.model, limit, self.least).with_seed(seed as u64 + 2);
+            let mut work = Work { visits: 2 * share, end };
+            let outcome = search.improve(&mut decisions, outcome, &mut work);
+            Some((outcome, decisions, name))
+        });
+        found.extend(more.into_iter().flatten());
+        found.sort_by_key(|known| known.0.rank());
+        found.dedup_by(|one, other| one.1 == other.1);
+        if found.is_empty() {
+            return false;
+        }
+        self.known = found;
+        true
+    }
+}
