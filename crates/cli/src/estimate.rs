@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A problem that this machine's algorithms solve in a fraction of a second, to time them.
 const SAMPLE: &str = "forward n4 c32 h28 w28 k32 r3 s3 pad1 f32";
 
+/// From this load on, measuring shares the processor.
+const BUSY: f64 = 1.0;
+
 /// Operations per second that any machine reaches: work that is short at this rate needs no better estimate.
 const LEAST_RATE: f64 = 5e8;
 
@@ -73,18 +76,26 @@ pub fn foresee(
     drop(bar);
     let time = duration(found.time);
     if time > LONG || !found.is_complete {
-        message::say(announcement(&found, backend.device().threads, work.choices));
+        message::say(announcement(&found, backend.device().threads, work.choices, load()));
     }
     Ok(Some(time).filter(|_| found.measurements > 0 && found.is_complete))
 }
 
-/// One line about the work ahead.
-fn announcement(found: &Forecast, threads: usize, choices: &str) -> String {
+/// How many processes ran at once in the last minute; 0 if the system does not report it.
+fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+/// One line about the work ahead, on a machine with this `load`: the estimate is of one where nothing else runs.
+fn announcement(found: &Forecast, threads: usize, choices: &str, load: f64) -> String {
     let (threads, plural) = (threads.max(1), if threads > 1 { "s" } else { "" });
     let (time, memory) = (about(duration(found.time)), found.memory);
     let at_least = if found.is_complete { "about" } else { "more than" };
+    let beside =
+        if load < BUSY { String::new() } else { format!(" and longer beside other programs (load {load:.1})") };
     format!(
-        "note: measuring {} problems on {threads} thread{plural}: {at_least} {time}, up to {memory} of memory; Ctrl-C \
+        "note: measuring {} problems on {threads} thread{plural}: {at_least} {time}{beside}, up to {memory} of memory; Ctrl-C \
          stops and keeps cached measurements; {choices}",
         found.problems
     )
@@ -139,11 +150,12 @@ mod tests {
             memory: Bytes::gib(19),
             is_complete: true,
         };
-        let line = announcement(&found, 2, "--assume");
+        let line = announcement(&found, 2, "--assume", 0.3);
         assert!(line.contains("57 problems on 2 threads: about 40 minutes, up to 19 GiB of memory"), "{line}");
         assert!(line.ends_with("--assume"), "{line}");
-        let line = announcement(&Forecast { is_complete: false, ..found }, 1, "--assume");
-        assert!(line.contains("on 1 thread: more than 40 minutes"), "{line}");
+        let line = announcement(&Forecast { is_complete: false, ..found }, 1, "--assume", 2.64);
+        let busy = "on 1 thread: more than 40 minutes and longer beside other programs (load 2.6), up to";
+        assert!(line.contains(busy), "{line}");
     }
 
     #[test]

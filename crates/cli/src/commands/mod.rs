@@ -14,6 +14,7 @@ pub mod plan;
 pub mod predict;
 pub mod profile;
 pub mod report;
+mod rescue;
 pub mod run;
 mod run_budget;
 mod run_report;

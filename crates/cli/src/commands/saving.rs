@@ -1,9 +1,13 @@
 //! Saves a training run, so that it can be continued or its weights used.
 
+use std::path::Path;
+
 use tightfit_core::network::{AdamW, Rule, Sgd};
+use tightfit_core::output;
 use tightfit_core::plan::Workload;
 use tightfit_train::{Decay, Engine, Learned, LearningRate, Machine, Progress, Solver, checkpoint};
 
+use super::rescue;
 use super::solver::learning_rate;
 use super::start::Start;
 use super::train::Job;
@@ -52,28 +56,43 @@ impl Job<'_> {
         }
     }
 
+    /// Checks before the first step that the disk has room for the run, if the options name a file.
+    ///
+    /// # Errors
+    /// Those of [`output::check_room`].
+    pub fn check_room(&self, workload: &Workload<'_>) -> Result<(), Failure> {
+        let Some(path) = &self.options.save else { return Ok(()) };
+        Ok(output::check_room(path, checkpoint::size(workload, &self.names))?)
+    }
+
     /// Saves the run after so many of its steps, if the options name a file.
     ///
     /// # Errors
     /// Those of reading the device and of writing the file; the previous file stays then.
     pub fn save<M: Machine>(&self, engine: &mut Engine<M>, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
-        if self.options.save.is_none() {
-            return Ok(());
-        }
-        self.save_kept(&engine.kept()?, workload, steps)
+        let Some(path) = &self.options.save else { return Ok(()) };
+        self.write(path, &engine.kept()?, workload, steps)
     }
 
-    /// Like [`Job::save`], for what an engine kept.
-    ///
-    /// # Errors
-    /// Those of writing the file.
-    pub fn save_kept(&self, kept: &Learned, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
-        let Some(path) = &self.options.save else { return Ok(()) };
+    fn write(&self, path: &Path, kept: &Learned, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
         Ok(checkpoint::save(path, workload, &self.names, kept, &self.progress(steps))?)
     }
 
+    /// Saves what an engine kept when there is no later save: if the file cannot be written, beside the cache or in the
+    /// folder for temporary files.
+    ///
+    /// # Errors
+    /// Those of writing the file, also if the run was saved elsewhere: the message says where.
+    pub fn save_last(&self, kept: &Learned, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
+        let Some(path) = &self.options.save else { return Ok(()) };
+        let Err(failure) = self.write(path, kept, workload, steps) else { return Ok(()) };
+        let needed = checkpoint::size(workload, &self.names);
+        let saved = rescue::elsewhere(path, needed, self.common, |other| self.write(other, kept, workload, steps));
+        Err(Failure::Wrong(format!("{}\n{saved}", failure.text())))
+    }
+
     /// Saves a run that `ended` after so many of its steps, and says where if it was interrupted. Does not save weights
-    /// that a failure may have spoiled.
+    /// that a failure may have spoiled. A run that was interrupted and could not be saved has failed.
     pub fn conclude<M: Machine>(
         &self,
         engine: &mut Engine<M>,
@@ -82,14 +101,15 @@ impl Job<'_> {
         steps: u64,
     ) -> (Result<(), Failure>, Result<(), Failure>) {
         let Some(path) = self.options.save.as_ref().map(|path| path.display()) else { return (ended, Ok(())) };
+        let mut save = || self.save_last(&engine.kept()?, workload, steps);
         match ended {
-            Ok(()) => (Ok(()), self.save(engine, workload, steps)),
-            Err(Failure::Stopped(text)) => match self.save(engine, workload, steps) {
+            Ok(()) => (Ok(()), save()),
+            Err(Failure::Stopped(text)) => match save() {
                 Ok(()) => {
                     let text = format!("{text}; saved in {path}: add --resume {path} to the command to continue");
                     (Err(Failure::Stopped(text)), Ok(()))
                 }
-                failed => (Err(Failure::Stopped(text)), failed),
+                Err(failure) => (Err(Failure::Wrong(format!("{text}; {}", failure.text()))), Ok(())),
             },
             Err(failure) => {
                 message::note(format_args!("these weights are not saved; {path} stays as it was last saved"));

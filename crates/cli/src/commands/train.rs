@@ -95,7 +95,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
 pub struct Job<'a> {
     pub options: &'a TrainOptions,
     pub rule: Rule,
-    common: &'a Common,
+    pub common: &'a Common,
     pub network: &'a Network,
     pub plan: &'a Plan,
     pub start: Start,
@@ -152,6 +152,7 @@ impl Job<'_> {
     /// The first failure.
     fn carry_out<M: Machine>(&self, machine: impl Fn() -> Result<M, Failure>) -> Result<(), Failure> {
         let workload = self.plan.workload(self.network)?;
+        self.check_room(&workload)?;
         let schedule = &self.plan.schedule;
         let mut engine = self.engine(&machine, &workload)?;
         self.start.apply(&mut engine, &workload, &self.names)?;
@@ -187,7 +188,7 @@ impl Job<'_> {
             engine = match rebuilt {
                 Ok(engine) => engine,
                 Err(failure) => {
-                    let saved = self.save_kept(&kept, &workload, run.outcomes.len() as u64);
+                    let saved = self.save_last(&kept, &workload, run.outcomes.len() as u64);
                     return first([Err(failure), saved]);
                 }
             };

@@ -135,12 +135,37 @@ fn a_full_disk_keeps_the_older_file_and_training_goes_on() {
     let output = folder.shell(&script).output().unwrap();
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
-    let full = "net.safetensors: cannot be written: the disk is full";
-    assert_eq!((message.matches("warning: ").count(), message.matches(full).count()), (2, 3), "{message}");
+    let full = "net.safetensors: cannot be written: a file of ";
+    // Two saves on the way, and the last one here and among temporary files.
+    assert_eq!((message.matches("warning: ").count(), message.matches(full).count()), (2, 4), "{message}");
+    assert_eq!(message.matches("also not saved: ").count(), 1, "{message}");
+    assert!(message.contains("the run since the last save is lost; net.safetensors stays as it was"), "{message}");
     assert!(text(&output.stdout).contains("6 steps"), "the results are shown all the same");
     assert_eq!(bytes(&folder, "net.safetensors"), before);
     let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
-    assert!(!left.into_iter().any(|name| name.to_string_lossy().ends_with(".part")));
+    let left: Vec<String> = left.map(|name| name.to_string_lossy().into_owned()).collect();
+    assert!(!left.iter().any(|name| name.ends_with(".part") || name.starts_with("tightfit-save")), "{left:?}");
+}
+
+#[test]
+fn a_last_save_that_fails_is_made_beside_the_cache() {
+    let folder = planned();
+    let script = format!(
+        "mkdir out; \"$tightfit\" {TRAIN} --steps 1000000000 --save out/net.safetensors -v 2>log & \
+         until grep -q 'step 3:' log; do sleep 0.02; done; rm -r out; kill -TERM $!; wait $!"
+    );
+    let output = folder.shell(&script).output().unwrap();
+    let message = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("out/net.safetensors: cannot be written: there is no folder out"), "{message}");
+    let (_, rest) = message.split_once("  saved in ").expect(&message);
+    let (saved, rest) = rest.split_once(" instead; out/net.safetensors stays as it was").expect(rest);
+    assert!(rest.contains(&format!("add --resume {saved} to the command")), "{rest}");
+    let saved = PathBuf::from(saved);
+    assert_eq!(saved.parent().unwrap().parent().unwrap(), folder.path());
+    let steps = step(&saved);
+    folder.succeed(&format!("{TRAIN} --steps {steps} --save whole.safetensors"));
+    assert_eq!(std::fs::read(&saved).unwrap(), bytes(&folder, "whole.safetensors"));
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 mod part;
 mod place;
+mod space;
 mod stream;
 
 use std::fs::{File, OpenOptions};
@@ -21,7 +22,7 @@ use place::Place;
 
 pub use part::abandon;
 
-use crate::Error;
+use crate::{Bytes, Error};
 
 /// Writes `content` to `path`: a file is replaced as a whole or left unchanged, and anything else is written to.
 ///
@@ -30,7 +31,7 @@ use crate::Error;
 /// # Errors
 /// [`Error::File`] with the obstacle; no partial file is left behind.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Error> {
-    write_with(path, |out| out.write_all(content.as_ref()))
+    write_sized(path, None, content.as_ref())
 }
 
 /// Like [`write()`], but `fill` writes the content piece by piece. Small pieces are fine, because they are buffered.
@@ -38,7 +39,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Error> {
 /// # Errors
 /// As [`write()`]; those of `fill`.
 pub fn write_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Error> {
-    fill_place(path, None, fill).map_err(|error| fault(path, error))
+    fill_place(path, None, fill).map_err(|error| fault(path, None, error))
 }
 
 /// Like [`write()`], but gives up on a pipe whose reader reads nothing for as long as `patience`.
@@ -46,7 +47,12 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Res
 /// # Errors
 /// As [`write()`].
 pub fn write_within(path: &Path, content: &[u8], patience: Duration) -> Result<(), Error> {
-    fill_place(path, Some(patience), |out| out.write_all(content)).map_err(|error| fault(path, error))
+    write_sized(path, Some(patience), content)
+}
+
+fn write_sized(path: &Path, patience: Option<Duration>, content: &[u8]) -> Result<(), Error> {
+    let size = Bytes(content.len() as u64);
+    fill_place(path, patience, |out| out.write_all(content)).map_err(|error| fault(path, Some(size), error))
 }
 
 /// Checks that `path` can be written, before doing the work whose result it will hold. Changes nothing that exists.
@@ -61,7 +67,21 @@ pub fn check(path: &Path) -> Result<(), Error> {
         Place::File(target) => Part::beside(&target)?.file().write_all(b"\n"),
         Place::Open(_) | Place::Standard(_) => Ok(()),
     };
-    check().map_err(|error| fault(path, error))
+    check().map_err(|error| fault(path, None, error))
+}
+
+/// Checks that a disk has room for a file of this many bytes beside the one that it replaces. Passes where the disk does
+/// not say, and for what is no file.
+///
+/// # Errors
+/// [`Error::File`] with the bytes needed and free.
+pub fn check_room(path: &Path, needed: Bytes) -> Result<(), Error> {
+    match space::free(path) {
+        Some(free) if free < needed => {
+            Err(Error::File { path: path.to_owned(), what: space::full(path, Some(needed)), source: None })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether `path` leads to this process's own standard output, where nothing else should be printed then.
@@ -92,8 +112,8 @@ fn fill_place(
     }
 }
 
-/// Turns an I/O error into one that tells what to do about it.
-fn fault(path: &Path, error: std::io::Error) -> Error {
+/// Turns an I/O error into one that tells what to do about it; `needed` is the size of the content, if it is known.
+fn fault(path: &Path, needed: Option<Bytes>, error: std::io::Error) -> Error {
     let folder = || {
         let target = place::target(path).unwrap_or_else(|_| path.to_owned());
         place::folder(&target).display().to_string()
@@ -114,8 +134,13 @@ fn fault(path: &Path, error: std::io::Error) -> Error {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             format!("cannot be written: no permission for the file or its folder {}; name another", folder())
         }
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-            "cannot be written: the disk is full; free some space, or name a file on another disk".to_owned()
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => space::full(path, needed),
+        ErrorKind::FileTooLarge => {
+            let size = needed.map_or(String::new(), |needed| format!(" of {needed}"));
+            format!(
+                "cannot be written: a file{size} is over the limit of this process or of the disk; raise it (`ulimit -f`), \
+                     or name a file on another disk"
+            )
         }
         ErrorKind::TimedOut => "is a pipe whose reader does not read".to_owned(),
         _ => "cannot be written".to_owned(),

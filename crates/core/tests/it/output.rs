@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tightfit_core::{Error, output};
+use tightfit_core::{Bytes, Error, output};
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -91,6 +91,18 @@ fn a_device_is_not_replaced_by_a_file() {
     assert_eq!(fs::read_link(&link).unwrap(), Path::new("/dev/null"));
     symlink("/dev/full", folder.path().join("full")).unwrap();
     assert!(message(output::write(&folder.path().join("full"), "x")).contains("the disk is full"));
+}
+
+#[test]
+fn a_disk_without_room_is_refused_with_what_it_has() {
+    let folder = folder();
+    let path = folder.path().join("large");
+    output::check_room(&path, Bytes(1)).unwrap();
+    let refused = message(output::check_room(&path, Bytes(1 << 60)));
+    assert!(refused.contains("large: cannot be written: the disk is full (1048576 TiB needed, "), "{refused}");
+    assert!(refused.contains(" free); free some space"), "{refused}");
+    output::check_room(Path::new("/dev/null"), Bytes(1 << 60)).unwrap();
+    assert_eq!(names(folder.path()), [""; 0]);
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //!
 //! A file named by `TIGHTFIT_CUDNN` or an option is used or refused, without consulting this list.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ struct Surroundings<'a> {
 }
 
 /// The places of a cuDNN called `name`, in search order; `pythons` are the ones known to use it, by file or by a name
-/// on PATH. Files need not exist.
+/// on PATH. Files need not exist; each is named once.
 ///
 /// Cost: reads a few folders, and starts Pythons if [`Asking::Allowed`], each only after the places before it were
 /// tried.
@@ -72,7 +73,9 @@ fn list<'a>(name: &'a str, pythons: Vec<OsString>, surroundings: Surroundings<'a
     let cached = std::iter::once_with(move || in_loader_cache(loader_cache, name)).flatten();
     let cached = cached.map(|file| place("the loader's cache", file));
     let system = SYSTEM.iter().map(move |folder| place("a system folder", Path::new(folder).join(name)));
-    of_pythons.chain(environments).chain(python3).chain(searched.flatten()).chain(toolkits).chain(cached).chain(system)
+    let places = of_pythons.chain(environments).chain(python3).chain(searched.flatten());
+    let mut seen = HashSet::new();
+    places.chain(toolkits).chain(cached).chain(system).filter(move |place| seen.insert(place.path.clone()))
 }
 
 /// Whether a word of a command looks like a Python: `python`, `/opt/venv/bin/python3.12`.
@@ -195,6 +198,13 @@ mod tests {
         let surroundings = |asking| Surroundings { variable: &variable, loader_cache: &cache, asking };
         let named = vec![file("named/bin/python3").into_os_string()];
         let found: Vec<PathBuf> = list(NAME, named, surroundings(Asking::Forbidden)).map(|place| place.path).collect();
+        // A Python that is named is also the first on PATH here.
+        let twice = list(NAME, vec!["python3".into()], surroundings(Asking::Forbidden)).map(|place| place.path);
+        let mut once: Vec<PathBuf> = twice.collect();
+        let count = once.len();
+        once.sort();
+        once.dedup();
+        assert_eq!(once.len(), count);
         let wheel = "nvidia/cudnn/lib";
         let mut expected = vec![
             file(&format!("named/lib/python3.12/site-packages/{wheel}")),

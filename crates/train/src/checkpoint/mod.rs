@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde::{Deserialize, Serialize};
-use tightfit_core::output;
 use tightfit_core::plan::Workload;
+use tightfit_core::{Bytes, output};
 
 use crate::data::file;
 use crate::{Error, Learned};
@@ -32,6 +32,8 @@ use self::names::{SOLVER, Slice, solver_slices, weight_slices};
 
 /// The metadata key of [`Progress`].
 const KEY: &str = "tightfit";
+/// Bytes of a number.
+const WORD: u64 = 4;
 /// How many names an error lists.
 const SHOWN: usize = 3;
 
@@ -89,6 +91,12 @@ pub fn save(
     let metadata = HashMap::from([(KEY.to_owned(), progress)]);
     let bytes = safetensors::serialize(tensors, Some(metadata)).map_err(|error| failed(error.to_string()))?;
     Ok(output::write(path, bytes)?)
+}
+
+/// What the tensors in a file of [`save`] take; names and shapes come on top.
+pub fn size(workload: &Workload<'_>, names: &Names) -> Bytes {
+    let slices = weight_slices(workload, names).into_iter().chain(solver_slices(workload, names));
+    Bytes(slices.map(|slice| slice.elements() as u64 * WORD).sum())
 }
 
 impl Checkpoint {

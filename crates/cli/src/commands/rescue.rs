@@ -1,0 +1,58 @@
+//! Another place for a file that could not be written and cannot be made again.
+
+use std::fs::{self, DirBuilder};
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use tightfit_core::{Bytes, output};
+
+use crate::failure::Failure;
+use crate::options::Common;
+use crate::session::cache_path;
+
+/// Writes a file that takes about `needed` bytes to the first folder that takes it: that of the cache, or that for
+/// temporary files. Returns the lines that tell the user where it is, or why it is nowhere.
+pub fn elsewhere(path: &Path, needed: Bytes, common: &Common, write: impl Fn(&Path) -> Result<(), Failure>) -> String {
+    let cache = cache_path(common).and_then(|cache| cache.parent().map(Path::to_owned));
+    let mut tried = Vec::new();
+    for folder in cache.into_iter().chain([std::env::temp_dir()]) {
+        match written(path, needed, &folder, &write) {
+            Ok(other) => {
+                let (path, other) = (path.display(), other.display());
+                return format!(
+                    "  saved in {other} instead; {path} stays as it was\n  move it to where it shall be, or add --resume \
+                     {other} to the command to continue"
+                );
+            }
+            Err(failure) => tried.push(format!("  also not saved: {}", failure.text())),
+        }
+    }
+    tried.push(format!("  the run since the last save is lost; {} stays as it was", path.display()));
+    tried.join("\n")
+}
+
+/// Writes the file under its own name into a new folder in this one, and returns its path.
+fn written(
+    path: &Path,
+    needed: Bytes,
+    folder: &Path,
+    write: impl Fn(&Path) -> Result<(), Failure>,
+) -> Result<PathBuf, Failure> {
+    let own = folder.join(format!("tightfit-save-{:016x}", RandomState::new().hash_one(std::process::id())));
+    let other = own.join(path.file_name().unwrap_or_default());
+    // Checked first, because the folder for temporary files may be in memory.
+    output::check_room(&own, needed)?;
+    // A folder that nobody else can have made, so that no link waits under the file's name.
+    make(&own).map_err(|error| Failure::Wrong(format!("{}: {error}", own.display())))?;
+    write(&other).inspect_err(|_| {
+        // What is left of it is an empty folder, and the write's own error matters more.
+        let _ = fs::remove_dir(&own);
+    })?;
+    Ok(other)
+}
+
+/// Makes a folder for this user alone.
+fn make(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().mode(0o700).create(folder)
+}

@@ -1,0 +1,25 @@
+//! How much a disk has room for.
+
+use std::path::Path;
+
+use crate::Bytes;
+
+use super::place::{self, Place};
+
+/// What the disk that would hold the file `path` has free for this user; `None` for what is no file, or if the disk does
+/// not say. Quotas are not counted.
+pub fn free(path: &Path) -> Option<Bytes> {
+    let Ok(Place::File(target)) = Place::of(path) else { return None };
+    let disk = rustix::fs::statvfs(place::folder(&target)).ok()?;
+    Some(Bytes(disk.f_bavail.saturating_mul(disk.f_frsize)))
+}
+
+/// The words of an error about a full disk, with what a file needs there if it is known.
+pub fn full(path: &Path, needed: Option<Bytes>) -> String {
+    let room = match (needed, free(path)) {
+        (Some(needed), Some(free)) => format!(" ({needed} needed, {free} free)"),
+        (None, Some(free)) => format!(" ({free} free)"),
+        _ => String::new(),
+    };
+    format!("cannot be written: the disk is full{room}; free some space, or name a file on another disk")
+}
