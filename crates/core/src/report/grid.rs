@@ -11,6 +11,12 @@ const LONGEST: usize = 24;
 /// The least width of the first column.
 #[cfg(feature = "tables")]
 const NARROWEST: usize = 6;
+/// Spaces between columns.
+#[cfg(feature = "tables")]
+const WIDE: usize = 2;
+/// The same, where a table is too wide for the terminal.
+#[cfg(feature = "tables")]
+const NARROW: usize = 1;
 
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,11 +90,13 @@ impl Grid {
         }
         table.set_header(self.columns.iter().map(|(name, _)| Cell::new(name).add_attribute(Attribute::Bold)));
         table.add_rows(&self.rows);
-        let widths = terminal.width.map(|width| self.widths(width.into()));
+        let (widths, gap) = terminal.width.map_or((Vec::new(), WIDE), |width| self.fitted(width.into()));
         for (index, (column, (_, align))) in table.column_iter_mut().zip(&self.columns).enumerate() {
-            column.set_padding((0, 1));
-            if let Some(width) = widths.as_ref().and_then(|widths| widths.get(index)) {
-                column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(*width as u16 + 1)));
+            // One space of the gap is the line between columns.
+            let padding = gap as u16 - 1;
+            column.set_padding((0, padding));
+            if let Some(width) = widths.get(index) {
+                column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(*width as u16 + padding)));
             }
             column.set_cell_alignment(match align {
                 Align::Left => CellAlignment::Left,
@@ -98,10 +106,18 @@ impl Grid {
         table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
     }
 
-    /// The widths of the columns in a terminal. Headers give way first, then the widest columns, down to their longest word, or
+    /// The widths of the columns in a terminal and the spaces behind each: fewer where the words do not fit otherwise.
+    #[cfg(feature = "tables")]
+    fn fitted(&self, terminal: usize) -> (Vec<usize>, usize) {
+        let wide = self.widths(terminal, WIDE);
+        let fits = wide.iter().sum::<usize>() + WIDE * wide.len() <= terminal;
+        if fits { (wide, WIDE) } else { (self.widths(terminal, NARROW), NARROW) }
+    }
+
+    /// The widths of the columns with this many spaces behind each. Headers give way first, then the widest columns, down to their longest word, or
     /// number with its unit; then the first column.
     #[cfg(feature = "tables")]
-    fn widths(&self, terminal: usize) -> Vec<usize> {
+    fn widths(&self, terminal: usize, gap: usize) -> Vec<usize> {
         let columns = 0..self.columns.len();
         let mut widths: Vec<usize> = columns.clone().map(|column| self.width(column, |_, text| chars(text))).collect();
         let longest = |align, text: &str| match align {
@@ -109,8 +125,7 @@ impl Grid {
             Align::Right => chars(text),
         };
         let least: Vec<usize> = columns.clone().map(|column| self.width(column, longest)).collect();
-        // Two spaces behind each column.
-        let room = terminal.saturating_sub(2 * widths.len());
+        let room = terminal.saturating_sub(gap * widths.len());
         let cells = |column: usize| self.rows.iter().map(|row| chars(&row[column])).max().unwrap_or(0);
         let cells: Vec<usize> = columns.clone().map(cells).collect();
         while widths.iter().sum::<usize>() > room {
@@ -209,6 +224,16 @@ mod tests {
                        another-long-name
         short row
         "#);
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_has_single_spaces() {
+        let mut grid = Grid::new(["a", "b", "c", "d"].map(|name| (name, Align::Right)));
+        grid.push(["123456"; 4]);
+        for (width, row) in [(32, "123456  123456  123456  123456"), (30, "123456 123456 123456 123456")] {
+            let table = grid.table(Terminal { width: Some(width), styled: false });
+            assert_eq!(table.lines().last(), Some(row));
+        }
     }
 
     #[test]
