@@ -65,8 +65,8 @@ def deepbench(options):
         listed = subprocess.run(
             [options.tightfit, "networks", network, "--format", "json"], capture_output=True, text=True, check=True
         )
-        layers = [row["layer"] for row in json.loads(listed.stdout) if row["kind"] == "convolution"]
-        answers = [optimize(options, *of, "--layers", layer) for layer in layers]
+        names = [row["layer"] for row in json.loads(listed.stdout) if row["kind"] == "convolution"]
+        answers = [optimize(options, *of, "--layers", name) for name in names]
     kernels = [kernel for answer in answers if answer for kernel in answer["kernels"]]
     missing = answers.count(None)
     sizes = {}

@@ -286,7 +286,7 @@ def solve() -> str:
     """What was timed of solving for one total."""
     [bench, command] = printed("solve")
     rows = [
-        ["ResNet-50 32, solver alone", f"{bench['kernels']}", f"{bench['total_mib']} MiB", f"{bench['solver_ms']} ms", "5.46 ms (GLPK, 5088 MiB, 562 variables)"],
+        [f"ResNet-50 {bench['batch']}, solver alone", f"{bench['kernels']}", f"{bench['total_mib']} MiB", f"{bench['solver_ms']} ms", "5.46 ms (GLPK, mini-batch 32, 5088 MiB, 562 variables)"],
         ["ResNet-152 128, the whole replayed command", f"{command['kernels']}", f"{command['total_mib']} MiB", f"{command['command_ms']} ms", "716 ms (GLPK)"],
     ]  # fmt: skip
     return table(["network, mini-batch", "kernels", "total", "time", "the paper"], rows)
