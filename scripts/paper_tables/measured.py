@@ -260,16 +260,14 @@ def tuning() -> str:
 
 
 def unequal() -> str:
-    """A mini-batch over unequal GPUs, planned and even."""
-    rows = []
-    for line in printed("unequal"):
-        for kind in ("predicted", "measured"):
-            even, planned = (line[f"{kind}_ms"][of] for of in ("even", "planned"))
-            split = " + ".join(map(str, line["planned"]))
-            rows.append([f"{kind}, {line['devices']}", split, f"{even} ms", f"{planned:.1f} ms", f"{even / planned:.2f}"])
+    """What a planned mini-batch gains over unequal GPUs, and an all-reduce among them."""
     [line] = printed("unequal")
-    sentence = f"\nAn all-reduce of as many bytes as ResNet-18's gradients have ({line['all_reduce_mb']} MB) takes {line['all_reduce_ms']} ms there.\n"
-    return table(["ResNet-18 256", "planned mini-batches", "even", "planned", "ratio"], rows) + sentence
+    predicted, measured = (line[f"{kind}_ms"]["even"] / line[f"{kind}_ms"]["planned"] for kind in ("predicted", "measured"))
+    return (
+        f"Over {line['devices']}, a planned step of ResNet-18 256 ({' + '.join(map(str, line['planned']))})\nis {measured:.2f} times as "
+        f"fast as the even one (predicted: {predicted:.2f}). An all-reduce of as many bytes as the gradients have\n"
+        f"({line['all_reduce_mb']} MB) takes {line['all_reduce_ms']} ms there.\n"
+    )
 
 
 def two_ranks() -> str:

@@ -371,8 +371,7 @@ VARIABLES = [
     ("AlexNet in one column 256", f"{ONE_COLUMN} --total-workspace 120MiB --sizes all --no-baseline --backend {LEGACY_ALL}", "68, -"),
     (
         "ResNet-50 64",
-        "optimize resnet50 --batch 64 --total-workspace 5088MiB --sizes power-of-two "
-        f"--backend replay:{RECORDED}legacy-resnet50.jsonl.gz",
+        f"optimize resnet50 --batch 64 --total-workspace 5088MiB --sizes power-of-two --backend replay:{RECORDED}legacy-resnet50.jsonl.gz",
         "-, 562 at 32",
     ),
     ("ResNet-50 32", f"optimize resnet50 --batch 32 --total-workspace 5088MiB --sizes fit --backend {MAIN}", "-, 562"),
