@@ -155,7 +155,7 @@ def figure_11(name: str, of: str, kernels: int, limits: list[int], paper: dict[i
             for limit in limits
         ],
         cells,
-        shown=f"{of} --workspace EACH --backend {MAIN}`, and `--total-workspace ALL",
+        shown=f"{of} --workspace EACH --backend {MAIN}`, and `tightfit {of} --total-workspace ALL --backend {MAIN}",
     )
 
 
@@ -209,7 +209,7 @@ def arxiv_12(name: str, of: str, layers: list[str], paper: str) -> Table:
         [f"{of} --workspace 512MiB --sizes undivided --backend {MAIN}", f"{of} --workspace 64MiB --backend {MAIN}"],
         memory_rows(layers),
         lambda *_: [],
-        shown=f"{of} --workspace 512MiB --sizes undivided --backend {MAIN}`, and `--workspace 64MiB",
+        shown=f"{of} --workspace 512MiB --sizes undivided --backend {MAIN}`, and `tightfit {of} --workspace 64MiB --backend {MAIN}",
         last=slower(name, paper),
     )
 
@@ -263,20 +263,20 @@ MEMORY = Table(
     ],
     [
         Row(
-            ["AlexNet in two groups, both families, fit", "`h200-2026-11-21.jsonl.gz`"],
+            ["AlexNet in two groups, both families, fit", "`h200-2026-11-21`"],
             {"of": TWO_GROUPS, "sizes": "fit", "profile": MAIN},
         ),
         Row(
-            ["AlexNet in one column, legacy interface, all", "`h200-legacy-alexnet-1col-all.jsonl.gz`"],
+            ["AlexNet in one column, legacy interface, all", "`h200-legacy-alexnet-1col-all`"],
             {"of": ONE_COLUMN, "sizes": "all", "profile": LEGACY_ALL},
         ),
         Row(
-            ["the same in tf32, both families, fit", "`h200-2026-11-21.jsonl.gz`"],
+            ["the same in tf32, both families, fit", "`h200-2026-11-21`"],
             {"of": f"{ONE_COLUMN} --types tf32", "sizes": "fit", "profile": MAIN},
         ),
     ],
     lambda wide, narrow: [gib("undivided")(wide)[0], gib()(narrow)[0], slowdown(wide, narrow)],
-    shown="optimize NETWORK --batch 256 --types TYPES --workspace LIMIT --sizes SIZES --backend replay:profiles/recorded/PROFILE",
+    shown="optimize NETWORK --batch 256 --types TYPES --workspace LIMIT --sizes SIZES --backend replay:PROFILE",
 )
 
 
