@@ -146,6 +146,22 @@ def run_memory() -> str:
     return of_policies(cell)
 
 
+def whole_card() -> str:
+    """What dynamic and overlap do where everything fits, and what all(m) and VGG-516 lose within 12 GiB."""
+    [line] = printed("whole-card", "vdnn")
+    faster, steps = line["faster"], steps_by_policy()
+    slower = [of["all(m)"]["step_ms"] / of["oracle"]["step_ms"] for of in steps.values() if "step_ms" in of.get("all(m)", {})]
+    deepest = steps["vgg516:32"]
+    moved, computing = deepest["dynamic"]["offloaded_gib"], deepest["oracle"]["step_ms"] / 1e3
+    return (
+        f"With the whole card as budget, {' and '.join(line['policies'])} move nothing and match the oracle to "
+        f"{line['off_percent_at_most']}% ({named(faster['case'])} {faster['variant']}\nis {faster['percent']}% faster) wherever they "
+        f"were run: all but {', '.join(map(named, line['not_run']))} and VGG-216.\n"
+        f"Within 12 GiB, steps under all(m) take {min(slower):.0f} to {max(slower):.0f} times as long as the oracle's. VGG-516 moves "
+        f"2 x {moved:.0f} GiB beside {computing:.1f} s\nof computing, {2 * moved / computing:.0f} GiB/s.\n"
+    )
+
+
 def run_dynamic(case: str) -> str:
     """The fraction of the oracle's speed that a step under dynamic had."""
     step = steps_by_policy().get(case.replace("-1col", ""), {}).get("dynamic")
@@ -254,9 +270,11 @@ def tuning() -> str:
     rows = []
     for line in printed("tuning"):
         network = {"alexnet-1col": "AlexNet in one column 256", "resnet18": "ResNet-18 128"}[line["network"]]
-        paper = PAPER_TUNING.get(line["sizes"], "-") if line["network"] == "alexnet-1col" and line["gpus"] == 1 else "-"
-        rows.append([network, line["sizes"], str(line["gpus"]), f"{line.get('measurements', '-')}", f"{line['seconds']} s", line["date"], paper])
-    return table(["network, mini-batch", "sizes", "GPUs", "measurements", "time", "date", "the paper (P100)"], rows)
+        paper = PAPER_TUNING.get(line["sizes"], "-") if line["network"] == "alexnet-1col" else "-"
+        seconds = [f"{line['seconds']} s", f"{line.get('device_seconds', line['seconds'])} s"]
+        rows.append([network, line["sizes"], str(line["gpus"]), f"{line.get('measurements', '-')}", *seconds, line["date"], paper])
+    head = ["network, mini-batch", "sizes", "GPUs", "measurements", "time", "of all GPUs together", "date", "the paper (P100)"]
+    return table(head, rows)
 
 
 def unequal() -> str:
@@ -304,4 +322,5 @@ TABLES = {
     "vdnn-beside-copies": beside_copies,
     "vdnn-run": run_policies,
     "vdnn-run-memory": run_memory,
+    "vdnn-run-whole": whole_card,
 }
