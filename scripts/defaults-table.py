@@ -13,6 +13,8 @@ import pathlib
 import statistics
 import sys
 
+import measured_lines
+
 KEPT = ["first_step_s", "longest_step_ms", "settled_s", "step_ms", "torch_peak_gib", "tuning_torch_peak_gib", "driver_peak_gib"]
 COLUMNS = [
     "network, mini-batch, types",
@@ -111,7 +113,7 @@ def cells(rows):
 
 def table(path):
     groups = {}
-    for row in read(pathlib.Path(path)):
+    for row in measured_lines.read(pathlib.Path(path)):
         groups.setdefault((row["options"], row["case"]), []).append(row)
     for row in [COLUMNS, ["---"] * len(COLUMNS), *map(cells, groups.values())]:
         print("| " + " | ".join(row) + " |")

@@ -59,15 +59,16 @@ def filters(problem):
 
 def deepbench(options):
     network, types, limit = options.case.split(":")
-    listed = subprocess.run(
-        [options.tightfit, "networks", network, "--format", "json"], capture_output=True, text=True, check=True
-    )
-    kernels, missing = [], 0
-    for layer in (row["layer"] for row in json.loads(listed.stdout) if row["kind"] == "convolution"):
-        arguments = [network, "--types", types, "--workspace", limit, "--layers", layer]
-        answer = optimize(options, *arguments, "--operations", options.operations)
-        kernels += answer["kernels"] if answer else []
-        missing += answer is None
+    of = [network, "--types", types, "--workspace", limit, "--operations", options.operations]
+    answers = [optimize(options, *of)]
+    if answers == [None]:
+        listed = subprocess.run(
+            [options.tightfit, "networks", network, "--format", "json"], capture_output=True, text=True, check=True
+        )
+        names = [row["layer"] for row in json.loads(listed.stdout) if row["kind"] == "convolution"]
+        answers = [optimize(options, *of, "--layers", name) for name in names]
+    kernels = [kernel for answer in answers if answer for kernel in answer["kernels"]]
+    missing = answers.count(None)
     sizes = {}
     for kernel in kernels:
         gain = kernel["undivided"]["time_us"] / kernel["time_us"]
@@ -82,7 +83,10 @@ def deepbench(options):
         figures = " | ".join(f"{f(gains):.2f}" for f in (min, statistics.mean, max))
         print(f"| {size} | {len(found)} | {figures} | {sum(d for *_, d in found)} | {sum(h for _, h, _ in found)} |")
     before, after = (sum(k["undivided"]["time_us"] for k in kernels), sum(k["time_us"] for k in kernels))
-    print(f"{missing} layers not recorded; {before / 1e3:.1f} ms undivided, {after / 1e3:.1f} ms divided")
+    halves = [divided for _, half, divided in everything if half]
+    print(f"{missing} layers not recorded; {before / 1e3:.1f} ms undivided, {after / 1e3:.1f} ms divided;")
+    share, divided = 100 * len(halves) / len(everything), sum(d for *_, d in everything)
+    print(f"PSEUDO_HALF in {share:.0f}% of the kernels, {sum(halves)} of the {divided} that divide")
 
     if not options.output:
         return

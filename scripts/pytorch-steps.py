@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Draws the README's picture of unmodified PyTorch from the tables in docs/results.md and docs/papers.md, and prints its numbers.
+"""Draws the README's picture of unmodified PyTorch from the tables in docs/results.md and the lines of Table V in docs/measured, and
+prints its numbers.
 
-usage: scripts/pytorch-steps.py [--results docs/results.md] [--papers docs/papers.md] [--output docs/pictures/pytorch-steps.svg]
+usage: scripts/pytorch-steps.py [--results docs/results.md] [--papers docs/measured/papers-printed.jsonl]
+                                [--output docs/pictures/pytorch-steps.svg]
 
 Each row is a network with its types: time of a step under `tightfit run` (sizes `fit`, all measured first) over that of
 plain PyTorch without any limit, with 64 MiB of workspace per kernel (stages table5 and precisions); VGG-16 with 512 MiB and
@@ -13,6 +15,7 @@ import re
 from html import escape
 from pathlib import Path
 
+import measured_lines
 from dark_pages import DARK
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,17 +48,15 @@ def measured(results, papers):
     vgg = {(row[0], row[1]): milliseconds(row[3]) for row in rows(section(results, "VGG-16 in 512 MiB per kernel"))}
     found.append(("VGG-16 b256, 512 MiB", "fp32", vgg["plain", "off"], vgg["first run", "off"], vgg["plain", "on"]))
     network = ""
-    in_f32 = section(papers, "Table V: networks under 64 MiB")
-    for row in rows(in_f32) + rows(section(results, "With tensor cores: 64 MiB per kernel")):
+    for line in papers:
+        if line.get("table") == "table5":
+            found.append((line["network"].split(",")[0], "fp32", line["plain"]["step_ms"], line["fit"]["step_ms"], None))
+    for row in rows(section(results, "With tensor cores: 64 MiB per kernel")):
         if len(row) != 7 or row[0] == "network":
             continue
-        network = row[0] or network
-        if row[1] in ("fp16", "tf32", "bf16") or row[1].startswith("bf16"):
-            types, plain, run = row[1], milliseconds(row[2]), milliseconds(row[5])
-        else:
-            types, plain, run = "fp32", milliseconds(row[1]), milliseconds(row[4])
+        network, plain, run = row[0] or network, milliseconds(row[2]), milliseconds(row[5])
         if plain and run:
-            found.append((network.split(",")[0], types.split(",")[0], plain, run, None))
+            found.append((network.split(",")[0], row[1].split(",")[0], plain, run, None))
     order = ["fp32", "tf32", "bf16"]
     return sorted((row for row in found if row[1] in order), key=lambda row: order.index(row[1]))
 
@@ -103,10 +104,10 @@ def picture(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "docs/results.md")
-    parser.add_argument("--papers", type=Path, default=ROOT / "docs/papers.md")
+    parser.add_argument("--papers", type=Path, default=ROOT / "docs/measured/papers-printed.jsonl")
     parser.add_argument("--output", type=Path, default=ROOT / "docs/pictures/pytorch-steps.svg")
     options = parser.parse_args()
-    found = measured(options.results.read_text(), options.papers.read_text())
+    found = measured(options.results.read_text(), measured_lines.read(options.papers))
     for network, types, plain, run, benchmark in found:
         print(network, types, plain, run, *([benchmark] if benchmark else []), sep="\t")
     options.output.write_text(picture(found))

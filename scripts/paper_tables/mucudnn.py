@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from .tables import GIB, MIB, Row, Table, ms
+from .tables import GIB, MIB, Answers, Row, Table, ms
 
 RECORDED = "profiles/recorded/h200-"
 MAIN = f"replay:{RECORDED}2026-11-21.jsonl.gz"
@@ -62,7 +62,6 @@ FIGURE_1 = Table(
     [Row([f"conv{n}"], read=figure_1(f"conv{n}")) for n in range(1, 6)],
     lambda *_: [],
     shown=f"{TWO_GROUPS} --workspace LIMIT --sizes undivided --backend {MAIN}",
-    quick=True,
 )
 
 
@@ -76,7 +75,7 @@ PAPER_GAINS = {8: "none", 64: "2.10 (K80), 1.63 (P100), 1.60 (V100; arXiv: 1.63)
 
 
 def figure_9(
-    name: str, of: str, profile: str, sizes: list[str], paper: dict[int, str], limits: list[int] = LIMITS, quick: bool = False
+    name: str, of: str, profile: str, sizes: list[str], paper: dict[int, str], limits: list[int] = LIMITS
 ) -> Table:
     limit = f"{of} --workspace {{limit}}MiB --sizes"
     return Table(
@@ -86,7 +85,6 @@ def figure_9(
         [Row([f"{edge} MiB"], {"limit": str(edge)}, [paper.get(edge, "-")]) for edge in limits],
         policies,
         shown=f"{of} --workspace LIMIT --sizes SIZES --backend {profile}",
-        quick=quick,
     )
 
 
@@ -97,7 +95,7 @@ EVERY_RULE = [*THREE_SIZES, "all"]
 PAPER_RESNET18 = {64: "1.21 (P100, `all`; 1.11 of the whole iteration)", 512: "undivided did not fit the GPU"}
 # Those with both interfaces and `all` are recorded up to 64 MiB.
 FIGURE_9 = [
-    figure_9("mucudnn-figure-9-all", ONE_COLUMN, LEGACY_ALL, EVERY_RULE, PAPER_GAINS, quick=True),
+    figure_9("mucudnn-figure-9-all", ONE_COLUMN, LEGACY_ALL, EVERY_RULE, PAPER_GAINS),
     figure_9("mucudnn-figure-9-both", ONE_COLUMN, BOTH_ALL, EVERY_RULE, PAPER_GAINS, [8, 64]),
     figure_9("mucudnn-figure-9-groups", TWO_GROUPS, MAIN, THREE_SIZES, PAPER_GAINS),
     figure_9("mucudnn-figure-9-resnet18", RESNET18, MAIN, THREE_SIZES, PAPER_RESNET18),
@@ -139,31 +137,30 @@ FIGURE_10 = Table(
     ],
     figure_10_cells,
     shown=f"{CONV2} --workspace LIMIT --sizes SIZES --backend {MAIN}",
-    quick=True,
 )
 
 
-def figure_11(name: str, of: str, kernels: int, limits: list[int], paper: dict[int, str], quick: bool = False) -> Table:
+def figure_11(name: str, of: str, kernels: int, limits: list[int], paper: dict[int, str]) -> Table:
     def cells(wr: Json, wd: Json) -> list[str]:
         ratio = wr["undivided_time_us"] / wd["time_us"]
-        return [ms(wr["undivided_time_us"]), ms(wr["time_us"]), ms(wd["time_us"]), f"{ratio:.2f}"]
+        used = f"{wd['workspace_bytes'] / MIB:.0f} MiB"
+        return [ms(wr["undivided_time_us"]), ms(wr["time_us"]), ms(wd["time_us"]), used, f"{ratio:.2f}"]
 
     return Table(
         name,
-        ["each", "in all", "WR undivided (ms)", "WR, fit", "WD, fit", "WD over WR undivided", "the paper (P100)"],
+        ["each", "in all", "WR undivided (ms)", "WR, fit", "WD, fit", "WD uses", "WD over WR undivided", "the paper (P100)"],
         [f"{of} --workspace {{limit}}MiB --backend {MAIN}", f"{of} --total-workspace {{total}}MiB --backend {MAIN}"],
         [
             Row([f"{limit} MiB", f"{limit * kernels} MiB"], {"limit": str(limit), "total": str(limit * kernels)}, [paper.get(limit, "-")])
             for limit in limits
         ],
         cells,
-        shown=f"{of} --workspace EACH --backend {MAIN}`, and `--total-workspace ALL",
-        quick=quick,
+        shown=f"{of} --workspace EACH --backend {MAIN}`, and `tightfit {of} --total-workspace ALL --backend {MAIN}",
     )
 
 
 FIGURE_11 = [
-    figure_11("mucudnn-figure-11-alexnet", ONE_COLUMN, 15, [8, 16, 32, 64, 512], {8: "1.38; whole iterations 1.24"}, True),
+    figure_11("mucudnn-figure-11-alexnet", ONE_COLUMN, 15, [8, 16, 32, 64, 512], {8: "1.38; whole iterations 1.24"}),
     figure_11("mucudnn-figure-11-alexnet-groups", TWO_GROUPS, 15, LIMITS, {8: "1.38; whole iterations 1.24"}),
     figure_11(
         "mucudnn-figure-11-resnet50",
@@ -205,22 +202,21 @@ def slower(name: str, paper: str):
     return last
 
 
-def arxiv_12(name: str, of: str, layers: list[str], paper: str, quick: bool = False) -> Table:
+def arxiv_12(name: str, of: str, layers: list[str], paper: str) -> Table:
     return Table(
         f"mucudnn-arxiv-12-{name}",
         ["layer", "tensors and gradients (MiB)", "workspaces, 512 MiB undivided", "64 MiB, fit", "memory, less by a factor of"],
         [f"{of} --workspace 512MiB --sizes undivided --backend {MAIN}", f"{of} --workspace 64MiB --backend {MAIN}"],
         memory_rows(layers),
         lambda *_: [],
-        shown=f"{of} --workspace 512MiB --sizes undivided --backend {MAIN}`, and `--workspace 64MiB",
-        quick=quick,
+        shown=f"{of} --workspace 512MiB --sizes undivided --backend {MAIN}`, and `tightfit {of} --workspace 64MiB --backend {MAIN}",
         last=slower(name, paper),
     )
 
 
 STAGES = [f"l{stage}.{block}.c{n}" for stage in range(1, 5) for block in range(2) for n in (1, 2)]
 ARXIV_12 = [
-    arxiv_12("alexnet", TWO_GROUPS, [f"conv{n}" for n in range(1, 6)], "3.43", True),
+    arxiv_12("alexnet", TWO_GROUPS, [f"conv{n}" for n in range(1, 6)], "3.43"),
     arxiv_12("resnet18", "optimize resnet18 --batch 128", ["conv1", *STAGES], "2.73"),
 ]
 
@@ -247,7 +243,6 @@ FIGURE_12 = Table(
     ],
     share,
     shown=f"optimize NETWORK --batch 256 --types TYPES --total-workspace 120MiB --backend {MAIN}",
-    quick=True,
 )
 
 
@@ -261,28 +256,27 @@ def slowdown(wide: Json, narrow: Json) -> str:
 
 MEMORY = Table(
     "mucudnn-memory",
-    ["network, algorithms", "512 MiB, undivided", "64 MiB, divided", "time of the latter"],
+    ["network, algorithms", "PROFILE", "512 MiB, undivided", "64 MiB, divided", "time of the latter"],
     [
         "{of} --workspace 512MiB --sizes undivided --backend {profile}",
         "{of} --workspace 64MiB --sizes {sizes} --backend {profile}",
     ],
     [
         Row(
-            ["AlexNet in two groups, both families, fit"],
+            ["AlexNet in two groups, both families, fit", "`h200-2026-11-21`"],
             {"of": TWO_GROUPS, "sizes": "fit", "profile": MAIN},
         ),
         Row(
-            ["AlexNet in one column, legacy interface, all"],
+            ["AlexNet in one column, legacy interface, all", "`h200-legacy-alexnet-1col-all`"],
             {"of": ONE_COLUMN, "sizes": "all", "profile": LEGACY_ALL},
         ),
         Row(
-            ["the same in tf32, both families, fit"],
+            ["the same in tf32, both families, fit", "`h200-2026-11-21`"],
             {"of": f"{ONE_COLUMN} --types tf32", "sizes": "fit", "profile": MAIN},
         ),
     ],
     lambda wide, narrow: [gib("undivided")(wide)[0], gib()(narrow)[0], slowdown(wide, narrow)],
-    shown="optimize NETWORK --batch 256 --workspace LIMIT --sizes SIZES --backend PROFILE",
-    quick=True,
+    shown="optimize NETWORK --batch 256 --types TYPES --workspace LIMIT --sizes SIZES --backend replay:PROFILE",
 )
 
 
@@ -301,7 +295,7 @@ TUNING = Table(
         for sizes, paper in [("all", "34.16 s"), ("power-of-two", "3.82 s"), ("fit", "-")]
     ],
     cost,
-    shown=f"{ONE_COLUMN} --workspace 64MiB --sizes SIZES --no-baseline --backend PROFILE",
+    shown=f"{ONE_COLUMN} --workspace 64MiB --sizes SIZES --no-baseline --backend replay:PROFILE",
 )
 
 MIXED = "split --network resnet18 --batch 32"
@@ -311,24 +305,94 @@ TIMES = "replay:profiles/synthetic-mixed-cluster.jsonl"
 def splits(answer: Json) -> list[str]:
     batches = " + ".join(str(device["batch"]) for device in answer["devices"])
     gains = [f"{answer[f'speedup_over_{what}']:.2f}" for what in ("alone", "even")]
-    return [batches, ms(answer["time_us"]), *gains]
+    even = ", ".join(f"{device['even_batch']}: {device['even_time_us'] / 1e3:.2f}" for device in answer["devices"])
+    return [batches, ms(answer["time_us"]), even, *gains]
 
 
 FIGURE_13 = Table(
     "mucudnn-figure-13",
-    ["devices", "mini-batches", "time (ms)", "over the first alone", "over the even split", "the paper"],
+    ["devices", "mini-batches", "time (ms)", "even split: each device's time (ms)", "over the first alone", "over the even split", "the paper"],
     [f"{MIXED} --devices {{devices}} --backend {TIMES}"],
     [
         Row([devices.replace(",", ", ")], {"devices": devices}, [paper])
         for devices, paper in [
             ("K80,K80,K20Xm", "12 + 12 + 8, 2.12 over one chip of the K80"),
             ("K80,K80,K20Xm,750Ti", "2.20 over one chip of the K80"),
-            ("K20Xm,750Ti", "1.37 over the even split"),
+            ("K20Xm,750Ti", "1.37 over the even split (83.03 and 168.43 ms)"),
         ]
     ],
     splits,
     shown=f"{MIXED} --devices DEVICES --backend {TIMES}",
-    quick=True,
 )
 
-TABLES = [FIGURE_1, MEMORY, TUNING, *FIGURE_9, FIGURE_10, *FIGURE_11, *ARXIV_12, FIGURE_12, FIGURE_13]
+# C figure 8 in one command.
+DEEPBENCH = (
+    "optimize deepbench-x4 --types f16 --operations forward --workspace 64MiB "
+    f"--backend replay:{RECORDED}2026-11-21-more.jsonl.gz,{RECORDED}2026-11-22.jsonl.gz"
+)
+LEGACY_DEEPBENCH = f"optimize deepbench-256 --workspace 256MiB --sizes power-of-two --backend replay:{RECORDED}legacy-deepbench.jsonl.gz"
+
+
+def gains(answer: Json) -> list[float]:
+    """Of each kernel, how many times as fast it is as undivided."""
+    return [kernel["undivided"]["time_us"] / kernel["time_us"] for kernel in answer["kernels"]]
+
+
+def all_gains(answer: Json) -> list[str]:
+    of_kernels = f"{min(gains(answer)):.2f} to {max(gains(answer)):.2f}"
+    return [f"{answer['undivided_time_us'] / 1e3:.1f}", f"{answer['time_us'] / 1e3:.1f}", f"{answer['speedup']:.2f}", of_kernels]
+
+
+DEEPBENCH_LEGACY = Table(
+    "mucudnn-deepbench-legacy",
+    ["interface", "limit", "undivided (ms)", "power-of-two (ms)", "gain", "of a kernel"],
+    [LEGACY_DEEPBENCH],
+    [Row(["legacy", "256 MiB"])],
+    all_gains,
+    shown=LEGACY_DEEPBENCH,
+)
+
+CONV5 = "--batch 256 --layers conv5 --operations forward --workspace 109MiB"
+CONV5_TABLE = Table(
+    "mucudnn-conv5",
+    ["network", "configuration", "workspace (MiB)", "time (ms)", "over undivided", "the paper (P100)"],
+    [f"optimize {{network}} {CONV5} --backend {MAIN}"],
+    [
+        Row(["AlexNet in two groups"], {"network": "alexnet"}, ["two micro-batches, FFT, 109 MiB, 1.29"]),
+        Row(["AlexNet in one column"], {"network": "alexnet-1col"}, ["-"]),
+    ],
+    figure_10_cells,
+    shown=f"optimize NETWORK {CONV5} --backend {MAIN}",
+)
+
+OF_FRONT = "--layers LAYER --operations OPERATION --picture front --plot FILE.svg"
+# What is counted, the command, and what the paper counts there: the largest front, all points.
+VARIABLES = [
+    ("AlexNet in one column 256", f"{ONE_COLUMN} --total-workspace 120MiB --sizes all --no-baseline --backend {LEGACY_ALL}", "68, -"),
+    (
+        "ResNet-50 64",
+        f"optimize resnet50 --batch 64 --total-workspace 5088MiB --sizes power-of-two --backend replay:{RECORDED}legacy-resnet50.jsonl.gz",
+        "-, 562 at 32",
+    ),
+    ("ResNet-50 32", f"optimize resnet50 --batch 32 --total-workspace 5088MiB --sizes fit --backend {MAIN}", "-, 562"),
+    ("ResNet-152 128", f"optimize resnet152 --batch 128 --total-workspace 4960MiB --sizes fit --backend {MAIN}", "-"),
+]
+
+
+def variables(answers: Answers) -> str:
+    """Points of all kernels' fronts: the variables of the integer program; kernels of equal problems have equal fronts."""
+    rows = []
+    for network, command, paper in VARIABLES:
+        kernels = answers.of(command)["kernels"]
+        fronts = {kernel["problem"]: f"{command} --layers {kernel['layer']} --operations {kernel['operation']}" for kernel in kernels}
+        found = answers.all(f"{front} --picture front" for front in fronts.values())
+        points = dict(zip(fronts, (answer["points"] for answer in found), strict=True))
+        most, every = max(points.values()), sum(points[kernel["problem"]] for kernel in kernels)
+        rows.append([network, f"`tightfit {command}`", str(len(kernels)), str(most), str(every), paper])
+    head = ["network, mini-batch", f"command, with `{OF_FRONT}`", "kernels", "points of the largest front", "of all", "the paper"]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
+
+
+# Blocks that are not a table of fixed rows.
+BLOCKS = {"mucudnn-variables": variables}
+TABLES = [FIGURE_1, MEMORY, TUNING, *FIGURE_9, FIGURE_10, *FIGURE_11, *ARXIV_12, FIGURE_12, FIGURE_13, DEEPBENCH_LEGACY, CONV5_TABLE]

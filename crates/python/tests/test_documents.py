@@ -1,13 +1,16 @@
 """Tables in the documents that scripts print from what was measured."""
 
+import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[3]
+GPU_VERSIONS = ("cudnn", "driver", "cuda")
 
 
 def printed(*arguments: str) -> str:
@@ -19,6 +22,43 @@ def test_table_of_the_defaults_is_what_was_measured() -> None:
     table = printed("scripts/defaults-table.py", "table", "docs/measured/defaults.jsonl")
     assert table.count("\n") > 20
     assert table in (ROOT / "docs/results.md").read_text()
+
+
+def lacking(folder: pathlib.Path) -> list[str]:
+    """What the lines of measured files do not say: `FILE: FIELD` for a line without it."""
+    reader = f"""
+import json, pathlib, sys
+sys.path.insert(0, "scripts")
+import measured_lines
+for path in sorted(pathlib.Path({str(folder)!r}).glob("*.jsonl")):
+    for line in measured_lines.read(path):
+        print(json.dumps([path.name, line]))
+"""
+    found = []
+    for name, line in map(json.loads, printed("-c", reader).splitlines()):
+        versions = GPU_VERSIONS if "NVIDIA" in line.get("device", "NVIDIA") else ("rustc",)
+        torch = ("torch",) if "scripts/" in line.get("command", "") else ()
+        transcribed = ("from",) if "-printed" in name else ()
+        wanted = ("command", "device", "date", *versions, *torch, *transcribed)
+        found += [f"{name}: {field}" for field in wanted if not line.get(field)]
+        if not re.fullmatch(r"20\d\d-\d\d-\d\d", line.get("date", "")):
+            found.append(f"{name}: a day")
+    return found
+
+
+def test_every_measured_line_says_what_ran_and_where() -> None:
+    measured = ROOT / "docs/measured"
+    assert len(list(measured.glob("*.jsonl"))) >= 7
+    assert lacking(measured) == []
+
+
+def test_a_measured_line_without_a_command_or_a_version_is_found(tmp_path: pathlib.Path) -> None:
+    whole = {"command": "scripts/gpu-papers.sh", "device": "NVIDIA H200", "date": "2026-11-23"}
+    versions = {"cudnn": "9.19.0", "driver": "580.159.04", "cuda": "13.0", "torch": "2.11.0"}
+    without = {name: value for name, value in whole.items() if name != "command"}
+    lines = [{"about": whole | versions}, {"step_ms": 1}, {"about": without | versions}, {"step_ms": 2}, {"about": whole}, {"step_ms": 3}]
+    (tmp_path / "one.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert lacking(tmp_path) == [f"one.jsonl: {field}" for field in ("command", *GPU_VERSIONS, "torch")]
 
 
 def check_papers(page: pathlib.Path, *tables: str) -> subprocess.CompletedProcess[str]:
