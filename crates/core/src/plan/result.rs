@@ -207,13 +207,16 @@ pub enum Bounded {
 }
 
 impl Bounded {
-    /// The plans, in words.
-    pub fn words(self) -> &'static str {
+    /// The plans, in words, of those with a stretch in parts or of those without.
+    pub fn words(self, in_parts: bool) -> String {
+        let operations = if in_parts { "the operations of these parts" } else { "whole operations" };
+        let kept = "keeps what it copies back until its next use";
         match self {
-            Bounded::Any => "any plan of this order of operations whose copies back stay until their next use",
+            Bounded::Any => format!("any plan that runs {operations} in this order and {kept}"),
             Bounded::ForwardOnce => {
-                "any plan of this order of operations whose copies back stay until their next use, and that \
-                 computes nothing again for the forward pass"
+                format!(
+                    "any plan that runs {operations} in this order, {kept}, and computes nothing again for the forward pass"
+                )
             }
         }
     }

@@ -140,8 +140,7 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
         line("recomputed", plan.recomputed.to_string());
     }
     if let (Some(gap), Some(bound)) = (plan.gap, plan.bound) {
-        let parts = if plan.in_parts.is_some() { ", in these parts" } else { "" };
-        line("bound", format!("{bound} for {}{parts}", plan.bounded.words()));
+        line("bound", format!("{bound} for {}", plan.bounded.words(plan.in_parts.is_some())));
         line("gap", format!("at most {:.2}% above that", gap * 100.0));
     }
     text
@@ -161,7 +160,7 @@ mod tests {
             lines,
             "at peak         weights 97.7 MiB, feature-maps 2.6 GiB, gradient-maps 73.5 MiB,\n                saved 207.5 KiB\n"
         );
-        let long = "any plan of this order of operations whose copies back stay until their next use";
+        let long = "any plan that runs whole operations in this order and keeps what it copies back until its next use";
         assert!(total("bound", long, narrow).lines().all(|line| line.len() <= 80));
         assert_eq!(total("bound", long, Terminal::default()).lines().count(), 1);
     }
