@@ -90,7 +90,7 @@ pub fn start(folder: &Path, arguments: &[OsString], setup: &Setup) -> Running {
         setup.before, setup.redirect
     );
     // A test that is started in the background or under nohup ignores signals, and its children would as well.
-    let mut command = Command::new("env");
+    let mut command = Command::new("/usr/bin/env");
     command.args(["--default-signal=HUP,INT,QUIT,TERM", "/bin/sh"]);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIGHTFIT_")) {
         command.env_remove(name);
