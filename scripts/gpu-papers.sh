@@ -16,13 +16,16 @@ export scripts folder output BEGIN=$(date +%s) STOP_AFTER=${STOP_AFTER:-450} SEC
 export TIGHTFIT_PRELOAD=$folder PYTHONUNBUFFERED=1
 
 # The longest come first. NAME step "OPTIONS OF RUN, or plain" CASE .. | NAME optimize|profile ARGUMENTS ..
-# | NAME every-size NETWORK BATCH CASE RECORDING: measures every size up to 64 MiB but for what is recorded, then steps on that
+# | NAME every-size LIMITS NETWORK BATCH CASE RECORDING: measures every size within the largest limit but for what is recorded, then
+# steps within each limit on that; its lines are iterations-LIMIT-all-NETWORK
 jobs() {
     networks="alexnet:256:fp32 resnet18:128:fp32 resnet50:64:fp32"
     recorded=profiles/recorded/h200
-    echo "iterations-64-all-resnet18 every-size resnet18 128 resnet18:128:fp32 $recorded-resnet18-all.jsonl.gz"
-    echo "iterations-64-all-resnet50 every-size resnet50 64 resnet50:64:fp32 $recorded-resnet50-all.jsonl.gz"
-    echo "iterations-64-all-alexnet every-size alexnet-1col 256 alexnet:256:fp32 $recorded-alexnet-1col-all.jsonl.gz"
+    for limits in 8,64 512; do
+        echo "all-$limits-resnet18 every-size $limits resnet18 128 resnet18:128:fp32 $recorded-resnet18-all.jsonl.gz"
+        echo "all-$limits-resnet50 every-size $limits resnet50 64 resnet50:64:fp32 $recorded-resnet50-all.jsonl.gz"
+        echo "all-$limits-alexnet every-size $limits alexnet-1col 256 alexnet:256:fp32 $recorded-alexnet-1col-all.jsonl.gz"
+    done
     echo "total-resnet152-4960 step '--total-workspace 4960MiB' resnet152:128:fp32"
     echo "overfeat profile overfeat --batch 128 --workspace 64GiB --sizes undivided"
     echo "deepbench-x4-f32 optimize deepbench-x4 --types f32 --operations forward --workspace 64MiB"
@@ -55,22 +58,43 @@ job() {
     export CUDA_VISIBLE_DEVICES=$((GPU + ${FIRST_GPU:-0})) TIGHTFIT_CACHE=$output/$name.db
     exec 2>>"$output/$name.log"
     begin=$(date +%s)
-    exported=true
     case $kind in
     every-size)
-        [ ! -e "$scripts/../$4" ] || "$folder/tightfit" cache import "$scripts/../$4" >&2
-        timeout -s INT "$SECONDS_EACH" "$folder/tightfit" profile "$1" --batch "$2" --workspace 64MiB --sizes all --backend cuda \
-            --format json >"$output/$name-profile.json" && step "--workspace 64MiB --sizes all" "$3"
+        limits=$1
+        [ ! -e "$scripts/../$5" ] || "$folder/tightfit" cache import "$scripts/../$5" >&2
+        timeout -s INT "$SECONDS_EACH" "$folder/tightfit" profile "$2" --batch "$3" --workspace "${limits##*,}MiB" --sizes all \
+            --backend cuda --format json >"$output/$name-profile.json"
+        profiled=$?
+        for limit in ${limits//,/ }; do
+            [ $profiled = 0 ] && step "--workspace ${limit}MiB --sizes all" "$4"
+            line "iterations-$limit-all-${4%%:*}" $?
+        done
+        export_cache
         ;;
-    step) exported=false && step "$@" ;;
-    *) timeout "$SECONDS_EACH" "$folder/tightfit" "$kind" "$@" --backend cuda --format json >"$output/$name.json" ;;
+    step)
+        step "$@"
+        line "$name" $?
+        ;;
+    *)
+        timeout "$SECONDS_EACH" "$folder/tightfit" "$kind" "$@" --backend cuda --format json >"$output/$name.json"
+        line "$name" $?
+        export_cache
+        ;;
     esac
-    code=$?
-    python3 "$scripts/gpu_run/job.py" "$name" "$code" $(($(date +%s) - begin)) "$output/$name.json" >>"$output/papers.jsonl"
-    ! $exported || "$folder/tightfit" cache export "$output/$name.jsonl.gz" >>"$output/$name.log"
-    rm -f "$output/$name.db"* "$output/$name.json"
+    rm -f "$output/$name.db"*
 }
-export -f job step
+
+# line NAME EXIT_CODE: a line of JSON of what the program before printed.
+line() {
+    [ ! -e "$output/$name.json" ] ||
+        python3 "$scripts/gpu_run/job.py" "$1" "$2" $(($(date +%s) - begin)) "$output/$name.json" >>"$output/papers.jsonl"
+    rm -f "$output/$name.json"
+}
+
+export_cache() {
+    "$folder/tightfit" cache export "$output/$name.jsonl.gz" >>"$output/$name.log"
+}
+export -f job step line export_cache
 
 jobs | grep -E "${3:-.}" | xargs -L 1 -P "${GPUS:-$(nvidia-smi --list-gpus | wc -l)}" --process-slot-var=GPU bash -c 'job "$@"' job
 cat "$output/papers.jsonl"
