@@ -41,7 +41,8 @@ Examples:
   tightfit plan vgg19 --batch 128 --assume --inference
 
 Attempts in the table:
-  least             what needs the least memory
+  least             what needs the least memory; `least in parts`, with a stretch of layers in
+                    parts of the mini-batch
   keep, 8 segments  what the search of `optimal` began with: everything kept, or checkpoints; `prices` is
                     what its bound suggests
   all, conv, none   inputs of all feature layers are offloaded, of convolutions only, or none

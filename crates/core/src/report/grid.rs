@@ -110,7 +110,8 @@ impl Grid {
     #[cfg(feature = "tables")]
     fn fitted(&self, terminal: usize) -> (Vec<usize>, usize) {
         let wide = self.widths(terminal, WIDE);
-        let fits = wide.iter().sum::<usize>() + WIDE * wide.len() <= terminal;
+        let is_whole = wide.first().is_none_or(|first| *first >= self.least(0));
+        let fits = is_whole && wide.iter().sum::<usize>() + WIDE * wide.len() <= terminal;
         if fits { (wide, WIDE) } else { (self.widths(terminal, NARROW), NARROW) }
     }
 
@@ -120,11 +121,7 @@ impl Grid {
     fn widths(&self, terminal: usize, gap: usize) -> Vec<usize> {
         let columns = 0..self.columns.len();
         let mut widths: Vec<usize> = columns.clone().map(|column| self.width(column, |_, text| chars(text))).collect();
-        let longest = |align, text: &str| match align {
-            Align::Left => text.split_whitespace().map(chars).max().unwrap_or(0).min(LONGEST),
-            Align::Right => chars(text),
-        };
-        let least: Vec<usize> = columns.clone().map(|column| self.width(column, longest)).collect();
+        let least: Vec<usize> = columns.clone().map(|column| self.least(column)).collect();
         let room = terminal.saturating_sub(gap * widths.len());
         let cells = |column: usize| self.rows.iter().map(|row| chars(&row[column])).max().unwrap_or(0);
         let cells: Vec<usize> = columns.clone().map(cells).collect();
@@ -137,6 +134,15 @@ impl Grid {
             }
         }
         widths
+    }
+
+    /// The width of a column's longest word, or number with its unit.
+    #[cfg(feature = "tables")]
+    fn least(&self, column: usize) -> usize {
+        self.width(column, |align, text| match align {
+            Align::Left => text.split_whitespace().map(chars).max().unwrap_or(0).min(LONGEST),
+            Align::Right => chars(text),
+        })
     }
 
     /// The largest of what is measured of a column's header, by words, and of its cells.
@@ -234,6 +240,14 @@ mod tests {
             let table = grid.table(Terminal { width: Some(width), styled: false });
             assert_eq!(table.lines().last(), Some(row));
         }
+    }
+
+    #[test]
+    fn spaces_give_way_before_words_of_the_first_column() {
+        let mut grid = Grid::new([("layer", Align::Left), ("time", Align::Right), ("map", Align::Right)]);
+        grid.push(["l4.2.c2.relu", "123456", "123456"]);
+        let table = grid.table(Terminal { width: Some(28), styled: false });
+        assert_eq!(table.lines().last(), Some("l4.2.c2.relu 123456 123456"));
     }
 
     #[test]

@@ -51,7 +51,8 @@ impl<'m, 'a> Pool<'m, 'a> {
         let mut pool = Pool { model, known: Vec::new(), least: 0, visits, end };
         let mut starts = vec![("keep".to_owned(), everything(model))];
         for segments in [1, 2, 3, 4, 6, 8, 12, 16, 24] {
-            starts.push((format!("{segments} segments"), checkpoints(model, segments)));
+            let plural = if segments == 1 { "" } else { "s" };
+            starts.push((format!("{segments} segment{plural}"), checkpoints(model, segments)));
         }
         for percent in [40, 60, 80, 95] {
             starts.push((format!("cheapest {percent}%"), cheapest(model, percent)));
