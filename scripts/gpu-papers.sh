@@ -21,11 +21,9 @@ export TIGHTFIT_PRELOAD=$folder PYTHONUNBUFFERED=1
 jobs() {
     networks="alexnet:256:fp32 resnet18:128:fp32 resnet50:64:fp32"
     recorded=profiles/recorded/h200
-    for limits in 8,64 512; do
-        echo "all-$limits-resnet18 every-size $limits resnet18 128 resnet18:128:fp32 $recorded-resnet18-all.jsonl.gz"
-        echo "all-$limits-resnet50 every-size $limits resnet50 64 resnet50:64:fp32 $recorded-resnet50-all.jsonl.gz"
-        echo "all-$limits-alexnet every-size $limits alexnet-1col 256 alexnet:256:fp32 $recorded-alexnet-1col-all.jsonl.gz"
-    done
+    echo "all-resnet18 every-size 8,64,512 resnet18 128 resnet18:128:fp32 $recorded-resnet18-all.jsonl.gz"
+    echo "all-resnet50 every-size 8,64,512 resnet50 64 resnet50:64:fp32 $recorded-resnet50-all.jsonl.gz"
+    echo "all-alexnet every-size 8,64,512 alexnet-1col 256 alexnet:256:fp32 $recorded-alexnet-1col-all.jsonl.gz"
     echo "total-resnet152-4960 step '--total-workspace 4960MiB' resnet152:128:fp32"
     echo "overfeat profile overfeat --batch 128 --workspace 64GiB --sizes undivided"
     echo "deepbench-x4-f32 optimize deepbench-x4 --types f32 --operations forward --workspace 64MiB"

@@ -22,8 +22,10 @@ jobs() {
         for cap in 8 16; do echo "largest-${case//:/-}-$cap largest $case --caps $cap"; done
     done
     for types in bf16 tf32 f32; do
-        for operation in forward backward-data backward-filter; do
-            echo "nhwc-$types-$operation layers 64MiB $types nhwc both --operations $operation"
+        for limit in 64MiB 128MiB 256MiB unlimited; do
+            for operation in forward backward-data backward-filter; do
+                echo "nhwc-$types-$limit-$operation layers $limit $types nhwc both --operations $operation"
+            done
         done
     done
     for types in bf16 tf32 f32; do
@@ -38,7 +40,7 @@ jobs() {
     done
     for case in imagedecoder:2:fp16 videodecoder:2:tf32; do
         for passes in --inference ""; do
-            for limit in plain auto 64MiB; do echo "decoder-2 step $limit $case${passes:+ $passes}"; done
+            for limit in plain auto 64MiB 256MiB; do echo "decoder-2 step $limit $case${passes:+ $passes}"; done
         done
     done
     for case in unet3d:2:bf16:128 unet3d:2:fp32:128; do

@@ -10,8 +10,7 @@ MAIN = f"replay:{RECORDED}2026-11-21.jsonl.gz"
 LEGACY_ALL = f"replay:{RECORDED}legacy-alexnet-1col-all.jsonl.gz"
 BOTH_ALL = f"replay:{RECORDED}alexnet-1col-all.jsonl.gz"
 RESNET18_ALL = f"replay:{RECORDED}resnet18-all.jsonl.gz"
-# Two of its 69 kernels are in the other recording alone.
-RESNET50_ALL = f"replay:{RECORDED}resnet50-all.jsonl.gz,{RECORDED}2026-11-21.jsonl.gz"
+RESNET50_ALL = f"replay:{RECORDED}resnet50-all.jsonl.gz"
 # Every size of AlexNet's forward kernels in one column.
 EVERY_SIZE = f"replay:{RECORDED}2026-11-21-all-sizes.jsonl.gz"
 ONE_COLUMN = "optimize alexnet-1col --batch 256"
@@ -74,15 +73,13 @@ def policies(*answers: Json) -> list[str]:
 PAPER_GAINS = {8: "none", 64: "2.10 (K80), 1.63 (P100), 1.60 (V100; arXiv: 1.63)", 512: "none (K80, P100)"}
 
 
-def figure_9(
-    name: str, of: str, profile: str, sizes: list[str], paper: dict[int, str], limits: list[int] = LIMITS
-) -> Table:
+def figure_9(name: str, of: str, profile: str, sizes: list[str], paper: dict[int, str]) -> Table:
     limit = f"{of} --workspace {{limit}}MiB --sizes"
     return Table(
         name,
         ["limit per kernel", *(f"{each} (ms)" for each in sizes), f"{sizes[-1]} over undivided", "the paper, convolutions"],
         [f"{limit} {each} --backend {profile}" for each in sizes],
-        [Row([f"{edge} MiB"], {"limit": str(edge)}, [paper.get(edge, "-")]) for edge in limits],
+        [Row([f"{edge} MiB"], {"limit": str(edge)}, [paper.get(edge, "-")]) for edge in LIMITS],
         policies,
         shown=f"{of} --workspace LIMIT --sizes SIZES --backend {profile}",
     )
@@ -93,15 +90,14 @@ RESNET50 = "optimize resnet50 --batch 64"
 THREE_SIZES = ["undivided", "power-of-two", "fit"]
 EVERY_RULE = [*THREE_SIZES, "all"]
 PAPER_RESNET18 = {64: "1.21 (P100, `all`; 1.11 of the whole iteration)", 512: "undivided did not fit the GPU"}
-# Those with both interfaces and `all` are recorded up to 64 MiB.
 FIGURE_9 = [
     figure_9("mucudnn-figure-9-all", ONE_COLUMN, LEGACY_ALL, EVERY_RULE, PAPER_GAINS),
-    figure_9("mucudnn-figure-9-both", ONE_COLUMN, BOTH_ALL, EVERY_RULE, PAPER_GAINS, [8, 64]),
+    figure_9("mucudnn-figure-9-both", ONE_COLUMN, BOTH_ALL, EVERY_RULE, PAPER_GAINS),
     figure_9("mucudnn-figure-9-groups", TWO_GROUPS, MAIN, THREE_SIZES, PAPER_GAINS),
     figure_9("mucudnn-figure-9-resnet18", RESNET18, MAIN, THREE_SIZES, PAPER_RESNET18),
-    figure_9("mucudnn-figure-9-resnet18-all", RESNET18, RESNET18_ALL, EVERY_RULE, PAPER_RESNET18, [8, 64]),
+    figure_9("mucudnn-figure-9-resnet18-all", RESNET18, RESNET18_ALL, EVERY_RULE, PAPER_RESNET18),
     figure_9("mucudnn-figure-9-resnet50", RESNET50, MAIN, THREE_SIZES, {}),
-    figure_9("mucudnn-figure-9-resnet50-all", RESNET50, RESNET50_ALL, EVERY_RULE, {}, [8, 64]),
+    figure_9("mucudnn-figure-9-resnet50-all", RESNET50, RESNET50_ALL, EVERY_RULE, {}),
 ]
 
 
