@@ -35,8 +35,10 @@ jobs() {
     done
     echo "iterations-plain step plain $networks resnet50:32:fp32 resnet152:128:fp32"
     echo "total-alexnet-120 step '--total-workspace 120MiB' alexnet:256:fp32"
-    for total in 1272 2544 5088 10176; do
-        echo "total-resnet50-$total step '--total-workspace ${total}MiB' resnet50:32:fp32"
+    # Of 159 kernels; undivided, each has an equal share of the total.
+    for share in 8 16 32 64; do
+        echo "total-resnet50-$((159 * share)) step '--total-workspace $((159 * share))MiB' resnet50:32:fp32"
+        echo "shares-resnet50-$((159 * share)) step '--workspace ${share}MiB --sizes undivided' resnet50:32:fp32"
     done
     echo "alexnet-all profile alexnet-1col --batch 256 --workspace 64MiB --sizes all"
 }
