@@ -13,6 +13,7 @@ use tightfit_core::{Bytes, Nanos};
 use tightfit_cpu::layers::softmax_loss;
 
 use crate::Error;
+use crate::data::Batch;
 use crate::initialize::first_numbers;
 use crate::machine::{Iteration, Machine, Span, TaskId};
 use crate::resolve::{Command, Commands, Poison, resolve};
@@ -41,7 +42,7 @@ pub struct Outcome {
     pub loss: f64,
     /// Number of correctly classified samples.
     pub correct: usize,
-    /// Time from feeding the mini-batch to the end of all streams.
+    /// Time from the first command to the end of all streams.
     pub time: Nanos,
 }
 
@@ -63,6 +64,8 @@ pub struct Engine<M> {
     sample: usize,
     classes: usize,
     peak: Bytes,
+    /// Labels of the mini-batch that was fed and not run yet, or why there is none.
+    fed: Option<Result<Vec<u32>, Error>>,
     step: u64,
     solver: Solver,
 }
@@ -106,6 +109,7 @@ impl<M: Machine> Engine<M> {
             batch: workload.batch,
             sample: input.map_or(0, |(_, layer)| layer.shape.len()),
             classes: loss.map_or(0, |(_, layer)| layer.shape.len()),
+            fed: None,
             peak: schedule.blocks.iter().map(|block| Bytes(block.offset + block.bytes)).max().unwrap_or_default(),
             step: 0,
             solver,
@@ -141,6 +145,15 @@ impl<M: Machine> Engine<M> {
     /// # Errors
     /// [`Error::Batch`] for a wrong number of elements or an unknown class; [`Error::Step`] for the first failure.
     pub fn step(&mut self, samples: &[f32], labels: &[u32]) -> Result<Outcome, Error> {
+        self.feed(samples, labels)?;
+        self.run(|| None)
+    }
+
+    /// Takes the mini-batch of the next step.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] for a wrong number of elements or an unknown class; [`Error::Step`].
+    pub fn feed(&mut self, samples: &[f32], labels: &[u32]) -> Result<(), Error> {
         let wanted = self.batch * self.sample;
         if samples.len() != wanted || labels.len() != self.batch {
             let what = format!("{} elements and {} labels", samples.len(), labels.len());
@@ -150,6 +163,19 @@ impl<M: Machine> Engine<M> {
             let wanted = format!("labels below {}", self.classes);
             return Err(Error::Batch { what: format!("label {label}"), wanted });
         }
+        self.machine.feed(samples, labels)?;
+        self.fed = Some(Ok(labels.to_vec()));
+        Ok(())
+    }
+
+    /// Runs the schedule once on the mini-batch that was fed last, and feeds the one that `next` returns while the machine
+    /// computes. If that one cannot be read or fed, this step counts all the same, and the next call says why.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] if no mini-batch was fed; why it could not be; [`Error::Step`] for the first failure.
+    pub fn run(&mut self, next: impl FnOnce() -> Option<Result<Batch, Error>>) -> Result<Outcome, Error> {
+        let none = || Err(Error::Batch { what: "none was fed".to_owned(), wanted: "one for each step".to_owned() });
+        let labels = self.fed.take().unwrap_or_else(none)?;
         let iteration = Iteration {
             step: self.step,
             seed: self.solver.seed,
@@ -157,7 +183,14 @@ impl<M: Machine> Engine<M> {
             loss_scale: self.solver.loss_scale,
         };
         let start = Instant::now();
-        let told = self.machine.feed(samples, labels).and_then(|()| self.enqueue(&iteration));
+        let told = self.enqueue(&iteration);
+        if told.is_ok()
+            && let Some(next) = next()
+        {
+            if let Err(error) = next.and_then(|next| self.feed(&next.samples, &next.labels)) {
+                self.fed = Some(Err(error));
+            }
+        }
         // Wait for everything enqueued before an error, then report the error.
         let finished = self.machine.finish();
         finished.and(told)?;
@@ -165,7 +198,7 @@ impl<M: Machine> Engine<M> {
         self.step += 1;
         let (loss, correct) = match self.classes {
             0 => (0.0, 0),
-            classes => softmax_loss::loss(classes, &self.probabilities()?, labels),
+            classes => softmax_loss::loss(classes, &self.probabilities()?, &labels),
         };
         Ok(Outcome { loss, correct, time })
     }

@@ -47,7 +47,7 @@ pub struct Prediction<'a> {
     pub score: Score,
     /// The probabilities of those samples, samples by classes; none for a network without a loss.
     pub probabilities: &'a [f32],
-    /// From handing the mini-batch over to the end of all streams.
+    /// From the first command to the end of all streams.
     pub time: Nanos,
 }
 

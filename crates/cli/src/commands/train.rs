@@ -267,12 +267,16 @@ impl Job<'_> {
         let (steps, before) = (self.steps(), self.position(outcomes.len() as u64).step);
         let rate = solver::learning_rate(self.options, &self.rule, steps);
         let bar = Bar::new(format!("step {before} of {steps}"), None);
-        // The range first: a batch that no step takes must not be waited for.
-        for (step, batch) in (before + 1..=until).zip(batches) {
-            let batch = batch?;
+        // A batch that no step takes must not be waited for.
+        if before < until
+            && let Some(batch) = batches.next().transpose()?
+        {
+            engine.feed(&batch.samples, &batch.labels)?;
+        }
+        for step in before + 1..=until {
             let start = Nanos::from(begin.elapsed());
             engine.set_learning_rate(rate.at(step - 1));
-            let outcome = engine.step(&batch.samples, &batch.labels)?;
+            let outcome = engine.run(|| if step < until { batches.next() } else { None })?;
             if let Some(trace) = trace {
                 trace.ran(start, &engine.spans());
             }

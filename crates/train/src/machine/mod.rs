@@ -122,8 +122,9 @@ pub trait Machine {
     /// [`Error::Step`].
     fn compute(&mut self, task: TaskId, iteration: &Iteration) -> Result<(), Error>;
 
-    /// Feeds the next mini-batch, which the input layer's forward pass uploads to the device: samples one after another
-    /// (c, h, w each), and a class for each. Waits until the previous one has been consumed.
+    /// Feeds the mini-batch of the next step to begin, which the input layer's forward pass uploads to the device: samples
+    /// one after another (c, h, w each), and a class for each. May be called while a step runs, all of whose commands were
+    /// sent; waits until that step has uploaded its own.
     ///
     /// # Errors
     /// [`Error::Step`].

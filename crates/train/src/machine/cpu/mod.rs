@@ -127,6 +127,11 @@ impl Machine for CpuMachine {
         Ok(())
     }
 
+    fn begin(&mut self, _: &Iteration) -> Result<bool, Error> {
+        self.running()?.shared.begin();
+        Ok(true)
+    }
+
     fn offload(&mut self, stream: Stream, device: Range<u64>, host: Range<u64>) -> Result<(), Error> {
         self.enqueue(stream, Work::Offload { device, host })
     }

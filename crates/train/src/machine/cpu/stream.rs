@@ -39,13 +39,18 @@ pub enum Work {
     Drain(SyncSender<()>),
 }
 
+/// Samples one after another, and a class for each.
+type MiniBatch = (Vec<f32>, Vec<u32>);
+
 /// The state shared by all streams.
 #[derive(Debug)]
 pub struct Shared {
     pub device: Arena,
     pub host: Arena,
     options: Options,
-    batch: Mutex<(Vec<f32>, Vec<u32>)>,
+    /// The mini-batch of this step, and the one that was fed for the next.
+    batch: Mutex<MiniBatch>,
+    next: Mutex<MiniBatch>,
     /// The marks passed in this step.
     marks: Mutex<Vec<bool>>,
     passed: Condvar,
@@ -68,6 +73,7 @@ impl Shared {
             host,
             options,
             batch: Mutex::default(),
+            next: Mutex::default(),
             marks: Mutex::new(vec![false; events]),
             passed: Condvar::new(),
             failure: Mutex::default(),
@@ -76,20 +82,25 @@ impl Shared {
         }
     }
 
-    /// Stores a mini-batch for the input layer.
+    /// Stores a mini-batch for the next step.
     pub fn feed(&self, samples: &[f32], labels: &[u32]) {
-        let mut batch = lock(&self.batch);
-        batch.0.clear();
-        batch.0.extend_from_slice(samples);
-        batch.1.clear();
-        batch.1.extend_from_slice(labels);
+        let mut next = lock(&self.next);
+        next.0.clear();
+        next.0.extend_from_slice(samples);
+        next.1.clear();
+        next.1.extend_from_slice(labels);
+    }
+
+    /// Begins a step with the mini-batch that was fed.
+    pub fn begin(&self) {
+        std::mem::swap(&mut *lock(&self.batch), &mut *lock(&self.next));
         let mut spans = lock(&self.spans);
         spans.0 = None;
         spans.1.clear();
     }
 
     /// The mini-batch of this step.
-    pub fn batch(&self) -> MutexGuard<'_, (Vec<f32>, Vec<u32>)> {
+    pub fn batch(&self) -> MutexGuard<'_, MiniBatch> {
         lock(&self.batch)
     }
 
