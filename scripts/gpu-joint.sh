@@ -3,12 +3,13 @@
 #
 #   cargo build --release; scripts/gpu-joint.sh OUTPUT [NETWORK:BATCH:TYPES ..]
 #
-# For each case, lines of JSON in OUTPUT/joint.jsonl: what was planned and what was used in STEPS (5) steps with --check, first
+# For each case, lines of JSON in OUTPUT/joint.jsonl: what was planned and what was used in STEPS (5) steps, first
 # without a limit, then at each of SHARES (80 60 40 25) percent, then at the least budget, and right behind them PyTorch on the
 # same network (f32 alone; scripts/gpu_train/peers.py: OUTPUT/peers.jsonl). OUTPUT/CASE-SHARE.trace.json.gz has the planned and
 # the run times of each layer. TIGHTFIT (target/release/tightfit) is the command, BACKEND (cuda) where it runs; measurements of
 # this device are taken from RECORDING, if it is set. A program takes up to CASE_SECONDS (150); none is begun once STOP_AFTER
-# (500) seconds have passed. OPTIONS are passed on to `train`, such as "--sizes power-of-two", which parts of a mini-batch need.
+# (500) seconds have passed. OPTIONS are passed on to `train`, such as "--sizes power-of-two", or "--check", which takes time of
+# its own.
 set -u
 cd "$(dirname "$0")/.."
 tightfit=${TIGHTFIT:-target/release/tightfit} output=$1
@@ -29,7 +30,7 @@ train() {
     name=${case//:/-}-$1
     # shellcheck disable=SC2086 # several options on purpose
     timeout "${CASE_SECONDS:-150}" "$tightfit" train "$network" --batch "$batch" --types "$types" --budget "$2" ${OPTIONS:-} \
-        --learning-rate 1e-6 --data synthetic --steps "${STEPS:-5}" --check --backend "${BACKEND:-cuda}" \
+        --learning-rate 1e-6 --data synthetic --steps "${STEPS:-5}" --backend "${BACKEND:-cuda}" \
         --trace "$output/$name.trace.json" --format json >"$output/$name.json" 2>>"$output/joint.log"
     python3 scripts/gpu_train/line.py "$case" "$1" $? "$output/$name.json" >>"$output/joint.jsonl"
     [ ! -e "$output/$name.trace.json" ] || gzip -f "$output/$name.trace.json"
