@@ -92,7 +92,8 @@ class Undivided:
 class Kernel:
     """One operation of one layer, and the configuration chosen for it; ``print(kernel.configuration)`` shows its division.
 
-    ``undivided`` is ``None`` if nothing fits undivided. ``time_us`` is the sum over the micro-batches, and
+    ``undivided`` is ``None`` if nothing fits undivided (``undivided_missing`` is ``"over-limit"``) or nothing was measured
+    undivided (``"not-measured"``). ``time_us`` is the sum over the micro-batches, and
     ``workspace_bytes`` is their maximum.
     """
 
@@ -100,6 +101,7 @@ class Kernel:
     operation: str
     problem: str
     undivided: Undivided | None
+    undivided_missing: str | None
     configuration: Configuration
     time_us: float
     workspace_bytes: int
