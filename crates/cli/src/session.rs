@@ -35,10 +35,12 @@ impl Session {
     ///
     /// # Errors
     /// Those of the cache.
-    pub fn with(backends: Vec<Box<dyn Backend>>, common: &Common) -> Result<Session, Failure> {
+    pub fn with(mut backends: Vec<Box<dyn Backend>>, common: &Common) -> Result<Session, Failure> {
         // Measurements recorded elsewhere do not belong in this machine's cache.
         let cache = if is_replay(common) { None } else { open_cache(common)? };
-        Ok(Session { backends, cache, stop: interrupt::flag() })
+        let stop = interrupt::flag();
+        backends.iter_mut().for_each(|backend| backend.stop_on(&stop));
+        Ok(Session { backends, cache, stop })
     }
 
     pub fn device(&self) -> &Device {
