@@ -11,6 +11,7 @@ mod estimate;
 mod failure;
 mod interrupt;
 mod message;
+mod model;
 mod options;
 mod planning;
 mod preload;

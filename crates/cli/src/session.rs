@@ -13,7 +13,7 @@ use tightfit_cuda::CudaBackend;
 
 use crate::failure::Failure;
 use crate::options::Common;
-use crate::{interrupt, message};
+use crate::{interrupt, message, model};
 
 /// Backends of the same kind, and the cache for their measurements.
 pub struct Session {
@@ -107,8 +107,8 @@ pub fn recordings(common: &Common) -> Result<Vec<Recording>, Failure> {
 /// # Errors
 /// As [`Model::find`].
 pub fn model(name: &str, common: &Common) -> Result<Model, Failure> {
-    match Model::find(name, &[]) {
-        Ok(model) => Ok(model),
+    match model::open(name) {
+        Ok(opened) => Ok(Model::Network(opened.network)),
         Err(_) => Ok(Model::find(name, &recordings(common).unwrap_or_default())?),
     }
 }

@@ -6,7 +6,6 @@ mod dataset;
 pub mod doctor;
 pub mod doctor_preload;
 mod findings;
-mod model;
 mod networked;
 pub mod networks;
 pub mod optimize;

@@ -16,11 +16,11 @@ use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Score, Solver, predict};
 
 use super::dataset;
-use super::model::{self, must_run, must_run_on};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use super::start::{self, Start};
 use crate::failure::{Failure, first, print};
+use crate::model::{self, must_run, must_run_on};
 use crate::options::{Common, Format, PredictOptions};
 use crate::planning::{Goal, Request};
 use crate::progress::Bar;

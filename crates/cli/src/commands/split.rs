@@ -9,6 +9,7 @@ use tightfit_core::{Bytes, Nanos};
 
 use super::print_grid;
 use crate::failure::{Failure, print};
+use crate::model;
 use crate::options::{Common, Format, SplitOptions};
 use crate::session::recordings;
 
@@ -17,7 +18,10 @@ pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("--rest {}: not a valid time", options.rest)));
     }
     let recordings = recordings(common)?;
-    let model = Model::find(&options.network, &recordings)?;
+    let model = match model::open(&options.network) {
+        Ok(opened) => Model::Network(opened.network),
+        Err(_) => Model::find(&options.network, &recordings)?,
+    };
     let steps = StepOptions {
         types: common.types,
         layout: common.layout,

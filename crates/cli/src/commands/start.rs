@@ -8,9 +8,9 @@ use tightfit_train::checkpoint::Names;
 use tightfit_train::data::Dataset;
 use tightfit_train::{Checkpoint, Engine, Machine, Progress, replace_weights};
 
-use super::model::{Opened, listed};
 use crate::failure::Failure;
 use crate::message;
+use crate::model::{Opened, listed};
 
 /// What files of weights call the layers of a network.
 pub fn names(opened: &Opened) -> Names {

@@ -16,7 +16,6 @@ use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, Trace, evaluate};
 
 use super::dataset;
-use super::model::{self, must_run, must_run_on};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use super::saving::Position;
@@ -24,6 +23,7 @@ use super::solver;
 use super::start::{self, Start};
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
+use crate::model::{self, must_run, must_run_on};
 use crate::options::{Common, Format, TrainOptions};
 use crate::planning::{Goal, Request};
 use crate::progress::Bar;

@@ -138,13 +138,21 @@ fn too_small_a_limit_exits_with_3_and_names_the_smallest_that_works() {
     let fits = folder.json(&format!("optimize {common} --workspace 1000"));
     assert_eq!(fits["kernels"][0]["configuration"].as_array().unwrap().len(), 4);
     assert_eq!(fits["undivided_time_us"], serde_json::Value::Null);
+    assert_eq!(fits["kernels"][0]["undivided_missing"], "over-limit");
+    // Nothing was recorded at 3 samples, whatever would fit there.
+    let three = common.replace("--batch 4", "--batch 3");
+    let unknown = folder.json(&format!("optimize {three} --workspace 2000"));
+    assert_eq!(unknown["kernels"][0]["undivided_missing"], "not-measured");
+    let table = folder.succeed(&format!("optimize {three} --workspace 2000"));
+    let said = "undivided   not measured at 3 samples: only forward;";
+    assert!(table.contains(said) && !table.contains("does not fit"), "{table}");
 }
 
 #[test]
 fn unsupported_types_of_a_backend_are_explained() {
     let folder = Folder::new();
     let message = folder.fail("optimize lenet --batch 4 --workspace 1MiB --types f16 --backend cpu", 1);
-    assert!(message.contains("f32") && !message.contains("profile it first"), "{message}");
+    assert!(message.contains("f32") && !message.contains("tightfit profile"), "{message}");
 }
 
 #[test]
