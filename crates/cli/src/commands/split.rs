@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use tightfit_core::mixed::{MixedSplit, StepOptions, split_network};
 use tightfit_core::profile::Model;
-use tightfit_core::report::{Align, Grid};
+use tightfit_core::report::{Align, Grid, lines};
 use tightfit_core::{Bytes, Nanos};
 
 use super::print_grid;
@@ -47,17 +47,16 @@ pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
 
 fn heading(found: &MixedSplit) -> String {
     let beside = |time: Option<Nanos>, speedup: Option<f64>, what: &str| match (time, speedup) {
-        (Some(time), Some(speedup)) => format!(", {speedup:.2}x over {what} ({time})"),
-        _ => String::new(),
+        (Some(time), Some(speedup)) => Some(format!("{speedup:.2}x over {what} ({time})")),
+        _ => None,
     };
-    format!(
-        "{}, mini-batch {}: {} per step{}{}\n",
-        found.network,
-        found.batch,
-        found.time,
+    let parts = [
+        Some(found.network.clone()),
+        Some(format!("mini-batch {}: {} per step", found.batch, found.time)),
         beside(found.even_time, found.speedup_over_even, "the even split"),
         beside(found.alone_time, found.speedup_over_alone, "the fastest device alone"),
-    )
+    ];
+    lines(parts.into_iter().flatten())
 }
 
 fn grid(found: &MixedSplit) -> Grid {

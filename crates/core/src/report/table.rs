@@ -1,6 +1,6 @@
 //! The result as a table: a head with the request, one line per kernel, and the totals.
 
-use super::{Align, Grid, Terminal, count};
+use super::{Align, Grid, Terminal, count, lines};
 use crate::Nanos;
 use crate::answer::{NotUndivided, Optimized, OptimizedKernel};
 use crate::candidate::Limit;
@@ -16,13 +16,14 @@ pub fn table(optimized: &Optimized, terminal: Terminal) -> String {
 
 fn head(optimized: &Optimized) -> String {
     let Optimized { network, batch, device, types, layout, sizes, limit, .. } = optimized;
-    let batch = batch.map(|batch| format!(", mini-batch {batch}")).unwrap_or_default();
+    let batch = batch.map(|batch| format!("mini-batch {batch}"));
     let limit = match limit {
         Limit::PerKernel(bytes) => format!("workspace limit {bytes} per kernel"),
         Limit::Total(bytes) => format!("total workspace {bytes}"),
         Limit::One(bytes) => format!("one workspace of {bytes}"),
     };
-    format!("{network}{batch}, {types} {layout}, {device}\nsizes {sizes}, {limit}\n")
+    let what = [Some(network.clone()), batch, Some(format!("{types} {layout}")), Some(device.to_string())];
+    lines(what.into_iter().flatten()) + &lines([format!("sizes {sizes}"), limit])
 }
 
 fn kernels(optimized: &Optimized, terminal: Terminal) -> String {
