@@ -59,6 +59,18 @@ impl Start {
         }
     }
 
+    /// The names of the classes that the weights were trained on, if they are known.
+    pub fn classes(&self) -> Vec<String> {
+        match self {
+            // Files of other programs have metadata of their own.
+            Start::File(_, checkpoint) => {
+                checkpoint.progress().ok().flatten().map_or_else(Vec::new, |found| found.classes)
+            }
+            Start::Run(_, _, progress) => progress.classes.clone(),
+            Start::Random | Start::Model(_) => Vec::new(),
+        }
+    }
+
     /// Refuses to continue with other data, whose order the position does not fit.
     ///
     /// # Errors
