@@ -166,6 +166,7 @@ impl Backend for CpuBackend {
     fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, effort: &Effort) -> Result<Measurement, Error> {
         let (method, floats) = self.method(problem, algorithm)?;
         let [data, other, output] = spans(problem);
+        let team = self.team.until(self.stop.clone());
         let buffers = &mut self.buffers;
         for (buffer, length, what) in [
             (&mut buffers.data, data, "data"),
@@ -173,9 +174,12 @@ impl Backend for CpuBackend {
             (&mut buffers.output, output, "the output"),
             (&mut buffers.workspace, floats, "the workspace"),
         ] {
+            // Filling gigabytes takes a second.
+            if team.is_left() {
+                return Err(Error::Interrupted);
+            }
             extend(buffer, length).map_err(|source| no_memory(problem, what, length, source))?;
         }
-        let team = self.team.until(self.stop.clone());
         let call = Call {
             problem,
             shape: Shape::new(problem),
