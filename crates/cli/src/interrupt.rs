@@ -28,7 +28,8 @@ pub fn listen() {
     let _ = LazyLock::force(&HANDLER);
 }
 
-/// The flag that the first signal sets from here on; the current measurement is then finished and saved.
+/// The flag that the first signal sets from here on; the current measurement is then finished and saved, or left if the
+/// device allows it.
 pub fn flag() -> Arc<AtomicBool> {
     if let Err(error) = &*HANDLER {
         message::note(format_args!("Ctrl-C will end the program immediately ({error})"));

@@ -11,6 +11,7 @@ mod estimate;
 mod failure;
 mod interrupt;
 mod message;
+mod model;
 mod options;
 mod planning;
 mod preload;
@@ -45,7 +46,7 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Plan(arguments) => commands::plan::run(arguments, common),
         Command::Train(arguments) => commands::train::run(arguments, common),
         Command::Predict(arguments) => commands::predict::run(arguments, common),
-        Command::Test(arguments) => commands::predict::test(arguments, common),
+        Command::Test(arguments) => commands::test::run(arguments, common),
         Command::Split(arguments) => commands::split::run(arguments, common),
         Command::Run(arguments) => commands::run::run(arguments, common),
         Command::Report(arguments) => commands::report::run(arguments, common),

@@ -13,7 +13,7 @@ use tightfit_cuda::CudaBackend;
 
 use crate::failure::Failure;
 use crate::options::Common;
-use crate::{interrupt, message};
+use crate::{interrupt, message, model};
 
 /// Backends of the same kind, and the cache for their measurements.
 pub struct Session {
@@ -35,10 +35,12 @@ impl Session {
     ///
     /// # Errors
     /// Those of the cache.
-    pub fn with(backends: Vec<Box<dyn Backend>>, common: &Common) -> Result<Session, Failure> {
+    pub fn with(mut backends: Vec<Box<dyn Backend>>, common: &Common) -> Result<Session, Failure> {
         // Measurements recorded elsewhere do not belong in this machine's cache.
         let cache = if is_replay(common) { None } else { open_cache(common)? };
-        Ok(Session { backends, cache, stop: interrupt::flag() })
+        let stop = interrupt::flag();
+        backends.iter_mut().for_each(|backend| backend.stop_on(&stop));
+        Ok(Session { backends, cache, stop })
     }
 
     pub fn device(&self) -> &Device {
@@ -105,8 +107,8 @@ pub fn recordings(common: &Common) -> Result<Vec<Recording>, Failure> {
 /// # Errors
 /// As [`Model::find`].
 pub fn model(name: &str, common: &Common) -> Result<Model, Failure> {
-    match Model::find(name, &[]) {
-        Ok(model) => Ok(model),
+    match model::open(name) {
+        Ok(opened) => Ok(Model::Network(opened.network)),
         Err(_) => Ok(Model::find(name, &recordings(common).unwrap_or_default())?),
     }
 }

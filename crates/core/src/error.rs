@@ -127,7 +127,7 @@ pub enum Error {
     },
 
     /// The measured sizes do not add up to the mini-batch.
-    #[error("{problem}: no measured micro-batch sizes add up to {}{}", problem.batch(), advice(reasons))]
+    #[error("{problem}: no measured micro-batch sizes add up to {}{}", problem.batch(), advice(problem.batch(), reasons))]
     NotProfiled {
         /// The kernel without measurements.
         problem: Box<Problem>,
@@ -219,7 +219,10 @@ pub enum Error {
     },
 
     /// A device with no measurements from which to predict a network's training step.
-    #[error("{device}: no measured training steps or convolutions of {network} in these types; profile it first")]
+    #[error(
+        "{device}: no measured training steps or convolutions of {network} in these types; measure it first with `tightfit \
+         profile {network}`"
+    )]
     NoStepTimes {
         /// The device.
         device: String,
@@ -300,9 +303,9 @@ fn instead(largest: usize) -> String {
 }
 
 /// The reasons if there are any; otherwise what to do.
-fn advice(reasons: &[String]) -> String {
+fn advice(batch: usize, reasons: &[String]) -> String {
     match reasons {
-        [] => "; profile it first, with sizes that add up to it".to_owned(),
+        [] => format!("; measure it first with `tightfit profile NETWORK --batch {batch}`"),
         _ => format!(": {}", reasons.join("; ")),
     }
 }

@@ -53,6 +53,20 @@ impl Bytes {
         Bytes((count as u64).saturating_mul(size as u64))
     }
 
+    /// As it is printed, but not rounded to one decimal; exact below 2^53 bytes.
+    pub(crate) fn unrounded(self) -> String {
+        if self == Bytes::UNLIMITED {
+            return self.to_string();
+        }
+        let (name, unit) = self.unit();
+        format!("{} {name}", self.0 as f64 / unit as f64)
+    }
+
+    /// The name and the bytes of the largest binary unit that is not larger, or of a single byte.
+    fn unit(self) -> (&'static str, u64) {
+        UNITS[..4].iter().find(|(_, unit)| self.0 >= *unit).copied().unwrap_or(("B", 1))
+    }
+
     /// These bytes minus `other`, or zero if `other` is larger.
     pub fn saturating_sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
@@ -77,11 +91,11 @@ impl fmt::Display for Bytes {
         if *self == Bytes::UNLIMITED {
             return f.pad("unlimited");
         }
-        let (name, unit) = UNITS[..4].iter().find(|(_, unit)| self.0 >= *unit).unwrap_or(&("B", 1));
-        let text = if self.0.is_multiple_of(*unit) {
+        let (name, unit) = self.unit();
+        let text = if self.0.is_multiple_of(unit) {
             format!("{} {name}", self.0 / unit)
         } else {
-            format!("{:.1} {name}", self.0 as f64 / *unit as f64)
+            format!("{:.1} {name}", self.0 as f64 / unit as f64)
         };
         f.pad(&text)
     }

@@ -1,6 +1,8 @@
 //! The CPU as a [`Backend`]: looks up the table of algorithms, times them on random data, and runs configurations in
 //! one workspace.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use tightfit_core::backend::{Effort, Run, Scale, Tensors};
@@ -33,6 +35,8 @@ const FLOAT: usize = size_of::<f32>();
 pub struct CpuBackend {
     device: Device,
     team: Team,
+    /// Once set, measurements are left.
+    stop: Option<Arc<AtomicBool>>,
     buffers: Buffers,
 }
 
@@ -50,7 +54,7 @@ impl CpuBackend {
     pub fn new(threads: Option<usize>) -> CpuBackend {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let team = Team::new(threads.unwrap_or_else(cores).max(1));
-        CpuBackend { device: machine::device(team.threads()), team, buffers: Buffers::default() }
+        CpuBackend { device: machine::device(team.threads()), team, stop: None, buffers: Buffers::default() }
     }
 
     /// The algorithm, and its workspace in floats.
@@ -151,6 +155,10 @@ impl Backend for CpuBackend {
         Ok(METHODS.iter().map(offer).collect())
     }
 
+    fn stop_on(&mut self, stop: &Arc<AtomicBool>) {
+        self.stop = Some(Arc::clone(stop));
+    }
+
     fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error> {
         self.method(problem, algorithm).map(|(_, floats)| Bytes::of(floats, FLOAT))
     }
@@ -158,6 +166,7 @@ impl Backend for CpuBackend {
     fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, effort: &Effort) -> Result<Measurement, Error> {
         let (method, floats) = self.method(problem, algorithm)?;
         let [data, other, output] = spans(problem);
+        let team = self.team.until(self.stop.clone());
         let buffers = &mut self.buffers;
         for (buffer, length, what) in [
             (&mut buffers.data, data, "data"),
@@ -165,12 +174,16 @@ impl Backend for CpuBackend {
             (&mut buffers.output, output, "the output"),
             (&mut buffers.workspace, floats, "the workspace"),
         ] {
+            // Filling gigabytes takes a second.
+            if team.is_left() {
+                return Err(Error::Interrupted);
+            }
             extend(buffer, length).map_err(|source| no_memory(problem, what, length, source))?;
         }
         let call = Call {
             problem,
             shape: Shape::new(problem),
-            team: &self.team,
+            team: &team,
             data: &buffers.data[..data],
             other: &buffers.other[..other],
             scale: Scale::OVERWRITE,
@@ -178,7 +191,7 @@ impl Backend for CpuBackend {
         let times = sample(effort, || {
             let start = Instant::now();
             (method.run)(&call, &mut buffers.output[..output], &mut buffers.workspace[..floats]);
-            Ok(Nanos::from(start.elapsed()))
+            if team.is_left() { Err(Error::Interrupted) } else { Ok(Nanos::from(start.elapsed())) }
         })?;
         Ok(Measurement {
             algorithm: algorithm.clone(),

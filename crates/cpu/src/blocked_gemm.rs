@@ -162,6 +162,9 @@ fn backward_filter(call: &Call, (group, first): (usize, usize), dw: &mut [f32], 
     let filters = dw.len() / shape.depth();
     prescale(dw, call.scale.beta);
     for n in 0..shape.n {
+        if call.team.is_left() {
+            return;
+        }
         for block in blocks(shape).filter(|block| block.group == group) {
             let column = block.unfold(shape, &call.data[n * shape.x[0]..], &mut columns);
             let dy = &call.other[n * shape.y[0] + block.output(shape) + first * shape.y[1]..];

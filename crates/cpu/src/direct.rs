@@ -89,6 +89,9 @@ fn backward_data(call: &Call, (n, channel): (usize, usize), dx: &mut [f32]) {
 fn backward_filter(call: &Call, k: usize, dw: &mut [f32]) {
     let shape = &call.shape;
     for n in 0..shape.n {
+        if call.team.is_left() {
+            return;
+        }
         for c in 0..shape.c {
             let channel = k / shape.k * shape.c + c;
             for_taps(shape, |tap, rows| {

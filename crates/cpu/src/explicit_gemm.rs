@@ -203,6 +203,9 @@ fn backward_filter(call: &Call, dw: &mut [f32], columns: &mut [f32], mut workspa
         .collect();
     call.team.share(items, &mut [], |(group, part, sum): (usize, usize, &mut [f32]), _, threads| {
         for n in 0..shape.n {
+            if call.team.is_left() {
+                return;
+            }
             let columns = if shape.is_pointwise() {
                 &call.data[n * shape.x[0] + shape.x_group(group)..]
             } else {

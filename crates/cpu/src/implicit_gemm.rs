@@ -117,6 +117,9 @@ fn backward_filter(call: &Call, dw: &mut [f32], workspace: &mut [f32]) {
     call.team.share(items, tile, |(part, sum): (usize, &mut [f32]), tile, threads| {
         let samples = shape.n * part / parts..shape.n * (part + 1) / parts;
         for n in samples.clone() {
+            if call.team.is_left() {
+                return;
+            }
             for (group, at, count) in tiles(shape) {
                 let beta = if n == samples.start && at == 0 { 0.0 } else { 1.0 };
                 add_filter_tile(call, (n, group, at, count), beta, sum, tile, threads);

@@ -1,14 +1,19 @@
 //! Threads that divide work in a fixed way: the assignment depends only on the number of items and threads, and so do
 //! the results.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 /// The threads of one backend.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Team {
     // `None` computes on the calling thread, if one thread was requested or the system provides no more.
-    pool: Option<ThreadPool>,
+    pool: Option<Arc<ThreadPool>>,
     threads: usize,
+    /// Once set, the rest of the work is left; none if all of it must be done.
+    stop: Option<Arc<AtomicBool>>,
 }
 
 impl Team {
@@ -17,7 +22,17 @@ impl Team {
         // Thousands of stacks exceed what a system allows, and no machine has that many cores.
         let threads = threads.clamp(1, 1024);
         let pool = (threads > 1).then(|| ThreadPoolBuilder::new().num_threads(threads).build().ok()).flatten();
-        Team { threads: if pool.is_some() { threads } else { 1 }, pool }
+        Team { threads: if pool.is_some() { threads } else { 1 }, pool: pool.map(Arc::new), stop: None }
+    }
+
+    /// The same threads for work whose results do not count once `stop` is set: they leave what they have not begun.
+    pub fn until(&self, stop: Option<Arc<AtomicBool>>) -> Team {
+        Team { stop, ..self.clone() }
+    }
+
+    /// Whether the rest of the work is left. Algorithms ask between parts of an item that takes long.
+    pub fn is_left(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// Number of threads.
@@ -25,12 +40,18 @@ impl Team {
         self.threads
     }
 
-    /// Calls `each` once for every item, with a slice of `scratch` that is its own during the call.
+    /// Calls `each` once for every item, with a slice of `scratch` that is its own during the call; not for the items
+    /// that are left.
     ///
     /// Every thread takes a run of neighboring items and an equal part of `scratch`. If there are fewer items than
     /// threads, they run one after another, and `each` may use as many threads as its last argument says.
     pub fn share<I: Send>(&self, items: Vec<I>, scratch: &mut [f32], each: impl Fn(I, &mut [f32], usize) + Sync) {
         let part = scratch.len() / self.threads;
+        let each = |item, own: &mut [f32], threads| {
+            if !self.is_left() {
+                each(item, own, threads);
+            }
+        };
         match &self.pool {
             Some(pool) if items.len() >= self.threads => {
                 let (count, mut items, mut scratch) = (items.len(), items.into_iter(), scratch);
@@ -54,6 +75,24 @@ impl Team {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn items_are_left_once_the_flag_is_set() {
+        for threads in 1..=3 {
+            for count in [2usize, 9] {
+                let (stop, done) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+                let team = Team::new(threads).until(Some(Arc::clone(&stop)));
+                let run = || {
+                    done.store(false, Ordering::Relaxed);
+                    team.share(vec![(); count], &mut [], |(), _, _| done.store(true, Ordering::Relaxed));
+                    done.load(Ordering::Relaxed)
+                };
+                assert!(run() && !team.is_left());
+                stop.store(true, Ordering::Relaxed);
+                assert!(!run() && team.is_left(), "{count} items on {threads} threads");
+            }
+        }
+    }
 
     #[test]
     fn every_item_is_done_once_with_its_own_scratch() {

@@ -1,5 +1,8 @@
 //! Every algorithm against the definition in f64, in a workspace and an output between guards, the workspace poisoned.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use proptest::prelude::*;
 use tightfit_core::backend::{Effort, Scale, Tensors};
 use tightfit_core::candidate::Slices;
@@ -448,6 +451,35 @@ fn a_configuration_that_does_not_fit_the_call_is_refused() {
     let configuration = Configuration::new(vec![part], DivisionCost::default());
     let error = cpu.run(&problem, &configuration, data.tensors(), Scale::OVERWRITE).unwrap_err().to_string();
     assert!(error.contains("was planned with"), "{error}");
+}
+
+#[test]
+fn once_stopped_measurements_are_left_and_runs_are_not() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut cpu = CpuBackend::new(Some(2));
+    cpu.stop_on(&stop);
+    for operation in Operation::ALL {
+        let problem: Problem = format!("{operation} n3 c2 h9 w9 k4 r3 s3 pad1 f32").parse().unwrap();
+        let algorithm = Algorithm::new("implicit-gemm");
+        stop.store(false, Ordering::Relaxed);
+        let measured = cpu.measure(&problem, &algorithm, &Effort::default()).unwrap().candidate();
+        stop.store(true, Ordering::Relaxed);
+        for offer in cpu.offers(&problem).unwrap().into_iter().filter(|offer| offer.workspace.is_ok()) {
+            let left = cpu.measure(&problem, &offer.algorithm, &Effort::default());
+            assert!(matches!(left, Err(Error::Interrupted)), "{problem}: {}", offer.algorithm);
+        }
+        let configuration = Configuration::new(vec![measured], DivisionCost::default());
+        let (x, w, y) = (problem.input_len(), problem.filter_len(), problem.output_len());
+        let [data, other, output] = match operation {
+            Operation::Forward => [x, w, y],
+            Operation::BackwardData => [y, w, x],
+            Operation::BackwardFilter => [x, y, w],
+        }
+        .map(|length| vec![1.0; length]);
+        let tensors = Tensors { data: &data, other: &other, output: &output };
+        let run = cpu.run(&problem, &configuration, tensors, Scale::OVERWRITE).unwrap();
+        assert!(run.output.iter().all(|value| *value > 1.0), "{problem}");
+    }
 }
 
 #[test]

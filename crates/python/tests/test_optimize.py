@@ -84,7 +84,7 @@ def test_too_little_workspace_says_how_much_would_do(tmp_path):
         ({"layers": ["conv9"]}, tightfit.BadInput, "conv9"),
         ({"operations": ["sideways"]}, tightfit.BadInput, "backward-data"),
         ({"device": "K80"}, tightfit.BadInput, "H200"),
-        ({"network": "lenet"}, tightfit.NotProfiled, "profile it first"),
+        ({"network": "lenet"}, tightfit.NotProfiled, "tightfit profile NETWORK --batch"),
         ({"profile": "/nowhere/at-all.jsonl"}, tightfit.FileError, "/nowhere/at-all.jsonl"),
         ({"profile": None, "cache": "/nowhere/cache.db"}, tightfit.FileError, "/nowhere/cache.db"),
         ({"cache": "both.db"}, tightfit.BadInput, "not both"),

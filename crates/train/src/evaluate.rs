@@ -45,6 +45,8 @@ impl Score {
 pub struct Prediction<'a> {
     /// How well it did on those samples that count; without the ones that only fill the last mini-batch of a source.
     pub score: Score,
+    /// The labels of those samples.
+    pub labels: &'a [u32],
     /// The probabilities of those samples, samples by classes; none for a network without a loss.
     pub probabilities: &'a [f32],
     /// From the first command to the end of all streams.
@@ -68,12 +70,13 @@ pub fn predict<M: Machine>(
         let time = engine.step(&batch.samples, &batch.labels)?.time;
         let probabilities = engine.probabilities()?;
         let counted = &probabilities[..batch.counted * classes];
+        let labels = &batch.labels[..batch.counted];
         let (loss, correct) = match classes {
             0 => (0.0, 0),
-            classes => softmax_loss::loss(classes, counted, &batch.labels[..batch.counted]),
+            classes => softmax_loss::loss(classes, counted, labels),
         };
         let score = Score { loss, correct, samples: batch.counted };
-        if each(&Prediction { score, probabilities: counted, time }).is_break() {
+        if each(&Prediction { score, labels, probabilities: counted, time }).is_break() {
             break;
         }
     }

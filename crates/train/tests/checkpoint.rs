@@ -27,6 +27,7 @@ fn progress(step: u64) -> Progress {
         data: "numbers".to_owned(),
         data_samples: 10,
         solver: "sgd".to_owned(),
+        classes: vec!["cat".to_owned(), "dog".to_owned()],
     }
 }
 

@@ -88,6 +88,7 @@ fn compare(name: &str) {
         data: String::new(),
         data_samples: 0,
         solver: String::new(),
+        classes: Vec::new(),
     };
     checkpoint::save(&at("back.safetensors"), &training, &names, &learned, &progress).unwrap();
     assert_eq!(tensors(&at("back.safetensors")), tensors(&at("net.safetensors")));

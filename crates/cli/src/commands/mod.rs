@@ -6,7 +6,7 @@ mod dataset;
 pub mod doctor;
 pub mod doctor_preload;
 mod findings;
-mod model;
+mod forward;
 mod networked;
 pub mod networks;
 pub mod optimize;
@@ -22,6 +22,7 @@ mod saving;
 mod solver;
 pub mod split;
 mod start;
+pub mod test;
 pub mod train;
 pub mod verify;
 

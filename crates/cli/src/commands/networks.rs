@@ -5,13 +5,14 @@ use tightfit_core::report::{Align, Grid};
 
 use super::print_grid;
 use crate::failure::{Failure, write_file};
+use crate::model;
 use crate::options::{Common, Format, NetworksOptions};
 
 pub fn run(options: &NetworksOptions, common: &Common) -> Result<(), Failure> {
     let grid = match &options.network {
         None => all(common.format)?,
         Some(name) => {
-            let network = Network::open(name)?;
+            let network = model::open(name)?.network;
             if let Some(path) = &options.out {
                 return write_file(path, network.to_json());
             }

@@ -5,9 +5,9 @@ use tightfit_core::plan::ASSUMED_RATES;
 use tightfit_core::report::plan as report;
 use tightfit_core::{Backend, Bytes, Device};
 
-use super::model::{self, Opened};
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
+use crate::model::{self, Opened};
 use crate::options::{Common, Format, PlanOptions, Planning};
 use crate::planning::{Goal, Prepared, Request, assumed_of, recorded_step};
 use crate::session::{Session, backends};

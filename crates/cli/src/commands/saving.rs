@@ -53,6 +53,7 @@ impl Job<'_> {
             data: self.dataset.name.clone(),
             data_samples: self.dataset.train.len() as u64,
             solver: self.settings(),
+            classes: self.dataset.train.class_names(),
         }
     }
 

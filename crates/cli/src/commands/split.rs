@@ -4,11 +4,12 @@ use std::sync::atomic::AtomicBool;
 
 use tightfit_core::mixed::{MixedSplit, StepOptions, split_network};
 use tightfit_core::profile::Model;
-use tightfit_core::report::{Align, Grid};
+use tightfit_core::report::{Align, Grid, lines};
 use tightfit_core::{Bytes, Nanos};
 
 use super::print_grid;
 use crate::failure::{Failure, print};
+use crate::model;
 use crate::options::{Common, Format, SplitOptions};
 use crate::session::recordings;
 
@@ -17,7 +18,10 @@ pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("--rest {}: not a valid time", options.rest)));
     }
     let recordings = recordings(common)?;
-    let model = Model::find(&options.network, &recordings)?;
+    let model = match model::open(&options.network) {
+        Ok(opened) => Model::Network(opened.network),
+        Err(_) => Model::find(&options.network, &recordings)?,
+    };
     let steps = StepOptions {
         types: common.types,
         layout: common.layout,
@@ -43,17 +47,16 @@ pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
 
 fn heading(found: &MixedSplit) -> String {
     let beside = |time: Option<Nanos>, speedup: Option<f64>, what: &str| match (time, speedup) {
-        (Some(time), Some(speedup)) => format!(", {speedup:.2}x over {what} ({time})"),
-        _ => String::new(),
+        (Some(time), Some(speedup)) => Some(format!("{speedup:.2}x over {what} ({time})")),
+        _ => None,
     };
-    format!(
-        "{}, mini-batch {}: {} per step{}{}\n",
-        found.network,
-        found.batch,
-        found.time,
+    let parts = [
+        Some(found.network.clone()),
+        Some(format!("mini-batch {}: {} per step", found.batch, found.time)),
         beside(found.even_time, found.speedup_over_even, "the even split"),
         beside(found.alone_time, found.speedup_over_alone, "the fastest device alone"),
-    )
+    ];
+    lines(parts.into_iter().flatten())
 }
 
 fn grid(found: &MixedSplit) -> Grid {

@@ -8,9 +8,9 @@ use tightfit_train::checkpoint::Names;
 use tightfit_train::data::Dataset;
 use tightfit_train::{Checkpoint, Engine, Machine, Progress, replace_weights};
 
-use super::model::{Opened, listed};
 use crate::failure::Failure;
 use crate::message;
+use crate::model::{Opened, listed};
 
 /// What files of weights call the layers of a network.
 pub fn names(opened: &Opened) -> Names {
@@ -56,6 +56,18 @@ impl Start {
         match self {
             Start::Run(_, _, progress) => Some(progress),
             _ => None,
+        }
+    }
+
+    /// The names of the classes that the weights were trained on, if they are known.
+    pub fn classes(&self) -> Vec<String> {
+        match self {
+            // Files of other programs have metadata of their own.
+            Start::File(_, checkpoint) => {
+                checkpoint.progress().ok().flatten().map_or_else(Vec::new, |found| found.classes)
+            }
+            Start::Run(_, _, progress) => progress.classes.clone(),
+            Start::Random | Start::Model(_) => Vec::new(),
         }
     }
 

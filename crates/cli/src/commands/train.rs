@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tightfit_core::network::{Network, Rule, Sgd};
 use tightfit_core::plan::{Mode, Plan, Workload};
-use tightfit_core::report::{Align, Grid, count};
+use tightfit_core::report::{Align, Grid, count, lines};
 use tightfit_core::{Bytes, Device, Nanos};
 use tightfit_train::checkpoint::Names;
 use tightfit_train::data::{Augmentation, Dataset, Loader, Source};
@@ -16,7 +16,6 @@ use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, Trace, evaluate};
 
 use super::dataset;
-use super::model::{self, must_run, must_run_on};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use super::saving::Position;
@@ -24,6 +23,7 @@ use super::solver;
 use super::start::{self, Start};
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
+use crate::model::{self, must_run, must_run_on};
 use crate::options::{Common, Format, TrainOptions};
 use crate::planning::{Goal, Request};
 use crate::progress::Bar;
@@ -321,11 +321,18 @@ impl Job<'_> {
             return print_grid(&values(outcomes, before), Format::Csv);
         }
         let every = outcomes.len().div_ceil(ROWS).max(1);
-        let head = format!(
-            "{network} on {}, mini-batch {batch}, {types}, {}\npolicy {}: peak {peak} of {} (everything resident: \
-             {baseline}), host {host}, {offloaded} offloaded per step\n",
-            self.dataset.name, self.device, options.policy, options.budget,
-        );
+        let what = [
+            format!("{network} on {}", self.dataset.name),
+            format!("mini-batch {batch}"),
+            types.to_string(),
+            self.device.to_string(),
+        ];
+        let memory = [
+            format!("policy {}: peak {peak} of {} (everything resident: {baseline})", options.policy, options.budget),
+            format!("host {host}"),
+            format!("{offloaded} offloaded per step"),
+        ];
+        let head = lines(what) + &lines(memory);
         let tail = format!(
             "{}, {} per step (median)\n",
             count(outcomes.len(), "step"),

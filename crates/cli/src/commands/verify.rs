@@ -35,7 +35,7 @@ pub fn run(options: &VerifyOptions, common: &Common) -> Result<(), Failure> {
         let trial = Trial {
             problem: &kernel.problem,
             configuration: &kernel.configuration,
-            undivided: kernel.undivided.as_ref(),
+            undivided: kernel.undivided.as_ref().ok(),
             data: &data,
             scale,
         };

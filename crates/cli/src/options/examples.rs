@@ -5,7 +5,7 @@ pub const ALL: &str = "\
 Examples:
   tightfit run -- python train.py
   tightfit plan vgg19 --batch 128 --budget 8GiB --assume
-  tightfit train digits-net --batch 32 --data digits --epochs 10 --learning-rate 0.02 --backend cpu";
+  tightfit train digits-net --batch 32 --data digits --epochs 10 --backend cpu";
 
 pub const NETWORKS: &str = "\
 Examples:
@@ -21,40 +21,52 @@ Examples:
 pub const PROFILE: &str = "\
 Examples:
   tightfit profile lenet --batch 8 --workspace 1MiB,8MiB --backend cpu
-  tightfit profile vgg16 --batch 256 --workspace 64MiB --devices 0,1 --backend cuda";
+  tightfit profile vgg16 --batch 256 --workspace 64MiB --devices 0,1";
 
 pub const OPTIMIZE: &str = "\
 Examples:
   tightfit optimize lenet --batch 8 --workspace 1MiB --backend cpu
-  tightfit optimize lenet --batch 8 --total-workspace 4MiB --backend cpu --plot lenet.svg
-  tightfit optimize vgg16 --batch 256 --workspace 64MiB --types bf16 --format csv --backend cuda";
+  tightfit optimize lenet --batch 8 --total-workspace 4MiB --plot lenet.svg
+  tightfit optimize vgg16 --batch 256 --workspace 64MiB --types f16 --format csv";
 
 pub const VERIFY: &str = "\
 Examples:
   tightfit verify lenet --batch 8 --workspace 1MiB --backend cpu
-  tightfit verify lenet --batch 8 --workspace 1MiB --values whole --full --backend cpu";
+  tightfit verify lenet --batch 8 --workspace 1MiB --values whole --full";
 
 pub const PLAN: &str = "\
 Examples:
   tightfit plan vgg19 --batch 128 --budget 8GiB --assume
-  tightfit plan vgg19 --batch 128 --budget 8GiB --assume --policy vdnn-dynamic --html vgg19.html
+  tightfit plan vgg19 --batch 128 --assume --policy vdnn-all --html vgg19.html
   tightfit plan vgg19 --batch 128 --assume --inference
 
 Attempts in the table:
-  least             what needs the least memory; `least in parts`, with a stretch of layers in
-                    parts of the mini-batch
-  keep, 8 segments  what the search of `optimal` began with: everything kept, or checkpoints; `prices` is
-                    what its bound suggests
-  all, conv, none   inputs of all feature layers are offloaded, of convolutions only, or none
-  move 16           the inputs of 16 layers are offloaded, those that cost the least time
-  (m), (p), (fit)   algorithms with the least workspace, the fastest, or the fastest that fit";
+  least            what needs the least memory
+  .. in 2 parts    a stretch of layers in 2 parts of the mini-batch; `least in
+                   parts`: that which needs the least memory
+  none, all, conv  inputs of no layer are offloaded, of all feature layers, or
+                   of convolutions only
+  move 16          the inputs of 16 layers are offloaded, those that cost the
+                   least time; `floor`: as many as the least budget requires
+  baseline,        what that policy chooses
+  overlap, vdnn-..
+  (m), (p), (fit)  algorithms with the least workspace, the fastest, or the
+                   fastest that fit
+Where the search of `optimal` began:
+  keep             everything kept
+  8 segments       checkpoints between 8 segments, the rest computed again
+  cheapest 60%     60% of the bytes computed again, those that cost least time
+  recompute alone  nothing offloaded
+  greedy           bytes at the worst moment given up first; of vdnn-dynamic:
+                   the fastest algorithms that fit, layer by layer
+  prices 0.5       what its bound suggests, from this threshold on";
 
 pub const TRAIN: &str = "\
 Examples:
   tightfit train digits-net --batch 32 --data digits --epochs 1 --backend cpu
-  tightfit train lenet --batch 64 --budget 16MiB --data synthetic --steps 2 --backend cpu
+  tightfit train lenet --batch 64 --budget 16MiB --data synthetic --steps 2
   tightfit train digits-net --batch 32 --data digits --save digits.safetensors
-  tightfit train vgg16 --batch 64 --budget 8GiB --data images/ --epochs 10 --backend cuda";
+  tightfit train vgg16 --batch 64 --budget 8GiB --data images/ --epochs 10";
 
 pub const TEST: &str = "\
 Examples:
@@ -64,17 +76,17 @@ Examples:
 pub const PREDICT: &str = "\
 Examples:
   tightfit predict digits-net --batch 32 --data digits --backend cpu
-  tightfit predict vgg16 --batch 64 --budget 2GiB --data images/ --backend cuda";
+  tightfit predict vgg16 photos/ cat.jpg --batch 8 --load a.safetensors --top 5";
 
 pub const SPLIT: &str = "\
 Examples:
-  tightfit split --network alexnet --batch 256 --devices K80,K20Xm --backend replay:a.jsonl,b.jsonl";
+  tightfit split --network alexnet --batch 256 --devices K80,K80,K20Xm";
 
 pub const RUN: &str = "\
 Examples:
   tightfit run -- python train.py
-  tightfit run --workspace 512MiB --report report.json -- python train.py --epochs 10
-  tightfit run --total-workspace 1GiB --tune first -- torchrun --nproc-per-node 2 train.py";
+  tightfit run --workspace 512MiB --report report.json -- python train.py
+  tightfit run --total-workspace 1GiB --tune first -- torchrun train.py";
 
 pub const REPORT: &str = "\
 Examples:
@@ -89,7 +101,7 @@ Examples:
 
 pub const COMPLETIONS: &str = "\
 Examples:
-  tightfit completions bash > ~/.local/share/bash-completion/completions/tightfit
+  tightfit completions bash >> ~/.bash_completion
   tightfit completions zsh > ~/.zfunc/_tightfit
   tightfit completions fish > ~/.config/fish/completions/tightfit.fish";
 

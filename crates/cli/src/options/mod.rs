@@ -2,6 +2,7 @@
 
 mod divide;
 mod examples;
+mod predict;
 mod read;
 mod run;
 mod sizes;
@@ -20,9 +21,10 @@ use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Layout, Nanos, Operation, Problem, Types};
 
 pub use divide::DivideOption;
+pub use predict::{ForwardOptions, PredictOptions, TestOptions};
 pub use run::{AutoOrBytes, ReportOptions, RunOptions, Tune};
 pub use sizes::{SizeOption, sizes};
-pub use train::{PixelOptions, PredictOptions, ScheduleName, SolverName, TrainOptions};
+pub use train::{PixelOptions, ScheduleName, SolverName, TrainOptions};
 pub use workspace::WorkspaceOptions;
 
 /// Run convolutional networks in the memory you have, as fast as that memory allows.
@@ -68,12 +70,12 @@ pub enum Command {
     /// Train a network within a memory budget; report speed and accuracy, and save the weights with --save
     #[command(after_help = examples::TRAIN)]
     Train(TrainOptions),
-    /// Run a network's forward passes within a memory budget and report speed, memory and accuracy
+    /// Predict the classes of images within a memory budget, with their probabilities
     #[command(after_help = examples::PREDICT)]
     Predict(PredictOptions),
     /// Test trained weights on labeled samples that were not trained on, and report accuracy and loss
     #[command(after_help = examples::TEST)]
-    Test(PredictOptions),
+    Test(TestOptions),
     /// Split one mini-batch across unequal devices so that the slowest finishes as early as possible
     #[command(after_help = examples::SPLIT)]
     Split(SplitOptions),

@@ -48,7 +48,7 @@ impl Options {
         if let Some(what) = matches.subcommand_matches("run").and_then(not_for_run) {
             command.error(ErrorKind::ArgumentConflict, what).exit()
         }
-        let planned = ["train", "predict"].into_iter().find_map(|command| matches.subcommand_matches(command));
+        let planned = ["train", "test", "predict"].into_iter().find_map(|command| matches.subcommand_matches(command));
         if let Some(name) = planned.and_then(said_beside_plan) {
             let name = name.replace('_', "-");
             let what =

@@ -1,4 +1,4 @@
-//! Options of `train`, and of `predict` and `test`, which run what it learned.
+//! Options of `train`, and what it shares with `predict` and `test`.
 
 use std::path::PathBuf;
 
@@ -134,34 +134,6 @@ pub struct TrainOptions {
     pub check: bool,
     /// Launch each step after the first as one CUDA graph
     #[arg(long, conflicts_with = "trace")]
-    pub graph: bool,
-}
-
-#[derive(Args)]
-pub struct PredictOptions {
-    #[command(flatten)]
-    pub model: ModelOptions,
-    /// Use a plan written by `tightfit plan --inference --out` instead of making one
-    #[arg(long, value_name = "PLAN")]
-    pub plan: Option<PathBuf>,
-    /// Data: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, or images in one subfolder per class); the part
-    /// held back for testing, if there is one
-    #[arg(long, value_name = "DATA")]
-    pub data: String,
-    /// Score the data here instead: its part for testing, or all of it, with the classes that --data has
-    #[arg(long, value_name = "DATA")]
-    pub test_data: Option<String>,
-    /// Use the weights in a safetensors file, such as `tightfit train --save` writes
-    #[arg(long, value_name = "FILE", conflicts_with = "random_weights")]
-    pub load: Option<PathBuf>,
-    /// Stop after this many mini-batches [default: all samples once; 100 of synthetic data]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
-    pub batches: Option<u64>,
-    /// Overwrite freed memory with NaN and measure how much of the arena is used
-    #[arg(long)]
-    pub check: bool,
-    /// Launch each mini-batch after the first as one CUDA graph
-    #[arg(long)]
     pub graph: bool,
 }
 

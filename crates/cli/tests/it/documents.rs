@@ -94,6 +94,10 @@ impl Place {
         }
         std::fs::copy(format!("{ROOT}/crates/train/tests/recorded/small.script.onnx"), path.join("small.onnx"))
             .unwrap();
+        for name in ["photos/1.png", "photos/2.png", "seven.png"] {
+            std::fs::create_dir_all(path.join(name).parent().unwrap()).unwrap();
+            image::GrayImage::from_pixel(12, 12, image::Luma([90])).save(path.join(name)).unwrap();
+        }
         symlink(Path::new(ROOT).join("profiles").canonicalize().unwrap(), path.join("profiles")).unwrap();
         symlink(library("mock_cudnn"), path.join("libcudnn.so.9")).unwrap();
         client::install(Form::Linked, &path.join("train.py"));

@@ -126,6 +126,51 @@ fn predictions_use_the_weights_of_the_file() {
     assert_eq!(weights("--random-weights"), "random");
 }
 
+/// A small model whose operators are said to be of another version.
+fn of_version(folder: &Path, version: u8) {
+    let mut bytes = std::fs::read(format!("{ROOT}/crates/train/tests/recorded/small.script.onnx")).unwrap();
+    // Field 8, the imported operators: no domain, version 20.
+    let at = bytes.windows(4).position(|four| four == [0x42, 2, 0x10, 20]).unwrap();
+    bytes[at + 3] = version;
+    std::fs::write(folder.join("small.onnx"), bytes).unwrap();
+}
+
+#[test]
+fn versions_of_operators_that_are_not_tested_are_warned_of() {
+    let folder = Folder::on_cpu();
+    for (version, warned) in [(7, 1), (12, 1), (13, 0), (20, 0), (24, 1)] {
+        of_version(folder.path(), version);
+        for command in [
+            "plan small.onnx --batch 2 --assume",
+            "optimize small.onnx --batch 2 --workspace 1MiB --sizes undivided",
+            "networks small.onnx",
+            "predict small.onnx --batch 4 --budget 64MiB --data synthetic --batches 1",
+        ] {
+            let output = folder.tightfit(command).output().unwrap();
+            let said = text(&output.stderr);
+            assert!(output.status.success(), "{command}: {said}");
+            let warning =
+                format!("warning: small.onnx has operators of version {version}; versions 13 to 20 are tested");
+            assert_eq!(said.matches(&warning).count(), warned, "{command}: {said}");
+        }
+    }
+}
+
+#[test]
+fn files_of_pytorch_name_the_export() {
+    let folder = Folder::on_cpu();
+    std::fs::write(folder.path().join("mine.pt"), b"PK").unwrap();
+    for command in [
+        "plan mine.pt --batch 2 --assume",
+        "optimize mine.pt --batch 2 --workspace 1MiB",
+        "train mine.pt --batch 2 --data synthetic",
+    ] {
+        let message = folder.fail(command, 1);
+        let line = r#"`import torch, tightfit.torch; tightfit.torch.network(model, torch.randn(1, 3, 224, 224), "mine.onnx")`"#;
+        assert!(message.contains(line), "{command}: {message}");
+    }
+}
+
 #[test]
 fn a_damaged_model_is_an_error_without_a_backtrace() {
     let folder = Folder::new();

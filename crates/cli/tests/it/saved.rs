@@ -332,6 +332,59 @@ fn a_test_set_apart_from_the_training_data_is_scored_by_the_classes_of_the_train
     assert!(message.contains("class red is missing from"), "{message}");
 }
 
+/// Weights that were trained on folders of classes know their names; predictions of images without labels have them.
+#[test]
+fn images_without_labels_are_predicted_with_the_names_of_the_classes() {
+    let folder = planned();
+    pictures(&folder, "own", &[("black", 0), ("gray", 128), ("white", 255)], 4);
+    pictures(&folder, "", &[("photos", 255)], 2);
+    pictures(&folder, "", &[("more", 0)], 1);
+    let train = "train digits-net --plan plan.json --data own --steps 60 --learning-rate 0.05";
+    folder.succeed(&format!("{train} --save net.safetensors"));
+    let predict = |of: &str| format!("predict digits-net {of} --batch 2 --budget 8MiB --load net.safetensors");
+
+    let told = folder.json(&predict("photos more/0.png --top 3"));
+    let predictions = told["predictions"].as_array().unwrap();
+    let samples: Vec<&str> = predictions.iter().map(|of| of["sample"].as_str().unwrap()).collect();
+    assert_eq!(samples, ["photos/0.png", "photos/1.png", "more/0.png"]);
+    for (prediction, name) in predictions.iter().zip(["white", "white", "black"]) {
+        let top = prediction["top"].as_array().unwrap();
+        let probabilities: Vec<f64> = top.iter().map(|class| class["probability"].as_f64().unwrap()).collect();
+        assert!(probabilities.len() == 3 && probabilities.is_sorted_by(|a, b| a >= b), "{prediction:#}");
+        assert!(top[0]["name"] == name && probabilities[0] > 0.5, "{prediction:#}");
+        assert!(prediction["label"].is_null(), "{prediction:#}");
+    }
+    assert!(told["accuracy"].is_null() && told["samples"] == 3, "{told:#}");
+
+    for of in ["photos", "--data photos", "--data photos/1.png"] {
+        let table = folder.succeed(&predict(of));
+        assert!(table.contains("photos/1.png  white") && !table.contains("accuracy"), "{of}: {table}");
+    }
+    let rows = folder.succeed(&format!("{} --format csv", predict("more --top 2")));
+    let mut rows = rows.lines();
+    assert_eq!(rows.next(), Some("sample,rank,class,name,probability,label"));
+    assert!(rows.next().unwrap().starts_with("more/0.png,1,0,black,"));
+    assert!(rows.next().unwrap().starts_with("more/0.png,2,") && rows.next().is_none());
+    // Labels are shown beside what is predicted, and a class without a name is a number.
+    let labeled = folder.succeed(&predict("--data own"));
+    assert!(labeled.contains("label") && labeled.contains("accuracy 100.00% (12 of 12)"), "{labeled}");
+    let digits = folder.json(&predict("--data digits --batches 1"));
+    assert!(digits["predictions"][0]["label"].is_u64() && digits["predictions"][1]["sample"] == "1", "{digits:#}");
+
+    for (of, code, part) in [
+        ("", 2, "<IMAGES>"),
+        ("photos --data own", 2, "cannot be used with"),
+        ("photos --top 0", 2, "0 is not in"),
+        ("photos lost.png", 1, "lost.png: cannot be read"),
+        ("own", 1, "own: has no .png"),
+    ] {
+        let message = folder.fail(&predict(of), code);
+        assert!(message.contains(part), "{of}: {message}");
+    }
+    let message = folder.fail(&format!("{} --data photos", train.replace(" --data own", "")), 1);
+    assert!(message.contains("folder of images per class"), "{message}");
+}
+
 #[test]
 fn test_scores_trained_weights_and_no_others() {
     let folder = planned();

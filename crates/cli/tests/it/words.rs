@@ -138,13 +138,21 @@ fn too_small_a_limit_exits_with_3_and_names_the_smallest_that_works() {
     let fits = folder.json(&format!("optimize {common} --workspace 1000"));
     assert_eq!(fits["kernels"][0]["configuration"].as_array().unwrap().len(), 4);
     assert_eq!(fits["undivided_time_us"], serde_json::Value::Null);
+    assert_eq!(fits["kernels"][0]["undivided_missing"], "over-limit");
+    // Nothing was recorded at 3 samples, whatever would fit there.
+    let three = common.replace("--batch 4", "--batch 3");
+    let unknown = folder.json(&format!("optimize {three} --workspace 2000"));
+    assert_eq!(unknown["kernels"][0]["undivided_missing"], "not-measured");
+    let table = folder.succeed(&format!("optimize {three} --workspace 2000"));
+    let said = "undivided   not measured at 3 samples: only forward;";
+    assert!(table.contains(said) && !table.contains("does not fit"), "{table}");
 }
 
 #[test]
 fn unsupported_types_of_a_backend_are_explained() {
     let folder = Folder::new();
     let message = folder.fail("optimize lenet --batch 4 --workspace 1MiB --types f16 --backend cpu", 1);
-    assert!(message.contains("f32") && !message.contains("profile it first"), "{message}");
+    assert!(message.contains("f32") && !message.contains("tightfit profile"), "{message}");
 }
 
 #[test]
@@ -161,6 +169,8 @@ fn examples_of_the_help_are_accepted() {
             folder.succeed(&format!("{options} --help"));
             examples += 1;
         }
+        let wide: Vec<&str> = shown.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "{command}: lines that wrap {wide:#?}");
     }
     assert!(examples >= 28, "{examples}");
     // Those of planning and of looking run as they are.
@@ -172,6 +182,34 @@ fn examples_of_the_help_are_accepted() {
         folder.succeed(line);
     }
     assert!(folder.succeed("help plan").contains("--budget"));
+}
+
+#[test]
+fn the_help_of_plan_explains_the_attempts_that_it_lists() {
+    let folder = Folder::new();
+    let help = folder.succeed("plan --help");
+    let legend = help.split("Attempts in the table:").nth(1).unwrap();
+    for options in [
+        "--budget 3GiB",
+        "--budget 5GiB --divide off",
+        "--budget 4GiB --policy overlap",
+        "--budget 4GiB --policy vdnn-dynamic",
+        "--budget 5GiB --policy vdnn-all",
+    ] {
+        let plan = folder.json(&format!("plan vgg16 --batch 64 --assume {options}"));
+        let attempts = plan["decisions"].as_array().unwrap();
+        assert!(!attempts.is_empty(), "{plan:#}");
+        for attempt in attempts {
+            let name = attempt["attempt"].as_str().unwrap();
+            // `8 segments`, `cheapest 60%` and `all(m), limited` are explained with the word alone.
+            let word = match name.rsplit_once(" in ") {
+                Some((_, parts)) if parts.ends_with("parts") => "in 2 parts",
+                _ if name.starts_with("vdnn-") => "vdnn-..",
+                _ => name.split([' ', '(', ',']).find(|word| word.parse::<u32>().is_err()).unwrap(),
+            };
+            assert!(legend.contains(word), "{name} is not in {legend}");
+        }
+    }
 }
 
 #[test]

@@ -7,11 +7,12 @@
 
 use std::collections::HashMap;
 
-use super::OptimizedKernel;
+use super::{NotUndivided, OptimizedKernel};
 use crate::candidate::{Candidates, Limit};
 use crate::network::{Kernel, distinct};
 use crate::optimize::{SearchOptions, Stop, allot, divide, front, points, undivided};
-use crate::{Bytes, Configuration, DivisionCost, Error, Problem};
+use crate::profile::Admission;
+use crate::{Backend, Bytes, Configuration, DivisionCost, Error, Problem};
 
 /// The configurations of a network's kernels under one limit.
 #[derive(Debug)]
@@ -35,11 +36,13 @@ pub(super) struct Choice {
 ///
 /// # Errors
 /// [`Error::OverLimit`] or [`Error::OverTotal`] if a kernel does not fit; [`Error::NotProfiled`] if one is not
-/// measured.
+/// measured; [`Error::Backend`] if the workspaces of a kernel without an undivided configuration cannot be queried.
 pub(super) fn choose(
     kernels: &[Kernel],
     candidates: &HashMap<Problem, Candidates>,
     limit: Limit,
+    admission: Admission,
+    backend: &mut dyn Backend,
 ) -> Result<Choice, Error> {
     let none = Candidates { candidates: Vec::new(), cost: DivisionCost::default() };
     let candidates_of = |problem: &Problem| candidates.get(problem).unwrap_or(&none);
@@ -47,13 +50,19 @@ pub(super) fn choose(
         Limit::Total(total) => Bytes(total.0 / kernels.len().max(1) as u64),
         Limit::PerKernel(bytes) | Limit::One(bytes) => bytes,
     };
-    let optimized = |kernel: &Kernel, configuration: Configuration, front| OptimizedKernel {
-        layer: kernel.layer.clone(),
-        problem: kernel.problem,
-        undivided: undivided(&kernel.problem, &candidates_of(&kernel.problem).candidates, share),
-        configuration,
-        front,
-        verification: None,
+    let mut optimized = |kernel: &Kernel, configuration: Configuration, front| {
+        let whole = undivided(&kernel.problem, &candidates_of(&kernel.problem).candidates, share);
+        Ok(OptimizedKernel {
+            layer: kernel.layer.clone(),
+            problem: kernel.problem,
+            undivided: match whole {
+                Some(whole) => Ok(whole),
+                None => Err(why_divided(&kernel.problem, share, admission, backend)?),
+            },
+            configuration,
+            front,
+            verification: None,
+        })
     };
     let mut fronts: HashMap<Problem, Vec<Configuration>> = HashMap::new();
     for (problem, _) in distinct(kernels) {
@@ -61,12 +70,12 @@ pub(super) fn choose(
         fronts.insert(problem, front(&problem, candidates, limit.bytes(), *cost)?);
     }
     let Limit::Total(total) = limit else {
-        let fastest = |kernel: &Kernel| {
+        let mut fastest = |kernel: &Kernel| {
             let Candidates { candidates, cost } = candidates_of(&kernel.problem);
             let configuration = divide(&kernel.problem, candidates, limit.bytes(), *cost)?;
-            Ok(optimized(kernel, configuration, Some(fronts[&kernel.problem].clone())))
+            optimized(kernel, configuration, Some(fronts[&kernel.problem].clone()))
         };
-        let kernels = kernels.iter().map(fastest).collect::<Result<_, Error>>()?;
+        let kernels = kernels.iter().map(&mut fastest).collect::<Result<_, Error>>()?;
         return Ok(Choice { kernels, gap: 0.0, stop: None, least_workspace: None });
     };
     let of_kernels: Vec<Vec<Configuration>> = kernels.iter().map(|kernel| fronts[&kernel.problem].clone()).collect();
@@ -74,7 +83,24 @@ pub(super) fn choose(
     let fronts: Vec<_> = of_kernels.iter().map(|front| points(front)).collect();
     let allotment = allot(&fronts, total, &SearchOptions::default())?;
     let chosen = kernels.iter().zip(of_kernels).zip(&allotment.choice);
-    let kernels =
-        chosen.map(|((kernel, front), &choice)| optimized(kernel, front[choice].clone(), Some(front))).collect();
+    let kernels = chosen
+        .map(|((kernel, front), &choice)| optimized(kernel, front[choice].clone(), Some(front)))
+        .collect::<Result<_, Error>>()?;
     Ok(Choice { kernels, gap: allotment.gap(), stop: Some(allotment.stop), least_workspace: Some(least) })
+}
+
+/// Why no candidate is undivided: candidates over the limit are never measured, so it is asked for the workspaces.
+fn why_divided(
+    problem: &Problem,
+    limit: Bytes,
+    admission: Admission,
+    backend: &mut dyn Backend,
+) -> Result<NotUndivided, Error> {
+    let offers = backend.offers(problem)?;
+    let admitted = offers.iter().filter(|offer| admission.admits(offer.notes));
+    let least = admitted.filter_map(|offer| offer.workspace.as_ref().ok()).min();
+    Ok(match least {
+        Some(&least) if least > limit => NotUndivided::OverLimit,
+        _ => NotUndivided::NotMeasured,
+    })
 }

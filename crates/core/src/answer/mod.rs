@@ -8,5 +8,5 @@ mod profile;
 pub(crate) mod samples;
 
 pub use optimize::{Request, optimize};
-pub use optimized::{Optimized, OptimizedKernel, Profiling};
+pub use optimized::{NotUndivided, Optimized, OptimizedKernel, Profiling};
 pub use profile::profile;

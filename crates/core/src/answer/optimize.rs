@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::choose::{Choice, choose};
 use super::{Optimized, Profiling, profile};
 use crate::candidate::Limit;
-use crate::profile::Selection;
+use crate::profile::{Admission, Selection};
 use crate::survey::{Divide, Env, Scope, Sizes};
 use crate::{Backend, Error, Nanos};
 
@@ -78,7 +78,9 @@ pub fn optimize(request: &Request, backends: &mut [Box<dyn Backend>], env: &Env<
     let kernels = selection.kernels()?;
     let found = profile(selection, &request.scope(), backends, env)?;
     env.progress.choosing();
-    let Choice { kernels: chosen, gap, stop, least_workspace } = choose(&kernels, &found.candidates, *limit)?;
+    let admission = Admission { deterministic: request.deterministic, ..Admission::default() };
+    let Choice { kernels: chosen, gap, stop, least_workspace } =
+        choose(&kernels, &found.candidates, *limit, admission, backends[0].as_mut())?;
     let device = backends[0].device().clone();
     let time = if backends[0].is_replay() { found.spent.time } else { Nanos::from(started.elapsed()) };
     Ok(Optimized {

@@ -7,6 +7,25 @@ use crate::profile::Spent;
 use crate::survey::{Divide, Sizes};
 use crate::{Bytes, Configuration, Device, Layout, Nanos, Problem, Types};
 
+/// Why a kernel has no undivided configuration to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotUndivided {
+    /// The whole mini-batch needs more workspace than the limit under every algorithm.
+    OverLimit,
+    /// No algorithm within the limit was measured on the whole mini-batch.
+    NotMeasured,
+}
+
+impl NotUndivided {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            NotUndivided::OverLimit => "over-limit",
+            NotUndivided::NotMeasured => "not-measured",
+        }
+    }
+}
+
 /// One kernel and its configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptimizedKernel {
@@ -14,8 +33,8 @@ pub struct OptimizedKernel {
     pub layer: String,
     /// The convolution at the whole mini-batch.
     pub problem: Problem,
-    /// The fastest undivided configuration within the limit; `None` if none fits.
-    pub undivided: Option<Configuration>,
+    /// The fastest undivided configuration within the limit, or why there is none.
+    pub undivided: Result<Configuration, NotUndivided>,
     /// The chosen configuration.
     pub configuration: Configuration,
     /// The alternatives by rising workspace, if a front was computed.
@@ -25,9 +44,9 @@ pub struct OptimizedKernel {
 }
 
 impl OptimizedKernel {
-    /// Speedup over undivided; `None` if nothing fits undivided or the time is zero.
+    /// Speedup over undivided; `None` if there is no undivided configuration or the time is zero.
     pub fn speedup(&self) -> Option<f64> {
-        speedup(self.undivided.as_ref()?.time(), self.configuration.time())
+        speedup(self.undivided.as_ref().ok()?.time(), self.configuration.time())
     }
 }
 
@@ -83,9 +102,9 @@ pub struct Optimized {
 }
 
 impl Optimized {
-    /// Total time of all kernels undivided; `None` if some kernel does not fit undivided.
+    /// Total time of all kernels undivided; `None` if some kernel has no undivided configuration.
     pub fn undivided_time(&self) -> Option<Nanos> {
-        self.kernels.iter().map(|kernel| kernel.undivided.as_ref().map(Configuration::time)).sum()
+        self.kernels.iter().map(|kernel| kernel.undivided.as_ref().ok().map(Configuration::time)).sum()
     }
 
     /// Total time of the chosen configurations.
@@ -93,7 +112,7 @@ impl Optimized {
         self.kernels.iter().map(|kernel| kernel.configuration.time()).sum()
     }
 
-    /// Speedup over undivided; `None` if some kernel does not fit undivided, or the time is zero.
+    /// Speedup over undivided; `None` if some kernel has no undivided configuration, or the time is zero.
     pub fn speedup(&self) -> Option<f64> {
         speedup(self.undivided_time()?, self.time())
     }
@@ -120,7 +139,8 @@ impl Optimized {
         self.kernels.iter().map(|kernel| kernel.verification.as_ref().map(|seen| seen.time)).sum()
     }
 
-    /// Total measured time of all kernels undivided; `None` if some kernel was not run or does not fit undivided.
+    /// Total measured time of all kernels undivided; `None` if some kernel was not run or has no undivided
+    /// configuration.
     pub fn undivided_measured_time(&self) -> Option<Nanos> {
         if self.kernels.is_empty() {
             return None;
@@ -151,7 +171,7 @@ mod tests {
     #[test]
     fn undivided_total_needs_every_kernel_to_fit_undivided() {
         let optimized = samples::verified();
-        assert!(optimized.kernels.iter().any(|kernel| kernel.undivided.is_some()));
+        assert!(optimized.kernels.iter().any(|kernel| kernel.undivided.is_ok()));
         assert_eq!(optimized.undivided_time(), None);
         assert_eq!(optimized.speedup(), None);
         assert_eq!(optimized.measured_time(), Some(Nanos(6_600_000)));

@@ -1,6 +1,6 @@
 //! Small made-up results with numbers that are easy to add up.
 
-use crate::answer::{Optimized, OptimizedKernel, Profiling};
+use crate::answer::{NotUndivided, Optimized, OptimizedKernel, Profiling};
 use crate::candidate::Limit;
 use crate::execute::Verified;
 use crate::optimize::Stop;
@@ -29,7 +29,7 @@ fn conv2(operation: Operation) -> Problem {
 fn kernel(
     layer: &str,
     operation: Operation,
-    undivided: Option<Configuration>,
+    undivided: Result<Configuration, NotUndivided>,
     configuration: Configuration,
 ) -> OptimizedKernel {
     let problem = conv2(operation);
@@ -67,11 +67,11 @@ pub fn alexnet() -> Optimized {
     let left = configuration(&[(256, "implicit-gemm", 2000, 8)]);
     Optimized {
         kernels: vec![
-            kernel("conv1", Operation::Forward, Some(left.clone()), left),
+            kernel("conv1", Operation::Forward, Ok(left.clone()), left),
             kernel(
                 "conv2",
                 Operation::Forward,
-                Some(configuration(&[(256, "implicit-gemm", 7000, 0)])),
+                Ok(configuration(&[(256, "implicit-gemm", 7000, 0)])),
                 configuration(&[(100, "fft", 1500, 48), (100, "fft", 1500, 48), (56, "winograd-4x4", 1000, 40)]),
             ),
         ],
@@ -95,10 +95,10 @@ pub fn verified() -> Optimized {
             outputs_compared: 4096,
             time: kernel.configuration.time() + Nanos(300_000),
             single: Some(kernel.configuration.time() + Nanos(350_000)),
-            undivided_time: kernel.undivided.as_ref().map(|undivided| undivided.time() + Nanos(100_000)),
+            undivided_time: kernel.undivided.as_ref().ok().map(|undivided| undivided.time() + Nanos(100_000)),
         });
     }
-    optimized.kernels[1].undivided = None;
+    optimized.kernels[1].undivided = Err(NotUndivided::OverLimit);
     if let Some(seen) = &mut optimized.kernels[1].verification {
         seen.error_undivided = None;
         seen.undivided_error_reference = None;
@@ -134,11 +134,14 @@ pub fn network(kernels: usize) -> Optimized {
             .collect();
         OptimizedKernel {
             front: Some(front.clone()),
-            undivided: (index % 11 != 5).then(|| configuration(&[(256, "implicit-gemm", size * 400, 0)])),
+            undivided: match index % 11 {
+                5 => Err(NotUndivided::OverLimit),
+                _ => Ok(configuration(&[(256, "implicit-gemm", size * 400, 0)])),
+            },
             ..kernel(
                 &format!("inception_{}/3x3_reduce", index / 3),
                 Operation::ALL[index % 3],
-                None,
+                Err(NotUndivided::OverLimit),
                 front[index % 6].clone(),
             )
         }

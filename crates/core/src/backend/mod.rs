@@ -3,6 +3,8 @@
 mod task;
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
@@ -146,10 +148,14 @@ pub trait Backend: Send {
         None
     }
 
+    /// From now on, leaves a measurement unfinished once the flag is set, where it can: calls of a device run to their end.
+    fn stop_on(&mut self, _stop: &Arc<AtomicBool>) {}
+
     /// Times one algorithm on one (micro-)batch, on random data.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the algorithm does not compute this problem; [`Error::Backend`] if it failed.
+    /// [`Error::Refused`] if the algorithm does not compute this problem; [`Error::Backend`] if it failed;
+    /// [`Error::Interrupted`] if it was left ([`Backend::stop_on`]).
     fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, effort: &Effort) -> Result<Measurement, Error>;
 
     /// What dividing costs on top of the micro-batches: scratch that lives through the whole configuration, and time

@@ -55,6 +55,9 @@ use crate::{Bytes, Convolution, Error, bounded};
 /// Size limit of a file; a layer takes a few hundred bytes.
 const MAX_TEXT: Bytes = Bytes::mib(64);
 
+/// How files of PyTorch end.
+const OF_PYTORCH: [&str; 5] = ["pt", "pth", "pt2", "ckpt", "safetensors"];
+
 /// A network: named layers, each after its inputs.
 ///
 /// Made by a [`Builder`], by [`built_in`], or from a file. All of them check every layer, so later queries cannot fail.
@@ -81,8 +84,8 @@ impl Network {
     /// `.onnx`, otherwise a layer list.
     ///
     /// # Errors
-    /// [`Error::UnknownWord`] with the nearest names if it is neither; [`Error::File`] if the file cannot be read; the
-    /// errors of [`Network::from_json`], [`onnx::Model::read`] and [`Network::from_list`].
+    /// [`Error::UnknownWord`] with the nearest names if it is neither; [`Error::File`] if the file cannot be read, or is
+    /// one of PyTorch, which must be exported; the errors of [`Network::from_json`], [`onnx::Model::read`] and [`Network::from_list`].
     pub fn open(name_or_path: &str) -> Result<Network, Error> {
         let path = Path::new(name_or_path);
         let looks_like_path = name_or_path.contains(['/', '\\', '.']);
@@ -91,6 +94,10 @@ impl Network {
         }
         if path.extension().is_some_and(|extension| extension == "onnx") {
             return from_onnx(path);
+        }
+        if path.extension().is_some_and(|extension| OF_PYTORCH.iter().any(|known| extension == *known)) && path.exists()
+        {
+            return Err(of_pytorch(path));
         }
         let text = bounded::read_text(path, MAX_TEXT).map_err(|source| Error::File {
             path: path.to_owned(),
@@ -174,6 +181,18 @@ impl Network {
             }
         }
     }
+}
+
+/// The error of a file of PyTorch, which has weights without layers or needs PyTorch to be read.
+fn of_pytorch(path: &Path) -> Error {
+    let onnx = path.with_extension("onnx");
+    let what = format!(
+        "a file of PyTorch does not say how its layers are connected; export the model in Python: `import torch, \
+         tightfit.torch; tightfit.torch.network(model, torch.randn(1, 3, 224, 224), {:?})`, and name {}",
+        onnx.display().to_string(),
+        onnx.display()
+    );
+    Error::File { path: path.to_owned(), what, source: None }
 }
 
 #[cfg(feature = "onnx")]

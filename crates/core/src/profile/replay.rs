@@ -55,7 +55,12 @@ impl Backend for Replay {
             let workspace = match row {
                 Some(row) if row.time.is_some() => Ok(row.workspace),
                 Some(_) => Err("was not run when the profile was recorded".to_owned()),
-                None => Err("is not recorded at this size".to_owned()),
+                None => {
+                    let batch = problem.batch();
+                    Err(format!(
+                        "not recorded at {batch} samples; measure it with `tightfit profile NETWORK --batch {batch}`"
+                    ))
+                }
             };
             let notes = corrected(&self.device, problem.operation(), algorithm, recorded.notes);
             Offer { algorithm: algorithm.clone(), notes, workspace }

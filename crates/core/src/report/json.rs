@@ -14,7 +14,8 @@ use crate::{Bytes, Candidate, Configuration, Operation, Types};
 ///
 /// Exactly one of `workspace_limit_bytes`, `total_workspace_bytes` and `one_workspace_bytes` is present; it is null if
 /// unlimited. Times are in µs with up to three decimals. Null marks missing values: `undivided` if nothing fits
-/// undivided, `undivided_time_us` and `speedup` if that applies to any kernel, and errors that are not finite. Under a
+/// or nothing was measured undivided (`undivided_missing` says which: `over-limit` or `not-measured`), `undivided_time_us`
+/// and `speedup` if that applies to any kernel, and errors that are not finite. Under a
 /// total, `needs` gives the workspace in use, and what a limit per kernel (`workspace_limit_bytes`) would need for the
 /// same speed: with a workspace per kernel, and with one workspace that only non-overlapping kernels share.
 /// `side_by_side` lists the groups that ran concurrently, as indices into `kernels`. A divided kernel's `time_us` and
@@ -97,6 +98,7 @@ struct KernelObject<'a> {
     operation: Operation,
     problem: String,
     undivided: Option<UndividedObject<'a>>,
+    undivided_missing: Option<&'static str>,
     configuration: Vec<CandidateObject<'a>>,
     time_us: f64,
     workspace_bytes: Bytes,
@@ -205,7 +207,8 @@ impl<'a> KernelObject<'a> {
             layer: &kernel.layer,
             operation: kernel.problem.operation(),
             problem: kernel.problem.to_string(),
-            undivided: kernel.undivided.as_ref().and_then(UndividedObject::of),
+            undivided: kernel.undivided.as_ref().ok().and_then(UndividedObject::of),
+            undivided_missing: kernel.undivided.as_ref().err().map(|why| why.name()),
             configuration: kernel.configuration.parts().iter().map(CandidateObject::of).collect(),
             time_us: kernel.configuration.time().as_micros(),
             workspace_bytes: kernel.configuration.workspace(),
@@ -291,6 +294,7 @@ mod tests {
               "operation": "forward",
               "problem": "forward n256 c96 h27 w27 k256 r5 s5 pad2 groups2 f32",
               "undivided": null,
+              "undivided_missing": "over-limit",
               "configuration": [
                 {
                   "micro_batch": 100,

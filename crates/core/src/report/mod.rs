@@ -12,6 +12,7 @@
 
 mod csv;
 mod grid;
+mod head;
 mod json;
 pub mod plan;
 pub mod svg;
@@ -20,6 +21,7 @@ mod table;
 
 pub use csv::csv;
 pub use grid::{Align, Grid, Terminal, count};
+pub use head::lines;
 pub use json::json;
 #[cfg(feature = "tables")]
 pub use table::table;

@@ -1,28 +1,29 @@
 //! The result as a table: a head with the request, one line per kernel, and the totals.
 
-use super::{Align, Grid, Terminal, count};
+use super::{Align, Grid, Terminal, count, lines};
 use crate::Nanos;
-use crate::answer::{Optimized, OptimizedKernel};
+use crate::answer::{NotUndivided, Optimized, OptimizedKernel};
 use crate::candidate::Limit;
 use crate::execute::{Overlapped, Verified};
 
 /// Writes the result as a table for a terminal of at least 80 columns; every line ends in a line feed.
 ///
-/// The column `gain` is a kernel's speedup over undivided, `undivided` if the kernel is not divided, or `fits now` if
-/// nothing fits undivided. Error columns appear if any kernel was run and compared.
+/// The column `gain` is a kernel's speedup over undivided, `undivided` if the kernel is not divided, `fits now` if
+/// nothing fits undivided, or `-` if nothing was measured undivided. Error columns appear if any kernel was run and compared.
 pub fn table(optimized: &Optimized, terminal: Terminal) -> String {
     head(optimized) + "\n" + &kernels(optimized, terminal) + "\n" + &totals(optimized)
 }
 
 fn head(optimized: &Optimized) -> String {
     let Optimized { network, batch, device, types, layout, sizes, limit, .. } = optimized;
-    let batch = batch.map(|batch| format!(", mini-batch {batch}")).unwrap_or_default();
+    let batch = batch.map(|batch| format!("mini-batch {batch}"));
     let limit = match limit {
         Limit::PerKernel(bytes) => format!("workspace limit {bytes} per kernel"),
         Limit::Total(bytes) => format!("total workspace {bytes}"),
         Limit::One(bytes) => format!("one workspace of {bytes}"),
     };
-    format!("{network}{batch}, {types} {layout}, {device}\nsizes {sizes}, {limit}\n")
+    let what = [Some(network.clone()), batch, Some(format!("{types} {layout}")), Some(device.to_string())];
+    lines(what.into_iter().flatten()) + &lines([format!("sizes {sizes}"), limit])
 }
 
 fn kernels(optimized: &Optimized, terminal: Terminal) -> String {
@@ -58,9 +59,10 @@ fn kernels(optimized: &Optimized, terminal: Terminal) -> String {
 
 fn gain(kernel: &OptimizedKernel) -> String {
     match &kernel.undivided {
-        None => "fits now".to_owned(),
-        Some(undivided) if *undivided == kernel.configuration => "undivided".to_owned(),
-        Some(_) => kernel.speedup().map_or("-".to_owned(), |speedup| format!("{speedup:.2}x")),
+        Err(NotUndivided::OverLimit) => "fits now".to_owned(),
+        Err(NotUndivided::NotMeasured) => "-".to_owned(),
+        Ok(undivided) if *undivided == kernel.configuration => "undivided".to_owned(),
+        Ok(_) => kernel.speedup().map_or("-".to_owned(), |speedup| format!("{speedup:.2}x")),
     }
 }
 
@@ -73,9 +75,15 @@ fn totals(optimized: &Optimized) -> String {
     let mut line = |name: &str, value: String| text += &format!("{name:<12}{value}\n");
     let divided = optimized.kernels.iter().filter(|kernel| kernel.configuration.is_divided()).count();
 
-    match optimized.undivided_time() {
-        Some(time) => line("undivided", time.to_string()),
-        None => line("undivided", format!("does not fit: {}", unfit(optimized))),
+    if let Some(time) = optimized.undivided_time() {
+        line("undivided", time.to_string());
+    }
+    if let Some((kernels, _)) = without(optimized, NotUndivided::OverLimit) {
+        line("undivided", format!("does not fit: {kernels}"));
+    }
+    if let Some((kernels, batch)) = without(optimized, NotUndivided::NotMeasured) {
+        line("undivided", format!("not measured at {}: {kernels};", count(batch, "sample")));
+        line("", format!("`tightfit profile NETWORK --batch {batch}` measures it"));
     }
     let speedup = optimized.speedup().map(|speedup| format!(", {speedup:.2}x as fast")).unwrap_or_default();
     line(
@@ -127,15 +135,15 @@ fn totals(optimized: &Optimized) -> String {
     text
 }
 
-/// The first kernel that does not fit undivided, and the number of others.
-fn unfit(optimized: &Optimized) -> String {
-    let mut unfit = optimized.kernels.iter().filter(|kernel| kernel.undivided.is_none());
-    let first = unfit.next().map(|kernel| format!("{} {}", kernel.layer, kernel.problem.operation()));
-    let more = match unfit.count() {
+/// The first kernel without an undivided configuration for this reason and the number of others, and its mini-batch.
+fn without(optimized: &Optimized, why: NotUndivided) -> Option<(String, usize)> {
+    let mut kernels = optimized.kernels.iter().filter(|kernel| kernel.undivided == Err(why));
+    let first = kernels.next()?;
+    let more = match kernels.count() {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    first.unwrap_or_default() + &more
+    Some((format!("{} {}{more}", first.layer, first.problem.operation()), first.problem.batch()))
 }
 
 #[cfg(test)]
@@ -184,6 +192,19 @@ mod tests {
         search      ended at its limit of states
         profiling   12.3 s, 456 measurements
         "#);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_said_not_to_fit() {
+        let mut optimized = samples::verified();
+        optimized.kernels[1].undivided = Err(NotUndivided::NotMeasured);
+        let text = table(&optimized, WIDE);
+        let said = "undivided   not measured at 256 samples: conv2 forward;\n            \
+                    `tightfit profile NETWORK --batch 256` measures it\n";
+        assert!(text.contains(said) && !text.contains("fit:") && !text.contains("fits now"), "{text}");
+        optimized.kernels[0].undivided = Err(NotUndivided::OverLimit);
+        let text = table(&optimized, WIDE);
+        assert!(text.contains("does not fit: conv1 forward\n") && text.contains(said), "{text}");
     }
 
     #[test]

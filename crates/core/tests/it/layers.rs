@@ -73,7 +73,7 @@ const CRATES: &[Crate] = &[
         layers: &[
             &["message"],
             &["failure", "progress"],
-            &["interrupt", "preload", "options", "estimate"],
+            &["interrupt", "model", "preload", "options", "estimate"],
             &["session"],
             &["planning", "solve"],
             &["commands"],

@@ -10,7 +10,7 @@ class BadInput(Error, ValueError):
 
 
 class NotProfiled(Error):
-    """The profile has no measurements for the request, or not at enough batch sizes: profile it first."""
+    """The profile has no measurements for the request, or not at enough batch sizes: measure it first with ``tightfit profile``."""
 
 
 class NotPreloaded(Error):

@@ -185,7 +185,7 @@ def plot_speedups(
 ) -> Axes:
     """Plots the speed-up of each kernel over undivided, sorted, with one curve per device (figure 8).
 
-    Leaves out kernels for which nothing fits undivided. Options are those of :func:`tightfit.optimize`.
+    Leaves out kernels for which nothing fits or was measured undivided. Options are those of :func:`tightfit.optimize`.
     """
     axes = _axes(axes)
     for index, device in enumerate(devices):

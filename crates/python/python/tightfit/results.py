@@ -92,8 +92,8 @@ class Undivided:
 class Kernel:
     """One operation of one layer, and the configuration chosen for it; ``print(kernel.configuration)`` shows its division.
 
-    ``undivided`` is ``None`` if nothing fits undivided. ``time_us`` is the sum over the micro-batches, and
-    ``workspace_bytes`` is their maximum.
+    ``undivided`` is ``None`` if nothing fits undivided (``undivided_missing`` is ``"over-limit"``) or nothing was measured
+    undivided (``"not-measured"``). ``time_us`` is the sum over the micro-batches, and ``workspace_bytes`` is their maximum.
     """
 
     layer: str
@@ -103,6 +103,7 @@ class Kernel:
     configuration: Configuration
     time_us: float
     workspace_bytes: int
+    undivided_missing: str | None = None
 
     def __repr__(self) -> str:
         place = f"{_time(self.time_us)}, {_size(self.workspace_bytes)}"

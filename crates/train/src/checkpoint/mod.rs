@@ -54,6 +54,9 @@ pub struct Progress {
     pub data_samples: u64,
     /// The solver's settings, as text.
     pub solver: String,
+    /// The names of the classes, by label, if they have names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
 }
 
 /// A safetensors file with weights, read and checked.

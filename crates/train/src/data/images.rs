@@ -1,7 +1,8 @@
-//! A folder of images, with one subfolder per class.
+//! A folder of images, with one subfolder per class, or images without labels.
 //!
 //! ```text
 //! folder/cat/1.png  folder/cat/2.jpg  folder/dog/1.jpg         or  folder/train/cat/..  folder/test/cat/..
+//! folder/1.png  folder/2.jpg  cat.png                          without labels
 //! ```
 
 use std::ffi::OsString;
@@ -20,6 +21,7 @@ use crate::Error;
 #[derive(Clone, Debug)]
 pub struct Images {
     shape: Shape,
+    /// The classes; none for images without labels.
     names: Vec<OsString>,
     files: Vec<(PathBuf, u32)>,
 }
@@ -59,6 +61,30 @@ impl Images {
         let own = part(folder, "test").or_else(|| part(folder, "val")).unwrap_or_else(|| folder.to_owned());
         let images = Images { shape, names: classes(&train)?, files: Vec::new() };
         images.of_classes(&own, &train)
+    }
+
+    /// Opens images without labels: files, and the images that are directly in folders. All have the label 0.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for a path that cannot be read, a folder without images, an image that is not a regular file, and
+    /// a shape that is not a gray or color image.
+    pub fn open_unlabeled(paths: &[PathBuf], shape: Shape) -> Result<Images, Error> {
+        let mut files = Vec::new();
+        for path in paths {
+            check_shape(path, shape)?;
+            let metadata = std::fs::metadata(path).map_err(|source| file::failed(path, "cannot be read", source))?;
+            if !metadata.is_dir() {
+                file::check(path, &metadata)?;
+                files.push((path.clone(), 0));
+                continue;
+            }
+            let before = files.len();
+            add_images(path, 0, &mut files)?;
+            if files.len() == before {
+                return Err(file::bad(path, "has no .png, .jpg or .jpeg files"));
+            }
+        }
+        Ok(Images { shape, names: Vec::new(), files })
     }
 
     /// The images of a folder with some of the classes of these, which are in `train`.
@@ -103,19 +129,31 @@ fn list<'a>(folder: &Path, classes: impl Iterator<Item = (u32, &'a OsString)>) -
     for (label, name) in classes {
         let class = folder.join(name);
         let before = files.len();
-        for (path, entry) in entries(&class)?.into_iter().filter(|(path, _)| is_image(path)) {
-            let failed = |source| file::failed(&path, "cannot be read", source);
-            // The folder entry usually has the type, which saves a million calls for a million files.
-            if !entry.file_type().map_err(failed)?.is_file() {
-                file::check(&path, &std::fs::metadata(&path).map_err(failed)?)?;
-            }
-            files.push((path, label));
-        }
+        add_images(&class, label, &mut files)?;
         if files.len() == before {
             return Err(file::bad(&class, "the class has no .png, .jpg or .jpeg files"));
         }
     }
     Ok(files)
+}
+
+/// Adds the images that are directly in a folder, in order.
+fn add_images(folder: &Path, label: u32, files: &mut Vec<(PathBuf, u32)>) -> Result<(), Error> {
+    for (path, entry) in entries(folder)?.into_iter().filter(|(path, _)| is_image(path)) {
+        let failed = |source| file::failed(&path, "cannot be read", source);
+        // The folder entry usually has the type, which saves a million calls for a million files.
+        if !entry.file_type().map_err(failed)?.is_file() {
+            file::check(&path, &std::fs::metadata(&path).map_err(failed)?)?;
+        }
+        files.push((path, label));
+    }
+    Ok(())
+}
+
+/// Whether a folder has images and no folders of classes.
+pub(super) fn is_without_classes(folder: &Path) -> bool {
+    entries(folder)
+        .is_ok_and(|all| all.iter().any(|(path, _)| is_image(path)) && !all.iter().any(|(path, _)| path.is_dir()))
 }
 
 fn entries(folder: &Path) -> Result<Vec<(PathBuf, DirEntry)>, Error> {
@@ -185,6 +223,18 @@ impl Source for Images {
         Ok(self.files[index].1)
     }
 
+    fn name(&self, index: usize) -> String {
+        self.files[index].0.display().to_string()
+    }
+
+    fn class_names(&self) -> Vec<String> {
+        self.names.iter().map(|name| name.to_string_lossy().into_owned()).collect()
+    }
+
+    fn is_labeled(&self) -> bool {
+        !self.names.is_empty()
+    }
+
     fn threads(&self) -> usize {
         std::thread::available_parallelism().map_or(1, |threads| threads.get())
     }
@@ -250,6 +300,24 @@ mod tests {
         std::fs::rename(test.path().join("val/dog"), test.path().join("val/horse")).unwrap();
         let error = Images::open_tests(test.path(), train.path(), shape).unwrap_err().to_string();
         assert!(error.contains("class horse is missing from"), "{error}");
+    }
+
+    #[test]
+    fn images_without_labels_are_files_and_the_images_in_folders() {
+        let folder = folder("");
+        let at = |name: &str| folder.path().join(name);
+        let shape = Shape::image(3, 10, 10);
+        let images = Images::open_unlabeled(&[at("dog/halves.JPG"), at("cat")], shape).unwrap();
+        assert_eq!((images.len(), images.classes(), images.is_labeled()), (2, 0, false));
+        let mut sample = vec![0.0; 300];
+        assert_eq!((images.read(1, &mut sample).unwrap(), sample[0]), (0, 1.0));
+        assert_eq!(images.name(1), at("cat/white.png").display().to_string());
+        let (labeled, _) = Images::open(folder.path(), shape).unwrap();
+        assert_eq!((labeled.class_names(), labeled.is_labeled()), (vec!["cat".to_owned(), "dog".to_owned()], true));
+        for (path, part) in [(folder.path().to_owned(), "has no .png"), (at("lost.png"), "cannot be read")] {
+            let error = Images::open_unlabeled(&[path], shape).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]

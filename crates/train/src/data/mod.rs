@@ -19,7 +19,7 @@ mod mnist;
 mod synthetic;
 mod view;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tightfit_core::network::Shape;
@@ -67,6 +67,21 @@ pub trait Source: Send + Sync {
         let label = self.read(index, sample)?;
         crop.apply(self.shape(), sample);
         Ok(label)
+    }
+
+    /// What reports call a sample: its file, or its number.
+    fn name(&self, index: usize) -> String {
+        index.to_string()
+    }
+
+    /// The names of the classes, by label; none if they have only numbers.
+    fn class_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether the samples have labels; [`Source::read`] returns 0 if they have none.
+    fn is_labeled(&self) -> bool {
+        true
     }
 
     /// Suggested number of threads for reading a batch; one if samples are only copied.
@@ -183,6 +198,20 @@ pub fn open_test(
     }
     let opened = open(what, sample, classes, seed)?;
     Ok(opened.test.unwrap_or(opened.train))
+}
+
+/// Opens images without labels: files, and folders with images in them. `name` is what reports call them.
+///
+/// # Errors
+/// Those of [`Images::open_unlabeled`].
+pub fn open_unlabeled(name: &str, paths: &[PathBuf], sample: Shape) -> Result<Dataset, Error> {
+    Ok(Dataset::new(name, Images::open_unlabeled(paths, sample)?, None::<Images>))
+}
+
+/// Whether this is a file, or a folder with images and no folders of classes: both are without labels.
+pub fn is_unlabeled(path: &Path) -> bool {
+    let has_labels = || cifar10::is_in(path) || mnist::is_in(path);
+    path.is_file() || path.is_dir() && !has_labels() && images::is_without_classes(path)
 }
 
 /// Converts a gray value to a number from -1 to 1.

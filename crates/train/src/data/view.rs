@@ -36,6 +36,18 @@ impl Source for Subset {
         self.source.read_part(self.indices[index], crop, sample)
     }
 
+    fn name(&self, index: usize) -> String {
+        self.source.name(self.indices[index])
+    }
+
+    fn class_names(&self) -> Vec<String> {
+        self.source.class_names()
+    }
+
+    fn is_labeled(&self) -> bool {
+        self.source.is_labeled()
+    }
+
     fn threads(&self) -> usize {
         self.source.threads()
     }
@@ -91,6 +103,18 @@ impl Source for Normalized {
         let label = self.source.read_part(index, crop, sample)?;
         self.by.apply(sample);
         Ok(label)
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.source.name(index)
+    }
+
+    fn class_names(&self) -> Vec<String> {
+        self.source.class_names()
+    }
+
+    fn is_labeled(&self) -> bool {
+        self.source.is_labeled()
     }
 
     fn threads(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Memory and time of each kernel, plain and now: the picture of layers that `optimize --plot` draws under two limits.
 
-use tightfit_core::answer::{Optimized, OptimizedKernel, Profiling};
+use tightfit_core::answer::{NotUndivided, Optimized, OptimizedKernel, Profiling};
 use tightfit_core::candidate::Limit;
 use tightfit_core::report::{count, svg};
 use tightfit_core::survey::{Divide, Sizes};
@@ -48,7 +48,8 @@ fn bar(report: &Report, kernel: &Kernel, configuration: Configuration) -> Optimi
         true => format!("{} on {}", kernel.name, kernel.device),
         false => kernel.name.clone(),
     };
-    OptimizedKernel { layer, problem: kernel.problem, undivided: None, configuration, front: None, verification: None }
+    let undivided = Err(NotUndivided::NotMeasured);
+    OptimizedKernel { layer, problem: kernel.problem, undivided, configuration, front: None, verification: None }
 }
 
 /// Kernels in the form that pictures are drawn from. What the picture does not show is left at a neutral value.

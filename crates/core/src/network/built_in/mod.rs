@@ -66,7 +66,8 @@ pub fn built_in(name: &str) -> Result<Network, Error> {
         Some((_, _, make)) => make(),
         None => {
             let mut nearest: Vec<&str> = names().map(|(known, _)| known).collect();
-            nearest.sort_by_key(|known| distance(known, name));
+            // Those of the named family first, in the order of the list.
+            nearest.sort_by_key(|known| if known.starts_with(name) { 0 } else { 1 + distance(known, name) });
             Err(Error::unknown_word("built-in networks; the nearest names are", name, nearest.into_iter().take(5)))
         }
     }
@@ -91,6 +92,14 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_family_is_listed_in_its_order() {
+        let message = built_in("resnet").unwrap_err().to_string();
+        assert!(message.ends_with("are: resnet18, resnet34, resnet50, resnet101, resnet152"), "{message}");
+        let message = built_in("resnet51").unwrap_err().to_string();
+        assert!(message.contains("are: resnet50, "), "{message}");
+    }
 
     #[test]
     fn distance_counts_edits() {

@@ -34,6 +34,7 @@ mod windows;
 #[cfg(test)]
 mod tests;
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
@@ -48,6 +49,10 @@ pub use self::weights::{Numbers, Slot, Source};
 use super::{Function, LayerId, LayerKind, Network};
 use crate::{Bytes, Error};
 
+/// The versions of ONNX's own operators ("opset") that are tested. Others are read alike, but an operator whose
+/// attributes have become inputs or changed their meaning may be read wrong or refused.
+pub const TESTED_VERSIONS: RangeInclusive<i64> = 13..=20;
+
 /// Most bytes of a graph without its weights.
 const MOST_GRAPH: Bytes = Bytes::mib(32);
 
@@ -59,6 +64,7 @@ const LONGEST: usize = 64 << 10;
 pub struct Model {
     path: PathBuf,
     network: Network,
+    version: Option<i64>,
     is_for_inference: bool,
     sources: Vec<Source>,
 }
@@ -74,6 +80,8 @@ impl Model {
     /// [`Error::BadNode`] for a node that cannot become a layer.
     pub fn read(path: &Path) -> Result<Model, Error> {
         let model = decode(path, LONGEST, MOST_GRAPH.0)?;
+        let mut versions = model.opset_import.iter().filter(|import| ["", "ai.onnx"].contains(&import.domain.as_str()));
+        let version = versions.next().map(|import| import.version);
         let proto = model.graph.ok_or_else(|| file_error(path, "is not an ONNX model: it has no graph".to_owned()))?;
         let bad = |what: String| file_error(path, format!("cannot be read as a network: {what}"));
         let mut graph = Graph::of(&proto).map_err(bad)?;
@@ -88,7 +96,7 @@ impl Model {
         read_nodes(&mut graph, &input, &mut layers, &mut seen).map_err(|fault| fault.of(path))?;
         end(&graph, &mut layers).map_err(bad)?;
         let (network, sources) = layers.finish()?;
-        Ok(Model { path: path.to_owned(), network, is_for_inference: seen.is_for_inference(), sources })
+        Ok(Model { path: path.to_owned(), network, version, is_for_inference: seen.is_for_inference(), sources })
     }
 
     /// The network.
@@ -99,6 +107,11 @@ impl Model {
     /// The network, without where its weights are.
     pub fn into_network(self) -> Network {
         self.network
+    }
+
+    /// The version of ONNX's own operators that the file was written for, if it says so.
+    pub fn version(&self) -> Option<i64> {
+        self.version
     }
 
     /// Whether the model was exported for inference, as far as the graph tells: batch normalizations are merged into

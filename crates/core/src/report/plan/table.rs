@@ -2,7 +2,7 @@
 
 use super::grid;
 use crate::plan::{Accounting, Kind, Mode, Plan, Policy};
-use crate::report::{Align, Grid, Terminal};
+use crate::report::{Align, Grid, Terminal, lines};
 use crate::{Bytes, Device, Nanos};
 
 /// Writes the plan as a table for a terminal; every line ends in a line feed. The times are those of `device`.
@@ -24,15 +24,13 @@ pub(super) fn summary(plan: &Plan, device: &Device) -> String {
 fn head(plan: &Plan, device: &Device) -> String {
     let Plan { network, batch, types, options, .. } = plan;
     let what = if plan.mode == Mode::Inference { "inference" } else { "training" };
-    let divide = if options.divide { "" } else { ", undivided" };
-    let host = match options.host_budget {
-        Bytes::UNLIMITED => String::new(),
-        bytes => format!(", host budget {bytes}"),
-    };
-    format!(
-        "{network}, {what}, mini-batch {batch}, {types}, {device}\npolicy {}, algorithms {}{divide}, budget {}{host}\n",
-        options.policy, options.algorithms, options.budget
-    )
+    let names =
+        [network.clone(), what.to_owned(), format!("mini-batch {batch}"), types.to_string(), device.to_string()];
+    let mut request = vec![format!("policy {}", options.policy), format!("algorithms {}", options.algorithms)];
+    request.extend((!options.divide).then(|| "undivided".to_owned()));
+    request.push(format!("budget {}", options.budget));
+    request.extend((options.host_budget != Bytes::UNLIMITED).then(|| format!("host budget {}", options.host_budget)));
+    lines(names) + &lines(request)
 }
 
 /// The policy's attempts; empty if it had no choice.

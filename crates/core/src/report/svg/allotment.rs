@@ -15,7 +15,7 @@
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, INK, TEXT, text_width};
 use super::legend::{self, Entry};
-use crate::answer::{Optimized, OptimizedKernel};
+use crate::answer::{NotUndivided, Optimized, OptimizedKernel};
 use crate::candidate::Limit;
 use crate::{Bytes, Configuration, Operation};
 
@@ -23,7 +23,6 @@ const ROW: f64 = 20.0;
 const PANEL: f64 = 340.0;
 const SMALL: f64 = 10.0;
 const UNDIVIDED: &str = "#cccccc";
-const UNFIT: &str = "nothing fits undivided";
 
 /// Draws workspace and time of every kernel over those of the undivided kernel, and the limit per kernel, if it is
 /// near, as a dashed line.
@@ -49,8 +48,10 @@ pub fn allotment(title: &str, optimized: &Optimized) -> String {
 
     let left = 40.0 + kernels.iter().map(|kernel| text_width(&kernel.layer, TEXT)).fold(60.0, f64::max);
     // The note after a bar must stay inside the picture, however long the bar is.
-    let unfit = kernels.iter().filter(|kernel| kernel.undivided.is_none());
-    let notes = unfit.map(|kernel| PANEL * time.at_time(kernel.configuration.time()) + text_width(UNFIT, SMALL) + 12.0);
+    let notes = kernels.iter().filter_map(|kernel| {
+        let note = note(*kernel.undivided.as_ref().err()?);
+        Some(PANEL * time.at_time(kernel.configuration.time()) + text_width(note, SMALL) + 12.0)
+    });
     let width = left + PANEL + 50.0 + notes.fold(PANEL + 50.0, f64::max);
     let top = legend::head_height(&entries, width) + if shared { 84.0 } else { 0.0 };
     let workspace_panel = Frame { left, top, width: PANEL, height: ROW * kernels.len().max(2) as f64 + 6.0 };
@@ -73,9 +74,9 @@ pub fn allotment(title: &str, optimized: &Optimized) -> String {
         }
         draw_row(kernel, y, workspace_panel, |c| workspace.at_bytes(c.workspace()), &mut canvas);
         draw_row(kernel, y, time_panel, |c| time.at_time(c.time()), &mut canvas);
-        if kernel.undivided.is_none() {
+        if let Err(why) = kernel.undivided {
             let end = time_panel.x(time.at_time(kernel.configuration.time()));
-            canvas.text((end + 6.0, y), Anchor::Start, SMALL, UNFIT);
+            canvas.text((end + 6.0, y), Anchor::Start, SMALL, note(why));
         }
     }
     if let Some(limit) = limit {
@@ -89,6 +90,14 @@ pub fn allotment(title: &str, optimized: &Optimized) -> String {
         canvas.text((workspace_panel.x(0.5), workspace_panel.y(0.5)), Anchor::Middle, TEXT, "no kernels");
     }
     canvas.finish(title)
+}
+
+/// What stands behind the bar of a kernel without an undivided one.
+fn note(why: NotUndivided) -> &'static str {
+    match why {
+        NotUndivided::OverLimit => "nothing fits undivided",
+        NotUndivided::NotMeasured => "not measured undivided",
+    }
 }
 
 fn color(operation: Operation) -> &'static str {
@@ -111,7 +120,7 @@ fn draw_row(
             canvas.stripe(at, size);
         }
     };
-    if let Some(undivided) = &kernel.undivided {
+    if let Ok(undivided) = &kernel.undivided {
         bar(undivided, ROW - 4.0, UNDIVIDED);
     }
     bar(&kernel.configuration, ROW / 2.0, color(kernel.problem.operation()));

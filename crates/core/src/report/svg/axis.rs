@@ -46,7 +46,7 @@ impl Axis {
     pub fn of_bytes(title: &str, most: Bytes) -> Axis {
         let step = most.0.max(1).div_ceil(STEPS).checked_next_power_of_two().unwrap_or(1 << 63);
         let steps = most.0.max(1).div_ceil(step);
-        let ticks = (0..=steps).map(|i| (i as f64 / steps as f64, Bytes(i.saturating_mul(step)).to_string()));
+        let ticks = (0..=steps).map(|i| (i as f64 / steps as f64, Bytes(i.saturating_mul(step)).unrounded()));
         Axis {
             title: title.to_owned(),
             ticks: ticks.collect(),
@@ -252,6 +252,21 @@ mod tests {
         assert_eq!(labels(&axis).first(), Some(&"0 B"));
         assert_eq!(labels(&axis).last(), Some(&"128 MiB"));
         assert_eq!(axis.at_bytes(Bytes::mib(64)), 0.5);
+    }
+
+    #[test]
+    fn ticks_of_bytes_are_what_they_print() {
+        assert_eq!(
+            labels(&Axis::of_bytes("", Bytes::mib(1200))),
+            ["0 B", "256 MiB", "512 MiB", "768 MiB", "1 GiB", "1.25 GiB"]
+        );
+        for most in (0..60).flat_map(|log| [5, 6, 7, 8].map(|eighths| eighths << log)) {
+            let axis = Axis::of_bytes("", Bytes(most));
+            for (place, label) in &axis.ticks {
+                let printed: Bytes = label.parse().unwrap();
+                assert_eq!(axis.at_bytes(printed), *place, "{most}: {label}");
+            }
+        }
     }
 
     #[test]

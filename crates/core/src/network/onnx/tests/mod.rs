@@ -430,6 +430,33 @@ fn errors_name_the_file_the_node_and_the_operator() {
 }
 
 #[test]
+fn the_version_of_the_operators_is_that_of_the_own_domain() {
+    let import = |domain: &str, version| OperatorSetIdProto { domain: domain.to_owned(), version };
+    for (imports, version) in [
+        (vec![], None),
+        (vec![import("", 7)], Some(7)),
+        (vec![import("com.microsoft", 1), import("ai.onnx", 24)], Some(24)),
+        (vec![import("com.microsoft", 1)], None),
+    ] {
+        let model = ModelProto { opset_import: imports, ..flatten_by_arithmetic(-1) };
+        let (_folder, path) = file(&bytes(&model));
+        assert_eq!(Model::read(&path).unwrap().version(), version);
+    }
+}
+
+#[test]
+fn files_of_pytorch_are_refused_with_the_line_that_exports_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.pt");
+    std::fs::write(&path, b"PK").unwrap();
+    let error = Network::open(path.to_str().unwrap()).unwrap_err().to_string();
+    let onnx = path.with_extension("onnx");
+    assert!(error.contains("tightfit.torch.network(model, ") && error.contains(onnx.to_str().unwrap()), "{error}");
+    let error = Network::open("lost.pt").unwrap_err().to_string();
+    assert!(error.contains("cannot be read as a network"), "{error}");
+}
+
+#[test]
 fn other_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     for (name, bytes) in

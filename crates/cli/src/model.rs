@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tightfit_core::network::onnx::{Model, Numbers};
+use tightfit_core::network::onnx::{self, Model, Numbers};
 use tightfit_core::network::{LayerKind, Network, Other};
 
 use crate::failure::Failure;
+use crate::message;
 
 /// How many names a message lists.
 const SHOWN: usize = 3;
@@ -19,7 +20,7 @@ pub struct Opened {
     pub model: Option<Model>,
 }
 
-/// Opens a built-in network or a file.
+/// Opens a built-in network or a file. Warns of an ONNX model whose operators are of a version that is not tested.
 ///
 /// # Errors
 /// Those of [`Network::open`].
@@ -27,6 +28,13 @@ pub fn open(name: &str) -> Result<Opened, Failure> {
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension == "onnx") {
         let model = Model::read(path)?;
+        let (first, last) = onnx::TESTED_VERSIONS.into_inner();
+        if let Some(version) = model.version().filter(|version| !(first..=last).contains(version)) {
+            message::warn(format_args!(
+                "{name} has operators of version {version}; versions {first} to {last} are tested: check its layers with \
+                 `tightfit networks {name}`, or export it with opset_version={last}"
+            ));
+        }
         return Ok(Opened { network: model.network().clone(), model: Some(model) });
     }
     Ok(Opened { network: Network::open(name)?, model: None })
