@@ -16,8 +16,8 @@ import torchvision
 
 warnings.filterwarnings("ignore")
 name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-# Fewer positions in its last layers, and what 32 bits round decides the losses of ResNet-50.
-BATCH, SIZE, STEPS, CLASSES = 8, 160 if name == "resnet50" else 64, 3, 10
+# With fewer positions in its last layers, batch normalization of ResNet-50 magnifies what 32 bits round.
+BATCH, SIZE, STEPS, CLASSES = 8, 96 if name == "resnet50" else 64, 3, 10
 
 torch.manual_seed(1)
 more = {"aux_logits": False, "init_weights": False} if name == "googlenet" else {}
@@ -28,6 +28,9 @@ for module in net.modules():
         module.p = 0.0
     if isinstance(module, torchvision.ops.StochasticDepth):
         module.p = 0.0
+    # At its first value of 1, so many branches add up that what 32 bits round in a step decides the loss after it.
+    if hasattr(module, "bn3"):
+        module.bn3.weight.data.fill_(0.2)
     # With its first value of 1e-6, ConvNeXt's branches would change nothing.
     if hasattr(module, "layer_scale"):
         module.layer_scale.data.uniform_(0.1, 0.3)
