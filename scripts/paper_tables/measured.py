@@ -281,9 +281,11 @@ def unequal() -> str:
     """What a planned mini-batch gains over unequal GPUs, and an all-reduce among them."""
     [line] = printed("unequal")
     predicted, measured = (line[f"{kind}_ms"]["even"] / line[f"{kind}_ms"]["planned"] for kind in ("predicted", "measured"))
+    steps = [f"{line[f'{kind}_ms'][of]} ms" for kind in ("measured", "predicted") for of in ("even", "planned")]
     return (
         f"Over {line['devices']}, a planned step of ResNet-18 256 ({' + '.join(map(str, line['planned']))})\nis {measured:.2f} times as "
-        f"fast as the even one (predicted: {predicted:.2f}). An all-reduce of as many bytes as the gradients have\n"
+        f"fast as the even one: {steps[0]} and {steps[1]}, batch norm of each rank\n(predicted from each device's steps: {steps[2]} and "
+        f"{steps[3]}, {predicted:.2f}). An all-reduce of as many bytes as the gradients have\n"
         f"({line['all_reduce_mb']} MB) takes {line['all_reduce_ms']} ms there.\n"
     )
 
