@@ -72,10 +72,9 @@ def totals() -> str:
         shares = measured.get(SHARES.get(name, ""), {}).get(network)
         equal = f"{shares['step_ms']:.1f} ({shares['step_ms'] / step['step_ms']:.2f})" if shares else "-"
         figures = [f"{plain['step_ms']:.1f}", equal, f"{step['step_ms']:.1f}"]
-        alone = [f"{of['convolutions_ms']:.1f}" for of in (plain, step)]
-        rows.append([" ".join(network.split(":")), f"{name.rsplit('-', 1)[1]} MiB", *figures, *alone, f"{step['first_step_s']:.1f} s"])
+        rows.append([" ".join(network.split(":")), f"{name.rsplit('-', 1)[1]} MiB", *figures, f"{step['first_step_s']:.1f} s"])
     iteration = ["iteration (ms), plain", "undivided, equal shares", "in the total"]
-    head = ["network, mini-batch", "total", *iteration, "convolutions, plain", "in the total", "first step"]
+    head = ["network, mini-batch", "total", *iteration, "first step"]
     return table(head, sorted(rows, key=lambda row: (row[0], int(row[1].split()[0]))))
 
 
