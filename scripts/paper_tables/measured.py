@@ -36,6 +36,11 @@ def step_of(measured: dict[str, dict[str, Json]], job: str, network: str) -> Jso
     return None
 
 
+def in_pytorch(network: str) -> str:
+    """The name of a network that PyTorch ran: torchvision's AlexNet has one column."""
+    return network.replace("AlexNet", "AlexNet in one column")
+
+
 def iterations() -> str:
     """Whole PyTorch iterations and their convolutions alone, by limit and sizes, and without a limit."""
     measured = lines()
@@ -44,11 +49,11 @@ def iterations() -> str:
         plain = measured["iterations-plain"][network]
         blank = [""] * (len(SIZES) - 1)
         cells = [f"{plain['step_ms']:.1f}", *blank, f"{plain['convolutions_ms']:.1f}", *blank]
-        rows.append([" ".join(network.split(":")), "none (plain)", *cells])
+        rows.append([in_pytorch(named(network)), "none (plain)", *cells])
         for limit in ("8", "64", "512"):
             steps = {sizes: step_of(measured, f"iterations-{limit}-{sizes}", network) for sizes in SIZES}
             base = steps["undivided"]
-            cells = [" ".join(network.split(":")), f"{limit} MiB"]
+            cells = [in_pytorch(named(network)), f"{limit} MiB"]
             for of in ("step_ms", "convolutions_ms"):
                 for sizes in SIZES:
                     step = steps[sizes]
@@ -72,7 +77,7 @@ def totals() -> str:
         shares = measured.get(SHARES.get(name, ""), {}).get(network)
         equal = f"{shares['step_ms']:.1f} ({shares['step_ms'] / step['step_ms']:.2f})" if shares else "-"
         figures = [f"{plain['step_ms']:.1f}", equal, f"{step['step_ms']:.1f}"]
-        rows.append([" ".join(network.split(":")), f"{name.rsplit('-', 1)[1]} MiB", *figures, f"{step['first_step_s']:.1f} s"])
+        rows.append([in_pytorch(named(network)), f"{name.rsplit('-', 1)[1]} MiB", *figures, f"{step['first_step_s']:.1f} s"])
     iteration = ["iteration (ms), plain", "undivided, equal shares", "in the total"]
     head = ["network, mini-batch", "total", *iteration, "first step"]
     return table(head, sorted(rows, key=lambda row: (row[0], int(row[1].split()[0]))))
@@ -234,7 +239,7 @@ def table_5() -> str:
         cells = [f"{step['step_ms']:.1f} ({step['convolutions_ms']:.1f})" if step else "-" for step in steps]
         gains = ["-" if name not in line else table_5_gain(line, name) for name in ("power-of-two", "fit")]
         plain = f"{line['plain']['step_ms'] / line['fit']['step_ms']:.2f}"
-        rows.append([line["network"], *cells, *gains, plain, *PAPER_TABLE_5.get(line["network"], ["-"] * 3)])
+        rows.append([in_pytorch(line["network"]), *cells, *gains, plain, *PAPER_TABLE_5.get(line["network"], ["-"] * 3)])
     gains = ["gain, power-of-two", "fit", "plain over fit"]
     paper = ["the paper (P100, TensorFlow, ms): undivided", "powerOfTwo", "all"]
     return table(["network", "plain, no limit", "undivided", "power-of-two", "fit", *gains, *paper], rows)
@@ -251,7 +256,7 @@ def table_5_kernels() -> str:
     [kernels] = printed("table5-kernels")
     peaks = printed("table5-peaks")
     rows = [
-        [line["network"], *("{plain} to {fit}".format(**line[of]) if of in line else "-" for of in ("torch_gib", "driver_gib"))]
+        [in_pytorch(line["network"]), *("{plain} to {fit}".format(**line[of]) if of in line else "-" for of in ("torch_gib", "driver_gib"))]
         for line in peaks
     ]
     sentence = (
