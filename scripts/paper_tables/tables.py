@@ -34,7 +34,7 @@ class Table:
     """A table between the markers of its name.
 
     Each row runs every one of `commands`, with `{word}` filled in from the row; `read` turns the answers into cells. `shown` is
-    the command as the page prints it. The tests check all but the slow ones.
+    the command as the page prints it.
     """
 
     name: str
@@ -43,7 +43,6 @@ class Table:
     rows: Sequence[Row]
     read: Callable[..., list[str]]
     shown: str = ""
-    slow: bool = False
     # The last row, computed from the answers of all others.
     last: Callable[[list[list[Any]]], list[str]] | None = None
 

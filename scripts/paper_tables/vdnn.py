@@ -164,7 +164,6 @@ OURS = Table(
     ],
     ours,
     shown=shown(True),
-    slow=True,
 )
 
 # What the paper states: reductions of maximum and average over AlexNet, OverFeat and VGG-16, in percent.
@@ -329,7 +328,6 @@ def figure_13(recorded: bool) -> Table:
             for network, baseline in DEEP
         ],
         deep,
-        slow=recorded,
         shown=f"plan NETWORK --batch 32 --budget {CARD} --divide off --policy vdnn-dynamic {rates}",
     )
 
