@@ -181,7 +181,7 @@ def memory_rows(layers: list[str]) -> list[Row]:
 
 
 def slower(name: str, paper: str):
-    def last(answers: list[list[Json]]) -> list[str]:
+    def last(answers: list[list[Json]]) -> list[list[str]]:
         plain, divided = answers[0]
         before, after = by_layer(plain, "undivided"), by_layer(divided)
         most = max((data + taken) / (data + after[layer][1]) for layer, (data, taken, _) in before.items())
@@ -189,11 +189,12 @@ def slower(name: str, paper: str):
         cells = [data, workspace(plain, "undivided"), workspace(divided)]
         ratio = divided["time_us"] / plain["undivided_time_us"]
         text = {"alexnet": "AlexNet", "resnet18": "ResNet-18"}[name]
-        return [
+        row = [
             f"**all of {text}**: {ms(plain['undivided_time_us'])} ms, then {ms(divided['time_us'])} ({ratio:.2f}x; the paper 1.17x)",
             *(f"{value / MIB:.0f}" for value in cells),
             f"up to {most:.2f} (the paper: {paper})",
         ]
+        return [row]
 
     return last
 

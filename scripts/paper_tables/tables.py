@@ -43,8 +43,8 @@ class Table:
     rows: Sequence[Row]
     read: Callable[..., list[str]]
     shown: str = ""
-    # The last row, computed from the answers of all others.
-    last: Callable[[list[list[Any]]], list[str]] | None = None
+    # The last rows, computed from the answers of all others.
+    last: Callable[[list[list[Any]]], list[list[str]]] | None = None
 
 
 class Answers:
@@ -100,7 +100,7 @@ def markdown(table: Table, answers: Answers) -> str:
         collected.append(found)
         lines.append(f"| {' | '.join([*row.labels, *(row.read or table.read)(*found), *row.after])} |")
     if table.last:
-        lines.append(f"| {' | '.join(table.last(collected))} |")
+        lines += [f"| {' | '.join(row)} |" for row in table.last(collected)]
     shown = f"`tightfit {table.shown}`\n\n" if table.shown else ""
     return shown + "\n".join(lines) + "\n"
 
