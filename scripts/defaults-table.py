@@ -3,7 +3,7 @@
 
 usage: scripts/defaults-table.py collect OUTPUT ..      one JSON line for each pair of plain and run; the name of a folder in OUTPUT
                                                         says how it ran: round*, alone*, limit-*, first-*, ddp*
-       scripts/defaults-table.py table FILE             the table, from these lines, a row for the pairs of a case
+       scripts/defaults-table.py table FILE             the table, from these lines, a row for the pairs of a case on one GPU
 
 Prints to standard output.
 """
@@ -42,8 +42,6 @@ def options_of(folder, limit):
         return "`--tune first --tune-budget unlimited`"
     if folder.startswith("alone"):
         return "one process at a time"
-    if folder.startswith("ddp"):
-        return "two GPUs (DistributedDataParallel)"
     if folder.startswith("limit-"):
         budget = " --tune-budget 30s" if folder.endswith("-30") else ""
         return f"`--workspace {limit >> 20}MiB{budget}`"
@@ -114,6 +112,8 @@ def cells(rows):
 def table(path):
     groups = {}
     for row in measured_lines.read(pathlib.Path(path)):
+        if row["folder"].startswith("ddp"):
+            continue
         groups.setdefault((row["options"], row["case"]), []).append(row)
     for row in [COLUMNS, ["---"] * len(COLUMNS), *map(cells, groups.values())]:
         print("| " + " | ".join(row) + " |")

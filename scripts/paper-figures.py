@@ -24,6 +24,8 @@ from paper_tables.mucudnn import MIB, by_layer
 
 # What `tightfit` says of a kernel that was not recorded.
 MISSING = "no measured micro-batch sizes add up"
+# The paper's largest gain of a layer of DeepBench.
+LARGEST = 4.54
 # Okabe and Ito 2008: color-blind safe.
 GREY, BLUE, ORANGE, GREEN = "#999999", "#0072B2", "#E69F00", "#009E73"
 
@@ -87,6 +89,11 @@ def deepbench(options):
     print(f"{missing} layers not recorded; {before / 1e3:.1f} ms undivided, {after / 1e3:.1f} ms divided;")
     share, divided = 100 * len(halves) / len(everything), sum(d for *_, d in everything)
     print(f"PSEUDO_HALF in {share:.0f}% of the kernels, {sum(halves)} of the {divided} that divide")
+    far = [kernel for kernel in kernels if kernel["undivided"]["time_us"] / kernel["time_us"] > LARGEST]
+    if far:
+        most, least = max(k["undivided"]["workspace_bytes"] for k in far), min(k["workspace_bytes"] for k in far)
+        taken = f"at most {most / 2**10:.1f} KiB undivided, at least {least / MIB:.0f} MiB divided"
+        print(f"{len(far)} kernels gain more than {LARGEST}: in workspaces of {taken}")
 
     if not options.output:
         return

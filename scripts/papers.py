@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/papers.md, each number from the command that prints it: no GPU needed.
 
-usage: scripts/papers.py [--check] [--quick] [--tightfit PATH] [--page FILE] [TABLE ..]
+usage: scripts/papers.py [--check] [--tightfit PATH] [--page FILE] [TABLE ..]
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`. With --check, nothing is written; tables that are not what the
-commands print are listed, and the exit status is 1. With --quick, all but the tables that take long.
+commands print are listed, and the exit status is 1.
 """
 
 import argparse
@@ -24,16 +24,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--tightfit", default="target/release/tightfit", help="from the repository's root")
     parser.add_argument("--page", type=pathlib.Path, default=PAGE)
     options = parser.parse_args()
     answers = Answers(options.tightfit)
     replayed = [*mucudnn.TABLES, *vdnn.TABLES, summary.SUMMARY]
-    tables = {table.name: (table.slow, lambda table=table: markdown(table, answers)) for table in replayed}
-    tables |= {name: (True, lambda block=block: block(answers)) for name, block in mucudnn.BLOCKS.items()}
-    tables |= {name: (False, lambda script=script: printed.text(script, options.tightfit)) for name, script in printed.SCRIPTS.items()}
-    tables |= {name: (False, text) for name, text in measured.TABLES.items()}
+    tables = {table.name: lambda table=table: markdown(table, answers) for table in replayed}
+    tables |= {name: lambda block=block: block(answers) for name, block in mucudnn.BLOCKS.items()}
+    tables |= {name: lambda script=script: printed.text(script, options.tightfit) for name, script in printed.SCRIPTS.items()}
+    tables |= measured.TABLES
     page = options.page.read_text()
     on_page = re.findall(MARKED.format(r"(\S+)"), page, re.DOTALL)
     names = [name for name, _ in on_page]
@@ -45,8 +44,8 @@ def main() -> int:
         print("no table", *unknown, "; there are", *tables, file=sys.stderr)
         return 2
     wrong = 0
-    for name, (slow, text) in tables.items():
-        if (options.tables and name not in options.tables) or (options.quick and slow):
+    for name, text in tables.items():
+        if options.tables and name not in options.tables:
             continue
         now = f"\n{text()}\n"
         before = dict(on_page)[name]

@@ -2,8 +2,10 @@
 """Draws, across networks, the vDNN paper's figures 12 (performance) and 13 (memory) from plans, and prints their numbers.
 
 usage: scripts/plan-figures.py PLAN.json .. [--performance FILE.svg] [--memory FILE.svg] [--accounting paper|ours]
+       scripts/plan-figures.py --rates h200|k40 [--tightfit PATH] ..
 
-PLAN.json is what `tightfit plan .. --format json` printed, of training. Performance is the time of a step with everything
+PLAN.json is what `tightfit plan .. --format json` printed, of training; with --rates, the paper's networks are planned, under every
+policy and `overlap`, within the paper's 12 GiB, and what does not fit has no bar. Performance is the time of a step with everything
 resident and the fastest algorithms over that of the plan, of the feature extraction layers alone as in the paper: what the
 classifier (from the first fully connected layer on) computes is taken off both, since it computes the same. Memory is the most
 live bytes beside what the network-wide baseline takes, in the paper's accounting or ours.
@@ -21,10 +23,13 @@ from html import escape
 
 from dark_pages import DARK
 from paper_tables.plans import performance as speed
+from paper_tables.tables import Answers
+from paper_tables.vdnn import CARD, DEEP, K40, NETWORKS, POLICIES, VGG
 
 # One color for a policy in every figure. Okabe and Ito 2008: color-blind safe.
 COLORS = {
     "baseline": "#999999",
+    "baseline(m)": "#F0E442",
     "overlap(fit)": "#0072B2",
     "vdnn-all(m)": "#E69F00",
     "vdnn-all(p)": "#009E73",
@@ -32,15 +37,27 @@ COLORS = {
     "vdnn-conv(p)": "#56B4E9",
     "vdnn-dynamic": "#D55E00",
 }
-OTHERS = "#F0E442"
+OTHERS = "#000000"
 LETTERS = {"memory": "m", "performance": "p", "fit": "fit"}
 BAR, GAP, HEIGHT, LEFT, TOP = 18, 26, 260, 80, 70
 
 
 def series(plan):
-    if plan["policy"] in ("baseline", "vdnn-dynamic"):
+    if plan["policy"] == "vdnn-dynamic":
         return plan["policy"]
     return f"{plan['policy']}({LETTERS[plan['algorithms']]})"
+
+
+def planned(rates, tightfit):
+    """The plans of the paper's networks that fit its card."""
+    networks = [(name, batch, profile) for name, batch, _, profile, _ in NETWORKS] + [(name, 32, VGG) for name, _ in DEEP[1:]]
+    policies = [f"{policy} --divide off" for label, _, policy in POLICIES if label != "base(p)"] + ["--policy overlap"]
+    commands = [
+        f"plan {name} --batch {batch} --budget {CARD} {policy} {K40 if rates == 'k40' else f'--backend {profile}'}"
+        for name, batch, profile in networks
+        for policy in policies
+    ]
+    return [plan for plan in Answers(tightfit).all(commands) if "needs_gib" not in plan]
 
 
 def network(plan):
@@ -96,12 +113,14 @@ def scale(most):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("plans", nargs="+", metavar="PLAN.json")
+    parser.add_argument("plans", nargs="*", metavar="PLAN.json")
+    parser.add_argument("--rates", choices=["h200", "k40"])
+    parser.add_argument("--tightfit", default="target/release/tightfit", help="from the repository's root")
     parser.add_argument("--performance", metavar="FILE.svg")
     parser.add_argument("--memory", metavar="FILE.svg")
     parser.add_argument("--accounting", choices=["paper", "ours"], default="paper")
     options = parser.parse_args()
-    plans = []
+    plans = planned(options.rates, options.tightfit) if options.rates else []
     for path in options.plans:
         with open(path, encoding="utf-8") as file:
             plans.append(json.load(file))
@@ -131,7 +150,7 @@ def main():
         with open(options.performance, "w", encoding="utf-8") as file:
             file.write(bars("time of the feature extraction layers", axis, groups, names, performance, scale(1)))
     if options.memory:
-        names = ["baseline"] + [name for name in names if name != "baseline"]
+        names = ["baseline"] + [name for name in names if not name.startswith("baseline")]
         most = max(memory(group, name) or 0 for group in groups for name in names)
         with open(options.memory, "w", encoding="utf-8") as file:
             file.write(bars("maximum memory", f"GB, {options.accounting} accounting", groups, names, memory, scale(most)))

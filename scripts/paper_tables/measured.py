@@ -36,6 +36,11 @@ def step_of(measured: dict[str, dict[str, Json]], job: str, network: str) -> Jso
     return None
 
 
+def in_pytorch(network: str) -> str:
+    """The name of a network that PyTorch ran: torchvision's AlexNet has one column."""
+    return network.replace("AlexNet", "AlexNet in one column")
+
+
 def iterations() -> str:
     """Whole PyTorch iterations and their convolutions alone, by limit and sizes, and without a limit."""
     measured = lines()
@@ -44,11 +49,11 @@ def iterations() -> str:
         plain = measured["iterations-plain"][network]
         blank = [""] * (len(SIZES) - 1)
         cells = [f"{plain['step_ms']:.1f}", *blank, f"{plain['convolutions_ms']:.1f}", *blank]
-        rows.append([" ".join(network.split(":")), "none (plain)", *cells])
+        rows.append([in_pytorch(named(network)), "none (plain)", *cells])
         for limit in ("8", "64", "512"):
             steps = {sizes: step_of(measured, f"iterations-{limit}-{sizes}", network) for sizes in SIZES}
             base = steps["undivided"]
-            cells = [" ".join(network.split(":")), f"{limit} MiB"]
+            cells = [in_pytorch(named(network)), f"{limit} MiB"]
             for of in ("step_ms", "convolutions_ms"):
                 for sizes in SIZES:
                     step = steps[sizes]
@@ -72,10 +77,9 @@ def totals() -> str:
         shares = measured.get(SHARES.get(name, ""), {}).get(network)
         equal = f"{shares['step_ms']:.1f} ({shares['step_ms'] / step['step_ms']:.2f})" if shares else "-"
         figures = [f"{plain['step_ms']:.1f}", equal, f"{step['step_ms']:.1f}"]
-        alone = [f"{of['convolutions_ms']:.1f}" for of in (plain, step)]
-        rows.append([" ".join(network.split(":")), f"{name.rsplit('-', 1)[1]} MiB", *figures, *alone, f"{step['first_step_s']:.1f} s"])
+        rows.append([in_pytorch(named(network)), f"{name.rsplit('-', 1)[1]} MiB", *figures, f"{step['first_step_s']:.1f} s"])
     iteration = ["iteration (ms), plain", "undivided, equal shares", "in the total"]
-    head = ["network, mini-batch", "total", *iteration, "convolutions, plain", "in the total", "first step"]
+    head = ["network, mini-batch", "total", *iteration, "first step"]
     return table(head, sorted(rows, key=lambda row: (row[0], int(row[1].split()[0]))))
 
 
@@ -235,7 +239,7 @@ def table_5() -> str:
         cells = [f"{step['step_ms']:.1f} ({step['convolutions_ms']:.1f})" if step else "-" for step in steps]
         gains = ["-" if name not in line else table_5_gain(line, name) for name in ("power-of-two", "fit")]
         plain = f"{line['plain']['step_ms'] / line['fit']['step_ms']:.2f}"
-        rows.append([line["network"], *cells, *gains, plain, *PAPER_TABLE_5.get(line["network"], ["-"] * 3)])
+        rows.append([in_pytorch(line["network"]), *cells, *gains, plain, *PAPER_TABLE_5.get(line["network"], ["-"] * 3)])
     gains = ["gain, power-of-two", "fit", "plain over fit"]
     paper = ["the paper (P100, TensorFlow, ms): undivided", "powerOfTwo", "all"]
     return table(["network", "plain, no limit", "undivided", "power-of-two", "fit", *gains, *paper], rows)
@@ -252,7 +256,7 @@ def table_5_kernels() -> str:
     [kernels] = printed("table5-kernels")
     peaks = printed("table5-peaks")
     rows = [
-        [line["network"], *("{plain} to {fit}".format(**line[of]) if of in line else "-" for of in ("torch_gib", "driver_gib"))]
+        [in_pytorch(line["network"]), *("{plain} to {fit}".format(**line[of]) if of in line else "-" for of in ("torch_gib", "driver_gib"))]
         for line in peaks
     ]
     sentence = (
@@ -281,9 +285,11 @@ def unequal() -> str:
     """What a planned mini-batch gains over unequal GPUs, and an all-reduce among them."""
     [line] = printed("unequal")
     predicted, measured = (line[f"{kind}_ms"]["even"] / line[f"{kind}_ms"]["planned"] for kind in ("predicted", "measured"))
+    steps = [f"{line[f'{kind}_ms'][of]} ms" for kind in ("measured", "predicted") for of in ("even", "planned")]
     return (
         f"Over {line['devices']}, a planned step of ResNet-18 256 ({' + '.join(map(str, line['planned']))})\nis {measured:.2f} times as "
-        f"fast as the even one (predicted: {predicted:.2f}). An all-reduce of as many bytes as the gradients have\n"
+        f"fast as the even one: {steps[0]} and {steps[1]}, batch norm of each rank\n(predicted from each device's steps: {steps[2]} and "
+        f"{steps[3]}, {predicted:.2f}). An all-reduce of as many bytes as the gradients have\n"
         f"({line['all_reduce_mb']} MB) takes {line['all_reduce_ms']} ms there.\n"
     )
 
@@ -300,11 +306,11 @@ def two_ranks() -> str:
 
 def solve() -> str:
     """What was timed of solving for one total."""
-    [bench, command] = printed("solve")
-    rows = [
-        [f"ResNet-50 {bench['batch']}, solver alone", f"{bench['kernels']}", f"{bench['total_mib']} MiB", f"{bench['solver_ms']} ms", "5.46 ms (GLPK, mini-batch 32, 5088 MiB, 562 variables)"],
-        ["ResNet-152 128, the whole replayed command", f"{command['kernels']}", f"{command['total_mib']} MiB", f"{command['command_ms']} ms", "716 ms (GLPK)"],
-    ]  # fmt: skip
+    *solver, command = printed("solve")
+    paper = {32: "5.46 ms (GLPK, 562 variables)"}
+    found = [(f"ResNet-50 {line['batch']}, solver alone", line, f"{line['solver_us'] / 1e3:.3f}", paper.get(line["batch"], "-")) for line in solver]
+    found.append(("ResNet-152 128, the whole replayed command", command, str(command["command_ms"]), "716 ms (GLPK)"))
+    rows = [[name, str(line["kernels"]), f"{line['total_mib']} MiB", f"{time} ms", stated] for name, line, time, stated in found]
     return table(["network, mini-batch", "kernels", "total", "time", "the paper"], rows)
 
 

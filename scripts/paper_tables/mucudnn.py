@@ -98,6 +98,7 @@ FIGURE_9 = [
     figure_9("mucudnn-figure-9-resnet18-all", RESNET18, RESNET18_ALL, EVERY_RULE, PAPER_RESNET18),
     figure_9("mucudnn-figure-9-resnet50", RESNET50, MAIN, THREE_SIZES, {}),
     figure_9("mucudnn-figure-9-resnet50-all", RESNET50, RESNET50_ALL, EVERY_RULE, {}),
+    figure_9("mucudnn-arxiv-11-densenet40", "optimize densenet40 --batch 256", MAIN, ["undivided", "fit"], {}),
 ]
 
 
@@ -136,35 +137,38 @@ FIGURE_10 = Table(
 )
 
 
-def figure_11(name: str, of: str, kernels: int, limits: list[int], paper: dict[int, str]) -> Table:
-    def cells(wr: Json, wd: Json) -> list[str]:
-        ratio = wr["undivided_time_us"] / wd["time_us"]
-        used = f"{wd['workspace_bytes'] / MIB:.0f} MiB"
-        return [ms(wr["undivided_time_us"]), ms(wr["time_us"]), ms(wd["time_us"]), used, f"{ratio:.2f}"]
+def wr_and_wd(wr: Json, wd: Json) -> list[str]:
+    ratio = wr["undivided_time_us"] / wd["time_us"]
+    used = f"{wd['workspace_bytes'] / MIB:.0f} MiB"
+    return [ms(wr["undivided_time_us"]), ms(wr["time_us"]), ms(wd["time_us"]), used, f"{ratio:.2f}"]
 
+
+def figure_11(name: str, of: str, shares: dict[str, int], paper: dict[int, str]) -> Table:
+    """`shares`: each kernel's limit, and as much in all [MiB]; `paper`: by the total, what the paper has."""
     return Table(
         name,
         ["each", "in all", "WR undivided (ms)", "WR, fit", "WD, fit", "WD uses", "WD over WR undivided", "the paper (P100)"],
-        [f"{of} --workspace {{limit}}MiB --backend {MAIN}", f"{of} --total-workspace {{total}}MiB --backend {MAIN}"],
+        [f"{of} --workspace {{each}} --backend {MAIN}", f"{of} --total-workspace {{total}}MiB --backend {MAIN}"],
         [
-            Row([f"{limit} MiB", f"{limit * kernels} MiB"], {"limit": str(limit), "total": str(limit * kernels)}, [paper.get(limit, "-")])
-            for limit in limits
+            Row([each, f"{total} MiB"], {"each": each.replace(" ", ""), "total": str(total)}, [paper.get(total, "-")])
+            for each, total in shares.items()
         ],
-        cells,
+        wr_and_wd,
         shown=f"{of} --workspace EACH --backend {MAIN}`, and `tightfit {of} --total-workspace ALL --backend {MAIN}",
     )
 
 
+def shares(kernels: int, limits: list[int]) -> dict[str, int]:
+    return {f"{limit} MiB": limit * kernels for limit in limits}
+
+
+PAPER_ALEXNET = {120: "1.38; whole iterations 1.24"}
+PAPER_RESNET50 = {2544: "1.14; whole iterations 1.05"}
 FIGURE_11 = [
-    figure_11("mucudnn-figure-11-alexnet", ONE_COLUMN, 15, [8, 16, 32, 64, 512], {8: "1.38; whole iterations 1.24"}),
-    figure_11("mucudnn-figure-11-alexnet-groups", TWO_GROUPS, 15, LIMITS, {8: "1.38; whole iterations 1.24"}),
-    figure_11(
-        "mucudnn-figure-11-resnet50",
-        "optimize resnet50 --batch 32",
-        159,
-        [8, 16, 32, 64],
-        {16: "1.14; whole iterations 1.05"},
-    ),
+    figure_11("mucudnn-figure-11-alexnet", ONE_COLUMN, shares(15, [8, 16, 32, 64, 512]), PAPER_ALEXNET),
+    figure_11("mucudnn-figure-11-alexnet-groups", TWO_GROUPS, shares(15, LIMITS), PAPER_ALEXNET),
+    figure_11("mucudnn-figure-11-resnet50", "optimize resnet50 --batch 32", shares(159, [8, 16, 32, 64]), PAPER_RESNET50),
+    figure_11("mucudnn-figure-11-resnet152", "optimize resnet152 --batch 128", {f"{4960 * 2**10 // 465} KiB": 4960}, {}),
 ]
 
 
@@ -181,7 +185,7 @@ def memory_rows(layers: list[str]) -> list[Row]:
 
 
 def slower(name: str, paper: str):
-    def last(answers: list[list[Json]]) -> list[str]:
+    def last(answers: list[list[Json]]) -> list[list[str]]:
         plain, divided = answers[0]
         before, after = by_layer(plain, "undivided"), by_layer(divided)
         most = max((data + taken) / (data + after[layer][1]) for layer, (data, taken, _) in before.items())
@@ -189,11 +193,12 @@ def slower(name: str, paper: str):
         cells = [data, workspace(plain, "undivided"), workspace(divided)]
         ratio = divided["time_us"] / plain["undivided_time_us"]
         text = {"alexnet": "AlexNet", "resnet18": "ResNet-18"}[name]
-        return [
+        row = [
             f"**all of {text}**: {ms(plain['undivided_time_us'])} ms, then {ms(divided['time_us'])} ({ratio:.2f}x; the paper 1.17x)",
             *(f"{value / MIB:.0f}" for value in cells),
             f"up to {most:.2f} (the paper: {paper})",
         ]
+        return [row]
 
     return last
 
@@ -365,12 +370,8 @@ OF_FRONT = "--layers LAYER --operations OPERATION --picture front --plot FILE.sv
 # What is counted, the command, and what the paper counts there: the largest front, all points.
 VARIABLES = [
     ("AlexNet in one column 256", f"{ONE_COLUMN} --total-workspace 120MiB --sizes all --no-baseline --backend {LEGACY_ALL}", "68, -"),
-    (
-        "ResNet-50 64",
-        f"optimize resnet50 --batch 64 --total-workspace 5088MiB --sizes power-of-two --backend replay:{RECORDED}legacy-resnet50.jsonl.gz",
-        "-, 562 at 32",
-    ),
-    ("ResNet-50 32", f"optimize resnet50 --batch 32 --total-workspace 5088MiB --sizes fit --backend {MAIN}", "-, 562"),
+    ("ResNet-50 32", f"optimize resnet50 --batch 32 --total-workspace 5088MiB --sizes all --no-baseline --backend {MAIN}", "-, 562"),
+    ("ResNet-50 64", f"optimize resnet50 --batch 64 --total-workspace 5088MiB --sizes all --no-baseline --backend {RESNET50_ALL}", "-"),
     ("ResNet-152 128", f"optimize resnet152 --batch 128 --total-workspace 4960MiB --sizes fit --backend {MAIN}", "-"),
 ]
 

@@ -34,7 +34,7 @@ class Table:
     """A table between the markers of its name.
 
     Each row runs every one of `commands`, with `{word}` filled in from the row; `read` turns the answers into cells. `shown` is
-    the command as the page prints it. The tests check all but the slow ones.
+    the command as the page prints it.
     """
 
     name: str
@@ -43,9 +43,8 @@ class Table:
     rows: Sequence[Row]
     read: Callable[..., list[str]]
     shown: str = ""
-    slow: bool = False
-    # The last row, computed from the answers of all others.
-    last: Callable[[list[list[Any]]], list[str]] | None = None
+    # The last rows, computed from the answers of all others.
+    last: Callable[[list[list[Any]]], list[list[str]]] | None = None
 
 
 class Answers:
@@ -101,7 +100,7 @@ def markdown(table: Table, answers: Answers) -> str:
         collected.append(found)
         lines.append(f"| {' | '.join([*row.labels, *(row.read or table.read)(*found), *row.after])} |")
     if table.last:
-        lines.append(f"| {' | '.join(table.last(collected))} |")
+        lines += [f"| {' | '.join(row)} |" for row in table.last(collected)]
     shown = f"`tightfit {table.shown}`\n\n" if table.shown else ""
     return shown + "\n".join(lines) + "\n"
 

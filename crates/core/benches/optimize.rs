@@ -84,7 +84,8 @@ fn replayed(network: &str, batch: usize, profile: &str, total: Bytes) -> Vec<Vec
 #[divan::bench(args = [
     ("alexnet-1col", 256, "h200-legacy-alexnet-1col-all", 120),
     ("resnet18", 128, "h200-legacy-resnet18", 512),
-    ("resnet50", 64, "h200-legacy-resnet50", 2544),
+    ("resnet50", 32, "h200-2026-11-21", 5088),
+    ("resnet50", 64, "h200-resnet50-all", 5088),
     ("vgg16", 256, "h200-legacy-vgg16", 2048),
 ])]
 fn allot_replayed(bencher: Bencher<'_, '_>, (network, batch, profile, mib): (&str, usize, &str, u64)) {

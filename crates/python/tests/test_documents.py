@@ -65,7 +65,7 @@ def check_papers(page: pathlib.Path, *tables: str) -> subprocess.CompletedProces
     binary = os.environ.get("TIGHTFIT_COMMAND", str(ROOT / "target/debug/tightfit"))
     if not pathlib.Path(binary).exists():
         pytest.skip(f"{binary} is not built")
-    command = [sys.executable, "scripts/papers.py", "--check", "--quick", "--tightfit", binary, "--page", str(page), *tables]
+    command = [sys.executable, "scripts/papers.py", "--check", "--tightfit", binary, "--page", str(page), *tables]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
