@@ -147,8 +147,9 @@ pub enum Error {
     /// A network that the policy cannot schedule within the budget.
     #[error(
         "{network} needs at least {needed} under {policy}, but the budget is {budget}; memory peaks at {layer}: \
-         raise the budget{}, or use a smaller mini-batch",
-        cheaper(*needed, *least)
+         raise the budget{}{}, or use a smaller mini-batch",
+        cheaper(*needed, *least),
+        longer(*is_proven)
     )]
     OverBudget {
         /// The network.
@@ -163,6 +164,8 @@ pub enum Error {
         layer: String,
         /// The least budget of any policy.
         least: Bytes,
+        /// Whether a longer search would find no lower one.
+        is_proven: bool,
     },
 
     /// A network whose tensors alone exceed the budget under the policy, which is known without measuring anything.
@@ -311,6 +314,10 @@ fn advice(batch: usize, reasons: &[String]) -> String {
 }
 
 /// Advice to use a policy that needs less, if there is one.
+fn longer(is_proven: bool) -> &'static str {
+    if is_proven { "" } else { ", or allow a longer --plan-time, which may find a plan that needs less" }
+}
+
 fn cheaper(needed: Bytes, least: Bytes) -> String {
     if least < needed { format!(", or use a policy that needs less (the least is {least})") } else { String::new() }
 }

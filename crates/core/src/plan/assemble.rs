@@ -53,9 +53,9 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
         baseline: baseline.peak,
         step_time: simulation.time,
         baseline_time: drafter.fastest_times().into_iter().sum(),
-        gap: bound.map(|(bound, _)| simulation.time.ratio(bound) - 1.0),
-        bound: bound.map(|(bound, _)| bound),
-        bounded: bound.map(|(_, bounded)| bounded).unwrap_or_default(),
+        gap: bound.as_ref().map(|bound| simulation.time.ratio(bound.time) - 1.0),
+        bound: bound.as_ref().map(|bound| bound.time),
+        bounded: bound.map(|bound| bound.bounded).unwrap_or_default(),
         offloaded: Bytes(schedule.instructions.iter().map(|instruction| offloads(&instruction.action)).sum()),
         recomputed: recomputed(&schedule, &simulation),
         ours: Accounting {

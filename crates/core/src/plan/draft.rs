@@ -8,10 +8,13 @@
 //!              whose workspace fits the largest gap at its step
 //! ```
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::lives::Lives;
+use super::parts::{Stretch, stretches};
 use super::place::{Effort, is_tight, largest_gap, most_live, place, place_below};
+use super::policies::proven;
 use super::script::Script;
 use super::step::{Cost, Lifetimes, Residence, Step};
 use super::stop::{End, Stop};
@@ -70,6 +73,7 @@ pub(super) struct Drafter<'a> {
     pub(super) end: End<'a>,
     /// For each operation: the configurations to choose from, if it is a convolution.
     fronts: Vec<Option<&'a [Configuration]>>,
+    stretches: OnceLock<Vec<Stretch>>,
 }
 
 impl<'a> Drafter<'a> {
@@ -106,7 +110,7 @@ impl<'a> Drafter<'a> {
             Cost::Fixed(_) => Ok(None),
         });
         let fronts = fronts.collect::<Result<_, Error>>()?;
-        Ok(Drafter { step, lifetimes: Lifetimes::of(step), costs, options, end, fronts })
+        Ok(Drafter { step, lifetimes: Lifetimes::of(step), costs, options, end, fronts, stretches: OnceLock::new() })
     }
 
     /// The schedule of a script with these algorithms; [`Algorithms::Fit`] uses the memory that the budget leaves free.
@@ -125,6 +129,11 @@ impl<'a> Drafter<'a> {
         choice: impl Fn(&'a [Configuration]) -> Option<&'a Configuration>,
     ) -> Vec<Option<&'a Configuration>> {
         self.fronts.iter().map(|front| front.and_then(&choice)).collect()
+    }
+
+    /// The stretches of the step that may run in parts.
+    pub(super) fn stretches(&self) -> &[Stretch] {
+        self.stretches.get_or_init(|| stretches(self.step))
     }
 
     /// The configurations of an operation, by rising workspace; `None` without a choice.
@@ -151,10 +160,10 @@ impl<'a> Drafter<'a> {
     }
 
     /// The schedule of a script with the given one of each operation's [`Drafter::choices`].
-    pub(super) fn draft_with(&self, script: &Script, chosen: &[usize], effort: Effort) -> Draft {
+    pub(super) fn draft_with(&self, script: &Script, chosen: &[usize], effort: Effort, end: End<'_>) -> Draft {
         let configuration = |(at, place): (usize, &usize)| self.choices(at).and_then(|choices| choices.get(*place));
         let configurations: Vec<_> = chosen.iter().enumerate().map(configuration).collect();
-        self.placed(script, &configurations, effort)
+        self.placed_until(script, &configurations, effort, end)
     }
 
     /// Every operation's time with the fastest algorithms.
@@ -187,9 +196,20 @@ impl<'a> Drafter<'a> {
 
     /// The schedule with these configurations, with all blocks placed together.
     fn placed(&self, script: &Script, configurations: &[Option<&Configuration>], effort: Effort) -> Draft {
+        self.placed_until(script, configurations, effort, self.end)
+    }
+
+    /// The same with an end of its own.
+    fn placed_until(
+        &self,
+        script: &Script,
+        configurations: &[Option<&Configuration>],
+        effort: Effort,
+        end: End<'_>,
+    ) -> Draft {
         let schedule = write(self.step, &self.lifetimes, script, configurations);
         let lives = Lives::of(&schedule);
-        let found = place(&lives.blocks, Effort::Draft, self.end);
+        let found = place(&lives.blocks, Effort::Draft, end);
         let draft = self.finished(schedule, &found.offsets, &lives, Effort::Draft);
         let may_fit = (draft.most_live..draft.peak).contains(&self.options.budget);
         if !may_fit || effort == Effort::Draft {
@@ -197,7 +217,7 @@ impl<'a> Drafter<'a> {
         }
         // The policy that searches has other plans.
         let effort = if self.options.policy == Policy::Optimal { Effort::Bound } else { Effort::Plan };
-        let found = place_below(&lives.blocks, self.options.budget.0, effort, self.end);
+        let found = place_below(&lives.blocks, self.options.budget.0, effort, end);
         if found.height >= draft.peak.0 {
             return Draft { effort: Effort::Plan, ..draft };
         }
@@ -326,6 +346,7 @@ impl<'a> Drafter<'a> {
             budget: self.options.budget,
             layer: self.binding_layer(draft),
             least,
+            is_proven: !self.end.is_timed() || least <= proven(self).0,
         }
     }
 

@@ -20,6 +20,7 @@ mod floor;
 mod fronts;
 mod lives;
 mod lower;
+mod lower_bound;
 mod machines;
 mod network_terms;
 mod options;

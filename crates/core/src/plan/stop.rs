@@ -1,7 +1,7 @@
 //! What ends planning early: a flag that somebody sets, or a time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::Error;
 
@@ -64,6 +64,11 @@ impl<'a> End<'a> {
         End { at: self.at.map(|at| now + at.saturating_duration_since(now) / parts), ..self }
     }
 
+    /// Whether so much time is left.
+    pub(super) fn leaves(self, time: Duration) -> bool {
+        self.at.is_none_or(|at| at.saturating_duration_since(Instant::now()) >= time)
+    }
+
     /// # Errors
     /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
     pub(super) fn proceed(self) -> Result<(), Error> {
@@ -76,8 +81,6 @@ impl<'a> End<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -42,7 +42,7 @@ pub fn sweep_until(
         let smaller = plans.iter().rev().find_map(|(_, plan)| plan.as_ref().ok());
         let planned = choose(&drafter, &floors).and_then(|mut chosen| {
             chosen.draft = drafter.tightened(chosen.draft);
-            let bound = chosen.bound;
+            let bound = chosen.bound.clone();
             let plan = assemble(&drafter, &floors, chosen)?;
             match smaller.filter(|smaller| smaller.step_time < plan.step_time) {
                 None => Ok(plan),
@@ -53,9 +53,7 @@ pub fn sweep_until(
                     let mut decisions = plan.decisions;
                     decisions.iter_mut().for_each(|decision| decision.taken = false);
                     decisions.push(decision);
-                    // A bound covers only plans of the same parts, and a plan that is faster is not of its kind.
-                    let covers = |(bound, _): &_| smaller.in_parts == plan.in_parts && *bound <= smaller.step_time;
-                    let bound = bound.filter(covers);
+                    let bound = bound.filter(|bound| bound.covers(smaller.in_parts.as_ref(), smaller.step_time));
                     assemble(&drafter, &floors, Outcome { draft, decisions, bound })
                 }
             }

@@ -96,7 +96,7 @@ impl StepInParts {
         let of = &step.operations[run.operation];
         let stage = match of.stage {
             // A step goes forward first. Where each part goes both ways, all comes before the updates.
-            Stage::Backward if stretch.goes_both_ways(step) => Stage::Forward,
+            Stage::Backward if stretch.goes_both_ways => Stage::Forward,
             stage => stage,
         };
         if run.part.is_none() {
@@ -158,7 +158,7 @@ fn runs(step: &Step, stretch: &Stretch) -> Vec<Run> {
         operations.map(|operation| Run { operation, part: Some(part), is_first: part == first }).collect()
     };
     let mut runs: Vec<Run> = (0..forward.start).map(whole).collect();
-    if stretch.goes_both_ways(step) {
+    if stretch.goes_both_ways {
         runs.extend((0..*parts).flat_map(|part| [in_part(part, 0, forward), in_part(part, 0, backward)].concat()));
     } else {
         runs.extend((0..*parts).flat_map(|part| in_part(part, 0, forward)));
@@ -175,12 +175,6 @@ impl Stretch {
     /// Operations of the step with the stretch in parts.
     pub(super) fn operations(&self, step: &Step) -> usize {
         step.operations.len() + (self.parts - 1) * (self.forward.len() + self.backward.len())
-    }
-
-    /// Whether each part goes forward and backward before the next: nothing comes between its forward and its backward
-    /// operations.
-    pub(super) fn goes_both_ways(&self, step: &Step) -> bool {
-        self.forward.end == step.forward() && self.backward.start == self.forward.end
     }
 
     /// For each tensor: whether each part has its own.

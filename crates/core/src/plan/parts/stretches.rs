@@ -1,6 +1,5 @@
 //! Which stretches of a step may run in parts of the mini-batch, and the bytes that they need at least.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::plan::footprint;
@@ -14,6 +13,9 @@ pub(in crate::plan) const PARTS: [usize; 4] = [2, 4, 8, 16];
 pub(in crate::plan) struct Stretch {
     pub(in crate::plan) forward: Range<usize>,
     pub(in crate::plan) backward: Range<usize>,
+    /// Whether each part goes forward and backward before the next: nothing comes between its forward and its backward
+    /// operations.
+    pub(in crate::plan) goes_both_ways: bool,
     /// Parts of the mini-batch.
     pub(in crate::plan) parts: usize,
     /// Bytes that no schedule needs less than at once, but for workspaces.
@@ -22,46 +24,92 @@ pub(in crate::plan) struct Stretch {
     pub(in crate::plan) at: usize,
 }
 
-/// All stretches that begin where the operations before may not run in parts, each with every number of parts.
+/// The stretches that begin where the operations before may not run in parts, each with every number of parts. Of those
+/// that begin together and need the same bytes, only the shortest one and the longest.
 ///
-/// - Cost: O(forward operations × uses of the step).
+/// - Cost: O(forward operations + bytes that differ × log(forward operations) × uses of the step).
 pub(in crate::plan) fn stretches(step: &Step) -> Vec<Stretch> {
     let (forward, needs) = (step.forward(), Needs::of(step));
-    let may_divide = |at: usize| {
-        let operation = &step.operations[at];
-        step.may_divide(OperationId(at))
-            && operation.resource == Resource::Device
-            && !matches!(operation.cost, Cost::Listed(_))
-    };
+    let may_divide: Vec<bool> = step.iter().map(|(id, _)| may_divide(step, id)).collect();
+    let mut backward: Vec<Vec<usize>> = vec![Vec::new(); step.groups.len()];
+    (forward..step.operations.len()).for_each(|at| backward[step.operations[at].group.0].push(at));
     let mut found = Vec::new();
     let mut start = 0;
     while start < forward {
-        let end = (start..forward).find(|at| !may_divide(*at)).unwrap_or(forward);
-        for end in start + 2..=end {
-            let Some(backward) = backward(step, &(start..end)) else { continue };
-            if !backward.clone().all(|at| step.operations[at].stage == Stage::Update || may_divide(at)) {
-                continue;
-            }
-            let stretch = Stretch { forward: start..end, backward, parts: 1, needs: 0, at: 0 };
+        let end = (start..forward).find(|at| !may_divide[*at]).unwrap_or(forward);
+        let ranges = ranges(step, start..end, &backward, &may_divide);
+        let in_parts = |place: usize| -> Vec<Stretch> {
+            let (own, backward) = ranges[place].clone();
+            let goes_both_ways = own.end == forward && backward.start == forward;
+            let stretch = Stretch { forward: own, backward, goes_both_ways, parts: 1, needs: 0, at: 0 };
             let inner = stretch.inner(step);
-            for parts in PARTS.into_iter().filter(|parts| step.batch.is_multiple_of(*parts)) {
+            let parts = PARTS.into_iter().filter(|parts| step.batch.is_multiple_of(*parts));
+            let of = parts.map(|parts| {
                 let (needs, at) = needs.in_parts(&inner, parts as u64);
-                found.push(Stretch { parts, needs, at, ..stretch.clone() });
-            }
+                Stretch { parts, needs, at, ..stretch.clone() }
+            });
+            of.collect()
+        };
+        if let Some(last) = ranges.len().checked_sub(1) {
+            let (shortest, longest) = (in_parts(0), in_parts(last));
+            found.extend(shortest.clone());
+            add_lower(&in_parts, (0, &shortest), (last, &longest), &mut found);
+            found.extend(longest.into_iter().filter(|_| last > 0));
         }
         start = end + 1;
     }
     found
 }
 
-/// The backward operations of the groups of some forward ones; `None` if others are among them.
-fn backward(step: &Step, forward: &Range<usize>) -> Option<Range<usize>> {
-    let groups: HashSet<_> = step.operations[forward.clone()].iter().map(|operation| operation.group).collect();
-    let is_own = |at: &usize| groups.contains(&step.operations[*at].group);
-    let after = step.forward()..step.operations.len();
-    let Some(first) = after.clone().find(is_own) else { return Some(after.end..after.end) };
-    let last = after.rev().find(is_own).unwrap_or(first);
-    (first..last + 1).all(|at| is_own(&at)).then_some(first..last + 1)
+fn may_divide(step: &Step, id: OperationId) -> bool {
+    let operation = step.operation(id);
+    step.may_divide(id) && operation.resource == Resource::Device && !matches!(operation.cost, Cost::Listed(_))
+}
+
+/// For stretches that begin with these operations, by rising length: their forward and their backward operations, which
+/// follow each other and may run in parts. `backward` has those of each group.
+fn ranges(
+    step: &Step,
+    forward: Range<usize>,
+    backward: &[Vec<usize>],
+    may_divide: &[bool],
+) -> Vec<(Range<usize>, Range<usize>)> {
+    let (mut is_known, mut own, mut is_whole) = (vec![false; step.groups.len()], 0, true);
+    let (mut first, mut last) = (step.operations.len(), 0);
+    let mut found = Vec::new();
+    for at in forward.clone() {
+        let group = step.operations[at].group.0;
+        if !std::mem::replace(&mut is_known[group], true) {
+            for &of in &backward[group] {
+                is_whole &= step.operations[of].stage == Stage::Update || may_divide[of];
+                (first, last) = (first.min(of), last.max(of + 1));
+            }
+            own += backward[group].len();
+        }
+        let follow = own == last.saturating_sub(first);
+        if at > forward.start && is_whole && follow {
+            found.push((forward.start..at + 1, first..last.max(first)));
+        }
+    }
+    found
+}
+
+/// Adds the shortest stretches that need fewer bytes than one, between it and a longer one: a longer one never needs more.
+fn add_lower(
+    in_parts: &impl Fn(usize) -> Vec<Stretch>,
+    one: (usize, &[Stretch]),
+    other: (usize, &[Stretch]),
+    found: &mut Vec<Stretch>,
+) {
+    let differ = one.1.iter().zip(other.1).any(|(one, other)| one.needs != other.needs);
+    if !differ || one.0 + 1 >= other.0 {
+        return;
+    }
+    let place = one.0.midpoint(other.0);
+    let middle = in_parts(place);
+    add_lower(in_parts, one, (place, &middle), found);
+    found.extend(middle.clone());
+    add_lower(in_parts, (place, &middle), other, found);
 }
 
 /// What every schedule needs at each operation.

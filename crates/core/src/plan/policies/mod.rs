@@ -13,18 +13,19 @@ use trials::Trials;
 use vdnn::Offloads;
 
 use super::draft::{Draft, Drafter};
+use super::lower_bound::LowerBound;
 use super::place::Effort;
 use super::side_by_side::side_by_side;
 use super::stop::End;
-use super::{Algorithms, Bounded, Decision, Policy};
-use crate::{Bytes, Error, Nanos};
+use super::{Algorithms, Decision, Policy};
+use crate::{Bytes, Error};
 
 /// A policy's decision and all its attempts.
 pub(super) struct Outcome {
     pub(super) draft: Draft,
     pub(super) decisions: Vec<Decision>,
-    /// A time that no plan of a kind is below, if it is known.
-    pub(super) bound: Option<(Nanos, Bounded)>,
+    /// If one is known.
+    pub(super) bound: Option<LowerBound>,
 }
 
 /// Runs the policy selected in the options.
@@ -126,7 +127,8 @@ impl Floors {
                 *in_parts.lock().unwrap_or_else(PoisonError::into_inner) = optimal::least_in_parts(drafter);
                 None
             }
-            Some(_) if drafter.end.proceed().is_err() => None,
+            // That of another stands in for what there is no time for.
+            Some(place) if drafter.end.proceed().is_err() || place > 1 && end.is_over() => None,
             // It takes longest of the others.
             Some(0) => Some(baseline(drafter, end)),
             Some(script) => {
@@ -135,17 +137,19 @@ impl Floors {
             }
         });
         drafter.end.proceed()?;
-        let mut drafts = drafts.into_iter().flatten();
-        let mut next =
-            || drafts.next().unwrap_or_else(|| drafter.draft(&scripts[0], Algorithms::Memory, Effort::Draft));
+        let none = || drafter.draft(&scripts[0], Algorithms::Memory, Effort::Draft);
+        let mut drafts = drafts.into_iter().skip(2);
+        let fastest = drafts.next().flatten().unwrap_or_else(none);
+        let none = drafts.next().flatten().unwrap_or_else(none);
+        let mut next = || drafts.next().flatten().unwrap_or_else(|| none.clone());
         Ok(Floors {
-            fastest: next(),
-            none: next(),
+            fastest,
             conv: next(),
             all: next(),
             on_demand: next(),
             overlap: next(),
             baseline: next(),
+            none,
             optimal: optimal.into_inner().unwrap_or_else(PoisonError::into_inner),
             in_parts: in_parts.into_inner().unwrap_or_else(PoisonError::into_inner),
         })

@@ -2,7 +2,8 @@
 
 use crate::Nanos;
 use crate::plan::draft::{Draft, Drafter};
-use crate::plan::{Bounded, Decision, InParts, simulate};
+use crate::plan::lower_bound::LowerBound;
+use crate::plan::{Decision, InParts, simulate};
 
 use super::Outcome;
 
@@ -11,8 +12,7 @@ pub(super) struct Trials<'a> {
     drafter: &'a Drafter<'a>,
     decisions: Vec<Decision>,
     best: Option<Best>,
-    /// Times that no plan of a kind is below, each of plans with the same stretch in parts.
-    bounds: Vec<(Option<InParts>, (Nanos, Bounded))>,
+    bounds: Vec<LowerBound>,
 }
 
 /// The fastest attempt; among equally fast ones a tight placement, then the smallest arena.
@@ -52,12 +52,11 @@ impl<'a> Trials<'a> {
         fits
     }
 
-    /// Records a time that no plan of a kind with this stretch in parts is below; `None` for whole mini-batches.
-    pub(super) fn add_bound(&mut self, in_parts: Option<InParts>, bound: (Nanos, Bounded)) {
-        self.bounds.push((in_parts, bound));
+    pub(super) fn add_bound(&mut self, bound: LowerBound) {
+        self.bounds.push(bound);
     }
 
-    /// The fastest attempt with all decisions, and a time that no plan of a kind is below, if it is known.
+    /// The fastest attempt with all decisions, and the highest bound that covers it.
     ///
     /// # Errors
     /// All decisions if none fits.
@@ -67,10 +66,8 @@ impl<'a> Trials<'a> {
             Some(Best { draft, place, time, .. }) => {
                 decisions[place].taken = true;
                 let in_parts = InParts::of(drafter.step, &draft.schedule);
-                // A plan that is faster is not of those that a bound covers.
-                let covers = |(of, (bound, _)): &(Option<InParts>, (Nanos, _))| *of == in_parts && *bound <= time;
-                let bounds = bounds.into_iter().filter(covers).map(|(_, bound)| bound);
-                let bound = bounds.max_by_key(|(bound, _)| *bound);
+                let bounds = bounds.into_iter().filter(|bound| bound.covers(in_parts.as_ref(), time));
+                let bound = bounds.max_by_key(|bound| bound.time);
                 Ok(Outcome { draft, decisions, bound })
             }
             None => Err(decisions),

@@ -121,7 +121,8 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             i128::from(model.least_again(&gap.producers)) * discount(most_worth.within(from, to))
         };
         // Copies out before a moment and copies back after it are never beside each other; that holds for any moment.
-        let middle = (0..count).max_by_key(|at| (live[*at], Reverse(at.abs_diff(model.drafter.step.forward()))));
+        let forward = model.drafter.step.forward();
+        let middle = (0..count).max_by_key(|at| (live[*at], Reverse(at.abs_diff(forward))));
         let middle = middle.unwrap_or(0);
         let scratch_price = {
             let mut all = live.clone();

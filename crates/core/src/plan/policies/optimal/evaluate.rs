@@ -9,13 +9,21 @@
 //!
 //! Memory is exact in the order of the operations. Times leave out what copies in both directions and computations
 //! beside copies cost each other; the simulator decides between the plans that come out of the search.
+//!
+//! A search changes little at a time. So an evaluation begins at the first operation that a change concerns, and ends as
+//! soon as it is certain that the decisions are not wanted.
 
-use std::collections::VecDeque;
+mod script;
+#[cfg(test)]
+mod tests;
+mod trace;
 
 use super::model::{Gap, Model};
 use super::slots::Slot;
-use crate::plan::script::{Move, Script};
-use crate::plan::step::{OperationId, TensorId};
+use super::starts::everything;
+use crate::plan::script::Move;
+use crate::plan::step::TensorId;
+use trace::{Leaving, Trace};
 
 /// The decision for an idle interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,8 +52,6 @@ pub(super) struct Decisions {
 pub(super) struct Moment {
     pub(super) operation: usize,
     pub(super) again: bool,
-    /// Live bytes.
-    pub(super) live: u64,
     /// When it starts, without waits for copies from the host.
     start: u64,
     /// The next operation of the step, or this one.
@@ -55,7 +61,7 @@ pub(super) struct Moment {
 }
 
 /// What decisions lead to.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) time: u64,
     pub(super) peak: u64,
@@ -83,11 +89,23 @@ struct Fetch {
     needed: usize,
 }
 
-/// A tensor that leaves once its copy to the host has ended.
+/// What an outcome has to keep to.
 #[derive(Clone, Copy, Debug)]
-struct Leaving {
-    tensor: usize,
-    end: u64,
+pub(super) struct Most {
+    /// Bytes over the limit, summed over all moments.
+    pub(super) excess: u64,
+    /// Its time, if nothing may be over the limit.
+    pub(super) time: u64,
+}
+
+impl Most {
+    /// Anything.
+    const ANY: Most = Most { excess: u64::MAX, time: u64::MAX };
+
+    /// Whatever may rank before an outcome.
+    pub(super) fn before(outcome: &Outcome) -> Most {
+        Most { excess: outcome.excess, time: if outcome.excess == 0 { outcome.time } else { u64::MAX } }
+    }
 }
 
 /// How early a copy back starts, in copy times.
@@ -103,32 +121,21 @@ const MAX_RERUNS: usize = 8;
 pub(super) struct Evaluator<'m, 'a> {
     pub(super) model: &'m Model<'a>,
     pub(super) limit: u64,
-    pub(super) moments: Vec<Moment>,
-    /// Positions in the moments before or after which a move takes place.
-    moves: Vec<(usize, bool, Move)>,
-    present: Vec<bool>,
-    /// For each tensor: how many moments came before it left last.
-    left: Vec<usize>,
-    /// For each tensor: the gap it is in.
-    gap: Vec<Option<usize>>,
-    /// For each tensor: when its copy on the host is complete.
-    on_host: Vec<Option<u64>>,
+    trace: Trace,
+    /// The decisions that the trace is of.
+    decisions: Decisions,
+    /// Time of all operations of the step under these.
+    total: u64,
+    /// For each moment of the last whole evaluation: live bytes.
+    pub(super) live: Vec<u64>,
+    /// Moments before which a copy back begins.
+    prefetches: Vec<(usize, Move)>,
     /// For each tensor: how many tensors being rebuilt read it.
     wanted: Vec<u32>,
-    /// By the ends of their copies.
-    leaving: VecDeque<Leaving>,
     /// Tensors being rebuilt, each for the one before, with their producers.
     stack: Vec<(usize, &'m [usize])>,
-    fetches: Vec<Fetch>,
-    live: u64,
-    now: u64,
-    link_free: u64,
-    moved: u64,
-    /// Time of all copies to the host.
-    copying: u64,
-    reruns: usize,
-    /// Moments at which a tensor on its way back was counted.
-    counted: usize,
+    /// Visits of the last whole evaluation.
+    visits: u64,
     /// The operation of the step that comes next.
     at: usize,
 }
@@ -136,122 +143,150 @@ pub(super) struct Evaluator<'m, 'a> {
 impl<'m, 'a> Evaluator<'m, 'a> {
     pub(super) fn new(model: &'m Model<'a>, limit: u64) -> Evaluator<'m, 'a> {
         let tensors = model.managed.len();
+        let decisions = everything(model);
+        let total = model.slots.iter().map(|slot| slot.time + time_of(model, slot, &decisions)).sum();
         Evaluator {
             model,
             limit,
-            moments: Vec::new(),
-            moves: Vec::new(),
-            present: vec![false; tensors],
-            left: vec![0; tensors],
-            gap: vec![None; tensors],
-            on_host: vec![None; tensors],
+            trace: Trace::new(tensors),
+            decisions,
+            total,
+            live: Vec::new(),
+            prefetches: Vec::new(),
             wanted: vec![0; tensors],
-            leaving: VecDeque::new(),
             stack: Vec::new(),
-            fetches: Vec::new(),
-            live: 0,
-            now: 0,
-            link_free: 0,
-            moved: 0,
-            copying: 0,
-            reruns: 0,
-            counted: 0,
+            visits: model.slots.len() as u64,
             at: 0,
         }
     }
 
-    fn clear(&mut self) {
-        self.moments.clear();
-        self.moves.clear();
-        self.present.fill(false);
-        self.left.fill(0);
-        self.gap.fill(None);
-        self.on_host.fill(None);
-        self.wanted.fill(0);
-        self.leaving.clear();
-        self.fetches.clear();
-        (self.live, self.now, self.link_free, self.moved, self.copying) = (0, 0, 0, 0, 0);
-        (self.reruns, self.counted) = (0, 0);
+    /// The moments of the last whole evaluation.
+    pub(super) fn moments(&self) -> &[Moment] {
+        &self.trace.moments
+    }
+
+    /// Goes back to the first operation that concerns a decision which differs from those evaluated last.
+    fn go_back(&mut self, decisions: &Decisions) {
+        let model = self.model;
+        let mut first = model.points.len();
+        for (gap, (was, is)) in self.decisions.gaps.iter().zip(&decisions.gaps).enumerate() {
+            if was != is {
+                // What will move is copied as soon as it is written.
+                let is_copied = [was, is].contains(&&Choice::Move);
+                first = first.min(if is_copied { model.gaps[gap].written } else { model.gaps[gap].from });
+            }
+        }
+        for (at, (was, is)) in self.decisions.points.iter().zip(&decisions.points).enumerate() {
+            if was != is {
+                let points = &model.points[at];
+                self.total = self.total - points[*was].time + points[*is].time;
+                first = first.min(at);
+            }
+        }
+        if let Some(slot) = model.slot_of.get(first) {
+            self.trace.back_to(*slot);
+            self.decisions.clone_from(decisions);
+        }
     }
 
     /// What these decisions lead to; `None` if something needed cannot be computed again or the host is too small.
     ///
-    /// - Cost: O(slots + reruns + copies × distance of their prefetches).
+    /// - Cost: O(slots + reruns + copies × distance of their prefetches), the first two counted from the first operation
+    ///   that differs.
     pub(super) fn evaluate(&mut self, decisions: &Decisions) -> Option<Outcome> {
-        self.clear();
+        self.evaluate_within(decisions, Most::ANY)
+    }
+
+    /// The same, or `None` as soon as the outcome is certain to be over `most`.
+    pub(super) fn evaluate_within(&mut self, decisions: &Decisions, most: Most) -> Option<Outcome> {
         let model = self.model;
-        for slot in &model.slots {
-            let at = slot.from;
-            self.at = at;
-            if slot.is_quiet {
-                self.pass(slot);
-                continue;
+        self.go_back(decisions);
+        while let Some(slot) = model.slots.get(self.trace.slots()) {
+            self.trace.begin();
+            if self.carry_out(slot, decisions).is_none() {
+                self.trace.back_to(self.trace.slots() - 1);
+                self.wanted.fill(0);
+                return None;
             }
-            for touch in model.touches[at].iter().filter(|touch| touch.reads) {
-                if !self.present[touch.tensor] {
-                    self.restore(touch.tensor, at, decisions)?;
-                }
+            if self.is_over(most) {
+                return None;
             }
-            for touch in &model.touches[at] {
-                self.appear(touch.tensor);
-                self.gap[touch.tensor] = None;
-                if touch.writes {
-                    self.on_host[touch.tensor] = None;
-                }
-            }
-            self.run(at, at, false, decisions);
-            for touch in &model.touches[at] {
-                if touch.writes && !touch.dies {
-                    self.copy_ahead(touch.tensor, at, decisions);
-                }
-            }
-            for touch in &model.touches[at] {
-                self.gap[touch.tensor] = touch.gap;
-                match touch.gap.map(|gap| decisions.gaps[gap]) {
-                    _ if touch.dies => self.leave(touch.tensor),
-                    Some(Choice::Move) => self.move_out(touch.tensor),
-                    Some(Choice::Rebuild | Choice::Again) => self.leave(touch.tensor),
-                    Some(Choice::Keep) | None => {}
-                }
-            }
-            self.now += slot.time;
         }
-        if self.moved > model.drafter.options.host_budget.0 {
+        if self.trace.sums.moved > model.drafter.options.host_budget.0 {
             return None;
         }
-        let stall = self.come_back();
-        let mut outcome = Outcome { time: self.now + stall + self.beside(), ..Outcome::default() };
-        for (place, moment) in self.moments.iter().enumerate() {
-            outcome.excess += moment.live.saturating_sub(self.limit);
-            if moment.live > outcome.peak {
-                (outcome.peak, outcome.worst) = (moment.live, place);
+        let (stall, counted) = self.come_back();
+        self.visits = (self.trace.moments.len() + counted / COUNTED) as u64;
+        let sums = &self.trace.sums;
+        let mut outcome = Outcome { time: sums.now + stall + self.beside(), ..Outcome::default() };
+        for (place, live) in self.live.iter().enumerate() {
+            outcome.excess += live.saturating_sub(self.limit);
+            if *live > outcome.peak {
+                (outcome.peak, outcome.worst) = (*live, place);
             }
         }
         Some(outcome)
     }
 
-    /// Visits that the last evaluation took: its moments, and parts of one for counting what comes back.
+    /// Whether what has come to pass is over `most`, whatever follows.
+    fn is_over(&self, most: Most) -> bool {
+        let sums = &self.trace.sums;
+        sums.excess > most.excess || most.excess == 0 && sums.now + (self.total - sums.spent) > most.time
+    }
+
+    /// Carries out a slot; `None` if something needed cannot be computed again.
+    fn carry_out(&mut self, slot: &Slot, decisions: &Decisions) -> Option<()> {
+        let model = self.model;
+        let at = slot.from;
+        self.at = at;
+        if slot.is_quiet {
+            self.pass(slot);
+            return Some(());
+        }
+        for touch in model.touches[at].iter().filter(|touch| touch.reads) {
+            if !self.trace.is_present(touch.tensor) {
+                self.restore(touch.tensor, at, decisions)?;
+            }
+        }
+        for touch in &model.touches[at] {
+            self.appear(touch.tensor);
+            if touch.writes {
+                self.trace.set_on_host(touch.tensor, None);
+            }
+        }
+        self.run(at, at, false, decisions);
+        for touch in &model.touches[at] {
+            if touch.writes && !touch.dies {
+                self.copy_ahead(touch.tensor, at, decisions);
+            }
+        }
+        for touch in &model.touches[at] {
+            match touch.gap.map(|gap| decisions.gaps[gap]) {
+                _ if touch.dies => self.leave(touch.tensor),
+                Some(Choice::Move) => self.move_out(touch.tensor),
+                Some(Choice::Rebuild | Choice::Again) => self.leave(touch.tensor),
+                Some(Choice::Keep) | None => {}
+            }
+        }
+        self.trace.sums.now += slot.time;
+        self.trace.sums.spent += slot.time + time_of(model, slot, decisions);
+        Some(())
+    }
+
+    /// Visits that the last evaluation counts as, however little of it had to be done: its moments, and parts of one for
+    /// counting what comes back.
     pub(super) fn visits(&self) -> u64 {
-        (self.moments.len() + self.counted / COUNTED) as u64
+        self.visits
     }
 
     fn appear(&mut self, tensor: usize) {
-        if !self.present[tensor] {
-            self.present[tensor] = true;
-            self.live += self.model.bytes[tensor];
-        } else if let Some(place) = self.leaving.iter().position(|leaving| leaving.tensor == tensor) {
-            // Its next use came before the copy ended.
-            self.leaving.remove(place);
-        }
+        self.trace.appear(tensor, self.model.bytes[tensor]);
     }
 
     /// Frees a tensor's bytes after the last moment.
     fn leave(&mut self, tensor: usize) {
-        if self.present[tensor] {
-            self.present[tensor] = false;
-            self.live -= self.model.bytes[tensor];
-            self.left[tensor] = self.moments.len();
-            self.moves.push((self.moments.len(), false, Move::Leave(TensorId(tensor))));
+        if self.trace.leave(tensor, self.model.bytes[tensor]) {
+            self.trace.moves.push((self.trace.moments.len(), Move::Leave(TensorId(tensor))));
         }
     }
 
@@ -265,43 +300,55 @@ impl<'m, 'a> Evaluator<'m, 'a> {
     }
 
     fn copy_out(&mut self, tensor: usize) -> u64 {
-        if let Some(end) = self.on_host[tensor] {
+        if let Some(end) = self.trace.on_host(tensor) {
             return end;
         }
         let time = self.model.copy_times(tensor).0;
-        self.link_free = self.link_free.max(self.now) + time;
-        self.moved += self.model.bytes[tensor];
-        self.copying += time;
-        self.on_host[tensor] = Some(self.link_free);
-        self.moves.push((self.moments.len(), false, Move::Offload(TensorId(tensor))));
-        self.link_free
+        let sums = &mut self.trace.sums;
+        let end = sums.link_free.max(sums.now) + time;
+        sums.link_free = end;
+        sums.moved += self.model.bytes[tensor];
+        sums.copying += time;
+        self.trace.set_on_host(tensor, Some(end));
+        self.trace.moves.push((self.trace.moments.len(), Move::Offload(TensorId(tensor))));
+        end
     }
 
     fn move_out(&mut self, tensor: usize) {
         let end = self.copy_out(tensor);
-        let place = self.leaving.partition_point(|leaving| leaving.end <= end);
-        self.leaving.insert(place, Leaving { tensor, end });
+        self.trace.leave_after(tensor, end);
     }
 
     /// Frees the bytes of tensors whose copies have ended, or must be waited for to stay within the limit.
     fn free(&mut self, needed: u64) {
-        while let Some(&Leaving { tensor, end }) = self.leaving.front() {
-            if end > self.now && self.live + needed <= self.limit {
+        while let Some(Leaving { tensor, end }) = self.trace.first_leaving() {
+            let sums = &mut self.trace.sums;
+            if end > sums.now && sums.live + needed <= self.limit {
                 break;
             }
-            self.now = self.now.max(end);
-            self.leaving.pop_front();
+            sums.now = sums.now.max(end);
+            self.trace.unqueue(0);
             self.leave(tensor);
         }
+    }
+
+    /// Adds a moment at which so many bytes are needed besides those of managed tensors.
+    fn add(&mut self, needed: u64, moment: Moment, time: u64) {
+        let sums = &mut self.trace.sums;
+        let live = sums.live + needed;
+        sums.excess += live.saturating_sub(self.limit);
+        sums.now += time;
+        self.trace.live.push(live);
+        self.trace.moments.push(moment);
     }
 
     /// Runs operations during which nothing comes or goes.
     fn pass(&mut self, slot: &Slot) {
         self.free(slot.needs);
         let (operation, at, last) = (slot.from, slot.from, slot.to - 1);
-        let live = self.live + slot.needs;
-        self.moments.push(Moment { operation, again: false, live, start: self.now, at, last });
-        self.now += slot.time;
+        let moment = Moment { operation, again: false, start: self.trace.sums.now, at, last };
+        self.add(slot.needs, moment, slot.time);
+        self.trace.sums.spent += slot.time;
     }
 
     /// Runs an operation just before `at`, or at `at`.
@@ -311,8 +358,8 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         let fixed = if again { model.fixed_before[at] } else { model.fixed[at] };
         let needed = fixed + point.scratch;
         self.free(needed);
-        self.moments.push(Moment { operation, again, live: self.live + needed, start: self.now, at, last: at });
-        self.now += if again { model.again[operation].unwrap_or(point.time) } else { point.time };
+        let time = if again { model.again[operation].unwrap_or(point.time) } else { point.time };
+        self.add(needed, Moment { operation, again, start: self.trace.sums.now, at, last: at }, time);
     }
 
     /// Brings back a tensor that is not there, and everything that takes.
@@ -327,7 +374,8 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         self.want(stack[0].1, tensor, 1);
         while let Some(&(target, producers)) = stack.last() {
             let reads = producers.iter().flat_map(|run| &model.runs[*run].reads);
-            let missing = reads.copied().find(|&read| read != target && model.managed[read] && !self.present[read]);
+            let missing =
+                reads.copied().find(|&read| read != target && model.managed[read] && !self.trace.is_present(read));
             if let Some(missing) = missing {
                 if !self.fetch(missing, decisions) {
                     if stack.iter().any(|(other, _)| *other == missing) {
@@ -339,8 +387,8 @@ impl<'m, 'a> Evaluator<'m, 'a> {
                 }
                 continue;
             }
-            self.reruns += producers.len();
-            if self.reruns > MAX_RERUNS * model.touches.len() {
+            self.trace.sums.reruns += producers.len();
+            if self.trace.sums.reruns > MAX_RERUNS * model.touches.len() {
                 return None;
             }
             for &run in producers {
@@ -376,7 +424,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
 
     /// Whether a tensor that is on the device stays there.
     fn stays(&self, tensor: usize, decisions: &Decisions) -> bool {
-        match self.gap[tensor] {
+        match self.model.gap_at(tensor, self.at) {
             None => true,
             Some(gap) if self.model.gaps[gap].is_tail => decisions.gaps[gap] == Choice::Keep,
             Some(gap) => decisions.gaps[gap] != Choice::Again || self.model.gaps[gap].to == self.at,
@@ -385,10 +433,11 @@ impl<'m, 'a> Evaluator<'m, 'a> {
 
     /// Starts the copy back of a tensor, if it was moved.
     fn fetch(&mut self, tensor: usize, decisions: &Decisions) -> bool {
-        match self.gap[tensor] {
-            Some(gap) if decisions.gaps[gap] == Choice::Move && self.on_host[tensor].is_some() => {
-                let from = self.left[tensor];
-                self.fetches.push(Fetch { tensor, gap, from, needed: self.moments.len() });
+        match self.model.gap_at(tensor, self.at) {
+            Some(gap) if decisions.gaps[gap] == Choice::Move && self.trace.on_host(tensor).is_some() => {
+                let from = self.trace.left(tensor);
+                self.trace.fetches.push(Fetch { tensor, gap, from, needed: self.trace.moments.len() });
+                self.trace.sums.copying += self.model.copies[gap].1;
                 self.appear(tensor);
                 true
             }
@@ -397,84 +446,18 @@ impl<'m, 'a> Evaluator<'m, 'a> {
     }
 
     fn producers(&self, tensor: usize, at: usize) -> Option<&'m [usize]> {
-        let Gap { producers, until, .. } = &self.model.gaps[self.gap[tensor]?];
+        let Gap { producers, until, .. } = &self.model.gaps[self.model.gap_at(tensor, at)?];
         (!producers.is_empty() && at <= *until).then_some(producers)
-    }
-
-    /// Places the copies back, each as late as its time allows, or later if memory is short. Returns the time for which
-    /// computations wait for them.
-    fn come_back(&mut self) -> u64 {
-        let mut order = std::mem::take(&mut self.fetches);
-        order.sort_by_key(|fetch| fetch.needed);
-        let mut next = u64::MAX;
-        let mut begin_by = vec![0; order.len()];
-        for (fetch, begin_by) in order.iter().zip(&mut begin_by).rev() {
-            let end = self.moments[fetch.needed].start.min(next);
-            *begin_by = end.saturating_sub(self.model.copies[fetch.gap].1 * EARLY);
-            next = *begin_by;
-        }
-        let (mut earliest, mut free, mut stall) = (0, 0, 0);
-        for (fetch, begin_by) in order.iter().zip(begin_by) {
-            let Fetch { tensor, gap, from, needed } = *fetch;
-            let bytes = self.model.bytes[tensor];
-            let in_time = self.moments.partition_point(|moment| moment.start <= begin_by).saturating_sub(1);
-            let mut at = in_time.max(earliest).max(from).min(needed);
-            self.counted += needed - at;
-            let limit = self.limit;
-            if let Some(full) = self.moments[at..needed].iter().rposition(|moment| moment.live + bytes > limit) {
-                at += full + 1;
-            }
-            self.moments[at..needed].iter_mut().for_each(|moment| moment.live += bytes);
-            self.moves.push((at, true, Move::Prefetch(TensorId(tensor))));
-            earliest = at;
-            free = (self.moments[at].start + stall).max(free) + self.model.copies[gap].1;
-            stall += free.saturating_sub(self.moments[needed].start + stall);
-        }
-        self.fetches = order;
-        stall
     }
 
     /// The time that copies cost the computations beside them.
     fn beside(&self) -> u64 {
-        let slower = self.model.drafter.costs.beside_copies;
-        let copying = self.copying + self.fetches.iter().map(|fetch| self.model.copies[fetch.gap].1).sum::<u64>();
-        (copying.min(self.now) as f64 * slower / (1.0 + slower)) as u64
+        let (slower, sums) = (self.model.drafter.costs.beside_copies, &self.trace.sums);
+        (sums.copying.min(sums.now) as f64 * slower / (1.0 + slower)) as u64
     }
+}
 
-    /// The script of the decisions that were evaluated last.
-    pub(super) fn script(&self) -> Script {
-        let mut script = Script::with_releases(self.model.touches.len());
-        // By moment: first what comes after the moment before, then the prefetches before it.
-        let mut moves: Vec<(usize, bool, usize, Move)> = self
-            .moves
-            .iter()
-            .enumerate()
-            .map(|(order, (place, is_before, what))| (*place, *is_before, order, *what))
-            .collect();
-        moves.sort_by_key(|(place, is_before, order, _)| (*place, *is_before, *order));
-        let mut moves = moves.into_iter().peekable();
-        let mut last: Option<usize> = None;
-        for (place, moment) in self.moments.iter().enumerate() {
-            while let Some((.., is_before, _, what)) = moves.next_if(|(of, ..)| *of <= place) {
-                match last {
-                    // The list before an operation also holds what follows a rerun.
-                    Some(last)
-                        if !is_before && self.moments[place - 1].last == last && !self.moments[place - 1].again =>
-                    {
-                        script.after(last, what)
-                    }
-                    _ => script.before(moment.at, what),
-                }
-            }
-            if moment.again {
-                script.before(moment.at, Move::Rerun(OperationId(moment.operation)));
-            } else {
-                last = Some(moment.last);
-            }
-        }
-        if let Some(last) = last {
-            moves.for_each(|(.., what)| script.after(last, what));
-        }
-        script
-    }
+/// The time of a slot's first operation, where it is not among that of all.
+fn time_of(model: &Model<'_>, slot: &Slot, decisions: &Decisions) -> u64 {
+    if slot.is_quiet { 0 } else { model.points[slot.from][decisions.points[slot.from]].time }
 }

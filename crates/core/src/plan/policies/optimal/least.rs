@@ -80,7 +80,7 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     let mut search = Search::new(&model, peak, 0);
     search.evaluate(&decisions, &mut work)?;
     let script = search.evaluator().script();
-    let draft = drafter.draft_with(&script, &decisions.points, Effort::Draft);
+    let draft = drafter.draft_with(&script, &decisions.points, Effort::Draft, drafter.end);
     let draft = drafter.tightened_until(draft, Effort::Bound, drafter.end.part(PART));
     Some(Least { draft, decisions })
 }

@@ -24,11 +24,12 @@ use pool::{PHASES, Pool};
 use super::vdnn::{self, Offloads};
 use super::{Floors, Outcome, Trials};
 use crate::plan::draft::Drafter;
+use crate::plan::lower_bound::LowerBound;
 use crate::plan::parts::Stretch;
 use crate::plan::place::Effort;
 use crate::plan::side_by_side::side_by_side;
 use crate::plan::stop::End;
-use crate::plan::{Algorithms, Bounded, Decision};
+use crate::plan::{Algorithms, Bounded, Decision, InParts};
 use crate::{Error, Nanos};
 
 /// A plan whose time is above that of everything resident by at most one part in so many needs no stretch in parts.
@@ -70,7 +71,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         if floors.whole().peak <= options.budget {
             let end = drafter.end.part(1 + stretches.len());
             let bound = search(drafter, floors.optimal.as_ref(), Some(floors), &mut trials, end)?;
-            bound.into_iter().for_each(|bound| trials.add_bound(None, bound));
+            bound.into_iter().for_each(|bound| trials.add_bound(bound));
         }
         try_parts(drafter, floors, &stretches, &mut trials)?;
     }
@@ -86,7 +87,7 @@ fn try_keeping_everything(drafter: &Drafter<'_>, trials: &mut Trials<'_>) -> boo
     let fastest = parts::fastest(drafter);
     let fits = trials.best().is_some_and(|best| best.time == fastest);
     if fits {
-        trials.add_bound(None, (fastest, Bounded::Any));
+        trials.add_bound(LowerBound::whole(fastest, Bounded::Any));
     }
     fits
 }
@@ -102,7 +103,7 @@ fn try_parts(
     trials: &mut Trials<'_>,
 ) -> Result<(), Error> {
     let consider = |name: &str, found: DraftInParts, trials: &mut Trials<'_>| {
-        trials.add_bound(found.in_parts(drafter), found.bound);
+        trials.add_bound(found.bound);
         trials.consider(name, found.draft);
     };
     if let Some(least) = &floors.in_parts {
@@ -116,7 +117,7 @@ fn try_parts(
             break;
         }
         if let Some(found) = parts::plan(drafter, stretch, best, drafter.end.part(stretches.len() - place)) {
-            let name = found.in_parts(drafter).map_or_else(String::new, |in_parts| in_parts.words());
+            let name = found.bound.in_parts.as_ref().map_or_else(String::new, InParts::words);
             consider(&name, found, trials);
         }
         drafter.end.proceed()?;
@@ -124,8 +125,8 @@ fn try_parts(
     Ok(())
 }
 
-/// Searches for decisions, beginning with `least` among others, and places what it finds. Returns a time that no plan of
-/// a kind is below. With `floors`, the policies that only move tensors compete.
+/// Searches for decisions, beginning with `least` among others, and places what it finds. Returns a bound, if it knows one.
+/// With `floors`, the policies that only move tensors compete.
 ///
 /// # Errors
 /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
@@ -135,7 +136,7 @@ fn search(
     floors: Option<&Floors>,
     trials: &mut Trials<'_>,
     end: End<'_>,
-) -> Result<Option<(Nanos, Bounded)>, Error> {
+) -> Result<Option<LowerBound>, Error> {
     let whole = Model::of(drafter);
     let late = (drafter.step.operations.len() > LARGE).then(|| {
         let mut model = Model::of(drafter);
@@ -168,7 +169,7 @@ fn search(
         draft.into_iter().for_each(|draft| _ = trials.consider(policy.name(), draft));
     }
     end.proceed()?;
-    Ok((bound > 0).then_some((Nanos(bound), bounded)))
+    Ok((bound > 0).then_some(LowerBound::whole(Nanos(bound), bounded)))
 }
 
 /// The time of the fastest plan or decisions, in ns, which prices need not exceed.

@@ -19,6 +19,8 @@ pub(super) struct Gap {
     pub(super) tensor: usize,
     /// The operation that uses it before.
     pub(super) from: usize,
+    /// The operation that changed its content last until then; its first use if there is none.
+    pub(super) written: usize,
     /// The operation that needs it next; the number of operations for the last interval.
     pub(super) to: usize,
     /// Whether nothing uses it again.
@@ -92,6 +94,8 @@ pub(super) struct Model<'a> {
     pub(super) copies: Vec<(u64, u64)>,
     /// The operations in order, with those that change nothing together.
     pub(super) slots: Vec<Slot>,
+    /// For each operation: its slot.
+    pub(super) slot_of: Vec<usize>,
 }
 
 impl<'a> Model<'a> {
@@ -128,6 +132,7 @@ impl<'a> Model<'a> {
             by_tensor: vec![Vec::new(); tensors],
             copies: Vec::new(),
             slots: Vec::new(),
+            slot_of: Vec::new(),
         };
         model.count_fixed();
         let mut uses: Vec<Vec<(usize, bool, bool)>> = vec![Vec::new(); tensors];
@@ -163,6 +168,8 @@ impl<'a> Model<'a> {
         };
         model.copies = model.gaps.iter().map(copy).collect();
         model.slots = slots(&model);
+        let of = model.slots.iter().enumerate();
+        model.slot_of = of.flat_map(|(place, slot)| (slot.from..slot.to).map(move |_| place)).collect();
         model
     }
 
@@ -188,8 +195,10 @@ impl<'a> Model<'a> {
         let count = self.points.len();
         // The operations that compute the content so far; `None` if it cannot be computed again.
         let mut producers: Option<Vec<usize>> = None;
+        let mut written = uses.first().map_or(0, |first| first.0);
         for (place, &(at, reads, writes)) in uses.iter().enumerate() {
             if writes {
+                written = at;
                 let kept = if reads { producers.take() } else { Some(Vec::new()) };
                 producers = kept.filter(|_| self.runs[at].allowed).map(|mut producers| {
                     producers.push(at);
@@ -210,7 +219,7 @@ impl<'a> Model<'a> {
                 self.by_tensor[tensor].push(self.gaps.len());
                 let is_tail = next.is_none();
                 let until = if is_tail { self.latest(&producers, tensor, at) } else { to };
-                self.gaps.push(Gap { tensor, from: at, to, is_tail, producers, until, bytes });
+                self.gaps.push(Gap { tensor, from: at, written, to, is_tail, producers, until, bytes });
             }
             let dies = !is_needed;
             self.touches[at].push(Touch { tensor, reads, writes, gap, dies });

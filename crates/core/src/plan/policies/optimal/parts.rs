@@ -1,18 +1,25 @@
 //! Stretches in parts of the mini-batch, where memory is short: each is a step of its own, planned like any other.
 
+use std::time::Duration;
+
 use super::{Bounded, Least, search};
 use crate::Nanos;
 use crate::plan::InParts;
 use crate::plan::draft::{Draft, Drafter};
-use crate::plan::parts::{StepInParts, Stretch, stretches};
+use crate::plan::lower_bound::LowerBound;
+use crate::plan::parts::{StepInParts, Stretch};
 use crate::plan::policies::Trials;
 use crate::plan::stop::End;
 
 /// Budgets up to so many times what an operation needs at once are short of memory.
 const SHORT: u64 = 2;
 
-/// Operations up to which a step in parts is planned where no time is given.
+/// Operations up to which a step in parts is planned whatever time is given.
 const LARGEST: usize = 2000;
+
+/// Time that a search takes until its plans are good, for each pair of operations: no less than whole mini-batches get
+/// from the search that they share the time with.
+const PACE: Duration = Duration::from_nanos(400);
 
 /// Shares of a budget, in percent, that the operation of a stretch in parts which needs the most may take: the rest is
 /// for what is kept.
@@ -23,14 +30,16 @@ const ROOM: [u64; 2] = [100, 60];
 pub(in crate::plan::policies) struct DraftInParts {
     /// A draft of the step itself.
     pub(in crate::plan::policies) draft: Draft,
-    /// A time that no plan of the same parts is below.
-    pub(super) bound: (Nanos, Bounded),
+    /// A bound of plans of the same parts.
+    pub(super) bound: LowerBound,
 }
 
 impl DraftInParts {
-    /// The stretch; `None` if every operation computes the whole mini-batch.
-    pub(super) fn in_parts(&self, drafter: &Drafter<'_>) -> Option<InParts> {
-        InParts::of(drafter.step, &self.draft.schedule)
+    /// A draft of the step in parts, and a bound on the time of that step, as those of the step itself.
+    fn of(drafter: &Drafter<'_>, in_parts: &StepInParts, mut draft: Draft, bound: LowerBound) -> DraftInParts {
+        draft.schedule = in_parts.schedule(drafter.step, draft.schedule);
+        let in_parts = InParts::of(drafter.step, &draft.schedule);
+        DraftInParts { draft, bound: LowerBound { in_parts, ..bound } }
     }
 }
 
@@ -40,14 +49,18 @@ fn useful(drafter: &Drafter<'_>) -> Vec<Stretch> {
         return Vec::new();
     }
     let (floor, _) = super::floor(drafter);
-    let mut found = stretches(drafter.step);
-    found.retain(|stretch| stretch.needs < floor);
-    found
+    drafter.stretches().iter().filter(|stretch| stretch.needs < floor).cloned().collect()
 }
 
 /// Whether planning the step with a stretch in parts takes no longer than users wait.
 fn is_quick(drafter: &Drafter<'_>, stretch: &Stretch) -> bool {
-    drafter.end.is_timed() || stretch.operations(drafter.step) <= LARGEST
+    stretch.operations(drafter.step) <= LARGEST || drafter.end.is_timed() && has_time(drafter, stretch, 1)
+}
+
+/// Whether one of so many equal parts of the time that is left suffices to plan the step with a stretch in parts.
+fn has_time(drafter: &Drafter<'_>, stretch: &Stretch, shares: usize) -> bool {
+    let pairs = stretch.operations(drafter.step).saturating_pow(2);
+    drafter.end.part(shares).leaves(PACE.saturating_mul(u32::try_from(pairs).unwrap_or(u32::MAX)))
 }
 
 /// The stretches that may pay under the budget: those whose parts go both ways, in few parts first; and the shortest with
@@ -58,13 +71,20 @@ pub(super) fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
         return Vec::new();
     }
     let fitting = useful(drafter).into_iter().filter(|of| of.needs <= budget && is_quick(drafter, of));
-    let (mut worth, others): (Vec<Stretch>, Vec<Stretch>) = fitting.partition(|of| of.goes_both_ways(drafter.step));
+    let (mut worth, others): (Vec<Stretch>, Vec<Stretch>) = fitting.partition(|of| of.goes_both_ways);
     worth.sort_by_key(|of| of.parts);
     for room in ROOM {
         let fits = |of: &&Stretch| of.needs <= budget / 100 * room;
         worth.extend(others.iter().filter(fits).min_by_key(|of| (of.forward.len(), of.parts)).cloned());
     }
     worth.dedup();
+    // Few that get enough time are worth more than many that do not.
+    while let Some(largest) = worth.iter().max_by_key(|of| of.operations(drafter.step))
+        && !has_time(drafter, largest, 1 + worth.len())
+    {
+        let operations = largest.operations(drafter.step);
+        worth.retain(|of| of.operations(drafter.step) < operations);
+    }
     worth
 }
 
@@ -85,9 +105,9 @@ pub(super) fn plan(drafter: &Drafter<'_>, stretch: &Stretch, most: Nanos, end: E
     let outcome = trials.outcome().ok()?;
     // The forward pass of one part comes after the backward pass of another, so plans that compute something again are
     // covered only if all are.
-    let covers = |(_, bounded): &(Nanos, Bounded)| *bounded == Bounded::Any || !stretch.goes_both_ways(drafter.step);
-    let bound = outcome.bound.filter(covers).unwrap_or((fastest(&parts), Bounded::Any));
-    Some(DraftInParts { draft: whole(drafter, &in_parts, parts.tightened(outcome.draft)), bound })
+    let covers = |bound: &LowerBound| bound.bounded == Bounded::Any || !stretch.goes_both_ways;
+    let bound = outcome.bound.filter(covers).unwrap_or(LowerBound::whole(fastest(&parts), Bounded::Any));
+    Some(DraftInParts::of(drafter, &in_parts, parts.tightened(outcome.draft), bound))
 }
 
 /// The time of all operations with the fastest algorithms.
@@ -95,17 +115,11 @@ pub(super) fn fastest(drafter: &Drafter<'_>) -> Nanos {
     drafter.fastest_times().into_iter().sum()
 }
 
-/// A draft of the step in parts, as one of the step itself.
-fn whole(drafter: &Drafter<'_>, in_parts: &StepInParts, mut draft: Draft) -> Draft {
-    draft.schedule = in_parts.schedule(drafter.step, draft.schedule);
-    draft
-}
-
 /// Of some stretches, those that need the fewest bytes at once: one that goes forward as a whole before it goes backward,
 /// and one whose parts go both ways.
-fn smallest(drafter: &Drafter<'_>, all: &[Stretch]) -> Vec<Stretch> {
+fn smallest(all: &[Stretch]) -> Vec<Stretch> {
     let best = |both_ways| {
-        let own = all.iter().filter(move |stretch| stretch.goes_both_ways(drafter.step) == both_ways);
+        let own = all.iter().filter(move |stretch| stretch.goes_both_ways == both_ways);
         own.min_by_key(|stretch| (stretch.needs, stretch.parts, stretch.forward.len())).cloned()
     };
     [best(false), best(true)].into_iter().flatten().collect()
@@ -115,16 +129,17 @@ fn smallest(drafter: &Drafter<'_>, all: &[Stretch]) -> Vec<Stretch> {
 pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<DraftInParts> {
     let mut quick = useful(drafter);
     quick.retain(|stretch| is_quick(drafter, stretch));
-    let drafts = smallest(drafter, &quick).into_iter().filter_map(|stretch| {
+    let drafts = smallest(&quick).into_iter().filter_map(|stretch| {
         let in_parts = StepInParts::of(drafter.step, &stretch, drafter.costs.launch)?;
         let parts = Drafter::until(&in_parts.step, drafter.costs, drafter.options, drafter.end).ok()?;
         let Least { draft, .. } = super::least(&parts)?;
-        Some(DraftInParts { draft: whole(drafter, &in_parts, draft), bound: (fastest(&parts), Bounded::Any) })
+        let bound = LowerBound::whole(fastest(&parts), Bounded::Any);
+        Some(DraftInParts::of(drafter, &in_parts, draft, bound))
     });
     drafts.min_by_key(|found| found.draft.peak)
 }
 
 /// Bytes that every plan with a stretch in parts needs at once, of those that are tried, and the operation that does.
 pub(in crate::plan::policies) fn proven(drafter: &Drafter<'_>) -> Option<(u64, usize)> {
-    smallest(drafter, &useful(drafter)).into_iter().map(|stretch| (stretch.needs, stretch.at)).min()
+    smallest(&useful(drafter)).into_iter().map(|stretch| (stretch.needs, stretch.at)).min()
 }

@@ -127,7 +127,8 @@ impl<'m, 'a> Pool<'m, 'a> {
         let (mut limit, mut least) = (budget, budget);
         for placing in 0..2 * PLACINGS {
             // More attempts are worth it where all that is placed is much slower; when time is over, a single one.
-            let (is_late, is_placed) = (self.end.is_over(), self.is_placed(trials, 20));
+            let is_placed = self.is_placed(trials, 20);
+            let is_late = if is_placed { self.end.is_over() } else { self.model.drafter.end.is_over() };
             if is_late && (is_placed || placing > 0) || is_placed && placing >= PLACINGS {
                 break;
             }
@@ -179,7 +180,9 @@ impl<'m, 'a> Pool<'m, 'a> {
         let mut search = Search::new(self.model, limit, self.least);
         search.evaluate(decisions, &mut Work { visits: u64::MAX, end: End::default() })?;
         let script = search.evaluator().script();
-        Some(self.model.drafter.draft_with(&script, &decisions.points, effort))
+        // A placement that fails leaves time for another.
+        let end = self.model.drafter.end.part(2);
+        Some(self.model.drafter.draft_with(&script, &decisions.points, effort, end))
     }
 
     /// Improves all known decisions within a limit on live bytes; leaves them where none fits it.

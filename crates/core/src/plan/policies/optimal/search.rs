@@ -9,12 +9,12 @@
 
 mod repair;
 
-use super::evaluate::{Choice, Decisions, Evaluator, Outcome};
+use super::evaluate::{Choice, Decisions, Evaluator, Most, Outcome};
 use super::model::Model;
 use crate::plan::stop::End;
 
-/// Where trying each change alone takes more visits, changes are first tried together.
-const TOGETHER: u64 = 400_000;
+/// Where each change alone visits more slots in all, changes are first tried together.
+const TOGETHER: usize = 400_000;
 
 /// Attempts without improvement before a search ends, besides a few for each decision.
 const LOST: usize = 40;
@@ -91,6 +91,13 @@ impl<'m, 'a> Search<'m, 'a> {
         outcome
     }
 
+    /// The same, or `None` as soon as the outcome is certain to be over `most`.
+    fn evaluate_within(&mut self, decisions: &Decisions, most: Most, work: &mut Work<'_>) -> Option<Outcome> {
+        let outcome = self.evaluator.evaluate_within(decisions, most);
+        work.visits = work.visits.saturating_sub(self.evaluator.visits());
+        outcome
+    }
+
     /// The evaluator, after the last evaluation.
     pub(super) fn evaluator(&mut self) -> &mut Evaluator<'m, 'a> {
         &mut self.evaluator
@@ -133,7 +140,7 @@ impl<'m, 'a> Search<'m, 'a> {
                 }
             }
             order.sort_by_key(|(saved, _)| std::cmp::Reverse(*saved));
-            if order.len() as u64 * self.evaluator.visits() > TOGETHER {
+            if order.len() * self.model.slots.len() > TOGETHER {
                 let changes: Vec<Change> = order.iter().map(|(_, change)| *change).collect();
                 self.restore_together(decisions, &changes, &mut now, work);
             }
@@ -172,7 +179,7 @@ impl<'m, 'a> Search<'m, 'a> {
             return;
         }
         let undo: Vec<Change> = changes.iter().map(|change| apply(decisions, *change)).collect();
-        match self.evaluate(decisions, work) {
+        match self.evaluate_within(decisions, Most::before(now), work) {
             Some(outcome) if outcome.rank() < now.rank() => *now = outcome,
             _ => {
                 undo.into_iter().rev().for_each(|undo| _ = apply(decisions, undo));
@@ -191,7 +198,7 @@ impl<'m, 'a> Search<'m, 'a> {
         if undo == change {
             return false;
         }
-        match self.evaluate(decisions, work) {
+        match self.evaluate_within(decisions, Most::before(now), work) {
             Some(outcome) if outcome.rank() < now.rank() => {
                 *now = outcome;
                 true

@@ -1,6 +1,6 @@
 //! Repairs decisions that do not fit: gives up at the worst moment what frees the most bytes for its time.
 
-use super::super::evaluate::{Choice, Decisions, Outcome};
+use super::super::evaluate::{Choice, Decisions, Most, Outcome};
 use super::{Change, Search, Work, apply};
 
 /// How many of the most promising changes are carried out in thought before one is taken.
@@ -24,21 +24,22 @@ impl Search<'_, '_> {
             }
             let mut changes = self.relief(decisions, &now);
             changes.truncate(TRIED);
-            let mut best: Option<(u128, Change, Outcome)> = None;
+            let mut best: Option<(u128, Change)> = None;
+            let less = Most { excess: now.excess - 1, time: u64::MAX };
             for (_, change) in changes {
                 let undo = apply(decisions, change);
-                let outcome = self.evaluate(decisions, work);
+                let outcome = self.evaluate_within(decisions, less, work);
                 apply(decisions, undo);
                 let Some(outcome) = outcome.filter(|outcome| outcome.excess < now.excess) else { continue };
                 let freed = u128::from(now.excess - outcome.excess);
                 let cost = u128::from(outcome.time.saturating_sub(now.time).max(1));
                 let rank = (cost << 48) / freed;
                 if best.as_ref().is_none_or(|best| rank < best.0) {
-                    best = Some((rank, change, outcome));
+                    best = Some((rank, change));
                 }
             }
             // One change alone may free nothing at the worst moment where several tensors come back together.
-            let Some((_, change, _)) = best else { return self.squeeze(decisions, now, work) };
+            let Some((_, change)) = best else { return self.squeeze(decisions, now, work) };
             apply(decisions, change);
             // Once more, for its moments.
             now = self.evaluate(decisions, work)?;
@@ -51,8 +52,8 @@ impl Search<'_, '_> {
     fn take_many(&self, decisions: &mut Decisions) -> bool {
         let (model, limit) = (self.model, self.evaluator.limit);
         let mut missing = vec![0; model.touches.len()];
-        for moment in &self.evaluator.moments {
-            let over = moment.live.saturating_sub(limit);
+        for (moment, live) in self.evaluator.moments().iter().zip(&self.evaluator.live) {
+            let over = live.saturating_sub(limit);
             missing[moment.at] = missing[moment.at].max(over.div_ceil(2));
         }
         let crowded = self.crowded();
@@ -81,8 +82,8 @@ impl Search<'_, '_> {
     /// Before each operation: how many moments so far were over the limit.
     fn crowded(&self) -> Vec<u32> {
         let mut over = vec![0; self.model.touches.len() + 1];
-        for moment in self.evaluator.moments.iter().filter(|moment| moment.live > self.evaluator.limit) {
-            over[moment.at + 1] += 1;
+        for (moment, live) in self.evaluator.moments().iter().zip(&self.evaluator.live) {
+            over[moment.at + 1] += u32::from(*live > self.evaluator.limit);
         }
         for place in 1..over.len() {
             over[place] += over[place - 1];
@@ -117,7 +118,7 @@ impl Search<'_, '_> {
     /// Lets rebuilt tensors leave between their uses as long as that helps.
     fn squeeze(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Option<Outcome> {
         self.evaluate(decisions, work)?;
-        let at = self.evaluator.moments[now.worst].at;
+        let at = self.evaluator.moments()[now.worst].at;
         let mut gaps: Vec<usize> = (0..self.model.gaps.len())
             .filter(|&gap| {
                 let of = &self.model.gaps[gap];
@@ -160,7 +161,7 @@ impl Search<'_, '_> {
     /// Changes that may free bytes at the worst moment, most promising first.
     fn relief(&self, decisions: &Decisions, now: &Outcome) -> Vec<(u128, Change)> {
         let model = self.model;
-        let moments = &self.evaluator.moments;
+        let moments = self.evaluator.moments();
         let worst = moments[now.worst];
         let at = worst.at;
         let crowded = self.crowded();
