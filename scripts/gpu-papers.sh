@@ -24,6 +24,8 @@ jobs() {
     echo "all-resnet18 every-size 8,64,512 resnet18 128 resnet18:128:fp32 $recorded-resnet18-all.jsonl.gz"
     echo "all-resnet50 every-size 8,64,512 resnet50 64 resnet50:64:fp32 $recorded-resnet50-all.jsonl.gz"
     echo "all-alexnet every-size 8,64,512 alexnet-1col 256 alexnet:256:fp32 $recorded-alexnet-1col-all.jsonl.gz"
+    # Of 465 kernels.
+    echo "shares-resnet152-4960 step '--workspace $((4960 * 1048576 / 465)) --sizes undivided' resnet152:128:fp32"
     echo "total-resnet152-4960 step '--total-workspace 4960MiB' resnet152:128:fp32"
     echo "overfeat profile overfeat --batch 128 --workspace 64GiB --sizes undivided"
     echo "deepbench-x4-f32 optimize deepbench-x4 --types f32 --operations forward --workspace 64MiB"

@@ -64,7 +64,7 @@ def iterations() -> str:
     return table(head, rows)
 
 
-# The equal shares of a total that were measured undivided: the job that has them.
+# The job that measured equal shares of a total undivided, where it has another name than shares-NETWORK-TOTAL.
 SHARES = {"total-alexnet-120": "iterations-8-undivided"}
 
 
@@ -74,7 +74,7 @@ def totals() -> str:
     rows = []
     for name, (network, step) in ((name, next(iter(steps.items()))) for name, steps in measured.items() if name.startswith("total-")):
         plain = measured["iterations-plain"][network]
-        shares = measured.get(SHARES.get(name, ""), {}).get(network)
+        shares = measured.get(SHARES.get(name, name.replace("total-", "shares-")), {}).get(network)
         equal = f"{shares['step_ms']:.1f} ({shares['step_ms'] / step['step_ms']:.2f})" if shares else "-"
         figures = [f"{plain['step_ms']:.1f}", equal, f"{step['step_ms']:.1f}"]
         rows.append([in_pytorch(named(network)), f"{name.rsplit('-', 1)[1]} MiB", *figures, f"{step['first_step_s']:.1f} s"])

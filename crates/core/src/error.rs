@@ -313,11 +313,12 @@ fn advice(batch: usize, reasons: &[String]) -> String {
     }
 }
 
-/// Advice to use a policy that needs less, if there is one.
+/// Advice to plan for longer, where that may help.
 fn longer(is_proven: bool) -> &'static str {
     if is_proven { "" } else { ", or allow a longer --plan-time, which may find a plan that needs less" }
 }
 
+/// Advice to use a policy that needs less, if there is one.
 fn cheaper(needed: Bytes, least: Bytes) -> String {
     if least < needed { format!(", or use a policy that needs less (the least is {least})") } else { String::new() }
 }
