@@ -186,10 +186,9 @@ impl<M: Machine> Engine<M> {
         let told = self.enqueue(&iteration);
         if told.is_ok()
             && let Some(next) = next()
+            && let Err(error) = next.and_then(|next| self.feed(&next.samples, &next.labels))
         {
-            if let Err(error) = next.and_then(|next| self.feed(&next.samples, &next.labels)) {
-                self.fed = Some(Err(error));
-            }
+            self.fed = Some(Err(error));
         }
         // Wait for everything enqueued before an error, then report the error.
         let finished = self.machine.finish();
