@@ -240,7 +240,9 @@ impl Guest {
     /// # Errors
     /// [`CudaError::Cudnn`].
     pub fn stream(&self) -> Result<driver::Stream, CudaError> {
-        self.backend.handle.current_stream()
+        let calling = self.backend.handle.enter()?;
+        // SAFETY: the handle is alive, and used by no other thread meanwhile, as `Host::guest` demands.
+        unsafe { call::cudnn::get_stream(calling.cudnn, calling.handle) }
     }
 
     /// Identifies the choice behind an engine configuration.
