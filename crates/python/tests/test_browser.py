@@ -17,7 +17,7 @@ WIDTHS = [400, 1280, 1920]
 SCHEMES = ["light", "dark"]
 PICTURES = sorted((ROOT / "docs/pictures").glob("*.svg"))
 #: Drawn by matplotlib, on white only.
-ONLY_LIGHT = {"h200-deepbench", "h200-totals", "h200-totals-resnet50"} | {
+ONLY_LIGHT = {"h200-deepbench", "h200-deepbench-f32", "h200-totals", "h200-totals-resnet50"} | {
     f"papers-mucudnn-{figure}" for figure in ("arxiv-12-alexnet", "arxiv-12-resnet18", "figure-1")
 }
 PLANS = {
