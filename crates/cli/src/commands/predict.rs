@@ -51,11 +51,6 @@ impl Predictions {
         Predictions { top, names, samples: Vec::new() }
     }
 
-    /// The name of a class, or else its number.
-    fn class(&self, class: usize) -> String {
-        self.names.get(class).cloned().unwrap_or_else(|| class.to_string())
-    }
-
     /// One row per sample and class for people.
     fn rows(&self, labels: &[String]) -> Grid {
         let is_labeled = self.samples.iter().any(|sample| sample.label.is_some());
@@ -63,11 +58,15 @@ impl Predictions {
         columns.extend(is_labeled.then_some(("label", Align::Left)));
         let mut grid = Grid::new(columns);
         for sample in &self.samples {
-            let label = sample.label.map(|label| named(labels, label as usize).unwrap_or_else(|| label.to_string()));
+            let label = sample.label.map(|label| name_or_number(labels, label as usize));
             for (rank, &(class, probability)) in sample.top.iter().enumerate() {
                 // What is the same in all rows of a sample stands in the first.
                 let once = |text: &str| if rank == 0 { text.to_owned() } else { String::new() };
-                let mut row = vec![once(&sample.name), self.class(class), format!("{:.2}%", 100.0 * probability)];
+                let mut row = vec![
+                    once(&sample.name),
+                    name_or_number(&self.names, class),
+                    format!("{:.2}%", 100.0 * probability),
+                ];
                 row.extend(label.as_deref().map(once));
                 grid.push(row);
             }
@@ -103,6 +102,10 @@ impl Predictions {
 
 fn named(names: &[String], class: usize) -> Option<String> {
     names.get(class).cloned()
+}
+
+fn name_or_number(names: &[String], class: usize) -> String {
+    named(names, class).unwrap_or_else(|| class.to_string())
 }
 
 impl Report for Predictions {
