@@ -24,7 +24,7 @@ use super::measure::{TimedStep, starts};
 use super::steps::{Places, sum_bytes};
 use crate::CudaError;
 use crate::convolution::{Family, Launch, tensor_bytes};
-use crate::safe::Slice;
+use crate::safe::{Slice, Stream};
 
 /// Numbers in the pattern of a tensor. A prime, so that no dimension repeats in step with it.
 const PATTERN: usize = 8191;
@@ -93,7 +93,7 @@ impl CudaBackend {
             let length = buffer.len();
             let filled = length.min(PATTERN * size);
             let numbers: Vec<f32> = (0..filled / size).map(|place| number(tensor, place)).collect();
-            buffer.slice_mut(0..filled / size * size)?.upload(&storage.encode(&numbers))?;
+            buffer.slice_mut(0..filled / size * size)?.write(&storage.encode(&numbers), stream)?;
             buffer.slice_mut(0..length)?.repeat(filled / size * size, stream)?;
         }
         let [in_data, in_other, in_output, in_scratch] = buffers;
@@ -124,7 +124,7 @@ impl CudaBackend {
             (in_scratch.slice(after + workspace..whole)?, vec![MARK; GUARD]),
         ];
         for (guard, expected) in &guards {
-            if read(guard)? != *expected {
+            if read(guard, stream)? != *expected {
                 return Err(CudaError::Unproven { what: "writes outside its memory" });
             }
         }
@@ -143,7 +143,7 @@ impl CudaBackend {
         let allowed = Allowed::of(problem, notes);
         for (index, expected) in chosen.into_iter().zip(expected) {
             let place = index * storage.size();
-            let found = storage.decode(&read(&written.part(place..place + storage.size())?)?);
+            let found = storage.decode(&read(&written.part(place..place + storage.size())?, stream)?);
             let found = found.first().map_or(f64::NAN, |&value| f64::from(value));
             // Between the elements of a view lies what belongs to other parts.
             let (expected, allowed) =
@@ -157,9 +157,9 @@ impl CudaBackend {
     }
 }
 
-fn read(part: &Slice<'_>) -> Result<Vec<u8>, CudaError> {
+fn read(part: &Slice<'_>, stream: &Stream) -> Result<Vec<u8>, CudaError> {
     let mut bytes = vec![0; part.len()];
-    part.download(&mut bytes)?;
+    part.read(&mut bytes, stream)?;
     Ok(bytes)
 }
 

@@ -176,6 +176,22 @@ impl Slice<'_> {
         unsafe { call::memcpy_dtoh(driver, to.as_mut_ptr().cast(), self.raw, self.len) }
     }
 
+    /// Copies it to the host behind the stream's work, and waits for that alone: not for other streams of the program.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`].
+    pub fn read(&self, to: &mut [u8], stream: &Stream) -> Result<(), CudaError> {
+        self.must_be(to.len())?;
+        if to.is_empty() {
+            return Ok(());
+        }
+        let driver = self.context.enter()?;
+        // SAFETY: `to` is as long as this part, which is alive for as long as its buffer is borrowed. It is pageable: the copy
+        // is done when the call returns or, where devices write such memory, below.
+        unsafe { call::memcpy_dtoh_async(driver, to.as_mut_ptr().cast(), self.raw, self.len, stream.raw()) }?;
+        stream.synchronize()
+    }
+
     /// Memory of the host program.
     ///
     /// # Safety `len` bytes of the context's device begin at `raw`, and stay alive until all work enqueued with the
@@ -218,6 +234,22 @@ impl<'a> SliceMut<'a> {
     pub fn upload(&mut self, from: &[u8]) -> Result<(), CudaError> {
         self.must_be(from.len())?;
         write(self.context, self.raw, from)
+    }
+
+    /// Copies host memory to it behind the stream's work, and waits for that alone: not for other streams of the program.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`] if the lengths differ; [`CudaError::Driver`].
+    pub fn write(&mut self, from: &[u8], stream: &Stream) -> Result<(), CudaError> {
+        self.must_be(from.len())?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        let driver = self.context.enter()?;
+        // SAFETY: `from` is as long as this part, whose buffer waits for queued work before it is freed. It is pageable: the
+        // driver stages it during the call or, where devices read such memory, is done with it below.
+        unsafe { call::memcpy_htod_async(driver, self.raw, from.as_ptr().cast(), from.len(), stream.raw()) }?;
+        stream.synchronize()
     }
 
     /// Enqueues filling it with one byte value.

@@ -171,7 +171,9 @@ fn prove(questions: &Receiver<Key>, host: &Host, known: &Mutex<Known>) {
     }
     // Until its memory is given back, the program's end waits as well.
     set_at_work(known, true);
+    let beside = host.beside_captures();
     drop(backends);
+    drop(beside);
     set_at_work(known, false);
 }
 
