@@ -1,5 +1,6 @@
 //! Settings of the driver for tests, apart from failures: its size, delays, the clock.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -32,6 +33,11 @@ pub struct Levers {
 /// Failures, counts and settings of this library.
 pub static CONTROL: Control<Levers> = Control::new("TIGHTFIT_MOCK_CUDA_FAIL");
 
+thread_local! {
+    /// How often this thread waited for the device, since it began.
+    static OWN_SYNCHRONIZATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Every stream, where a delay names an ordinal.
 pub const ALL_STREAMS: u64 = u64::MAX;
 /// The ordinal of default streams.
@@ -58,7 +64,11 @@ impl Settings for Levers {
     }
 
     fn count(&self, kind: &str) -> Option<u64> {
-        (kind == "synchronizations").then_some(self.synchronizations)
+        match kind {
+            "synchronizations" => Some(self.synchronizations),
+            "own-synchronizations" => Some(OWN_SYNCHRONIZATIONS.get()),
+            _ => None,
+        }
     }
 }
 
@@ -96,5 +106,6 @@ pub fn set_clock(is_virtual: bool) {
 
 /// The host waited for the device.
 pub fn count_synchronization() {
+    OWN_SYNCHRONIZATIONS.set(OWN_SYNCHRONIZATIONS.get() + 1);
     CONTROL.settings(|asked| asked.synchronizations += 1);
 }

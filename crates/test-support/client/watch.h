@@ -6,7 +6,7 @@
  *   watch=1      waits as well; gives the output its first content before each execution, and compares what it holds then with
  *                what the first execution left: prints `differing COUNT EXECUTIONS`
  *   failing=N    makes the `nth=` call from the N-th execution on of cudnnBackendExecute fail, whoever calls it
- *   counts=1     prints in the end what is alive on the device, and how often the host waited */
+ *   counts=1     prints in the end what is alive on the device, and how often this thread waited */
 typedef struct {
     int64_t bytes, seen, differing;
     Address output;
@@ -76,7 +76,7 @@ static void end_watch(Watch *w) {
 
 static void print_counts(void) {
     uint64_t (*count)(const char *) = (uint64_t(*)(const char *))required(cuda, "tightfitMockCudaCount");
-    static const char *const kinds[] = {"allocations", "peak-bytes", "host-bytes", "events", "synchronizations"};
+    static const char *const kinds[] = {"allocations", "peak-bytes", "host-bytes", "events", "own-synchronizations"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) printf("count %s %llu\n", kinds[i], (unsigned long long)count(kinds[i]));
     char line[256];
     FILE *file = fopen("/proc/self/status", "r");

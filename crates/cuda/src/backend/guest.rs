@@ -240,9 +240,7 @@ impl Guest {
     /// # Errors
     /// [`CudaError::Cudnn`].
     pub fn stream(&self) -> Result<driver::Stream, CudaError> {
-        let calling = self.backend.handle.enter()?;
-        // SAFETY: the handle is alive, and used by no other thread meanwhile, as `Host::guest` demands.
-        unsafe { call::cudnn::get_stream(calling.cudnn, calling.handle) }
+        self.backend.handle.current_stream()
     }
 
     /// Identifies the choice behind an engine configuration.

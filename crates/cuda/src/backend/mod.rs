@@ -290,7 +290,7 @@ impl CudaBackend {
     /// The offers of one set of types; of what refuses the strides of a view, those on copies.
     fn offers_of(&mut self, problem: &Problem, wide: bool) -> Result<Vec<Offer>, CudaError> {
         let mut offers = self.offers_in(problem, wide)?;
-        if problem.is_packed() || self.handle.is_borrowed() {
+        if problem.is_packed() {
             return Ok(offers);
         }
         let is_in = |offers: &[Offer], name: &Algorithm| {

@@ -32,7 +32,7 @@ impl Packing {
     /// `inner` computes the problem on tensors of its own.
     ///
     /// # Errors
-    /// [`CudaError::Unfit`] for a view along several axes, or on a handle of the host program's.
+    /// [`CudaError::Unfit`] for a view along several axes.
     pub fn new(
         handle: &Arc<Handle>,
         inner: Arc<PreparedAlgorithm>,
@@ -41,9 +41,6 @@ impl Packing {
         scale: Scale,
     ) -> Result<Packing, CudaError> {
         let unfit = |what: &str| CudaError::Unfit { layer: "packing a slice", what: what.to_owned() };
-        if handle.is_borrowed() {
-            return Err(unfit("it runs on streams of its own only"));
-        }
         let (convolution, own) = (problem.convolution(), problem.types().storage());
         let (channels, filters) = (convolution.channels(), convolution.filters());
         let x = (channels, convolution.inputs(), problem.input_in());
@@ -96,7 +93,7 @@ impl Packing {
         let [data, other, output] = tensors;
         let workspace = workspace.part(begin..workspace.len())?;
         let inner = Box::new(self.inner.bind(&Memory { data, other, output, workspace }, scale)?);
-        Ok(Launch::Packed { before, inner, after, stream: self.handle.stream() })
+        Ok(Launch::Packed { before, inner, after, handle: &self.handle })
     }
 }
 

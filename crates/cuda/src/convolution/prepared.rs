@@ -10,7 +10,7 @@ use super::engines::configure;
 use super::packing::Packing;
 use super::{Engine, Graph};
 use crate::CudaError;
-use crate::safe::{BoundPlan, Descriptor, Handle, Legacy, Packed, Plan, Region, RowCopy, Slice, Stream, TensorSpec};
+use crate::safe::{BoundPlan, Descriptor, Handle, Legacy, Packed, Plan, Region, RowCopy, Slice, TensorSpec};
 use crate::sys::cudnn::LegacyAlgorithm;
 
 /// The memory of one call, which borrows its buffers, those of output and workspace to write: data and other as in
@@ -237,8 +237,8 @@ pub(crate) enum Launch<'a> {
         inner: Box<Launch<'a>>,
         /// From the copy of the output.
         after: Option<RowCopy<'a>>,
-        /// The handle's.
-        stream: &'a Stream,
+        /// Where all of them go.
+        handle: &'a Handle,
     },
 }
 
@@ -254,10 +254,10 @@ impl Launch<'_> {
                 unsafe { legacy.enqueue(*algorithm, *data, *other, *output, *workspace, *scale) }
             }
             Launch::Plan(bound) => bound.enqueue(),
-            Launch::Packed { before, inner, after, stream } => {
-                before.iter().try_for_each(|copy| copy.enqueue(stream))?;
+            Launch::Packed { before, inner, after, handle } => {
+                before.iter().try_for_each(|copy| copy.enqueue(handle))?;
                 inner.enqueue()?;
-                after.iter().try_for_each(|copy| copy.enqueue(stream))
+                after.iter().try_for_each(|copy| copy.enqueue(handle))
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::CudaError;
 use crate::call::cudnn as call;
 use crate::load::{self, CudnnLibrary, CudnnVersion};
 use crate::sys::cudnn::{self as sys, Cudnn};
+use crate::sys::driver;
 
 /// A cuDNN handle whose work goes to one stream.
 ///
@@ -75,6 +76,16 @@ impl Handle {
     /// The stream on which its work runs.
     pub fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// The stream that its work goes to now: of a handle of the program's, the one that the program has given it.
+    ///
+    /// # Errors
+    /// [`CudaError::Cudnn`].
+    pub(crate) fn current_stream(&self) -> Result<driver::Stream, CudaError> {
+        let calling = self.enter()?;
+        // SAFETY: the handle is alive, and the lock keeps other threads from it.
+        unsafe { call::get_stream(calling.cudnn, calling.handle) }
     }
 
     /// The context it belongs to.

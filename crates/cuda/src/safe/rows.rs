@@ -5,7 +5,7 @@
 //! packed   | row | row | row |                                    a pitch of row
 //! ```
 
-use super::{Slice, Stream};
+use super::{Handle, Slice};
 use crate::CudaError;
 use crate::call::driver as call;
 use crate::sys::driver::{MEMORY_DEVICE, Memcpy2d};
@@ -59,11 +59,11 @@ impl<'a> RowCopy<'a> {
         Ok(RowCopy { from: from.0, to: to.0, rows: [from.1, to.1] })
     }
 
-    /// Enqueues the copy.
+    /// Enqueues the copy where the handle's work goes.
     ///
     /// # Errors
-    /// [`CudaError::Unfit`] if the driver refuses the distance of the rows; [`CudaError::Driver`].
-    pub fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
+    /// [`CudaError::Unfit`] if the driver refuses the distance of the rows; [`CudaError::Driver`]; [`CudaError::Cudnn`].
+    pub fn enqueue(&self, handle: &Handle) -> Result<(), CudaError> {
         let [from, to] = self.rows;
         let copy = Memcpy2d {
             from_x: 0,
@@ -83,10 +83,11 @@ impl<'a> RowCopy<'a> {
             width: from.bytes,
             height: from.count,
         };
-        let driver = stream.context().enter()?;
+        let stream = handle.current_stream()?;
+        let driver = handle.context().enter()?;
         // SAFETY: `new` checked that all rows lie within both sides, whose buffers wait for queued work before they are
-        // freed; callers copy between tensors and a workspace.
-        unsafe { call::memcpy_2d_async(driver, &raw const copy, stream.raw()) }.map_err(|error| match error {
+        // freed; callers copy between tensors and a workspace. A handle's stream is alive.
+        unsafe { call::memcpy_2d_async(driver, &raw const copy, stream) }.map_err(|error| match error {
             CudaError::Driver { status, .. } if status == crate::sys::driver::DriverStatus::INVALID_VALUE => {
                 let what = format!("the driver does not copy rows {} bytes apart", from.pitch.max(to.pitch));
                 CudaError::Unfit { layer: "packing a slice", what }

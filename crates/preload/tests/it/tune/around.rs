@@ -89,7 +89,7 @@ fn the_host_waits_no_more_often_than_without_the_library() {
         let arguments = format!("{arguments} counts=1");
         let alone = alone(&arguments);
         let run = right(tuned(&arguments, &[]), &alone, &arguments);
-        for name in ["synchronizations", "allocations"] {
+        for name in ["own-synchronizations", "allocations"] {
             assert_eq!(count(&run, name), count(&alone, name), "{arguments}: {name}");
         }
     }
