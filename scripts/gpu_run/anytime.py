@@ -4,11 +4,12 @@
 usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--seconds N] [--steps N] [--inference] CASE
        [tightfit run .. --] torchrun --nproc-per-node 2 scripts/gpu_run/anytime.py --label NAME CASE
 
-Takes steps for so many seconds, under `tightfit run --report FILE` no longer than until two seconds
-after the library has written it, which is when tuning ends, or until no step was held up for as long as plain takes; then times some more. A case per process, because what was tuned once stays tuned. Under torchrun, ranks train together
-(DistributedDataParallel), all take the steps of the first rank, and that one writes. With `--turn FILE`, a process that has
-imported everything waits for the others that name the file. With `--errors` and `--inference`, `error` is the output's distance from
-what 64-bit arithmetic gives, over the norm of that.
+Takes steps for so many seconds, under `tightfit run --report FILE` no longer than until two seconds after the library has written
+it, which is when tuning ends, or until no step was held up for as long as plain takes; then times some more. `queue_ms` is what the
+host takes for a step, with the device's work behind it. A case per process, because what was tuned once stays tuned. Under torchrun,
+ranks train together (DistributedDataParallel), all take the steps of the first rank, and that one writes. With `--turn FILE`, a
+process that has imported everything waits for the others that name the file. With `--errors` and `--inference`, `error` is the
+output's distance from what 64-bit arithmetic gives, over the norm of that.
 """
 
 import argparse
@@ -65,13 +66,22 @@ def measure(case, options):
         torch.cuda.synchronize()
         return time.perf_counter() - begin
 
+    def queue():
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        step()
+        return 1e3 * (time.perf_counter() - begin)
+
     with Peak() as tuning:
         first, times, begin = timed(), [], time.perf_counter()
         while not is_over(begin, times):
             times.append(timed())
     figures = {f"tuning_{name}": value for name, value in tuning.gib().items()}
+    # Apart from the peak, whose thread would take turns with this one.
+    figures["step_ms"] = milliseconds(step, options.steps)
+    figures["queue_ms"] = statistics.median(queue() for _ in range(options.steps))
     with Peak() as peak:
-        figures["step_ms"] = milliseconds(step, options.steps)
+        milliseconds(step, 2)
     figures.update(peak.gib())
     figures.update(steps=len(times), longest_step_ms=1e3 * max(times), early_step_ms=1e3 * statistics.median(times[:10]))
     # When the last step ran that took a tenth longer than those at the end.

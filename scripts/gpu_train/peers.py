@@ -46,11 +46,12 @@ def overfeat():
         *conv(1024, 1024, 3, 1, 1), pool(), *classifier(1024 * 36, 3072, 4096, 1000)), 231
 
 
-def vgg(extra):
+def vgg(*counts):
+    """With so many convolutions in each of the five groups."""
     def make():
         layers, i = [], 3
-        for o, count in [(64, 2), (128, 2), (256, 4), (512, 4), (512, 4)]:
-            for _ in range(count + extra):
+        for o, count in zip([64, 128, 256, 512, 512], counts):
+            for _ in range(count):
                 layers += conv(i, o, 3, 1, 1)
                 i = o
             layers.append(nn.MaxPool2d(2, 2))
@@ -108,7 +109,8 @@ def resnet50():
 
 
 NETWORKS = {"alexnet-1col": alexnet, "overfeat": overfeat, "googlenet": googlenet, "resnet50": resnet50,
-            "vgg19": vgg(0), "vgg116": vgg(20), "vgg516": vgg(100)}
+            "vgg16": vgg(2, 2, 3, 3, 3), "vgg19": vgg(2, 2, 4, 4, 4), "vgg116": vgg(22, 22, 24, 24, 24),
+            "vgg516": vgg(102, 102, 104, 104, 104)}
 WAYS = ["plain", "checkpoint", "save_on_cpu"]
 
 
